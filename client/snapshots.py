@@ -104,6 +104,6 @@ class PoolSnapshot:
     producers: Mapping[str, ProducerSnapshot]
 
 
-def told(error: BaseException | None) -> str | None:
+def error_text(error: BaseException | None) -> str | None:
     """An error as a text."""
     return None if error is None else f"{type(error).__name__}: {error}"

@@ -59,11 +59,11 @@ class Admin(ConfigAdmin, GroupAdmin, TransactionAdmin, ReadingAdmin):
 
     def state(self) -> AdminSnapshot:
         """Its connections, as of now."""
-        return AdminSnapshot(self._cluster.connections_seen())
+        return AdminSnapshot(self._cluster.connection_snapshots())
 
     def __repr__(self) -> str:
         servers = ",".join(f"{host}:{port}" for host, port in self._settings.bootstrap_servers)
-        return f"<Admin {servers} {sum(one.is_open for one in self._cluster.connections_seen())} connections>"
+        return f"<Admin {servers} {sum(one.is_open for one in self._cluster.connection_snapshots())} connections>"
 
     async def start(self) -> None:
         """Raises BrokerUnreachableError, AuthenticationError."""

@@ -43,7 +43,7 @@ class Assignor(Protocol):
 
 def subscribed(partitions: Partitions, members: Members) -> set[str]:
     """The topics that somebody wants and that have partitions."""
-    wanted = {topic for said in members.values() for topic in said.topics}
+    wanted = {topic for subscription in members.values() for topic in subscription.topics}
     return {topic for topic in wanted if partitions.get(topic, 0) > 0}
 
 

@@ -51,7 +51,7 @@ class StickyAssignor:
         return None if last is None else encode_partitions(last.partitions) + _INT32.pack(last.generation)
 
     def assign(self, partitions: Partitions, members: Members) -> Assigned:
-        return _assign(partitions, members, said_in_user_data)[0]
+        return _assign(partitions, members, claim_in_user_data)[0]
 
 
 class CooperativeStickyAssignor:
@@ -75,11 +75,11 @@ class CooperativeStickyAssignor:
 # ---- What members say ----------------------------------------------------------------------------------------
 
 
-def said_in_user_data(said: Subscription) -> Claim:
+def claim_in_user_data(subscription: Subscription) -> Claim:
     """The sticky assignor's: partitions, and from its version 1 on the generation (KIP-341)."""
-    if not said.user_data:
+    if not subscription.user_data:
         return Claim((), None)
-    reader = Reader(said.user_data)
+    reader = Reader(subscription.user_data)
     try:
         partitions = reader.partitions()
     except MalformedFrame:
@@ -90,15 +90,15 @@ def said_in_user_data(said: Subscription) -> Claim:
         return Claim(partitions, None)
 
 
-def owned_now(said: Subscription) -> Claim:
+def owned_now(subscription: Subscription) -> Claim:
     """The cooperative assignor's: what the subscription names; before its version 2 the generation is user data."""
-    generation = said.generation
-    if generation is None and said.user_data is not None:
+    generation = subscription.generation
+    if generation is None and subscription.user_data is not None:
         try:
-            generation = Reader(said.user_data).int32()
+            generation = Reader(subscription.user_data).int32()
         except MalformedFrame:
             generation = NO_GENERATION
-    return Claim(said.owned, generation)
+    return Claim(subscription.owned, generation)
 
 
 # ---- Assigning -----------------------------------------------------------------------------------------------
@@ -110,10 +110,10 @@ def _assign(
     """Who gets what, and which of it has another owner now (None: not looked at)."""
     there = {topic: partitions[topic] for topic in subscribed(partitions, members)}
     ordered = {member: members[member] for member in hash_order(members, text_hash)}
-    claims = settle(there, ordered, {member: claim_of(said) for member, said in ordered.items()})
-    if len({frozenset(said.topics) for said in ordered.values()}) <= 1:
+    claims = settle(there, ordered, {member: claim_of(subscription) for member, subscription in ordered.items()})
+    if len({frozenset(subscription.topics) for subscription in ordered.values()}) <= 1:
         return assign_equal(there, claims.owned, claims.disputed)
-    topics = {member: said.topics for member, said in ordered.items()}
+    topics = {member: subscription.topics for member, subscription in ordered.items()}
     return assign_unequal(there, topics, claims.owned, claims.before), None
 
 

@@ -280,7 +280,7 @@ class Consumer:
         """The batch yielded last: what `send_offsets_to_transaction(consumer)` commits. After getone and getmany, all
         that they gave since the last outcome.
         """
-        return self._reading.given()
+        return self._reading.last_batch()
 
     def _metadata(self) -> ConsumerGroupMetadata | None:
         return None if self._group is None else self._group.metadata()

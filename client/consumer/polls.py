@@ -13,7 +13,7 @@ from ..group.subscription import Subscription
 from ..net.cluster import Cluster
 from ..net.environment import Environment
 from ..settings import ConsumerSettings
-from ..snapshots import ConsumerSnapshot, PartitionSnapshot, told
+from ..snapshots import ConsumerSnapshot, PartitionSnapshot, error_text
 from ..values import TopicPartition
 from .fetcher import Fetcher
 from .missing_topics import MissingTopics
@@ -94,7 +94,7 @@ class Polls:
         membership, member_id, generation = (None, "", -1) if self.group is None else self.group.member
         return ConsumerSnapshot(
             life="closed" if self._closed else "open" if self._started else "not started",
-            connections=self.cluster.connections_seen(),
+            connections=self.cluster.connection_snapshots(),
             group_id=group_id,
             membership=membership,
             member_id=member_id,
@@ -102,11 +102,11 @@ class Polls:
             subscription=self.subscription.topics,
             partitions={
                 tp: PartitionSnapshot(
-                    state.position, state.paused, state.fetched_bytes, state.high_watermark, told(state.refused)
+                    state.position, state.paused, state.fetched_bytes, state.high_watermark, error_text(state.refused)
                 )
                 for tp, state in self.subscription.assigned.items()
             },
-            last_error=None if self.group is None else told(self.group.failure),
+            last_error=None if self.group is None else error_text(self.group.failure),
         )
 
     # ---- polls -------------------------------------------------------------------------------------------------

@@ -183,7 +183,7 @@ class Reading:
         self._since = {}
         return self.last
 
-    def given(self) -> Batch | None:
+    def last_batch(self) -> Batch | None:
         """The batch given last; or all that was given record by record since an outcome was told, without records."""
         if self.last is not None:
             return self.last

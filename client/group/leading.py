@@ -18,19 +18,19 @@ def members_of(named: Sequence[JoinGroupResponse.Member]) -> Members:
     found: dict[str, Subscription] = {}
     for member in named:
         try:
-            said = decode_subscription(member.metadata)
+            subscription = decode_subscription(member.metadata)
         except MalformedFrame as broken:
             raise ClientError(
                 f"the subscription of member {member.member_id} cannot be read: {broken}",
                 code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
             ) from None
-        found[member.member_id] = replace(said, group_instance_id=member.group_instance_id)
+        found[member.member_id] = replace(subscription, group_instance_id=member.group_instance_id)
     return found
 
 
 def topics_of(members: Members) -> frozenset[str]:
     """What anybody in the group wants."""
-    return frozenset(topic for said in members.values() for topic in said.topics)
+    return frozenset(topic for subscription in members.values() for topic in subscription.topics)
 
 
 def assignments(assignor: Assignor, partitions: Mapping[str, int], members: Members) -> dict[str, bytes]:

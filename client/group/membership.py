@@ -183,10 +183,10 @@ class Membership:
         wanted = tuple(sorted(self.joined_topics))
         protocols: list[JoinGroupRequest.Protocol] = []
         for name, assignor in self.assignors.items():
-            said = Subscription(
+            subscription = Subscription(
                 wanted, assignor.user_data(self._last), tuple(owned), self.generation, self.terms.rack_id
             )
-            protocols.append(JoinGroupRequest.Protocol(name=name, metadata=encode_subscription(said)))
+            protocols.append(JoinGroupRequest.Protocol(name=name, metadata=encode_subscription(subscription)))
         return JoinGroupRequest(
             group_id=self.terms.group_id,
             session_timeout_ms=self.terms.session_timeout_ms,

@@ -71,7 +71,7 @@ class Cluster:
         self.on_broken: Callable[[], None] = lambda: None
         self.backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
         self._connections = Connections(settings, environment, self._address_of, self._lost)
-        self.connections_seen = self._connections.seen
+        self.connection_snapshots = self._connections.snapshots
         self._found: dict[int, Address] = {}  # coordinators that the metadata does not name
         self._coordinators: dict[tuple[str, str], int] = {}
         self._watched: dict[str, None] = {}

@@ -17,7 +17,7 @@ from ...protocol.errors import ErrorCode, KafkaError, MalformedFrame
 from ...protocol.framing import LARGEST_FRAME_BYTES, Framer
 from ...protocol.primitives import Buffer
 from ..errors import BrokerUnreachableError, FatalError, RequestTimedOutError
-from .versions import NOTHING, SPOKEN, Offer, chosen, common
+from .versions import NOTHING, SPOKEN, Offer, choose, common
 
 log = logging.getLogger("fencepost.client")
 log.addHandler(logging.NullHandler())
@@ -103,7 +103,7 @@ class Connection(asyncio.Protocol):
         """The highest version that both know, at most `cap`. Raises UnsupportedVersionError."""
         if cap is None and (found := self._versions.get(request_class)) is not None:
             return found[1]
-        return chosen(self._versions, request_class, cap, self.name)
+        return choose(self._versions, request_class, cap, self.name)
 
     def knows(self, request_class: type, version: int = 0) -> bool:
         """Whether this version, or a newer one, may be sent."""

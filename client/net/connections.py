@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import BrokerUnreachableError, ClosedError
 from ..settings import Address, ConnectionSettings
-from ..snapshots import ConnectionSnapshot, told
+from ..snapshots import ConnectionSnapshot, error_text
 from .connection import Connection, log
 from .environment import Environment
 from .opening import open_connection
@@ -133,7 +133,7 @@ class Connections:
             asyncio.get_running_loop().call_later(RETIRED_LASTS_S, before.close)
 
     def _failed(self, place: _Place, error: BaseException) -> None:
-        place.error = told(error)  # not itself: it holds the frames that it came through
+        place.error = error_text(error)  # not itself: it holds the frames that it came through
         delay_ms = self._backoff.delay_ms(place.failures, self._environment.rng.random())
         place.failures += 1
         place.not_before_ms = self._environment.clock.monotonic_ms() + delay_ms
@@ -149,7 +149,7 @@ class Connections:
         self._failed(place, error)
         self._on_lost(place.node_id, place.purpose)
 
-    def seen(self) -> tuple[ConnectionSnapshot, ...]:
+    def snapshots(self) -> tuple[ConnectionSnapshot, ...]:
         """All that are open, or were."""
         found: list[ConnectionSnapshot] = []
         for place in self._places.values():

@@ -52,7 +52,7 @@ def common(offer: Offer, apis: Iterable[Api] = SPOKEN.values()) -> dict[type, tu
     return found
 
 
-def chosen(known: Mapping[type, tuple[int, int]], request_class: type, cap: int | None, where: str) -> int:
+def choose(known: Mapping[type, tuple[int, int]], request_class: type, cap: int | None, where: str) -> int:
     """The highest common version, at most `cap`. where: the broker, for the error. Raises UnsupportedVersionError."""
     api = SPOKEN[request_class]
     low, high = known.get(request_class, (0, -1))

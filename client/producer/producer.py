@@ -21,7 +21,7 @@ from ..net.environment import SYSTEM, Environment
 from ..partitioner import placing_of
 from ..serialization import Serializers
 from ..settings import Bootstrap, ProducerSettings, producer_settings
-from ..snapshots import ProducerSnapshot, told
+from ..snapshots import ProducerSnapshot, error_text
 from ..transactions.driver import TransactionDriver
 from ..transactions.sources import FromGroup, offsets_of
 from ..transactions.table import UNDER_WAY, Event, State
@@ -117,7 +117,7 @@ class Producer:
         is_open = machine is not None and machine.state in UNDER_WAY
         return ProducerSnapshot(
             life="closed" if self._closed else "open" if self._started else "not started",
-            connections=self._cluster.connections_seen(),
+            connections=self._cluster.connection_snapshots(),
             transactional_id=self.settings.transactional_id,
             producer_id=self.producer_id,
             producer_epoch=self.producer_epoch,
@@ -129,7 +129,7 @@ class Producer:
             buffer_memory=accumulator.memory_bytes,
             in_flight=self._sender.in_flight,
             waiting_for_room=accumulator.waiting,
-            last_error=told(self._sender.broken if machine is None else machine.error),
+            last_error=error_text(self._sender.broken if machine is None else machine.error),
         )
 
     # ---- life ------------------------------------------------------------------------------------------------------

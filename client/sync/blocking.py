@@ -62,22 +62,22 @@ class Blocking(Generic[Inner]):
 
 
 @overload
-def forwarded(
+def forward(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Blocking[Any], P], T]: ...
 @overload
-def forwarded(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Blocking[Any], P], T]: ...
-def forwarded(method: Callable[..., Any]) -> Callable[..., Any]:
+def forward(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Blocking[Any], P], T]: ...
+def forward(method: Callable[..., Any]) -> Callable[..., Any]:
     """The method that calls `method` of the inner client in its thread, and waits for what it gives."""
     is_coroutine = inspect.iscoroutinefunction(method)
 
-    def forward(self: Blocking[Any], /, *args: Any, **kwargs: Any) -> Any:
+    def call(self: Blocking[Any], /, *args: Any, **kwargs: Any) -> Any:
         if is_coroutine:
             return self._wait(lambda: method(self._inner, *args, **kwargs))
         return self._thread.call(lambda: method(self._inner, *args, **kwargs))
 
-    functools.update_wrapper(forward, method)
-    return forward
+    functools.update_wrapper(call, method)
+    return call
 
 
 def inner_of(source: Any) -> Any:

@@ -14,7 +14,7 @@ from ..consumer.batches import Batches as AsyncBatches
 from ..consumer.consumer import Consumer as AsyncConsumer
 from ..consumer.polls import CLOSING_MS
 from ..values import Record
-from .blocking import Blocking, forwarded
+from .blocking import Blocking, forward
 from .loop_thread import LoopThread
 
 if TYPE_CHECKING:
@@ -87,36 +87,36 @@ class Consumer(Blocking[AsyncConsumer]):
         """The batch that was yielded last, while nobody has settled it."""
         return _last_batch(self)
 
-    state = forwarded(AsyncConsumer.state)
-    subscribe = forwarded(AsyncConsumer.subscribe)
-    assign = forwarded(AsyncConsumer.assign)
-    unsubscribe = forwarded(AsyncConsumer.unsubscribe)
-    subscription = forwarded(AsyncConsumer.subscription)
-    assignment = forwarded(AsyncConsumer.assignment)
-    assigned = forwarded(AsyncConsumer.assigned)
-    topics = forwarded(AsyncConsumer.topics)
-    partitions_for_topic = forwarded(AsyncConsumer.partitions_for_topic)
-    getone = forwarded(AsyncConsumer.getone)
-    getmany = forwarded(AsyncConsumer.getmany)
-    position = forwarded(AsyncConsumer.position)
-    seek = forwarded(AsyncConsumer.seek)
-    seek_to_beginning = forwarded(AsyncConsumer.seek_to_beginning)
-    seek_to_end = forwarded(AsyncConsumer.seek_to_end)
-    seek_to_committed = forwarded(AsyncConsumer.seek_to_committed)
-    pause = forwarded(AsyncConsumer.pause)
-    resume = forwarded(AsyncConsumer.resume)
-    paused = forwarded(AsyncConsumer.paused)
-    beginning_offsets = forwarded(AsyncConsumer.beginning_offsets)
-    end_offsets = forwarded(AsyncConsumer.end_offsets)
-    offsets_for_times = forwarded(AsyncConsumer.offsets_for_times)
-    lag = forwarded(AsyncConsumer.lag)
-    group_metadata = forwarded(AsyncConsumer.group_metadata)
-    commit = forwarded(AsyncConsumer.commit)
-    committed = forwarded(AsyncConsumer.committed)
+    state = forward(AsyncConsumer.state)
+    subscribe = forward(AsyncConsumer.subscribe)
+    assign = forward(AsyncConsumer.assign)
+    unsubscribe = forward(AsyncConsumer.unsubscribe)
+    subscription = forward(AsyncConsumer.subscription)
+    assignment = forward(AsyncConsumer.assignment)
+    assigned = forward(AsyncConsumer.assigned)
+    topics = forward(AsyncConsumer.topics)
+    partitions_for_topic = forward(AsyncConsumer.partitions_for_topic)
+    getone = forward(AsyncConsumer.getone)
+    getmany = forward(AsyncConsumer.getmany)
+    position = forward(AsyncConsumer.position)
+    seek = forward(AsyncConsumer.seek)
+    seek_to_beginning = forward(AsyncConsumer.seek_to_beginning)
+    seek_to_end = forward(AsyncConsumer.seek_to_end)
+    seek_to_committed = forward(AsyncConsumer.seek_to_committed)
+    pause = forward(AsyncConsumer.pause)
+    resume = forward(AsyncConsumer.resume)
+    paused = forward(AsyncConsumer.paused)
+    beginning_offsets = forward(AsyncConsumer.beginning_offsets)
+    end_offsets = forward(AsyncConsumer.end_offsets)
+    offsets_for_times = forward(AsyncConsumer.offsets_for_times)
+    lag = forward(AsyncConsumer.lag)
+    group_metadata = forward(AsyncConsumer.group_metadata)
+    commit = forward(AsyncConsumer.commit)
+    committed = forward(AsyncConsumer.committed)
 
 
 def _get_last_batch(inner: AsyncConsumer) -> Batch | None:
     return inner.last_batch
 
 
-_last_batch = forwarded(_get_last_batch)
+_last_batch = forward(_get_last_batch)

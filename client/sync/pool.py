@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from ..producer.pool import MAX_WAIT_MS, SIZE
 from ..producer.pool import PooledTransaction as AsyncPooledTransaction
 from ..producer.pool import ProducerPool as AsyncProducerPool
-from .blocking import Blocking, forwarded
+from .blocking import Blocking, forward
 from .loop_thread import LoopThread
 from .producer import CLOSE_MS, Transaction, end_transaction, run_until_committed
 
@@ -59,7 +59,7 @@ class ProducerPool(Blocking[AsyncProducerPool]):
         interrupted = error is not None and not isinstance(error, Exception)
         self.close(timeout_ms=CLOSE_MS if interrupted else None)
 
-    state = forwarded(AsyncProducerPool.state)
+    state = forward(AsyncProducerPool.state)
 
     def transaction(self, batch: Any = None, label: str | None = None) -> "PooledTransaction":
         """`with pool.transaction() as tx`: commits at the end, aborts on any exception. Raises as the other."""

@@ -16,7 +16,7 @@ from ..producer.producer import Producer as AsyncProducer
 from ..producer.transaction import Transaction as AsyncTransaction
 from ..transactions.machine import Outcome
 from ..values import ConsumerGroupMetadata, HeadersLike, RecordMetadata
-from .blocking import Blocking, forwarded, inner_of
+from .blocking import Blocking, forward, inner_of
 from .loop_thread import LoopThread
 
 if TYPE_CHECKING:
@@ -95,14 +95,14 @@ class Producer(Blocking[AsyncProducer]):
         inner = self._wait(lambda: self._inner.send(topic, value, key, partition, timestamp_ms, headers))
         return Delivery(inner, self._thread)
 
-    state = forwarded(AsyncProducer.state)
-    send_and_wait = forwarded(AsyncProducer.send_and_wait)
-    flush = forwarded(AsyncProducer.flush)
-    partitions_for = forwarded(AsyncProducer.partitions_for)
-    init_transactions = forwarded(AsyncProducer.init_transactions)
-    begin_transaction = forwarded(AsyncProducer.begin_transaction)
-    commit_transaction = forwarded(AsyncProducer.commit_transaction)
-    abort_transaction = forwarded(AsyncProducer.abort_transaction)
+    state = forward(AsyncProducer.state)
+    send_and_wait = forward(AsyncProducer.send_and_wait)
+    flush = forward(AsyncProducer.flush)
+    partitions_for = forward(AsyncProducer.partitions_for)
+    init_transactions = forward(AsyncProducer.init_transactions)
+    begin_transaction = forward(AsyncProducer.begin_transaction)
+    commit_transaction = forward(AsyncProducer.commit_transaction)
+    abort_transaction = forward(AsyncProducer.abort_transaction)
 
     def send_offsets_to_transaction(self, source: Any, metadata: ConsumerGroupMetadata | None = None) -> None:
         """Of a blocking consumer (the batch it yielded last), of a batch, or a mapping with its metadata."""
@@ -130,8 +130,8 @@ class Producer(Blocking[AsyncProducer]):
         return _producer_epoch(self)
 
 
-_producer_id = forwarded(lambda inner: int(inner.producer_id))
-_producer_epoch = forwarded(lambda inner: int(inner.producer_epoch))
+_producer_id = forward(lambda inner: int(inner.producer_id))
+_producer_epoch = forward(lambda inner: int(inner.producer_epoch))
 
 
 class Transaction:

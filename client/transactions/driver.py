@@ -61,7 +61,7 @@ class TransactionDriver:
         assert settings.transactional_id is not None
         self.transactional_id: str = settings.transactional_id
         self.machine = ClientTransaction(self.transactional_id, settings.transaction_timeout_ms)
-        self.machine.told, self.machine.spoilt = self._unknown, self._spoilt
+        self.machine.unknown_outcome, self.machine.spoilt = self._unknown, self._spoilt
         self._settings = settings
         self._environment, self._affinity = environment, cluster.affinity
         self._tries = Tries(settings, environment)

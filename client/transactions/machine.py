@@ -73,7 +73,8 @@ class ClientTransaction:
         self.attempted = self.maybe_ended = self.suspect = self.forgotten = False
         self.error: KafkaError | None = None  # what spoiled the transaction, or ended the producer
         self.outcome: Outcome | None = None  # of the last transaction
-        self.told: Callable[[], CommitOutcomeUnknownError] = CommitOutcomeUnknownError  # raised in UNKNOWN_OUTCOME
+        # makes what is raised in UNKNOWN_OUTCOME
+        self.unknown_outcome: Callable[[], CommitOutcomeUnknownError] = CommitOutcomeUnknownError
         self.spoilt: Callable[[], None] = lambda: None  # called when nothing more can be written
         self._loose = False  # a request of this epoch was given up without an answer
         self._before = State.UNINITIALIZED
@@ -98,7 +99,7 @@ class ClientTransaction:
     def failure(self) -> KafkaError:
         """The error for whoever goes on with what has failed; a new one each time, as each gets its own traceback."""
         if self.state is State.UNKNOWN_OUTCOME:
-            return self.told()
+            return self.unknown_outcome()
         error = self.error
         if error is None:
             return IllegalStateError(f"the transaction is {self.state.text}")

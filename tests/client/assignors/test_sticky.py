@@ -11,7 +11,7 @@ from fencepost.client.assignors.sticky import (
     Claim,
     CooperativeStickyAssignor,
     StickyAssignor,
-    said_in_user_data,
+    claim_in_user_data,
     settle,
 )
 from fencepost.client.values import TopicPartition
@@ -147,7 +147,7 @@ def test_the_newest_generation_is_believed():
     members = {"old": saying("t", tps("t0 t1"), 3), "new": saying("t", tps("t0 t1"), 4)}
     found = STICKY.assign({"t": 2}, members)
     assert sorted(map(len, found.values())) == [1, 1]
-    claims = {name: said_in_user_data(said) for name, said in members.items()}
+    claims = {name: claim_in_user_data(said) for name, said in members.items()}
     assert settle({"t": 2}, members, claims).owned == {"old": [], "new": list(tps("t0 t1"))}
 
 
@@ -186,9 +186,9 @@ def test_the_user_data_has_kafkas_bytes():
 
 def test_user_data_without_a_generation_and_broken_user_data_are_read():
     without = bytes.fromhex("00000001" "000174" "00000001" "00000001")  # fmt: skip
-    assert said_in_user_data(Subscription(("t",), without)) == Claim(tps("t1"), None)
-    assert said_in_user_data(Subscription(("t",), b"\x00\x00\x00\x09")) == Claim((), -1)
-    assert said_in_user_data(Subscription(("t",))) == Claim((), None)
+    assert claim_in_user_data(Subscription(("t",), without)) == Claim(tps("t1"), None)
+    assert claim_in_user_data(Subscription(("t",), b"\x00\x00\x00\x09")) == Claim((), -1)
+    assert claim_in_user_data(Subscription(("t",))) == Claim((), None)
 
 
 def test_members_are_walked_through_as_java_does():
