@@ -13,7 +13,7 @@ Partitions = Mapping[str, int]
 """Topics, and how many partitions each has."""
 
 Members = Mapping[str, Subscription]
-"""Member ids, and what each said; in the order in which the broker named them."""
+"""Member ids and their subscriptions, in the order in which the broker named them."""
 
 Assigned = dict[str, list[TopicPartition]]
 """Member ids, and what each gets."""

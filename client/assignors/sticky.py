@@ -72,7 +72,7 @@ class CooperativeStickyAssignor:
         return assigned
 
 
-# ---- What members say ----------------------------------------------------------------------------------------
+# ---- What members have ----------------------------------------------------------------------------------------
 
 
 def claim_in_user_data(subscription: Subscription) -> Claim:

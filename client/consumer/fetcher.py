@@ -54,7 +54,7 @@ class _Node:
 
 
 class Fetcher:
-    """arrived is called when there is something to read, or to be told."""
+    """arrived is called when there is something to read, or an error to raise."""
 
     def __init__(
         self, cluster: Cluster, settings: ConsumerSettings, subscription: Subscription, arrived: Callable[[], None]
@@ -94,7 +94,7 @@ class Fetcher:
             raise self._broken.with_traceback(None)
 
     def _fell(self, error: Exception) -> None:
-        """Nobody awaits what runs in the background, so whatever ends it is told to those who read."""
+        """Nobody awaits the background tasks, so an error that ends one is raised at the next read."""
         self._broken = self._broken or broken("records cannot be fetched any more", error)
         self._arrived()
 

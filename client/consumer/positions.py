@@ -2,7 +2,7 @@
 
 The rule: a partition is not read before its position is known, and one in doubt comes from the committed offsets, read
 when no transaction holds them (require_stable), never from memory. No partition waits for another one. It runs beside
-the reader, which is woken when something was found; what cannot be found is told at the next read.
+the reader, which is woken when something was found; what cannot be found raises at the next read.
 Source: Kafka's Fetcher.resetOffsetsIfNeeded.
 """
 
@@ -29,7 +29,7 @@ RESETS = {"earliest": EARLIEST, "latest": LATEST}
 
 
 class Positions:
-    """found is called when there is something new to read or to be told."""
+    """found is called when there is something new to read, or an error to raise."""
 
     def __init__(
         self,

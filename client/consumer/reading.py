@@ -1,4 +1,4 @@
-"""What a consumer gives out: runs of records, from partition to partition in turn, and what it gave since last told.
+"""What a consumer gives out: runs of records, the partitions in turn, and what it gave since the last outcome.
 
 The rule: records are given from one place, without waiting, and reading moves positions only here: by what was really
 given. A run that is being iterated is settled before anything else looks at a position.
@@ -43,7 +43,7 @@ class Reading:
         self._turn = 0
         self._failed: PartitionState | None = None  # its error is raised next: others had records
         self._running: tuple[PartitionState, Fetched] | None = None
-        self._since: dict[PartitionState, int] = {}  # where each was when the last outcome was told
+        self._since: dict[PartitionState, int] = {}  # where each was at the last transaction's outcome
         self._since_group: ConsumerGroupMetadata | None = None
         self.last: Batch | None = None
         self.run: Iterator[Record] = NO_RECORDS
@@ -184,7 +184,7 @@ class Reading:
         return self.last
 
     def last_batch(self) -> Batch | None:
-        """The batch given last; or all that was given record by record since an outcome was told, without records."""
+        """The batch given last; or all that was given record by record since the last outcome, without records."""
         if self.last is not None:
             return self.last
         self.settle()

@@ -74,7 +74,7 @@ class Group:
         self._due = True
         self._matched: re.Pattern[str] | None = None  # with all topics there are; of new ones metadata tell
         self._polling: asyncio.Future[None] | None = None
-        self._step: asyncio.Task[None] | None = None  # partitions come or go, and the listener hears of it
+        self._step: asyncio.Task[None] | None = None  # partitions are assigned or revoked, and the listener is called
         self._given_up: asyncio.Task[None] | None = None  # cancelled by us, which is no cancellation of who polls
         self.leaving = False
         self._leaver: tuple[asyncio.Task[Any] | None, asyncio.Future[None]] | None = None  # who, until when
@@ -97,7 +97,7 @@ class Group:
 
     @property
     def needs_poll(self) -> bool:
-        """Whether a poll has something to do. Nothing while the member leaves: the end of that is told."""
+        """Whether a poll has something to do. It has none while the member leaves."""
         if self.leaving:
             return False
         topics, joined = self._subscription.topics, self._membership.joined_topics
@@ -361,7 +361,7 @@ class Group:
     async def _leave(self, reason: str, timeout_ms: float, gave_up: Callable[[], None]) -> None:
         """Give everything up and be no member. A static member stays one until its session ends (KIP-345).
 
-        gave_up is called before the group is told. Raises what a listener raises.
+        gave_up is called before LeaveGroup is sent. Raises what a listener raises.
         """
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         failure = None
@@ -397,7 +397,7 @@ class Group:
     async def _give_everything_up(self) -> Exception | None:
         """Once the step that a cancelled poll has left is done. Returns what its listener raised.
 
-        Where another task does so already, the listener hears of it once, and this waits for that.
+        Where another task does so already, the listener is called once, and this waits for that.
         """
         if self._leaver is not None:
             who, done = self._leaver

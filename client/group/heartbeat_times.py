@@ -29,11 +29,11 @@ class HeartbeatTimes:
         self._heard_ms = now_ms
 
     def failed(self, now_ms: int, backoff_ms: int) -> None:
-        """No answer, or one that says later."""
+        """No answer, or an error that asks to try again later."""
         self.due_ms = now_ms + min(backoff_ms, self._interval_ms)
 
     def session_is_over(self, now_ms: int) -> bool:
-        """Nothing was heard for so long that the group has taken the member out, if its coordinator lives."""
+        """There was no answer for so long that the group has taken the member out, if its coordinator lives."""
         return now_ms - self._heard_ms >= self._session_timeout_ms
 
     # ---- polls -----------------------------------------------------------------------------------------------

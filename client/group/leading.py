@@ -1,4 +1,4 @@
-"""What the leader of a group does: read what the members said, and write down who gets what. Pure.
+"""What the leader of a group does: read the members' subscriptions, and encode their assignments. Pure.
 
 Source: Kafka's ConsumerCoordinator.onLeaderElected.
 """
@@ -14,7 +14,7 @@ from ..errors import ClientError
 
 
 def members_of(named: Sequence[JoinGroupResponse.Member]) -> Members:
-    """What each member said, in the order of the answer. Raises ClientError for one that cannot be read."""
+    """The subscription of each member, in the order of the answer. Raises ClientError for one that cannot be read."""
     found: dict[str, Subscription] = {}
     for member in named:
         try:

@@ -115,7 +115,7 @@ class PartitionState:
         self.need = need
         self.reset_to = LATEST  # a timestamp, or EARLIEST or LATEST
         self.fallback: int | None = None
-        self.refused: Exception | None = None  # told at the next read, once
+        self.refused: Exception | None = None  # raised at the next read, once
         self.retry_at_ms = 0
         self.replica = -1  # the follower that the leader named for our rack (KIP-392)
         self.replica_epoch = -1  # the leader's epoch when it did

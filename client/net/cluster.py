@@ -1,9 +1,9 @@
 """The cluster as one client sees it: what brokers there are, who leads and coordinates what, and how to ask them.
 
-The rules: whatever waits has a deadline. What is known may be stale, so an error that says so has it looked up again,
-and who asks is told only what one attempt gave; `ask_until` tries again, for requests that do the same when carried out
-twice. When no known broker can be reached, the bootstrap servers are asked anew (KIP-899). A topic that is missing is
-asked for again and again, a second apart at most, but made only for somebody who waits for it.
+The rules: whatever waits has a deadline. Metadata may be stale, so an error that shows this has it fetched again. `ask`
+makes one attempt; `ask_until` retries, and is only for requests that may be carried out twice. When no known broker can
+be reached, the bootstrap servers are asked anew (KIP-899). A topic that is missing is asked for again and again, a
+second apart at most, but made only for somebody who waits for it.
 """
 
 import asyncio
@@ -254,7 +254,7 @@ class Cluster:
             raise self._broken.with_traceback(None)
 
     async def _keep(self) -> None:
-        """Nobody awaits this task, so whatever ends it is told to those who wait for news."""
+        """Nobody awaits this task, so an error that ends it is raised in those who wait for metadata."""
         try:
             await self._keep_fresh()
         except Exception as error:
@@ -462,7 +462,7 @@ class Cluster:
             await asyncio.sleep(pause_ms / 1000)
 
     def stale(self, code: int, target: Target = "any") -> None:
-        """An answer with this code says that something known is not so any more: have it looked up again."""
+        """This error code means that our metadata is stale: have it fetched again."""
         if code in _STALE_COORDINATOR:
             self._suspect(target)
         elif code in _STALE_METADATA:

@@ -2,8 +2,8 @@
 
 The rules: `send` is plain code that never waits; what is sent in one turn of the loop leaves in one write. A response
 that does not fit its request, or no frame at all, closes this connection and no other. A request that gets no answer in
-time closes it too (as Kafka's NetworkClient does), since what comes after could not be told apart from what is late.
-All who wait are told whether their request may have reached the broker: `BrokerUnreachableError.sent`.
+time closes it too (as Kafka's NetworkClient does), since a late response could be taken for a later one.
+Each waiting request then fails with whether it may have reached the broker: `BrokerUnreachableError.sent`.
 """
 
 import asyncio

@@ -91,7 +91,7 @@ async def _scram(talk: _Talk, mechanism: str, username: str, password: str, envi
         final = await talk.say(client.get_client_final().encode())
         client.set_server_final(final.decode())
     except (ScramException, UnicodeDecodeError, ValueError) as error:
-        # scramp's words may quote a message: only the kind of failure is told.
+        # scramp's texts may quote a message, so only the class of the error is shown.
         raise AuthenticationError(f"the broker's {mechanism} answer is not valid ({type(error).__name__})") from None
 
 

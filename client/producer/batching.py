@@ -125,7 +125,7 @@ class Batch(Numbered):
         return parts
 
     def finish(self, error: Exception | None = None) -> None:
-        """It is done with; who waits is told."""
+        """The batch is done: whoever waits for it is woken."""
         self.done = True
         self.error = error
         self.records = self.framed = b""

@@ -58,7 +58,7 @@ class Numbered:
         self.sequence = -1
         self.ordinal = 0  # which batch of its partition it is
         self.identity: ProducerIdentity | None = None
-        self.maybe_written = False  # sent, and nobody has said since what became of it
+        self.maybe_written = False  # sent, and no answer has shown since whether it was written
         self._maybe_before = False  # as it was before the last attempt
         self.on_the_way = False
 

@@ -2,7 +2,7 @@
 
 The rule: what is not certainly such a run is left to others, who also find what is wrong with it. A run is records
 whose lengths (record, key, value) are the same bytes, whose deltas have the same widths, whose offsets are consecutive,
-and which have no headers: then every field stands at a fixed distance from the last, and slices, `Struct.iter_unpack`
+and which have no headers: then every field is at a fixed distance from the last, and slices, `Struct.iter_unpack`
 and `map` do all the work. Metrics, events and fixed-size messages look like this; texts do not.
 """
 

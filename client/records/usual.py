@@ -60,7 +60,7 @@ def usual_columns(payload: bytes, position: int, first: int, count: int) -> _Col
 
 
 def _offsets(first: int, count: int, width: int) -> Iterable[Any]:
-    """What stands for these offset deltas, as the Struct of a head reads them."""
+    """The bytes of these offset deltas, as the Struct of a head reads them."""
     if width < 2:
         return _short_offsets()[width][first - _FROM[width] : first - _FROM[width] + count]
     return (bytes((2 * n & 0x7F | 0x80, n >> 6 & 0x7F | 0x80, n >> 13)) for n in range(first, first + count))

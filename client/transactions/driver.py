@@ -98,7 +98,7 @@ class TransactionDriver:
         self.machine.failed(error)
 
     def _spoilt(self) -> None:
-        """What was not sent never will be: who waits for it is told, once whoever found it out is done."""
+        """Fail the batches that were not sent, since they never will be; later, not inside of the caller."""
 
         def drop() -> None:
             if self.machine.is_in(State.ABORTABLE_ERROR, State.FATAL):
@@ -180,7 +180,7 @@ class TransactionDriver:
         self.sources.resolve = partial(self._resolve, self.sources)
 
     def _asked(self, event: Event) -> None:
-        """As the machine's. Where the producer has ended, its batches are told: nobody will end their transaction."""
+        """As the machine's. Where the producer has ended, its batches are notified: nobody ends their transaction."""
         try:
             self.machine.asked(event)
         finally:
@@ -413,7 +413,7 @@ class TransactionDriver:
             log.info("%s: %s", self.transactional_id, error)
 
     def _release(self) -> KafkaError:
-        """The end that was begun is not waited for any more. Returns what whoever waits for it is told."""
+        """The end that was begun is not waited for any more. Returns the error for whoever waits for it."""
         machine = self.machine
         if machine.state in (State.COMMITTING, State.ABORTING):
             machine.gave_up(RequestTimedOutError(f"{machine.transactional_id!r} was not ended in time"))

@@ -53,7 +53,7 @@ class ClientTransaction:
     version: 2 where the broker has KIP-890's transactions, else 1; fixed while a transaction is open.
     can_renew: InitProducerId of the broker takes the identity it replaces (version 3, KIP-360).
     attempted: something of this transaction was sent, or is about to be.
-    maybe_ended: an EndTxn of this transaction may have been carried out, and nobody said so.
+    maybe_ended: an EndTxn of this transaction may have been carried out, and no answer has confirmed it.
     suspect: the broker refused the epoch: it ended the transaction by itself, or somebody else has the id.
     forgotten: the broker does not know our producer id: nothing is open, and InitProducerId tells whether somebody else
     has the transactional id, or it was only not used for transactional.id.expiration.ms.

@@ -1,6 +1,6 @@
 """The requests of a transaction, one attempt each: to whom, in which version, and whether it may have arrived.
 
-The rule: a request that is given up without an answer is told to the transaction, since it may come late (KAFKA-17754).
+The rule: the transaction is notified of a request given up without an answer, since it may arrive late (KAFKA-17754).
 Versions: what belongs to transactions version 2 (KIP-890) is used with it and never without; offsets need
 TxnOffsetCommit 3, because older ones cannot tell a member that was replaced (KIP-447).
 """

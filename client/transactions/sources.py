@@ -1,7 +1,7 @@
-"""What a transaction is made from: whose offsets it commits, and who is told how it ended.
+"""What a transaction is made from: whose offsets it commits, and which batches learn its outcome.
 
 The rule: offsets are committed as the member that fetched them, never under a group's name alone (KIP-447), and the
-consumer of a batch hears of its end, because its position depends on it.
+consumer of a batch is notified of its outcome, because its position depends on it.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -43,7 +43,7 @@ class Sources:
         self.resolve: Callable[[], Awaitable[Outcome]] | None = None
 
     def add(self, batch: FromGroup) -> None:
-        """It is told, once."""
+        """The batch will be notified of the outcome; adding it again changes nothing."""
         if all(batch is not known for known in self._batches):
             self._batches.append(batch)
 

@@ -51,7 +51,7 @@ class Event(IntEnum):
     ENDED = 9  # the end was answered, or there was nothing to end
     ENDED_STALE = 10  # so it was, but a request of this epoch may still be on its way
     REFUSED = 11  # EndTxn was certainly not carried out
-    UNANSWERED = 12  # nobody said whether EndTxn was carried out
+    UNANSWERED = 12  # no answer to EndTxn: it may have been carried out
     BROKEN = 13  # nothing can be done with this producer any more
 
 
