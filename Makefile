@@ -93,7 +93,7 @@ bench: $(STAMP)     ## the table against Apache Kafka and others, in one run of 
 bench-full: $(STAMP) ## every scenario, in more rounds: hours
 	@$(BIN)/python -m fencepost.bench.contest.run --full $(OPTIONS)
 
-bench-bars: $(STAMP) ## fencepost's own bounds, against librdkafka's mock and a plain C server; KAFKA=HOST:PORT adds one
+bench-bars: $(STAMP) ## bounds of fencepost that need no other broker: start, idle, recovery, stalls, the SDK, large batches
 	@$(BIN)/python -m fencepost.bench.bars.bars
 
 test-long: $(STAMP) ## what the suite samples, at length

@@ -1,1 +1,1 @@
-"""`make bench-bars`: fencepost's own bounds, measured side by side in one run."""
+"""`make bench-bars`: bounds that fencepost has without another broker."""

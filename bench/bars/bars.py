@@ -1,7 +1,8 @@
-"""`make bench-bars`: fencepost's own bounds, measured side by side in one run; JSON into bench/results/, a table.
+"""`make bench-bars`: bounds that fencepost has without another broker; JSON into bench/results/, a table.
 
-Rounds are interleaved (ours, peer, ours, peer …) and medians compared, for machines are noisy; a bar is a ratio or a
-bound with a reason, and one that is missed is printed as missed.
+What has a broker to be compared with is measured by `make bench`. Rounds are interleaved (ours, peer, ours, peer …) and
+medians compared, for machines are noisy; a bar is a ratio or a bound with a reason, and one that is missed is printed
+as missed.
 """
 
 import asyncio
@@ -12,19 +13,18 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 
 import click
 import uvloop
 
-from .. import accounting, librdkafka, small, topics
+from .. import accounting, small, topics
 from ..loads import stalls
 from ..peers import peers
 from . import idle, recovery, steps, syncloop
 from .clients import clients, starts
 from .rows import ROUNDS, Row, line
-from .transactions import aborted_fetch, many_ids, transactions
+from .transactions import aborted_fetch, many_ids
 
 TOPIC = "bench"
 
@@ -33,7 +33,6 @@ TOPIC = "bench"
 class Cost:
     """What one round of a load cost and gave."""
 
-    cpu_us_per_request: float
     requests_per_second: float
     cpu_ms_per_mb: float
 
@@ -46,7 +45,7 @@ def small_cost(peer: peers.Peer, load: small.SmallLoad) -> Cost:
         result = runner.run(work)
     cpu_ns = books[-1].since(books[0]).cpu_ns
     megabytes = result.requests * load.batch_records * load.record_bytes / 1e6
-    return Cost(cpu_ns / 1e3 / result.requests, result.requests / result.seconds, cpu_ns / 1e6 / megabytes)
+    return Cost(result.requests / result.seconds, cpu_ns / 1e6 / megabytes)
 
 
 def interleaved(one: Callable[[], float], other: Callable[[], float]) -> tuple[float, float]:
@@ -58,62 +57,16 @@ def interleaved(one: Callable[[], float], other: Callable[[], float]) -> tuple[f
     return statistics.median(ours), statistics.median(theirs)
 
 
-def _cpu(peer: peers.Peer, load: small.SmallLoad) -> float:
-    return small_cost(peer, load).cpu_us_per_request
-
-
-def small_requests(seconds: float) -> list[Row]:
-    """CPU per small request, durability os, against the mock cluster."""
-    rows = []
-    with peers.fencepost("os") as ours, peers.mock() as theirs:
-        for peer in (ours, theirs):
-            topics.create(peer.host, peer.port, TOPIC, 4)
-        for connections, depth, bar in ((64, 1, 1.5), (16, 5, 0.9)):
-            load = small.SmallLoad(TOPIC, 4, connections, depth, seconds=seconds)
-            one, other = interleaved(partial(_cpu, ours, load), partial(_cpu, theirs, load))
-            name = f"1x100 B, {connections} connections x {depth}, os: CPU per request"
-            rows.append(Row(name, one / other, "<=", bar, f"{one:.2f} us", f"mock {other:.2f} us"))
-    return rows
-
-
-def librdkafka_produce(scale: float) -> list[Row]:
-    """Records per second of librdkafka's idempotent producer, durability os, against the mock cluster."""
-    rows = []
-    for size, count, bar in ((100, 1_000_000, 0.85), (1000, 300_000, 0.7)):
-        with peers.fencepost("os") as ours, peers.mock() as theirs:
-            for peer in (ours, theirs):
-                topics.create(peer.host, peer.port, TOPIC, 4)
-            load = librdkafka.ProduceLoad(TOPIC, int(count * scale), size)
-
-            def rate(peer: peers.Peer, load: librdkafka.ProduceLoad = load) -> float:
-                return load.records / librdkafka.produce(peer.bootstrap, load, lambda done: None).seconds
-
-            one, other = interleaved(partial(rate, ours), partial(rate, theirs))
-            name = f"librdkafka idempotent, {size} B, os: records/s"
-            rows.append(Row(name, one / other, ">=", bar, f"{one:,.0f}", f"mock {other:,.0f}"))
-    return rows
-
-
-def durable_partitions(seconds: float, kafka: str | None) -> list[Row]:
-    """Durable requests per second over 16 partitions: against Kafka that flushes each message, or a plain loop."""
+def durable_partitions(seconds: float) -> list[Row]:
+    """Durable requests per second over 16 partitions, against a plain loop of write and fdatasync."""
     load = small.SmallLoad(TOPIC, 16, 16, 1, seconds=seconds)
     with peers.fencepost("fsync") as ours:
         topics.create(ours.host, ours.port, TOPIC, 16)
-        name = "16 partitions, 16 connections x 1, fsync: requests/s"
-        if kafka is not None:
-            host, port = topics.address(kafka)
-            with topics.topic(host, port, None, 16) as topic:
-                theirs = peers.Peer("Kafka", host, port, accounting.listener_pid(port) or 0)
-                their_load = small.SmallLoad(topic, 16, 16, 1, seconds=seconds)
-                one, other = interleaved(
-                    lambda: small_cost(ours, load).requests_per_second,
-                    lambda: small_cost(theirs, their_load).requests_per_second,
-                )
-            return [Row(name, one / other, ">=", 2.5, f"{one:,.0f}", f"Kafka {other:,.0f}")]
         frame = small.frame_for(load, 0)
         one, other = interleaved(
             lambda: small_cost(ours, load).requests_per_second, lambda: syncloop.requests_per_second(frame, 16, seconds)
         )
+        name = "16 partitions, 16 connections x 1, fsync: requests/s"
         return [Row(name, one / other, ">=", 1.8, f"{one:,.0f}", f"plain loop {other:,.0f}")]
 
 
@@ -164,18 +117,14 @@ def loop_stalls(seconds: float) -> list[Row]:
 
 @click.command()
 @click.option("--quick", is_flag=True, help="Short rounds: whether it runs, not what it measures.")
-@click.option("--kafka", envvar="KAFKA", default=None, help="HOST:PORT of an Apache Kafka that flushes each message.")
 @click.option("--only", default="", help="Part of a row's function name.")
-def main(quick: bool, kafka: str | None, only: str) -> None:
+def main(quick: bool, only: str) -> None:
     """Measure every bar and write bench/results/bars-<time>.json."""
     seconds = 1.0 if quick else 4.0
     parts: dict[str, Callable[[], list[Row]]] = {
         "start_and_idle": start_and_idle,
-        "small_requests": lambda: small_requests(seconds),
-        "librdkafka_produce": lambda: librdkafka_produce(0.1 if quick else 1.0),
-        "durable_partitions": lambda: durable_partitions(seconds, kafka),
+        "durable_partitions": lambda: durable_partitions(seconds),
         "large_batches": lambda: large_batches(seconds),
-        "transactions": lambda: transactions(seconds, kafka),
         "aborted_fetch": aborted_fetch,
         "many_ids": many_ids,
         "client_starts": starts,
