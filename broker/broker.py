@@ -137,8 +137,8 @@ class Broker(Services):
         self.rounds = Rounds(self.store, self._journal_executor, loop, sync_every_ms=settings.durability_interval_ms)
         self.producer_limit = ProducerLimit(self.store, lambda: self.settings.max_producer_ids)
         self.turns = Turns(self.store, self.clock, loop.call_soon, lambda: not self._started)
-        self.rounds.on_release.append(self._released)
-        self.rounds.on_halt.append(self._halted)
+        self.rounds.on_release.append(self._wake_readers)
+        self.rounds.on_halt.append(self._cut_all)
         self.housekeeping = Housekeeping(
             self.store, self.rounds, self._segments_executor, loop, self.clock, _housekeeping_settings(self)
         )
@@ -238,7 +238,7 @@ class Broker(Services):
         await idle.wait()
         await asyncio.sleep(0)
 
-    def _halted(self, error: BaseException) -> None:
+    def _cut_all(self, error: BaseException) -> None:
         log.critical("the broker is halted: what is on disk is not known any more", exc_info=error)
         if hasattr(self, "server"):
             self.server.abort_all()
@@ -251,7 +251,7 @@ class Broker(Services):
         if hasattr(self, "server"):
             self.server.serve = self._serve if between is None else between(self._serve)
 
-    def _released(self, moved: Collection[PartitionLog]) -> None:
+    def _wake_readers(self, moved: Collection[PartitionLog]) -> None:
         self.waiting.wake(moved)
         self.producer_limit.look(moved)
 

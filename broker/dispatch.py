@@ -177,7 +177,7 @@ class Dispatcher:
             and header.api_version != highest_served(handler.api, self._broker.settings)
         ):
             connection.client_id = header.client_id
-            self._unsupported(connection, header.api_key, header.api_version, header.correlation_id)
+            self._refuse_unsupported(connection, header.api_key, header.api_version, header.correlation_id)
             return
         self._requests[counted_at(header.api_key)] += 1
         connection.client_id = header.client_id
@@ -402,7 +402,7 @@ class Dispatcher:
         log.error("%s failed", handler.api.name, exc_info=error)
         return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
 
-    def _unsupported(self, connection: Connection, key: int, version: int, correlation_id: int) -> None:
+    def _refuse_unsupported(self, connection: Connection, key: int, version: int, correlation_id: int) -> None:
         """What is not served: only ApiVersions has a way to say so, in the layout of its version 0 (KIP-511)."""
         if key == API_VERSIONS and key in self._handlers:
             api = self._handlers[key].api

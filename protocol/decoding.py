@@ -201,9 +201,9 @@ class _Reader:
             case Array():
                 self._array(kind.item, target, nullable)
             case Nested():
-                self._nested(kind.cls, target, nullable)
+                self._read_nested(kind.cls, target, nullable)
 
-    def _nested(self, cls: type, target: str, nullable: bool) -> None:
+    def _read_nested(self, cls: type, target: str, nullable: bool) -> None:
         name = self._source.fresh("it")
         if not nullable:
             self.message(cls, name)
@@ -220,7 +220,7 @@ class _Reader:
             self.flush()
             self._source.line(f"{target} = {name}")
 
-    def _sized(self, letter: str, target: str, nullable: bool, rest: str, read: Callable[[], None]) -> None:
+    def _read_sized(self, letter: str, target: str, nullable: bool, rest: str, read: Callable[[], None]) -> None:
         """A length, null where it may be, and the lines of `read`, for which `after` is where the value ends."""
         source, n = self._source, self._length(letter, rest)
         null = "not " + n if self._flexible else f"{n} == -1"
@@ -238,7 +238,7 @@ class _Reader:
         def read() -> None:
             self._source.line(f"{target} = {self._decoded}")
 
-        self._sized("h", target, nullable, "rest_of_string", read)
+        self._read_sized("h", target, nullable, "rest_of_string", read)
 
     def _blob(self, kind: Blob, target: str, nullable: bool) -> None:
         made = {
@@ -252,7 +252,7 @@ class _Reader:
                 self._source.line("refuse_length(after - p)")
             self._source.line(f"{target} = {made[kind.of]}")
 
-        self._sized("i", target, nullable, "rest", read)
+        self._read_sized("i", target, nullable, "rest", read)
 
     def _array(self, item: Kind, target: str, nullable: bool) -> None:
         source, n = self._source, self._length("i")

@@ -117,7 +117,7 @@ def fencepost(durability: str, directory: str | None = None, *options: str) -> I
         assert process.stdout is not None
         for line in process.stdout:
             if line.startswith("ready"):
-                stack.callback(_told, process, said)
+                stack.callback(_show_last_words, process, said)
                 ready_s = time.perf_counter() - began
                 port = int(line.split()[-1].rsplit(":", 1)[1])
                 durable = durability == "fsync"
@@ -127,7 +127,7 @@ def fencepost(durability: str, directory: str | None = None, *options: str) -> I
         raise RuntimeError(f"fencepost did not become ready: {_last(said)}")
 
 
-def _told(process: "subprocess.Popen[str]", said: IO[bytes]) -> None:
+def _show_last_words(process: "subprocess.Popen[str]", said: IO[bytes]) -> None:
     """What a server said that has ended by itself; of one that is to be ended now it is no news."""
     if process.poll() is not None and (last := _last(said)):
         print(last, file=sys.stderr)

@@ -132,7 +132,7 @@ class Broker:
         """Recover, then serve. Raises OSError, AlreadyLocked, and what recovery raises."""
         life = self._begin()
         try:
-            self._served(life.ready.result(START_TIMEOUT_S))
+            self._serve_at(life.ready.result(START_TIMEOUT_S))
         except BaseException:
             self._abandon(life)
             raise
@@ -210,7 +210,7 @@ class Broker:
     async def __aenter__(self) -> Self:
         life = self._begin()
         try:
-            self._served(await _unharmed(life.ready))
+            self._serve_at(await _unharmed(life.ready))
         except BaseException:
             self._abandon(life)
             raise
@@ -251,7 +251,7 @@ class Broker:
             _remember(self)
             return self._life
 
-    def _served(self, port: int) -> None:
+    def _serve_at(self, port: int) -> None:
         self.port = port
 
     def _abandon(self, life: Life) -> None:

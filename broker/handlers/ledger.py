@@ -87,12 +87,12 @@ def _answered(broker: Services, outcome: Outcome) -> EndTxnsResponse:
         error_message=message,
         already_decided=outcome.verdict is Verdict.ALREADY_DECIDED,
         aborted=outcome.aborted,
-        entry=_told(outcome.entry),
+        entry=_entry_on_wire(outcome.entry),
         refused=[EndTxnsResponse.Transaction(transactional_id=name, error_code=code) for name, code in outcome.refused],
     )
 
 
-def _told(entry: Entry | None) -> LedgerEntry | None:
+def _entry_on_wire(entry: Entry | None) -> LedgerEntry | None:
     if entry is None:
         return None
     return LedgerEntry(
@@ -133,7 +133,7 @@ def _described(broker: Services, key: str) -> _Key:
         )
     known = entry is not None or waiting
     code = ErrorCode.NONE if known else ErrorCode.RESOURCE_NOT_FOUND
-    return _Key(key=key, error_code=code, entry=_told(entry), waiting=waiting)
+    return _Key(key=key, error_code=code, entry=_entry_on_wire(entry), waiting=waiting)
 
 
 @handles(RemoveLedgerEntriesRequest, in_steps=True)

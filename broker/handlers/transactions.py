@@ -55,7 +55,7 @@ def init_producer_id(broker: Services, call: Call, request: InitProducerIdReques
     )
     decision = broker.transactions.init_producer_id(asked, call.version, call.connection)
     if decision.error:
-        return _not_initialised(broker, _told(decision.error, INIT_PRODUCER_ID, call.version))
+        return _not_initialised(broker, _error_for_version(decision.error, INIT_PRODUCER_ID, call.version))
     return InitProducerIdResponse(producer_id=decision.producer_id, producer_epoch=decision.producer_epoch)
 
 
@@ -65,7 +65,7 @@ def _not_initialised(broker: Services, code: ErrorCode) -> InitProducerIdRespons
     return InitProducerIdResponse(error_code=code)
 
 
-def _told(error: ErrorCode, api: int, version: int) -> ErrorCode:
+def _error_for_version(error: ErrorCode, api: int, version: int) -> ErrorCode:
     """The error in the words of this version."""
     if error is ErrorCode.PRODUCER_FENCED and version < FENCED_SINCE[api]:
         return ErrorCode.INVALID_PRODUCER_EPOCH
@@ -104,7 +104,7 @@ def add_partitions(broker: Services, call: Call, request: AddPartitionsToTxnRequ
         version=call.version,
         connection=call.connection,
     )
-    return _partitions_answered(broker, request, _told(error, ADD_PARTITIONS, call.version))
+    return _partitions_answered(broker, request, _error_for_version(error, ADD_PARTITIONS, call.version))
 
 
 def _not_attempted(broker: Services, codes: dict[PartitionKey, ErrorCode]) -> AddPartitionsToTxnResponse:
@@ -147,7 +147,7 @@ def add_offsets(broker: Services, call: Call, request: AddOffsetsToTxnRequest) -
         connection=call.connection,
     )
     if error:
-        error = _told(error, ADD_OFFSETS, call.version)
+        error = _error_for_version(error, ADD_OFFSETS, call.version)
         broker.metrics.error(error)
     return AddOffsetsToTxnResponse(error_code=error)
 
@@ -165,7 +165,7 @@ def end_txn(broker: Services, call: Call, request: EndTxnRequest) -> EndTxnRespo
         connection=call.connection,
     )
     if decision.error:
-        error = _told(decision.error, END_TXN, call.version)
+        error = _error_for_version(decision.error, END_TXN, call.version)
         broker.metrics.error(error)
         return EndTxnResponse(error_code=error)
     return EndTxnResponse(producer_id=decision.producer_id, producer_epoch=decision.producer_epoch)

@@ -64,7 +64,7 @@ class LongProduce:
                 target.looked_into(partition, rules, _found(partition, records, now_ms, budget))
 
         self._connection.hold()
-        self._broker.records_executor.submit(work, self._worked, owner=self._connection, wanted=self._wanted)
+        self._broker.records_executor.submit(work, self._go_on_with, owner=self._connection, wanted=self._wanted)
         return True
 
     def _wanted(self) -> bool:
@@ -73,7 +73,7 @@ class LongProduce:
             return False
         return not (self._answered and self._connection.has_left())
 
-    def _worked(self, result: BaseException | None) -> None:
+    def _go_on_with(self, result: BaseException | None) -> None:
         broker, connection = self._broker, self._connection
         if not self._wanted():
             connection.hang_up()

@@ -280,7 +280,7 @@ class RunningFetch:
                     self._needs(read, found.run_committed if self.committed else found.run)
                     read.size_bytes = max_bytes  # what it may bring, for the budget of those behind it
                 else:
-                    self._found(read, log, found)
+                    self._take_found(read, log, found)
                     self.behind = self.behind or (offset < log.flushed_offset and found.next_offset < below)
         answer.high_watermark = high_watermark
         answer.last_stable_offset = stable
@@ -299,7 +299,7 @@ class RunningFetch:
         read.answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
         return True
 
-    def _found(self, read: PartitionRead, log: "PartitionLog", found: Slice) -> None:
+    def _take_found(self, read: PartitionRead, log: "PartitionLog", found: Slice) -> None:
         """What was read of this log just now. What was aborted in it must be of the same moment."""
         self._take_slice(read, found)
         if self.committed:

@@ -110,7 +110,7 @@ class Housekeeping:
         self.stir()
         await asyncio.gather(*self._tasks)
         if self._store.halted is None:
-            await self._guarded(self._leave_tidy())
+            await self._halt_on_error(self._leave_tidy())
 
     async def _leave_tidy(self) -> None:
         try:
@@ -182,9 +182,9 @@ class Housekeeping:
 
     def keep(self, work: Awaitable[None]) -> None:
         """Run one more task, until the end; what it raises halts the broker."""
-        self._tasks.append(self._loop.create_task(self._guarded(work)))
+        self._tasks.append(self._loop.create_task(self._halt_on_error(work)))
 
-    async def _guarded(self, work: Awaitable[None]) -> None:
+    async def _halt_on_error(self, work: Awaitable[None]) -> None:
         try:
             await work
         except Exception as error:

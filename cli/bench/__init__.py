@@ -245,12 +245,12 @@ def progress_bar(what: str, total: int | None, interruption: Interruption) -> It
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(what, total=total)
 
-        def moved(done: int) -> None:
+        def show_progress(done: int) -> None:
             interruption.check()
             bar.update(task, completed=done)
 
-        moved(0)
-        yield moved
+        show_progress(0)
+        yield show_progress
 
 
 def show(figures: Figures, output: str) -> None:

@@ -58,7 +58,7 @@ class FlakyProxy:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        server = self._loop.run_until_complete(asyncio.start_server(self._accepted, "127.0.0.1", 0))
+        server = self._loop.run_until_complete(asyncio.start_server(self._relay, "127.0.0.1", 0))
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
         self._loop.run_forever()
@@ -69,7 +69,7 @@ class FlakyProxy:
         server.close()
         self._loop.close()
 
-    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             to_reader, to_writer = await asyncio.open_connection("127.0.0.1", self.target_port)
         except OSError:

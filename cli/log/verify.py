@@ -137,7 +137,7 @@ class _Look:
             self._names[entry.log_id] = layout.log_directory_name(entry.topic, entry.partition, entry.log_id)
             self._ends[entry.log_id] = 0
             self._log(entry)
-        self._kept(content.incarnation)
+        self._verify_kept_parts(content.incarnation)
         self._journal(content)
         self._compare_with_catalogue()
         self._leftovers()
@@ -210,7 +210,7 @@ class _Look:
 
     # ---- parts of the journal that were kept -----------------------------------------------------------------
 
-    def _kept(self, incarnation: int) -> None:
+    def _verify_kept_parts(self, incarnation: int) -> None:
         """Journal parts kept for logs that could not be opened. incarnation: of the checkpoint."""
         parent = layout.kept_parts_directory(self._directory)
         files, _ = kept_parts.list_files(self._disk, self._directory)

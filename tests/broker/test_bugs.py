@@ -21,7 +21,7 @@ def test_a_bug_is_kept_to_what_it_was_met_in(metrics, caplog):
             assert number != 1, "a bug"
             done.append(number)
     assert done == [0, 2]
-    assert [(each.levelno, each.message.split(":")[0]) for each in caplog.records] == [(logging.ERROR, "thing 1")]
+    assert [(each.levelno, each.message.split(" failed")[0]) for each in caplog.records] == [(logging.ERROR, "thing 1")]
     assert len(metrics.failures) == 1
 
 
