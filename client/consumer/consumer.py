@@ -230,13 +230,13 @@ class Consumer:
         """What is there, up to max_records (default: max_poll_records); waits up to timeout_ms for the first record."""
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         await asyncio.sleep(0)  # a loop of calls that need not wait would keep out all others, and what it waits for
-        taken = await self._taken(self._most(max_records), partitions, deadline_ms)
+        taken = await self._take_when_there(self._most(max_records), partitions, deadline_ms)
         return {state.tp: records for state, (_, records) in taken.items()}
 
     def _most(self, max_records: int | None) -> int:
         return self._settings.max_poll_records if max_records is None else positive(max_records, "max_records")
 
-    async def _taken(self, most: int, wanted: Collection[TopicPartition], deadline_ms: float) -> Any:
+    async def _take_when_there(self, most: int, wanted: Collection[TopicPartition], deadline_ms: float) -> Any:
         while True:
             await self._polls.poll(deadline_ms, wanted)
             taken = self._reading.take(most, wanted, self._metadata())
@@ -342,7 +342,7 @@ class Consumer:
         """The partitions that are paused."""
         return frozenset(self._subscription.paused())
 
-    async def _listed(self, asked: _Times, isolation: int) -> dict[TopicPartition, Listed]:
+    async def _list_offsets(self, asked: _Times, isolation: int) -> dict[TopicPartition, Listed]:
         self._polls.check_open()
         self._cluster.affinity.check()
         timeout_ms = self._settings.default_api_timeout_ms
@@ -351,19 +351,19 @@ class Consumer:
 
     async def beginning_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
         """The first offset that is still there, of each."""
-        found = await self._listed(dict.fromkeys(partitions, EARLIEST), self._positions.isolation)
+        found = await self._list_offsets(dict.fromkeys(partitions, EARLIEST), self._positions.isolation)
         return {tp: one.offset for tp, one in found.items()}
 
     async def end_offsets(
         self, partitions: Iterable[tuple[str, int]], *, isolation: IsolationLevel | None = None
     ) -> dict[TopicPartition, int]:
         """The last stable offset, or with read_uncommitted the high watermark."""
-        found = await self._listed(dict.fromkeys(partitions, LATEST), self._isolation(isolation))
+        found = await self._list_offsets(dict.fromkeys(partitions, LATEST), self._isolation(isolation))
         return {tp: one.offset for tp, one in found.items()}
 
     async def offsets_for_times(self, timestamps_ms: _Times) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record at or after each time; None where there is none."""
-        found = await self._listed(timestamps_ms, self._positions.isolation)
+        found = await self._list_offsets(timestamps_ms, self._positions.isolation)
         return {tp: OffsetAndTimestamp(*one) if one.offset >= 0 else None for tp, one in found.items()}
 
     async def lag(self, *, isolation: IsolationLevel | None = None) -> dict[TopicPartition, int]:

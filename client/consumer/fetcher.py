@@ -93,7 +93,7 @@ class Fetcher:
         if self._broken is not None:
             raise self._broken.with_traceback(None)
 
-    def _fell(self, error: Exception) -> None:
+    def _break_off(self, error: Exception) -> None:
         """Nobody awaits the background tasks, so an error that ends one is raised at the next read."""
         self._broken = self._broken or broken("records cannot be fetched any more", error)
         self._arrived()
@@ -204,7 +204,7 @@ class Fetcher:
         try:
             self.pump()
         except Exception as error:
-            self._fell(error)
+            self._break_off(error)
 
     def _is_another(self, state: PartitionState) -> bool:
         """Whether the topic was made again since it was first read. Its offsets are others then; sets `refused`."""
@@ -227,15 +227,15 @@ class Fetcher:
 
     def _open(self, node_id: int, node: _Node) -> None:
         if node.opening is None:
-            node.opening = asyncio.get_running_loop().create_task(self._opened(node_id, node))
+            node.opening = asyncio.get_running_loop().create_task(self._open_connection(node_id, node))
 
-    async def _opened(self, node_id: int, node: _Node) -> None:
+    async def _open_connection(self, node_id: int, node: _Node) -> None:
         try:
             await self._cluster.node(node_id, PURPOSE)
         except KafkaError as error:
-            self._lost(node, error)
+            self._back_off(node, error)
         except Exception as error:
-            self._fell(error)
+            self._break_off(error)
         else:
             node.session.failed(forgotten=True)
         finally:
@@ -258,7 +258,7 @@ class Fetcher:
             if version >= _BY_ID_FROM and any(metadata.topic_id(tp.topic) == ZERO_UUID for tp in states):
                 version = connection.version_of(FetchRequest, cap=_BY_ID_FROM - 1)
         except KafkaError as error:
-            self._lost(node, error)
+            self._back_off(node, error)
             return
         most = settings.max_partition_fetch_bytes
         wanted = {
@@ -279,17 +279,17 @@ class Fetcher:
         node.busy = True
         timeout_ms = settings.request_timeout_ms + settings.fetch_max_wait_ms
         future = connection.send(request, version, timeout_ms=timeout_ms)
-        future.add_done_callback(lambda done: self._heard(node, asked, done))
+        future.add_done_callback(lambda done: self._take_answer(node, asked, done))
 
     # ---- answers -----------------------------------------------------------------------------------------------
 
-    def _heard(self, node: _Node, asked: _Asked, future: "asyncio.Future[FetchResponse]") -> None:
+    def _take_answer(self, node: _Node, asked: _Asked, future: "asyncio.Future[FetchResponse]") -> None:
         try:
-            self._answered(node, asked, future)
+            self._handle_answer(node, asked, future)
         except Exception as error:
-            self._fell(error)
+            self._break_off(error)
 
-    def _answered(self, node: _Node, asked: _Asked, future: "asyncio.Future[FetchResponse]") -> None:
+    def _handle_answer(self, node: _Node, asked: _Asked, future: "asyncio.Future[FetchResponse]") -> None:
         node.busy = False
         if self._closed or future.cancelled():
             if not future.cancelled():
@@ -297,7 +297,7 @@ class Fetcher:
             return
         failure = future.exception()
         if failure is not None:
-            self._lost(node, failure)
+            self._back_off(node, failure)
             self.pump()
             return
         response = future.result()
@@ -305,7 +305,7 @@ class Fetcher:
         if code is not ErrorCode.NONE:
             node.session.failed(forgotten=code in _SESSION_GONE)
             if code not in _SESSION_GONE:
-                self._lost(node, error_of(code))
+                self._back_off(node, error_of(code))
                 self._cluster.request_refresh()
             self.pump()
             return
@@ -328,11 +328,11 @@ class Fetcher:
     def _take(self, node: _Node, state: PartitionState, part: FetchResponse.Topic.Partition) -> bool:
         """Keep what came. Returns whether the reader is to look."""
         if part.error_code:
-            return self._refused(node, state, code_of(part.error_code))
+            return self._handle_error(node, state, code_of(part.error_code))
         if part.preferred_read_replica >= 0 and part.preferred_read_replica != node.node_id:
             self._follow(state, part.preferred_read_replica)
         if part.diverging_epoch is not None and part.diverging_epoch.end_offset >= 0:
-            return self._told_by_leader(node, state) and self._cut(state, part.diverging_epoch.end_offset)
+            return self._leave_follower(node, state) and self._cut(state, part.diverging_epoch.end_offset)
         state.high_watermark = part.high_watermark
         state.last_stable_offset = part.last_stable_offset
         state.log_start_offset = part.log_start_offset
@@ -358,8 +358,8 @@ class Fetcher:
         state.fetch_offset, state.leader_epoch = found.next_offset, found.next_epoch
         return True
 
-    def _refused(self, node: _Node, state: PartitionState, code: ErrorCode) -> bool:
-        by_leader = self._told_by_leader(node, state)
+    def _handle_error(self, node: _Node, state: PartitionState, code: ErrorCode) -> bool:
+        by_leader = self._leave_follower(node, state)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             return by_leader and self._out_of_range(state)
         error = error_of(code, f"{state.tp}: {code.text}")
@@ -374,8 +374,8 @@ class Fetcher:
         state.refused = error
         return True
 
-    def _told_by_leader(self, node: _Node, state: PartitionState) -> bool:
-        """Whether it was the leader, which knows where the log ends. After a follower the leader is asked next."""
+    def _leave_follower(self, node: _Node, state: PartitionState) -> bool:
+        """If this was the follower, read from the leader next. Returns whether it is the leader, who knows the end."""
         if state.replica == node.node_id:
             self._read_from_leader(state)
         return self._cluster.metadata.leader(state.tp) == node.node_id
@@ -409,7 +409,7 @@ class Fetcher:
         state.fallback = end_offset
         return True
 
-    def _lost(self, node: _Node, error: BaseException) -> None:
+    def _back_off(self, node: _Node, error: BaseException) -> None:
         """No answer: the session is in doubt, and the broker is left alone for a while."""
         node.session.failed()
         for state in self._subscription.assigned.values():

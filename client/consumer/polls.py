@@ -46,7 +46,7 @@ class Polls:
             self.whole = WholeTopics(self.cluster, settings, self.subscription, self._wake)
         self.reading = Reading(settings, self.subscription)
         self.fetcher = Fetcher(self.cluster, settings, self.subscription, self._wake)
-        self.positions = Positions(self.cluster, settings, self.subscription, self.group, self._changed)
+        self.positions = Positions(self.cluster, settings, self.subscription, self.group, self._go_on)
         self._waiting: list[asyncio.Future[None]] = []
         self._started = self._closed = False
 
@@ -60,8 +60,8 @@ class Polls:
     def begin(self) -> None:
         """The cluster is connected."""
         self._started = True
-        self.subscription.on_change = self._changed
-        self._changed()
+        self.subscription.on_change = self._go_on
+        self._go_on()
 
     def check_open(self) -> None:
         if self._closed:
@@ -160,7 +160,7 @@ class Polls:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         self._waiting.append(future)
-        timer = loop.call_later(min(left_ms, _LONGEST_WAIT_MS) / 1000, _done, future)
+        timer = loop.call_later(min(left_ms, _LONGEST_WAIT_MS) / 1000, _set_done, future)
         try:
             if self.group is None:
                 await future
@@ -176,15 +176,15 @@ class Polls:
     def _wake(self) -> None:
         waiting, self._waiting = self._waiting, []
         for future in waiting:
-            _done(future)
+            _set_done(future)
 
-    def _changed(self) -> None:
+    def _go_on(self) -> None:
         """The assignment or a position was changed, or found."""
         self.fetcher.pump()
         self._wake()
 
 
-def _done(future: "asyncio.Future[None]") -> None:
+def _set_done(future: "asyncio.Future[None]") -> None:
     if not future.done():
         future.set_result(None)
 

@@ -55,8 +55,8 @@ class Positions:
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
-        self._begin(Need.COMMITTED, self._committed)
-        self._begin(Need.OFFSET, self._listed)
+        self._begin(Need.COMMITTED, self._look_up_committed)
+        self._begin(Need.OFFSET, self._look_up_ends)
 
     def close(self) -> None:
         for task in self._tasks.values():
@@ -93,7 +93,7 @@ class Positions:
     def _missing(self, need: Need) -> bool:
         return any(state.need is need and state.refused is None for state in self._subscription.assigned.values())
 
-    async def _committed(self, states: list[PartitionState]) -> bool:
+    async def _look_up_committed(self, states: list[PartitionState]) -> bool:
         """Returns whether something was found."""
         asked = {state.tp: (state, state.epoch) for state in states}
         offsets: Committed = dict.fromkeys(asked)
@@ -109,7 +109,7 @@ class Positions:
                 state.move(state.fallback)
             else:
                 self._by_policy(state)
-        self._begin(Need.OFFSET, self._listed)
+        self._begin(Need.OFFSET, self._look_up_ends)
         return bool(offsets)
 
     def _by_policy(self, state: PartitionState) -> None:
@@ -119,7 +119,7 @@ class Positions:
         group = "" if self._group is None else f" in group {self._settings.group_id}"
         state.refused = NoOffsetError(f"{state.tp} has no committed offset{group}, and auto_offset_reset is none")
 
-    async def _listed(self, states: list[PartitionState]) -> bool:
+    async def _look_up_ends(self, states: list[PartitionState]) -> bool:
         """Returns whether something was found."""
         asked: dict[TopicPartition, int] = {state.tp: state.reset_to for state in states}
         epochs = {state.tp: state.epoch for state in states}

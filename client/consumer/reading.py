@@ -179,7 +179,7 @@ class Reading:
         runs = [records for _, records in taken.values()]
         records = runs[0] if len(runs) == 1 else [record for run in runs for record in run]
         firsts = {state: first for state, (first, _) in taken.items()}
-        self.last = self._made(records, firsts, group)
+        self.last = self._make_batch(records, firsts, group)
         self._since = {}
         return self.last
 
@@ -191,13 +191,13 @@ class Reading:
         current = {state: first for state, first in self._since.items() if self._subscription.is_current(state)}
         if not current:
             return None
-        return self._made((), current, self._since_group)
+        return self._make_batch((), current, self._since_group)
 
-    def _made(
+    def _make_batch(
         self, records: Sequence[Record], firsts: dict[PartitionState, int], group: ConsumerGroupMetadata | None
     ) -> Batch:
         itself = self._commits_itself
-        return Batch(records, firsts, self._subscription, group, self._settled, commits_itself=itself)
+        return Batch(records, firsts, self._subscription, group, self._settle, commits_itself=itself)
 
     def settled_to(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """What was given below these has had its outcome; what was given behind them meanwhile has not."""
@@ -209,7 +209,7 @@ class Reading:
             else:
                 del self._since[state]
 
-    def _settled(self, batch: Batch) -> None:
+    def _settle(self, batch: Batch) -> None:
         self.settled_to(batch.offsets)
 
 

@@ -28,7 +28,7 @@ class WholeTopics:
         self._before = cluster.metadata  # as it was when the subscription changed
         self._since_ms = 0.0
         self.needs_poll = False
-        cluster.on_metadata.append(self._changed)
+        cluster.on_metadata.append(self._ask_for_poll)
 
     def subscribed(self) -> None:
         """What is wanted was changed."""
@@ -54,7 +54,7 @@ class WholeTopics:
         if not subscription.topics <= metadata.topics.keys() | self._looked_at:
             return
         before = subscription.assigned
-        wanted = self._wanted()
+        wanted = self._find_wanted()
         late = [tp for tp in wanted if tp not in before and (self._matched or tp.topic in self._looked_at)]
         self._looked_at |= subscription.topics
         self._matched = subscription.pattern is not None
@@ -64,7 +64,7 @@ class WholeTopics:
             for tp in late:
                 subscription.state(tp).ask(Need.OFFSET, EARLIEST)
 
-    def _wanted(self) -> set[TopicPartition]:
+    def _find_wanted(self) -> set[TopicPartition]:
         """Of topics that somebody is about to make again, or whose broker is away, what is known already."""
         topics = self._subscription.topics
         found = {tp for tp in self._subscription.assigned if tp.topic in topics}
@@ -72,7 +72,7 @@ class WholeTopics:
             found.update(TopicPartition(topic, index) for index in range(self._cluster.metadata.partitions(topic) or 0))
         return found
 
-    def _changed(self) -> None:
+    def _ask_for_poll(self) -> None:
         if self._subscription.is_subscribed and not self.needs_poll:
             self.needs_poll = True
             self._on_news()

@@ -70,7 +70,7 @@ class Cluster:
         self.on_metadata: list[Callable[[], None]] = []
         self.on_broken: Callable[[], None] = lambda: None
         self.backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
-        self._connections = Connections(settings, environment, self._address_of, self._lost)
+        self._connections = Connections(settings, environment, self._address_of, self._forget_coordinators)
         self.connection_snapshots = self._connections.snapshots
         self._found: dict[int, Address] = {}  # coordinators that the metadata does not name
         self._coordinators: dict[tuple[str, str], int] = {}
@@ -173,7 +173,7 @@ class Cluster:
         timeout_ms: float = self.settings.request_timeout_ms
         if deadline_ms is not None:
             timeout_ms = min(timeout_ms, max(0.0, deadline_ms - self.environment.clock.monotonic_ms()))
-        asked = self._asked() if topics is None else list(topics)
+        asked = self._next_topics() if topics is None else list(topics)
         if all_topics:
             asked = None
         now_ms = self.environment.clock.monotonic_ms()
@@ -242,7 +242,7 @@ class Cluster:
         for call in self.on_metadata:
             call()
 
-    def _asked(self) -> list[str] | None:
+    def _next_topics(self) -> list[str] | None:
         """What the next request is to be about; None: all topics."""
         if self._missed:
             return list(self._missed)
@@ -352,7 +352,7 @@ class Cluster:
             if address in places:
                 self._connections.adopt(_FIRST_BOOTSTRAP - index, places[address])
 
-    def _lost(self, node_id: int, purpose: str) -> None:
+    def _forget_coordinators(self, node_id: int, purpose: str) -> None:
         for key, coordinator in list(self._coordinators.items()):
             if coordinator == node_id and purpose == COORDINATORS:
                 del self._coordinators[key]  # its successor may be another
@@ -414,7 +414,7 @@ class Cluster:
             async with asyncio.timeout(left_ms / 1000):
                 connection = await self._connection(target)
         except TimeoutError:
-            raise RequestTimedOutError(f"no connection to {self._named(target)} within {left_ms:g} ms") from None
+            raise RequestTimedOutError(f"no connection to {self._name(target)} within {left_ms:g} ms") from None
         version = connection.version_of(type(request), cap)
         try:
             return await connection.send(request, version, timeout_ms=deadline.left_ms())
@@ -457,7 +457,7 @@ class Cluster:
             attempt += 1
             if deadline.left_ms() <= pause_ms:
                 raise RequestTimedOutError(
-                    f"{_named(target)} did not succeed within {timeout_ms:g} ms: {failure}", code=failure.code
+                    f"{_name(target)} did not succeed within {timeout_ms:g} ms: {failure}", code=failure.code
                 ) from failure
             await asyncio.sleep(pause_ms / 1000)
 
@@ -472,10 +472,10 @@ class Cluster:
         if not isinstance(target, int | str) and not callable(target):
             self.forget_coordinator(*target)
 
-    def _named(self, target: Target) -> str:
+    def _name(self, target: Target) -> str:
         """For an error; while no broker is known, the addresses where one was looked for."""
         if target != "any" or self.metadata.brokers:
-            return _named(target)
+            return _name(target)
         return "a broker at " + ", ".join(f"{host}:{port}" for host, port in self.settings.bootstrap_servers)
 
     async def _connection(self, target: Target) -> Connection:
@@ -490,7 +490,7 @@ class Cluster:
         return await self.any_node()
 
 
-def _named(target: Target) -> str:
+def _name(target: Target) -> str:
     if isinstance(target, int):
         return f"broker {target}"
     if isinstance(target, tuple):

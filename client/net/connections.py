@@ -118,27 +118,27 @@ class Connections:
             )
         except BaseException as error:
             if not isinstance(error, asyncio.CancelledError):
-                self._failed(place, error)
+                self._note_failure(place, error)
             raise
         finally:
             place.opening = None
         place.opened_ms = clock.monotonic_ms()
-        self._put(place, connection)
-        connection.on_lost.append(partial(self._lost, place))
+        self._replace(place, connection)
+        connection.on_lost.append(partial(self._drop, place))
         return connection
 
-    def _put(self, place: _Place, connection: Connection) -> None:
+    def _replace(self, place: _Place, connection: Connection) -> None:
         before, place.connection = place.connection, connection
         if before is not None and not before.closed:  # retired: its last answers may still come
             asyncio.get_running_loop().call_later(RETIRED_LASTS_S, before.close)
 
-    def _failed(self, place: _Place, error: BaseException) -> None:
+    def _note_failure(self, place: _Place, error: BaseException) -> None:
         place.error = error_text(error)  # not itself: it holds the frames that it came through
         delay_ms = self._backoff.delay_ms(place.failures, self._environment.rng.random())
         place.failures += 1
         place.not_before_ms = self._environment.clock.monotonic_ms() + delay_ms
 
-    def _lost(self, place: _Place, connection: Connection, error: BaseException | None) -> None:
+    def _drop(self, place: _Place, connection: Connection, error: BaseException | None) -> None:
         if place.connection is connection:
             place.connection = None
         if error is None or self._closed:
@@ -146,7 +146,7 @@ class Connections:
         log.info("lost: %s", error)
         if self._environment.clock.monotonic_ms() - place.opened_ms > self._backoff.max_ms:
             place.failures = 0
-        self._failed(place, error)
+        self._note_failure(place, error)
         self._on_lost(place.node_id, place.purpose)
 
     def snapshots(self) -> tuple[ConnectionSnapshot, ...]:

@@ -71,7 +71,7 @@ class Records:
             return found
         before = self._position, self._previous
         try:
-            found = self._taken(most)
+            found = self._take_records(most)
         except KafkaError:
             self._position, self._previous = before  # it comes again when it is read again
             raise
@@ -81,7 +81,7 @@ class Records:
             found = [Record(r[0], r[1], r[2], at, LOG_APPEND_TIME, *r[5:]) for r in found]
         return found
 
-    def _taken(self, most: int) -> list[Record]:
+    def _take_records(self, most: int) -> list[Record]:
         found: list[Record] = []
         try:
             while most > len(found):

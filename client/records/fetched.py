@@ -132,7 +132,7 @@ class Fetched:
         first = self._index
         found = self._records if not first and most >= len(self._records) else self._records[first : first + most]
         if self._key is not None or self._value is not None:
-            found = self._deserialized(found)
+            found = self._deserialize(found)
         self._index = first + len(found)
         self._stand(batch)
         return found
@@ -210,7 +210,7 @@ class Fetched:
         if self._failure is not None:
             raise self._failure.with_traceback(None)
 
-    def _deserialized(self, found: list[Record]) -> list[Record]:
+    def _deserialize(self, found: list[Record]) -> list[Record]:
         """As far as it works. Raises: RecordDeserializationError at the first record, if that one does not."""
         key, value, topic = self._key, self._value, self.tp.topic
         made: list[Record] = []

@@ -61,7 +61,7 @@ class TransactionDriver:
         assert settings.transactional_id is not None
         self.transactional_id: str = settings.transactional_id
         self.machine = ClientTransaction(self.transactional_id, settings.transaction_timeout_ms)
-        self.machine.unknown_outcome, self.machine.spoilt = self._unknown, self._spoilt
+        self.machine.unknown_outcome, self.machine.spoilt = self._unknown, self._drop_unsent
         self._settings = settings
         self._environment, self._affinity = environment, cluster.affinity
         self._tries = Tries(settings, environment)
@@ -97,7 +97,7 @@ class TransactionDriver:
             error = ClientError(f"{topic_partition}: {error}", code=ErrorCode.INVALID_RECORD)
         self.machine.failed(error)
 
-    def _spoilt(self) -> None:
+    def _drop_unsent(self) -> None:
         """Fail the batches that were not sent, since they never will be; later, not inside of the caller."""
 
         def drop() -> None:
@@ -179,7 +179,7 @@ class TransactionDriver:
         self.sources = sources or Sources()
         self.sources.resolve = partial(self._resolve, self.sources)
 
-    def _asked(self, event: Event) -> None:
+    def _ask_machine(self, event: Event) -> None:
         """As the machine's. Where the producer has ended, its batches are notified: nobody ends their transaction."""
         try:
             self.machine.asked(event)
@@ -196,7 +196,7 @@ class TransactionDriver:
 
         Raises the error that spoils the transaction.
         """
-        self._asked(Event.WRITE)
+        self._ask_machine(Event.WRITE)
         if batch is not None:
             batch.claim(self.sources)
             self.sources.add(batch)
@@ -218,7 +218,7 @@ class TransactionDriver:
         machine, group_id = self.machine, group.group_id
         target: tuple[CoordinatorKind, str] = ("group", group_id)
         deadline = self._tries.deadline()
-        await self._insist(partial(self._checked, group_id), target, deadline, "finding the group's coordinator")
+        await self._insist(partial(self._check_offsets, group_id), target, deadline, "finding the group's coordinator")
         machine.attempts_offsets()
         if machine.version < 2 and group_id not in machine.groups:
             ask = partial(self._requests.add_offsets, group_id)
@@ -228,7 +228,7 @@ class TransactionDriver:
             partial(self._requests.commit_offsets, offsets, group), target, deadline, f"offsets of group {group_id!r}"
         )
 
-    async def _checked(self, group_id: str) -> Iterable[int]:
+    async def _check_offsets(self, group_id: str) -> Iterable[int]:
         await self._requests.check_offsets(group_id)
         return ()
 
@@ -268,7 +268,7 @@ class TransactionDriver:
         Raises AbortableTransactionError and the like: not committed, abort it. CommitOutcomeUnknownError: perhaps.
         Cancelled before EndTxn is sent, it aborts; later it waits for the answer, and then is cancelled.
         """
-        self._asked(Event.COMMIT)
+        self._ask_machine(Event.COMMIT)
         try:
             await self._attend(self._commit(offsets), is_commit=True)
         finally:
@@ -316,7 +316,7 @@ class TransactionDriver:
         """
         if shielded and self._owes_abort:
             return
-        self._asked(Event.ABORT)
+        self._ask_machine(Event.ABORT)
         self._owes_abort = True
         try:
             await self._attend(self._abort(), is_shielded=shielded)
@@ -383,7 +383,7 @@ class TransactionDriver:
         loop = asyncio.get_running_loop()
         task = self._ending = loop.create_task(work)
         try:
-            await (self._awaited(task) if is_shielded else asyncio.shield(task))
+            await (self._await_end(task) if is_shielded else asyncio.shield(task))
         except asyncio.CancelledError:
             if task.cancelled() and not is_cancelled():
                 raise self._release() from None
@@ -394,13 +394,13 @@ class TransactionDriver:
                     self.machine.asked(Event.ABORT)
                     self._owes_abort = True
                     task = self._ending = loop.create_task(self._abort())
-            await self._awaited(task)
+            await self._await_end(task)
             raise
         finally:
             if task.done():
                 self._ending = None
 
-    async def _awaited(self, task: "asyncio.Task[None]", at_most_s: float = float("inf")) -> None:
+    async def _await_end(self, task: "asyncio.Task[None]", at_most_s: float = float("inf")) -> None:
         """Its end, as long as that may take: a commit's answer for one request's time, an abort's for SHIELD_S."""
         committing = self.machine.state is State.COMMITTING
         long_s = self._settings.request_timeout_ms / 1000 if committing else SHIELD_S
@@ -424,10 +424,10 @@ class TransactionDriver:
         """End what is open: a commit that was sent is waited for, everything else is aborted. Never hangs."""
         deadline = Deadline(self._environment.clock, timeout_ms)
         if self._ending is not None:
-            await self._awaited(self._ending, deadline.left_ms() / 1000)
+            await self._await_end(self._ending, deadline.left_ms() / 1000)
         if self.machine.state in OPEN or self.machine.state is State.ABORTABLE_ERROR:
             aborting = asyncio.get_running_loop().create_task(self.abort())
-            await self._awaited(aborting, deadline.left_ms() / 1000)
+            await self._await_end(aborting, deadline.left_ms() / 1000)
         self._adding.cancel()
         self.sources.tell(self.machine.outcome)
 

@@ -114,7 +114,7 @@ class ClientTransaction:
         again.__cause__ = error
         return again
 
-    def _happened(self, event: Event) -> None:
+    def _apply(self, event: Event) -> None:
         found = cell(event, self.state)
         if isinstance(found, State):
             self._enter(found)
@@ -133,7 +133,7 @@ class ClientTransaction:
     def _break(self, error: KafkaError) -> None:
         if self.state is not State.FATAL:
             self.error = error
-        self._happened(Event.BROKEN)
+        self._apply(Event.BROKEN)
 
     # ---- an identity -----------------------------------------------------------------------------------------
 
@@ -155,7 +155,7 @@ class ClientTransaction:
                 self.outcome = "aborted"
             self.identity = identity
             self._clear()
-            self._happened(Event.INITIALIZED)
+            self._apply(Event.INITIALIZED)
         elif verdict is Verdict.FENCED:  # Kafka says so too where its own abort moved the epoch: see `explain`
             self._break(fenced("unknown", error_of(code)))
         elif verdict is Verdict.FATAL:
@@ -166,7 +166,7 @@ class ClientTransaction:
         """No answer in time. Asking again is safe: at worst an epoch is skipped (KAFKA-13412)."""
         if self.state is State.ABORTING:
             self.error = self.error or error
-        self._happened(Event.NOT_INITIALIZED)
+        self._apply(Event.NOT_INITIALIZED)
 
     # ---- writing ---------------------------------------------------------------------------------------------
 
@@ -231,7 +231,7 @@ class ClientTransaction:
             error = fenced("unknown", error)
         if self.state in (State.IN_TRANSACTION, State.FLUSHING):
             self.error = error
-        self._happened(Event.MUST_ABORT)
+        self._apply(Event.MUST_ABORT)
 
     def failed(self, error: KafkaError) -> None:
         """A batch, or anything else of the transaction, failed for good, whether or not anybody waits for it."""
@@ -247,10 +247,10 @@ class ClientTransaction:
         """For FLUSHING and ABORTING: there is nothing to end, as nothing was attempted; or EndTxn goes out now."""
         if not self.attempted and not self.maybe_ended:
             self.outcome = "committed" if self.state is State.FLUSHING else "aborted"
-            self._happened(Event.ENDED_STALE if self._loose else Event.ENDED)
+            self._apply(Event.ENDED_STALE if self._loose else Event.ENDED)
             return True
         if self.state is State.FLUSHING:
-            self._happened(Event.SEND_COMMIT)
+            self._apply(Event.SEND_COMMIT)
         return False
 
     def prepared(self) -> None:
@@ -270,7 +270,7 @@ class ClientTransaction:
             if identity.producer_id >= 0:
                 self.identity = identity
             stale = identity.producer_id < 0 and (self._loose or self.version >= 2)
-            self._happened(Event.ENDED_STALE if stale else Event.ENDED)
+            self._apply(Event.ENDED_STALE if stale else Event.ENDED)
         elif verdict is Verdict.PERHAPS:
             self.end_unanswered()
         elif verdict is not Verdict.AGAIN:
@@ -284,7 +284,7 @@ class ClientTransaction:
         """
         if self.maybe_ended and verdict is Verdict.NOT_OPEN and self.version < 2:
             self.outcome = "unknown"
-            self._happened(Event.UNANSWERED)
+            self._apply(Event.UNANSWERED)
             return
         if self.maybe_ended and verdict is not Verdict.NOT_OPEN:
             self.outcome = "unknown"
@@ -296,12 +296,12 @@ class ClientTransaction:
         self.suspect = verdict is not Verdict.ABORT
         self.error = fenced("unknown", error_of(code)) if self.suspect else error_of(code, transactional=True)
         self._loose, self.maybe_ended, self.outcome = True, False, None
-        self._happened(Event.REFUSED)
+        self._apply(Event.REFUSED)
 
     def _abort_refused(self, verdict: Verdict, code: int) -> None:
         if verdict is Verdict.NOT_OPEN and self.version < 2:
             self.outcome = "aborted"  # nothing of it is open, and no commit was ever sent
-            self._happened(Event.ENDED_STALE)
+            self._apply(Event.ENDED_STALE)
         elif verdict is Verdict.FENCED:
             self.suspect = True
             if self.version >= 2 or not self.can_renew:
@@ -322,13 +322,13 @@ class ClientTransaction:
         """Time is over and the end is not answered."""
         if self.state is State.COMMITTING and self.maybe_ended:
             self.outcome = "unknown"
-            self._happened(Event.UNANSWERED)
+            self._apply(Event.UNANSWERED)
         elif self.state is State.COMMITTING:
             self.error = error
-            self._happened(Event.REFUSED)
+            self._apply(Event.REFUSED)
         elif self.state is State.ABORTING:
             self.error = self.error or error
-            self._happened(Event.UNANSWERED)
+            self._apply(Event.UNANSWERED)
 
     def explain(self, reason: FencedBy, current_epoch: int = -1) -> None:
         """What is known by now of who ended it."""

@@ -11,7 +11,7 @@ def sdk_a_follower_that_is_behind_is_taken_at_its_word(stack):
     def wrapper(told_by_leader):
         return lambda self, node, state: told_by_leader(self, node, state) or True
 
-    _around(stack, Fetcher, "_told_by_leader", wrapper)
+    _around(stack, Fetcher, "_leave_follower", wrapper)
 
 
 @mutant

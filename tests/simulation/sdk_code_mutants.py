@@ -237,7 +237,7 @@ def sdk_a_follower_that_has_just_been_left_is_taken_at_its_word(stack: ExitStack
             self._read_from_leader(state)
         return not is_followed
 
-    _replaced(stack, Fetcher, "_told_by_leader", told)
+    _replaced(stack, Fetcher, "_leave_follower", told)
 
 
 @killed_by("tests/client/consumer/test_reading_one_by_one.py")
@@ -268,7 +268,7 @@ def sdk_what_does_not_deserialize_is_passed_over(stack: ExitStack) -> None:
 
         return passing
 
-    _around(stack, Fetched, "_deserialized", wrapper)
+    _around(stack, Fetched, "_deserialize", wrapper)
 
 
 @killed_by("tests/client/consumer/test_batch_once.py")
@@ -355,7 +355,7 @@ def sdk_a_producer_that_cannot_go_on_keeps_its_batches(stack: ExitStack) -> None
 @killed_by("tests/client/transactions/test_faults.py")
 def sdk_what_cannot_be_sent_any_more_is_waited_for(stack: ExitStack) -> None:
     """Until delivery_timeout_ms is over."""
-    _replaced(stack, TransactionDriver, "_spoilt", lambda self: None)
+    _replaced(stack, TransactionDriver, "_drop_unsent", lambda self: None)
 
 
 @killed_by("tests/client/group/test_group.py")

@@ -68,7 +68,7 @@ def sdk_a_commit_without_an_answer_is_aborted(stack):
         def given_up(self, error):
             if self.state is State.COMMITTING and self.maybe_ended:
                 self.error = error
-                self._happened(Event.REFUSED)
+                self._apply(Event.REFUSED)
             else:
                 gave_up(self, error)
 
@@ -85,7 +85,7 @@ def sdk_a_commit_without_an_answer_is_done(stack):
         def given_up(self, error):
             if self.state is State.COMMITTING:
                 self.outcome = "committed"
-                self._happened(Event.ENDED)
+                self._apply(Event.ENDED)
             else:
                 gave_up(self, error)
 

@@ -76,7 +76,7 @@ def never_stale(patch):
 def unanswered_is_success(patch):
     def gave_up(self, error):
         self.outcome = "committed" if self.state is State.COMMITTING else "aborted"
-        self._happened(Event.ENDED)
+        self._apply(Event.ENDED)
 
     patch.setattr(ClientTransaction, "gave_up", gave_up)
 
@@ -86,7 +86,7 @@ def unanswered_is_aborted(patch):
 
     def gave_up(self, error):
         self.error = error
-        self._happened(Event.REFUSED)
+        self._apply(Event.REFUSED)
 
     patch.setattr(ClientTransaction, "gave_up", gave_up)
 
