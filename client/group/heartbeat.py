@@ -7,8 +7,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from ..errors import FatalError, error_of, is_retriable
-from ..net.cluster import Cluster, CoordinatorKind
+from ..net.cluster import Cluster
 from ..net.connection import broken
+from ..net.coordinators import CoordinatorKind
 from ..net.environment import Environment
 from ..settings import ConsumerSettings
 from .heartbeat_times import HeartbeatTimes

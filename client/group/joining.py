@@ -11,7 +11,8 @@ from typing import Any
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.groups import JoinGroupRequest, JoinGroupResponse
 from ..errors import UnsupportedVersionError, error_of, is_retriable
-from ..net.cluster import Cluster, CoordinatorKind
+from ..net.cluster import Cluster
+from ..net.coordinators import CoordinatorKind
 from ..net.environment import Environment
 from ..net.retry import Backoff, Deadline
 from ..settings import ConsumerSettings

@@ -8,11 +8,10 @@ second apart at most, but made only for somebody who waits for it.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Literal
+from typing import Any
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.cluster import MetadataRequest, MetadataResponse
-from ...protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from ..errors import (
     BrokerUnreachableError,
     ClosedError,
@@ -27,22 +26,17 @@ from ..errors import (
 from ..settings import Address, ConnectionSettings
 from .connection import Connection, broken, log
 from .connections import Connections
+from .coordinators import COORDINATORS, CoordinatorKind, Coordinators
 from .environment import SYSTEM, Environment
 from .loop_affinity import LoopAffinity
 from .retry import Backoff, Deadline
 from .topology import Metadata
 
-CoordinatorKind = Literal["group", "transaction"]
 Target = int | str | tuple[CoordinatorKind, str] | Callable[[], Awaitable[Connection]]
-
-COORDINATORS = "coordinator"
-"""The purpose of requests to coordinators."""
 
 BOOTSTRAP_MS = 3_000
 """How long a cluster that cannot be reached is tried at the start: a broker that restarts takes no longer."""
 
-_KEY_TYPES = {"group": 0, "transaction": 1}
-_BATCHED = 4  # FindCoordinator asks for a list from here on
 _FIRST_BOOTSTRAP = -2  # bootstrap server number i is node -2 - i, until it is known which it is
 _STALE_COORDINATOR = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 _STALE_METADATA = frozenset(
@@ -71,9 +65,8 @@ class Cluster:
         self.on_broken: Callable[[], None] = lambda: None
         self.backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
         self._connections = Connections(settings, environment, self._address_of, self._forget_coordinators)
+        self._coordinators = Coordinators(self.any_node, settings.request_timeout_ms)
         self.connection_snapshots = self._connections.snapshots
-        self._found: dict[int, Address] = {}  # coordinators that the metadata does not name
-        self._coordinators: dict[tuple[str, str], int] = {}
         self._watched: dict[str, None] = {}
         self._watches_all = False
         self._missed: dict[str, int] = {}  # topics that somebody waits for, and how many do
@@ -343,7 +336,7 @@ class Cluster:
         if node_id <= _FIRST_BOOTSTRAP:
             return self.settings.bootstrap_servers[_FIRST_BOOTSTRAP - node_id]
         known = self.metadata.brokers.get(node_id)
-        return (known.host, known.port) if known is not None else self._found.get(node_id)
+        return (known.host, known.port) if known is not None else self._coordinators.address_of(node_id)
 
     def _adopt(self) -> None:
         """A bootstrap server is one of the brokers: its connection need not be made twice."""
@@ -353,9 +346,8 @@ class Cluster:
                 self._connections.adopt(_FIRST_BOOTSTRAP - index, places[address])
 
     def _forget_coordinators(self, node_id: int, purpose: str) -> None:
-        for key, coordinator in list(self._coordinators.items()):
-            if coordinator == node_id and purpose == COORDINATORS:
-                del self._coordinators[key]  # its successor may be another
+        if purpose == COORDINATORS:
+            self._coordinators.forget_node(node_id)
         self.request_refresh()
 
     # ---- coordinators ------------------------------------------------------------------------------------------
@@ -364,9 +356,7 @@ class Cluster:
         """The connection to who coordinates a group or a transactional id. One attempt; raises what FindCoordinator
         says, BrokerUnreachableError and the like.
         """
-        node_id = self._coordinators.get((kind, key))
-        if node_id is None:
-            node_id = await self._find(kind, key)
+        node_id = await self._coordinators.find(kind, key)
         try:
             return await self.node(node_id, COORDINATORS)
         except BrokerUnreachableError:
@@ -375,28 +365,7 @@ class Cluster:
 
     def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:
         """It is another now, or may be."""
-        self._coordinators.pop((kind, key), None)
-
-    async def _find(self, kind: CoordinatorKind, key: str) -> int:
-        connection = await self.any_node()
-        version = connection.version_of(FindCoordinatorRequest)
-        request = FindCoordinatorRequest(key=key, key_type=_KEY_TYPES[kind])
-        if version >= _BATCHED:
-            request = FindCoordinatorRequest(key_type=_KEY_TYPES[kind], coordinator_keys=[key])
-        response: FindCoordinatorResponse = await connection.send(
-            request, version, timeout_ms=self.settings.request_timeout_ms
-        )
-        found: FindCoordinatorResponse | FindCoordinatorResponse.Coordinator = response
-        if version >= _BATCHED:
-            if len(response.coordinators) != 1:
-                raise BrokerUnreachableError(f"{connection.name} returned no coordinator for {kind} {key!r}", sent=True)
-            found = response.coordinators[0]
-        if found.error_code:
-            text = found.error_message or code_of(found.error_code).text
-            raise error_of(found.error_code, f"the coordinator of {kind} {key!r}: {text}")
-        self._found[found.node_id] = (found.host, found.port)
-        self._coordinators[kind, key] = found.node_id
-        return found.node_id
+        self._coordinators.forget(kind, key)
 
     # ---- asking ------------------------------------------------------------------------------------------------
 

@@ -24,8 +24,9 @@ from ..errors import (
     error_of,
     is_retriable,
 )
-from ..net.cluster import Cluster, CoordinatorKind
+from ..net.cluster import Cluster
 from ..net.connection import log
+from ..net.coordinators import CoordinatorKind
 from ..net.environment import Environment
 from ..net.retry import Deadline
 from ..settings import ProducerSettings

@@ -22,8 +22,9 @@ from ...protocol.messages.transactions import (
     TxnTopic,
 )
 from ..errors import BrokerUnreachableError, KafkaError, RequestTimedOutError
-from ..net.cluster import Cluster, CoordinatorKind
+from ..net.cluster import Cluster
 from ..net.connection import Connection
+from ..net.coordinators import CoordinatorKind
 from ..net.versions import TRANSACTION_FEATURE, too_old
 from ..values import ConsumerGroupMetadata, OffsetAndMetadata, ProducerIdentity, TopicPartition
 from .machine import ClientTransaction, Described, partitions_by_topic

@@ -1,10 +1,10 @@
-"""The cluster as a client sees it: brokers that come, go and move, topics that appear, coordinators that change."""
+"""The cluster as a client sees it: brokers that come, go and move, topics that appear."""
 
 import asyncio
 import traceback
 
 import pytest
-from client_world import BOOTSTRAP, World, run
+from client_world import BOOTSTRAP, run
 from fencepost.client.errors import (
     BrokerUnreachableError,
     ClosedError,
@@ -16,10 +16,9 @@ from fencepost.client.errors import (
 from fencepost.client.net.cluster import Cluster
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.cluster import MetadataRequest, MetadataResponse
-from fencepost.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from fencepost.protocol.messages.topics import CreateTopicsRequest
-from fencepost.protocol.messages.transactions import EndTxnRequest, EndTxnResponse, InitProducerIdRequest
-from scripted_server import ScriptedServer
+from fencepost.protocol.messages.transactions import EndTxnRequest, InitProducerIdRequest
+from scripted_server import start_scripted
 
 INIT = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1_000)
 END = EndTxnRequest(transactional_id="t", producer_id=1, producer_epoch=0, committed=True)
@@ -28,12 +27,6 @@ END = EndTxnRequest(transactional_id="t", producer_id=1, producer_epoch=0, commi
 def _create(name: str) -> CreateTopicsRequest:
     topic = CreateTopicsRequest.Topic(name=name, num_partitions=3, replication_factor=1, assignments=[], configs=[])
     return CreateTopicsRequest(topics=[topic], timeout_ms=1_000)
-
-
-async def _scripted(world: World, port: int = 9092) -> ScriptedServer:
-    server = ScriptedServer(world.net)
-    await server.listen(port)
-    return server
 
 
 def test_the_second_bootstrap_server_does_when_the_first_does_not():
@@ -76,7 +69,7 @@ def test_a_broker_that_restarts_is_reconnected_to_with_back_off():
 
 def test_a_broker_at_another_port_is_found_by_the_metadata():
     async def main(world):
-        first, second = await _scripted(world, 9092), await _scripted(world, 9093)
+        first, second = await start_scripted(world.net, 9092), await start_scripted(world.net, 9093)
         nodes = {1: ("127.0.0.1", 9094), 2: ("127.0.0.1", 9093)}
         first.nodes = second.nodes = nodes
         first.nodes[1] = ("127.0.0.1", 9092)
@@ -84,7 +77,7 @@ def test_a_broker_at_another_port_is_found_by_the_metadata():
         assert (await cluster.node(1)).address[1] == 9092
         first.close()
         await asyncio.sleep(0.1)
-        moved = await _scripted(world, 9095)
+        moved = await start_scripted(world.net, 9095)
         nodes[1] = ("127.0.0.1", 9095)
         moved.nodes = nodes
         response = await cluster.ask_until(
@@ -100,14 +93,14 @@ def test_a_broker_at_another_port_is_found_by_the_metadata():
 
 def test_when_no_known_broker_is_left_the_bootstrap_servers_are_asked_anew():
     async def main(world):
-        old = await _scripted(world, 9095)
+        old = await start_scripted(world.net, 9095)
         old.nodes = {7: ("127.0.0.1", 9095)}
-        door = await _scripted(world, 9092)
+        door = await start_scripted(world.net, 9092)
         door.nodes = old.nodes
         cluster = await world.cluster()
         await cluster.node(7)
         old.close()
-        new = await _scripted(world, 9096)
+        new = await start_scripted(world.net, 9096)
         new.nodes = {8: ("127.0.0.1", 9096)}
         door.nodes = new.nodes
         for line in door.lines:
@@ -208,7 +201,7 @@ def test_each_who_waits_for_a_topic_is_told_of_its_own_wait_alone(error):
 
 def test_a_thousand_errors_of_one_cause_are_a_few_requests():
     async def main(world):
-        server = await _scripted(world)
+        server = await start_scripted(world.net)
         cluster = await world.cluster()
         before = len(server.requests)
         for _ in range(1_000):
@@ -222,7 +215,7 @@ def test_a_thousand_errors_of_one_cause_are_a_few_requests():
 
 def test_metadata_is_looked_up_now_and_then():
     async def main(world):
-        server = await _scripted(world)
+        server = await start_scripted(world.net)
         await world.cluster(metadata_max_age_ms=10_000)
         await asyncio.sleep(35)
         assert [name for name, _, _ in server.requests].count("Metadata") == 4
@@ -237,7 +230,7 @@ def test_a_cluster_that_says_begin_anew_is_found_anew():
         line.reply(MetadataRequest, version, number, answer)
 
     async def main(world):
-        server = await _scripted(world)
+        server = await start_scripted(world.net)
         cluster = await world.cluster()
         usual = server.answers[MetadataRequest]
         server.answers[MetadataRequest] = confused
@@ -247,88 +240,6 @@ def test_a_cluster_that_says_begin_anew_is_found_anew():
         await cluster.refresh()
         assert set(cluster.metadata.brokers) == {1}
         server.close()
-
-    run(main)
-
-
-# ---- coordinators ------------------------------------------------------------------------------------------------
-
-
-def _coordinator_is(where: dict):
-    def answer(line, request, version, number):
-        node = where["node"]
-        host, port = line.server.nodes[node]
-        found = FindCoordinatorResponse.Coordinator(
-            key=request.coordinator_keys[0], node_id=node, host=host, port=port, error_code=where.get("error", 0)
-        )
-        line.reply(FindCoordinatorRequest, version, number, FindCoordinatorResponse(coordinators=[found]))
-
-    return answer
-
-
-def test_a_coordinator_that_moved_is_looked_up_again():
-    """What aiokafka did not do after a failover (its notes of 0.12 to 0.14)."""
-
-    async def main(world):
-        servers = [await _scripted(world, 9092), await _scripted(world, 9093)]
-        where = {"node": 1}
-        for number, server in enumerate(servers, 1):
-            server.nodes = {1: ("127.0.0.1", 9092), 2: ("127.0.0.1", 9093)}
-            server.answers[FindCoordinatorRequest] = _coordinator_is(where)
-            server.answers[EndTxnRequest] = _end_txn(number, where)
-        cluster = await world.cluster()
-        asked = await cluster.ask(("transaction", "t"), END)
-        assert asked.error_code == 0
-        where["node"] = 2
-        await cluster.ask_until(("transaction", "t"), END, verdict=lambda each: each.error_code, timeout_ms=5_000)
-        assert (await cluster.coordinator("transaction", "t")).node_id == 2
-        for server in servers:
-            server.close()
-
-    run(main)
-
-
-def _end_txn(number: int, where: dict):
-    def answer(line, request, version, correlation_id):
-        code = 0 if where["node"] == number else ErrorCode.NOT_COORDINATOR
-        line.reply(EndTxnRequest, version, correlation_id, EndTxnResponse(error_code=code))
-
-    return answer
-
-
-@pytest.mark.parametrize("silent", [True, False])
-def test_aiokafka_1134_a_coordinator_that_is_silent_or_gone_is_looked_up_again(silent):
-    async def main(world):
-        servers = [await _scripted(world, 9092), await _scripted(world, 9093)]
-        where = {"node": 1}
-        for number, server in enumerate(servers, 1):
-            server.nodes = {1: ("127.0.0.1", 9092), 2: ("127.0.0.1", 9093)}
-            server.answers[FindCoordinatorRequest] = _coordinator_is(where)
-            server.answers[EndTxnRequest] = _end_txn(number, where)
-        cluster = await world.cluster("127.0.0.1:9093", request_timeout_ms=2_000)
-        await cluster.coordinator("transaction", "t")
-        if silent:
-            servers[0].answers.clear()
-        else:
-            servers[0].close()
-        where["node"] = 2
-        await asyncio.sleep(0.01)
-        await cluster.ask_until(("transaction", "t"), END, verdict=lambda each: each.error_code, timeout_ms=10_000)
-        assert (await cluster.coordinator("transaction", "t")).node_id == 2
-        for server in servers:
-            server.close()
-
-    run(main)
-
-
-def test_a_coordinator_has_a_connection_of_its_own():
-    """A fetch that waits at the broker would else hold up each heartbeat and each commit."""
-
-    async def main(world):
-        await world.start_broker()
-        cluster = await world.cluster()
-        assert await cluster.coordinator("group", "g") is not await cluster.node(1)
-        assert await cluster.coordinator("group", "g") is await cluster.coordinator("transaction", "t")
 
     run(main)
 
@@ -357,7 +268,7 @@ def test_a_lasting_error_ends_the_asking_and_a_passing_one_ends_with_the_deadlin
 
 def test_closing_never_waits_for_a_broker_that_is_silent():
     async def main(world):
-        server = await _scripted(world)
+        server = await start_scripted(world.net)
         cluster = await world.cluster()
         server.answers.clear()
         asking = [
@@ -383,7 +294,7 @@ def test_closing_never_waits_for_a_broker_that_is_silent():
 
 def test_one_who_gives_up_waiting_does_not_stop_the_connecting_of_another():
     async def main(world):
-        server = await _scripted(world)
+        server = await start_scripted(world.net)
         world.net.network.delay_ms = (40, 60)
         cluster = await world.cluster()
         first = asyncio.ensure_future(cluster.node(1, "fetch"))
@@ -400,7 +311,7 @@ def test_one_who_gives_up_waiting_does_not_stop_the_connecting_of_another():
 
 def test_a_connection_cut_again_and_again_is_not_made_again_without_a_pause():
     async def main(world):
-        server = await _scripted(world)
+        server = await start_scripted(world.net)
         cluster = await world.cluster()
         server.greeting = lambda line: line.transport.abort()
         for line in server.lines:
@@ -462,7 +373,7 @@ def test_a_broker_that_is_just_starting_is_waited_for():
 
 def test_a_bootstrap_connection_that_is_cut_is_made_again():
     async def main(world):
-        server = await _scripted(world)
+        server = await start_scripted(world.net)
         left = [1, 2, 3]
 
         def cut_three(line):

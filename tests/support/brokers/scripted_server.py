@@ -105,3 +105,10 @@ class ScriptedServer:
         ]
         response = MetadataResponse(brokers=brokers, controller_id=min(self.nodes), topics=[])
         line.reply(MetadataRequest, version, correlation_id, response)
+
+
+async def start_scripted(net: Net, port: int = 9092) -> ScriptedServer:
+    """One that listens."""
+    server = ScriptedServer(net)
+    await server.listen(port)
+    return server

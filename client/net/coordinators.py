@@ -1,0 +1,66 @@
+"""Who coordinates which group and which transactional id.
+
+The rule: one attempt; what was found is kept until an answer, or the end of that connection, shows that it may be
+another one now. Source: FindCoordinator, KIP-699 (several keys in one request).
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Literal
+
+from ...protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from ..errors import BrokerUnreachableError, code_of, error_of
+from ..settings import Address
+from .connection import Connection
+
+CoordinatorKind = Literal["group", "transaction"]
+
+COORDINATORS = "coordinator"
+"""The purpose of connections for requests to coordinators."""
+
+_KEY_TYPES = {"group": 0, "transaction": 1}
+_BATCHED = 4  # FindCoordinator asks for a list from here on
+
+
+class Coordinators:
+    """any_node: a connection to any broker."""
+
+    def __init__(self, any_node: Callable[[], Awaitable[Connection]], timeout_ms: float) -> None:
+        self._any_node = any_node
+        self._timeout_ms = timeout_ms
+        self._nodes: dict[tuple[CoordinatorKind, str], int] = {}
+        self._addresses: dict[int, Address] = {}
+
+    def address_of(self, node_id: int) -> Address | None:
+        """Of one that was found: the metadata need not name it."""
+        return self._addresses.get(node_id)
+
+    def forget(self, kind: CoordinatorKind, key: str) -> None:
+        """It is another now, or may be."""
+        self._nodes.pop((kind, key), None)
+
+    def forget_node(self, node_id: int) -> None:
+        """The connection to it has ended: its successor may be another broker."""
+        self._nodes = {key: node for key, node in self._nodes.items() if node != node_id}
+
+    async def find(self, kind: CoordinatorKind, key: str) -> int:
+        """Its node id. Raises what FindCoordinator answers, BrokerUnreachableError and the like."""
+        known = self._nodes.get((kind, key))
+        if known is not None:
+            return known
+        connection = await self._any_node()
+        version = connection.version_of(FindCoordinatorRequest)
+        request = FindCoordinatorRequest(key=key, key_type=_KEY_TYPES[kind])
+        if version >= _BATCHED:
+            request = FindCoordinatorRequest(key_type=_KEY_TYPES[kind], coordinator_keys=[key])
+        response: FindCoordinatorResponse = await connection.send(request, version, timeout_ms=self._timeout_ms)
+        found: FindCoordinatorResponse | FindCoordinatorResponse.Coordinator = response
+        if version >= _BATCHED:
+            if len(response.coordinators) != 1:
+                raise BrokerUnreachableError(f"{connection.name} returned no coordinator for {kind} {key!r}", sent=True)
+            found = response.coordinators[0]
+        if found.error_code:
+            text = found.error_message or code_of(found.error_code).text
+            raise error_of(found.error_code, f"the coordinator of {kind} {key!r}: {text}")
+        self._addresses[found.node_id] = (found.host, found.port)
+        self._nodes[kind, key] = found.node_id
+        return found.node_id
