@@ -172,3 +172,10 @@ def test_options_travel_to_other_processes_and_share_a_connection():
     assert pickle.loads(pickle.dumps(options)) == options
     assert hash(options.connection) == hash(batch(includeHeaders="true").connection)
     assert options.connection == batch().connection
+
+
+@pytest.mark.parametrize("name", ["failOnDataLoss", "includeHeaders"])
+@pytest.mark.parametrize("wrong", ["yes", "1", ""])
+def test_what_is_neither_true_nor_false_is_refused(name, wrong):
+    with pytest.raises(InvalidConfigurationError, match=f"'{name}' must be true or false, not {wrong!r}"):
+        source_options(SERVERS | {"subscribe": "t", name: wrong}, streaming=False)

@@ -1,0 +1,82 @@
+"""What the sink's options mean, which are refused, and which go together."""
+
+import pytest
+from fencepost.client.errors import InvalidConfigurationError
+from fencepost.spark.sink import MOST_SINK_ID_CHARS, WrongUseError
+from fencepost.spark.sink_options import AT_LEAST_ONCE, EXACTLY_ONCE, digest_of, sink_options, stream_mark
+
+SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
+
+
+def options(*, streaming=True, **given):
+    return sink_options(SERVERS | given, streaming=streaming)
+
+
+def refused(streaming=True, **given):
+    with pytest.raises((InvalidConfigurationError, WrongUseError)) as caught:
+        options(streaming=streaming, **given)
+    return str(caught.value)
+
+
+def test_without_options_the_topic_is_a_column_and_the_guarantee_the_best_there_is():
+    found = options()
+    assert (found.topic, found.guarantee, found.sink_id, found.batch_id) == (None, None, None, None)
+    assert found.prepared_timeout_ms == 3_600_000
+
+
+def test_names_are_known_in_any_case_and_the_guarantee_too():
+    found = options(TOPIC="t", deliveryguarantee=" At_Least_Once ")
+    assert (found.topic, found.guarantee) == ("t", AT_LEAST_ONCE)
+
+
+@pytest.mark.parametrize(("time", "ms"), [("-1", -1), ("90s", 90_000), ("2h", 7_200_000), ("999999h", 2**31 - 1)])
+def test_the_time_for_a_decision_has_a_unit_or_is_none(time, ms):
+    assert options(preparedTimeout=time).prepared_timeout_ms == ms
+
+
+def test_a_guarantee_that_is_none_is_refused_with_those_there_are():
+    message = refused(deliveryGuarantee="exactly-once")
+    assert EXACTLY_ONCE in message
+    assert AT_LEAST_ONCE in message
+
+
+@pytest.mark.parametrize("name", ["transactional.id", "transaction.timeout.ms"])
+def test_what_the_sink_chooses_itself_cannot_be_set(name):
+    assert f"kafka.{name}" in refused(**{f"kafka.{name}": "1000"})
+
+
+@pytest.mark.parametrize("wrong", ["", "a b", "ä", "x" * (MOST_SINK_ID_CHARS + 1)])
+def test_a_sink_id_that_is_none_is_refused(wrong):
+    assert "sinkId" in refused(streaming=False, sinkId=wrong, batchId="1")
+
+
+def test_with_progress_tracked_beside_the_query_only_at_least_once_is_possible():
+    assert "asyncProgressTrackingEnabled" in refused(asyncProgressTrackingEnabled="true")
+    assert options(asyncProgressTrackingEnabled="true", deliveryGuarantee=AT_LEAST_ONCE).guarantee == AT_LEAST_ONCE
+
+
+def test_a_name_that_is_not_known_is_refused_with_the_nearest():
+    assert "'sinkId'" in refused(sinkld="a")
+
+
+def test_a_query_is_known_by_its_checkpoint_or_name_and_each_topic_is_another_output():
+    marks = {
+        stream_mark(options(checkpointLocation="/a")),
+        stream_mark(options(checkpointLocation="/a", topic="t")),
+        stream_mark(options(checkpointLocation="/b")),
+        stream_mark(options(queryName="q")),
+    }
+    assert len(marks) == 4
+    assert {len(mark) for mark in marks} == {16}
+    assert stream_mark(options(topic="t")) == ""
+
+
+def test_a_batch_is_known_by_its_planned_offsets_and_not_by_its_time():
+    def file(time, offsets):
+        return f'v1\n{{"batchTimestampMs":{time}}}\n{offsets}\n'
+
+    planned = digest_of("t", file(1, '{"a":{"0":5}}'))
+    assert digest_of("t", file(2, '{"a":{"0":5}}\n')) == planned
+    assert digest_of("t", file(1, '{"a":{"0":6}}')) != planned
+    assert digest_of(None, file(1, '{"a":{"0":5}}')) != planned
+    assert digest_of("*", None) != digest_of(None, None)
