@@ -31,6 +31,9 @@ MAX_MESSAGE_BYTES = 65_536  # of the topics; the SDK itself would send more
 TOO_LARGE = (
     0.03  # share of transactions whose last write the broker refuses for good, about when the commit is asked for
 )
+CANCELLED = 0.1  # share of sends
+GIVES_UP = 0.2  # share of what was cancelled in time, outside of transactions: nobody sends it again
+SMALL_BUFFER = 8_000  # bytes: sends wait for room
 
 
 class Mistake(Exception):
@@ -54,6 +57,7 @@ class SdkClient(ABC):
         self.places = places
         self.rng = world.rng(name)
         self.clients: list[Any] = []
+        self._impatience = world.rng(f"{name} cancels")
         self._process = Process(world.loop, name)
         self._host = world.net.host(ADDRESS[0])
         net = ProcessNet(self._host, self._process, self.on_send)
@@ -148,12 +152,32 @@ class SdkClient(ABC):
         what = Send(place, identity, FIRST_IN_ORDER + self._numbers, (value,), txn, sources)
         op = self.history.invoke(self.name, what)
         try:
-            return op, await sender.send(place[0], value.encode(), partition=place[1])
+            delivery = await self._taken(sender, place, value, gives_up=txn is None)
         except fp.KafkaError as error:
             op.fail(int(error.code))
             if txn is not None:
                 raise  # its transaction is not to be committed without it
             return op, None
+        if delivery is None:
+            op.fail()
+        return op, delivery
+
+    async def _taken(self, sender: Any, place: Place, value: str, *, gives_up: bool) -> Any:
+        """The delivery. What is cancelled in time was not taken: it is sent again, or given up (None)."""
+        while self._impatience.random() < CANCELLED:
+            sending = asyncio.ensure_future(sender.send(place[0], value.encode(), partition=place[1]))
+            turns = self._impatience.choice((1, 1, 1, 2, 3, 0))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            if not turns:
+                await asyncio.wait([sending], timeout=0.05)
+            sending.cancel()
+            await asyncio.wait([sending])
+            if not sending.cancelled():
+                return sending.result()
+            if gives_up and self._impatience.random() < GIVES_UP:
+                return None
+        return await sender.send(place[0], value.encode(), partition=place[1])
 
     async def settle(self, sent: Sequence[tuple[Op, Any]]) -> bool:
         """Write down what became of each. Whether all were acknowledged."""
@@ -187,6 +211,7 @@ class SdkProducer(SdkClient):
             max_batch_size=self.rng.choice((200, 131_072)),
             compression_type=self.rng.choice((None, "gzip")),
             delivery_timeout_ms=self.rng.choice((3_000, 15_000)),
+            buffer_memory=self._impatience.choice((1 << 25, SMALL_BUFFER)),
         )
         while not self.world.over:
             sent = [

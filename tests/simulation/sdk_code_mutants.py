@@ -17,7 +17,6 @@ from fencepost.client.group.membership import Membership
 from fencepost.client.group.subscription import Rewinds, Subscription
 from fencepost.client.producer.delivery import Delivery
 from fencepost.client.producer.pool import ProducerPool
-from fencepost.client.producer.producer import Producer
 from fencepost.client.producer.slots import Slots
 from fencepost.client.records.fetched import Fetched
 from fencepost.client.serialization import Serializers
@@ -99,21 +98,6 @@ def sdk_what_is_given_beside_a_commit_counts_as_committed(stack: ExitStack) -> N
         self._since = {state: first for state, first in self._since.items() if state.tp not in offsets}
 
     _replaced(stack, Reading, "settled_to", settled_to)
-
-
-@killed_by("tests/client/producer/test_send_cancelled.py")
-def sdk_a_send_that_is_cancelled_has_taken_its_record(stack: ExitStack) -> None:
-    """Who sends it again has it twice."""
-
-    def wrapper(send: Any) -> Any:
-        async def sent(self: Any, *given: Any, **more: Any) -> Any:
-            delivery = await send(self, *given, **more)
-            await asyncio.sleep(0)
-            return delivery
-
-        return sent
-
-    _around(stack, Producer, "send", wrapper)
 
 
 @killed_by("tests/client/producer/test_forgotten_ids.py")
