@@ -9,7 +9,6 @@ from unittest import mock
 from fencepost.client import config_names, partitioner
 from fencepost.client.consumer.batches import Batch
 from fencepost.client.consumer.fetcher import Fetcher
-from fencepost.client.consumer.reading import Reading
 from fencepost.client.group import offsets
 from fencepost.client.group.commits import GroupCommits
 from fencepost.client.group.group import Group
@@ -87,17 +86,6 @@ def sdk_offsets_are_committed_by_two(stack: ExitStack) -> None:
         return lambda self, *given, **more: make(self, *given, **(more | {"commits_itself": False}))
 
     _around(stack, Batch, "__init__", wrapper)
-
-
-@killed_by("tests/client/consumer/test_batch_again.py")
-def sdk_what_is_given_beside_a_commit_counts_as_committed(stack: ExitStack) -> None:
-    """A rollback of the next transaction does not bring it back."""
-
-    def settled_to(self: Any, offsets: Any) -> None:
-        self.settle()
-        self._since = {state: first for state, first in self._since.items() if state.tp not in offsets}
-
-    _replaced(stack, Reading, "settled_to", settled_to)
 
 
 @killed_by("tests/client/producer/test_forgotten_ids.py")

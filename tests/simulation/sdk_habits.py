@@ -1,4 +1,6 @@
-"""The SDK as applications use it that are in each other's way: pauses, slow work on each record, two producers."""
+"""The SDK as applications use it that are in each other's way: pauses, slow work on each record, two producers, reads
+beside a commit.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -6,8 +8,8 @@ from types import MappingProxyType
 from typing import Any
 
 from simulation.history import Claim, Finish, LeftBehind, Op, Pause, Place, Producer, Resume
-from simulation.sdk_clients import SdkClient
-from simulation.sdk_readers import CATCH_UP_S, SdkMover, SdkReader, member, read, watch_commits
+from simulation.sdk_clients import SdkClient, SdkIncarnation
+from simulation.sdk_readers import CATCH_UP_S, SDK_GROUP, SdkMover, SdkReader, member, read, watch_commits
 from simulation.world import World
 
 import fencepost as fp
@@ -154,3 +156,78 @@ class SdkPair(SdkMover):
             op.ok(False)
         except fp.KafkaError as error:
             op.fail(int(error.code))
+
+
+class SdkAhead(SdkMover):
+    """A mover that polls on while its transaction is open or being committed: what comes then is for the next one."""
+
+    def __init__(
+        self, world: World, transactional_id: str, number: int, tv: int, inputs: Sequence[Place], output: str
+    ) -> None:
+        super().__init__(world, transactional_id, number, tv, inputs, output)
+        self._consumer: Any = None
+        self._pending: dict[Any, list[Any]] = {}  # by partition, in no transaction yet
+        self._working: list[Any] = []
+        self._polling: asyncio.Future[None] | None = None
+
+    async def work(self) -> None:
+        self._consumer = await member(self, SDK_GROUP, {topic for topic, _ in self.inputs})
+        while not self.world.over:
+            await self._poll()
+            batch = self._consumer.last_batch
+            if batch is not None:
+                txn = self.next_txn()
+                self._take(batch, txn)
+                await self.transaction(txn, batch)
+                await self._forget_what_comes_again()
+
+    async def _poll(self) -> None:
+        found = await self._consumer.getmany(timeout_ms=300, max_records=self.rng.choice((1, 3, 20)))
+        for tp, records in found.items():
+            before = self._pending.get(tp, ())
+            goes_on = before and before[-1].offset < records[0].offset
+            self._pending[tp] = [*before, *records] if goes_on else records
+
+    def _take(self, batch: Any, txn: str) -> None:
+        """What it was given of these partitions, since they were assigned."""
+        session = f"{self.name} {batch.group_metadata.generation}"
+        given, self._pending, self._working = self._pending, {}, []
+        for tp, first in batch.first_offsets.items():
+            records = [one for one in given.get(tp, ()) if one.offset >= first]
+            values = [(one.offset, one.value.decode()) for one in records]
+            read(self, tuple(tp), first, batch.offsets[tp].offset, values, session=session, txn=txn)
+            self._working += records
+
+    async def transaction(self, txn: str, batch: Any = None) -> None:
+        self._by_hand, self._sent = True, None
+        try:
+            await SdkIncarnation.transaction(self, txn, batch)
+        finally:
+            if self._sent is None:
+                batch.aborted()  # the SDK has never heard of it
+            if self._polling is not None:
+                polling, self._polling = self._polling, None
+                await polling
+
+    async def fill(self, tx: Any, identity: Producer, txn: str, sent: list[tuple[Op, Any]], batch: Any) -> None:
+        await super().fill(tx, identity, txn, sent, batch)
+        if self.rng.random() < 0.3:
+            await self._poll()
+
+    def _records(self, batch: Any) -> Sequence[Any]:
+        return self._working
+
+    def ending(self, txn: str, identity: Producer, commit: bool, batch: Any) -> list[Op]:
+        if self.rng.random() < 0.7:
+            self._polling = asyncio.ensure_future(self._poll())
+        return super().ending(txn, identity, commit, batch)
+
+    async def _forget_what_comes_again(self) -> None:
+        """Of what it was given meanwhile, after a transaction was rolled back; or what has another owner."""
+        for tp, records in tuple(self._pending.items()):
+            try:
+                comes_again = await self._consumer.position(tp) <= records[-1].offset
+            except fp.IllegalStateError:
+                comes_again = True
+            if comes_again:
+                del self._pending[tp]

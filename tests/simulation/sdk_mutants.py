@@ -284,3 +284,34 @@ def sdk_a_batch_that_is_committed_is_committed_again(stack):
             state.committed = (-1, -1)
 
     _replaced(stack, Batch, "_check_outcome", claim)
+
+
+# ---- reads beside a commit -----------------------------------------------------------------------------------
+
+
+@mutant
+def sdk_what_is_given_beside_a_commit_counts_as_committed(stack):
+    """A rollback of the next transaction does not bring it back."""
+
+    def settled_to(self, offsets):
+        self.settle()
+        self._since = {state: first for state, first in self._since.items() if state.tp not in offsets}
+
+    _replaced(stack, Reading, "settled_to", settled_to)
+
+
+@mutant
+def sdk_offsets_of_a_consumer_are_those_of_its_positions_at_the_end(stack):
+    """What was given after they were sent is committed, and in no transaction."""
+
+    def wrapper(commit):
+        async def committing(self, offsets=None):
+            for batch in self.sources._batches:
+                at = {state.tp: state.offset for state in batch._own()}
+                if at:
+                    await self._send_offsets(at, batch.group_metadata)
+            await commit(self, offsets)
+
+        return committing
+
+    _around(stack, TransactionDriver, "commit", wrapper)

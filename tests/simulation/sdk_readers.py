@@ -5,7 +5,7 @@ given twice or shown too early is seen by the rules for any reader.
 """
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -140,7 +140,7 @@ class SdkMover(SdkIncarnation):
     async def fill(self, tx: Any, identity: Producer, txn: str, sent: list[tuple[Op, Any]], batch: Any) -> None:
         if self._again:
             self._read(batch, txn)
-        for record in batch:
+        for record in self._records(batch):
             source = ((record.topic, record.partition), record.offset)
             sent.append(await self.send(tx, identity, (self.output, record.partition), txn, source))
         if self._by_hand:
@@ -148,6 +148,9 @@ class SdkMover(SdkIncarnation):
             await tx.send_offsets_to_transaction(batch)
             self._sent = op
             await asyncio.sleep(self.rng.choice((0, 0, 0.5, 2.5)))
+
+    def _records(self, batch: Any) -> Iterable[Any]:
+        return batch  # type: ignore[no-any-return]
 
     def ending(self, txn: str, identity: Producer, commit: bool, batch: Any) -> list[Op]:
         ops = [self._sent or self._offsets(txn, identity, batch)] if commit else []
