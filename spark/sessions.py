@@ -6,6 +6,7 @@ could not start with it.
 
 import os
 import pkgutil
+import subprocess
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -64,4 +65,15 @@ def _is_remote(builder: "SparkSession.Builder") -> bool:
 
 def _is_discovered() -> bool:
     """Whether Spark finds the format by itself. Not in an editable install: pkgutil does not see the package there."""
-    return any(module.name == AUTOLOADED for module in pkgutil.iter_modules())
+    return any(module.name == AUTOLOADED for module in pkgutil.iter_modules()) and runs_lookup()
+
+
+def runs_lookup(given: Mapping[str, str] = os.environ) -> bool:
+    """Whether Spark looks for formats at all: only if a shell finds its Python, whose path it does not quote.
+
+    So it does not look with a space in that path (Utils.checkCommandAvailable, DataSourceManager).
+    """
+    if os.name != "posix":
+        return True
+    python = given.get("PYSPARK_DRIVER_PYTHON") or given.get("PYSPARK_PYTHON") or "python3"
+    return subprocess.run(["sh", "-c", f"command -v {python}"], capture_output=True).returncode == 0

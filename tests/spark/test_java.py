@@ -126,6 +126,19 @@ def test_the_users_choice_of_python_is_left_alone():
     assert sessions.environment({**os.environ, "PYSPARK_PYTHON": "/my/python"})["PYSPARK_PYTHON"] == "/my/python"
 
 
+@pytest.mark.parametrize("folder", ["with space", "it's", "plain", "ümlaut"])
+def test_spark_looks_for_formats_only_by_a_python_whose_path_a_shell_takes_as_one(tmp_path, folder):
+    python = tmp_path / folder / "python"
+    python.parent.mkdir()
+    python.write_text("#!/bin/sh\n")
+    python.chmod(0o755)
+    # Utils.checkCommandAvailable of Spark
+    taken = subprocess.run(["sh", "-c", f"command -v {python}"], capture_output=True).returncode == 0
+    assert taken is (folder in ("plain", "ümlaut"))
+    assert sessions.runs_lookup({"PYSPARK_PYTHON": str(python)}) is taken
+    assert sessions.runs_lookup({"PYSPARK_PYTHON": "/plain", "PYSPARK_DRIVER_PYTHON": str(python)}) is taken
+
+
 def test_a_shell_takes_the_environment_of_the_command(nowhere):
     command = f'eval "$({shlex.quote(sys.executable)} -m fencepost spark env)" && "$JAVA_HOME/bin/java" -version'
     done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, env=nowhere)
