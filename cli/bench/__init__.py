@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 import click
 
 from ...bench.figures import Figures, percentile
+from ..connecting import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP
+from ..extras import require
 from ..interruption import Interruption
 from ..ranges import COUNT, PARTITIONS, RECORD_BYTES, SECONDS
 from .compare import compare
@@ -24,7 +26,14 @@ def bench() -> None:
 
 bench.add_command(compare)
 
-_bootstrap = click.option("-b", "--bootstrap", default="127.0.0.1:9092", show_default=True, help="HOST:PORT")
+_bootstrap = click.option(
+    "-b",
+    "--bootstrap",
+    envvar=BOOTSTRAP_VARIABLE,
+    default=DEFAULT_BOOTSTRAP,
+    show_default=True,
+    help=f"HOST:PORT. Also ${BOOTSTRAP_VARIABLE}.",
+)
 _topic = click.option("--topic", default=None, help="An existing topic; default: a new one, deleted afterwards.")
 _partitions = click.option(
     "--partitions", default=1, type=PARTITIONS, show_default=True, help="Of the topic that is made."
@@ -92,6 +101,7 @@ def produce(
     properties: tuple[str, ...],
 ) -> None:
     """Idempotent produce through librdkafka."""
+    require("fencepost bench produce", "confluent_kafka")
     from ...bench import librdkafka, topics
 
     host, port = topics.address(bootstrap)
@@ -130,6 +140,7 @@ def transactions(
     seconds: float,
 ) -> None:
     """Transactions through librdkafka, one after another by each producer."""
+    require("fencepost bench txn", "confluent_kafka")
     from ...bench import topics, txn
 
     host, port = topics.address(bootstrap)
@@ -191,6 +202,7 @@ def delivery_modes(
 @click.pass_obj
 def consume(interruption: Interruption, bootstrap: str, topic: str, output: str, records: int) -> None:
     """Read a topic from its beginning through librdkafka."""
+    require("fencepost bench consume", "confluent_kafka")
     from ...bench import librdkafka, topics
 
     host, port = topics.address(bootstrap)

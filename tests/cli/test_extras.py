@@ -21,6 +21,9 @@ def without(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("demo", "confluent_kafka", "demo"),
         ("demo", "aiokafka", "demo"),
+        ("bench produce -b 127.0.0.1:1", "confluent_kafka", "demo"),
+        ("bench consume --topic t -b 127.0.0.1:1", "confluent_kafka", "demo"),
+        ("bench txn -b 127.0.0.1:1", "confluent_kafka", "demo"),
         ("spark demo", "pyspark", "spark"),
         ("spark env", "pyarrow", "spark"),
     ],

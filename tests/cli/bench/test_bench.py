@@ -50,6 +50,13 @@ def test_no_broker_and_no_address_are_told(load: list[str]) -> None:
         assert (code, address in cause, "HOST:PORT" in hint) == (2, True, True)
 
 
+@pytest.mark.parametrize("load", ["small", "produce", "txn", "modes", "consume"])
+def test_the_broker_of_the_environment_is_measured(load: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FENCEPOST_BOOTSTRAP", "from-the-environment")
+    code, cause, _ = told(load, "--topic", "x")
+    assert (code, "from-the-environment" in cause) == (2, True)
+
+
 @pytest.mark.parametrize("load", ["small", "produce", "txn", "consume"])
 def test_a_topic_that_does_not_exist_is_not_made(served: ServedBroker, load: str) -> None:
     code, cause, _ = told(load, "-b", f"127.0.0.1:{served.port}", "--topic", "nosuch")
