@@ -198,7 +198,7 @@ class _Look:
         for snapshot in manifest.snapshots:
             if not snapshot.empty:
                 self._snapshot(f"{folder}/{snapshot.name}")
-        names = self._disk.list(folder) if self._disk.exists(folder) else []
+        names = self._disk.list(folder) if self._disk.is_directory(folder) else []
         for name in kept_parts.list_old_names(names):
             try:
                 parts, fault = kept_parts.read_old(self._disk, f"{folder}/{name}", entry.log_id)
@@ -414,8 +414,8 @@ class _Look:
     def _leftovers(self) -> None:
         logs = layout.logs_directory(self._directory)
         known = set(self._names.values())
-        for name in self._disk.list(logs) if self._disk.exists(logs) else ():
+        for name in self._disk.list(logs) if self._disk.is_directory(logs) else ():
             if name not in known:
-                ours = layout.parse_log_directory_name(name) is not None
+                ours = layout.parse_log_directory_name(name) and self._disk.is_directory(f"{logs}/{name}")
                 what = "of no log any more; a broker removes it in time" if ours else "not made by fencepost"
                 self._report.note(os.path.join(logs, name), what)

@@ -1,6 +1,7 @@
 """`fencepost log verify`: what it compares with what. The directories are real ones, written by a broker in memory."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -167,3 +168,31 @@ def test_a_hole_between_segments_and_journal_is_damage_be_it_of_one_offset(missi
     code, damage = verify(copy)
     assert (code, len(damage)) == (int(missing > 0), int(missing > 0))
     assert all(f"goes on at offset {3 + missing}, but ends at 3" in fact["what"] for fact in damage), damage
+
+
+# ---- what stands where a folder is to be -------------------------------------------------------------------------
+
+
+def test_a_file_in_the_place_of_a_log_is_damage(transactions: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(transactions, tmp_path / "copy"))
+    (folder,) = copy.glob("logs/t-0.*")
+    shutil.rmtree(folder)
+    folder.touch()
+    code, damage = verify(copy)
+    assert code == 1
+    assert {str(Path(fact["path"]).parent) for fact in damage} == {str(folder)}
+
+
+def test_only_a_folder_is_taken_for_a_log_that_is_gone(transactions: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(transactions, tmp_path / "copy"))
+    (copy / "logs" / "gone-0.900").mkdir()
+    (copy / "logs" / "file-0.901").touch()
+    (copy / "logs" / "link-0.902").symlink_to("/nowhere")
+    found = CliRunner().invoke(main, ["log", "verify", str(copy), "-o", "json"])
+    facts = [json.loads(line) for line in found.output.splitlines()]
+    notes = {Path(fact["path"]).name: fact["what"] for fact in facts if fact["is"] == "note"}
+    assert {name: "removes it" in notes[name] for name in ("gone-0.900", "file-0.901", "link-0.902")} == {
+        "gone-0.900": True,
+        "file-0.901": False,
+        "link-0.902": False,
+    }
