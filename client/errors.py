@@ -210,8 +210,9 @@ class CommitOutcomeUnknownError(ClientError):
         """What became of the commit; "unknown" where the broker can no longer tell."""
         return "unknown" if self._resolve is None else await self._resolve()
 
-    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        return type(self), (self.detail,)  # who could resolve it stays where it was raised
+    def __reduce__(self) -> tuple[type, tuple[object, ...], dict[str, object]]:
+        # What could resolve it stays where it was raised.
+        return type(self), (self.detail,), {**self.__dict__, "_resolve": None}
 
 
 class RecordTooLargeError(ClientError):

@@ -54,6 +54,7 @@ class BrokerHaltedError(KafkaError, BrokerHalted):
 
     def __init__(self, detail: str) -> None:
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, detail)
+        self.args = (detail,)  # what a copy, or an unpickled one, is made from
 
     def __str__(self) -> str:
         return self.detail

@@ -6,6 +6,7 @@ import pytest
 from fencepost.client.config_names import settings_from
 from fencepost.client.errors import (
     AbortableTransactionError,
+    CommitOutcomeUnknownError,
     ErrorCode,
     InvalidConfigurationError,
     ProducerFencedError,
@@ -180,6 +181,9 @@ def test_errors_say_what_can_be_done_and_survive_being_pickled():
     assert "7777" in str(error_of(7777))
     again = pickle.loads(pickle.dumps(ProducerFencedError("out", reason="newer_producer", hint="why")))
     assert (str(again), again.reason, again.hint) == ("out", "newer_producer", "why")
+    unknown = CommitOutcomeUnknownError("no answer", code=ErrorCode.REQUEST_TIMED_OUT, hint="why")
+    again = pickle.loads(pickle.dumps(unknown))
+    assert (str(again), again.code, again.hint) == ("no answer", ErrorCode.REQUEST_TIMED_OUT, "why")
 
 
 @pytest.mark.parametrize("servers", [None, 5, b"a:9092", [5]])

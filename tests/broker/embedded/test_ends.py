@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import pickle
 import threading
 from concurrent.futures import Future
 
@@ -12,6 +13,7 @@ from fencepost.broker.broker import Broker as InnerBroker
 from fencepost.broker.embedded.broker import Broker, BrokerHaltedError
 from fencepost.broker.embedded.life import Life
 from fencepost.effects.disk import AlreadyLocked
+from fencepost.protocol.errors import ErrorCode
 from produce_requests import batch, create, produce
 from wire_client import WireClient
 
@@ -320,3 +322,12 @@ def test_a_kill_ends_a_broker_that_waits_for_its_journal(monkeypatch, tmp_path, 
     monkeypatch.undo()
     with broker:
         assert broker.running
+
+
+def test_the_error_of_a_halted_broker_survives_being_pickled():
+    again = pickle.loads(pickle.dumps(BrokerHaltedError("the disk failed")))
+    assert (type(again), str(again), again.code) == (
+        BrokerHaltedError,
+        "the disk failed",
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    )
