@@ -20,7 +20,7 @@ from simulation.pipelines import Pipeliner, PipeliningIncarnation
 from simulation.plain_clients import PlainProducer, Reader, batches_in, earliest, value_in
 from simulation.recreation import Recreator, Stayer
 from simulation.sdk_clients import MAX_MESSAGE_BYTES, SdkIncarnation, SdkProducer
-from simulation.sdk_habits import SDK_SINGLES, SdkAhead, SdkPair, SdkPauser, SdkSingle
+from simulation.sdk_habits import SDK_SINGLES, SdkAhead, SdkPair, SdkPauser, SdkRestless, SdkSingle
 from simulation.sdk_readers import SDK_GROUP, SDK_WORKERS, SdkMover, SdkReader, SdkWorker
 from simulation.sink_clients import SinkDriver
 from simulation.trimming import Once, Trimmer
@@ -140,7 +140,8 @@ def sdk_moving(world: World, name: str, tv: int) -> Supervisor:
 
 def sdk_working(world: World, name: str) -> Supervisor:
     def make(number: int, tv: int) -> SdkWorker:
-        return SdkWorker(world, name, number, "right")
+        kind = world.rng(f"habit {name}#{number}").choice((SdkWorker, SdkRestless))
+        return kind(world, name, number, "right")
 
     return Supervisor(world, name, 2, make, (10.0, 30.0))
 

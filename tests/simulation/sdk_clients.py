@@ -321,9 +321,9 @@ class SdkIncarnation(SdkClient):
         sent: list[tuple[Op, Any]] = []
         ends: list[Op] = []
         commit = self.rng.random() < COMMITS
-        self._said_yes = False
         try:
             async with self.open(batch) as tx:
+                self._said_yes = False  # to what the one before may have left to be done
                 identity = self.identity
                 self.history.invoke(self.name, Begin(txn, self.transactional_id, identity, TXN_TIMEOUT_MS)).ok()
                 await self.fill(tx, identity, txn, sent, batch)

@@ -7,9 +7,20 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any
 
-from simulation.history import Claim, Finish, LeftBehind, Op, Pause, Place, Producer, Resume
+from simulation.history import INFO, Claim, Finish, LeftBehind, Op, Pause, Place, Producer, Resume
 from simulation.sdk_clients import SdkClient, SdkIncarnation
-from simulation.sdk_readers import CATCH_UP_S, SDK_GROUP, SdkMover, SdkReader, member, read, watch_commits
+from simulation.sdk_readers import (
+    CATCH_UP_S,
+    SDK_GROUP,
+    SDK_WORKERS,
+    Listener,
+    SdkMover,
+    SdkReader,
+    SdkWorker,
+    member,
+    read,
+    watch_commits,
+)
 from simulation.world import World
 
 import fencepost as fp
@@ -18,17 +29,32 @@ SDK_SINGLES = "sdk-singles"
 LITTLE = 4_000  # bytes fetched ahead: a paused partition's alone fill it
 LONG_WORK = 0.6  # of max_poll_interval_ms: two of them without a poll are too long
 BESIDE = 0.8
+ALSO = ("left", "right")
 
 
 class SdkPauser(SdkReader):
-    """Pauses and resumes; what it pauses is not given, and keeps nothing from the others."""
+    """Pauses, resumes and jumps, beside a poll too; what it pauses is not given, and keeps nothing from the others."""
 
     more = MappingProxyType({"fetch_max_bytes": LITTLE})
 
     async def _take(self, most: int) -> None:
         if self.rng.random() < 0.3:
-            self._pause(tuple(tp for tp in self._partitions if self.rng.random() < 0.4))
+            self._pause(self._some())
+        beside = asyncio.ensure_future(self._beside()) if self.rng.random() < 0.7 else None
         await super()._take(most)
+        if beside is not None:
+            await beside
+
+    async def _beside(self) -> None:
+        """In another task, while it polls."""
+        await asyncio.sleep(self.rng.choice((0.0, 0.02, 0.1, 0.25)))
+        if self.rng.random() < 0.5:
+            self._pause(self._some())
+        else:
+            self._jump()
+
+    def _some(self) -> tuple[Any, ...]:
+        return tuple(tp for tp in self._partitions if self.rng.random() < 0.4)
 
     def _pause(self, wanted: Sequence[Any]) -> None:
         """These, and no others."""
@@ -231,3 +257,81 @@ class SdkAhead(SdkMover):
                 comes_again = True
             if comes_again:
                 del self._pending[tp]
+
+
+class SdkRestless(SdkWorker):
+    """A worker of which one task polls, and another unsubscribes, perhaps without patience, or subscribes anew.
+
+    It polls on beside its commits.
+    """
+
+    def __init__(self, world: World, name: str, number: int, topic: str) -> None:
+        super().__init__(world, name, number, topic)
+        self._listener: Any = None
+        self._is_away = False
+        self._finishing: Op | None = None
+
+    async def live(self) -> None:
+        consumer = await member(self, SDK_WORKERS, [self._topic], enable_auto_commit=False)
+        watch_commits(self, consumer, SDK_WORKERS)
+        self._listener = Listener(self, consumer, SDK_WORKERS)
+        restless: asyncio.Future[None] | None = None
+        committing: asyncio.Future[None] | None = None
+        while not self.world.over:
+            if (restless is None or restless.done()) and self.rng.random() < 0.2:
+                restless = asyncio.ensure_future(self._change(consumer))
+            found = await consumer.getmany(timeout_ms=500, max_records=self.rng.choice((1, 10, 100)))
+            if found and self._is_away:
+                self.world.failures.append(f"{self.name} is given records after it has unsubscribed: {found}"[:400])
+            if committing is not None:
+                await committing
+            await asyncio.sleep(self.rng.choice((0.0, 0.05, 0.4)))
+            self._work_on(found)
+            committing = asyncio.ensure_future(self._commit(consumer)) if found else None
+            await asyncio.sleep(0)  # it has begun
+        if restless is not None:
+            await restless
+        await self._belong(consumer)
+
+    async def _commit(self, consumer: Any) -> None:
+        try:
+            await consumer.commit()
+        except fp.KafkaError:
+            pass  # whoever has the partitions now does it again
+
+    async def _change(self, consumer: Any) -> None:
+        """Subscribe anew, by name or by a pattern; perhaps it was away before, and then nothing is given."""
+        try:
+            await asyncio.sleep(self.rng.choice((0.0, 0.02, 0.2)))
+            if self.rng.random() < 0.6:
+                await self._be_away(consumer)
+            topics, pattern = self.rng.choice((([self._topic], None), ((), self._topic[:-1] + "."), (ALSO, None)))
+            self._is_away = False
+            consumer.subscribe([*topics], pattern=pattern, listener=self._listener)
+        except fp.KafkaError:
+            pass  # it is closed, say
+
+    async def _be_away(self, consumer: Any) -> None:
+        try:
+            async with asyncio.timeout(self.rng.choice((0.0, 0.002, 0.05, 10.0))):
+                await consumer.unsubscribe()
+        except TimeoutError:
+            pass  # it has unsubscribed all the same
+        self._is_away = True
+        await asyncio.sleep(self.rng.choice((0.0, 0.3)))
+
+    async def _belong(self, consumer: Any) -> None:
+        """In the end it is a member that has its part."""
+        self._finishing = self.history.invoke(self.name, Finish("belong to its group"))
+        try:
+            await consumer.assigned(timeout_ms=CATCH_UP_S * 1_000)
+            self._finishing.ok()
+        except fp.RequestTimedOutError:
+            self._finishing.info()
+        except fp.KafkaError:
+            self._finishing.fail()
+
+    def kill(self) -> None:
+        super().kill()
+        if self._finishing is not None and self._finishing.outcome == INFO:
+            self._finishing.fail()

@@ -6,8 +6,11 @@ Most were real once, in librdkafka, franz-go, Kafka's own client and their like.
 import asyncio
 
 from fencepost.client.consumer.batches import Batch
+from fencepost.client.consumer.consumer import Consumer
 from fencepost.client.consumer.reading import Reading
 from fencepost.client.group import offsets
+from fencepost.client.group.commits import GroupCommits
+from fencepost.client.group.group import Group
 from fencepost.client.group.heartbeat_times import HeartbeatTimes
 from fencepost.client.group.subscription import PartitionState, Subscription
 from fencepost.client.producer.producer import Producer
@@ -315,3 +318,80 @@ def sdk_offsets_of_a_consumer_are_those_of_its_positions_at_the_end(stack):
         return committing
 
     _around(stack, TransactionDriver, "commit", wrapper)
+
+
+# ---- several tasks on one consumer ---------------------------------------------------------------------------
+
+
+@mutant
+def sdk_a_poll_gives_what_is_paused_while_it_waits(stack):
+    """It looks only once, when it begins."""
+
+    async def take_when_there(self, most, wanted, deadline_ms):
+        states = self._subscription.assigned.values()
+        before = {state for state in states if state.paused}
+        while True:
+            await self._polls.poll(deadline_ms, wanted)
+            late = [state for state in states if state.paused and state not in before]
+            for state in late:
+                state.paused = False
+            found = self._reading.take(most, wanted, self._metadata())
+            for state in late:
+                state.paused = True
+            self._fetcher.pump()
+            if found or not await self._polls.wait(deadline_ms, wanted):
+                return found
+
+    _replaced(stack, Consumer, "_take_when_there", take_when_there)
+
+
+@mutant
+def sdk_a_seek_beside_a_poll_is_lost(stack):
+    """The poll goes on where it began."""
+
+    def wrapper(seek):
+        def sought(self, partition, offset):
+            if not self._polls._waiting:
+                seek(self, partition, offset)
+
+        return sought
+
+    _around(stack, Consumer, "seek", wrapper)
+
+
+@mutant
+def sdk_an_unsubscribe_that_is_cancelled_never_ends(stack):
+    """No poll joins again."""
+
+    async def go(self, reason, deadline_ms, gave_up):
+        await self._stop_joining()
+        request = self._membership.leave(reason)
+        self._failure, self._due, self._matched = None, True, None
+        gave_up()
+        await self._say(request, deadline_ms - self._clock.monotonic_ms())
+        self.leaving = False
+
+    _replaced(stack, Group, "_go", go)
+
+
+@mutant
+def sdk_a_commit_covers_what_is_given_before_it_leaves(stack):
+    """By a poll of another task: it is lost if the application dies over it."""
+
+    def wrapper(commit):
+        async def late(self, wanted, member, **more):
+            await asyncio.sleep(0.05)
+            moved = {tp: at for tp, at in self.subscription.positions().items() if tp in wanted}
+            await commit(self, moved, member, **more)
+
+        return late
+
+    def with_subscription(make):
+        def made(self, cluster, settings, subscription, *more):
+            make(self, cluster, settings, subscription, *more)
+            self._offsets.subscription = subscription
+
+        return made
+
+    _around(stack, GroupCommits, "__init__", with_subscription)
+    _around(stack, offsets.GroupOffsets, "commit", wrapper)

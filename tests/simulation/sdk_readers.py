@@ -195,14 +195,17 @@ class SdkWorker(SdkClient):
         while not self.world.over:
             found = await consumer.getmany(timeout_ms=500, max_records=self.rng.choice((1, 10, 100)))
             await asyncio.sleep(self.rng.choice((0.0, 0.05, 0.4)))
-            for tp, records in found.items():
-                given = [(one.offset, one.value.decode()) for one in records]
-                read(self, tuple(tp), given[0][0], given[-1][0] + 1, given, group=SDK_WORKERS)
+            self._work_on(found)
             if found and not by_itself:
                 try:
                     await consumer.commit()
                 except (fp.CommitFailedError, fp.RebalanceInProgressError):
                     continue  # whoever has the partitions now does it again
+
+    def _work_on(self, found: Mapping[Any, Sequence[Any]]) -> None:
+        for tp, records in found.items():
+            given = [(one.offset, one.value.decode()) for one in records]
+            read(self, tuple(tp), given[0][0], given[-1][0] + 1, given, group=SDK_WORKERS)
 
 
 def watch_commits(client: SdkClient, consumer: Any, group: str) -> None:
