@@ -5,12 +5,8 @@ worth what it was when it was measured.
 """
 
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:  # a result is read without what measured it
-    from .contest.contest import Finding
 
 MORE, LESS = ">=", "<="
 
@@ -89,28 +85,3 @@ def written(value: float | None) -> str:
 
 def title(name: str, unit: str) -> str:
     return figure(name).title.format(unit=unit)
-
-
-def measured(findings: "Iterable[Finding | Measured]") -> list[Measured]:
-    """Findings of a contest as plain values. What is Measured already (a start, a growth) stays as it is."""
-    return [each if isinstance(each, Measured) else _of_windows(each) for each in findings]
-
-
-def _of_windows(finding: "Finding") -> Measured:
-    """finding: of a contest, with a sample for each round."""
-    rounds = [sample.figures() for sample in finding.samples]
-    names = [name for name in FIGURES if any(name in each for each in rounds)]
-    latencies = finding.latencies
-    some = latencies.count > 0
-    return Measured(
-        finding.scenario,
-        finding.unit,
-        finding.peer,
-        {name: tuple(each[name] for each in rounds if name in each) for name in names},
-        bool(finding.saturated),
-        finding.warm,
-        finding.client_share,
-        max((sample.others_cpu for sample in finding.samples), default=0.0),
-        {share: latencies.percentile_ms(share) for share in SHARES} if some else {},
-        latencies.encode() if some else "",
-    )

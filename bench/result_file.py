@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .aims import Aim, Outcome, Verdict
 from .measured import Measured
+from .verdicts import Aim, Outcome, Verdict
 
 FORMAT = 1
 

@@ -13,8 +13,9 @@ from typing import Protocol
 
 from .. import accounting, topics
 from ..loads.window import Latencies, Sample
+from ..measured import FIGURES, SHARES, Measured
+from ..peers.names import FLOOR
 from ..peers.peers import Peer
-from ..servers import FLOOR
 from . import disk
 
 WARM_WINDOW_S = 5.0
@@ -51,7 +52,7 @@ class Scenario(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What the rounds of one scenario on one peer gave; its figures are those of measured().
+    """What the rounds of one scenario on one peer gave: a sample for each round.
 
     warm: False for a JVM that was not steady when its time to warm was over.
     """
@@ -80,6 +81,25 @@ class Finding:
         for sample in self.samples:
             merged.add(sample.latencies)
         return merged
+
+    def as_measured(self) -> Measured:
+        """The finding as plain values."""
+        rounds = [sample.figures() for sample in self.samples]
+        names = [name for name in FIGURES if any(name in each for each in rounds)]
+        latencies = self.latencies
+        some = latencies.count > 0
+        return Measured(
+            self.scenario,
+            self.unit,
+            self.peer,
+            {name: tuple(each[name] for each in rounds if name in each) for name in names},
+            bool(self.saturated),
+            self.warm,
+            self.client_share,
+            max((sample.others_cpu for sample in self.samples), default=0.0),
+            {share: latencies.percentile_ms(share) for share in SHARES} if some else {},
+            latencies.encode() if some else "",
+        )
 
 
 @dataclass(frozen=True, slots=True)

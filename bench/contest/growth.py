@@ -23,10 +23,10 @@ from ..loads import closed_loop as load
 from ..loads import many_ids
 from ..loads.small import PARTITIONS, Produce
 from ..loads.window import Sample
-from ..measured import Measured, measured
+from ..measured import Measured
 from ..peers import apache, peers
+from ..peers.names import FSYNC, KAFKA, KAFKA_FLUSH, OS
 from ..peers.peers import Peer
-from ..servers import FSYNC, KAFKA, KAFKA_FLUSH, OS
 from ..wire import frame, skip_answer
 from .contest import Finding, Scenario, Step, contest, turns
 
@@ -244,7 +244,7 @@ def _growth(what: str, name: str, few: Peer, many: Peer, scenario: Scenario, siz
 
 def grown(what: str, name: str, few: Finding, many: Finding) -> Measured:
     """growth: CPU per request of each round, with many over with few; cpu_us: with many."""
-    below, above = measured([few, many])
+    below, above = few.as_measured(), many.as_measured()
     with_few, with_many = below.figures["cpu_us"], above.figures["cpu_us"]
     ratios = tuple(one / other for one, other in zip(with_many, with_few, strict=True))
     return Measured(what, above.unit, name, {"growth": ratios, "cpu_us": with_many}, others_cpu=above.others_cpu)

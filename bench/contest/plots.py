@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..aims import AIMS, Aim, spread
 from ..measured import Measured
-from ..servers import FSYNC, KAFKA, KAFKA_FLUSH, OS
+from ..peers.names import FSYNC, KAFKA, KAFKA_FLUSH, OS
+from ..verdicts import Aim
+from .aims import AIMS, spread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,17 +11,15 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from ..aims import AIMS, Outcome, Verdict
-from ..measured import LESS, MORE, Measured, measured, title, written
+from ..measured import LESS, MORE, Measured, title, written
+from ..peers.names import FSYNC, KAFKA, KAFKA_FLUSH, OS
 from ..result_file import NotAResult, Result, as_json, read
-from ..servers import FLOOR, FSYNC, KAFKA, KAFKA_FLUSH, MOCK, OS
-
-if TYPE_CHECKING:
-    from .contest import Finding
+from ..verdicts import Outcome, Verdict
+from .aims import AIMS
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGES = "docs/images"
@@ -48,13 +46,13 @@ TITLES = {
 
 
 def write(
-    findings: "Iterable[Finding | Measured]",
+    findings: Iterable[Measured],
     verdicts: Iterable[Verdict],
     facts: Mapping[str, Any],
     directory: Path,
 ) -> Path:
     """Write <time>.json, table.md and the plots. Returns: the JSON's path."""
-    result = Result(facts, tuple(measured(findings)), tuple(verdicts))
+    result = Result(facts, tuple(findings), tuple(verdicts))
     directory.mkdir(parents=True, exist_ok=True)
     path = _new(directory, time.strftime("%Y%m%dT%H%M%S"))
     path.write_text(json.dumps(as_json(result), indent=1, ensure_ascii=False) + "\n")
@@ -94,7 +92,10 @@ def table(result: Result) -> str:
 
 def aims(result: Result) -> str:
     """A row for each aim against Apache Kafka."""
-    rows = _rows(result.verdicts, (KAFKA, KAFKA_FLUSH))
+    rows: dict[str, list[Verdict]] = {}
+    for verdict in result.verdicts:
+        if verdict.aim.theirs in (KAFKA, KAFKA_FLUSH):
+            rows.setdefault(verdict.aim.row, []).append(verdict)
     lines = []
     for row, verdicts in rows.items():
         by = {(each.aim.ours, each.aim.theirs): each for each in verdicts}
@@ -105,8 +106,9 @@ def aims(result: Result) -> str:
 
 
 def bounds(result: Result) -> str:
-    """What is no ratio to Apache Kafka: the mock, the bare C server, fsync over os, growth."""
-    lines = [[row, _cell(found[0])] for row, found in _rows(result.verdicts, (FLOOR, MOCK, OS, None)).items()]
+    """Every aim that is not a ratio to Apache Kafka."""
+    rows = {each.aim.row: each for each in result.verdicts if each.aim.theirs not in (KAFKA, KAFKA_FLUSH)}
+    lines = [[row, _cell(verdict)] for row, verdict in rows.items()]
     return "\n".join(_markdown(["bound", "ratio"], lines)) if lines else ""
 
 
@@ -120,14 +122,6 @@ def sought() -> str:
     bound = [[row, *found.values()] for row, found in rows.items() if row not in against]
     titles = ["", *(name for name, _, _ in COLUMNS)]
     return "\n".join([*_markdown(titles, lines), "", *_markdown(["bound", "ratio"], bound)])
-
-
-def _rows(verdicts: Iterable[Verdict], theirs: Sequence[str | None]) -> dict[str, list[Verdict]]:
-    rows: dict[str, list[Verdict]] = {}
-    for verdict in verdicts:
-        if verdict.aim.theirs in theirs:
-            rows.setdefault(verdict.aim.row, []).append(verdict)
-    return rows
 
 
 def _cell(verdict: Verdict | None) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 
 import click
 
-from .. import aims, result_file
+from .. import result_file
 from ..loads import (
     consume as consume_load,
 )
@@ -41,9 +41,9 @@ from ..loads import (
 from ..measured import Measured
 from ..peers import apache, peers
 from ..peers.facts import facts
-from ..servers import JVMS, NAMES
-from . import growth, report
-from .contest import Finding, Scenario, Step, Warmth, contest, kind
+from ..peers.names import JVMS, NAMES
+from . import aims, growth, report
+from .contest import Scenario, Step, Warmth, contest, kind
 
 MODULES = (small_load, produce_load, consume_load, latency_load, txn_load, modes_load)
 TABLE_S = 15 * 60.0
@@ -175,7 +175,7 @@ def named(name: str, only: Sequence[str]) -> bool:
 
 def run(
     playing: Sequence[Scenario], names: Sequence[str], effort: Effort, limit_s: float | None, told: ProgressLines
-) -> Iterator[Finding]:
+) -> Iterator[Measured]:
     """All scenarios, each against all peers that are up. limit_s: what it all may take, their start included."""
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
@@ -196,7 +196,8 @@ def run(
                 now = fitted(effort, began + limit_s - time.monotonic(), left)
             told.expect(left.seconds(now))
             warmth.most_s, warmth.window_s = now.warm_most_s, now.warm_window_s
-            yield from contest([scenario], up, now.rounds, now.seconds, told.step, warmth)
+            for finding in contest([scenario], up, now.rounds, now.seconds, told.step, warmth):
+                yield finding.as_measured()
 
 
 def measured(
@@ -206,9 +207,9 @@ def measured(
     limit_s: float | None,
     outside: Outside | None,
     told: ProgressLines,
-) -> list[Finding | Measured]:
+) -> list[Measured]:
     """Findings of the contest, then what is measured without its brokers; of an interrupted run, those it has."""
-    found: list[Finding | Measured] = []
+    found: list[Measured] = []
     try:
         if playing:
             for finding in run(playing, names, effort, limit_s, told):
@@ -222,7 +223,7 @@ def measured(
     return found
 
 
-def outcome(found: Sequence[Finding | Measured], machine: Mapping[str, Any], results: Path) -> Path:
+def outcome(found: Sequence[Measured], machine: Mapping[str, Any], results: Path) -> Path:
     """Judge, write, and show the table. Returns: the JSON's path."""
     path = report.write(found, aims.judge(found), machine, results)
     click.echo(report.table(result_file.read(path)))
@@ -246,7 +247,7 @@ def play(
     outside: Outside | None,
     told: ProgressLines,
     data_dir: str | None,
-) -> tuple[list[Finding | Measured], dict[str, Any]]:
+) -> tuple[list[Measured], dict[str, Any]]:
     """All of it in a directory for this time, and the machine. Raises: ClickException."""
     try:
         with peers.bench_root(data_dir) as root:

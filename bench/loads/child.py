@@ -22,8 +22,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Protocol
 
+from ..peers.names import BROKERS
 from ..peers.peers import Peer, environment
-from ..servers import BROKERS
 from .window import Books, Latencies, Sample
 
 PATIENCE_S = 120  # beyond its seconds: a start, the warming up, what has to be waited for at the end

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from .. import librdkafka, topics
+from ..peers.names import BROKERS, KAFKA_FLUSH
 from ..peers.peers import Peer
-from ..servers import BROKERS, KAFKA_FLUSH
 from . import child
 from .child import InChild, Outcome, Window
 from .produce import payloads

@@ -12,8 +12,8 @@ from typing import Any
 
 from ...protocol.messages.offsets import ListOffsetsRequest
 from .. import librdkafka, topics
+from ..peers.names import BROKERS_AND_MOCK
 from ..peers.peers import Peer
-from ..servers import BROKERS_AND_MOCK
 from ..wire import Wire
 from . import child
 from .child import InChild, Outcome, Window

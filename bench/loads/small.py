@@ -9,8 +9,8 @@ from typing import Any
 
 from ...protocol.messages.produce import ProduceResponse
 from .. import small, topics
+from ..peers.names import BROKERS_AND_MOCK, FLOOR
 from ..peers.peers import FLOOR_TOPIC, Peer
-from ..servers import BROKERS_AND_MOCK, FLOOR
 from . import child
 from . import closed_loop as load
 from .child import Outcome, Window

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from .. import topics, txn
+from ..peers.names import BROKERS, BROKERS_AND_MOCK
 from ..peers.peers import Peer
-from ..servers import BROKERS, BROKERS_AND_MOCK
 from ..wire import Wire
 from . import child
 from .child import InChild, Outcome, Window

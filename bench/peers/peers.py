@@ -21,9 +21,9 @@ from typing import IO
 from ...protocol import apis
 from ...protocol.messages.produce import ProduceResponse
 from .. import small
-from ..servers import FLOOR, FSYNC, KAFKA, KAFKA_FLUSH, MOCK, OS
 from . import apache, survivors
 from .facts import file_system
+from .names import FLOOR, FSYNC, KAFKA, KAFKA_FLUSH, MOCK, OS
 
 FLOOR_TOPIC = "bench"  # the floor answers for this topic alone
 LAST_CHARACTERS = 1000  # of what a server said that did not start or has ended

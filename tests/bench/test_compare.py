@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from fencepost.bench import result_file
 from fencepost.bench.comparison import compare
 from fencepost.bench.measured import Measured
-from fencepost.bench.servers import FSYNC, KAFKA, OS
+from fencepost.bench.peers.names import FSYNC, KAFKA, OS
 from fencepost.cli import main
 from made_findings import FACTS, made_result, rates
 

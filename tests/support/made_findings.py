@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from fencepost.bench.aims import judge
+from fencepost.bench.contest.aims import judge
 from fencepost.bench.loads.window import Latencies
 from fencepost.bench.measured import Measured
+from fencepost.bench.peers.names import FLOOR, FSYNC, KAFKA, KAFKA_FLUSH, OS
 from fencepost.bench.result_file import Result
-from fencepost.bench.servers import FLOOR, FSYNC, KAFKA, KAFKA_FLUSH, OS
 
 FACTS = {
     "time": "2026-01-02T03:04:05Z",

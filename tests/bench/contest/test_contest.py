@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 import pytest
 from fencepost.bench.contest.contest import Finding, Step, Surroundings, Warmth, contest, steady, turns
 from fencepost.bench.loads.window import Latencies, Sample
-from fencepost.bench.measured import measured
 from fencepost.bench.peers.peers import Peer
 
 A, B = (Peer(name, "nowhere", 1, number) for number, name in enumerate("AB"))
@@ -198,7 +197,7 @@ def test_the_topics_of_a_load_are_gone_after_it_and_no_others(around):
 
 
 def test_a_finding_has_medians_and_spreads():
-    (found,) = measured([Finding("load", "request", "A", [sample(900), sample(1000), sample(1200)])])
+    found = Finding("load", "request", "A", [sample(900), sample(1000), sample(1200)]).as_measured()
     assert found.median("rate") == 1000
     assert found.spread("rate") == (900, 1200)
     assert found.median("mb_per_second") == pytest.approx(0.1)
@@ -214,7 +213,7 @@ def test_the_latencies_of_a_finding_are_those_of_all_rounds():
     quick.record_us(1000, 2)
     finding = Finding("l", "r", "A", [Sample(1, 1, 1.0, 1, 1, 0.0, each) for each in (slow, quick)])
     assert finding.latencies.count == 3
-    assert measured([finding])[0].median("p50_ms") == pytest.approx(3.0, rel=0.01)  # of the rounds' own
+    assert finding.as_measured().median("p50_ms") == pytest.approx(3.0, rel=0.01)  # of the rounds' own
     assert finding.latencies.percentile_ms(0.5) == pytest.approx(1.0, rel=0.01)
 
 

@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 import pytest
-from fencepost.bench import servers, topics
+from fencepost.bench import topics
 from fencepost.bench.contest import growth
 from fencepost.bench.contest.contest import Finding
 from fencepost.bench.contest.growth import Size
 from fencepost.bench.loads import closed_loop as load
 from fencepost.bench.loads.window import Sample
 from fencepost.bench.measured import Measured
-from fencepost.bench.peers import peers
+from fencepost.bench.peers import names, peers
 
 TINY = Size(rounds=2, seconds=0.1, partitions=30, ids=100, connections=80, recovered_bytes=10**6)
 
@@ -40,16 +40,16 @@ def test_growth_is_the_ratio_of_each_round():
     few = Finding("growth", "request", "few", [sample(10), sample(20), sample(10)])
     busier = replace(sample(15), others_cpu=0.04)
     many = Finding("growth", "request", "many", [sample(11), sample(20), busier])
-    found = growth.grown("growth ids", servers.OS, few, many)
-    assert (found.scenario, found.unit, found.peer) == ("growth ids", "request", servers.OS)
+    found = growth.grown("growth ids", names.OS, few, many)
+    assert (found.scenario, found.unit, found.peer) == ("growth ids", "request", names.OS)
     assert found.figures["growth"] == pytest.approx((1.1, 1.0, 1.5))
     assert found.figures["cpu_us"] == pytest.approx((11, 20, 15))
     assert found.others_cpu == 0.04  # the largest of a round, as everywhere
 
 
 def test_a_start_has_a_time_and_a_memory_for_each_round(said):
-    (found,) = growth.starts((servers.OS,), TINY, said)
-    assert (found.scenario, found.peer) == ("start", servers.OS)
+    (found,) = growth.starts((names.OS,), TINY, said)
+    assert (found.scenario, found.peer) == ("start", names.OS)
     assert len(found.figures["ready_s"]) == len(found.figures["idle_mb"]) == 2
     assert min(found.figures["ready_s"]) > 0
     assert min(found.figures["idle_mb"]) > 10
@@ -60,18 +60,18 @@ def test_who_cannot_start_is_told_and_the_others_are_measured(said, monkeypatch)
     start = peers.start
 
     def broken(name: str):
-        if name == servers.FSYNC:
+        if name == names.FSYNC:
             raise RuntimeError("no disk")
         return start(name)
 
     monkeypatch.setattr(peers, "start", broken)
-    found = growth.starts((servers.FSYNC, servers.OS), replace(TINY, rounds=1), said)
-    assert [each.peer for each in found] == [servers.OS]
+    found = growth.starts((names.FSYNC, names.OS), replace(TINY, rounds=1), said)
+    assert [each.peer for each in found] == [names.OS]
     assert said.failures == ["start, fencepost fsync: RuntimeError: no disk"]
 
 
 def test_recovery_starts_on_what_a_killed_broker_left(said):
-    (found,) = growth.recovery(servers.FSYNC, TINY, said)
+    (found,) = growth.recovery(names.FSYNC, TINY, said)
     assert len(found.figures["ready_s"]) == len(found.figures["s_per_gb"]) == 2
     assert min(found.figures["s_per_gb"]) > 0
     assert not said.failures
@@ -79,13 +79,13 @@ def test_recovery_starts_on_what_a_killed_broker_left(said):
 
 @pytest.mark.parametrize("grown", [growth.partitions, growth.connections, growth.ids])
 def test_each_growth_is_measured(said, grown):
-    found = list(grown(servers.OS, TINY, said))
+    found = list(grown(names.OS, TINY, said))
     named = [f"growth {grown.__name__}"]
     if grown is growth.ids and load.program():
         named.append("growth ids, initialised")
     assert [each.scenario for each in found] == named
     assert all(len(each.figures["growth"]) == 2 and min(each.figures["growth"]) > 0 for each in found)
-    assert {each.peer for each in found} == {servers.OS}
+    assert {each.peer for each in found} == {names.OS}
 
 
 def test_the_few_have_ten_partitions_and_the_many_all_of_them(said, monkeypatch):
@@ -93,7 +93,7 @@ def test_the_few_have_ten_partitions_and_the_many_all_of_them(said, monkeypatch)
     monkeypatch.setattr(growth, "CHUNK", 20)
     monkeypatch.setattr(growth, "_growth", lambda what, name, *rest: Measured(what, "request", name, {}))
     monkeypatch.setattr(topics, "create", lambda host, port, name, count: made.setdefault(port, []).append(count))
-    list(growth.partitions(servers.OS, TINY, said))
+    list(growth.partitions(names.OS, TINY, said))
     assert list(made.values()) == [[6], [20, 6]]  # beside the four in use
 
 
@@ -101,8 +101,8 @@ def test_of_the_table_only_the_start_is_measured(monkeypatch):
     asked = []
     monkeypatch.setattr(growth, "starts", lambda names, size, tells: asked.append((names, size.rounds)) or [])
     assert growth.measurable(full=False) == ["start"]
-    assert list(growth.outside(["start"], servers.NAMES, False, growth.FULL, Said())) == []
-    assert asked == [([servers.FSYNC, servers.KAFKA], 3)]
+    assert list(growth.outside(["start"], names.NAMES, False, growth.FULL, Said())) == []
+    assert asked == [([names.FSYNC, names.KAFKA], 3)]
 
 
 def test_only_what_is_wanted_is_measured_and_only_on_the_servers_asked_for(monkeypatch):
@@ -114,6 +114,6 @@ def test_only_what_is_wanted_is_measured_and_only_on_the_servers_asked_for(monke
 
     monkeypatch.setattr(growth, "recovery", recovery)
     monkeypatch.setitem(growth.GROWN, "growth ids", ids)
-    names = [servers.OS, servers.KAFKA, servers.MOCK]
-    found = growth.outside(["recovery", "growth ids"], names, True, growth.QUICK, Said())
+    wanted = [names.OS, names.KAFKA, names.MOCK]
+    found = growth.outside(["recovery", "growth ids"], wanted, True, growth.QUICK, Said())
     assert list(found) == ["recovery fencepost os", "recovery Kafka", "ids fencepost os"]

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 from fencepost.bench.contest.plots import BARS, DARK, LIGHT, PLOTS, THEMES, Theme, draw, speed, throughput
-from fencepost.bench.servers import FSYNC, KAFKA, KAFKA_FLUSH, OS
+from fencepost.bench.peers.names import FSYNC, KAFKA, KAFKA_FLUSH, OS
 from made_findings import made_result, rates
 
 SVG = "{http://www.w3.org/2000/svg}"

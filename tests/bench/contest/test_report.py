@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from fencepost.bench import result_file
-from fencepost.bench.aims import AIMS, judge
 from fencepost.bench.contest import report
+from fencepost.bench.contest.aims import AIMS, judge
 from fencepost.bench.contest.report import BEGIN, END, NoMarkers, between, table, write, write_documents
-from fencepost.bench.servers import FSYNC, KAFKA
+from fencepost.bench.peers.names import FSYNC, KAFKA
 from made_findings import FACTS, made_result, rates
 
 RESULT = made_result()

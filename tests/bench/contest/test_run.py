@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import pytest
 from click.testing import CliRunner
-from fencepost.bench import servers
-from fencepost.bench.aims import AIMS
 from fencepost.bench.contest import run
+from fencepost.bench.contest.aims import AIMS
 from fencepost.bench.contest.contest import Finding, Step
 from fencepost.bench.contest.run import TABLE, Ahead, ahead, fitted
-from fencepost.bench.peers import peers
+from fencepost.bench.loads.window import Sample
+from fencepost.bench.measured import Measured
+from fencepost.bench.peers import names, peers
 
 
 @dataclass(frozen=True)
@@ -21,15 +22,15 @@ class Load:
     peers: frozenset[str] | None = None
 
 
-LOADS = [Load("small 64x1"), Load("small 16x5"), Load("consume", frozenset({servers.FSYNC, servers.KAFKA}))]
+LOADS = [Load("small 64x1"), Load("small 16x5"), Load("consume", frozenset({names.FSYNC, names.KAFKA}))]
 
 
 def test_what_is_ahead_counts_windows_and_one_warming_for_each_kind_and_jvm():
-    found = ahead(LOADS, [servers.FSYNC, servers.KAFKA, servers.MOCK], 3, frozenset())
+    found = ahead(LOADS, [names.FSYNC, names.KAFKA, names.MOCK], 3, frozenset())
     assert (found.preparations, found.warmings) == (8, 2)
     assert found.openings == 8 * 3 + 6  # the others are warmed by a third of a window
     assert found.windows == 8 * 3 + 2
-    again = ahead(LOADS, [servers.KAFKA], 3, frozenset({("small", servers.KAFKA)}))
+    again = ahead(LOADS, [names.KAFKA], 3, frozenset({("small", names.KAFKA)}))
     assert (again.openings, again.warmings) == (3 * 3 + 2, 1)
 
 
@@ -82,8 +83,8 @@ def test_loads_are_found_by_parts_of_their_names(monkeypatch):
 
 
 def test_a_run_that_is_interrupted_keeps_what_it_has(monkeypatch, capsys):
-    def findings(*_: object) -> Iterator[Finding]:
-        yield Finding("one", "request", "A", [])
+    def findings(*_: object) -> Iterator[Measured]:
+        yield Measured("one", "request", "A", {})
         raise KeyboardInterrupt
 
     monkeypatch.setattr(run, "run", findings)
@@ -109,9 +110,9 @@ def test_a_server_that_does_not_start_is_a_line_and_the_others_play(monkeypatch,
             self.name = name
 
         def __enter__(self) -> peers.Peer | None:
-            if self.name == servers.KAFKA:
+            if self.name == names.KAFKA:
                 raise RuntimeError("Kafka did not become ready")
-            return None if self.name == servers.FLOOR else peers.Peer(self.name, "nowhere", 1, 1)
+            return None if self.name == names.FLOOR else peers.Peer(self.name, "nowhere", 1, 1)
 
         def __exit__(self, *_: object) -> None:
             pass
@@ -120,14 +121,14 @@ def test_a_server_that_does_not_start_is_a_line_and_the_others_play(monkeypatch,
 
     def contest(scenarios, up, *_):
         asked.append([peer.name for peer in up])
-        return [Finding(scenarios[0].name, "request", peer.name, []) for peer in up]
+        return [Finding(scenarios[0].name, "request", peer.name, [Sample(1, 0, 1.0, 0, 0, 0.0)]) for peer in up]
 
     monkeypatch.setattr(run.peers, "start", Started)
     monkeypatch.setattr(run, "contest", contest)
     told = run.ProgressLines()
-    found = list(run.run(LOADS[:1], [servers.KAFKA, servers.OS, servers.FLOOR], TABLE, 900.0, told))
-    assert [finding.peer for finding in found] == [servers.OS]
-    assert asked == [[servers.OS]]
+    found = list(run.run(LOADS[:1], [names.KAFKA, names.OS, names.FLOOR], TABLE, 900.0, told))
+    assert [finding.peer for finding in found] == [names.OS]
+    assert asked == [[names.OS]]
     assert len(told.failures) == 1
     assert "Kafka did not become ready" in told.failures[0]
     assert "FAILED" in capsys.readouterr().err
@@ -149,7 +150,7 @@ def test_progress_tells_the_load_and_the_time_left_and_every_failure(monkeypatch
     assert capsys.readouterr().err == "\r\033[Kload · A · round 1 of 3 · about 1 min left"
 
 
-@pytest.mark.parametrize("name", servers.NAMES)
+@pytest.mark.parametrize("name", names.NAMES)
 def test_every_name_of_a_server_is_one_that_can_be_started(name):
     assert name in vars(peers).values()
 

@@ -29,8 +29,8 @@ from fencepost.bench.loads import (
 from fencepost.bench.loads.produce import log_ends
 from fencepost.bench.loads.window import Latencies, Sample
 from fencepost.bench.peers import peers
+from fencepost.bench.peers.names import MOCK
 from fencepost.bench.peers.peers import Peer
-from fencepost.bench.servers import MOCK
 
 SECONDS = 0.5
 WARM = 0.05

@@ -6,8 +6,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from fencepost.bench import accounting, servers, topics
-from fencepost.bench.peers import apache, peers
+from fencepost.bench import accounting, topics
+from fencepost.bench.peers import apache, names, peers
 from process_ends import gone
 
 ABSENT = apache.absence()
@@ -23,7 +23,7 @@ def test_java_tells_its_version_in_two_ways():
 def test_a_machine_without_java_has_no_kafka_and_says_so(monkeypatch, capsys):
     monkeypatch.setattr(apache.shutil, "which", lambda name: None)
     assert apache.absence() == "no JDK ≥ 17"
-    with peers.start(servers.KAFKA) as peer:
+    with peers.start(names.KAFKA) as peer:
         assert peer is None
     assert "Apache Kafka is absent: no JDK ≥ 17" in capsys.readouterr().err
 
@@ -125,13 +125,13 @@ def test_what_a_broker_said_that_ended_by_itself_is_shown(capfd):
 
 def test_a_mock_cluster_that_does_not_start_is_told(monkeypatch):
     monkeypatch.setattr(peers, "_MOCK", "import nothing_of_this_name")
-    with pytest.raises(RuntimeError, match="confluent-kafka"), peers.start(servers.MOCK):
+    with pytest.raises(RuntimeError, match="confluent-kafka"), peers.start(names.MOCK):
         pass
 
 
 def test_without_a_compiler_there_is_no_floor_and_that_is_said(monkeypatch, capsys):
     monkeypatch.setattr(peers.shutil, "which", lambda name: None)
-    with peers.start(servers.FLOOR) as peer:
+    with peers.start(names.FLOOR) as peer:
         assert peer is None
     assert "no C compiler" in capsys.readouterr().err
 
@@ -139,7 +139,7 @@ def test_without_a_compiler_there_is_no_floor_and_that_is_said(monkeypatch, caps
 def test_all_servers_of_a_block_have_their_files_under_one_root_removed_after_it(monkeypatch, tmp_path):
     monkeypatch.setattr(peers, "file_system", lambda path, mounts: "ext4")
     before = tempfile.tempdir
-    with peers.bench_root(str(tmp_path)) as root, peers.start(servers.OS) as peer:
+    with peers.bench_root(str(tmp_path)) as root, peers.start(names.OS) as peer:
         assert root.parent == tmp_path
         assert peer is not None
         assert Path(peer.directory).parent == root
@@ -155,7 +155,7 @@ def test_a_server_of_an_unknown_name_is_refused():
 
 
 def test_a_mock_and_a_broker_name_their_topics():
-    with peers.start(servers.MOCK) as mock, peers.start(servers.FSYNC) as broker:
+    with peers.start(names.MOCK) as mock, peers.start(names.FSYNC) as broker:
         assert mock is not None
         assert broker is not None
         assert broker.durable
@@ -168,12 +168,12 @@ def test_a_mock_and_a_broker_name_their_topics():
 
 @pytest.mark.long
 @pytest.mark.skipif(ABSENT is not None, reason=f"NOT TESTED, Apache Kafka as a peer: {ABSENT}")
-@pytest.mark.parametrize("name", [servers.KAFKA, servers.KAFKA_FLUSH])
+@pytest.mark.parametrize("name", [names.KAFKA, names.KAFKA_FLUSH])
 def test_kafka_starts_takes_topics_and_ends(name, monkeypatch, tmp_path):
     with peers.start(name) as peer:
         if peer is None:
             pytest.skip("NOT TESTED, Apache Kafka as a peer: Maven could not resolve it")
-        assert (peer.name, peer.is_jvm, peer.durable) == (name, True, name == servers.KAFKA_FLUSH)
+        assert (peer.name, peer.is_jvm, peer.durable) == (name, True, name == names.KAFKA_FLUSH)
         topics.create(peer.host, peer.port, "one", 2)
         assert topics.names(peer.host, peer.port) == {"one"}
         topics.delete(peer.host, peer.port, "one")

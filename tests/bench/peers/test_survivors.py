@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from eventually import wait_until
-from fencepost.bench import servers
+from fencepost.bench.peers import names
 from process_ends import gone
 
 STARTS = """
@@ -21,7 +21,7 @@ with peers.bench_root(sys.argv[1]) as root, peers.start(sys.argv[2]) as peer:
 """
 
 
-@pytest.mark.parametrize("name", [servers.FSYNC, servers.MOCK])
+@pytest.mark.parametrize("name", [names.FSYNC, names.MOCK])
 @pytest.mark.parametrize("ended", [signal.SIGKILL, signal.SIGTERM])
 def test_a_server_and_its_files_do_not_outlive_a_run_that_was_killed(name, ended, tmp_path):
     command = [sys.executable, "-c", STARTS, str(tmp_path), name]

@@ -1,82 +1,16 @@
-"""What fencepost aims at against its peers, and how far a run says that it is there. Pure.
+"""The aims of fencepost against its peers, and the judgement of a run. Pure.
 
-Every aim is a ratio to a peer of the same run. What lies within a quarter of an aim is what must hold. A verdict is for
-the whole spread of the rounds: one round beyond a bar leaves it undecided, and so does a run of a single round.
+Every aim is a ratio to a peer of the same run, or a bound of ours alone. What lies within a quarter of an aim against
+Apache Kafka is what must hold; a bound holds as it is. A verdict is for all rounds: one round beyond a bar leaves it
+undecided, and so does a run of a single round.
 """
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING
 
-from .measured import FIGURES, LESS, MORE, Measured, measured
-from .servers import FLOOR, FSYNC, KAFKA, KAFKA_FLUSH, MOCK, OS
-
-if TYPE_CHECKING:
-    from .contest.contest import Finding
-
-SHORT = 0.25  # the share of an aim by which a run may fall short of it
-
-
-class Outcome(StrEnum):
-    """Of an aim in one run."""
-
-    MET = "met"  # in every round
-    MUST = "must"  # what must hold does, in every round; the aim does not, or not in all
-    MISSED = "missed"  # not even that, in any round
-    UNDECIDED = "undecided"  # some rounds this, some that; or a single round
-    ABSENT = "absent"  # one of the two was not measured
-
-
-@dataclass(frozen=True, slots=True)
-class Aim:
-    """ours: a figure of a peer (fencepost) over the same of another; theirs None: the figure itself."""
-
-    row: str
-    scenario: str
-    figure: str
-    ours: str
-    theirs: str | None
-    aim: float
-    short: float = SHORT
-
-    @property
-    def sense(self) -> str:
-        return FIGURES[self.figure].better
-
-    @property
-    def must(self) -> float:
-        """The bar below (or above) which it is missed."""
-        return round(self.aim * (1 - self.short if self.sense == MORE else 1 + self.short), 9)
-
-    def holds(self, ratio: float, bar: float) -> bool:
-        return ratio >= bar if self.sense == MORE else ratio <= bar
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """ratio: of the medians; low, high: of the rounds. The values are medians; p99 in ms, None where not measured.
-
-    full: the peers whose client was at its end, so that a rate says less about the broker. cold: those not steady.
-    """
-
-    aim: Aim
-    outcome: Outcome
-    ratio: float | None = None
-    low: float | None = None
-    high: float | None = None
-    our_value: float | None = None
-    their_value: float | None = None
-    our_p99_ms: float | None = None
-    their_p99_ms: float | None = None
-    full: tuple[str, ...] = ()
-    cold: tuple[str, ...] = ()
-
-    @property
-    def p99_above(self) -> bool:
-        """Whether our p99 is the longer one, which wants an explanation."""
-        return self.our_p99_ms is not None and self.their_p99_ms is not None and self.our_p99_ms > self.their_p99_ms
+from ..measured import LESS, Measured
+from ..peers.names import FLOOR, FSYNC, KAFKA, KAFKA_FLUSH, MOCK, OS
+from ..verdicts import Aim, Outcome, Verdict
 
 
 def _row(
@@ -97,7 +31,6 @@ def _bound(row: str, scenario: str, figure: str, ours: str, theirs: str | None, 
     return Aim(row, scenario, figure, ours, theirs, bound, 0)
 
 
-# A bound that is not a distance to Apache Kafka holds as it is: nothing may be short of it.
 AIMS: tuple[Aim, ...] = (
     *_row("1 × 100 B, 64 connections: requests/s", "small 64x1", "rate", 0.8, 6, 1.4),
     *_row("1 × 100 B, 64 connections: CPU per request", "small 64x1", "cpu_us", 0.8, 0.15, 0.5),
@@ -131,9 +64,9 @@ AIMS: tuple[Aim, ...] = (
 )
 
 
-def judge(findings: "Iterable[Finding | Measured]", aims: Sequence[Aim] = AIMS) -> list[Verdict]:
-    """A verdict for each aim, in their order. findings: of a contest, or Measured."""
-    found = {(each.scenario, each.peer): each for each in measured(findings)}
+def judge(findings: Iterable[Measured], aims: Sequence[Aim] = AIMS) -> list[Verdict]:
+    """A verdict for each aim, in their order."""
+    found = {(each.scenario, each.peer): each for each in findings}
     return [
         _verdict(aim, found.get((aim.scenario, aim.ours)), found.get((aim.scenario, aim.theirs or ""))) for aim in aims
     ]

@@ -1,11 +1,12 @@
 """What is said of an aim, for findings that were made up."""
 
 import pytest
-from fencepost.bench.aims import AIMS, Aim, Outcome, judge
+from fencepost.bench.contest.aims import AIMS, judge
 from fencepost.bench.contest.contest import Finding
 from fencepost.bench.loads.window import Latencies, Sample
-from fencepost.bench.measured import FIGURES, Measured, measured
-from fencepost.bench.servers import FSYNC, KAFKA, KAFKA_FLUSH, OS
+from fencepost.bench.measured import FIGURES, Measured
+from fencepost.bench.peers.names import FSYNC, KAFKA, KAFKA_FLUSH, OS
+from fencepost.bench.verdicts import Aim, Outcome
 from made_findings import latencies, made_result, rates
 
 MORE = Aim("row", "small 64x1", "rate", FSYNC, KAFKA, 0.8)
@@ -104,7 +105,7 @@ def test_a_client_at_its_end_and_a_longer_p99_are_said() -> None:
 def test_findings_of_a_contest_become_figures_round_by_round() -> None:
     first = Sample(100, 10_000_000, 2.0, 50_000_000, 60_000_000, 0.5, latencies(1.0, 2.0, 3.0))
     second = Sample(400, 10_000_000, 2.0, 50_000_000, 70_000_000, 0.98, latencies(9.0), others_cpu=0.02)
-    found = measured([Finding("small 64x1", "request", OS, [first, second], warm=False)])[0]
+    found = Finding("small 64x1", "request", OS, [first, second], warm=False).as_measured()
     assert found.figures["rate"] == (50, 200)
     assert found.figures["mb_per_second"] == (5, 5)
     assert found.figures["cpu_us"] == (500, 125)
@@ -119,7 +120,7 @@ def test_findings_of_a_contest_become_figures_round_by_round() -> None:
 
 
 def test_what_a_window_could_not_see_is_left_out() -> None:
-    found = measured([Finding("end to end 2,000/s", "record", OS, [Sample(10, 0, 1.0, 0, 0, 0.0)])])[0]
+    found = Finding("end to end 2,000/s", "record", OS, [Sample(10, 0, 1.0, 0, 0, 0.0)]).as_measured()
     assert found.figures == {"rate": (10,)}
     assert (found.median("cpu_us"), found.spread("cpu_us")) == (None, None)
 
