@@ -50,7 +50,10 @@ def verify(directory: str, output: str) -> None:
     from .text import lines
     from .verify import verified
 
-    report = verified(directory)
+    try:
+        report = verified(directory)
+    except OSError as error:
+        raise _unreadable(error) from None
     facts = [*report.findings, report.summary()]
     _print(lines(facts) if output == "text" else _as_json(facts))
     if report.damaged:
@@ -68,4 +71,8 @@ def _print(rows: Iterator[str]) -> None:
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise
-        raise Failure(f"{error.filename or 'reading'}: {error.strerror}", "the path must be readable") from None
+        raise _unreadable(error) from None
+
+
+def _unreadable(error: OSError) -> Failure:
+    return Failure(f"{error.filename or 'reading'}: {error.strerror}", "the path must be readable")

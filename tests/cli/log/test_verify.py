@@ -196,3 +196,12 @@ def test_only_a_folder_is_taken_for_a_log_that_is_gone(transactions: Path, tmp_p
         "file-0.901": False,
         "link-0.902": False,
     }
+
+
+def test_a_file_in_the_place_of_the_journal_is_one_line_of_cause(transactions: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(transactions, tmp_path / "copy"))
+    shutil.rmtree(copy / "journal")
+    (copy / "journal").touch()
+    found = CliRunner().invoke(main, ["log", "verify", str(copy)])
+    assert found.exit_code == 1
+    assert found.stderr.splitlines()[0] == f"error: {copy}/journal: Not a directory"
