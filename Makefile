@@ -6,6 +6,8 @@ STAMP := $(VENV)/.installed
 JAVA_CLIENTS := $(VENV)/java-clients.classpath
 MAVEN_DEPENDENCIES := org.apache.maven.plugins:maven-dependency-plugin:3.8.1
 WORKERS ?= 2
+# of the whole suite on two cores: many of its tests wait for processes
+TEST_WORKERS ?= 3
 
 .PHONY: help install java-clients demo check test types lint format requirements bench bench-full bench-bars clean
 help:            ## this list
@@ -33,7 +35,7 @@ check: $(STAMP)     ## what to run while you work, in a minute: protocol, storag
 	$(BIN)/python -m pytest -q -n $(WORKERS) --hypothesis-profile check -m 'not slow and not long' tests/test_tidy.py tests/protocol tests/storage tests/broker tests/client
 
 test: $(STAMP) $(JAVA_CLIENTS) ## all tests that fit a few minutes
-	$(BIN)/python -m pytest -q -rs -n $(WORKERS) -m 'not long and not jvm'
+	$(BIN)/python -m pytest -q -rs -n $(TEST_WORKERS) -m 'not long and not jvm'
 	$(BIN)/python -m pytest -q -rs -m 'jvm and not long' tests/spark
 
 lint: $(STAMP)      ## ruff: rules and format
