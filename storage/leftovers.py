@@ -1,7 +1,8 @@
 """What a start removes from a data directory, and what it leaves there and names.
 
-The rule: only what bears exactly a name that we give, and is needed by no checkpoint, is removed. People keep notes,
-copies and links in our folders; nothing of theirs goes, or keeps a broker from starting.
+The rule: only what bears exactly a name that we give, and is needed by no checkpoint, is removed; a log's folder only
+if all in it are files with such names. People keep notes, copies and links in our folders; nothing of theirs goes, or
+keeps a broker from starting.
 """
 
 from collections.abc import Callable, Collection
@@ -11,6 +12,7 @@ from . import layout, store_checkpoint
 from .checkpoints import UNFINISHED
 from .journal import kept_parts
 from .journal.preparing import PREPARING, file_sequence
+from .log.opening import offset_in_name
 from .log.partition_log import PartitionLog
 
 
@@ -23,12 +25,21 @@ def remove_leftovers(disk: Disk, directory: str, logs: Collection[PartitionLog],
     folder = layout.logs_directory(directory)
     named = {log.directory.rsplit("/", 1)[-1] for log in logs}
     others = [name for name in disk.list(folder) if name not in named]
-    gone = [name for name in others if layout.parse_log_directory_name(name) and disk.is_directory(f"{folder}/{name}")]
+    gone = [name for name in others if layout.parse_log_directory_name(name) and _is_log(disk, f"{folder}/{name}")]
     warnings += _remove(disk, folder, gone, disk.remove_tree)
     warnings += layout.foreign_warnings(folder, [name for name in others if name not in gone])
     old = [number for number in store_checkpoint.numbers(disk, directory) if number not in keep]
     warnings += _remove(disk, directory, [f"checkpoint-{number}" for number in old], disk.unlink)
     return warnings + _remove_kept_parts(disk, directory, logs)
+
+
+def _is_log(disk: Disk, path: str) -> bool:
+    """Whether it is a folder in which nothing is but files that a log makes. Of a link only the link is removed."""
+    return disk.is_directory(path) and all(
+        (offset_in_name(name) is not None or kept_parts.parse_name(name) is not None)
+        and not disk.is_directory(f"{path}/{name}")
+        for name in disk.list(path)
+    )
 
 
 def _remove_kept_parts(disk: Disk, directory: str, logs: Collection[PartitionLog]) -> list[str]:

@@ -288,7 +288,7 @@ def _remove_leftovers(log: PartitionLog, manifest: Manifest, names: list[str]) -
     others: list[str] = []
     for name in names:
         path = f"{log.directory}/{name}"
-        offset = _offset_in_name(name)
+        offset = offset_in_name(name)
         if offset is None:
             others.append(name)
         elif _is_named(name, named, manifest):
@@ -306,7 +306,7 @@ def _remove_leftovers(log: PartitionLog, manifest: Manifest, names: list[str]) -
     log.warnings += layout.foreign_warnings(log.directory, foreign)
 
 
-def _offset_in_name(name: str) -> int | None:
+def offset_in_name(name: str) -> int | None:
     """Offset in the name of a file of ours; None for all others: kept parts, people's own."""
     parsed = parse_name(name)
     if parsed is not None:

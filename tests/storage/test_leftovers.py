@@ -204,10 +204,19 @@ def test_folders_of_logs_that_are_gone_are_removed(directory: Path) -> None:
 def test_of_a_link_under_the_name_of_a_log_that_is_gone_only_the_link_is_removed(directory: Path) -> None:
     a_link_to_a_folder(directory / "logs" / "gone-0.7")
     target = (directory / "logs" / "gone-0.7").resolve()
-    a_file(target / "precious")
+    before = seen(target)
     RealDisk(directory)
     assert not (directory / "logs" / "gone-0.7").is_symlink()
-    assert (target / "precious").read_bytes() == b"mine"
+    assert seen(target) == before
+
+
+@pytest.mark.parametrize("name", ["thesis.txt", "00000000000000000000.0.log.bak", "00000000000000000007.1.log/"])
+@pytest.mark.parametrize("make", [a_folder, a_link_to_a_folder])
+def test_a_folder_that_looks_like_a_log_is_left_with_what_no_log_makes(directory: Path, make: Make, name: str) -> None:
+    folder = directory / "logs" / "mine-0.77"
+    make(folder)
+    (a_folder if name.endswith("/") else a_file)(folder / name)
+    check_left_alone(directory, folder)
 
 
 def test_a_log_whose_folder_is_a_link_is_served_and_its_target_outlives_a_delete(directory: Path) -> None:
