@@ -158,7 +158,7 @@ class SdkPair(SdkMover):
 
     async def fill(self, tx: Any, identity: Producer, txn: str, sent: list[tuple[Op, Any]], batch: Any) -> None:
         await super().fill(tx, identity, txn, sent, batch)
-        if not self._by_hand or self._sent is not None:
+        if not self._by_hand or (self._sent is not None and not self._by_name):
             await self._claim(txn, batch)
 
     def _committed(self, ends: Sequence[Op]) -> None:
@@ -191,16 +191,15 @@ class SdkAhead(SdkMover):
         self, world: World, transactional_id: str, number: int, tv: int, inputs: Sequence[Place], output: str
     ) -> None:
         super().__init__(world, transactional_id, number, tv, inputs, output)
-        self._consumer: Any = None
         self._pending: dict[Any, list[Any]] = {}  # by partition, in no transaction yet
         self._working: list[Any] = []
         self._polling: asyncio.Future[None] | None = None
 
     async def work(self) -> None:
-        self._consumer = await member(self, SDK_GROUP, {topic for topic, _ in self.inputs})
+        self.consumer = await member(self, SDK_GROUP, {topic for topic, _ in self.inputs})
         while not self.world.over:
             await self._poll()
-            batch = self._consumer.last_batch
+            batch = self.consumer.last_batch
             if batch is not None:
                 txn = self.next_txn()
                 self._take(batch, txn)
@@ -208,7 +207,7 @@ class SdkAhead(SdkMover):
                 await self._forget_what_comes_again()
 
     async def _poll(self) -> None:
-        found = await self._consumer.getmany(timeout_ms=300, max_records=self.rng.choice((1, 3, 20)))
+        found = await self.consumer.getmany(timeout_ms=300, max_records=self.rng.choice((1, 3, 20)))
         for tp, records in found.items():
             before = self._pending.get(tp, ())
             goes_on = before and before[-1].offset < records[0].offset
@@ -252,7 +251,7 @@ class SdkAhead(SdkMover):
         """Of what it was given meanwhile, after a transaction was rolled back; or what has another owner."""
         for tp, records in tuple(self._pending.items()):
             try:
-                comes_again = await self._consumer.position(tp) <= records[-1].offset
+                comes_again = await self.consumer.position(tp) <= records[-1].offset
             except fp.IllegalStateError:
                 comes_again = True
             if comes_again:

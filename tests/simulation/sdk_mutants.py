@@ -395,3 +395,21 @@ def sdk_a_commit_covers_what_is_given_before_it_leaves(stack):
 
     _around(stack, GroupCommits, "__init__", with_subscription)
     _around(stack, offsets.GroupOffsets, "commit", wrapper)
+
+
+@mutant
+def sdk_who_lost_its_partitions_speaks_for_its_group_alone(stack):
+    """Not for a member, so nothing fences what it commits, though another has them."""
+
+    def applied(self):
+        metadata = self._commits.metadata()
+        return metadata if self._membership.may_commit else ConsumerGroupMetadata(metadata.group_id)
+
+    def wrapper(make):
+        def made(self, *given):
+            make(self, *given)
+            self.metadata = lambda: applied(self)
+
+        return made
+
+    _around(stack, Group, "__init__", wrapper)

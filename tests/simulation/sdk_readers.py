@@ -5,7 +5,7 @@ given twice or shown too early is seen by the rules for any reader.
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -20,6 +20,7 @@ SDK_GROUP, SDK_WORKERS = "sdk-movers", "sdk-workers"
 SESSION_MS, MAX_POLL_MS = 3_000, (1_500, 6_000)
 CATCH_UP_S = 30.0
 BY_HAND = 0.3
+BY_NAME = 0.5  # share of those that name each partition and offset
 IMPATIENT = 0.3  # share of transactions that are cancelled when they take too long
 STRATEGIES = (
     (("range",),),
@@ -81,12 +82,15 @@ class SdkMover(SdkIncarnation):
         super().__init__(world, transactional_id, number, tv, ())
         self.inputs = inputs
         self.output = output
-        self._by_hand = self._again = False
+        self.consumer: Any = None
+        self.chance_of_names = world.rng(f"{self.name} names")
+        self._by_hand = self._by_name = self._again = False
         self._sent: Op | None = None  # offsets, by hand
+        self._outcome: Callable[[], str | None] = lambda: None  # of the transaction that offsets were sent to by name
 
     async def work(self) -> None:
-        consumer = await member(self, SDK_GROUP, {topic for topic, _ in self.inputs})
-        batches = consumer.batches(max_records=self.rng.choice((1, 3, 20)), max_wait_ms=self.rng.choice((0, 300)))
+        self.consumer = await member(self, SDK_GROUP, {topic for topic, _ in self.inputs})
+        batches = self.consumer.batches(max_records=self.rng.choice((1, 3, 20)), max_wait_ms=self.rng.choice((0, 300)))
         while not self.world.over:
             try:
                 async with asyncio.timeout(self.rng.choice((0.3, 3.0))):  # an application that has other things to do
@@ -110,7 +114,7 @@ class SdkMover(SdkIncarnation):
         if self.rng.random() < IMPATIENT:
             await self._impatiently(txn, batch)
         else:
-            await self._worked_on(txn, batch)
+            await self._worked_on(txn, batch, may_name=True)
 
     async def _impatiently(self, txn: str, batch: Any) -> None:
         """Within so much time, and if that was not enough, once more, as whoever sees only a TimeoutError does."""
@@ -126,13 +130,27 @@ class SdkMover(SdkIncarnation):
             finally:
                 self._again = False
 
-    async def _worked_on(self, txn: str, batch: Any) -> None:
+    async def _worked_on(self, txn: str, batch: Any, *, may_name: bool = False) -> None:
         self._by_hand, self._sent = self.rng.random() < BY_HAND, None
+        self._by_name = may_name and self._by_hand and self.chance_of_names.random() < BY_NAME
+        self._outcome = lambda: None
         try:
             await super().transaction(txn, batch)
         finally:
             if self._by_hand and self._sent is None:
                 batch.aborted()  # the SDK has never heard of it
+            elif self._by_name:
+                self._tell(batch)
+
+    def _tell(self, batch: Any) -> None:
+        """Its consumer has to know where to go on: the SDK has heard of its offsets only."""
+        outcome = self._outcome()
+        if outcome == "committed":
+            batch.committed()
+        elif outcome == "unknown":
+            batch.outcome_unknown()
+        else:
+            batch.aborted()
 
     def open(self, batch: Any) -> Any:
         return self.producer.transaction(None if self._by_hand else batch)
@@ -145,7 +163,13 @@ class SdkMover(SdkIncarnation):
             sent.append(await self.send(tx, identity, (self.output, record.partition), txn, source))
         if self._by_hand:
             op = self._offsets(txn, identity, batch)
-            await tx.send_offsets_to_transaction(batch)
+            if self._by_name:
+                await asyncio.sleep(self.rng.choice((0.0, 1.0, 4.0)))  # others may have its partitions then
+                offsets = {tp: at.offset for tp, at in batch.offsets.items()}
+                await tx.send_offsets_to_transaction(offsets, self.consumer.group_metadata())
+                self._outcome = lambda: tx.outcome
+            else:
+                await tx.send_offsets_to_transaction(batch)
             self._sent = op
             await asyncio.sleep(self.rng.choice((0, 0, 0.5, 2.5)))
 
