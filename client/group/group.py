@@ -100,6 +100,9 @@ class Group:
         """Whether a poll has something to do. It has none while the member leaves."""
         if self.leaving:
             return False
+        pattern = self._subscription.pattern
+        if pattern is not None and pattern is not self._matched and self._joining is None:
+            return True  # its topics are not known, and may be none so far
         topics, joined = self._subscription.topics, self._membership.joined_topics
         return self._due or (topics is not joined and topics != joined and self._subscription.is_subscribed)
 

@@ -348,24 +348,6 @@ def test_a_new_pattern_matches_the_topics_there_are_now(unsubscribes):
     run(scenario)
 
 
-def test_who_subscribes_to_a_pattern_after_a_poll_without_topics_joins():
-    async def scenario(broker):
-        a = await Member(broker, topics=()).start()
-        a.subscription.subscribe((), re.compile("t"))
-        assert await a.poll() == ALL
-        await a.group.unsubscribe()
-        await a.group.poll(a.group._clock.monotonic_ms())
-        assert not a.group.needs_poll
-        a.subscription.subscribe((), re.compile("t."))
-        a.subscription.subscribe((), re.compile("t"))
-        assert a.group.needs_poll
-        assert await a.poll() == ALL
-        assert not a.group.needs_poll
-        await a.close()
-
-    run(scenario)
-
-
 def test_the_leader_sees_new_partitions_and_a_pattern_new_topics():
     async def scenario(broker):
         a = await Member(broker, metadata_max_age_ms=1_000, topics=()).start()
