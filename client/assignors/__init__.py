@@ -1,1 +1,1 @@
-"""Who reads which partition: each assignor, pure, as Java's members of the same group compute it."""
+"""The assignors: which member of a group reads which partition. Pure; results are those of Kafka's Java client."""

@@ -1,4 +1,4 @@
-"""What an assignor is asked and what it answers: the words that all assignors share. Pure.
+"""The types that all assignors share: their input and their result. Pure.
 
 Source: Kafka's ConsumerPartitionAssignor.
 """
@@ -10,17 +10,17 @@ from ..values import TopicPartition
 from .consumer_protocol import Subscription
 
 Partitions = Mapping[str, int]
-"""Topics, and how many partitions each has."""
+"""Topic → number of partitions."""
 
 Members = Mapping[str, Subscription]
-"""Member ids and their subscriptions, in the order in which the broker named them."""
+"""Member id → subscription, in the order of the broker's list."""
 
 Assigned = dict[str, list[TopicPartition]]
-"""Member ids, and what each gets."""
+"""Member id → its partitions."""
 
 
 class LastAssignment(NamedTuple):
-    """What this member was given last, and in which generation."""
+    """This member's most recent assignment, and the generation of it."""
 
     partitions: tuple[TopicPartition, ...]
     generation: int
@@ -33,16 +33,16 @@ class Assignor(Protocol):
     cooperative: bool
 
     def user_data(self, last: LastAssignment | None) -> bytes | None:
-        """What a member says to the leader beside its topics."""
+        """The `user_data` of this member's subscription, which the leader reads."""
         ...
 
     def assign(self, partitions: Partitions, members: Members) -> Assigned:
-        """As the leader of the group: every member is named in the result."""
+        """Called by the leader of the group. The result has an entry for every member."""
         ...
 
 
 def subscribed(partitions: Partitions, members: Members) -> set[str]:
-    """The topics that somebody wants and that have partitions."""
+    """The topics that at least one member subscribes to and that have partitions."""
     wanted = {topic for subscription in members.values() for topic in subscription.topics}
     return {topic for topic in wanted if partitions.get(topic, 0) > 0}
 

@@ -1,8 +1,8 @@
-"""Who reads which partition: range and round robin, and the names of all assignors. Pure.
+"""The range and round robin assignors, and all assignors by name. Pure.
 
 The rule: the same members and topics give the same assignment as Kafka's assignors, so a group may mix clients. A
-topic that nobody knows partitions of is left out. Racks are not looked at. Source: Kafka's RangeAssignor and
-RoundRobinAssignor (4.x); what static members sort by is KIP-345's.
+topic without known partitions is left out. Racks are ignored. Sources: Kafka's RangeAssignor and RoundRobinAssignor
+(4.x); KIP-345 for the order of static members.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from .sticky import CooperativeStickyAssignor, StickyAssignor
 
 
 class RangeAssignor:
-    """Topic by topic: the first members get the first partitions, so topics of one size are cut alike."""
+    """Topic by topic: the first members get the first partitions, so topics of one size are divided alike."""
 
     name = "range"
     cooperative = False
@@ -73,7 +73,7 @@ def in_order(members: Members) -> list[str]:
 
 
 def assignors_of(strategies: Sequence[str | Assignor]) -> tuple[Assignor, ...]:
-    """The assignors of these names; one may also be given as an object. Raises InvalidConfigurationError."""
+    """The assignors for these names; an assignor object is used as it is. Raises InvalidConfigurationError."""
     known: list[Assignor] = [RangeAssignor(), RoundRobinAssignor(), StickyAssignor(), CooperativeStickyAssignor()]
     by_name = {assignor.name: assignor for assignor in known}
     found = [by_name.get(each) if isinstance(each, str) else each for each in strategies]
@@ -83,10 +83,10 @@ def assignors_of(strategies: Sequence[str | Assignor]) -> tuple[Assignor, ...]:
             f"partition_assignment_strategy={list(strategies)} is not valid", hint=f"use any of {', '.join(by_name)}"
         )
     if len({assignor.name for assignor in chosen}) != len(chosen):
-        raise InvalidConfigurationError("partition_assignment_strategy contains an assignor twice")
+        raise InvalidConfigurationError("partition_assignment_strategy names an assignor twice")
     return tuple(chosen)
 
 
 def cooperates(assignors: Sequence[Assignor]) -> bool:
-    """Whether the member keeps its partitions while it joins: only if every assignor it offers allows that."""
+    """Whether the member keeps its partitions while it joins: only if all its assignors allow that."""
     return all(assignor.cooperative for assignor in assignors)

@@ -1,6 +1,6 @@
-"""What members of a consumer group tell each other through the broker: subscriptions and assignments, as bytes. Pure.
+"""The consumer protocol: subscriptions and assignments of a group's members, as bytes. Pure.
 
-The rule: we write version 3 and read any version, the fields we know of it; a newer version only adds to the end.
+The rule: we write version 3, and read the fields we know of any version: newer versions only append fields.
 Source: Kafka's ConsumerProtocolSubscription and ConsumerProtocolAssignment (KIP-429, KIP-792, KIP-881).
 """
 
@@ -21,19 +21,19 @@ _INT32 = Struct(">i")
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a member wants, and what it had. generation: that in which it was given `owned`; None before version 2."""
+    """A member's topics, and the partitions it has. generation: in which it got `owned`; None before version 2."""
 
     topics: tuple[str, ...]
     user_data: bytes | None = None
     owned: tuple[TopicPartition, ...] = ()
     generation: int | None = NO_GENERATION
     rack_id: str | None = None
-    group_instance_id: str | None = None  # not in the bytes: the broker tells the leader beside them
+    group_instance_id: str | None = None  # not encoded here: it is in the broker's list of members
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What the leader gives to a member."""
+    """The leader's assignment for one member."""
 
     partitions: tuple[TopicPartition, ...]
     user_data: bytes | None = None
@@ -43,7 +43,7 @@ class Assignment:
 
 
 def encode_subscription(subscription: Subscription) -> bytes:
-    """As Kafka writes it: topics and owned partitions sorted, owned ones by topic."""
+    """Like Kafka's client: topics and owned partitions are sorted."""
     generation = NO_GENERATION if subscription.generation is None else subscription.generation
     return b"".join(
         (
@@ -108,7 +108,7 @@ def decode_assignment(content: bytes) -> Assignment:
 
 
 class Reader:
-    """Steps through bytes of another member; every step raises MalformedFrame where they do not hold what they say."""
+    """Reads the bytes of another member; every method raises MalformedFrame if they are not valid."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
@@ -117,7 +117,7 @@ class Reader:
     def version(self) -> int:
         version = self.int16()
         if version < 0:
-            raise MalformedFrame(f"version {version} of the consumer protocol")
+            raise MalformedFrame(f"invalid version {version} of the consumer protocol")
         return version
 
     def int16(self) -> int:
@@ -127,10 +127,10 @@ class Reader:
         return self._number(_INT32)
 
     def count(self, smallest_bytes: int) -> int:
-        """How many items follow, each of at least so many bytes; null counts as none."""
+        """The number of items that follow, each of at least `smallest_bytes`; 0 for null."""
         count = self.int32()
         if count < -1 or count * smallest_bytes > len(self._content) - self._position:
-            raise MalformedFrame(f"a count of {count} items")
+            raise MalformedFrame(f"invalid count of {count} items")
         return max(count, 0)
 
     def string(self) -> str:
@@ -155,7 +155,7 @@ class Reader:
         try:
             number: int = form.unpack_from(self._content, self._position)[0]
         except error:
-            raise MalformedFrame("it ends too early") from None
+            raise MalformedFrame("the bytes end too early") from None
         self._position += form.size
         return number
 
@@ -163,12 +163,12 @@ class Reader:
         try:
             return self._take(length).decode()
         except UnicodeDecodeError as broken:
-            raise MalformedFrame(f"text that is no UTF-8: {broken}") from None
+            raise MalformedFrame(f"text is not UTF-8: {broken}") from None
 
     def _take(self, length: int) -> bytes:
         end = self._position + length
         if length < 0 or end > len(self._content):
-            raise MalformedFrame(f"a length of {length}")
+            raise MalformedFrame(f"invalid length {length}")
         taken = self._content[self._position : end]
         self._position = end
         return taken

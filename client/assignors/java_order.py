@@ -1,7 +1,7 @@
-"""In which order Java walks through the keys of a HashMap. Pure.
+"""The order in which Java iterates over the keys of a HashMap. Pure.
 
-Kafka's sticky assignors walk through members so, and who is met first may keep one partition more: to come to the
-same assignment as a Java leader, one walks as Java does. Source: java.util.HashMap, String.hashCode.
+Kafka's sticky assignors iterate over members in this order, and a member that comes first may keep one partition more.
+So a leader needs the same order to compute the same assignment. Source: java.util.HashMap, String.hashCode.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,7 +15,7 @@ _SMALLEST_TABLE = 16
 
 
 def text_hash(text: str) -> int:
-    """What Java's `hashCode` says of this text, as a number without sign."""
+    """Java's `String.hashCode` of this text, as an unsigned number."""
     units = text.encode("utf-16-be", "surrogatepass")
     found = 0
     for position in range(0, len(units), 2):
@@ -24,17 +24,17 @@ def text_hash(text: str) -> int:
 
 
 def partition_hash(place: TopicPartition) -> int:
-    """That of Kafka's TopicPartition."""
+    """The `hashCode` of Kafka's TopicPartition, as an unsigned number."""
     return (31 * (31 + place.partition) + text_hash(place.topic)) & _MASK
 
 
 def hash_order(keys: Iterable[T], hash_of: Callable[[T], int]) -> list[T]:
-    """Keys, put in one after the other, in the order in which a default HashMap gives them out."""
+    """The keys in the iteration order of a default HashMap into which they were put in this order."""
     inserted = list(keys)
     table = _SMALLEST_TABLE
     while len(inserted) * 4 > table * 3:
         table *= 2
-    return sorted(inserted, key=lambda key: _spread(hash_of(key)) & (table - 1))  # stable: as put in within a bucket
+    return sorted(inserted, key=lambda key: _spread(hash_of(key)) & (table - 1))  # stable: a bucket keeps its order
 
 
 def _spread(found: int) -> int:

@@ -1,8 +1,8 @@
-"""The sticky assignors: as balanced as can be, and of all such assignments one that moves little. Pure.
+"""The sticky assignors: as balanced as possible, and of all such assignments one that moves few partitions. Pure.
 
 The rule: results and bytes are those of Kafka's StickyAssignor and CooperativeStickyAssignor (KIP-54, -341, -429).
-Members that all want the same topics are served by `sticky_equal`, others by `sticky_unequal`. What the cooperative
-one takes from a member it gives to nobody in the same generation: only once it is given up, in the next.
+`sticky_equal` is used if all members want the same topics, `sticky_unequal` otherwise. A partition that the cooperative
+assignor takes from a member is assigned to nobody in this generation; in the next, its old owner has released it.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ _INT32 = Struct(">i")
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a member says it has. generation: None if it does not say since when."""
+    """The partitions that a member claims to have. generation: in which it got them, None if it sent none."""
 
     partitions: tuple[TopicPartition, ...]
     generation: int | None
@@ -34,7 +34,7 @@ class Claim:
 
 @dataclass(slots=True)
 class Claims:
-    """What every member has, once conflicts are settled. disputed: claimed by two in one generation."""
+    """What every member has after conflicts are resolved. disputed: claimed by two members in one generation."""
 
     owned: dict[str, list[TopicPartition]] = field(default_factory=dict)
     disputed: set[TopicPartition] = field(default_factory=set)
@@ -42,7 +42,7 @@ class Claims:
 
 
 class StickyAssignor:
-    """Members give everything up before they join, and say in their user data what they had."""
+    """Members give up all partitions before they join, and list them in their user data."""
 
     name = "sticky"
     cooperative = False
@@ -76,7 +76,7 @@ class CooperativeStickyAssignor:
 
 
 def claim_in_user_data(subscription: Subscription) -> Claim:
-    """The sticky assignor's: partitions, and from its version 1 on the generation (KIP-341)."""
+    """For the sticky assignor: partitions, and from version 1 of its user data the generation (KIP-341)."""
     if not subscription.user_data:
         return Claim((), None)
     reader = Reader(subscription.user_data)
@@ -91,7 +91,10 @@ def claim_in_user_data(subscription: Subscription) -> Claim:
 
 
 def owned_now(subscription: Subscription) -> Claim:
-    """The cooperative assignor's: what the subscription names; before its version 2 the generation is user data."""
+    """For the cooperative assignor: the subscription's owned partitions.
+
+    Before version 2 of the subscription its generation is in the user data.
+    """
     generation = subscription.generation
     if generation is None and subscription.user_data is not None:
         try:
@@ -107,7 +110,7 @@ def owned_now(subscription: Subscription) -> Claim:
 def _assign(
     partitions: Partitions, members: Members, claim_of: Callable[[Subscription], Claim]
 ) -> tuple[Assigned, dict[TopicPartition, str] | None]:
-    """Who gets what, and which of it has another owner now (None: not looked at)."""
+    """The assignment, and what of it another member has now (None: not computed)."""
     there = {topic: partitions[topic] for topic in subscribed(partitions, members)}
     ordered = {member: members[member] for member in hash_order(members, text_hash)}
     claims = settle(there, ordered, {member: claim_of(subscription) for member, subscription in ordered.items()})
@@ -118,7 +121,7 @@ def _assign(
 
 
 def settle(partitions: Partitions, members: Members, claims: dict[str, Claim]) -> Claims:
-    """The newest generation keeps what several claim; claimed twice in one generation, nobody does."""
+    """Of several claims the one of the newest generation wins; of two in the same generation none does."""
     found = Claims()
     holder: dict[TopicPartition, str] = {}
     for member, claim in claims.items():
@@ -131,7 +134,7 @@ def settle(partitions: Partitions, members: Members, claims: dict[str, Claim]) -
                 kept.append(place)
                 holder[place] = member
                 continue
-            other_since = members[other].generation  # as Kafka: of the subscription, also where claims are user data
+            other_since = members[other].generation  # as in Kafka, even if claims are in user data
             other_since = NO_GENERATION if other_since is None else other_since
             if claim.since < other_since:
                 continue
@@ -156,7 +159,7 @@ def _remember(before: dict[TopicPartition, tuple[str, int]], member: str, claim:
 
 
 def _changing_hands(members: Members, assigned: Assigned) -> dict[TopicPartition, str]:
-    """What one member is to get and another still has."""
+    """The partitions assigned to one member that another one still has."""
     added: dict[TopicPartition, str] = {}
     revoked: set[TopicPartition] = set()
     for member, places in assigned.items():

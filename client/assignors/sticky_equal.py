@@ -1,8 +1,9 @@
-"""The sticky assignment where all members want the same topics: in one pass, with two quotas. Pure.
+"""The sticky assignment if all members want the same topics: in one pass, with two quotas. Pure.
 
-The rule: each member gets the floor or the ceiling of the mean. Members keep what they have up to that, the first ones
-one partition more, and rather the low numbers of all topics than all of some (KAFKA-16277); what is free goes around,
-by topic and number, to members by id. Source: Kafka's AbstractStickyAssignor.ConstrainedAssignmentBuilder.
+The rule: each member gets the floor or the ceiling of the mean. Members keep what they have up to that number, the
+first ones one partition more; the low partition numbers of all topics are kept before all of one topic (KAFKA-16277).
+Free partitions, ordered by topic and number, go in turn to members, ordered by id.
+Source: Kafka's AbstractStickyAssignor.ConstrainedAssignmentBuilder.
 """
 
 from collections import deque
@@ -15,7 +16,7 @@ from .assignment import Assigned, Partitions, partitions_of
 def assign_equal(
     partitions: Partitions, owned: Mapping[str, Sequence[TopicPartition]], disputed: set[TopicPartition]
 ) -> tuple[Assigned, dict[TopicPartition, str]]:
-    """Who gets what, and of that what another member has now. owned: in the order in which members are served."""
+    """The assignment, and what of it another member has now. The order of `owned` decides who keeps one more."""
     return _Equal(partitions, owned, disputed).assign()
 
 
@@ -28,11 +29,11 @@ class _Equal:
         self._disputed = disputed
         self._least, self._with_more = divmod(len(self._everything), len(owned))
         self._most = self._least + (self._with_more > 0)
-        self._above = 0  # members that have more than the least
+        self._above = 0  # how many members have more than the least
         self._assigned: Assigned = {member: [] for member in owned}
         self._revoked: dict[TopicPartition, str] = {}
-        self._below: list[str] = []  # below the least, to be filled
-        self._at_least: deque[str] = deque()  # at the least, and may get one more
+        self._below: list[str] = []  # members below the least: they get partitions first
+        self._at_least: deque[str] = deque()  # members at the least: they may get one more
 
     def assign(self) -> tuple[Assigned, dict[TopicPartition, str]]:
         for member, places in self._owned.items():
@@ -59,7 +60,7 @@ class _Equal:
         self._revoked.update(dict.fromkeys(places[keeps:], member))
 
     def _go_around(self, free: list[TopicPartition]) -> dict[TopicPartition, str]:
-        """Give out what is free. Returns what of it had another owner."""
+        """Assign the free partitions in turn. Returns those that had another owner."""
         self._below.sort()
         self._at_least = deque(sorted(self._at_least))
         moving: dict[TopicPartition, str] = {}

@@ -1,8 +1,9 @@
-"""The sticky assignment where members want different topics: partitions move one by one until nothing is gained. Pure.
+"""The sticky assignment if members want different topics: move partitions one by one while that helps. Pure.
 
-The rule: the member with the fewest partitions comes first; a partition goes back to whom it had before rather than to
-anybody, and two moves of one topic that undo each other are one move less; if all that made nothing better, nothing is
-moved. Source: Kafka's AbstractStickyAssignor, GeneralAssignmentBuilder and PartitionMovements (KIP-54).
+The rule: the member with the fewest partitions comes first; a partition rather goes back to its previous owner than to
+another member; two partitions of a topic never move in opposite directions between two members. If the result is not
+better balanced, nothing is moved. Source: Kafka's AbstractStickyAssignor, GeneralAssignmentBuilder and
+PartitionMovements (KIP-54).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,12 +24,12 @@ def assign_unequal(
     owned: Mapping[str, Sequence[TopicPartition]],
     before: Before,
 ) -> Assigned:
-    """Who gets what. topics: what each member wants; before: whose a partition was in an older generation."""
+    """The assignment. topics: what each member subscribes to; before: a partition's owner in an older generation."""
     return _Unequal(partitions, topics, owned, before).assign()
 
 
 class _ByLoad(Protocol):
-    """Members in the order of how much they have: a SortedKeyList, which says nothing of its types."""
+    """Members sorted by how many partitions they have. The type of a SortedKeyList, which has no annotations."""
 
     def add(self, value: str) -> None: ...
     def remove(self, value: str) -> None: ...
@@ -53,7 +54,7 @@ class _Unequal:
         self._moves = _Moves()
         self._assigned: Assigned = {}
         self._owner: dict[TopicPartition, str] = {}
-        self._lost_a_topic = False  # somebody has what he no longer wants
+        self._lost_a_topic = False  # whether a member has partitions of a topic it no longer wants
         for member, places in owned.items():
             self._assigned[member] = [place for place in places if place.topic in self._wants[member]]
             self._lost_a_topic |= len(self._assigned[member]) < len(places)
@@ -79,7 +80,7 @@ class _Unequal:
         return self._assigned
 
     def _give(self, place: TopicPartition) -> None:
-        """To the member with the fewest partitions that wants it."""
+        """Assign it to the member with the fewest partitions of those that want its topic."""
         member = self._least_loaded(place.topic)
         if member is not None:
             self._by_load.remove(member)
@@ -91,7 +92,7 @@ class _Unequal:
         return next((member for member in self._by_load if topic in self._wants[member]), None)
 
     def _may_change(self, member: str, movable: set[str]) -> bool:
-        """Whether it could get more, or has what somebody else could have."""
+        """Whether it could get more, or has partitions that another member could get."""
         if len(self._assigned[member]) < self._reach(member):
             return True
         return any(place.topic in movable for place in self._assigned[member])
@@ -126,7 +127,7 @@ class _Unequal:
         enough = len(self._assigned[owner]) - 1
         if place in self._before:
             earlier = self._before[place][0]
-            wanted = earlier in self._assigned and place.topic in self._wants[earlier]  # Kafka does not ask whether
+            wanted = earlier in self._assigned and place.topic in self._wants[earlier]  # Kafka does not check this
             if wanted and enough > len(self._assigned[earlier]):
                 self._hand_over(place, earlier)
                 return True
@@ -152,7 +153,7 @@ class _Unequal:
             self._by_load.add(giver)
 
     def _balanced(self) -> bool:
-        """Whether nobody who could have more has less than who has it."""
+        """Whether no member could take a partition from a member that has more."""
         if len(self._assigned[self._by_load[0]]) >= len(self._assigned[self._by_load[-1]]) - 1:
             return True
         for member in self._by_load:
@@ -167,13 +168,13 @@ class _Unequal:
 
 
 def _imbalance(assigned: Assigned) -> int:
-    """The sum of the differences between every two members."""
+    """The sum of the differences between all pairs of members."""
     sizes = sorted(len(places) for places in assigned.values())
     return sum(size * (2 * place - len(sizes) + 1) for place, size in enumerate(sizes))
 
 
 class _Moves:
-    """Which partition went from whom to whom, so that a move back can be saved."""
+    """Which partition moved from which member to which, so that no partition of the topic moves the other way."""
 
     def __init__(self) -> None:
         self._pair: dict[TopicPartition, tuple[str, str]] = {}
@@ -196,7 +197,7 @@ class _Moves:
         self._by_topic.setdefault(place.topic, {}).setdefault(pair, {})[place] = None
 
     def instead_of(self, place: TopicPartition, giver: str, receiver: str) -> TopicPartition:
-        """A partition of that topic that came the other way, if there is one: it goes back instead."""
+        """A partition of the same topic that moved in the opposite direction, if any: moving it back is enough."""
         giver = self._pair[place][0] if place in self._pair else giver
         opposite = self._by_topic.get(place.topic, {}).get((receiver, giver))
         return hash_order(opposite, partition_hash)[0] if opposite else place
