@@ -282,6 +282,25 @@ def test_only_effects_opens_files_and_sockets():
     assert not opening
 
 
+def _waits_for(node: ast.AST) -> bool:
+    """Whether asyncio.wait_for is named here, or imported."""
+    if isinstance(node, ast.ImportFrom):
+        return node.module == "asyncio" and any(each.name == "wait_for" for each in node.names)
+    of_asyncio = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "asyncio"
+    return of_asyncio and node.attr == "wait_for"
+
+
+def test_what_is_simulated_uses_asyncio_timeout_not_wait_for():
+    """wait_for makes a task on Python 3.11 and none on 3.12: the same seed would give another history on each.
+
+    On 3.11 it may also swallow a cancellation that comes together with the result. asyncio.timeout does neither.
+    """
+    paths = [path for path in MODULES if area_of(path) in {"effects", "storage", "broker", "client"}]
+    paths += (ROOT / "tests" / "simulation").rglob("*.py")
+    nodes = [(path, node) for path in paths for node in nodes_of(path)]
+    assert not [at(path, node.lineno, "uses asyncio.wait_for") for path, node in nodes if _waits_for(node)]
+
+
 def test_files_and_functions_stay_short():
     long = []
     for path in [*MODULES, *TESTS]:

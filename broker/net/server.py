@@ -138,7 +138,8 @@ class Server:
         if self.connections:
             self._emptied = asyncio.Event()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._emptied.wait(), grace_s)
+                async with asyncio.timeout(grace_s):
+                    await self._emptied.wait()
         self.abort_all()
 
     def abort_all(self) -> None:

@@ -130,7 +130,8 @@ class Housekeeping:
             await asyncio.sleep(seconds)
         else:
             try:
-                await asyncio.wait_for(self._stopping.wait(), seconds)
+                async with asyncio.timeout(seconds):
+                    await self._stopping.wait()
             except TimeoutError:
                 pass
         return self.ending
@@ -327,7 +328,7 @@ class Housekeeping:
     async def _until_next_look(self) -> bool:
         """A tick, or until the next round in a journal that is half used. As pause."""
         try:
-            async with asyncio.timeout(TICK_S):  # wait_for of Python 3.11 may swallow a cancellation where both come
+            async with asyncio.timeout(TICK_S):
                 await self._journal_filling.wait()
         except TimeoutError:
             pass
@@ -338,7 +339,8 @@ class Housekeeping:
         """No checkpoint says anything new before something changes, but how old the store is."""
         self._checkpoint_wanted.clear()
         try:
-            await asyncio.wait_for(self._checkpoint_wanted.wait(), self._upkeep.ms_until_behind / 1000)
+            async with asyncio.timeout(self._upkeep.ms_until_behind / 1000):
+                await self._checkpoint_wanted.wait()
         except TimeoutError:
             pass
 
@@ -401,7 +403,8 @@ class Housekeeping:
         self._rounds.when_synced(unit, synced.set)
         while not synced.is_set():
             try:
-                await asyncio.wait_for(synced.wait(), TICK_S)
+                async with asyncio.timeout(TICK_S):
+                    await synced.wait()
             except TimeoutError:
                 self._store.check_running()
 

@@ -152,7 +152,8 @@ class Caller:
 
     async def _open(self) -> Line:
         if self._line is None or self._line.closed:
-            _, line = await asyncio.wait_for(self.world.net.connect(Line, *ADDRESS), PATIENCE_S)
+            async with asyncio.timeout(PATIENCE_S):
+                _, line = await self.world.net.connect(Line, *ADDRESS)
             assert isinstance(line, Line)
             self._line = line
         return self._line

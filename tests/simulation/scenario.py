@@ -55,7 +55,8 @@ async def play(world: World, seconds: float) -> dict[str, int]:
     striking = asyncio.ensure_future(faults.run())
     await _watch([*clients, striking], seconds)
     world.over = True
-    await asyncio.wait_for(striking, FINISH_S)
+    async with asyncio.timeout(FINISH_S):
+        await striking
     world.history.invoke("scenario", Healed()).ok()
     await _finish(world, clients)
     await asyncio.sleep(STALL_MS / 1000)  # what was left open has to be ended by now
