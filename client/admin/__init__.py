@@ -1,1 +1,1 @@
-"""Looking after a cluster: one client, an area a module."""
+"""The Admin client, one module for each area: topics, configs, groups, offsets, transactions, batches."""

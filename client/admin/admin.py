@@ -1,10 +1,10 @@
-"""Admin: looking after a cluster, from topics to transactions that hang. One client, its areas each in a module.
+"""Admin: a client that inspects and changes a cluster, from topics to hanging transactions. One module for each area.
 
     async with fp.Admin("localhost:9092") as admin:
         await admin.create_topics(fp.NewTopic("orders", num_partitions=3))
         print(await admin.find_blockers())
 
-The rule: names are aiokafka's and Kafka's where they have them; a single name may stand where several are taken.
+The rule: names are those of aiokafka and Kafka where these have them; a list of names may also be a single `str`.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Admin(ConfigAdmin, GroupAdmin, TransactionAdmin, ReadingAdmin):
-    """`async with` starts and closes it. Works with any broker from Kafka 2.1 on; what is newer says so when called."""
+    """`async with` starts and closes it. Needs a broker of Kafka 2.1; a newer call raises UnsupportedVersionError."""
 
     def __init__(
         self,
@@ -45,20 +45,20 @@ class Admin(ConfigAdmin, GroupAdmin, TransactionAdmin, ReadingAdmin):
 
     @classmethod
     def of(cls, settings: AdminSettings, environment: Environment = SYSTEM) -> "Self":
-        """One with settings that are there already, in any world."""
+        """An Admin from a settings object, in any environment."""
         admin = cls.__new__(cls)
         admin._begin(settings, environment)
         return admin
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], *, environment: Environment = SYSTEM) -> "Self":
-        """With Java's and librdkafka's names: {"bootstrap.servers": …}."""
+        """Settings by the names of Java's client and librdkafka: {"bootstrap.servers": …}."""
         from ..config_names import settings_from
 
         return cls.of(settings_from(AdminSettings, config), environment)
 
     def state(self) -> AdminSnapshot:
-        """Its connections, as of now."""
+        """A snapshot of its connections."""
         return AdminSnapshot(self._cluster.connection_snapshots())
 
     def __repr__(self) -> str:
@@ -87,7 +87,7 @@ class Admin(ConfigAdmin, GroupAdmin, TransactionAdmin, ReadingAdmin):
         await self.close()
 
     async def describe_cluster(self) -> ClusterDescription:
-        """The brokers as they advertise themselves, and what is finalized."""
+        """The brokers by their advertised addresses, the controller, and the finalized features."""
         metadata = await self._metadata([])
         nodes = tuple(Node(each.node_id, each.host, each.port, each.rack) for each in metadata.brokers)
         features = dict((await self._cluster.any_node()).features)

@@ -1,4 +1,4 @@
-"""Admin's settings: those of topics and of brokers. Sources: KIP-133, KIP-226, KIP-339."""
+"""Admin's calls about configs of topics and brokers. Sources: KIP-133, KIP-226, KIP-339."""
 
 from collections.abc import Iterable, Mapping
 
@@ -18,12 +18,12 @@ _SET, _DELETE = 0, 1
 
 
 class ConfigAdmin(Asking):
-    """Settings of topics and brokers. A broker is named by its node id, "" stands for all."""
+    """Configs of topics and brokers. A broker is named by its node id; "" means all brokers."""
 
     async def describe_configs(
         self, *, topics: str | Iterable[str] = (), brokers: Iterable[int] = ()
     ) -> dict[str, list[ConfigEntry]]:
-        """Every setting of each, by the name of the topic or the id of the broker. Raises UnknownTopicError."""
+        """All configs, by the name of the topic or the id of the broker. Raises UnknownTopicError."""
         found: dict[str, list[ConfigEntry]] = {}
         named = [(_TOPIC, name) for name in one_or_more(topics)]
         targets: list[tuple[Target, list[tuple[int, str]]]] = [("any", named)] if named else []
@@ -60,9 +60,9 @@ class ConfigAdmin(Asking):
         delete: Iterable[str] = (),
         validate_only: bool = False,
     ) -> None:
-        """Change some settings of one topic or broker ("": of all brokers); deleted ones fall back to their defaults.
+        """Change some configs of one topic or broker ("": of all brokers); deleted ones fall back to their defaults.
 
-        A broker before 2.3 is asked for all settings and told all of them, which can undo a change made meanwhile.
+        With a broker before 2.3 all configs are read and written back, which can undo a change made in between.
         """
         if (topic is None) == (broker is None):
             raise TypeError("alter_configs needs a topic or a broker")

@@ -1,6 +1,6 @@
-"""Admin's groups: who is in them, what they have committed, moving and forgetting that.
+"""Admin's calls about groups: their members, and their committed offsets.
 
-The rule: an empty group may be changed, a live one only by its members; a broker's refusal says so.
+The rule: only an empty group can be changed from outside; for others the broker returns an error.
 Sources: KIP-222, KIP-396, KIP-496, KIP-518, KIP-709; Kafka's KafkaAdminClient.
 """
 
@@ -27,7 +27,7 @@ from ..values import OffsetAndMetadata, TopicPartition
 from .asking import Answer, Asking, all_of, by_topic, one_or_more, refuse
 from .values import GroupDescription, GroupListing, MemberDescription
 
-_BY_NAME_UNTIL = 9  # of OffsetCommit and OffsetFetch: from 10 on topics have ids there
+_BY_NAME_UNTIL = 9  # of OffsetCommit and OffsetFetch: from version 10 on they have topic ids instead of names
 _MANY_MEMBERS_SINCE = 3  # of LeaveGroup
 _DEAD = "Dead"
 
@@ -36,7 +36,7 @@ class GroupAdmin(Asking):
     """Consumer groups."""
 
     async def list_groups(self, states: Iterable[str] = ()) -> list[GroupListing]:
-        """All groups of all brokers, or those in these states, by name."""
+        """All groups of all brokers, or those in these states, sorted by name."""
         request = ListGroupsRequest(states_filter=list(states))
         answers = await self._at_all_nodes(request, lambda r: [r.error_code])
         refuse(Answer(f"broker {node}", response.error_code) for node, response in answers)
@@ -48,7 +48,7 @@ class GroupAdmin(Asking):
         return [found[name] for name in sorted(found)]
 
     async def describe_groups(self, groups: str | Iterable[str]) -> dict[str, GroupDescription]:
-        """Those of them that there are; a group that nobody knows is left out."""
+        """The groups by name. A group that does not exist is left out."""
         described = await all_of(self._describe_group(each) for each in one_or_more(groups))
         return {each.group_id: each for each in described if each is not None}
 
@@ -71,7 +71,7 @@ class GroupAdmin(Asking):
         )
 
     async def delete_groups(self, groups: str | Iterable[str]) -> None:
-        """Forget them and their offsets. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        """Delete the groups and their offsets. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
         wanted = list(one_or_more(groups))
         responses = await all_of(
             self._ask(
@@ -86,7 +86,7 @@ class GroupAdmin(Asking):
     async def remove_members(
         self, group: str, member_ids: Iterable[str] = (), instance_ids: Iterable[str] = ()
     ) -> None:
-        """Put members out; static ones are named by their group_instance_id. Raises UNKNOWN_MEMBER_ID."""
+        """Remove members; static ones are named by their group_instance_id. Raises UNKNOWN_MEMBER_ID."""
         Member = LeaveGroupRequest.Member
         reason = "removed by an administrator"
         members = [Member(member_id=each, reason=reason) for each in member_ids]
@@ -106,23 +106,23 @@ class GroupAdmin(Asking):
     async def list_group_offsets(
         self, group: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = False
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What the group has committed, of these partitions or of all. Where it has nothing, there is no entry.
+        """The group's committed offsets, of these partitions or of all. A partition without one has no entry.
 
-        require_stable: wait for transactions that hold offsets of the group.
+        require_stable: wait for the end of open transactions that commit offsets of the group.
         """
         Group = OffsetFetchRequest.Group
-        asked = None if partitions is None else by_topic(partitions)
+        wanted = None if partitions is None else by_topic(partitions)
         request = OffsetFetchRequest(
             group_id=group,
             topics=None
-            if asked is None
-            else [OffsetFetchRequest.Topic(name=name, partition_indexes=which) for name, which in asked.items()],
+            if wanted is None
+            else [OffsetFetchRequest.Topic(name=name, partition_indexes=which) for name, which in wanted.items()],
             groups=[
                 Group(
                     group_id=group,
                     topics=None
-                    if asked is None
-                    else [Group.Topic(name=name, partition_indexes=which) for name, which in asked.items()],
+                    if wanted is None
+                    else [Group.Topic(name=name, partition_indexes=which) for name, which in wanted.items()],
                 )
             ],
             require_stable=require_stable,
@@ -141,17 +141,17 @@ class GroupAdmin(Asking):
         }
 
     async def alter_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> None:
-        """Set what the group has committed. Raises NON_EMPTY_GROUP while it has members."""
+        """Set committed offsets of the group. Raises NON_EMPTY_GROUP while it has members."""
         Topic = OffsetCommitRequest.Topic
-        given = {each: OffsetAndMetadata(at) if isinstance(at, int) else at for each, at in offsets.items()}
+        positions = {each: OffsetAndMetadata(at) if isinstance(at, int) else at for each, at in offsets.items()}
         request = OffsetCommitRequest(
             group_id=group,
             topics=[
                 Topic(
                     name=name,
-                    partitions=[_committed(each, given[TopicPartition(name, each)]) for each in which],
+                    partitions=[_committed(each, positions[TopicPartition(name, each)]) for each in which],
                 )
-                for name, which in by_topic(given).items()
+                for name, which in by_topic(positions).items()
             ],
         )
         response = await self._ask(("group", group), request, _codes_of_partitions, cap=_BY_NAME_UNTIL)
@@ -164,7 +164,7 @@ class GroupAdmin(Asking):
         _refuse_partitions(response.topics)
 
     async def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
-        """Forget what the group has committed of these. Raises GROUP_SUBSCRIBED_TO_TOPIC while members read them."""
+        """Delete committed offsets of the group. Raises GROUP_SUBSCRIBED_TO_TOPIC while members read the topic."""
         Topic = OffsetDeleteRequest.Topic
         request = OffsetDeleteRequest(
             group_id=group,
@@ -189,7 +189,7 @@ def _member(member: DescribeGroupsResponse.Group.Member) -> MemberDescription:
 
 
 def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
-    """Empty for a group of another protocol, or one that is sharing out."""
+    """The member's partitions; none if the group uses another protocol or is rebalancing."""
     try:
         return tuple(sorted(decode_assignment(assignment).partitions))
     except MalformedFrame:

@@ -1,4 +1,4 @@
-"""Admin's offsets: where logs begin, end, or stand at a time. Source: KIP-79, KIP-98, KIP-734."""
+"""Admin's calls about offsets: the ends of a log, and offsets by timestamp. Source: KIP-79, KIP-98, KIP-734."""
 
 from collections.abc import Iterable, Mapping
 
@@ -19,7 +19,7 @@ class OffsetAdmin(Asking):
         *,
         isolation_level: IsolationLevel = "read_uncommitted",
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
-        """The first offset at or after each time; LATEST and EARLIEST for the ends. Offset -1: there is none.
+        """The first offset at or after each timestamp, or at LATEST or EARLIEST. Its offset is -1 if there is none.
 
         LATEST is the high watermark, or with read_committed the last stable offset.
         """
@@ -53,6 +53,6 @@ class OffsetAdmin(Asking):
     async def ends(
         self, partitions: Iterable[TopicPartition], which: int, isolation_level: IsolationLevel = "read_uncommitted"
     ) -> dict[TopicPartition, int]:
-        """The offset alone, at EARLIEST or LATEST, of each."""
+        """The offsets of these partitions at EARLIEST or LATEST."""
         found = await self.list_offsets(dict.fromkeys(partitions, which), isolation_level=isolation_level)
         return {each: offset.offset for each, offset in found.items()}

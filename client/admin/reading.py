@@ -1,6 +1,6 @@
-"""Admin's reading: the batches of a partition as they lie in the log, markers and what was aborted included.
+"""Admin's reading: the raw batches of a partition, with transaction markers and aborted records.
 
-For tools that show a log as it is; a consumer gives what an application is to see.
+For tools that show a log as it is. Applications read with a consumer.
 """
 
 from collections.abc import AsyncIterator
@@ -22,10 +22,10 @@ class ReadingAdmin(Asking):
     """Raw batches."""
 
     async def read_batches(self, partition: TopicPartition, start: int, end: int) -> AsyncIterator[Batch]:
-        """Every batch with an offset of `start` up to, and without, `end`; the end of the log ends it too.
+        """The batches from offset `start` up to `end` (exclusive), or up to the end of the log.
 
-        Raises OFFSET_OUT_OF_RANGE where the log begins above `start`; CorruptRecordError and RecordTooLargeError behind
-        what is sound.
+        Raises OFFSET_OUT_OF_RANGE if the log begins above `start`; CorruptRecordError or RecordTooLargeError after the
+        last batch before the damaged or too large one.
         """
         position, max_bytes = start, FETCH_BYTES
         while position < end:

@@ -1,4 +1,4 @@
-"""Admin's topics: making, growing, emptying and deleting them.
+"""Admin's calls about topics: list, describe, create and delete them, add partitions, delete records.
 
 Sources: KIP-4, KIP-107, KIP-195, KIP-464; Kafka's KafkaAdminClient.
 """
@@ -17,8 +17,8 @@ from .asking import Answer, Asking, by_topic, one_or_more, refuse
 from .values import NewTopic, PartitionDescription, TopicDescription
 
 TO_THE_END = -1
-"""As the offset of delete_records: everything that readers can see."""
-_DEFAULTS_SINCE = 4  # of CreateTopics; before, a broker has to be told how many
+"""As an offset of delete_records: the high watermark, so all records that readers can see are deleted."""
+_DEFAULTS_SINCE = 4  # of CreateTopics: before version 4 the request must contain both numbers
 _BY_NAME_UNTIL = 5  # of DeleteTopics
 
 
@@ -26,7 +26,7 @@ class TopicAdmin(Asking):
     """Topics."""
 
     async def list_topics(self, *, internal: bool = False) -> list[str]:
-        """The names, sorted. internal: those of the coordinators too."""
+        """The names, sorted. internal: with Kafka's internal topics, such as __consumer_offsets."""
         topics = (await self._metadata(None)).topics
         return sorted(each.name or "" for each in topics if internal or not each.is_internal)
 
@@ -55,9 +55,9 @@ class TopicAdmin(Asking):
     async def create_topics(
         self, topics: str | NewTopic | Iterable[str | NewTopic], *, validate_only: bool = False
     ) -> None:
-        """Make topics; a name alone stands for the broker's defaults. Raises TOPIC_ALREADY_EXISTS and others."""
-        given = [topics] if isinstance(topics, str | NewTopic) else list(topics)
-        wanted = [NewTopic(each) if isinstance(each, str) else each for each in given]
+        """Create topics; a `str` creates one with the broker's defaults. Raises TOPIC_ALREADY_EXISTS and others."""
+        listed = [topics] if isinstance(topics, str | NewTopic) else list(topics)
+        wanted = [NewTopic(each) if isinstance(each, str) else each for each in listed]
         if await self._version(CreateTopicsRequest) < _DEFAULTS_SINCE:
             wanted = [
                 NewTopic(each.name, max(1, each.num_partitions), max(1, each.replication_factor), each.configs)
@@ -80,7 +80,7 @@ class TopicAdmin(Asking):
         refuse(Answer(f"topic {each.name}", each.error_code, each.error_message) for each in response.topics)
 
     async def delete_topics(self, topics: str | Iterable[str]) -> None:
-        """Delete them and all they hold. Raises UnknownTopicError and others."""
+        """Delete topics with all their records. Raises UnknownTopicError and others."""
         request = DeleteTopicsRequest(
             topic_names=list(one_or_more(topics)), timeout_ms=self._settings.request_timeout_ms
         )
@@ -90,7 +90,7 @@ class TopicAdmin(Asking):
         refuse(Answer(f"topic {each.name}", each.error_code, each.error_message) for each in response.responses)
 
     async def create_partitions(self, counts: Mapping[str, int], *, validate_only: bool = False) -> None:
-        """How many partitions each topic is to have from now on. Raises INVALID_PARTITIONS and others."""
+        """Add partitions: `counts` has the new total of each topic. Raises INVALID_PARTITIONS and others."""
         request = CreatePartitionsRequest(
             topics=[CreatePartitionsRequest.Topic(name=name, count=count) for name, count in counts.items()],
             timeout_ms=self._settings.request_timeout_ms,
@@ -100,9 +100,9 @@ class TopicAdmin(Asking):
         refuse(Answer(f"topic {each.name}", each.error_code, each.error_message) for each in response.results)
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Forget what stands before these offsets; TO_THE_END: all that readers can see.
+        """Delete the records before these offsets; TO_THE_END: all that readers can see.
 
-        Returns: where each log begins now.
+        Returns: the new first offset of each partition.
         """
 
         def request(partitions: list[TopicPartition]) -> DeleteRecordsRequest:

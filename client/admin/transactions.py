@@ -1,7 +1,7 @@
-"""Admin's transactions: which are open, since when, where; what blocks a partition; ending by hand what hangs.
+"""Admin's calls about transactions: list the open ones, find those that block a partition, abort hanging ones.
 
-The rule: ending a transaction by hand loses what it wrote, never more: its owner is fenced first where a coordinator
-knows it, and a marker is written straight into a partition only for what a partition has open from a given offset on.
+The rule: aborting a transaction here loses its records and nothing else. If a coordinator knows it, its producer is
+fenced first; a marker is written directly to a partition only for a transaction that is open there from a named offset.
 Sources: KIP-664, KIP-588, KIP-994, KIP-1152; Kafka's TransactionsCommand.
 """
 
@@ -25,18 +25,18 @@ from .offsets import LATEST, OffsetAdmin
 from .topics import TopicAdmin
 from .values import Blocker, OpenTransaction, ProducerState, TransactionDescription, TransactionListing
 
-MAX_TRANSACTION_TIMEOUT_MS = 900_000  # transaction.max.timeout.ms as Kafka ships it: older than that cannot be right
-FENCING_TIMEOUT_MS = 60_000  # of the transactional id, for the producer that comes next
-_FILTERS_SINCE = 1  # of ListTransactions: how long one has been open
+MAX_TRANSACTION_TIMEOUT_MS = 900_000  # Kafka's default transaction.max.timeout.ms: an older open transaction hangs
+FENCING_TIMEOUT_MS = 60_000  # transaction timeout of an id that has none yet; its next producer sets its own
+_FILTERS_SINCE = 1  # of ListTransactions: it has duration_filter from version 1 on
 
 
 class TransactionAdmin(TopicAdmin, OffsetAdmin):
-    """Transactions, and the producers of partitions. Needs Kafka 3.0, fence_producers 2.1."""
+    """Transactions, and the producers that partitions know. Needs Kafka 3.0; fence_producers needs 2.1."""
 
     async def list_transactions(
         self, *, states: Iterable[str] = (), producer_ids: Iterable[int] = (), open_for_ms: int = -1
     ) -> list[TransactionListing]:
-        """Of all coordinators, by id; those that pass every filter. open_for_ms needs Kafka 3.8."""
+        """The transactional ids of all coordinators that pass every filter, sorted. open_for_ms needs Kafka 3.8."""
         request = ListTransactionsRequest(
             state_filters=list(states), producer_id_filters=list(producer_ids), duration_filter=open_for_ms
         )
@@ -57,7 +57,7 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
         return sorted(found)
 
     async def describe_transactions(self, transactional_ids: str | Iterable[str]) -> dict[str, TransactionDescription]:
-        """Those of them that there are; an id that nobody knows is left out."""
+        """The transactions by transactional id. An id that does not exist is left out."""
         described = await all_of(self._describe_transaction(each) for each in one_or_more(transactional_ids))
         return {each.transactional_id: each for each in described if each is not None}
 
@@ -87,7 +87,7 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
     async def describe_producers(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, list[ProducerState]]:
-        """Every producer that each partition remembers, by id. Raises UnknownTopicError."""
+        """The producers that each partition has state of, sorted by producer id. Raises UnknownTopicError."""
 
         def request(some: list[TopicPartition]) -> DescribeProducersRequest:
             Topic = DescribeProducersRequest.Topic
@@ -97,7 +97,7 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
         return await self._at_leaders(partitions, request, _producers)
 
     async def open_transactions(self, partitions: Iterable[TopicPartition] | None = None) -> list[OpenTransaction]:
-        """What these partitions, or all that have a leader, have open; the oldest first in each."""
+        """The open transactions in these partitions, or in all that have a leader; in each the oldest first."""
         producers = await self.describe_producers(await self._these_or_all(partitions))
         found = [
             OpenTransaction(partition, each)
@@ -113,7 +113,7 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
         return [one for topic in (await self.describe_topics()).values() for one in topic.led]
 
     async def find_blockers(self, partitions: Iterable[TopicPartition] | None = None) -> list[Blocker]:
-        """For each partition whose readers are held up (LSO < HW), the transaction that holds them: the oldest."""
+        """For each partition with last stable offset < high watermark, the oldest open transaction, which blocks it."""
         wanted = await self._these_or_all(partitions)
         stable = await self.ends(wanted, LATEST, "read_committed")
         ends = await self.ends(wanted, LATEST)
@@ -134,9 +134,9 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
         *,
         open_for_ms: int = MAX_TRANSACTION_TIMEOUT_MS,
     ) -> list[OpenTransaction]:
-        """What is open in a partition longer than open_for_ms, and no coordinator is going to end.
+        """Transactions open in a partition for longer than open_for_ms that no coordinator will end.
 
-        Looked at twice: what ends while it is looked at does not hang.
+        Reads the open transactions twice, so that one that ends in between is not reported.
         """
         before_ms = self._environment.clock.now_ms() - open_for_ms
         old = [
@@ -161,7 +161,7 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
         ]
 
     async def _owners(self, producer_ids: Iterable[int]) -> dict[int, TransactionDescription]:
-        """What the coordinators know of these producer ids; of one that nobody knows there is no entry."""
+        """The transactions of these producer ids; an id that no coordinator knows has no entry."""
         wanted = set(producer_ids)
         if not wanted:
             return {}
@@ -169,12 +169,12 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
         described = await self.describe_transactions(each.transactional_id for each in listed)
         return {each.producer_id: each for each in described.values() if each.producer_id in wanted}
 
-    # ---- ending by hand ------------------------------------------------------------------------------------------
+    # ---- aborting ------------------------------------------------------------------------------------------------
 
     async def fence_producers(self, transactional_ids: str | Iterable[str]) -> dict[str, ProducerIdentity]:
-        """Give each id a new epoch: its open transaction is aborted, and whoever uses the old epoch is refused.
+        """Raise the epoch of each transactional id: aborts its open transaction and fences its producer.
 
-        Returns: the id and the epoch that nobody has yet.
+        Returns: each one's producer id and new epoch, which no producer uses.
         """
         wanted = list(one_or_more(transactional_ids))
         known = await self._timeouts_of(wanted)
@@ -196,21 +196,21 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
         }
 
     async def _timeouts_of(self, transactional_ids: list[str]) -> dict[str, int]:
-        """The transaction timeout that each has, so that fencing leaves it as it is; empty before Kafka 3.0."""
+        """The transaction timeout of each id, so that fencing does not change it; empty before Kafka 3.0."""
         if await self._version(DescribeTransactionsRequest) >= 0:
             return {k: v.timeout_ms for k, v in (await self.describe_transactions(transactional_ids)).items()}
         return {}
 
     async def abort_transaction(self, partition: TopicPartition, start_offset: int) -> OpenTransaction:
-        """Write an abort marker for what is open from this offset on in one partition, and there alone.
+        """Write an abort marker for the transaction that is open from this offset on, in this partition only.
 
-        For transactions that hang; one that its coordinator knows is ended with fence_producers.
-        Returns: what it ended. Raises INVALID_TXN_STATE where nothing is open from that offset on.
+        For hanging transactions; use fence_producers for one that its coordinator knows.
+        Returns: the aborted transaction. Raises INVALID_TXN_STATE if none is open from that offset on.
         """
         found = [each for each in await self.open_transactions([partition]) if each.start_offset == start_offset]
         if not found:
             raise ClientError(
-                f"{partition} has no transaction open that begins at offset {start_offset}",
+                f"{partition} has no open transaction that begins at offset {start_offset}",
                 code=ErrorCode.INVALID_TXN_STATE,
             )
         producer = found[0].producer
@@ -220,7 +220,9 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
             producer_epoch=producer.producer_epoch,
             transaction_result=False,
             topics=[Marker.Topic(name=partition.topic, partition_indexes=[partition.partition])],
-            coordinator_epoch=max(producer.coordinator_epoch, 0),  # -1: no marker of this producer stands there yet
+            coordinator_epoch=max(
+                producer.coordinator_epoch, 0
+            ),  # -1: the partition has no marker of this producer yet
         )
         await self._at_leaders([partition], lambda _: WriteTxnMarkersRequest(markers=[marker]), _marked)
         return found[0]
@@ -228,10 +230,10 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
 
 _STATES_HINT = "Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort, PrepareEpochFence, Dead"
 
-_Told = Iterable[tuple[TopicPartition, int, str | None, list[ProducerState]]]
+_ProducersAnswer = Iterable[tuple[TopicPartition, int, str | None, list[ProducerState]]]
 
 
-def _producers(response: DescribeProducersResponse) -> _Told:
+def _producers(response: DescribeProducersResponse) -> _ProducersAnswer:
     for topic in response.topics:
         for each in topic.partitions:
             known = [

@@ -1,6 +1,6 @@
-"""What Admin takes and gives: topics, settings, groups, transactions, as values. Pure.
+"""The parameters and results of Admin: topics, configs, groups, transactions, as values. Pure.
 
-The rule: a value says what the broker said, in Kafka's words; times are ms since 1970 on the broker's clock.
+The rule: a value is the broker's answer in Kafka's terms; times are ms since 1970 on the broker's clock.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ ONGOING = "Ongoing"
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create. -1: as many as the broker gives by default (1 on brokers before 2.4)."""
+    """A topic to create. -1: the broker's default (1 on brokers before 2.4)."""
 
     name: str
     num_partitions: int = -1
@@ -26,7 +26,7 @@ class NewTopic:
 
 
 class PartitionDescription(NamedTuple):
-    """leader: the id of a node, -1 where there is none now."""
+    """leader: the node id of the leader, -1 if the partition has none now."""
 
     partition: int
     leader: int
@@ -50,12 +50,12 @@ class TopicDescription:
 
     @property
     def led(self) -> list[TopicPartition]:
-        """Those that have a leader now, so that they can be asked."""
+        """The partitions that have a leader now."""
         return [TopicPartition(self.name, each.partition) for each in self.partitions if each.leader >= 0]
 
 
 class ConfigEntry(NamedTuple):
-    """value: None where it is secret. source: topic, broker, all brokers, file or flag, default."""
+    """value: None if it is secret. source: topic, broker, all brokers, file or flag, default, broker logger."""
 
     name: str
     value: str | None
@@ -69,13 +69,13 @@ class ConfigEntry(NamedTuple):
 
 
 def source_of(number: int) -> str:
-    """The word for a number of DescribeConfigs."""
+    """The name of a `config_source` number of DescribeConfigs."""
     return _SOURCES.get(number, "unknown")
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """controller: -1 where nobody says. features: what is finalized, by name."""
+    """controller: its node id, -1 if unknown. features: the finalized versions, by name."""
 
     cluster_id: str | None
     controller: int
@@ -84,7 +84,7 @@ class ClusterDescription:
 
 
 class GroupListing(NamedTuple):
-    """state, group_type: empty where the broker is too old to tell. protocol_type: empty for offsets only."""
+    """state, group_type: "" if the broker is too old. protocol_type: "" for a group that has offsets only."""
 
     group_id: str
     state: str
@@ -94,7 +94,7 @@ class GroupListing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """A member of a group. client_host: as the coordinator sees it."""
+    """A member of a group. client_host: the address that the coordinator sees."""
 
     member_id: str
     group_instance_id: str | None
@@ -105,7 +105,7 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """protocol: the assignor in use. coordinator: the id of a node."""
+    """protocol: the name of the assignor in use. coordinator: a node id."""
 
     group_id: str
     state: str
@@ -116,7 +116,7 @@ class GroupDescription:
 
 
 class TransactionListing(NamedTuple):
-    """A transactional id. coordinator: the id of a node."""
+    """A transactional id. coordinator: a node id."""
 
     transactional_id: str
     producer_id: int
@@ -126,7 +126,7 @@ class TransactionListing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """started_ms: of the transaction that is open, None where none is. partitions: those it has written to."""
+    """started_ms: start of the open transaction, None if none is open. partitions: those it has written to."""
 
     transactional_id: str
     state: str
@@ -144,7 +144,7 @@ class TransactionDescription:
 
 
 class ProducerState(NamedTuple):
-    """A producer as a partition remembers it. txn_start_offset: of its open transaction, None where none is."""
+    """A partition's state of one producer. txn_start_offset: of its open transaction, None if none is open."""
 
     producer_id: int
     producer_epoch: int
@@ -155,7 +155,7 @@ class ProducerState(NamedTuple):
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction that is open in a partition, as the partition sees it."""
+    """A transaction that is open in a partition, from the partition's state."""
 
     topic_partition: TopicPartition
     producer: ProducerState
@@ -167,7 +167,10 @@ class OpenTransaction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """What keeps a partition's last stable offset below its high watermark. description: None if nobody knows it."""
+    """The transaction that keeps a partition's last stable offset below its high watermark.
+
+    description: None if no coordinator knows it.
+    """
 
     open: OpenTransaction
     last_stable_offset: int
@@ -176,5 +179,5 @@ class Blocker:
 
     @property
     def hangs(self) -> bool:
-        """No coordinator will ever end it: it knows nothing of the transaction, or not of this partition."""
+        """Whether no coordinator will end it: none knows the transaction, or that it is open in this partition."""
         return self.description is None or self.open.topic_partition not in self.description.partitions
