@@ -63,6 +63,8 @@ PURE = [
     "broker/groups/states.py",
     "broker/groups/group_records.py",
     "broker/groups/subscriptions.py",
+    "broker/security/acls.py",
+    "broker/security/principals.py",
     "broker/transactions/fence.py",
     "broker/transactions/init_producer_id.py",
     "broker/transactions/ledger.py",

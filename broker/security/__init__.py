@@ -1,0 +1,1 @@
+"""Who a client is, what it may do, and the log that keeps both."""

@@ -1,0 +1,58 @@
+"""Who a client is: a kind and a name, written `User:alice` as in Kafka (KafkaPrincipal). Pure."""
+
+from ipaddress import IPv6Address, ip_address
+from typing import NamedTuple
+
+USER = "User"
+ANY_HOST = "*"
+
+
+class Principal(NamedTuple):
+    """A kind, which is nearly always User, and a name."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}"
+
+
+ANONYMOUS = Principal(USER, "ANONYMOUS")  # who came over a listener that asks nobody
+EVERYBODY = Principal(USER, "*")  # in a rule: whoever it is, of any kind
+
+
+def parse_principal(text: str) -> Principal:
+    """The principal that is written so. Raises ValueError: there is no colon, or nothing at all."""
+    kind, colon, name = text.partition(":")
+    if not colon:
+        raise ValueError(f"{text!r} is not of the form User:name")
+    return Principal(kind, name)
+
+
+def parse_super_users(text: str) -> frozenset[Principal]:
+    """Those of a list with `;` between them: names of certificates have commas in them. Raises ValueError."""
+    return frozenset(parse_principal(part.strip()) for part in text.split(";") if part.strip())
+
+
+def plain_host(text: str) -> str:
+    """An address in the one way in which it is compared, whoever wrote it; any other text as it is.
+
+    Java writes ::1 as 0:0:0:0:0:0:0:1, and a socket of both families writes 10.0.0.1 as ::ffff:10.0.0.1.
+    """
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return text
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return str(mapped or address)
+
+
+class Session:
+    """Who is at the other end of a connection, and where from. A login replaces it; it never changes."""
+
+    __slots__ = ("host", "principal")
+
+    def __init__(self, principal: Principal, host: str) -> None:
+        """host: the client's address."""
+        self.principal = principal
+        self.host = plain_host(host)
