@@ -13,6 +13,7 @@ from itertools import accumulate
 from typing import Any
 
 from ...protocol.batches import read
+from ...protocol.primitives import ZERO_UUID
 from ...protocol.producing import compressed, framed, payload
 from ...protocol.records import records
 from ..errors import RecordTooLargeError
@@ -167,17 +168,28 @@ class Partition:
 class Topic:
     """A topic's partitions. They are never forgotten: a topic that metadata misses for a while keeps its sequences."""
 
-    __slots__ = ("available", "count", "name", "partitions", "sticky")
+    __slots__ = ("available", "count", "name", "partitions", "sticky", "topic_id")
 
     def __init__(self, name: str, count: int, available: Sequence[int], chance: int) -> None:
         self.name = name
         self.partitions: list[Partition] = []
         self.available: Sequence[int] = available
         self.count = 0
-        self.grow(count)
+        self.topic_id = ZERO_UUID
+        self._resize(count)
         self.sticky = self.partitions[next_sticky(-1, available or range(count), chance)]
 
-    def grow(self, count: int) -> None:
+    def update(self, count: int, topic_id: bytes, available: Sequence[int], chance: int) -> None:
+        """There is news of it. The same topic never shrinks: a broker that lags tells of fewer partitions; but one that
+        was made again may have fewer, and where there are no ids this is believed at once.
+        """
+        is_the_same = topic_id == self.topic_id != ZERO_UUID
+        self._resize(max(count, self.count) if is_the_same else count)
+        self.topic_id, self.available = topic_id, available
+        if available and self.sticky.index not in available:
+            self.sticky = self.partitions[next_sticky(-1, available, chance)]
+
+    def _resize(self, count: int) -> None:
         """It has so many partitions now; those that went keep what they hold."""
         self.partitions += [Partition(self, index) for index in range(len(self.partitions), count)]
         self.count = count

@@ -142,13 +142,13 @@ class Sender:
                 self._accumulator.finish(batch, DeliveryTimeoutError("its transaction has ended", maybe_written=maybe))
 
     def _look_at_topics(self) -> None:
-        """There is news of the cluster: topics have grown, partitions have found a leader."""
+        """There is news of the cluster: topics have grown or were made again, leaders have come or gone."""
         metadata = self._cluster.metadata
         for topic in self._accumulator.topics.values():
             count = metadata.partitions(topic.name)
             if count:
-                topic.grow(max(count, topic.count))
-                topic.available = self.available(topic.name, count)
+                available = self.available(topic.name, count)
+                topic.update(count, metadata.topic_id(topic.name), available, self._rng.below(1 << 30))
         self.wake()
 
     def available(self, topic: str, count: int) -> list[int]:

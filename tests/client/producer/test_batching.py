@@ -210,7 +210,7 @@ def test_a_topic_that_grows_keeps_what_its_partitions_hold():
     making = Making(partitions=2)
     making.add(partition=1)
     before = list(making.topic.partitions)
-    making.topic.grow(4)
+    making.topic.update(4, bytes(16), range(4), 0)
     assert making.topic.partitions[:2] == before
     assert len(making.topic.partitions) == making.topic.count == 4
 

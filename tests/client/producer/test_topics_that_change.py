@@ -1,0 +1,48 @@
+"""Topics that grow, shrink because they were made again, or lose leaders, while a producer writes to them."""
+
+import pytest
+from fencepost.client.partitioner import partition_of
+from fencepost.effects.simulated.loop import SimulatedLoop
+from scripted_cluster import ScriptedCluster
+
+IDS = [bytes(range(16)), bytes(range(1, 17))]
+NO_ID = bytes(16)
+
+
+@pytest.fixture
+def world():
+    loop = SimulatedLoop()
+    yield lambda **more: ScriptedCluster(loop, **more)
+    loop.close()
+
+
+def partitions_of_keys(cluster):
+    """Where records go whose partition is theirs to choose."""
+    keys = [b"%d" % number for number in range(20)]
+    placed = cluster.inside(lambda: [cluster.append(None, key=key) for key in keys])
+    return [batch.partition.index for batch, _ in placed]
+
+
+@pytest.mark.parametrize("ids", [IDS, [NO_ID, NO_ID]], ids=["with topic ids", "without"])
+def test_keys_go_to_the_partitions_of_a_topic_made_again_with_fewer(world, ids):
+    cluster = world(leaders=(1,) * 8, topic_id=ids[0])
+    cluster.lead((1,) * 8, ids[0])
+    cluster.lead((1, 1), ids[1])
+    assert partitions_of_keys(cluster) == [partition_of(b"%d" % number, 2) for number in range(20)]
+
+
+def test_a_broker_that_lags_does_not_take_partitions_of_the_same_topic_back(world):
+    cluster = world(leaders=(1,) * 8, topic_id=IDS[0])
+    cluster.lead((1,) * 8, IDS[0])
+    cluster.lead((1,) * 4, IDS[0])
+    assert partitions_of_keys(cluster) == [partition_of(b"%d" % number, 8) for number in range(20)]
+
+
+@pytest.mark.parametrize("leaders", [(1, 1), (None, None, 1, 1, None, None, None, None)], ids=["gone", "no leader"])
+def test_records_without_a_key_leave_a_partition_that_has_gone_or_lost_its_leader(world, leaders):
+    for partition in range(8):
+        cluster = world(leaders=(1,) * 8, topic_id=IDS[0])
+        cluster.topic.sticky = cluster.topic.partitions[partition]
+        cluster.lead(leaders, IDS[1])
+        batch, _ = cluster.inside(cluster.append, None)
+        assert leaders[batch.partition.index : batch.partition.index + 1] == (1,)
