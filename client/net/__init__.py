@@ -1,1 +1,1 @@
-"""The cluster as one client sees it: connections, who leads what, and whom to ask."""
+"""The network side of a client: connections, metadata of the cluster, and requests to brokers."""

@@ -1,9 +1,9 @@
-"""The cluster as one client sees it: what brokers there are, who leads and coordinates what, and how to ask them.
+"""The cluster as one client sees it: brokers, leaders, coordinators, and how to send requests to them.
 
-The rules: whatever waits has a deadline. Metadata may be stale, so an error that shows this has it fetched again. `ask`
-makes one attempt; `ask_until` retries, and is only for requests that may be carried out twice. When no known broker can
-be reached, the bootstrap servers are asked anew (KIP-899). A topic that is missing is asked for again and again, a
-second apart at most, but made only for somebody who waits for it.
+The rules: every wait has a deadline. Metadata may be stale; an error that shows this triggers a refresh. `ask` makes
+one attempt; `ask_until` retries, so it is only for requests that may be executed twice. If no known broker can be
+reached, the bootstrap servers are used again (KIP-899). Metadata of a missing topic is requested until the topic
+appears, at least every `retry_backoff_max_ms`; the broker may create it only while a caller waits for it.
 """
 
 import asyncio
@@ -35,9 +35,9 @@ from .topology import Metadata
 Target = int | str | tuple[CoordinatorKind, str] | Callable[[], Awaitable[Connection]]
 
 BOOTSTRAP_MS = 3_000
-"""How long a cluster that cannot be reached is tried at the start: a broker that restarts takes no longer."""
+"""How long `start` tries to reach the cluster: enough for a broker that restarts."""
 
-_FIRST_BOOTSTRAP = -2  # bootstrap server number i is node -2 - i, until it is known which it is
+_FIRST_BOOTSTRAP = -2  # bootstrap server number i has node id -2 - i until its real id is known
 _STALE_COORDINATOR = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 _STALE_METADATA = frozenset(
     {
@@ -55,7 +55,7 @@ _STALE_METADATA = frozenset(
 
 
 class Cluster:
-    """Start it, ask it, close it. All on one loop."""
+    """Used on the event loop in which it was started."""
 
     def __init__(self, settings: ConnectionSettings, environment: Environment = SYSTEM) -> None:
         self.settings = settings
@@ -69,10 +69,10 @@ class Cluster:
         self.connection_snapshots = self._connections.snapshots
         self._watched: dict[str, None] = {}
         self._watches_all = False
-        self._missed: dict[str, int] = {}  # topics that somebody waits for, and how many do
+        self._awaited: dict[str, int] = {}  # topic → number of callers that wait for it
         self._wanted: asyncio.Event | None = None
         self._changed: asyncio.Future[None] | None = None
-        self._keeper: asyncio.Task[None] | None = None
+        self._refresher: asyncio.Task[None] | None = None
         self._refresh_error: KafkaError | None = None
         self._broken: FatalError | None = None
         self.affinity = LoopAffinity()
@@ -81,12 +81,12 @@ class Cluster:
     # ---- life --------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Find the cluster; one that is just starting is tried for BOOTSTRAP_MS, or connect_timeout_ms if that is less.
+        """Connect and fetch metadata. Tries for BOOTSTRAP_MS, or connect_timeout_ms if that is less.
 
-        Raises BrokerUnreachableError, AuthenticationError and what else a broker may say.
+        Raises BrokerUnreachableError, AuthenticationError and other errors of the broker.
         """
         self._check_open()
-        if self._keeper is not None:
+        if self._refresher is not None:
             self.affinity.check()
             return
         self.affinity.enter()
@@ -100,79 +100,79 @@ class Cluster:
                 pause_ms = min(self._connections.backing_off_ms(_FIRST_BOOTSTRAP - index) for index in servers)
                 if deadline.left_ms() <= pause_ms:
                     raise
-                log.info("not found yet: %s", error)
+                log.info("cannot reach the cluster yet: %s", error)
                 await asyncio.sleep(pause_ms / 1000)
         self._check_open()
-        self._begin_keeping()
+        self._start_refresher()
 
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError("the client is closed", hint="create a new one after close() or a failed start")
 
-    def _begin_keeping(self) -> None:
-        if self._keeper is None:  # else somebody has who shares it, and started beside us
+    def _start_refresher(self) -> None:
+        if self._refresher is None:  # else another owner of this cluster started it meanwhile
             self._wanted = asyncio.Event()
-            self._keeper = asyncio.get_running_loop().create_task(self._keep())
+            self._refresher = asyncio.get_running_loop().create_task(self._run_refresher())
 
     async def close(self) -> None:
-        """Idempotent; waits for no broker."""
+        """Idempotent; does not wait for brokers."""
         self._closed = True
-        if self.affinity.is_elsewhere:  # whatever there was ended with its loop, or ends there
+        if self.affinity.is_elsewhere:  # close it in its own loop if that runs; else its tasks ended with the loop
             if self.affinity.loop is not None and self.affinity.loop.is_running() and not self.affinity.is_forked:
                 asyncio.run_coroutine_threadsafe(self.close(), self.affinity.loop)
             return
-        keeper, self._keeper = self._keeper, None
-        if keeper is not None:
-            keeper.cancel()
-        self._tell()
-        try:  # connections first: whoever is cancelled here does not come again
+        refresher, self._refresher = self._refresher, None
+        if refresher is not None:
+            refresher.cancel()
+        self._notify()
+        try:  # connections first: if this call is cancelled, nobody calls it again
             await self._connections.close()
         finally:
-            if keeper is not None:
-                await asyncio.gather(keeper, return_exceptions=True)
+            if refresher is not None:
+                await asyncio.gather(refresher, return_exceptions=True)
 
     # ---- metadata ----------------------------------------------------------------------------------------------
 
     def watch_topics(self, topics: Iterable[str]) -> None:
-        """Keep these fresh from now on."""
+        """Keep the metadata of these topics fresh from now on."""
         new = [topic for topic in topics if topic not in self._watched]
         self._watched.update(dict.fromkeys(new))
         if new:
             self.request_refresh()
 
     def watch_all_topics(self, wanted: bool = True) -> None:
-        """Keep all topics fresh, those to come too: for patterns."""
+        """Whether to keep the metadata of all topics fresh, including new ones: for patterns."""
         self._watches_all = wanted
         if wanted:
             self.request_refresh()
 
     def unwatch_topics(self, topics: Iterable[str]) -> None:
-        """These need not be fresh any more."""
+        """Stop keeping the metadata of these topics fresh."""
         for topic in topics:
             self._watched.pop(topic, None)
 
     def request_refresh(self) -> None:
-        """Something known is stale: look it up soon, in the background."""
+        """Refresh the metadata soon, in the background."""
         if self._wanted is not None:
             self._wanted.set()
 
     async def refresh(
         self, topics: Iterable[str] | None = None, *, deadline_ms: float | None = None, all_topics: bool = False
     ) -> Metadata:
-        """Ask now, once; by default for what is watched. deadline_ms: of the monotonic clock.
+        """Request metadata now, once; by default of the watched topics. deadline_ms: of the monotonic clock.
 
         Raises BrokerUnreachableError and the like.
         """
         timeout_ms: float = self.settings.request_timeout_ms
         if deadline_ms is not None:
             timeout_ms = min(timeout_ms, max(0.0, deadline_ms - self.environment.clock.monotonic_ms()))
-        asked = self._next_topics() if topics is None else list(topics)
+        named = self._next_topics() if topics is None else list(topics)
         if all_topics:
-            asked = None
+            named = None
         now_ms = self.environment.clock.monotonic_ms()
         request = MetadataRequest(
-            topics=None if asked is None else [MetadataRequest.Topic(name=name) for name in asked],
-            allow_auto_topic_creation=bool(self._missed) and self.settings.allow_auto_create_topics,
+            topics=None if named is None else [MetadataRequest.Topic(name=name) for name in named],
+            allow_auto_topic_creation=bool(self._awaited) and self.settings.allow_auto_create_topics,
         )
         response: MetadataResponse = await self.ask("any", request, timeout_ms=timeout_ms)
         if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
@@ -180,32 +180,32 @@ class Cluster:
         elif response.error_code:
             raise error_of(response.error_code)
         else:
-            self.metadata = self.metadata.updated(response, asked, now_ms)
+            self.metadata = self.metadata.updated(response, named, now_ms)
             self._adopt()
         self._refresh_error = None
-        self._tell()
+        self._notify()
         return self.metadata
 
     async def partitions_of(self, topic: str, *, timeout_ms: float) -> int:
-        """How many partitions a topic has, as soon as it is known. Raises UnknownTopicError and the like."""
+        """The number of partitions of a topic; waits until it is known. Raises UnknownTopicError and the like."""
         known = self.metadata.partitions(topic)
         if known is not None:
             return known
         deadline = Deadline(self.environment.clock, timeout_ms)
-        self._missed[topic] = self._missed.get(topic, 0) + 1
+        self._awaited[topic] = self._awaited.get(topic, 0) + 1
         try:
             self.request_refresh()
             while (known := self.metadata.partitions(topic)) is None or not known:
                 await self._change(topic, deadline)
-            self._watched.setdefault(topic)  # one that does not appear is not asked for again
+            self._watched.setdefault(topic)  # only now: a topic that never appears is not watched
             return known
         finally:
-            self._missed[topic] -= 1
-            if not self._missed[topic]:
-                del self._missed[topic]
+            self._awaited[topic] -= 1
+            if not self._awaited[topic]:
+                del self._awaited[topic]
 
     async def _change(self, topic: str, deadline: Deadline) -> None:
-        """Wait for news. Raises when none can come, or not in time."""
+        """Wait for the next change of metadata. Raises if none can come, or none comes before the deadline."""
         if self._closed:
             raise ClosedError("the client was closed")
         self.check()
@@ -220,7 +220,7 @@ class Cluster:
                 raise self._refresh_error.with_traceback(None) from None
             waited = f"{deadline.timeout_ms:g} ms"
             raise UnknownTopicError(
-                f"there is no topic {topic!r}, and none appeared within {waited}", hint="create the topic first"
+                f"there is no topic {topic!r}, and it did not appear within {waited}", hint="create the topic first"
             ) from None
         if isinstance(self._refresh_error, InvalidConfigurationError):
             raise self._refresh_error.with_traceback(None)
@@ -228,7 +228,7 @@ class Cluster:
         if code is not None and not code.retriable:
             raise error_of(code, f"topic {topic!r}: {code.text}")
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         changed, self._changed = self._changed, None
         if changed is not None and not changed.done():
             changed.set_result(None)
@@ -236,49 +236,49 @@ class Cluster:
             call()
 
     def _next_topics(self) -> list[str] | None:
-        """What the next request is to be about; None: all topics."""
-        if self._missed:
-            return list(self._missed)
+        """The topics of the next background request; None: all topics."""
+        if self._awaited:
+            return list(self._awaited)
         return None if self._watches_all else list(self._watched)
 
     def check(self) -> None:
-        """Raises FatalError when nobody keeps the metadata fresh any more: to be asked before a wait for news."""
+        """Raises FatalError if the background refresh has failed. Call it before waiting for a change of metadata."""
         if self._broken is not None:
             raise self._broken.with_traceback(None)
 
-    async def _keep(self) -> None:
-        """Nobody awaits this task, so an error that ends it is raised in those who wait for metadata."""
+    async def _run_refresher(self) -> None:
+        """The background task. Nobody awaits it, so `check` raises the error that ends it."""
         try:
-            await self._keep_fresh()
+            await self._refresh_until_cancelled()
         except Exception as error:
-            self._broken = broken("metadata cannot be looked up any more", error)
+            self._broken = broken("the background refresh of metadata failed", error)
             changed, self._changed = self._changed, None
             if changed is not None:
                 changed.set_result(None)
             self.on_broken()
 
-    async def _keep_fresh(self) -> None:
-        """One request at a time: when something is stale, when something is missing, and now and then."""
+    async def _refresh_until_cancelled(self) -> None:
+        """Send one metadata request at a time: on demand, while something is missing, and every metadata_max_age_ms."""
         assert self._wanted is not None
-        attempt = 1 if self.metadata.incomplete(self._watched) else 0  # what was watched before the start, too
+        attempt = 1 if self.metadata.incomplete(self._watched) else 0  # topics may be watched before the start
         while True:
             await self._pause(attempt)
             self._wanted.clear()
-            asked_for_missed = set(self._missed)
+            awaited_before = set(self._awaited)
             try:
                 await self.refresh()
             except KafkaError as error:
                 self._refresh_error = error
                 log.info("metadata: %s", error)
-                self._tell()
+                self._notify()
                 attempt += 1
                 continue
-            if set(self._missed) - asked_for_missed:
+            if set(self._awaited) - awaited_before:
                 self._wanted.set()
-            attempt = attempt + 1 if self.metadata.incomplete([*self._missed, *self._watched]) else 0
+            attempt = attempt + 1 if self.metadata.incomplete([*self._awaited, *self._watched]) else 0
 
     async def _pause(self, attempt: int) -> None:
-        """Until the next request is due. attempt: how many in a row did not give all that was wanted."""
+        """Wait until the next request is due. attempt: how many in a row failed or were incomplete."""
         assert self._wanted is not None
         backoff_s = self.backoff.delay_ms(max(0, attempt - 1), self.environment.rng.random()) / 1000
         if attempt:
@@ -290,30 +290,30 @@ class Cluster:
         except TimeoutError:
             return
         age_s = (self.environment.clock.monotonic_ms() - self.metadata.at_ms) / 1000
-        if age_s < backoff_s and not self._missed:  # a thousand errors of one cause are one request
+        if age_s < backoff_s and not self._awaited:  # many errors of one cause need one request
             await asyncio.sleep(backoff_s - age_s)
 
     # ---- connections -------------------------------------------------------------------------------------------
 
     def ready(self, node_id: int, purpose: str = "") -> Connection | None:
-        """The open connection to a node, if there is one."""
+        """The open connection to a node, or None."""
         return self._connections.ready(node_id, purpose)
 
     async def node(self, node_id: int, purpose: str = "") -> Connection:
-        """The connection to a node, opened if need be. Each purpose has a connection of its own.
+        """The connection to a node; opens it if needed. Each purpose has its own connection.
 
         Raises BrokerUnreachableError, AuthenticationError, ClosedError.
         """
         try:
             return await self._connections.node(node_id, purpose)
         except BrokerUnreachableError:
-            self.request_refresh()  # it may be somewhere else by now
+            self.request_refresh()  # its address may have changed
             raise
 
     async def any_node(self) -> Connection:
-        """A connection to any broker: one that is open, else to one that is known, else to a bootstrap server.
+        """A connection to any broker: an open one, else to a known broker, else to a bootstrap server.
 
-        Never one with a purpose, where a join or a fetch that waits at the broker would hold up what is asked.
+        Never one with a purpose, where a waiting join or fetch would delay the request.
         """
         self.affinity.check()
         ready = self._connections.free()
@@ -329,7 +329,7 @@ class Cluster:
                 return await self._connections.node(node_id)
             except BrokerUnreachableError as error:
                 last = error
-        assert last is not None  # there is a bootstrap server at least
+        assert last is not None  # there is at least one bootstrap server
         raise last
 
     def _address_of(self, node_id: int) -> Address | None:
@@ -339,11 +339,11 @@ class Cluster:
         return (known.host, known.port) if known is not None else self._coordinators.address_of(node_id)
 
     def _adopt(self) -> None:
-        """A bootstrap server is one of the brokers: its connection need not be made twice."""
-        places = {(node.host, node.port): node.node_id for node in self.metadata.brokers.values()}
+        """Use the connection to a bootstrap server as that of the broker with the same address."""
+        node_ids = {(node.host, node.port): node.node_id for node in self.metadata.brokers.values()}
         for index, address in enumerate(self.settings.bootstrap_servers):
-            if address in places:
-                self._connections.adopt(_FIRST_BOOTSTRAP - index, places[address])
+            if address in node_ids:
+                self._connections.adopt(_FIRST_BOOTSTRAP - index, node_ids[address])
 
     def _forget_coordinators(self, node_id: int, purpose: str) -> None:
         if purpose == COORDINATORS:
@@ -353,8 +353,9 @@ class Cluster:
     # ---- coordinators ------------------------------------------------------------------------------------------
 
     async def coordinator(self, kind: CoordinatorKind, key: str) -> Connection:
-        """The connection to who coordinates a group or a transactional id. One attempt; raises what FindCoordinator
-        says, BrokerUnreachableError and the like.
+        """The connection to the coordinator of a group or a transactional id. Makes one attempt.
+
+        Raises the error of FindCoordinator, BrokerUnreachableError and the like.
         """
         node_id = await self._coordinators.find(kind, key)
         try:
@@ -364,17 +365,18 @@ class Cluster:
             raise
 
     def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:
-        """It is another now, or may be."""
+        """Look this coordinator up again when it is next needed."""
         self._coordinators.forget(kind, key)
 
-    # ---- asking ------------------------------------------------------------------------------------------------
+    # ---- requests ----------------------------------------------------------------------------------------------
 
     async def ask(
         self, target: Target, request: object, *, timeout_ms: float | None = None, cap: int | None = None
     ) -> Any:
-        """One attempt, connecting included. target: a node, "any", "controller", ("group", id), ("transaction", id).
+        """Send a request once; connects first if needed. Returns the response.
 
-        Raises BrokerUnreachableError, RequestTimedOutError, UnsupportedVersionError, and what connecting raises.
+        target: a node id, "any", "controller", ("group", id), ("transaction", id), or a function that returns a
+        connection. Raises BrokerUnreachableError, RequestTimedOutError, UnsupportedVersionError, AuthenticationError.
         """
         self.affinity.check()
         left_ms = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
@@ -401,17 +403,17 @@ class Cluster:
         retry: Callable[[BaseException], bool] = is_retriable,
         cap: int | None = None,
     ) -> Any:
-        """Ask until the verdict on a response is NONE. request: one, or what makes one for each attempt.
+        """Send a request until the verdict on a response is NONE. request: one, or a function that creates one.
 
-        Raises the error of a verdict that is not to be retried; RequestTimedOutError, with the last error as its cause.
+        Raises an error that `retry` rejects; else RequestTimedOutError after timeout_ms, with the last error as cause.
         """
         deadline = Deadline(self.environment.clock, timeout_ms)
         attempt = 0
         while True:
             each_ms = min(deadline.left_ms(), self.settings.request_timeout_ms)
             try:
-                asked = request() if callable(request) else request
-                response = await self.ask(target, asked, timeout_ms=each_ms, cap=cap)
+                made = request() if callable(request) else request
+                response = await self.ask(target, made, timeout_ms=each_ms, cap=cap)
                 code = code_of(verdict(response))
                 if code is ErrorCode.NONE:
                     return response
@@ -431,7 +433,7 @@ class Cluster:
             await asyncio.sleep(pause_ms / 1000)
 
     def stale(self, code: int, target: Target = "any") -> None:
-        """This error code means that our metadata is stale: have it fetched again."""
+        """If this error code shows that metadata or a coordinator is stale, have it looked up again."""
         if code in _STALE_COORDINATOR:
             self._suspect(target)
         elif code in _STALE_METADATA:
@@ -442,7 +444,7 @@ class Cluster:
             self.forget_coordinator(*target)
 
     def _name(self, target: Target) -> str:
-        """For an error; while no broker is known, the addresses where one was looked for."""
+        """For an error message; while no broker is known, the bootstrap addresses."""
         if target != "any" or self.metadata.brokers:
             return _name(target)
         return "a broker at " + ", ".join(f"{host}:{port}" for host, port in self.settings.bootstrap_servers)

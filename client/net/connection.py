@@ -1,9 +1,9 @@
-"""One connection to a broker: requests out, responses back in their order, and one timer for all that wait.
+"""One connection to a broker: it sends requests, matches responses to them in order, and has one timer for all.
 
-The rules: `send` is plain code that never waits; what is sent in one turn of the loop leaves in one write. A response
-that does not fit its request, or no frame at all, closes this connection and no other. A request that gets no answer in
-time closes it too (as Kafka's NetworkClient does), since a late response could be taken for a later one.
-Each waiting request then fails with whether it may have reached the broker: `BrokerUnreachableError.sent`.
+The rules: `send` never waits; all requests of one turn of the loop leave in one write. A malformed frame, or a response
+that does not match its request, closes only this connection. So does a request without an answer in time (as in Kafka's
+NetworkClient), since a late response could be taken for a later one. Each pending request then fails with an error
+whose `sent` says whether it may have reached the broker (`BrokerUnreachableError.sent`).
 """
 
 import asyncio
@@ -22,17 +22,17 @@ from .versions import NOTHING, SPOKEN, Offer, choose, common
 log = logging.getLogger("fencepost.client")
 log.addHandler(logging.NullHandler())
 
-JOIN_BELOW_BYTES = 64 << 10  # what is smaller is copied into one write
+JOIN_BELOW_BYTES = 64 << 10  # smaller buffers are copied into one write
 _API_VERSIONS = APIS[API_VERSIONS]
 _UNSUPPORTED = int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "big")
 _ID_MASK = 0x7FFFFFFF
-_RESOLUTION_S = 0.001  # a loop may run a timer early by what its clock cannot tell
+_RESOLUTION_S = 0.001  # a loop may run a timer early by the resolution of its clock
 
-_Pending = tuple[int, Api, int, "asyncio.Future[Any]", float]  # correlation id, api, version, who waits, until when
+_Pending = tuple[int, Api, int, "asyncio.Future[Any]", float]  # correlation id, api, version, response, deadline
 
 
 class Transport(Protocol):
-    """What of asyncio's transports a connection uses."""
+    """The methods of asyncio's transports that a connection uses."""
 
     def write(self, data: Buffer) -> None: ...
     def close(self) -> None: ...
@@ -40,9 +40,9 @@ class Transport(Protocol):
 
 
 class Connection(asyncio.Protocol):
-    """node_id: -1 while it is not known whose it is. features: the finalized ones, by name.
+    """node_id: -1 while the broker's id is not known. features: finalized versions by name.
 
-    on_lost is called once, when it has ended, with the reason; None if it was closed on purpose.
+    The functions in on_lost are called once, when it has ended, with the error; None if `close` was called without one.
     """
 
     def __init__(
@@ -60,9 +60,9 @@ class Connection(asyncio.Protocol):
         self.features: dict[str, int] = {}
         self.error: BaseException | None = None  # why it ended
         self.closed = False
-        self.writable = True  # False: the broker does not read as fast as we write
+        self.writable = True  # False while asyncio's write buffer is full: the broker reads too slowly
         self.on_lost: list[Any] = []
-        self.is_retired = False  # to be replaced by a new one as soon as somebody asks for one
+        self.is_retired = False  # the next request opens a new connection instead
         self._loop = asyncio.get_running_loop()
         self._max_idle_s = max_idle_ms / 1000
         self._framer = Framer(max_frame_bytes)
@@ -78,35 +78,35 @@ class Connection(asyncio.Protocol):
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open"
-        return f"<Connection to {self.name}, {state}, {len(self._pending)} waiting>"
+        return f"<Connection to {self.name}, {state}, {len(self._pending)} in flight>"
 
     @property
     def name(self) -> str:
-        """The broker, as errors call it."""
+        """The broker, for error messages."""
         host, port = self.address
         where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         return f"broker {self.node_id} at {where}" if self.node_id >= 0 else f"broker at {where}"
 
     @property
     def in_flight(self) -> int:
-        """Requests that wait for their response."""
+        """The number of requests without a response."""
         return len(self._pending)
 
     # ---- versions ----------------------------------------------------------------------------------------------
 
     def offer(self, offer: Offer) -> None:
-        """What the broker listed."""
+        """Set the broker's API versions and features."""
         self.features = dict(offer.features)
         self._versions = common(offer)
 
     def version_of(self, request_class: type, cap: int | None = None) -> int:
-        """The highest version that both know, at most `cap`. Raises UnsupportedVersionError."""
+        """The highest version that both sides know, at most `cap`. Raises UnsupportedVersionError."""
         if cap is None and (found := self._versions.get(request_class)) is not None:
             return found[1]
         return choose(self._versions, request_class, cap, self.name)
 
     def knows(self, request_class: type, version: int = 0) -> bool:
-        """Whether this version, or a newer one, may be sent."""
+        """Whether both sides know this version or a newer one."""
         return self._versions.get(request_class, (0, -1))[1] >= version
 
     # ---- requests ----------------------------------------------------------------------------------------------
@@ -114,10 +114,9 @@ class Connection(asyncio.Protocol):
     def send(
         self, request: Any, version: int, *, timeout_ms: float, expects_reply: bool = True
     ) -> "asyncio.Future[Any]":
-        """The response to come. Its errors are in the future, those of a request that cannot be encoded are raised.
+        """Send a request; the future gets the response, or BrokerUnreachableError or RequestTimedOutError.
 
-        BrokerUnreachableError: the connection ended; RequestTimedOutError: no answer in time. Without expects_reply
-        (acks=0) the future is done at once.
+        A request that cannot be encoded raises here. Without expects_reply (acks=0) the future is done at once.
         """
         loop = self._loop
         future: asyncio.Future[Any] = loop.create_future()
@@ -144,15 +143,15 @@ class Connection(asyncio.Protocol):
         return future
 
     def close(self, error: BaseException | None = None) -> None:
-        """End now. Who waits gets BrokerUnreachableError; `error` is why, None if it is closed on purpose."""
+        """Close now. Pending requests fail with BrokerUnreachableError. error: the cause, None if it is intended."""
         if not self.closed:
             self._end(error)
             if self._transport is not None:
-                # What has not left is not to arrive later, when its sender has already been told that it failed.
+                # abort() drops unsent bytes: a request whose sender saw it fail must not arrive later.
                 self._transport.abort()
 
     def _flush(self) -> None:
-        """Everything that was sent in this turn."""
+        """Write all requests of this turn of the loop."""
         out = self._out
         transport = self._transport
         if not out or self.closed or transport is None:
@@ -166,11 +165,11 @@ class Connection(asyncio.Protocol):
             for one in neighbours_joined(out, JOIN_BELOW_BYTES):
                 transport.write(one)
 
-    # ---- what the transport calls --------------------------------------------------------------------------------
+    # ---- called by the transport ---------------------------------------------------------------------------------
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
-        if self.closed:  # while it was being made
+        if self.closed:  # while it was being opened
             transport.abort()
         elif self._timer is None:
             self._set_timer(self._loop.time() + self._max_idle_s)
@@ -180,18 +179,18 @@ class Connection(asyncio.Protocol):
         try:
             for frame in self._framer.feed(data):
                 if not pending:
-                    raise MalformedFrame("a response that nobody asked for")
+                    raise MalformedFrame("a response without a request")
                 number, api, version, future, _ = pending[0]
                 if api is _API_VERSIONS and frame[4:6] == _UNSUPPORTED:
-                    version = 0  # KIP-511: the layout that everybody can read
+                    version = 0  # KIP-511: this error always has the layout of version 0
                 got, response = decode_response(api, version, frame)
                 if got != number:
-                    raise MalformedFrame(f"the response to request {got} where {number} was the next")
+                    raise MalformedFrame(f"correlation id {got} instead of {number}")
                 pending.popleft()
                 if not future.done():
                     future.set_result(response)
         except (MalformedFrame, KafkaError) as error:
-            log.warning("%s sent what cannot be read (%s): the connection is closed", self.name, error)
+            log.warning("%s sent a malformed response (%s): the connection is closed", self.name, error)
             self.close(error)
 
     def pause_writing(self) -> None:
@@ -204,7 +203,7 @@ class Connection(asyncio.Protocol):
         if not self.closed:
             self._end(exc or ConnectionError("the broker closed the connection"))
 
-    # ---- ends --------------------------------------------------------------------------------------------------
+    # ---- end ---------------------------------------------------------------------------------------------------
 
     def _end(self, error: BaseException | None) -> None:
         self.closed = True
@@ -219,12 +218,12 @@ class Connection(asyncio.Protocol):
             if not future.done():
                 late = isinstance(error, RequestTimedOutError) and deadline <= now
                 future.set_exception(self._timed_out(api) if late else self._unreachable(sent=True))
-                future.exception()  # told; if nobody looks, that is no news for the log
+                future.exception()  # marks it as retrieved, so that asyncio does not log it if nobody awaits it
         for call in self.on_lost:
             call(self, error)
 
     def _unreachable(self, *, sent: bool) -> BrokerUnreachableError:
-        reason = "it was closed" if self.error is None else _words(self.error)
+        reason = "it was closed" if self.error is None else _text_of(self.error)
         error = BrokerUnreachableError(f"the connection to {self.name} ended: {reason}", sent=sent)
         error.__cause__ = self.error
         return error
@@ -238,10 +237,13 @@ class Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = when
-        self._timer = self._loop.call_at(when, self._look_at_time)
+        self._timer = self._loop.call_at(when, self._check_time)
 
-    def _look_at_time(self) -> None:
-        """Something may be too late. The timer is set by the earliest when it runs, not by each request."""
+    def _check_time(self) -> None:
+        """Close if a request is overdue or the connection was idle too long; else set the timer again.
+
+        The timer is set to the earliest deadline when it runs, not by each request: that costs less.
+        """
         self._timer = None
         now = self._loop.time() + _RESOLUTION_S
         if self._pending:
@@ -262,12 +264,12 @@ def _second(pair: tuple[Any, float]) -> float:
     return pair[1]
 
 
-def _words(error: BaseException) -> str:
+def _text_of(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
 def broken(what: str, error: Exception) -> FatalError:
-    """What those who wait get for a mistake of ours that ended what they wait for; the log has it once, in full."""
+    """Log an unexpected error of a background task; returns the FatalError for the calls that depend on that task."""
     log.error("%s", what, exc_info=error)
     failure = FatalError(
         f"{what}: {type(error).__name__}: {error}",

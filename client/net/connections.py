@@ -1,9 +1,9 @@
-"""The connections of one client: at most one to each broker for each purpose, opened when they are asked for.
+"""The connections of one client: at most one for each broker and purpose, opened when first needed.
 
-The rules: who asks while one is being opened waits for that one, and being cancelled does not stop it for the others.
-After a failure, or a connection that did not last, the next try waits; longer each time (KIP-144, KIP-580). A broker
-answers one connection in order, so requests that wait at the broker have a connection of their own, named by its
-purpose ("fetch", "coordinator"): they are not to hold up requests that do not wait. The others have purpose "".
+The rules: callers that need a connection that is being opened share that attempt; cancelling one of them does not stop
+it for the others. After a failure, or a connection that ended soon, the next attempt waits, longer each time (KIP-144,
+KIP-580). A broker answers the requests of a connection in order, so requests that may wait at the broker have their own
+connection, with a purpose ("fetch", "coordinator"), and do not delay others. All others have purpose "".
 """
 
 import asyncio
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 RETIRED_LASTS_S = 30.0
 
 
-class _Place:
-    """Where one connection is, will be, or was."""
+class _Slot:
+    """The connection for one broker and purpose: open, being opened, or lost."""
 
     __slots__ = ("connection", "error", "failures", "node_id", "not_before_ms", "opened_ms", "opening", "purpose")
 
@@ -36,13 +36,13 @@ class _Place:
         self.connection: Connection | None = None
         self.opening: asyncio.Task[Connection] | None = None
         self.failures = 0
-        self.error: str | None = None  # why the last one ended, or was not opened
+        self.error: str | None = None  # why the last connection ended, or could not be opened
         self.not_before_ms = 0.0
         self.opened_ms = 0
 
 
 class Connections:
-    """address_of: where a node is now. on_lost: a connection has ended that nobody closed: its node and purpose."""
+    """address_of: a node's current address. on_lost: called with node and purpose if a connection ends by an error."""
 
     def __init__(
         self,
@@ -56,121 +56,119 @@ class Connections:
         self._address_of = address_of
         self._on_lost = on_lost
         self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
-        self._places: dict[tuple[int, str], _Place] = {}
+        self._slots: dict[tuple[int, str], _Slot] = {}
         self._closed = False
         self._tls: ssl.SSLContext | None = None
         self._tls_made = False
 
     def ready(self, node_id: int, purpose: str = "") -> Connection | None:
-        """The open connection, if there is one. Never waits."""
-        place = self._places.get((node_id, purpose))
-        if place is None:
+        """The open connection, or None."""
+        slot = self._slots.get((node_id, purpose))
+        if slot is None:
             return None
-        connection = place.connection
+        connection = slot.connection
         if connection is None or connection.closed or connection.is_retired:
             return None
         return connection
 
     def free(self) -> Connection | None:
-        """The open one with the least to do, of those without a purpose: nothing waits at the broker there."""
-        found = [
-            place.connection for place in self._places.values() if place.connection is not None and not place.purpose
-        ]
+        """Of the open connections without a purpose, the one with the fewest requests in flight, or None."""
+        found = [slot.connection for slot in self._slots.values() if slot.connection is not None and not slot.purpose]
         return min((one for one in found if not one.closed and not one.is_retired), key=_in_flight, default=None)
 
     def backing_off_ms(self, node_id: int, purpose: str = "") -> float:
-        """How long node() would wait before it tries."""
-        place = self._places.get((node_id, purpose))
-        return 0.0 if place is None else max(0.0, place.not_before_ms - self._environment.clock.monotonic_ms())
+        """How long node() would wait before it tries to connect."""
+        slot = self._slots.get((node_id, purpose))
+        return 0.0 if slot is None else max(0.0, slot.not_before_ms - self._environment.clock.monotonic_ms())
 
     async def node(self, node_id: int, purpose: str = "") -> Connection:
-        """The connection, opened if need be. Raises BrokerUnreachableError, AuthenticationError, ClosedError."""
+        """The connection; opens it if needed. Raises BrokerUnreachableError, AuthenticationError, ClosedError."""
         ready = self.ready(node_id, purpose)
         if ready is not None:
             return ready
         if self._closed:
             raise ClosedError("the client is closed")
-        place = self._places.setdefault((node_id, purpose), _Place(node_id, purpose))
-        opening = place.opening
+        slot = self._slots.setdefault((node_id, purpose), _Slot(node_id, purpose))
+        opening = slot.opening
         if opening is None:
-            opening = place.opening = asyncio.get_running_loop().create_task(self._open(place))
-            opening.add_done_callback(_looked_at)
+            opening = slot.opening = asyncio.get_running_loop().create_task(self._open(slot))
+            opening.add_done_callback(_mark_retrieved)
         try:
             return await asyncio.shield(opening)
         except asyncio.CancelledError:
-            asker = asyncio.current_task()
-            if opening.cancelled() and (asker is None or not asker.cancelling()):
-                raise ClosedError("the client was closed meanwhile") from None
+            caller = asyncio.current_task()
+            if opening.cancelled() and (caller is None or not caller.cancelling()):
+                raise ClosedError("the client was closed while it was connecting") from None
             raise
 
-    async def _open(self, place: _Place) -> Connection:
+    async def _open(self, slot: _Slot) -> Connection:
         clock = self._environment.clock
         try:
-            wait_ms = place.not_before_ms - clock.monotonic_ms()
+            wait_ms = slot.not_before_ms - clock.monotonic_ms()
             if wait_ms > 0:
                 await asyncio.sleep(wait_ms / 1000)
-            address = self._address_of(place.node_id)
+            address = self._address_of(slot.node_id)
             if address is None:
-                raise BrokerUnreachableError(f"there is no broker {place.node_id} in the cluster's metadata")
-            node_id = max(place.node_id, -1)
+                raise BrokerUnreachableError(f"there is no broker {slot.node_id} in the cluster's metadata")
+            node_id = max(slot.node_id, -1)
             connection = await open_connection(
                 address, self._settings, self._environment, self._context(), node_id=node_id
             )
         except BaseException as error:
             if not isinstance(error, asyncio.CancelledError):
-                self._note_failure(place, error)
+                self._note_failure(slot, error)
             raise
         finally:
-            place.opening = None
-        place.opened_ms = clock.monotonic_ms()
-        self._replace(place, connection)
-        connection.on_lost.append(partial(self._drop, place))
+            slot.opening = None
+        slot.opened_ms = clock.monotonic_ms()
+        self._replace(slot, connection)
+        connection.on_lost.append(partial(self._drop, slot))
         return connection
 
-    def _replace(self, place: _Place, connection: Connection) -> None:
-        before, place.connection = place.connection, connection
-        if before is not None and not before.closed:  # retired: its last answers may still come
+    def _replace(self, slot: _Slot, connection: Connection) -> None:
+        before, slot.connection = slot.connection, connection
+        if before is not None and not before.closed:  # it is retired, but may have requests in flight
             asyncio.get_running_loop().call_later(RETIRED_LASTS_S, before.close)
 
-    def _note_failure(self, place: _Place, error: BaseException) -> None:
-        place.error = error_text(error)  # not itself: it holds the frames that it came through
-        delay_ms = self._backoff.delay_ms(place.failures, self._environment.rng.random())
-        place.failures += 1
-        place.not_before_ms = self._environment.clock.monotonic_ms() + delay_ms
+    def _note_failure(self, slot: _Slot, error: BaseException) -> None:
+        slot.error = error_text(error)  # its text only: an exception keeps the frames of its traceback alive
+        delay_ms = self._backoff.delay_ms(slot.failures, self._environment.rng.random())
+        slot.failures += 1
+        slot.not_before_ms = self._environment.clock.monotonic_ms() + delay_ms
 
-    def _drop(self, place: _Place, connection: Connection, error: BaseException | None) -> None:
-        if place.connection is connection:
-            place.connection = None
+    def _drop(self, slot: _Slot, connection: Connection, error: BaseException | None) -> None:
+        if slot.connection is connection:
+            slot.connection = None
         if error is None or self._closed:
             return
         log.info("lost: %s", error)
-        if self._environment.clock.monotonic_ms() - place.opened_ms > self._backoff.max_ms:
-            place.failures = 0
-        self._note_failure(place, error)
-        self._on_lost(place.node_id, place.purpose)
+        if self._environment.clock.monotonic_ms() - slot.opened_ms > self._backoff.max_ms:
+            slot.failures = 0
+        self._note_failure(slot, error)
+        self._on_lost(slot.node_id, slot.purpose)
 
     def snapshots(self) -> tuple[ConnectionSnapshot, ...]:
-        """All that are open, or were."""
+        """One for each broker and purpose for which a connection was ever needed."""
         found: list[ConnectionSnapshot] = []
-        for place in self._places.values():
-            connection, address = place.connection, self._address_of(place.node_id)
+        for slot in self._slots.values():
+            connection, address = slot.connection, self._address_of(slot.node_id)
             broker = "" if address is None else f"{address[0]}:{address[1]}"
             is_open = connection is not None and not connection.closed
             in_flight = 0 if connection is None else connection.in_flight
-            failed = place.failures, place.error
-            found.append(ConnectionSnapshot(broker, place.node_id, place.purpose, is_open, in_flight, *failed))
+            failed = slot.failures, slot.error
+            found.append(ConnectionSnapshot(broker, slot.node_id, slot.purpose, is_open, in_flight, *failed))
         return tuple(found)
 
     def adopt(self, from_node: int, node_id: int) -> None:
-        """What was opened to find the cluster turns out to be this node's: it goes on as that."""
-        place, target = self._places.get((from_node, "")), self._places.get((node_id, ""))
-        if place is None or place.connection is None or place.connection.closed:
+        """Use the connection to a bootstrap server as that of the broker that it turned out to be."""
+        slot, target = self._slots.get((from_node, "")), self._slots.get((node_id, ""))
+        if slot is None or slot.connection is None or slot.connection.closed:
             return
         if target is not None and (target.connection is not None or target.opening is not None):
             return
-        del self._places[from_node, ""]
-        place.node_id = place.connection.node_id = node_id
-        self._places[node_id, ""] = place
+        del self._slots[from_node, ""]
+        slot.node_id = slot.connection.node_id = node_id
+        self._slots[node_id, ""] = slot
 
     def _context(self) -> "ssl.SSLContext | None":
         if not self._tls_made:
@@ -179,14 +177,14 @@ class Connections:
         return self._tls
 
     async def close(self) -> None:
-        """Idempotent; waits for nobody."""
+        """Idempotent; does not wait for brokers."""
         self._closed = True
-        opening = [place.opening for place in self._places.values() if place.opening is not None]
-        for place in self._places.values():
-            if place.opening is not None:
-                place.opening.cancel()
-            if place.connection is not None:
-                place.connection.close()
+        opening = [slot.opening for slot in self._slots.values() if slot.opening is not None]
+        for slot in self._slots.values():
+            if slot.opening is not None:
+                slot.opening.cancel()
+            if slot.connection is not None:
+                slot.connection.close()
         if opening:
             await asyncio.gather(*opening, return_exceptions=True)
 
@@ -195,7 +193,7 @@ def _in_flight(connection: Connection) -> int:
     return connection.in_flight
 
 
-def _looked_at(task: "asyncio.Task[Connection]") -> None:
-    """Who asked may have gone: its error is then nobody's."""
+def _mark_retrieved(task: "asyncio.Task[Connection]") -> None:
+    """If all callers were cancelled, nobody awaits the task's error, and asyncio would log it."""
     if not task.cancelled():
         task.exception()

@@ -1,7 +1,7 @@
-"""Who coordinates which group and which transactional id.
+"""The coordinators of groups and transactional ids.
 
-The rule: one attempt; what was found is kept until an answer, or the end of that connection, shows that it may be
-another one now. Source: FindCoordinator, KIP-699 (several keys in one request).
+The rule: `find` makes one attempt; its result is kept until an error code, or the end of the connection to that broker,
+shows that it may be stale. Source: FindCoordinator, KIP-699 (several keys in one request).
 """
 
 from collections.abc import Awaitable, Callable
@@ -18,7 +18,7 @@ COORDINATORS = "coordinator"
 """The purpose of connections for requests to coordinators."""
 
 _KEY_TYPES = {"group": 0, "transaction": 1}
-_BATCHED = 4  # FindCoordinator asks for a list from here on
+_BATCHED = 4  # FindCoordinator has a list of keys from this version on
 
 
 class Coordinators:
@@ -31,19 +31,19 @@ class Coordinators:
         self._addresses: dict[int, Address] = {}
 
     def address_of(self, node_id: int) -> Address | None:
-        """Of one that was found: the metadata need not name it."""
+        """The address of a coordinator that was found; the metadata may not have that broker yet."""
         return self._addresses.get(node_id)
 
     def forget(self, kind: CoordinatorKind, key: str) -> None:
-        """It is another now, or may be."""
+        """Look the coordinator of this key up again when it is next needed."""
         self._nodes.pop((kind, key), None)
 
     def forget_node(self, node_id: int) -> None:
-        """The connection to it has ended: its successor may be another broker."""
+        """Look all coordinators on this node up again: its connection ended, so they may have moved."""
         self._nodes = {key: node for key, node in self._nodes.items() if node != node_id}
 
     async def find(self, kind: CoordinatorKind, key: str) -> int:
-        """Its node id. Raises what FindCoordinator answers, BrokerUnreachableError and the like."""
+        """The node id of the coordinator. Raises the error of FindCoordinator, BrokerUnreachableError and others."""
         known = self._nodes.get((kind, key))
         if known is not None:
             return known

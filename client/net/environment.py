@@ -1,6 +1,6 @@
-"""What a client needs of the outside, in one value: the clock, randomness, the network.
+"""The environment of a client: clock, randomness and network, as one value.
 
-The rule: nothing in `client/` asks the machine for these in another way, so all of it runs in a simulation too.
+The rule: nothing in `client/` uses these in another way, so that all of it also runs in a simulation.
 """
 
 from dataclasses import dataclass
@@ -18,4 +18,4 @@ class Environment:
 
 
 SYSTEM = Environment(SystemClock(), SystemRng(), SystemNet())
-"""The machine's own."""
+"""The real ones of this machine."""

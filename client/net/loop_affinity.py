@@ -1,4 +1,4 @@
-"""The event loop in which a client was started: what waits for its connections can only wait there."""
+"""The event loop in which a client was started: the client works only there, since its connections belong to it."""
 
 import asyncio
 import os
@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import ForkedError, IllegalStateError
 
-_forks = 0  # of this process and its parents, as far as they are behind it
+_forks = 0  # how many forks led to this process
 
 
 def _after_fork() -> None:
@@ -20,7 +20,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class LoopAffinity:
-    """Entered once, at the start."""
+    """The loop, thread and process in which `enter` was called, once, at the client's start."""
 
     __slots__ = ("_forks", "loop", "thread")
 
@@ -30,14 +30,15 @@ class LoopAffinity:
         self._forks = _forks
 
     def enter(self) -> None:
-        """This loop is it."""
+        """Bind to the running loop."""
         self.loop, self.thread, self._forks = asyncio.get_running_loop(), get_ident(), _forks
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether another loop than this one is where it was started, or it was in another process.
+        """Whether the caller is in another loop or process than the one of `enter`.
 
-        A thread runs one loop at a time; get_running_loop() would ask the kernel for the process, at every record.
+        Compares threads, since a thread runs one loop at a time: get_running_loop() makes a system call, which is too
+        slow for each record.
         """
         loop = self.loop
         if loop is None:
@@ -46,11 +47,11 @@ class LoopAffinity:
 
     @property
     def is_forked(self) -> bool:
-        """Whether it was started before this process was forked; in the child its loop looks as if it ran."""
+        """Whether this is a fork of the process of `enter`. In the child, loop.is_running() is still true."""
         return self._forks != _forks
 
     def check(self) -> None:
-        """Raises IllegalStateError in a loop in which it was not started, where it would wait for ever; ForkedError."""
+        """Raises IllegalStateError in another loop, where a call would wait for ever; ForkedError in a forked child."""
         if self.loop is not None and self.is_forked:
             raise ForkedError("this client was started before the process was forked")
         if self.is_elsewhere:
@@ -59,6 +60,6 @@ class LoopAffinity:
             )
 
     def call_soon(self, what: Callable[..., object], *args: Any) -> None:
-        """Have it called there, from whatever thread, if the loop still is."""
+        """Call this in the loop, from any thread; does nothing if the loop is closed."""
         if self.loop is not None and not self.loop.is_closed() and not self.is_forked:
             self.loop.call_soon_threadsafe(what, *args)

@@ -1,7 +1,7 @@
-"""How a connection begins: TCP, TLS, ApiVersions, SASL; only then is it handed out.
+"""How a connection is opened: TCP, TLS, ApiVersions, SASL.
 
-The rule: all of it together takes connect_timeout_ms at most, and what fails says which step it was. Sources: KIP-511
-(version 3 first; a broker that does not know it says so in the layout of version 0), KIP-152.
+The rule: all steps together take connect_timeout_ms at most; an error names the step that failed. Sources: KIP-511
+(version 3 first; a broker that does not know it answers in the layout of version 0), KIP-152.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from .versions import offer_of
 if TYPE_CHECKING:
     import ssl
 
-ASKED_FIRST = 3  # with the features; what version 4 adds, nobody here needs
+FIRST_VERSION = 3  # of ApiVersions: it has the features; nothing here needs what version 4 adds
 
 
 async def open_connection(
@@ -69,7 +69,7 @@ async def _agree(connection: Connection, settings: ConnectionSettings) -> None:
     ask = functools.partial(connection.send, timeout_ms=settings.connect_timeout_ms)
     request = ApiVersionsRequest(client_software_name="fencepost", client_software_version=__version__)
     try:
-        response: ApiVersionsResponse = await ask(request, ASKED_FIRST)
+        response: ApiVersionsResponse = await ask(request, FIRST_VERSION)
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
             response = await ask(request, _next_version(response))
     except BrokerUnreachableError as error:
@@ -87,9 +87,9 @@ async def _agree(connection: Connection, settings: ConnectionSettings) -> None:
 
 
 def _next_version(response: ApiVersionsResponse) -> int:
-    """What a broker that does not know our version says it knows; older than Kafka 2.4, it says nothing: 0."""
+    """The highest version of ApiVersions that the broker lists in its error; 0 if none (before Kafka 2.4)."""
     known = [one.max_version for one in response.api_keys if one.api_key == 18]
-    return min(known[0], ASKED_FIRST - 1) if known and known[0] >= 0 else 0
+    return min(known[0], FIRST_VERSION - 1) if known and known[0] >= 0 else 0
 
 
 def _is_tls(error: OSError) -> bool:

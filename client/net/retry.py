@@ -1,7 +1,7 @@
-"""How long to wait before the next try, and until when to try.
+"""Waits between attempts, and deadlines.
 
-The rule: waits double up to a limit and are spread by a fifth to either side, so that many clients do not come back
-together. Source: KIP-580.
+The rule: waits double up to a limit and vary by a fifth in both directions, so that many clients do not retry at the
+same time. Source: KIP-580.
 """
 
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ _MOST_DOUBLINGS = 30
 
 
 class Backoff:
-    """Waits between tries."""
+    """Waits between attempts."""
 
     __slots__ = ("first_ms", "max_ms")
 
@@ -23,13 +23,13 @@ class Backoff:
         self.max_ms = max(first_ms, max_ms)
 
     def delay_ms(self, attempt: int, random: float) -> float:
-        """Before try number `attempt` + 1 (0 is the first wait). random: 0 up to 1."""
+        """The wait after failed attempt number `attempt`, counted from 0. random: 0 up to 1."""
         full: float = min(self.first_ms * 2 ** min(attempt, _MOST_DOUBLINGS), self.max_ms)
         return full * (1 + SPREAD * (2 * random - 1))
 
 
 class Deadline:
-    """A moment on a clock's monotonic side."""
+    """A point in time on the monotonic clock."""
 
     __slots__ = ("_clock", "at_ms", "timeout_ms")
 

@@ -1,7 +1,7 @@
 """SASL over Kafka's requests: PLAIN and SCRAM.
 
-The rule: nothing that was sent or received is in an error; a SCRAM server that cannot prove that it knows the password
-is not trusted. Sources: KIP-43, KIP-84, KIP-152, KIP-368, RFC 4616, RFC 5802.
+The rule: no error contains a sent or received message; a SCRAM server that cannot prove that it knows the password is
+rejected. Sources: KIP-43, KIP-84, KIP-152, KIP-368, RFC 4616, RFC 5802.
 """
 
 from typing import Any, cast
@@ -19,29 +19,29 @@ from .connection import Connection
 from .environment import Environment
 
 IN_KAFKA_FRAMES = 1  # the version of SaslHandshake after which SaslAuthenticate carries the mechanism's messages
-_RETIRED_AT = 0.85  # of the session's lifetime
+_RETIRED_AT = 0.85  # fraction of the session's lifetime
 _NONCE_BYTES = 24
 
 
 async def authenticate(connection: Connection, settings: ConnectionSettings, environment: Environment) -> None:
-    """Say who we are. Raises AuthenticationError, UnsupportedVersionError."""
+    """Authenticate this connection. Raises AuthenticationError, UnsupportedVersionError."""
     security = settings.security
     mechanism, username, password = security.mechanism, security.username, security.password
     assert mechanism is not None
     assert username is not None
     assert password is not None
-    talk = _Talk(connection, settings)
-    await talk.agree_on(mechanism)
+    exchange = _Exchange(connection, settings)
+    await exchange.agree_on(mechanism)
     if mechanism == "PLAIN":
-        await talk.say(b"\0" + username.encode() + b"\0" + password.encode())
+        await exchange.send(b"\0" + username.encode() + b"\0" + password.encode())
     else:
-        await _scram(talk, mechanism, username, password, environment)
-    if talk.lifetime_ms > 0:
-        _retire_in(connection, talk.lifetime_ms)
+        await _scram(exchange, mechanism, username, password, environment)
+    if exchange.lifetime_ms > 0:
+        _retire_in(connection, exchange.lifetime_ms)
 
 
-class _Talk:
-    """The messages back and forth. lifetime_ms: for how long the broker takes our word for it; 0 for ever."""
+class _Exchange:
+    """Exchanges SASL messages. lifetime_ms: after which the broker demands a new authentication; 0: never."""
 
     def __init__(self, connection: Connection, settings: ConnectionSettings) -> None:
         self.lifetime_ms = 0
@@ -54,8 +54,8 @@ class _Talk:
             raise UnsupportedVersionError(
                 f"{connection.name} does not support SASL in Kafka's frames (SaslAuthenticate)"
             )
-        asked = connection.send(SaslHandshakeRequest(mechanism=mechanism), IN_KAFKA_FRAMES, timeout_ms=self._timeout_ms)
-        response: SaslHandshakeResponse = await asked
+        sent = connection.send(SaslHandshakeRequest(mechanism=mechanism), IN_KAFKA_FRAMES, timeout_ms=self._timeout_ms)
+        response: SaslHandshakeResponse = await sent
         if response.error_code:
             offered = ", ".join(response.mechanisms) or "none"
             raise AuthenticationError(
@@ -64,11 +64,11 @@ class _Talk:
                 hint=f"it offers: {offered}",
             )
 
-    async def say(self, message: bytes) -> bytes:
+    async def send(self, message: bytes) -> bytes:
         connection = self._connection
         version = connection.version_of(SaslAuthenticateRequest)
-        asked = connection.send(SaslAuthenticateRequest(auth_bytes=message), version, timeout_ms=self._timeout_ms)
-        response: SaslAuthenticateResponse = await asked
+        sent = connection.send(SaslAuthenticateRequest(auth_bytes=message), version, timeout_ms=self._timeout_ms)
+        response: SaslAuthenticateResponse = await sent
         if response.error_code:
             raise AuthenticationError(
                 f"{connection.name} does not accept the user name and password",
@@ -78,7 +78,7 @@ class _Talk:
         return bytes(response.auth_bytes)
 
 
-async def _scram(talk: _Talk, mechanism: str, username: str, password: str, environment: Environment) -> None:
+async def _scram(exchange: _Exchange, mechanism: str, username: str, password: str, environment: Environment) -> None:
     from scramp import ScramClient, ScramException  # type: ignore[import-untyped]
 
     # scramp escapes "," and "=" in the name (RFC 5802, saslname).
@@ -86,9 +86,9 @@ async def _scram(talk: _Talk, mechanism: str, username: str, password: str, envi
         client = cast("Any", ScramClient)(
             [mechanism], username, password, c_nonce=environment.rng.bytes(_NONCE_BYTES).hex()
         )
-        first = await talk.say(client.get_client_first().encode())
+        first = await exchange.send(client.get_client_first().encode())
         client.set_server_first(first.decode())
-        final = await talk.say(client.get_client_final().encode())
+        final = await exchange.send(client.get_client_final().encode())
         client.set_server_final(final.decode())
     except (ScramException, UnicodeDecodeError, ValueError) as error:
         # scramp's texts may quote a message, so only the class of the error is shown.
@@ -96,7 +96,7 @@ async def _scram(talk: _Talk, mechanism: str, username: str, password: str, envi
 
 
 def _retire_in(connection: Connection, lifetime_ms: int) -> None:
-    """The broker ends the connection then (KIP-368): before, another one takes over."""
+    """Replace this connection before the broker closes it at the end of the session (KIP-368)."""
     import asyncio
 
     def retire() -> None:

@@ -1,7 +1,7 @@
-"""What a client knows of the cluster: brokers, topics, who leads which partition.
+"""The metadata of a cluster: brokers, topics, partitions and their leaders.
 
-The rule: a view is never changed, only replaced; what a broker says of a leader with an older epoch than the one known
-is not believed, unless the topic is another one of the same name. Source: KIP-320, KIP-516; Kafka's class Metadata.
+The rule: a Metadata object never changes, it is replaced; a leader with an older epoch than the known one is ignored,
+unless the topic has another id (deleted and created again). Source: KIP-320, KIP-516; Kafka's class Metadata.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ class Node(NamedTuple):
 
 
 class Partition(NamedTuple):
-    """leader: -1 if there is none at the moment. leader_epoch: -1 if the broker does not say."""
+    """leader: -1 if there is none at the moment. leader_epoch: -1 if the broker sends none."""
 
     leader: int
     leader_epoch: int
@@ -33,7 +33,7 @@ class Partition(NamedTuple):
 
 
 class Topic(NamedTuple):
-    """error: why it cannot be used, 0 if it can. topic_id: zero if the broker gives none."""
+    """error: the code of the broker's error, 0 if it is usable. topic_id: zero if the broker sends none."""
 
     name: str
     topic_id: Uuid
@@ -43,7 +43,7 @@ class Topic(NamedTuple):
 
 
 class Metadata:
-    """One view. at_ms: when it was asked for; -1: never."""
+    """at_ms: when it was requested; -1: never."""
 
     __slots__ = ("_names", "at_ms", "brokers", "cluster_id", "controller_id", "topics")
 
@@ -63,7 +63,7 @@ class Metadata:
         self._names = {topic.topic_id: topic.name for topic in self.topics.values() if topic.topic_id != ZERO_UUID}
 
     def leader(self, topic_partition: tuple[str, int]) -> int | None:
-        """The node that leads a partition; None while nobody does, or it is not known."""
+        """The node id of a partition's leader; None if it has none or is not known."""
         topic = self.topics.get(topic_partition[0])
         partition = topic.partitions.get(topic_partition[1]) if topic is not None else None
         return partition.leader if partition is not None and partition.leader >= 0 else None
@@ -75,7 +75,7 @@ class Metadata:
         return partition.leader_epoch if partition is not None else -1
 
     def partitions(self, topic: str) -> int | None:
-        """How many partitions a topic has; None if it is not known."""
+        """The number of partitions of a topic; None if it is not known."""
         found = self.topics.get(topic)
         return len(found.partitions) if found is not None and not found.error else None
 
@@ -88,20 +88,20 @@ class Metadata:
         return self._names.get(topic_id)
 
     def error(self, topic: str) -> ErrorCode | None:
-        """What the broker said against a topic that was asked for; None if nothing, or if nobody asked."""
+        """The broker's error for a topic; None if it has none, or was not requested."""
         found = self.topics.get(topic)
         if found is None or not found.error:
             return None
         return code_of(found.error)
 
     def incomplete(self, topics: Iterable[str]) -> list[str]:
-        """Those of which something is missing that may come: the topic, or the leader of a partition."""
+        """Those of which the topic, or the leader of a partition, is missing, which may come later."""
         return [name for name in topics if not _complete(self.topics.get(name))]
 
-    def updated(self, response: MetadataResponse, asked: Iterable[str] | None, now_ms: int) -> "Metadata":
-        """The view after a response. asked: None for all topics; those no longer named are gone then."""
-        topics = {} if asked is None else dict(self.topics)
-        for name in asked or ():
+    def updated(self, response: MetadataResponse, requested: Iterable[str] | None, now_ms: int) -> "Metadata":
+        """The metadata after a response. requested: its topics; None: all, so others no longer exist."""
+        topics = {} if requested is None else dict(self.topics)
+        for name in requested or ():
             topics.pop(name, None)
         for answered in response.topics:
             if answered.name is not None:
@@ -110,9 +110,9 @@ class Metadata:
         return Metadata(brokers, topics, response.controller_id, response.cluster_id, now_ms)
 
     def without(self, topics: Iterable[str]) -> "Metadata":
-        """The same, without topics that nobody asks for any more."""
-        gone = set(topics)
-        left = {name: topic for name, topic in self.topics.items() if name not in gone}
+        """The same metadata without these topics."""
+        removed = set(topics)
+        left = {name: topic for name, topic in self.topics.items() if name not in removed}
         return Metadata(self.brokers, left, self.controller_id, self.cluster_id, self.at_ms)
 
 

@@ -1,7 +1,7 @@
-"""Which version of each API to speak: the highest that both sides know.
+"""The version of each API that a client uses: the highest that both sides know.
 
-The rule: what a broker does not list it does not get. A version that Kafka keeps for its brokers, or lists only when
-asked to, is not used. Source: KIP-35, KIP-511, KIP-584.
+The rule: an API that the broker does not list is not used; nor are versions that Kafka reserves for brokers or lists
+only if configured to (unstable ones). Source: KIP-35, KIP-511, KIP-584.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,16 +11,16 @@ from ...protocol.apis import APIS, Api
 from ...protocol.messages.cluster import ApiVersionsResponse
 from ..errors import UnsupportedVersionError
 
-OWN_APIS_FROM = 20_000  # found by the feature, not in the table
+OWN_APIS_FROM = 20_000  # API keys of fencepost's own, known by OWN_FEATURE and not by the list of ApiVersions
 OWN_FEATURE = "fencepost.version"
 TRANSACTION_FEATURE = "transaction.version"
 
 SPOKEN: dict[type, Api] = {api.request: api for api in APIS.values()}
-"""Every API that the client speaks, by its request."""
+"""Every API that the client knows, by the class of its request."""
 
 
 class Offer(NamedTuple):
-    """What a broker listed."""
+    """The versions and features that a broker listed."""
 
     versions: Mapping[int, tuple[int, int]]  # by API key: lowest, highest
     features: Mapping[str, int]  # finalized
@@ -30,7 +30,7 @@ NOTHING = Offer({}, {})
 
 
 def offer_of(response: ApiVersionsResponse) -> Offer:
-    """Features count only where they are finalized; an epoch below 0 says that they are not known yet."""
+    """From an ApiVersions response. Only finalized features count; with an epoch below 0 they are not known yet."""
     features: dict[str, int] = {}
     if response.finalized_features_epoch >= 0:
         features = {one.name: one.max_version_level for one in response.finalized_features}
@@ -38,7 +38,7 @@ def offer_of(response: ApiVersionsResponse) -> Offer:
 
 
 def common(offer: Offer, apis: Iterable[Api] = SPOKEN.values()) -> dict[type, tuple[int, int]]:
-    """The versions that both know, by request; without those APIs that have none."""
+    """The lowest and highest version that both sides know, by request; APIs without one are left out."""
     found: dict[type, tuple[int, int]] = {}
     for api in apis:
         if api.key >= OWN_APIS_FROM:
@@ -53,23 +53,26 @@ def common(offer: Offer, apis: Iterable[Api] = SPOKEN.values()) -> dict[type, tu
 
 
 def choose(known: Mapping[type, tuple[int, int]], request_class: type, cap: int | None, where: str) -> int:
-    """The highest common version, at most `cap`. where: the broker, for the error. Raises UnsupportedVersionError."""
+    """The highest common version, at most `cap`. where: the broker, for error messages.
+
+    Raises UnsupportedVersionError.
+    """
     api = SPOKEN[request_class]
     low, high = known.get(request_class, (0, -1))
     if low > high:
         raise UnsupportedVersionError(
             f"{where} does not support {api.name} in a version that this client supports ({api.min} to {api.max})",
-            hint="the broker is too old for this, or too new",
+            hint="the broker is too old or too new for this client",
         )
     if cap is None or cap >= high:
         return high
     if cap < low:
-        raise UnsupportedVersionError(f"{where} no longer supports {api.name} version {cap}, which this needs")
+        raise UnsupportedVersionError(f"{where} no longer supports {api.name} version {cap}, which is needed here")
     return cap
 
 
 def too_old(api_name: str, wanted: int, has: int, what: str, where: str, release: str) -> UnsupportedVersionError:
-    """Refused, because an older version would do something else than was asked for."""
+    """The error for a call that an older version of the API would execute differently."""
     return UnsupportedVersionError(
         f"{where} supports {api_name} up to version {has}: {what} needs version {wanted}",
         hint=f"use a broker of Kafka {release} or newer",

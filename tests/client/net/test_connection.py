@@ -65,7 +65,7 @@ def test_a_wrong_correlation_id_closes_the_connection_and_fails_all_who_wait():
         await asyncio.sleep(0.01)
         server.lines[0].reply(HeartbeatRequest, 4, 99, OK)
         for one in waiting:
-            with pytest.raises(BrokerUnreachableError, match="response to request 99") as caught:
+            with pytest.raises(BrokerUnreachableError, match="correlation id 99") as caught:
                 await one
             assert caught.value.sent
         assert connection.closed
