@@ -1,55 +1,56 @@
-"""From the bytes that a fetch brought to records or columns: everything that a reader does with them, and nothing else.
+"""From the bytes of a fetch response to records or columns: framing, checksums, isolation, decompression, decoding.
 
-What comes. The broker sends the log as it lies on its disk: of each partition a row of record batches (KIP-98).
+Input. For each partition the broker sends a part of its log as it is on disk: consecutive record batches (KIP-98).
 
     batch    61 bytes of header: base offset, length, leader epoch, CRC of all that follows it, attributes (codec,
              control, transactional, time of append or of creation), last offset delta, base and highest timestamp,
              producer id, epoch and base sequence, number of records; then the records, plain or compressed as one block
     record   length, attributes, timestamp delta, offset delta, key, value, headers. Lengths, deltas and counts are
-             zigzag varints, so no field stands at a place that is known before those in front of it are read
+             zigzag varints, so the position of a field is known only after the fields before it are read
 
-Steps, each for fewer bytes than the one before:
+Steps, each on fewer bytes than the one before:
 
-    1. whole_batches   frames, by their lengths. The first batch may begin below what was asked for, the last be cut
-                       off; damage to a frame ends it. Now it is known where to go on: behind the last batch
-    2. the checksum    of every batch that is reached, also of one that nobody is going to see: a marker that damage has
-                       turned into another would hide the producer's next transaction
-    3. isolation       by headers. Markers are never seen, and of the aborted transactions, which the answer lists, no
-                       batch is. Above the last stable offset the broker gives a read_committed reader nothing; so
-                       nothing is held back until its outcome is known, and what is not seen is not decompressed
-    4. the payload     decompressed, up to a limit (`protocol.records.payload_of`)
-    5. the records     of one batch, below
+    1. whole_batches   split the bytes into batches, by their lengths. The first batch may begin below the requested
+                       offset, the last may be cut off; a damaged frame ends it. After this step the next fetch offset
+                       is known: after the last whole batch
+    2. checksum        of every batch, also of one that the reader will not see: a damaged abort marker could hide the
+                       producer's next transaction
+    3. isolation       by batch headers. Markers are left out, and all batches of the aborted transactions that the
+                       response lists. The broker sends a read_committed reader nothing above the last stable offset,
+                       so no batch waits for its outcome. Batches that are left out are not decompressed
+    4. payload         decompress it, up to a limit (`protocol.records.payload_of`)
+    5. records         decode the records of one batch, see below
 
-Positions are those of batches. What cleaning, markers and aborted transactions left out is a gap, and nobody waits for
-it: behind a batch comes its last offset and one, also where its last record is gone.
+Positions come from batches. Compaction, markers and aborted transactions leave gaps in the offsets; the position after
+a batch is its last offset + 1, even if the last record was removed.
 
-Late. A fetch brings a megabyte, and its reader may pause, seek or stop after ten records. So steps 2 to 5 are taken
-when a batch is reached. What is wrong with it is told then, behind all that is sound before it, and again each time it
-is reached. `fetched` does this for the consumer, and makes its records 64 at a time, or as many as are asked for:
-objects that the reader has let go before the next are made cost the collector of garbage nothing. Spark's source
-(`spark/reading.py`) wants all of a range and no objects; it goes over the batches once. Who shows a log as it is
-(`client/admin/reading.py`) takes steps 1 and 2 alone.
+Lazy. A fetch returns up to a megabyte, and the reader may pause, seek or stop after ten records. So steps 2 to 5 run
+when the reader reaches a batch. Only then is an error in it raised, after all records before it, and again each time it
+is reached. `fetched` does this for the consumer, and decodes 64 records at a time, or as many as are requested: objects
+that are freed before the next ones are created cost no garbage collection. Spark's source (`spark/reading.py`) needs
+all records of a range but no objects; it reads the batches in one pass. A tool that shows the log as it is
+(`client/admin/reading.py`) needs steps 1 and 2 only.
 
-Two results, made of the same parts:
+Two results, from the same decoders:
 
-    decoding   Record tuples, for the consumer: some now, the rest of the batch later
-    columns    offsets, timestamps, keys, values, headers, each a list or an array, for Spark, which makes Arrow of
-               them: those that are asked for. The others are stepped over
+    decoding   Record tuples for the consumer: some now, the rest of the batch later
+    columns    the requested ones of offsets, timestamps, keys, values, headers, each a list or an array, for Spark,
+               which makes Arrow arrays of them. The others are skipped
 
-Why several decoders. The plain one, `protocol.records.records`, reads field by field, and says of any bytes what is
-wrong with them. But Python's time goes by steps and hardly by bytes, so the way to be fast is to take few steps a
-record; and how few will do depends on what may be taken for granted. From the most to the least:
+Why several decoders. The plain one, `protocol.records.records`, reads field by field and finds every error. But the
+cost in Python is the number of operations, hardly the number of bytes, so a fast decoder needs few operations for each
+record; how few depends on its assumptions. From the most assumptions to the least:
 
-    runs       records alike: the bytes of their lengths are the same, offsets consecutive, no headers. Every field is
-               at a fixed distance from the last one, so a slice or one Struct takes a whole column. Metrics, events.
-               4 times as fast as the plain one, 6 times as columns
-    usual      any sizes, with consecutive offsets, short deltas and short keys. One Struct reads all that stands before
-               the key, compared with the bytes that the next offset must have. Texts; most topics. 2 to 4 times
-    singly     the rest, as cleaning leaves it: varint by varint, in place. About as fast as the plain one
+    runs       records of one shape: equal length bytes, consecutive offsets, no headers. Every field is at a fixed
+               distance from that of the previous record, so one slice or one Struct reads a whole column. Metrics,
+               events. 4 times as fast as the plain one, 6 times as columns
+    usual      records of any sizes with consecutive offsets, short deltas and short keys. One Struct reads all fields
+               before the key; the offset is compared with the expected bytes. Texts; most topics. 2 to 4 times
+    singly     the rest, for example after compaction: varint by varint, in place. About as fast as the plain one
 
-Each takes as many records as suit it and says where it stopped; what is left goes to the next, and runs are looked for
-ever more seldom where there are none. None of the three judges. Where bytes are not as it takes them to be, it stops,
-and `singly` asks `protocol.records.read_record`, which has the words for what is wrong; a batch whose offsets or times
-might leave their range is the plain decoder's as a whole. So for any bytes there is one outcome, the plain decoder's:
-the same records, or an error where it has one. The tests of this package hold all others to that.
+Each decodes as many records as meet its assumptions and returns where it stopped; the next one continues there. While
+there are no runs, they are tried more and more rarely. None of the three reports errors: where its assumptions fail it
+stops, and `singly` calls `protocol.records.read_record`, which raises the error. A batch whose offsets or timestamps
+might be out of range is left to the plain decoder as a whole. So for any bytes the result is that of the plain decoder:
+the same records, or an error if it raises one. The tests of this package compare all decoders with it.
 """

@@ -1,7 +1,7 @@
-"""Batches of records as columns: only those that are asked for, without an object for each record.
+"""Batches of records as columns: only the requested ones, without an object for each record.
 
-The rule: what a batch gives is what `decoding.records_of` gives, record by record; a column that nobody
-asks for is stepped over and not looked into. What decodes the records is what that uses; here they stay columns.
+The rule: the content is that of `decoding.records_of`, from the same decoders. A column that is not requested is
+skipped and not checked.
 """
 
 from array import array
@@ -17,12 +17,12 @@ from .runs import WORTH_IT, run_columns
 from .singly import decoded_singly
 from .usual import usual_columns
 
-_FAR = 1 << 62  # beyond it, timestamps and offsets might leave their range, which `records` looks at
-_FIRST_TRIES = 32  # records decoded one by one before a run is looked for again
+_FAR = 1 << 62  # beyond it, timestamps and offsets may be out of range, which only `records` checks
+_FIRST_TRIES = 32  # records decoded otherwise before a run is tried again
 
 
 class WantedColumns(NamedTuple):
-    """Which columns are wanted; offsets are always decoded, for they say what belongs to a range."""
+    """Which columns are requested. Offsets are always decoded: they decide which records belong to a range."""
 
     keys: bool = True
     values: bool = True
@@ -34,12 +34,12 @@ EVERYTHING = WantedColumns()
 
 
 class Columns:
-    """What was decoded so far. payload_bytes: about what it holds."""
+    """The columns of all batches added so far. payload_bytes: their approximate size."""
 
-    __slots__ = ("asked", "headers", "keys", "kinds", "offsets", "payload_bytes", "timestamps", "values")
+    __slots__ = ("headers", "keys", "kinds", "offsets", "payload_bytes", "timestamps", "values", "wanted")
 
-    def __init__(self, asked: WantedColumns = EVERYTHING) -> None:
-        self.asked = asked
+    def __init__(self, wanted: WantedColumns = EVERYTHING) -> None:
+        self.wanted = wanted
         self.offsets = array("q")
         self.timestamps = array("q")
         self.kinds = array("i")
@@ -52,8 +52,8 @@ class Columns:
         return len(self.offsets)
 
     def add(self, batch: Batch, low: int, high: int, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> None:
-        """The records of the batch from offset `low` up to, and without, `high`. Raises: KafkaError, nothing added."""
-        found = decoded(batch, self.asked, limit=limit)
+        """Append the batch's records from offset `low` up to `high` (exclusive). Raises: KafkaError, nothing added."""
+        found = decoded(batch, self.wanted, limit=limit)
         first = 0 if batch.base_offset >= low else bisect_left(found.offsets, low)
         last = found.count if batch.last_offset < high else bisect_left(found.offsets, high)
         whole = not first and last == found.count
@@ -61,15 +61,15 @@ class Columns:
         if count <= 0:
             return
         self.offsets.extend(found.offsets if whole else found.offsets[first:last])
-        asked = self.asked
-        if asked.timestamps:
+        wanted = self.wanted
+        if wanted.timestamps:
             self.kinds.extend(array("i", (found.kind,)) * count)
             self.timestamps.extend(found.timestamps if whole else found.timestamps[first:last])
-        if asked.keys:
+        if wanted.keys:
             self.keys += found.keys if whole else found.keys[first:last]
-        if asked.values:
+        if wanted.values:
             self.values += found.values if whole else found.values[first:last]
-        if asked.headers:
+        if wanted.headers:
             self.headers += found.headers if whole else found.headers[first:last]
         self.payload_bytes += found.payload_bytes * count // found.count
 
@@ -96,30 +96,30 @@ class Decoded:
         keys: list[bytes | None],
         values: list[bytes | None],
         headers: list[Headers],
-        asked: WantedColumns,
+        wanted: WantedColumns,
     ) -> None:
-        """Append what was asked for."""
+        """Append the requested columns."""
         self.offsets.extend(array("q", offsets))
-        if asked.timestamps:
+        if wanted.timestamps:
             self.timestamps.extend(array("q", timestamps))
-        if asked.keys:
+        if wanted.keys:
             self.keys += keys
-        if asked.values:
+        if wanted.values:
             self.values += values
-        if asked.headers:
+        if wanted.headers:
             self.headers += headers
 
 
-def decoded(batch: Batch, asked: WantedColumns = EVERYTHING, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> Decoded:
-    """The asked columns of the batch, in order. limit: bytes of its records, decompressed. Raises: KafkaError."""
+def decoded(batch: Batch, wanted: WantedColumns = EVERYTHING, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> Decoded:
+    """The requested columns of the batch. limit: bytes of its records, decompressed. Raises: KafkaError."""
     found = Decoded()
     if batch.last_offset >= _FAR or not -_FAR < batch.base_timestamp < _FAR:
-        _extend_by_records(found, batch, asked, limit)
+        _add_plain(found, batch, wanted, limit)
     else:
         payload = payload_of(batch, limit)
         found.payload_bytes = len(payload)
         try:
-            position = _all(payload, batch, asked, found)
+            position = _decode_all(payload, batch, wanted, found)
         except IndexError:
             lies("a record is cut short")
         if position != len(payload):
@@ -127,20 +127,23 @@ def decoded(batch: Batch, asked: WantedColumns = EVERYTHING, *, limit: int = DEC
     found.count = len(found.offsets)
     if batch.is_log_append_time:
         found.kind = LOG_APPEND_TIME
-        if asked.timestamps:
+        if wanted.timestamps:
             found.timestamps = array("q", (batch.max_timestamp,)) * found.count
     return found
 
 
-def _extend_by_records(found: Decoded, batch: Batch, asked: WantedColumns, limit: int) -> None:
+def _add_plain(found: Decoded, batch: Batch, wanted: WantedColumns, limit: int) -> None:
     every = list(records(batch, limit=limit))
     found.payload_bytes = sum(len(each.key or b"") + len(each.value or b"") for each in every)
     columns: tuple[list[Any], ...] = tuple([list(each) for each in zip(*every, strict=True)] or _lists())
-    found.take(columns[0], columns[1], columns[2], columns[3], columns[4], asked)
+    found.take(columns[0], columns[1], columns[2], columns[3], columns[4], wanted)
 
 
-def _all(payload: bytes, batch: Batch, asked: WantedColumns, found: Decoded) -> int:
-    """Runs of records alike where there are such, which are looked for ever more seldom; the rest one by one."""
+def _decode_all(payload: bytes, batch: Batch, wanted: WantedColumns, found: Decoded) -> int:
+    """Decode all records, by runs where there are any. Returns the end position.
+
+    While there are no runs, they are tried more and more rarely.
+    """
     position, left, some = 0, batch.record_count, _FIRST_TRIES
     base_offset, base_timestamp, last_offset = batch.base_offset, batch.base_timestamp, batch.last_offset
     previous = base_offset - 1
@@ -153,29 +156,29 @@ def _all(payload: bytes, batch: Batch, asked: WantedColumns, found: Decoded) -> 
                 left,
                 base_offset,
                 base_timestamp,
-                with_keys=asked.keys,
-                with_values=asked.values,
+                with_keys=wanted.keys,
+                with_values=wanted.values,
             )
             if run is not None and not (previous < run.offsets[0] and run.offsets[-1] <= last_offset):
                 run = None
         if run is not None:
             count, position = run.length, run.end
             found.offsets.extend(run.offsets)
-            if asked.timestamps:
+            if wanted.timestamps:
                 found.timestamps.extend(_longs(run.timestamps, count))
-            if asked.keys:
+            if wanted.keys:
                 found.keys += islice(run.keys, count)
-            if asked.values:
+            if wanted.values:
                 found.values += islice(run.values, count)
-            if asked.headers:
+            if wanted.headers:
                 found.headers += repeat((), count)
         else:
             most = min(left, some)
-            count, position = _usual(payload, position, previous + 1, most, batch, asked, found)
+            count, position = _add_usual(payload, position, previous + 1, most, batch, wanted, found)
             if count < WORTH_IT and count < most:
                 before = previous - base_offset + count
                 odd = min(most - count, WORTH_IT)
-                position = _singly(payload, position, before, odd, batch, asked, found)
+                position = _add_singly(payload, position, before, odd, batch, wanted, found)
                 count += odd
             some *= 2
         previous = found.offsets[-1]
@@ -183,10 +186,10 @@ def _all(payload: bytes, batch: Batch, asked: WantedColumns, found: Decoded) -> 
     return position
 
 
-def _usual(
-    payload: bytes, position: int, offset: int, most: int, batch: Batch, asked: WantedColumns, found: Decoded
+def _add_usual(
+    payload: bytes, position: int, offset: int, most: int, batch: Batch, wanted: WantedColumns, found: Decoded
 ) -> tuple[int, int]:
-    """(how many records stand as they usually do, position after them). offset: the next, if none is left out."""
+    """Append the usual records. Returns their number and the position after them. offset: that of the first one."""
     first = offset - batch.base_offset
     most = min(most, batch.last_offset_delta + 1 - first)
     if most <= 0:
@@ -194,14 +197,14 @@ def _usual(
     times, keys, values, headers, end = usual_columns(payload, position, first, most)
     count = len(values)
     found.offsets.extend(range(offset, offset + count))
-    if asked.timestamps:
+    if wanted.timestamps:
         base = batch.base_timestamp
         found.timestamps.extend(array("q", [base + each for each in times]))
-    if asked.keys:
+    if wanted.keys:
         found.keys += islice(keys, count)
-    if asked.values:
+    if wanted.values:
         found.values += values
-    if asked.headers:
+    if wanted.headers:
         found.headers += islice(headers, count)
     return count, end
 
@@ -212,10 +215,13 @@ def _longs(numbers: Iterable[int], count: int) -> "array[int]":
     return array("q", list(islice(numbers, count)))
 
 
-def _singly(
-    payload: bytes, position: int, previous: int, count: int, batch: Batch, asked: WantedColumns, found: Decoded
+def _add_singly(
+    payload: bytes, position: int, previous: int, count: int, batch: Batch, wanted: WantedColumns, found: Decoded
 ) -> int:
-    """Returns the position after the last. previous: offset delta before. Raises: IndexError, KafkaError."""
+    """Append `count` records. Returns the position after them. previous: offset delta of the record before.
+
+    Raises: IndexError, KafkaError.
+    """
     times, offsets, keys, values, headers, end = decoded_singly(
         payload, position, previous, count, batch.last_offset_delta
     )
@@ -226,7 +232,7 @@ def _singly(
         keys,
         values,
         headers,
-        asked,
+        wanted,
     )
     return end
 

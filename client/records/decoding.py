@@ -1,9 +1,9 @@
-"""The records of one batch, a piece at a time: the reading path of the consumer.
+"""The records of one batch as Record tuples, a few at a time, for the consumer.
 
-The rule: for every batch the outcome is that of `protocol.records.records`: the same records, or a KafkaError where
-that raises one. It is only faster. Records alike are decoded as columns (`runs`); those whose fields stand where
-they usually do, in few steps (`usual`); what is left, one by one (`singly`). In pieces, because what
-the reader has let go before the next is made costs the collector of garbage nothing.
+The rule: for every batch the result is that of `protocol.records.records`: the same records, or a KafkaError if that
+raises one. It is only faster. Records of one shape are decoded as columns (`runs`), those with the usual field widths
+in few operations (`usual`), the rest one by one (`singly`). A few at a time, because records that are freed before the
+next ones are created cost no garbage collection.
 """
 
 from itertools import repeat
@@ -17,18 +17,18 @@ from .runs import WORTH_IT, run_of
 from .singly import decoded_singly
 from .usual import usual_columns
 
-_FAR = 1 << 62  # beyond it, timestamps and offsets might leave their range, which `records` looks at
-_FIRST_TRIES = 64  # records decoded otherwise before a run is looked for again
+_FAR = 1 << 62  # beyond it, timestamps and offsets may be out of range, which only `records` checks
+_FIRST_TRIES = 64  # records decoded otherwise before a run is tried again
 _make = cast("Any", tuple).__new__
 
 
 def records_of(batch: Batch, topic: str, partition: int, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> list[Record]:
-    """The records of the batch, in order. limit: bytes that they may take, decompressed. Raises: KafkaError."""
+    """The records of the batch, in order. limit: bytes of them, decompressed. Raises: KafkaError."""
     return Records(batch, topic, partition, limit=limit).take(batch.record_count)
 
 
 class Records:
-    """What is to come of a batch. left: how many records. Raises: KafkaError, as `take` does."""
+    """The rest of a batch. left: how many records are not taken yet. The constructor and `take` raise KafkaError."""
 
     __slots__ = (
         "_batch",
@@ -39,7 +39,7 @@ class Records:
         "_previous",
         "_ready",
         "_run_after",
-        "_some",
+        "_run_pause",
         "_topic",
         "left",
     )
@@ -48,9 +48,9 @@ class Records:
         self._batch, self._topic, self._partition = batch, topic, partition
         self.left = batch.record_count
         self._position = 0
-        self._previous = -1  # offset delta of the record before
-        self._run_after, self._some = 0, _FIRST_TRIES  # records until a run is looked for, and from then to the next
-        self._odd = 1
+        self._previous = -1  # offset delta of the previous record
+        self._run_after, self._run_pause = 0, _FIRST_TRIES  # records until a run is tried, and until the one after that
+        self._odd = 1  # records that are decoded one by one before `usual` is tried again
         self._ready: list[Record] | None = None
         self._payload = b""
         if batch.last_offset >= _FAR or not -_FAR < batch.base_timestamp < _FAR:
@@ -59,10 +59,10 @@ class Records:
         else:
             self._payload = payload_of(batch, limit)
             if not self.left:
-                self._end()
+                self._check_end()
 
     def take(self, most: int) -> list[Record]:
-        """The next records, up to `most`, which is above 0 unless none are left. Raises: KafkaError."""
+        """The next records, at most `most`, which must be above 0 if any are left. Raises: KafkaError."""
         most = min(most, self.left)
         if self._ready is not None:
             found = self._ready[:most]
@@ -73,7 +73,7 @@ class Records:
         try:
             found = self._take_records(most)
         except KafkaError:
-            self._position, self._previous = before  # it comes again when it is read again
+            self._position, self._previous = before  # the next call raises the error again
             raise
         self.left -= most
         if self._batch.is_log_append_time:
@@ -85,21 +85,21 @@ class Records:
         found: list[Record] = []
         try:
             while most > len(found):
-                run = self._some_more(most - len(found))
+                run = self._decode_some(most - len(found))
                 self._previous = run[-1].offset - self._batch.base_offset
                 found = found + run if found else run
         except IndexError:
             lies("a record is cut short")
         if found and most == self.left:
-            self._end()
+            self._check_end()
         return found
 
-    def _end(self) -> None:
+    def _check_end(self) -> None:
         if self._position != len(self._payload):
             lies(f"{len(self._payload) - self._position} bytes follow the last record")
 
-    def _some_more(self, most: int) -> list[Record]:
-        """One record at least. Runs are looked for ever more seldom where there are none."""
+    def _decode_some(self, most: int) -> list[Record]:
+        """At least one record, by one of the decoders. While there are no runs, they are tried more and more rarely."""
         batch, payload, topic, partition = self._batch, self._payload, self._topic, self._partition
         first = self._previous + 1
         if most >= WORTH_IT and self._run_after <= 0:
@@ -108,8 +108,8 @@ class Records:
             if run and run[0].offset - base >= first and run[-1].offset <= batch.last_offset:
                 self._position = after
                 return run
-            self._run_after = self._some
-            self._some *= 2
+            self._run_after = self._run_pause
+            self._run_pause *= 2
         count = min(most, batch.last_offset_delta - self._previous)
         times, keys, values, headers, self._position = usual_columns(payload, self._position, first, count)
         count = len(values)
@@ -141,7 +141,7 @@ class Records:
 def _singly(
     payload: bytes, position: int, previous: int, count: int, batch: Batch, topic: str, partition: int
 ) -> tuple[list[Record], int]:
-    """(records, position after the last). previous: offset delta before. Raises: IndexError, KafkaError."""
+    """(records, position after them). previous: offset delta of the record before. Raises: IndexError, KafkaError."""
     times, offsets, keys, values, headers, end = decoded_singly(
         payload, position, previous, count, batch.last_offset_delta
     )

@@ -1,9 +1,9 @@
-"""What one fetch brought of one partition, opened batch by batch as the application reads on.
+"""The fetched batches of one partition, decoded as the application reads.
 
-The rule: the position comes from the last offset of a batch, not of its last record, so what cleaning, markers and
-aborted transactions left out is passed over and never fetched again. A damaged batch gives its error when it is
-reached: what stands before it is given first, and nothing is skipped. Records are made as they are asked for, a piece
-of a batch at a time. Source: Kafka's CompletedFetch.
+The rule: the position comes from the last offset of a batch, not of its last record, so gaps left by compaction,
+markers and aborted transactions are passed and never fetched again. A damaged batch raises its error when it is
+reached: after all records before it, and nothing is skipped. Records are created on demand, a few at a time.
+Source: Kafka's CompletedFetch.
 """
 
 import contextlib
@@ -21,13 +21,13 @@ from .isolation import AbortedFilter
 from .whole_batches import WholeBatches
 
 _PIECE = 64
-"""Records made at once, or as many as are asked for: of what is soon let go, garbage collection sees nothing."""
+"""Records created at once, unless more are requested: records that are freed soon cost no garbage collection."""
 
 
 class Fetched:
-    """The batches from `offset` on. position: the next offset to read; next_offset: after all of it.
+    """The batches from `offset` on. position: the next offset to read; next_offset: after the last batch.
 
-    check_crcs, limit (bytes of a batch, decompressed), key and value: as the consumer is set.
+    check_crcs, limit (bytes of a batch, decompressed), key and value (deserializers): settings of the consumer.
     A null key or value stays None and is not deserialized.
     """
 
@@ -67,18 +67,19 @@ class Fetched:
         self.tp = tp
         whole = WholeBatches(offset, buffers, leader_epoch)
         self.position, self.next_offset, self.size = offset, whole.next_offset, whole.size
-        self.leader_epoch, self.next_epoch = leader_epoch, whole.next_epoch  # of the record before the position
+        # Epochs of the records before `position` and before `next_offset`.
+        self.leader_epoch, self.next_epoch = leader_epoch, whole.next_epoch
         self._aborted = AbortedFilter(aborted)
         self._check_crcs, self._limit, self._key, self._value = check_crcs, limit, key, value
         self._waiting = deque(whole.batches)
         self._batch: Batch | None = None
-        self._records: list[Record] = []  # made, of which the first _index are given
-        self._rest: Records | None = None  # of the same batch
-        self._index = 0
+        self._records: list[Record] = []  # decoded ones of the open batch
+        self._rest: Records | None = None  # those of the same batch that are not decoded yet
+        self._index = 0  # how many of _records were returned
         self._failure = self._failure_of(whole)
 
     def _failure_of(self, whole: WholeBatches) -> KafkaError | None:
-        """What stands behind the whole batches, if it is an error."""
+        """The error to raise after the whole batches, or None."""
         if whole.damage is not None:
             return self._corrupt(whole.next_offset, whole.damage.reason)
         if not whole.batches and whole.size >= HEADER_BYTES:
@@ -98,7 +99,7 @@ class Fetched:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it brought nothing at all."""
+        """Whether there are no batches and no error."""
         return not self._waiting and self._batch is None and self._failure is None
 
     @property
@@ -108,24 +109,24 @@ class Fetched:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing is left to give, not even an error."""
+        """Whether all records were returned and there is no error to raise."""
         return not self._has_left and not self._waiting and self._failure is None
 
     @property
     def _has_left(self) -> bool:
-        """Whether the batch that is open has more to give."""
+        """Whether the open batch has more records."""
         return self._index < len(self._records) or (self._rest is not None and self._rest.left > 0)
 
     @property
     def at_most(self) -> int:
-        """How many records may still come."""
+        """The highest possible number of records left."""
         here = len(self._records) - self._index + (0 if self._rest is None else self._rest.left)
         return here + sum(batch.record_count for batch in self._waiting)
 
     def run(self, most: int) -> list[Record]:
         """The next records, all of one batch; none at the end. Raises: CorruptRecordError and the like."""
         while self._index == len(self._records):
-            if not (self._make_more(max(most, _PIECE)) if self._has_left else self._open_next()):
+            if not (self._decode_more(max(most, _PIECE)) if self._has_left else self._open_next()):
                 return []
         batch = self._batch
         assert batch is not None
@@ -134,25 +135,25 @@ class Fetched:
         if self._key is not None or self._value is not None:
             found = self._deserialize(found)
         self._index = first + len(found)
-        self._stand(batch)
+        self._set_position(batch)
         return found
 
     def give_back(self, count: int) -> None:
-        """The last `count` records of the latest run were not given to the application after all."""
+        """Step back over the last `count` records of the latest `run`: the application does not get them yet."""
         if count and self._batch is not None:
             self._index -= count
-            self._stand(self._batch)
+            self._set_position(self._batch)
 
     def skip_hidden(self) -> None:
-        """Pass over what nobody is to see, up to the next record."""
+        """Move the position over hidden batches, up to the next record."""
         while not self._has_left and self._waiting:
             try:
                 self._open_next()
             except KafkaError:
-                return  # it comes again when it is read
+                return  # `run` raises it again
 
-    def _stand(self, batch: Batch) -> None:
-        """Move the position behind the last record given, or behind the batch when that was its last."""
+    def _set_position(self, batch: Batch) -> None:
+        """Set the position: after the last returned record, or after the batch if that was its last."""
         if not self._has_left:
             self.position, self.leader_epoch = max(self.position, batch.next_offset), batch.leader_epoch
         elif self._index:
@@ -161,7 +162,7 @@ class Fetched:
             self.position = self._records[0].offset
 
     def _open_next(self) -> bool:
-        """Open the next batch, whose records may be none. Returns whether there was one."""
+        """Open the next batch, which may have no visible records. Returns False if there is none."""
         if not self._waiting:
             self._raise_failure()
             return False
@@ -175,27 +176,27 @@ class Fetched:
         self._waiting.popleft()
         self._batch, self._rest, self._records, self._index = batch, rest, [], 0
         if not self._has_left:
-            self._stand(batch)
+            self._set_position(batch)
         return True
 
-    def _make_more(self, most: int) -> bool:
-        """More records of the batch that is open, if they are not below the position. Returns True."""
+    def _decode_more(self, most: int) -> bool:
+        """Decode more records of the open batch; drops those below the position. Returns True."""
         batch, rest = self._batch, self._rest
         assert batch is not None
         assert rest is not None
-        self._records, self._index = [], 0  # what was given may go before there are more
+        self._records, self._index = [], 0  # frees the returned records before new ones are created
         with self._blaming(batch):
             found = rest.take(most)
         if found[0].offset < self.position:
             found = [record for record in found if record.offset >= self.position]
         self._records = found
         if not self._has_left:
-            self._stand(batch)
+            self._set_position(batch)
         return True
 
     @contextlib.contextmanager
     def _blaming(self, batch: Batch) -> Generator[None]:
-        """What is wrong with a batch, as the consumer's error."""
+        """Turns an error in a batch into the consumer's error, with partition and offset."""
         try:
             yield
         except ClientError:
@@ -211,7 +212,7 @@ class Fetched:
             raise self._failure.with_traceback(None)
 
     def _deserialize(self, found: list[Record]) -> list[Record]:
-        """As far as it works. Raises: RecordDeserializationError at the first record, if that one does not."""
+        """Deserialize up to the first failure. Raises RecordDeserializationError if that is the first record."""
         key, value, topic = self._key, self._value, self.tp.topic
         made: list[Record] = []
         for record in found:
@@ -232,7 +233,7 @@ class Fetched:
 
 
 def too_large(tp: TopicPartition, batch: Batch, refusal: KafkaError) -> RecordTooLargeError:
-    """A batch whose records are larger than what this client decompresses."""
+    """The error for a batch whose records are larger than max_decompressed_bytes."""
     return RecordTooLargeError(
         f"{tp}: at offset {batch.base_offset}: {refusal}",
         hint="raise max_decompressed_bytes, or seek past it to skip it",

@@ -1,9 +1,9 @@
-"""Which batches of a fetch a reader may see.
+"""Leaves out the batches of a fetch response that the reader may not see.
 
-The rule (KIP-98): the broker gives a read_committed reader nothing at or above the last stable offset, and lists the
-aborted transactions that reach into what it gives; the reader leaves out their batches, and the markers. Nothing is
-held back until a commit is seen. A transaction begins for the filter at the first batch whose *last* offset is not
-below its first one, and ends at its abort marker; markers may stand in a partition without any records of theirs.
+The rule (KIP-98): the broker sends a read_committed reader nothing at or above the last stable offset, and lists the
+aborted transactions that overlap with the response; the reader leaves out their batches, and all markers. No batch has
+to wait for a commit marker. For the filter a transaction begins at the first batch whose *last* offset is at or above
+the transaction's first offset, and ends at its abort marker; a partition may have markers without records.
 Source: Kafka's CompletedFetch.nextFetchedRecord and consumeAbortedTransactionsUpTo.
 """
 
@@ -14,9 +14,9 @@ from ...protocol.records import Marker, read_marker
 
 
 class AbortedFilter:
-    """Of one partition's part of one fetch response; batches are shown to it in the order of the log.
+    """For one partition of one fetch response; `hides` is called for each batch in the order of the log.
 
-    aborted: (producer id, first offset) of each aborted transaction listed, in any order, also more than once.
+    aborted: (producer id, first offset) of each listed aborted transaction, in any order, duplicates allowed.
     """
 
     __slots__ = ("_producers", "_waiting")
@@ -26,7 +26,7 @@ class AbortedFilter:
         self._producers: set[int] = set()
 
     def hides(self, batch: Batch) -> bool:
-        """Whether the batch is a marker, or belongs to an aborted transaction. Raises: KafkaError, bad marker."""
+        """Whether the batch is a marker, or belongs to an aborted transaction. Raises: KafkaError for a bad marker."""
         producer_id = batch.producer_id
         if producer_id < 0:
             return batch.is_control

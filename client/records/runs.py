@@ -1,9 +1,9 @@
-"""Records of one shape, one after the other, decoded as columns.
+"""Consecutive records of one shape, decoded as columns.
 
-The rule: what is not certainly such a run is left to others, who also find what is wrong with it. A run is records
-whose lengths (record, key, value) are the same bytes, whose deltas have the same widths, whose offsets are consecutive,
-and which have no headers: then every field is at a fixed distance from the last, and slices, `Struct.iter_unpack`
-and `map` do all the work. Metrics, events and fixed-size messages look like this; texts do not.
+The rule: what is not certainly such a run is left to other decoders, which also find its errors. A run is consecutive
+records with equal lengths (record, key, value), deltas of equal widths, consecutive offsets and no headers. Then every
+field is at a fixed distance from that of the previous record, so slices, `Struct.iter_unpack` and `map` decode all of
+them. Metrics, events and fixed-size messages look like this; texts do not.
 """
 
 from collections.abc import Iterable
@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, cast
 from ..values import Record
 
 WORTH_IT = 16
-"""A shorter run is decoded as fast record by record."""
+"""For a shorter run the other decoders are as fast."""
 
-_NARROW, _WIDE = 64, 8192  # the first offset deltas that take two, three bytes
+_NARROW, _WIDE = 64, 8192  # the first offset deltas of two and of three bytes
 _ONE = bytes(2 * delta for delta in range(_NARROW))
 _LOW = bytes((2 * delta & 0x7F) | 0x80 for delta in range(_NARROW, _WIDE))
 _HIGH = bytes(2 * delta >> 7 for delta in range(_NARROW, _WIDE))
@@ -28,7 +28,7 @@ _structs = lru_cache(256)(Struct)
 
 
 class _Shape(NamedTuple):
-    """Where the fields of a record stand in it. value_size and key_size: None for a null."""
+    """Positions of the fields within a record. value_size and key_size: None for a null."""
 
     offset_at: int
     key_length_at: int
@@ -40,7 +40,7 @@ class _Shape(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Records alike, as columns, which may be longer than `length` and be read once. end: behind the last."""
+    """The columns of `length` records. An iterable may be longer, and be read once only. end: position after them."""
 
     length: int
     end: int
@@ -53,7 +53,7 @@ class Run(NamedTuple):
 def run_of(
     payload: bytes, position: int, most: int, base_offset: int, base_timestamp: int, topic: str, partition: int
 ) -> tuple[list[Record], int]:
-    """The records alike from `position` on, up to `most`, and where they end: none where there are too few."""
+    """(records, end position) of the run at `position`, at most `most`; no records if it is too short."""
     run = run_columns(payload, position, most, base_offset, base_timestamp)
     if run is None:
         return [], position
@@ -81,17 +81,17 @@ def run_columns(
     with_keys: bool = True,
     with_values: bool = True,
 ) -> Run | None:
-    """The records alike from `position` on, up to `most`; None where there are too few."""
+    """The run at `position`, at most `most` records; None if it is too short."""
     try:
         shape = _shape(payload, position)
-    except IndexError:  # what was taken for a length was none
+    except IndexError:  # a wrong length
         shape = None
     if shape is None:
         return None
     first, size = shape.offset_delta, shape.size
     limit = _NARROW if shape.key_length_at - shape.offset_at == 1 else _WIDE
     count = min(most, limit - first, (len(payload) - position) // size)
-    count = _alike(payload, position, shape, count)
+    count = _count_alike(payload, position, shape, count)
     end = position + count * size
     if count < WORTH_IT or not _consecutive(payload, position, end, shape, first, count):
         return None
@@ -104,7 +104,7 @@ def run_columns(
 
 
 def _shape(payload: bytes, start: int) -> _Shape | None:
-    at = start + (2 if payload[start] & 0x80 else 1) + 1  # the timestamp, behind length and attributes
+    at = start + (2 if payload[start] & 0x80 else 1) + 1  # the timestamp, after length and attributes
     offset_at = at + (2 if payload[at] & 0x80 else 1)
     number, key_length_at = _short(payload, offset_at)
     key_length, at = _short(payload, key_length_at)
@@ -130,7 +130,7 @@ def _shape(payload: bytes, start: int) -> _Shape | None:
 
 
 def _short(payload: bytes, at: int) -> tuple[int, int]:
-    """A varint of at most two bytes, unsigned, and where it ends. A longer one gives an odd number, no length."""
+    """A varint of at most two bytes, unsigned, and its end. A longer one gives an odd number, which is no length."""
     number = payload[at]
     if number < 0x80:
         return number, at + 1
@@ -138,8 +138,8 @@ def _short(payload: bytes, at: int) -> tuple[int, int]:
     return (number & 0x7F | second << 7, at + 2) if second < 0x80 else (3, at + 2)
 
 
-def _alike(payload: bytes, position: int, shape: _Shape, count: int) -> int:
-    """How many records in a row have the same lengths, in the same places, and deltas as wide."""
+def _count_alike(payload: bytes, position: int, shape: _Shape, count: int) -> int:
+    """How many of these records have the shape of the first: equal lengths, and deltas of equal widths."""
     size = shape.size
     fixed = [0] if payload[position] < 0x80 else [0, 1]
     timestamp_at = len(fixed) + 1

@@ -1,8 +1,8 @@
-"""Records decoded one by one, in place, as columns: those that neither are alike nor stand where they usually do.
+"""Records decoded one by one, in place, as columns: those that the other decoders cannot decode.
 
-The rule: a record that does not look sound, or has a long varint, is left to the functions of `protocol.records`, which
-know what is wrong with it. Bounds are not looked at in between: where a length leads too far, the record does not end
-where it says.
+The rule: a record that may be malformed, or has a long varint, is left to the functions of `protocol.records`, which
+raise its error. Bounds are checked once for each record: if the length of a field is wrong, the fields do not end where
+the record does.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from ..values import Headers
 
 
 class Singly(NamedTuple):
-    """Columns of as many records as were asked for. offsets, times: deltas to the batch's. end: position after them."""
+    """The columns of the records. offsets, times: deltas to those of the batch. end: position after them."""
 
     times: list[int]
     offsets: list[int]
@@ -26,11 +26,14 @@ _NONE: Headers = ()
 
 
 class _Unusual(Exception):
-    """A record with a long varint, or one that may not be sound."""
+    """A record with a long varint, or one that may be malformed."""
 
 
 def decoded_singly(payload: bytes, position: int, previous: int, count: int, last_delta: int) -> Singly:
-    """previous: the offset delta before; last_delta: the batch's last. Raises: IndexError (cut short), KafkaError."""
+    """Decode `count` records. previous: offset delta of the record before; last_delta: that of the batch.
+
+    Raises: IndexError (cut short), KafkaError.
+    """
     found = Singly([], [], [], [], [], 0)
     times, offsets, keys, values, every, _ = found
     for _ in range(count):
@@ -44,7 +47,7 @@ def decoded_singly(payload: bytes, position: int, previous: int, count: int, las
             if number & 1:
                 raise _Unusual
             end = position + (number >> 1)
-            time, position = payload[position + 1], position + 2  # behind one byte of attributes
+            time, position = payload[position + 1], position + 2  # after one byte of attributes
             if time & 0x80:
                 if (second := payload[position]) & 0x80:
                     raise _Unusual

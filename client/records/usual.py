@@ -1,8 +1,8 @@
-"""Records whose fields stand where they usually do, of any sizes: decoded in few steps each, as columns.
+"""Records with the usual field widths, of any sizes: decoded in few operations each, as columns.
 
-The rule: what does not look as usual ends it, and is left to others, who also find what is wrong with it. Usual are
-offsets without gaps, deltas and lengths of one or two bytes (offsets: three), keys below 64 bytes. Then the fields
-before the key are read by one Struct, and the next offset is compared with the bytes that it must have.
+The rule: a record that is not usual ends it; other decoders continue there and find its errors. Usual are offsets
+without gaps, deltas and lengths of one or two bytes (offsets: up to three), keys below 64 bytes. Then one Struct reads
+the fields before the key, and the offset is compared with the expected bytes.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,17 +15,17 @@ from typing import Any
 from ...protocol.records import Header
 from ..values import Headers
 
-_FROM = (0, 64, 8192, 1 << 20)  # the first offset deltas that take one, two, three bytes; and one too far
+_FROM = (0, 64, 8192, 1 << 20)  # the first offset deltas of one, two, three and four bytes
 _CODES = ("B", "H", "3s")
 _NULL = 1
 
-_UNUSUAL = 1 << 40  # as a length it leads beyond every end
+_UNUSUAL = 1 << 40  # as a length it ends beyond every payload
 
 _ONE: list[int] = [_UNUSUAL if byte & 1 else byte >> 1 for byte in range(0x80)]
-"""Lengths by their zigzag varint of one byte; a null is looked at before."""
+"""Lengths by their zigzag varint of one byte. Null is handled before."""
 
 _TWO: list[int] = [_UNUSUAL] * (1 << 15)
-"""Lengths by their two bytes, the first of which is the lower; unusual where it is another number of bytes."""
+"""Lengths by the two bytes of their varint, read as little-endian; _UNUSUAL if the varint has another size."""
 for _number in range(0x80, 1 << 14, 2):
     _TWO[_number & 0x7F | 0x80 | _number >> 7 << 8] = _number >> 1
 
@@ -33,7 +33,7 @@ _TIMES: tuple[dict[int, int], dict[int, int]] = (
     {byte: (byte >> 1) ^ -(byte & 1) for byte in range(0x80)},
     {n & 0x7F | 0x80 | n >> 7 << 8: (n >> 1) ^ -(n & 1) for n in range(0x80, 1 << 14)},
 )
-"""Timestamp deltas by one byte, by two."""
+"""Timestamp deltas by the one or two bytes of their varint, read as little-endian."""
 
 _Head = Callable[[bytes, int], tuple[int, int, Any, int]]
 _BareHead = Callable[[bytes, int], tuple[int, int, Any, int, int]]
@@ -41,9 +41,9 @@ _Columns = tuple[Sequence[int], Iterable[bytes | None], Sequence[bytes | None], 
 
 
 def usual_columns(payload: bytes, position: int, first: int, count: int) -> _Columns:
-    """(timestamp deltas, keys, values, headers, position after): of as many records as are usual, up to `count`.
+    """(timestamp deltas, keys, values, headers, end position) of the next usual records, at most `count`.
 
-    first: the offset delta that the first has if it is usual. Raises: IndexError.
+    first: the expected offset delta of the first one. Raises: IndexError.
     """
     at = position + (3 if payload[position] & 0x80 else 2)
     wide_time = payload[at] >> 7
@@ -60,7 +60,7 @@ def usual_columns(payload: bytes, position: int, first: int, count: int) -> _Col
 
 
 def _offsets(first: int, count: int, width: int) -> Iterable[Any]:
-    """The bytes of these offset deltas, as the Struct of a head reads them."""
+    """The varints of these offset deltas in the form in which the Struct of a head returns them."""
     if width < 2:
         return _short_offsets()[width][first - _FROM[width] : first - _FROM[width] + count]
     return (bytes((2 * n & 0x7F | 0x80, n >> 6 & 0x7F | 0x80, n >> 13)) for n in range(first, first + count))
@@ -74,8 +74,9 @@ def _short_offsets() -> tuple[list[int], list[int]]:
 
 @cache
 def _heads(wide_time: int, width: int) -> tuple[_Head, int, _Head, int]:
-    """Readers of length, timestamp, offset, length of the key, and the bytes up to there: of records below 64 bytes,
-    and of longer ones.
+    """Functions that read record length, timestamp, offset and key length, each with its number of bytes.
+
+    One for records below 64 bytes, one for longer ones.
     """
     between = f"x{_CODES[wide_time]}{_CODES[width]}B"
     short, long = Struct(f"<B{between}"), Struct(f"<H{between}")
@@ -84,14 +85,14 @@ def _heads(wide_time: int, width: int) -> tuple[_Head, int, _Head, int]:
 
 @cache
 def _bare_heads(wide_time: int, width: int) -> tuple[_BareHead, int, _BareHead, int]:
-    """And the length of the value, which comes next where there is no key."""
+    """The same for records without keys, with the value's length, which comes next."""
     between = f"x{_CODES[wide_time]}{_CODES[width]}B"
     short, long = Struct(f"<B{between}B"), Struct(f"<H{between}H")
     return short.unpack_from, short.size, long.unpack_from, long.size
 
 
 def _bare(payload: bytes, position: int, offsets: Iterable[Any], wide_time: int, width: int) -> _Columns:
-    """Neither keys nor headers: then a record's length must be the value's, and a constant."""
+    """Records without keys and headers: the record's length is the value's length and a constant."""
     short, short_size, long, long_size = _bare_heads(wide_time, width)
     around, times_of = 6 + wide_time + width, _TIMES[wide_time]
     one, two = _ONE, _TWO
@@ -134,7 +135,7 @@ def _bare(payload: bytes, position: int, offsets: Iterable[Any], wide_time: int,
 
 
 def _full(payload: bytes, position: int, offsets: Iterable[Any], wide_time: int, width: int) -> _Columns:
-    """Keys, headers, nulls."""
+    """Records with any of keys, headers and nulls."""
     short, key_at, long, long_key_at = _heads(wide_time, width)
     one, two, times_of, limit = _ONE, _TWO, _TIMES[wide_time], len(payload)
     seen: dict[bytes, Headers] = {}
@@ -165,13 +166,13 @@ def _full(payload: bytes, position: int, offsets: Iterable[Any], wide_time: int,
             else:
                 start = at + 1
                 at = start if number == 1 else start + one[number]
-            count = payload[at]  # before the value is copied: it may be no length
+            count = payload[at]  # raises IndexError for a wrong value length before the value is copied
             value = None if number == 1 else payload[start:at]
             headers: Headers = ()
             if count:
                 if end > limit:
                     break
-                block = payload[at:end]  # the same ones often come again
+                block = payload[at:end]  # many records have the same headers
                 found = seen.get(block)
                 if found is None:
                     found = _headers(block, count)
@@ -193,7 +194,7 @@ def _full(payload: bytes, position: int, offsets: Iterable[Any], wide_time: int,
 
 
 def _headers(block: bytes, count: int) -> Headers | None:
-    """All the headers that the block is, or None if they are not as usual."""
+    """The headers in this block, or None if they are not usual or do not fill it."""
     if count & 0x81:
         return None
     at = 1

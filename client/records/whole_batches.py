@@ -1,8 +1,8 @@
-"""The bytes that a fetch brought of one partition, taken apart into the batches that are whole in them.
+"""Splits a partition's bytes of a fetch response into the batches that are complete in them.
 
-The rule: nobody needs more than this to know where to go on. The next offset is the one behind the last batch, whatever
-of it is seen. A last batch that was cut off comes again with the next fetch; damage to a frame ends it, behind what is
-sound. Checksums are not looked at here, and no record is. Source: Kafka's Fetch API, MemoryRecords.batches.
+The rule: this alone gives the next fetch offset: after the last complete batch, whether or not the reader sees its
+records. A batch that is cut off at the end is fetched again; a damaged frame ends the list of batches. Checksums and
+records are not read here. Source: Kafka's Fetch API, MemoryRecords.batches.
 """
 
 from collections.abc import Iterable
@@ -13,15 +13,15 @@ _LENGTH_AT = 8
 
 
 class WholeBatches:
-    """next_offset and next_epoch: behind all of it. size: bytes. damage: behind the batches.
+    """next_offset, next_epoch: after the last batch. size: of all bytes. damage: what is after the batches, if damaged.
 
-    cut_off_bytes: the size of the batch that was cut off, as far as is known; 0 without one.
+    cut_off_bytes: the size of the batch that is cut off at the end; 0 without one, or if its length is missing.
     """
 
     __slots__ = ("batches", "cut_off_bytes", "damage", "next_epoch", "next_offset", "size")
 
     def __init__(self, offset: int, buffers: Iterable[memoryview | bytes | bytearray], leader_epoch: int = -1) -> None:
-        """offset: what was asked for; the first batch may begin, or even end, below it."""
+        """offset: the requested one; the first batch may begin, or even end, below it."""
         self.batches: list[Batch] = []
         self.next_offset, self.next_epoch = offset, leader_epoch
         self.damage: CorruptBatch | None = None
@@ -49,5 +49,5 @@ class WholeBatches:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it brought nothing, not even damage."""
+        """Whether there are no batches and no damage."""
         return not self.batches and self.damage is None
