@@ -30,10 +30,7 @@ class _Unusual(Exception):
 
 
 def decoded_singly(payload: bytes, position: int, previous: int, count: int, last_delta: int) -> Singly:
-    """Decode `count` records. previous: offset delta of the record before; last_delta: that of the batch.
-
-    Raises: IndexError (cut short), KafkaError.
-    """
+    """previous, last_delta: offset deltas (record before, batch). Raises: IndexError (cut short), KafkaError."""
     found = Singly([], [], [], [], [], 0)
     times, offsets, keys, values, every, _ = found
     for _ in range(count):
