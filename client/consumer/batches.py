@@ -2,7 +2,8 @@
 
 The rule: what a batch says of offsets, assignment and group is as of the moment it was taken, so a transaction commits
 exactly what it processed, as the member that was given it (KIP-447). After an abort the partitions that are still the
-same ones go back to the batch's first offsets; one that was away meanwhile begins where its group has committed.
+same ones go back to the batch's first offsets, or to what was given before them and never committed: it may have been
+part of the same work. One that was away meanwhile begins where its group has committed.
 What is rolled back is either worked on again or given again, never both: a batch may be used for another attempt as
 long as its partitions stand where it begins, and then they go on behind it.
 """
@@ -27,6 +28,7 @@ class Batch(Sequence[Record]):
 
     __slots__ = (
         "_claimed_by",
+        "_gone_back",
         "_jumps",
         "_records",
         "_rewinds",
@@ -55,6 +57,7 @@ class Batch(Sequence[Record]):
         self._states = tuple(taken)
         self._rewinds = {state: state.rewinds.count for state in taken}
         self._jumps = {state: state.jumps for state in taken}
+        self._gone_back: dict[PartitionState, tuple[int, int]] = {}  # (rewinds, position) after it was rolled back
         self._claimed_by: Sources | None = None  # the newest transaction that it was given to
         self.commits_itself = commits_itself
         self._subscription = subscription
@@ -109,7 +112,7 @@ class Batch(Sequence[Record]):
             self._check_order(state, by)
         rewound = [state for state in self._own() if self._comes_again(state)]
         for state in rewound:
-            if state.position != self.first_offsets[state.tp]:
+            if not self._may_go_on_behind(state):
                 raise IllegalStateError(
                     f"{state.tp} was rolled back since this batch was read: it will be read again",
                     hint="read the next batch instead of using this one",
@@ -129,6 +132,11 @@ class Batch(Sequence[Record]):
     def _comes_again(self, state: PartitionState) -> bool:
         """Whether a rollback has gone back to before its end since it was read."""
         return state.rewinds.lowest_since(self._rewinds[state]) < self.offsets[state.tp].offset
+
+    def _may_go_on_behind(self, state: PartitionState) -> bool:
+        """Whether nothing was read since it was rolled back, and all that comes again is its own or was left to it."""
+        where = state.rewinds.count, state.position
+        return state.position == self.first_offsets[state.tp] or self._gone_back.get(state) == where
 
     def _check_outcome(self, by: "Sources") -> None:
         """Raises if an earlier transaction has committed this batch, or perhaps has."""
@@ -159,7 +167,7 @@ class Batch(Sequence[Record]):
         if is_new and jumps == self._jumps[state] and self.offsets[state.tp].offset < offset:
             raise IllegalStateError(
                 f"this transaction has a later batch of {state.tp}: the offsets would go back",
-                hint="send the offsets of the latest batch only: they include the earlier ones",
+                hint="send the offsets of the batches in the order in which they were read",
             )
         came_back = state.tp in self._subscription.assigned and not self._subscription.is_current(state)
         if came_back and self._was_assigned_by_hand:
@@ -181,11 +189,14 @@ class Batch(Sequence[Record]):
         """Its offsets are committed."""
         self._release()
         for state in self._states:
-            state.committed = max(state.committed, (self._jumps[state], self.offsets[state.tp].offset))
+            jumps, offset = self._jumps[state], self.offsets[state.tp].offset
+            state.committed = max(state.committed, (jumps, offset))
+            if jumps == state.jumps:
+                state.note_committed(offset)
         self._settled(self)
 
     def aborted(self) -> None:
-        """It was rolled back: the partitions that are still ours are read again from its first offsets.
+        """It was rolled back: the partitions that are still ours are read again from its first offsets, or from before.
 
         One that was rolled back meanwhile, with an earlier batch, stays where that begins.
         """
@@ -193,8 +204,8 @@ class Batch(Sequence[Record]):
         for state in self._own():
             first = self.first_offsets[state.tp]
             if state.rewinds.count == self._rewinds[state] or state.position > first:
-                state.rewinds.add(first)
-                state.go_on(first)
+                state.roll_back(first)
+                self._gone_back[state] = state.rewinds.count, state.position
         self._settled(self)
         self._subscription.on_change()
 
@@ -211,7 +222,7 @@ class Batch(Sequence[Record]):
                 state.move(first)
             else:
                 state.rewinds.add(0)
-                state.ask(Need.COMMITTED, fallback=first)
+                state.ask(Need.COMMITTED, fallback=min(first, state.committed_below))
         self._settled(self)
         self._subscription.on_change()
 

@@ -176,7 +176,7 @@ class Consumer:
         while True:
             await self._polls.poll(deadline_ms)
             states = self._subscription.assigned.values()
-            if self._subscription.asked_for and all(state.position >= 0 or state.refused for state in states):
+            if self._subscription.asked_for and all(state.is_known or state.refused for state in states):
                 return self.assignment()
             if not await self._polls.wait(deadline_ms):
                 raise RequestTimedOutError(f"no assignment within {timeout_ms:g} ms")
@@ -297,7 +297,7 @@ class Consumer:
         """None where it is not assigned, or goes while it is looked up."""
         self._reading.settle()
         deadline_ms = self._clock.monotonic_ms() + self._settings.default_api_timeout_ms
-        while (state := self._subscription.assigned.get(tp)) is not None and state.position < 0:
+        while (state := self._subscription.assigned.get(tp)) is not None and not state.is_known:
             if state.refused is not None:
                 raise state.refused
             await self._polls.look(deadline_ms)

@@ -112,7 +112,7 @@ class Fetcher:
         most_bytes = self._settings.max_partition_fetch_bytes
         for tp, state in self._subscription.assigned.items():
             held += state.fetched_bytes
-            if state.paused or state.position < 0 or state.need is not Need.NOTHING or state.refused is not None:
+            if state.paused or not state.is_known or state.refused is not None:
                 continue
             if state.fetched and state.fetched[-1].is_failed:
                 continue  # behind a damaged batch nothing is read before a seek

@@ -103,12 +103,15 @@ class Positions:
             state, epoch = asked[tp]
             if state.epoch != epoch or not self._subscription.is_current(state):
                 continue
-            if found is not None and found.offset >= 0:
-                state.move(found.offset, found.leader_epoch)
-            elif state.fallback is not None:
-                state.move(state.fallback)
-            else:
+            offset, leader_epoch = (found.offset, found.leader_epoch) if found is not None else (-1, -1)
+            if offset < 0 and state.fallback is not None:
+                offset = state.fallback
+            if offset < 0:
                 self._by_policy(state)
+            elif offset == state.position:
+                state.go_on(offset, leader_epoch)  # no jump: it was rolled back to there
+            else:
+                state.move(offset, leader_epoch)
         self._begin(Need.OFFSET, self._look_up_ends)
         return bool(offsets)
 

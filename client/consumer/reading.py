@@ -125,6 +125,8 @@ class Reading:
                 most -= len(records)
                 if most <= 0:
                     break
+            else:
+                state.note_nothing_given(first)
         self._remember({state: first for state, (first, _) in taken.items()}, group)
         return taken
 
@@ -143,6 +145,7 @@ class Reading:
                     self.run = iter(records)
                     return self.run
                 self._stand(state, fetched)
+                state.note_nothing_given(first)
         return None
 
     def _tell(self, state: PartitionState) -> None:

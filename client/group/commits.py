@@ -68,9 +68,14 @@ class GroupCommits:
             self._check()
             self._check_owned(wanted)
         stamp = Stamp(member.generation, member.member_id)
+        assigned = self._subscription.assigned
+        states = [(state, state.jumps) for tp in wanted if (state := assigned.get(tp)) is not None]
         await self._offsets.commit(
             wanted, member, timeout_ms=timeout_ms, refused=lambda code: self._refused(code, stamp)
         )
+        for state, jumps in states:
+            if state.jumps == jumps:
+                state.note_committed(wanted[state.tp].offset)
 
     def _check(self) -> None:
         membership = self._membership

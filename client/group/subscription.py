@@ -70,7 +70,8 @@ class PartitionState:
     are those back to what was rolled back: it comes again. `jumps` counts all other ones.
     claimed_by: the open transaction that works on batches of this partition. claimed_end: (jumps, offset) where the
     last of them ends. committed: the same, up to where transactions have committed batches. Both hold for batches that
-    were read after so many jumps. held: nothing is given before on_partitions_assigned is done, which may seek.
+    were read after so many jumps. committed_below: every offset given since the last jump that is lower than this is
+    known to be committed. held: nothing is given before on_partitions_assigned is done, which may seek.
     """
 
     __slots__ = (
@@ -78,6 +79,7 @@ class PartitionState:
         "claimed_by",
         "claimed_end",
         "committed",
+        "committed_below",
         "epoch",
         "fallback",
         "fetch_offset",
@@ -126,6 +128,7 @@ class PartitionState:
         self.claimed_by: Sources | None = None
         self.claimed_end: tuple[int, int] = (0, -1)
         self.committed: tuple[int, int] = (0, -1)
+        self.committed_below = -1
         self.paused = False
         self.held = False
         self.high_watermark = -1
@@ -135,6 +138,11 @@ class PartitionState:
 
     def __repr__(self) -> str:
         return f"PartitionState({self.tp}, position={self.position}, need={self.need.name})"
+
+    @property
+    def is_known(self) -> bool:
+        """Whether nothing has to be asked before reading goes on at the position."""
+        return self.position >= 0 and self.need is Need.NOTHING
 
     @property
     def offset(self) -> OffsetAndMetadata:
@@ -154,6 +162,7 @@ class PartitionState:
     def move(self, offset: int, leader_epoch: int = -1) -> None:
         """Jump to this offset. leader_epoch: of the record before it, where it is known."""
         self.jumps += 1
+        self.committed_below = offset
         self.go_on(offset, leader_epoch)
 
     def go_on(self, offset: int, leader_epoch: int = -1) -> None:
@@ -165,6 +174,28 @@ class PartitionState:
         self.refused = None
         self.retry_at_ms = 0
         self.drop_fetched()
+
+    def note_committed(self, offset: int) -> None:
+        """The group has committed this offset, of what was given since the last jump."""
+        self.committed_below = max(self.committed_below, offset)
+
+    def note_nothing_given(self, since: int) -> None:
+        """From the offset `since` up to the position there was nothing for the application: markers, hidden records."""
+        if since <= self.committed_below:
+            self.note_committed(self.position)
+
+    def roll_back(self, offset: int) -> None:
+        """Read again from `offset`, where a batch that was rolled back begins, or from before it.
+
+        What was given before the batch may have been part of the same work without being committed. Where that is
+        possible, the group's committed offset decides, and without one reading goes on at the first such record.
+        """
+        first = self.committed_below = min(offset, self.committed_below)
+        self.rewinds.add(first)
+        self.go_on(first)
+        if first < offset:
+            self.need = Need.COMMITTED
+            self.fallback = first
 
     def ask(self, need: Need, reset_to: int = LATEST, fallback: int | None = None) -> None:
         """The position has to be asked for: from now on there is none."""
@@ -310,7 +341,7 @@ class Subscription:
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """The position of every partition that has one: what to commit."""
-        return {tp: state.offset for tp, state in self.assigned.items() if state.position >= 0}
+        return {tp: state.offset for tp, state in self.assigned.items() if state.is_known}
 
     def needing(self, need: Need, now_ms: int) -> list[PartitionState]:
         """The partitions that need this, and may be asked for now."""

@@ -13,7 +13,7 @@ from fencepost.client.group import offsets
 from fencepost.client.group.commits import GroupCommits
 from fencepost.client.group.group import Group
 from fencepost.client.group.membership import Membership
-from fencepost.client.group.subscription import Rewinds, Subscription
+from fencepost.client.group.subscription import PartitionState, Rewinds, Subscription
 from fencepost.client.producer.delivery import Delivery
 from fencepost.client.producer.pool import ProducerPool
 from fencepost.client.producer.slots import Slots
@@ -260,12 +260,46 @@ def sdk_all_batches_come_again_when_one_is_rolled_back(stack: ExitStack) -> None
     _around(stack, Rewinds, "lowest_since", lambda lowest: lambda self, count: 0 if count < self.count else inf)
 
 
+@killed_by("tests/client/consumer/test_several_batches.py")
+def sdk_an_abort_goes_back_to_its_own_batch_alone(stack: ExitStack) -> None:
+    """What was given before it, as part of the same work, is passed over by the next commit."""
+
+    def roll_back(self: Any, offset: int) -> None:
+        self.rewinds.add(offset)
+        self.go_on(offset)
+
+    _replaced(stack, PartitionState, "roll_back", roll_back)
+
+
+@killed_by("tests/client/consumer/test_several_batches.py")
+def sdk_an_abort_reads_again_what_was_committed_as_numbers(stack: ExitStack) -> None:
+    """Nobody asks the broker."""
+
+    def roll_back(self: Any, offset: int) -> None:
+        first = min(offset, self.committed_below)
+        self.rewinds.add(first)
+        self.go_on(first)
+
+    _replaced(stack, PartitionState, "roll_back", roll_back)
+
+
 @killed_by("tests/client/test_closing.py")
 def sdk_who_polls_does_not_wait_while_another_task_unsubscribes(stack: ExitStack) -> None:
     """It spins until the group has heard of it."""
 
     def needs_poll(self: Any) -> bool:
         needs: bool = self._due or self.leaving
+        return needs
+
+    _replaced(stack, Group, "needs_poll", property(needs_poll))
+
+
+@killed_by("tests/client/group/test_group_patterns.py")
+def sdk_a_pattern_after_a_poll_without_topics_is_never_matched(stack: ExitStack) -> None:
+    def needs_poll(self: Any) -> bool:
+        topics, joined = self._subscription.topics, self._membership.joined_topics
+        is_other = topics is not joined and topics != joined and self._subscription.is_subscribed
+        needs: bool = not self.leaving and (self._due or is_other)
         return needs
 
     _replaced(stack, Group, "needs_poll", property(needs_poll))

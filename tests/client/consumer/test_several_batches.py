@@ -1,0 +1,248 @@
+"""Several batches are read for one transaction, of which only the last is passed to it, as Kafka's offsets allow.
+
+After an abort everything that was given and is not committed comes again, however the rest was committed.
+"""
+
+import pytest
+from fencepost.client.errors import AbortableTransactionError, CommitOutcomeUnknownError, IllegalStateError
+from fencepost.client.values import TopicPartition
+from reading import member, values, write
+from txn_world import within
+
+T0 = TopicPartition("t", 0)
+FAILED = AbortableTransactionError("as it happens")
+FOUR = (b"a", b"b", b"c", b"d")
+
+
+async def given(consumer, most=2):
+    """The values of the next batch."""
+    return values(await anext(consumer.batches(max_records=most)))
+
+
+async def commit(producer, *sources, error=None):
+    async with producer.transaction() as tx:
+        for source in sources:
+            await tx.send_offsets_to_transaction(source)
+        if error is not None:
+            raise error
+
+
+async def roll_back(producer, *sources):
+    with pytest.raises(AbortableTransactionError):
+        await commit(producer, *sources, error=FAILED)
+
+
+async def fail_after_a_refused_earlier_batch(producer, earlier, later):
+    async with producer.transaction(later) as tx:
+        with pytest.raises(IllegalStateError, match="the offsets would go back"):
+            await tx.send_offsets_to_transaction(earlier)
+        raise FAILED
+
+
+@pytest.mark.parametrize("passed", ["the later batch", "the consumer", "the later batch after the earlier was refused"])
+def test_after_an_abort_the_earlier_batch_comes_again_too(passed):
+    async def main(world):
+        await write(world, *FOUR, b"e", b"f")
+        producer = await world.producer()
+        async with member(world) as consumer:
+            batches = consumer.batches(max_records=2)
+            earlier, later = await anext(batches), await anext(batches)
+            if passed == "the later batch after the earlier was refused":
+                with pytest.raises(AbortableTransactionError):
+                    await fail_after_a_refused_earlier_batch(producer, earlier, later)
+            else:
+                await roll_back(producer, consumer if passed == "the consumer" else later)
+            assert await consumer.position(T0) == 0
+            assert values(await anext(batches)) == [b"a", b"b"]
+            again = await anext(batches)
+            assert values(again) == [b"c", b"d"]
+            await commit(producer, again)
+            assert (await consumer.committed())[T0].offset == 4
+            assert await given(consumer) == [b"e", b"f"]
+
+    within(main)
+
+
+def test_records_taken_one_by_one_before_a_batch_come_again_too():
+    async def main(world):
+        await write(world, *FOUR)
+        producer = await world.producer()
+        async with member(world) as consumer:
+            assert (await consumer.getone()).value == b"a"
+            batch = await anext(consumer.batches(max_records=2))
+            assert values(batch) == [b"b", b"c"]
+            await roll_back(producer, batch)
+            assert await given(consumer, most=4) == [*FOUR]
+
+    within(main)
+
+
+def test_the_same_later_batch_may_be_tried_again_at_once():
+    async def main(world):
+        await write(world, *FOUR, b"e", b"f")
+        producer = await world.producer()
+        async with member(world) as consumer:
+            batches = consumer.batches(max_records=2)
+            _, later = await anext(batches), await anext(batches)
+            for _ in range(2):
+                await roll_back(producer, later)
+            await commit(producer, later)
+            assert (await consumer.committed())[T0].offset == 4
+            assert values(await anext(batches)) == [b"e", b"f"]
+
+    within(main)
+
+
+def test_both_batches_may_be_tried_again_at_once():
+    async def main(world):
+        await write(world, *FOUR, b"e", b"f")
+        producer = await world.producer()
+        async with member(world) as consumer:
+            batches = consumer.batches(max_records=2)
+            both = await anext(batches), await anext(batches)
+            await roll_back(producer, both[1])
+            await roll_back(producer, *both)
+            await commit(producer, *both)
+            assert values(await anext(batches)) == [b"e", b"f"]
+
+    within(main)
+
+
+def test_the_later_batch_alone_is_refused_once_the_earlier_was_part_of_the_work():
+    async def main(world):
+        await write(world, *FOUR)
+        producer = await world.producer()
+        async with member(world) as consumer:
+            batches = consumer.batches(max_records=2)
+            both = await anext(batches), await anext(batches)
+            await roll_back(producer, *both)
+            with pytest.raises(IllegalStateError, match="it will be read again"):
+                await commit(producer, both[1])
+            assert values(await anext(batches)) == [b"a", b"b"]
+
+    within(main)
+
+
+@pytest.mark.parametrize("how", ["all positions", "named offsets", "a transaction with the batch"])
+def test_what_was_committed_before_does_not_come_again(how):
+    async def main(world):
+        await write(world, *FOUR)
+        producer = await world.producer()
+        async with member(world) as consumer:
+            batches = consumer.batches(max_records=2)
+            earlier = await anext(batches)
+            if how == "all positions":
+                await consumer.commit()
+            elif how == "named offsets":
+                await consumer.commit({T0: 2})
+            else:
+                await commit(producer, earlier)
+            later = await anext(batches)
+            await roll_back(producer, later)
+            await commit(producer, later)  # nothing has to be asked before it can be tried again
+            assert (await consumer.committed())[T0].offset == 4
+
+    within(main)
+
+
+@pytest.mark.parametrize("then", ["it is read again", "it is tried again when the position is known"])
+def test_offsets_that_a_transaction_took_as_numbers_are_found_at_the_broker(then):
+    async def main(world):
+        await write(world, *FOUR)
+        producer = await world.producer()
+        async with member(world) as consumer:
+            batches = consumer.batches(max_records=2)
+            await anext(batches)
+            async with producer.transaction() as tx:
+                await tx.send_offsets_to_transaction({T0: 2}, consumer.group_metadata())
+            later = await anext(batches)
+            await roll_back(producer, later)
+            assert await consumer.position(T0) == 2
+            if then == "it is read again":
+                later = await anext(batches)
+                assert values(later) == [b"c", b"d"]
+            await commit(producer, later)
+            assert (await consumer.committed())[T0].offset == 4
+
+    within(main)
+
+
+def test_a_commit_of_all_positions_right_after_an_abort_commits_nothing_in_doubt():
+    async def main(world):
+        await write(world, *FOUR)
+        producer = await world.producer()
+        async with member(world) as consumer:
+            batches = consumer.batches(max_records=2)
+            await anext(batches)
+            async with producer.transaction() as tx:
+                await tx.send_offsets_to_transaction({T0: 2}, consumer.group_metadata())
+            await roll_back(producer, await anext(batches))
+            await consumer.commit()
+            assert (await consumer.committed())[T0].offset == 2
+
+    within(main)
+
+
+def test_after_a_seek_nothing_from_before_it_comes_again():
+    async def main(world):
+        await write(world, *FOUR)
+        producer = await world.producer()
+        async with member(world) as consumer:
+            assert await given(consumer, most=1) == [b"a"]
+            consumer.seek(T0, 2)
+            await roll_back(producer, await anext(consumer.batches(max_records=1)))
+            assert await given(consumer) == [b"c", b"d"]
+
+    within(main)
+
+
+def test_what_comes_again_is_not_passed_over_by_the_next_abort():
+    async def main(world):
+        await write(world, *FOUR)
+        producer = await world.producer()
+        async with member(world) as consumer:
+            batches = consumer.batches(max_records=2)
+            first = await anext(batches)
+            await consumer.commit()
+            consumer.seek(T0, 2)
+            await roll_back(producer, first)  # back to 0, which the group has committed already
+            assert values(await anext(batches)) == [b"a", b"b"]
+            later = await anext(batches)
+            await roll_back(producer, later)
+            assert await consumer.position(T0) == 2  # as the group has committed it
+
+    within(main)
+
+
+def test_a_lost_answer_brings_back_the_earlier_batch_too_where_nothing_was_committed():
+    async def main(world):
+        await write(world, *FOUR)
+        producer = await world.producer()
+        async with member(world) as consumer:
+            batches = consumer.batches(max_records=2)
+            _, later = await anext(batches), await anext(batches)
+            silence = world.faults.blackhole("EndTxn", when="before_write")
+            with pytest.raises(CommitOutcomeUnknownError):
+                await commit(producer, later)
+            world.faults.remove(silence)
+            await world.producer()  # of the same id: the broker aborts what the one before it has left
+            assert values(await anext(batches)) == [b"a", b"b"]
+
+    within(main)
+
+
+def test_markers_between_two_batches_leave_nothing_to_be_asked():
+    async def main(world):
+        producer = await world.producer()
+        for value in (b"a", b"b"):
+            async with producer.transaction() as tx:
+                await tx.send("t", value, partition=0)
+        async with member(world) as consumer:
+            batches = consumer.batches(max_records=1)
+            await commit(producer, await anext(batches))
+            later = await anext(batches)
+            await roll_back(producer, later)
+            await commit(producer, later)
+            assert (await consumer.committed())[T0].offset == 4
+
+    within(main)
