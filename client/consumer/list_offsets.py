@@ -101,6 +101,8 @@ async def _ask(
     for answered in response.topics:
         for each in answered.partitions:
             tp = TopicPartition(answered.name, each.partition_index)
+            if tp not in asked:
+                continue
             if each.error_code:
                 cluster.stale(each.error_code)
                 found[tp] = error_of(each.error_code, f"{tp}: {code_of(each.error_code).text}")

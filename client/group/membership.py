@@ -250,7 +250,8 @@ class Membership:
             self._out(forget_member=False)
             return Turn.REFUSE
         try:
-            self._assignment = decode_assignment(response.assignment)
+            # A leader may leave out a member for which there is nothing; the broker fills in no bytes then.
+            self._assignment = decode_assignment(response.assignment) if response.assignment else Assignment(())
         except MalformedFrame:
             self._out(forget_member=False)
             raise

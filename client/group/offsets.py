@@ -93,8 +93,8 @@ class GroupOffsets:
             return
         request = commit_request(offsets, member)
         async with self._turn:
-            response = await self._ask_until(request, lambda answer: commit_codes(answer).values(), timeout_ms)
-        codes = commit_codes(response)
+            response = await self._ask_until(request, lambda answer: commit_codes(answer, offsets).values(), timeout_ms)
+        codes = commit_codes(response, offsets)
         worst = worst_of(codes.values())
         if worst is not _E.NONE:
             refused(worst)
@@ -158,12 +158,14 @@ def commit_request(offsets: Offsets, member: ConsumerGroupMetadata) -> OffsetCom
     )
 
 
-def commit_codes(response: OffsetCommitResponse) -> dict[TopicPartition, ErrorCode]:
-    return {
+def commit_codes(response: OffsetCommitResponse, asked: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
+    """Of a partition that the answer leaves out nobody knows: as if there were no answer."""
+    found = {
         TopicPartition(topic.name, partition.partition_index): code_of(partition.error_code)
         for topic in response.topics
         for partition in topic.partitions
     }
+    return {tp: found.get(tp, _E.REQUEST_TIMED_OUT) for tp in asked}
 
 
 def commit_error(code: ErrorCode, partitions: Iterable[TopicPartition] = ()) -> Exception:

@@ -189,13 +189,13 @@ class Cluster:
     async def partitions_of(self, topic: str, *, timeout_ms: float) -> int:
         """The number of partitions of a topic; waits until it is known. Raises UnknownTopicError and the like."""
         known = self.metadata.partitions(topic)
-        if known is not None:
+        if known:
             return known
         deadline = Deadline(self.environment.clock, timeout_ms)
         self._awaited[topic] = self._awaited.get(topic, 0) + 1
         try:
             self.request_refresh()
-            while (known := self.metadata.partitions(topic)) is None or not known:
+            while not (known := self.metadata.partitions(topic)):
                 await self._change(topic, deadline)
             self._watched.setdefault(topic)  # only now: a topic that never appears is not watched
             return known

@@ -62,6 +62,8 @@ async def _connect(connection: Connection, environment: Environment, tls: "ssl.S
         if tls is not None and _is_tls(error):
             raise AuthenticationError(f"TLS with {connection.name} failed: {error}", hint=_tls_hint(error)) from error
         raise BrokerUnreachableError(f"cannot connect to {connection.name}: {_reason(error)}") from error
+    except (UnicodeError, OverflowError) as error:  # a host or a port that there cannot be, perhaps named by a broker
+        raise BrokerUnreachableError(f"cannot connect to {connection.name}: {error}") from error
 
 
 async def _agree(connection: Connection, settings: ConnectionSettings) -> None:

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from ...protocol.errors import KafkaError
+from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 from ..errors import is_retriable
 from ..net.cluster import Cluster
@@ -94,7 +94,7 @@ class PlainPermission(SendPermission):
         timeout_ms = self._settings.delivery_timeout_ms
         try:
             response: InitProducerIdResponse = await self._cluster.ask_until(
-                "any", request, verdict=lambda answer: answer.error_code, timeout_ms=timeout_ms
+                "any", request, verdict=_code_of_answer, timeout_ms=timeout_ms
             )
             self._identity = ProducerIdentity(response.producer_id, response.producer_epoch)
         except KafkaError as error:
@@ -109,3 +109,8 @@ class PlainPermission(SendPermission):
     def close(self) -> None:
         if self._asking is not None:
             self._asking.cancel()
+
+
+def _code_of_answer(answer: InitProducerIdResponse) -> int:
+    """Without an id, what is written would not be idempotent."""
+    return answer.error_code or (ErrorCode.UNKNOWN_SERVER_ERROR if answer.producer_id < 0 else ErrorCode.NONE)

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from ...protocol.errors import ErrorCode
 from ...protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
@@ -120,11 +121,12 @@ class TransactionRequests:
             v3_and_below_topics=topics,
         )
         response: AddPartitionsToTxnResponse = await self._answer(connection, request, _ADD, self.target)
-        return {
+        codes = {
             TopicPartition(topic.name, one.partition_index): one.partition_error_code
             for topic in response.results_by_topic_v3_and_below
             for one in topic.results_by_partition
         }
+        return {tp: codes.get(tp, ErrorCode.REQUEST_TIMED_OUT) for tp in partitions}  # left out: as if not answered
 
     async def add_offsets(self, group_id: str) -> list[int]:
         machine = self._machine
@@ -172,7 +174,10 @@ class TransactionRequests:
         )
         cap = None if machine.version >= 2 else _OFFSETS_V1
         response: TxnOffsetCommitResponse = await self._answer(connection, request, cap, ("group", group.group_id))
-        return [one.error_code for topic in response.topics for one in topic.partitions]
+        codes = {
+            (topic.name, one.partition_index): one.error_code for topic in response.topics for one in topic.partitions
+        }
+        return [codes.get(tp, ErrorCode.REQUEST_TIMED_OUT) for tp in offsets]  # left out: as if not answered
 
     async def end(self, commit: bool) -> tuple[int, ProducerIdentity]:
         """Where this raises with maybe_done(error), or is cancelled, the transaction knows of it."""

@@ -267,7 +267,7 @@ def test_a_leader_that_writes_nonsense_is_reported_and_the_member_is_out():
     m.join_request({"t"}, ())
     joined(m)
     with pytest.raises(MalformedFrame):
-        m.on_sync(SyncGroupResponse(assignment=b""), m.stamp)
+        m.on_sync(SyncGroupResponse(assignment=b"\0"), m.stamp)
     assert (m.state, m.member_id) == (State.UNJOINED, "m1"), "the coordinator still has it as a member"
 
 

@@ -1,0 +1,153 @@
+"""Answers that say nothing of what was asked, or something of what was not: neither believed nor mistaken for a yes."""
+
+import asyncio
+
+import pytest
+from fencepost.client.errors import BrokerUnreachableError, ClientError, RequestTimedOutError, UnknownTopicError
+from fencepost.client.producer.producer import Producer
+from fencepost.client.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from fencepost.protocol.messages.cluster import MetadataResponse
+from fencepost.protocol.messages.groups import SyncGroupResponse
+from fencepost.protocol.messages.offsets import ListOffsetsResponse, OffsetCommitResponse
+from fencepost.protocol.messages.transactions import (
+    AddPartitionsToTxnResponse,
+    InitProducerIdResponse,
+    TxnOffsetCommitResponse,
+    TxnTopicResult,
+)
+from odd_answers import answered
+from reading import make, member, reader, write
+from txn_world import BOOTSTRAP, within
+
+T0 = TopicPartition("t", 0)
+both = pytest.mark.parametrize("version", [1, 2])
+whose = pytest.mark.parametrize("whose", ["of nothing", "of another partition"])
+
+
+def answer_of_offsets(kind, whose):
+    partitions = [] if whose == "of nothing" else [kind.Topic.Partition(partition_index=7)]
+    return lambda request: kind(topics=[kind.Topic(name="t", partitions=partitions)])
+
+
+@both
+@whose
+def test_offsets_of_a_transaction_are_sent_until_their_partition_is_answered(version, whose):
+    async def main(world):
+        await make(world)
+        producer = await world.producer()
+        world.intercept(answered("TxnOffsetCommit", answer_of_offsets(TxnOffsetCommitResponse, whose), 2))
+        async with producer.transaction() as tx:
+            await tx.send_offsets_to_transaction({T0: 7}, ConsumerGroupMetadata("g"))
+        async with reader(world, group_id="g") as consumer:
+            assert await consumer.committed(T0) == {T0: OffsetAndMetadata(7)}
+
+    within(main, version)
+
+
+@whose
+def test_offsets_are_committed_until_their_partition_is_answered(whose):
+    async def main(world):
+        await make(world)
+        async with reader(world, group_id="g", default_api_timeout_ms=3_000) as consumer:
+            silent = answer_of_offsets(OffsetCommitResponse, whose)
+            world.intercept(answered("OffsetCommit", silent, 2))
+            await consumer.commit({T0: 7})
+            assert await consumer.committed(T0) == {T0: OffsetAndMetadata(7)}
+            world.intercept(answered("OffsetCommit", silent, 1_000))
+            with pytest.raises(RequestTimedOutError):
+                await consumer.commit({T0: 8})
+
+    within(main)
+
+
+@whose
+def test_partitions_are_added_to_a_transaction_at_the_pace_of_any_retry(whose):
+    asked = []
+
+    def answer(request):
+        asked.append(request)
+        partition = TxnTopicResult.Partition(partition_index=7)
+        topics = [] if whose == "of nothing" else [TxnTopicResult(name="t", results_by_partition=[partition])]
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics)
+
+    async def main(world):
+        await write(world, b"a")
+        producer = await world.producer()
+        world.intercept(answered("AddPartitionsToTxn", answer, 5))
+        begun = asyncio.get_running_loop().time()
+        async with producer.transaction() as tx:
+            await tx.send("t", b"b")
+        assert len(asked) == 5
+        assert asyncio.get_running_loop().time() - begun > 0.5, "each retry waits"
+        assert await world.values() == [b"a", b"b"]
+
+    within(main, 1)
+
+
+@pytest.mark.parametrize("has_own", [True, False])
+def test_ends_of_partitions_that_nobody_asked_for_are_not_taken_for_an_answer(has_own):
+    Topic = ListOffsetsResponse.Topic
+
+    def answer(request):
+        partitions = [Topic.Partition(partition_index=7, offset=5)]
+        partitions += [Topic.Partition(partition_index=0, offset=1)] * has_own
+        return ListOffsetsResponse(topics=[Topic(name="t", partitions=partitions)])
+
+    async def main(world):
+        await write(world, b"a")
+        async with reader(world) as consumer:
+            world.intercept(answered("ListOffsets", answer))
+            assert await consumer.end_offsets([T0]) == {T0: 1}
+
+    within(main)
+
+
+def test_without_a_producer_id_an_idempotent_producer_writes_nothing():
+    async def main(world):
+        await make(world)
+        async with Producer(BOOTSTRAP, environment=world.world.environment) as producer:
+            world.intercept(answered("InitProducerId", lambda request: InitProducerIdResponse()))
+            with pytest.raises(ClientError):
+                await producer.send_and_wait("t", b"a")
+            await producer.send_and_wait("t", b"b")
+            assert producer.producer_id >= 0
+        assert await world.values() == [b"b"]
+
+    within(main)
+
+
+def test_a_topic_without_partitions_is_waited_for():
+    def answer(request):
+        broker = MetadataResponse.Broker(node_id=1, host="127.0.0.1", port=9092)
+        topics = [MetadataResponse.Topic(name=each.name, partitions=[]) for each in request.topics or ()]
+        return MetadataResponse(brokers=[broker], topics=topics)
+
+    async def main(world):
+        await make(world)
+        async with Producer(BOOTSTRAP, environment=world.world.environment, max_block_ms=3_000) as producer:
+            world.intercept(answered("Metadata", answer, 1_000))
+            for _ in range(2):
+                with pytest.raises(UnknownTopicError):
+                    await producer.send("t", b"a")
+            world.intercept(answered("Metadata", answer, 2))
+            await producer.send_and_wait("t", b"b")
+
+    within(main)
+
+
+def test_a_member_to_which_the_leader_gave_nothing_has_no_partitions():
+    async def main(world):
+        await write(world, b"a")
+        async with member(world) as consumer:
+            world.intercept(answered("SyncGroup", lambda request: SyncGroupResponse(assignment=b"")))
+            assert await consumer.assigned() == frozenset()
+            assert consumer.state().membership == "stable"
+
+    within(main)
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 64 + ".example"])
+async def test_a_host_that_can_have_no_address_is_a_broker_that_cannot_be_reached(host):
+    with pytest.raises(BrokerUnreachableError, match=host[:8]):
+        async with Producer(f"{host}:9092", connect_timeout_ms=100):
+            pass
