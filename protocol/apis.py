@@ -13,7 +13,20 @@ from .compile import decoder, decoder_in_steps, encoder, encoder_in_steps
 from .decoding import Decoder, DecoderInSteps
 from .encoding import Encoder, EncoderInSteps
 from .errors import ErrorCode, KafkaError, MalformedFrame
-from .messages import acls, cluster, configs, fetch, groups, ledger, offsets, produce, security, topics, transactions
+from .messages import (
+    acls,
+    cluster,
+    configs,
+    fetch,
+    groups,
+    ledger,
+    offsets,
+    produce,
+    scram_users,
+    security,
+    topics,
+    transactions,
+)
 from .primitives import Buffer, Readable, skip_tags
 from .schema import Versions, schema_of
 
@@ -21,7 +34,20 @@ API_VERSIONS = 18
 NEVER = 1 << 15
 """A version that is above all versions."""
 
-_MODULES = (produce, fetch, offsets, cluster, topics, configs, groups, transactions, security, acls, ledger)
+_MODULES = (
+    produce,
+    fetch,
+    offsets,
+    cluster,
+    topics,
+    configs,
+    groups,
+    transactions,
+    security,
+    scram_users,
+    acls,
+    ledger,
+)
 
 _INT32 = struct.Struct(">i").unpack_from
 _RESPONSE_HEAD = struct.Struct(">ii").pack  # length, correlation id

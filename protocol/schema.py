@@ -55,6 +55,7 @@ class Blob:
     """Bytes with their length before them. `of` says as what they are read: bytes, a view, or a list of buffers."""
 
     of: str
+    secret: bool = False  # shown by nobody
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,8 @@ Float64 = Annotated[float, Fixed("d", 8, 0.0)]
 Uuid = Annotated[bytes, Fixed("16s", 16, ZERO_UUID)]
 String = Annotated[str, Text()]
 Bytes = Annotated[bytes, Blob("bytes")]
+Secret = Annotated[bytes, Blob("bytes", secret=True)]
+"""Bytes of which a repr says only how many they are."""
 Records = Annotated[memoryview, Blob("view")]
 """Record batches in one piece: decoded, a view of the frame, not a copy of it."""
 RecordSlices = Annotated[Sequence[Buffer], Blob("slices")]
@@ -265,7 +268,12 @@ def _equal(self: Any, other: object) -> Any:
 
 def _repr(self: Any) -> str:
     fields = schema_of(type(self)).fields
-    return f"{type(self).__qualname__}({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in fields)})"
+    return f"{type(self).__qualname__}({', '.join(f'{f.name}={_shown(self, f)}' for f in fields)})"
+
+
+def _shown(message: Any, of: Field) -> str:
+    value = getattr(message, of.name)
+    return f"<{len(value)} bytes>" if isinstance(of.kind, Blob) and of.kind.secret else repr(value)
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))

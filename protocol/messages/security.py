@@ -1,6 +1,6 @@
 """Who a client is: the mechanism it chooses, and the mechanism's own messages inside Kafka's (KIP-43, KIP-152)."""
 
-from ..schema import Bytes, Int16, Int64, String, field, request, response
+from ..schema import Int16, Int64, Secret, String, field, request, response
 
 
 @request(api=17, versions="0-1", flexible="none")
@@ -22,7 +22,7 @@ class SaslHandshakeResponse:
 class SaslAuthenticateRequest:
     """A message of the mechanism."""
 
-    auth_bytes: Bytes
+    auth_bytes: Secret
 
 
 @response(to=SaslAuthenticateRequest)
@@ -31,5 +31,5 @@ class SaslAuthenticateResponse:
 
     error_code: Int16 = 0
     error_message: String | None = None
-    auth_bytes: Bytes
+    auth_bytes: Secret
     session_lifetime_ms: Int64 = field("1+", default=0)

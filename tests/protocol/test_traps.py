@@ -143,6 +143,8 @@ def test_t4_the_ranges_are_those_that_clients_are_told() -> None:
         "DeleteGroups": (0, 2),
         "IncrementalAlterConfigs": (0, 1),
         "OffsetDelete": (0, 0),
+        "DescribeUserScramCredentials": (0, 0),
+        "AlterUserScramCredentials": (0, 0),
         "DescribeCluster": (0, 2),
         "DescribeProducers": (0, 0),
         "DescribeTransactions": (0, 0),

@@ -1,0 +1,73 @@
+"""Users who log in by SCRAM: who there is, and new credentials (KIP-554)."""
+
+from ..schema import Int8, Int16, Int32, Secret, String, field, request, response, struct
+
+
+@request(api=50, versions="0", flexible="0+")
+class DescribeUserScramCredentialsRequest:
+    """These users; null or none: all."""
+
+    @struct
+    class User:
+        name: String
+
+    users: list[User] | None
+
+
+@response(to=DescribeUserScramCredentialsRequest)
+class DescribeUserScramCredentialsResponse:
+    """Of each user the mechanisms, and nothing that is secret."""
+
+    @struct
+    class Result:
+        @struct
+        class Credential:
+            mechanism: Int8
+            iterations: Int32
+
+        user: String
+        error_code: Int16 = 0
+        error_message: String | None = None
+        credential_infos: list[Credential] = field(factory=list)
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: String | None = None
+    results: list[Result] = field(factory=list)
+
+
+@request(api=51, versions="0", flexible="0+")
+class AlterUserScramCredentialsRequest:
+    """Credentials to be removed, and to be added or replaced."""
+
+    @struct
+    class Deletion:
+        name: String
+        mechanism: Int8
+
+    @struct
+    class Upsertion:
+        """salted_password: made from the password by the client, and a secret like it."""
+
+        name: String
+        mechanism: Int8
+        iterations: Int32
+        salt: Secret
+        salted_password: Secret
+
+    deletions: list[Deletion]
+    upsertions: list[Upsertion]
+
+
+@response(to=AlterUserScramCredentialsRequest)
+class AlterUserScramCredentialsResponse:
+    """What became of each user."""
+
+    @struct
+    class Result:
+        user: String
+        error_code: Int16 = 0
+        error_message: String | None = None
+
+    throttle_time_ms: Int32 = 0
+    results: list[Result]
