@@ -1,0 +1,234 @@
+"""What is kept of the passwords of users, and the table of all who may log in with one. Pure.
+
+The rules: of a password there is only what RFC 5802 calls StoredKey and ServerKey, from which nobody can log in; none
+of it is in a repr. Who asks for a user that does not exist gets a decoy, always the same one for one name, so that the
+answers do not tell who exists. The table changes only by applying a record.
+Sources: RFC 5802, RFC 7677, KIP-554.
+"""
+
+import hashlib
+import hmac
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import msgpack
+
+LEAST_ITERATIONS = 4096
+MOST_ITERATIONS = 16_384  # as in Kafka: it is the client who does this work, but for a login by PLAIN
+SALT_BYTES = 24
+LONGEST_NAME = 1_000  # characters of a user's name
+LONGEST_SALT_BYTES = 1_024
+RECORD_VERSION = 0
+USER, SECRET = "scram user", "scram secret"  # kinds of records
+
+Change = tuple[bytes, bytes | None]
+"""A record to be: its key and value; without a value, what the key names is gone."""
+
+
+class Mechanism(IntEnum):
+    """The two that Kafka has, by the codes of KIP-554."""
+
+    SHA_256 = 1
+    SHA_512 = 2
+
+    @property
+    def sasl_name(self) -> str:
+        return f"SCRAM-SHA-{self.bits}"
+
+    @property
+    def bits(self) -> int:
+        return 256 if self is Mechanism.SHA_256 else 512
+
+    @property
+    def digest(self) -> str:
+        """What hashlib calls the hash."""
+        return f"sha{self.bits}"
+
+
+class ScramCredential(NamedTuple):
+    """Of one user's password, what one mechanism needs in order to check a proof of it."""
+
+    mechanism: Mechanism
+    salt: bytes
+    iterations: int
+    stored_key: bytes
+    server_key: bytes
+
+    def __repr__(self) -> str:
+        return f"ScramCredential({self.mechanism.sasl_name}, {self.iterations} iterations)"
+
+    def proves(self, auth_message: bytes, proof: bytes) -> bool:
+        """Whether who made this proof knows the password."""
+        digest = self.mechanism.digest
+        signature = hmac.digest(self.stored_key, auth_message, digest)
+        if len(proof) != len(signature):
+            return False
+        client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
+        return hmac.compare_digest(hashlib.new(digest, client_key).digest(), self.stored_key)
+
+    def signature(self, auth_message: bytes) -> bytes:
+        """What shows the client that we know its credential."""
+        return hmac.digest(self.server_key, auth_message, self.mechanism.digest)
+
+    def is_made_from(self, password: bytes) -> bool:
+        """Takes some milliseconds of the processor, and lets go of the interpreter meanwhile."""
+        salted = salted_password(self.mechanism, password, self.salt, self.iterations)
+        return hmac.compare_digest(_keys(self.mechanism, salted)[0], self.stored_key)
+
+
+def salted_password(mechanism: Mechanism, password: bytes, salt: bytes, iterations: int) -> bytes:
+    """RFC 5802's SaltedPassword. Of a text it takes the UTF-8, unprepared: that is what Kafka and its clients do."""
+    return hashlib.pbkdf2_hmac(mechanism.digest, password, salt, iterations)
+
+
+def credential_from(mechanism: Mechanism, salted: bytes, salt: bytes, iterations: int) -> ScramCredential:
+    """From a SaltedPassword, which is as good as the password, what may be kept."""
+    stored_key, server_key = _keys(mechanism, salted)
+    return ScramCredential(mechanism, salt, iterations, stored_key, server_key)
+
+
+def _keys(mechanism: Mechanism, salted: bytes) -> tuple[bytes, bytes]:
+    """StoredKey and ServerKey."""
+    client_key = hmac.digest(salted, b"Client Key", mechanism.digest)
+    return hashlib.new(mechanism.digest, client_key).digest(), hmac.digest(salted, b"Server Key", mechanism.digest)
+
+
+class DamagedUserRecord(Exception):
+    """A record of the log does not read as one was written."""
+
+
+class NewerUserRecord(Exception):
+    """Written by a later version of fencepost."""
+
+
+class ScramUsers:
+    """All users, each with a credential for one mechanism or for both.
+
+    secret: what decoys are made of, random and known to nobody; empty until a record has set it. It is the same after a
+    restart, or a decoy would be known by its change.
+    """
+
+    def __init__(self) -> None:
+        self.secret = b""
+        self._by_name: dict[str, dict[Mechanism, ScramCredential]] = {}
+        self._iterations: dict[Mechanism, Counter[int]] = {mechanism: Counter() for mechanism in Mechanism}
+
+    def __repr__(self) -> str:
+        return f"ScramUsers({len(self._by_name)} users)"
+
+    @property
+    def names(self) -> Iterable[str]:
+        return self._by_name.keys()
+
+    def of(self, name: str) -> Iterable[ScramCredential]:
+        """The credentials of one user, none if there is no such user."""
+        return self._by_name.get(name, {}).values()
+
+    def find(self, name: str, mechanism: Mechanism) -> ScramCredential | None:
+        return self._by_name.get(name, {}).get(mechanism)
+
+    def find_or_decoy(self, name: str, mechanism: Mechanism) -> ScramCredential:
+        """The credential, or one that looks like most of them, of which nobody knows the password."""
+        return self.find(name, mechanism) or self._decoy(name, mechanism)
+
+    def any_or_decoy(self, name: str) -> ScramCredential:
+        """One against which a password can be checked, whatever its mechanism."""
+        return next(iter(self.of(name)), None) or self._decoy(name, Mechanism.SHA_256)
+
+    def apply(self, key: bytes, value: bytes | None) -> None:
+        """The only way in, live and at start. Raises DamagedUserRecord, NewerUserRecord."""
+        kind, *rest = _unpacked(key)
+        if kind == SECRET:
+            self.secret = _fields(value or b"", (bytes,))[0]
+        elif kind == USER:
+            name, mechanism = _user_of(rest)
+            self._put(name, mechanism, None if value is None else _credential_of(mechanism, value))
+        else:
+            raise NewerUserRecord(f"a record of kind {kind!r}")
+
+    def _put(self, name: str, mechanism: Mechanism, credential: ScramCredential | None) -> None:
+        credentials = self._by_name.setdefault(name, {})
+        if old := credentials.pop(mechanism, None):
+            self._iterations[mechanism] -= Counter([old.iterations])
+        if credential is not None:
+            credentials[mechanism] = credential
+            self._iterations[mechanism][credential.iterations] += 1
+        if not credentials:
+            del self._by_name[name]
+
+    def _decoy(self, name: str, mechanism: Mechanism) -> ScramCredential:
+        known = f"{mechanism.sasl_name} {name}".encode()
+        parts = [hmac.digest(self.secret, known + bytes([number]), "sha512") for number in range(3)]
+        size = mechanism.bits // 8
+        commonest = self._iterations[mechanism].most_common(1)
+        iterations = commonest[0][0] if commonest else LEAST_ITERATIONS
+        return ScramCredential(mechanism, readable_salt(parts[0]), iterations, parts[1][:size], parts[2][:size])
+
+
+def readable_salt(random: bytes) -> bytes:
+    """A salt from SALT_BYTES random bytes: of the same look in all credentials made here, and in decoys."""
+    return b64encode(random[:SALT_BYTES])
+
+
+# ---- records -----------------------------------------------------------------------------------------------------
+
+
+def credential_set(name: str, credential: ScramCredential) -> Change:
+    """The user logs in by this credential from now on, where it does so by its mechanism."""
+    _, *fields = credential
+    return _packed([USER, name, int(credential.mechanism)]), _packed([RECORD_VERSION, *fields])
+
+
+def credential_removed(name: str, mechanism: Mechanism) -> Change:
+    """The user does not log in by this mechanism any more."""
+    return _packed([USER, name, int(mechanism)]), None
+
+
+def secret_set(secret: bytes) -> Change:
+    """What decoys are made of from now on."""
+    return _packed([SECRET]), _packed([RECORD_VERSION, secret])
+
+
+def _packed(fields: list[Any]) -> bytes:
+    packed: bytes = msgpack.packb(fields)
+    return packed
+
+
+def _user_of(fields: list[Any]) -> tuple[str, Mechanism]:
+    match fields:
+        case [str(name), int(code)] if code in list(Mechanism):
+            return name, Mechanism(code)
+    raise DamagedUserRecord("a user without a name and a known mechanism")
+
+
+def _credential_of(mechanism: Mechanism, value: bytes) -> ScramCredential:
+    credential = ScramCredential(mechanism, *_fields(value, (bytes, int, bytes, bytes)))
+    size = mechanism.bits // 8
+    if not LEAST_ITERATIONS <= credential.iterations <= MOST_ITERATIONS:
+        raise DamagedUserRecord(f"a credential of {credential.iterations} iterations")
+    if (len(credential.stored_key), len(credential.server_key)) != (size, size):
+        raise DamagedUserRecord(f"a credential of {mechanism.sasl_name} whose keys have other sizes")
+    return credential
+
+
+def _fields(value: bytes, types: tuple[type, ...]) -> list[Any]:
+    """What stands behind the version. No error shows any of it."""
+    version, *fields = _unpacked(value)
+    if isinstance(version, int) and version > RECORD_VERSION:
+        raise NewerUserRecord(f"version {version}, where {RECORD_VERSION} is known")
+    if version != RECORD_VERSION or list(map(type, fields)) != list(types):
+        raise DamagedUserRecord("a record with other fields than were written")
+    return fields
+
+
+def _unpacked(packed: bytes) -> list[Any]:
+    try:
+        found = msgpack.unpackb(packed, raw=False)
+    except (ValueError, TypeError, msgpack.UnpackException):
+        found = None
+    if not isinstance(found, list) or not found:
+        raise DamagedUserRecord("a record that does not parse")
+    return found

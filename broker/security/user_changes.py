@@ -1,0 +1,116 @@
+"""What a request to change or list users comes to. Pure.
+
+The rules are Kafka's: each user may be named once in a request, for one mechanism; what is refused of one user changes
+nothing of it, and nothing for the others. Beyond Kafka's, a salted password has the size that its mechanism gives it, a
+salt is not empty, and neither it nor a name is of any length. Asked of Apache Kafka 4.3.1; KIP-554.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.scram_users import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResponse,
+)
+from .credentials import (
+    LEAST_ITERATIONS,
+    LONGEST_NAME,
+    LONGEST_SALT_BYTES,
+    MOST_ITERATIONS,
+    Change,
+    Mechanism,
+    ScramUsers,
+    credential_from,
+    credential_removed,
+    credential_set,
+)
+
+Deletion = AlterUserScramCredentialsRequest.Deletion
+Upsertion = AlterUserScramCredentialsRequest.Upsertion
+Altered = AlterUserScramCredentialsResponse.Result
+Described = DescribeUserScramCredentialsResponse.Result
+
+
+class Refusal(NamedTuple):
+    code: ErrorCode
+    text: str
+
+
+TWICE = Refusal(ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request")
+NO_CREDENTIAL = Refusal(ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist")
+UNKNOWN_MECHANISM = Refusal(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+
+
+def decide_changes(users: ScramUsers, request: AlterUserScramCredentialsRequest) -> tuple[list[Change], list[Altered]]:
+    """The records to be, and what to tell of each user, in the order in which they are named."""
+    refused: dict[str, Refusal | None] = {}
+    changes: dict[str, Change] = {}
+    asked: list[Deletion | Upsertion] = [*request.deletions, *request.upsertions]
+    for each in asked:
+        name = each.name
+        if refused.get(name) is not None:
+            continue
+        refused[name] = TWICE if name in refused else _why_not(users, each)
+        changes.pop(name, None)
+        if refused[name] is None:
+            changes[name] = _change(each)
+    return list(changes.values()), [_altered(name, why) for name, why in refused.items()]
+
+
+def _why_not(users: ScramUsers, asked: Deletion | Upsertion) -> Refusal | None:
+    if not asked.name:
+        return _unacceptable("Username must not be empty")
+    if asked.mechanism not in list(Mechanism):
+        return UNKNOWN_MECHANISM
+    if isinstance(asked, Deletion):
+        return None if users.find(asked.name, Mechanism(asked.mechanism)) else NO_CREDENTIAL
+    if len(asked.name) > LONGEST_NAME:
+        return _unacceptable(f"Username must not be longer than {LONGEST_NAME} characters")
+    if asked.iterations < LEAST_ITERATIONS:
+        return _unacceptable("Too few iterations")
+    if asked.iterations > MOST_ITERATIONS:
+        return _unacceptable("Too many iterations")
+    if not 0 < len(asked.salt) <= LONGEST_SALT_BYTES:
+        return _unacceptable(f"Salt must be of 1 to {LONGEST_SALT_BYTES} bytes")
+    size = Mechanism(asked.mechanism).bits // 8
+    return None if len(asked.salted_password) == size else _unacceptable(f"Salted password must be of {size} bytes")
+
+
+def _unacceptable(text: str) -> Refusal:
+    return Refusal(ErrorCode.UNACCEPTABLE_CREDENTIAL, text)
+
+
+def _change(asked: Deletion | Upsertion) -> Change:
+    mechanism = Mechanism(asked.mechanism)
+    if isinstance(asked, Deletion):
+        return credential_removed(asked.name, mechanism)
+    credential = credential_from(mechanism, bytes(asked.salted_password), bytes(asked.salt), asked.iterations)
+    return credential_set(asked.name, credential)
+
+
+def _altered(name: str, why: Refusal | None) -> Altered:
+    return Altered(user=name) if why is None else Altered(user=name, error_code=why.code, error_message=why.text)
+
+
+def describe(users: ScramUsers, names: Iterable[str] | None) -> list[Described]:
+    """Each user that is named, or all of them; of their credentials only what is no secret."""
+    if names is None:
+        return [_described(users, name) for name in sorted(users.names)]
+    times: dict[str, int] = {}
+    for name in names:
+        times[name] = times.get(name, 0) + 1
+    return [_described(users, name, twice=count > 1) for name, count in times.items()]
+
+
+def _described(users: ScramUsers, name: str, *, twice: bool = False) -> Described:
+    if twice:
+        text = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
+        return Described(user=name, error_code=ErrorCode.DUPLICATE_RESOURCE, error_message=text)
+    found = sorted((each.mechanism, each.iterations) for each in users.of(name))
+    if not found:
+        text = f"Attempt to describe a user credential that does not exist: {name}"
+        return Described(user=name, error_code=ErrorCode.RESOURCE_NOT_FOUND, error_message=text)
+    infos = [Described.Credential(mechanism=mechanism, iterations=iterations) for mechanism, iterations in found]
+    return Described(user=name, error_message="", credential_infos=infos)

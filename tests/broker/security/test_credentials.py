@@ -1,0 +1,262 @@
+"""What is kept of passwords, what proves that one is known, and the table of users with its records."""
+
+import base64
+
+import msgpack
+import pytest
+from fencepost.broker.security.credentials import (
+    LEAST_ITERATIONS,
+    MOST_ITERATIONS,
+    SALT_BYTES,
+    DamagedUserRecord,
+    Mechanism,
+    NewerUserRecord,
+    ScramCredential,
+    ScramUsers,
+    credential_from,
+    credential_removed,
+    credential_set,
+    readable_salt,
+    salted_password,
+    secret_set,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+SHA_256, SHA_512 = Mechanism
+PASSWORD = "pencil"
+
+# The example of RFC 7677, section 3.
+SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+NONCE = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+AUTH_MESSAGE = (f"n=user,r=rOprNGfwEbeRWgbNEkqO,r={NONCE},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096,c=biws,r={NONCE}").encode()
+PROOF = base64.b64decode("dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=")
+SIGNATURE = base64.b64decode("6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=")
+
+
+def made(mechanism=SHA_256, password=PASSWORD, salt=SALT, iterations=4096):
+    salted = salted_password(mechanism, password.encode(), salt, iterations)
+    return credential_from(mechanism, salted, salt, iterations)
+
+
+USERS = {"alice": made(), "bob": made(SHA_512, "b"), "ü,=:*": made(SHA_512, salt=b"x", iterations=MOST_ITERATIONS)}
+
+
+def table(users=USERS, secret=b"s" * 32):
+    made = ScramUsers()
+    made.apply(*secret_set(secret))
+    for name, credential in users.items():
+        made.apply(*credential_set(name, credential))
+    return made
+
+
+# ---- one credential ----------------------------------------------------------------------------------------------
+
+
+def test_the_example_of_rfc_7677():
+    credential = made()
+    assert credential.proves(AUTH_MESSAGE, PROOF)
+    assert credential.signature(AUTH_MESSAGE) == SIGNATURE
+
+
+def test_scramp_makes_the_same_credential_of_sha_512():
+    from scramp import ScramMechanism
+
+    credential = made(SHA_512)
+    auth = ScramMechanism("SCRAM-SHA-512").make_auth_info(PASSWORD, iteration_count=4096, salt=SALT)
+    assert auth == (SALT, credential.stored_key, credential.server_key, 4096)
+
+
+@pytest.mark.parametrize("byte", range(32))
+def test_a_proof_with_any_bit_changed_proves_nothing(byte):
+    credential = made()
+    for bit in range(8):
+        wrong = bytearray(PROOF)
+        wrong[byte] ^= 1 << bit
+        assert not credential.proves(AUTH_MESSAGE, bytes(wrong))
+
+
+@pytest.mark.parametrize("proof", [b"", PROOF[:-1], PROOF + b"\0", PROOF * 2, bytes(32), bytes(64)])
+def test_a_proof_of_another_size_or_of_zeros_proves_nothing(proof):
+    assert not made().proves(AUTH_MESSAGE, proof)
+
+
+@pytest.mark.parametrize("field", ["stored_key", "server_key"])
+def test_what_is_kept_is_no_proof_and_no_password(field):
+    credential = made()
+    assert not credential.proves(AUTH_MESSAGE, getattr(credential, field))
+    assert not credential.is_made_from(getattr(credential, field))
+
+
+def test_a_password_is_recognised_by_either_mechanism():
+    for mechanism in Mechanism:
+        assert made(mechanism).is_made_from(PASSWORD.encode())
+        assert not made(mechanism).is_made_from(b"Pencil")
+        assert not made(mechanism).is_made_from(b"")
+
+
+def test_no_repr_shows_what_is_kept():
+    credential, users = made(), table()
+    assert repr(credential) == str(credential) == "ScramCredential(SCRAM-SHA-256, 4096 iterations)"
+    assert repr(users) == "ScramUsers(3 users)"
+    for secret in (credential.salt, credential.stored_key, credential.server_key):
+        assert repr(secret) not in repr([credential, users, {"a": credential}])
+
+
+# ---- the table ---------------------------------------------------------------------------------------------------
+
+
+def test_a_user_is_found_by_name_and_mechanism_as_it_was_put():
+    users = table()
+    assert list(users.names) == list(USERS)
+    for name, credential in USERS.items():
+        assert users.find(name, credential.mechanism) == credential
+        assert list(users.of(name)) == [credential]
+        assert users.find_or_decoy(name, credential.mechanism) == users.any_or_decoy(name) == credential
+    assert users.find("alice", SHA_512) is users.find("Alice", SHA_256) is users.find("", SHA_256) is None
+
+
+def test_a_user_may_have_both_mechanisms_and_is_gone_with_the_last():
+    users = table()
+    users.apply(*credential_set("alice", made(SHA_512)))
+    assert {each.mechanism for each in users.of("alice")} == {SHA_256, SHA_512}
+    users.apply(*credential_removed("alice", SHA_256))
+    assert users.any_or_decoy("alice").mechanism is SHA_512
+    users.apply(*credential_removed("alice", SHA_512))
+    assert "alice" not in users.names
+    assert not list(users.of("alice"))
+
+
+def test_a_new_credential_takes_the_place_of_the_old():
+    users = table()
+    users.apply(*credential_set("alice", made(password="new")))
+    assert users.any_or_decoy("alice").is_made_from(b"new")
+    assert len(list(users.of("alice"))) == 1
+
+
+def test_what_is_not_there_may_be_removed_as_compaction_leaves_it():
+    users = table()
+    users.apply(*credential_removed("nobody", SHA_256))
+    assert list(users.names) == list(USERS)
+
+
+# ---- decoys ------------------------------------------------------------------------------------------------------
+
+
+def test_a_decoy_is_the_same_each_time_and_after_a_restart_and_another_for_each_name():
+    decoy = table().find_or_decoy("nobody", SHA_256)
+    assert decoy == table().find_or_decoy("nobody", SHA_256) == table({}).find_or_decoy("nobody", SHA_256)
+    others = [table().find_or_decoy("nobody2", SHA_256), table().find_or_decoy("nobody", SHA_512)]
+    others.append(table(secret=b"t" * 32).find_or_decoy("nobody", SHA_256))
+    assert len({decoy.salt, *(each.salt for each in others)}) == 4
+
+
+@pytest.mark.parametrize("mechanism", Mechanism)
+def test_a_decoy_looks_like_a_credential_that_was_made_here(mechanism):
+    decoy = table().find_or_decoy("nobody", mechanism)
+    real = made(mechanism, salt=readable_salt(bytes(range(SALT_BYTES))))
+    assert list(map(len, decoy[1:2] + decoy[3:])) == list(map(len, real[1:2] + real[3:]))
+    assert decoy.mechanism is mechanism
+
+
+def test_a_decoy_has_as_many_iterations_as_most_credentials_have():
+    assert table({}).find_or_decoy("nobody", SHA_256).iterations == LEAST_ITERATIONS
+    users = table({f"u{n}": made(iterations=5000) for n in range(3)} | {"v": made(iterations=6000)})
+    assert users.find_or_decoy("nobody", SHA_256).iterations == 5000
+    assert users.find_or_decoy("nobody", SHA_512).iterations == LEAST_ITERATIONS
+    users.apply(*credential_removed("u0", SHA_256))
+    for name in ("u1", "u2"):
+        users.apply(*credential_set(name, made(iterations=6000)))
+    assert users.find_or_decoy("nobody", SHA_256).iterations == 6000
+
+
+# ---- records -----------------------------------------------------------------------------------------------------
+
+
+def test_what_is_written_holds_no_password_and_no_salted_password():
+    key, value = credential_set("alice", made())
+    written = key + value
+    assert PASSWORD.encode() not in written
+    assert salted_password(SHA_256, PASSWORD.encode(), SALT, 4096) not in written
+
+
+KEY, VALUE = credential_set("alice", made())
+FIELDS = msgpack.unpackb(VALUE)
+
+
+def with_field(number, value):
+    return msgpack.packb([*FIELDS[:number], value, *FIELDS[number + 1 :]])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"\xc1",
+        VALUE[:-1],
+        VALUE + b"\0",
+        msgpack.packb({"a": 1}),
+        msgpack.packb(FIELDS[:-1]),
+        msgpack.packb([*FIELDS, 1]),
+        with_field(0, -1),
+        with_field(0, "0"),
+        with_field(1, "salt"),
+        with_field(2, LEAST_ITERATIONS - 1),
+        with_field(2, MOST_ITERATIONS + 1),
+        with_field(2, True),
+        with_field(3, FIELDS[3][:-1]),
+        with_field(4, FIELDS[4] + b"\0"),
+        with_field(3, None),
+    ],
+)
+def test_a_damaged_value_is_refused_and_not_shown(value):
+    users = table()
+    with pytest.raises(DamagedUserRecord) as refused:
+        users.apply(KEY, value)
+    assert repr(FIELDS[3]) not in str(refused.value)
+    assert users.find("alice", SHA_256) == USERS["alice"]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        b"",
+        b"\xc1",
+        KEY + b"\0",
+        msgpack.packb([]),
+        msgpack.packb(["scram user"]),
+        msgpack.packb(["scram user", "a", 3]),
+        msgpack.packb(["scram user", b"a", 1]),
+    ],
+)
+def test_a_damaged_key_is_refused(key):
+    with pytest.raises(DamagedUserRecord):
+        table().apply(key, VALUE)
+
+
+def test_what_a_later_version_wrote_is_not_guessed_at():
+    for record in ((KEY, with_field(0, 1)), (msgpack.packb(["scram token", "a"]), VALUE)):
+        with pytest.raises(NewerUserRecord):
+            table().apply(*record)
+
+
+def test_a_secret_is_never_taken_away():
+    with pytest.raises(DamagedUserRecord):
+        table().apply(secret_set(b"s")[0], None)
+
+
+@given(st.binary(max_size=80), st.none() | st.binary(max_size=80))
+def test_any_bytes_at_all_are_applied_or_refused(key, value):
+    try:
+        table().apply(key, value)
+    except (DamagedUserRecord, NewerUserRecord):
+        pass
+
+
+@given(st.text(max_size=20), st.sampled_from(Mechanism), st.binary(max_size=40), st.integers(4096, 16_384))
+def test_what_is_written_is_read_again(name, mechanism, salt, iterations):
+    size = mechanism.bits // 8
+    credential = ScramCredential(mechanism, salt, iterations, b"k" * size, b"v" * size)
+    users = table()
+    users.apply(*credential_set(name, credential))
+    assert users.find(name, mechanism) == credential

@@ -1,0 +1,161 @@
+"""What may be changed of users in one request, and what is told of them: as Apache Kafka 4.3.1 answers."""
+
+import pytest
+from fencepost.broker.security.credentials import (
+    LONGEST_NAME,
+    LONGEST_SALT_BYTES,
+    Mechanism,
+    ScramUsers,
+    credential_from,
+    salted_password,
+)
+from fencepost.broker.security.user_changes import decide_changes, describe
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.scram_users import AlterUserScramCredentialsRequest
+
+TWICE = (92, "A user credential cannot be altered twice in the same request")
+NO_CREDENTIAL = (91, "Attempt to delete a user credential that does not exist")
+UNKNOWN_MECHANISM = (33, "Unknown SCRAM mechanism")
+NO_NAME = (93, "Username must not be empty")
+FEW, MANY = (93, "Too few iterations"), (93, "Too many iterations")
+OK = (0, None)
+
+
+def delete(name, mechanism=1):
+    return AlterUserScramCredentialsRequest.Deletion(name=name, mechanism=mechanism)
+
+
+def put(name, mechanism=1, iterations=4096, salt=b"salt", salted=None):
+    salted = b"p" * (64 if mechanism == 2 else 32) if salted is None else salted
+    return AlterUserScramCredentialsRequest.Upsertion(
+        name=name, mechanism=mechanism, iterations=iterations, salt=salt, salted_password=salted
+    )
+
+
+def alter(users, *asked):
+    deletions = [each for each in asked if isinstance(each, AlterUserScramCredentialsRequest.Deletion)]
+    upsertions = [each for each in asked if each not in deletions]
+    request = AlterUserScramCredentialsRequest(deletions=deletions, upsertions=upsertions)
+    changes, results = decide_changes(users, request)
+    for change in changes:
+        users.apply(*change)
+    return {each.user: (each.error_code, each.error_message) for each in results}
+
+
+@pytest.fixture
+def users():
+    users = ScramUsers()
+    assert alter(users, put("alice"), put("bob", 2, 5000)) == {"alice": OK, "bob": OK}
+    return users
+
+
+def test_a_password_that_was_put_is_accepted_and_no_longer_when_it_is_removed(users):
+    salted = salted_password(Mechanism.SHA_256, b"secret", b"salt", 4096)
+    assert alter(users, put("carol", salted=salted)) == {"carol": OK}
+    assert users.find("carol", Mechanism.SHA_256) == credential_from(Mechanism.SHA_256, salted, b"salt", 4096)
+    assert alter(users, delete("carol")) == {"carol": OK}
+    assert "carol" not in users.names
+
+
+@pytest.mark.parametrize(
+    ("asked", "results"),
+    [
+        ([], {}),
+        ([put("c", iterations=4095)], {"c": FEW}),
+        ([put("c", iterations=0)], {"c": FEW}),
+        ([put("c", iterations=-1)], {"c": FEW}),
+        ([put("c", iterations=16_385)], {"c": MANY}),
+        ([put("c", iterations=2**31 - 1)], {"c": MANY}),
+        ([put("c", iterations=16_384)], {"c": OK}),
+        ([put("c", 0)], {"c": UNKNOWN_MECHANISM}),
+        ([put("c", 3)], {"c": UNKNOWN_MECHANISM}),
+        ([put("c", -1)], {"c": UNKNOWN_MECHANISM}),
+        ([put("c", 9, iterations=1)], {"c": UNKNOWN_MECHANISM}),
+        ([delete("alice", 7)], {"alice": UNKNOWN_MECHANISM}),
+        ([put("")], {"": NO_NAME}),
+        ([delete("")], {"": NO_NAME}),
+        ([put(""), put("")], {"": NO_NAME}),
+        ([delete("nobody")], {"nobody": NO_CREDENTIAL}),
+        ([delete("alice", 2)], {"alice": NO_CREDENTIAL}),
+        ([put("d"), put("d")], {"d": TWICE}),
+        ([put("d", 1), put("d", 2)], {"d": TWICE}),
+        ([put("d"), put("d", iterations=1)], {"d": TWICE}),
+        ([put("d", iterations=1), put("d")], {"d": FEW}),
+        ([delete("alice"), put("alice")], {"alice": TWICE}),
+        ([delete("alice"), delete("alice")], {"alice": TWICE}),
+        ([delete("alice"), put("alice", iterations=1)], {"alice": TWICE}),
+        ([delete("alice", 2), put("alice", 2)], {"alice": NO_CREDENTIAL}),
+        ([delete("x", 2), delete("x", 2)], {"x": NO_CREDENTIAL}),
+        ([delete("q"), put("p"), put("m", iterations=1), put("n")], {"q": NO_CREDENTIAL, "p": OK, "m": FEW, "n": OK}),
+        ([put("ü,=x y")], {"ü,=x y": OK}),
+    ],
+)
+def test_each_user_is_judged_as_by_kafka(users, asked, results):
+    before = {name: list(users.of(name)) for name in users.names}
+    assert alter(users, *asked) == results
+    for name, result in results.items():
+        if result != OK:
+            assert list(users.of(name)) == before.get(name, []), "what is refused changes nothing"
+        else:
+            assert list(users.of(name))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        put("c", salt=b""),
+        put("c", salt=b"s" * (LONGEST_SALT_BYTES + 1)),
+        put("c", salted=b""),
+        put("c", salted=b"p" * 31),
+        put("c", salted=b"p" * 64),
+        put("c", 2, salted=b"p" * 32),
+        put("c" * (LONGEST_NAME + 1)),
+    ],
+)
+def test_what_cannot_be_a_credential_is_refused_where_kafka_takes_it(users, asked):
+    ((code, text),) = alter(users, asked).values()
+    assert code == ErrorCode.UNACCEPTABLE_CREDENTIAL
+    assert text
+    assert asked.name not in users.names
+
+
+def test_sizes_at_their_limits_are_taken(users):
+    asked = [put("c", salt=b"s" * LONGEST_SALT_BYTES), put("d", salt=b"s"), put("e" * LONGEST_NAME)]
+    assert set(alter(users, *asked).values()) == {OK}
+
+
+def test_no_repr_of_a_request_shows_the_password():
+    assert repr(put("alice", salt=b"12345", salted=b"secret")).endswith("salt=<5 bytes>, salted_password=<6 bytes>)")
+
+
+# ---- what is told ------------------------------------------------------------------------------------------------
+
+
+def told(users, names):
+    return [
+        (
+            each.user,
+            each.error_code,
+            each.error_message,
+            [(one.mechanism, one.iterations) for one in each.credential_infos],
+        )
+        for each in describe(users, names)
+    ]
+
+
+def test_all_users_are_told_of_or_those_that_are_named(users):
+    alter(users, put("bob", 1, 6000))
+    alice, bob = ("alice", 0, "", [(1, 4096)]), ("bob", 0, "", [(1, 6000), (2, 5000)])
+    assert told(users, None) == [alice, bob]
+    assert told(users, ["bob", "alice"]) == [bob, alice]
+
+
+def test_whom_there_is_not_and_who_is_named_twice_is_an_error(users):
+    unknown = "Attempt to describe a user credential that does not exist: nobody"
+    twice = "Cannot describe SCRAM credentials for the same user twice in a single request: "
+    assert told(users, ["nobody"]) == [("nobody", 91, unknown, [])]
+    assert [each[:3] for each in told(users, ["bob", "alice", "bob", "bob"])] == [
+        ("bob", 92, f"{twice}bob"),
+        ("alice", 0, ""),
+    ]
+    assert told(users, ["nobody", "nobody"]) == [("nobody", 92, f"{twice}nobody", [])]
