@@ -362,7 +362,7 @@ class Producer:
     def _check_open(self) -> None:
         self._check_started()
         if self._driver is not None:
-            self._driver.machine.asked(Event.WRITE)
+            self._driver.machine.request(Event.WRITE)
 
     def _transactions_begun(self) -> int:
         return 0 if self._driver is None else self._driver.begun

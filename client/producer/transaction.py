@@ -186,7 +186,7 @@ class Transaction:
             except BaseException as raised:
                 failure = raised
                 error.add_note(f"the transaction could not be aborted: {raised}")
-        driver.sources.tell(driver.machine.outcome)
+        driver.sources.notify(driver.machine.outcome)
         if isinstance(error, AbortableTransactionError | ProducerFencedError):
             known = driver.machine.error
             told = error.reason if isinstance(error, ProducerFencedError) else None

@@ -1,1 +1,1 @@
-"""Transactions of a producer: one table of states, and its requests. The `async with` is producer/transaction.py."""
+"""Transactions of a producer: a table of states, and the requests. `producer/transaction.py` has the `async with`."""

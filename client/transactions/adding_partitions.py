@@ -1,7 +1,7 @@
-"""Transactions of version 1: partitions are added to a transaction before anything is written to them.
+"""Transactions of version 1: a partition is added to the transaction before the first write to it.
 
-The rule: all that are wanted go in as few requests as the answers allow, until they are added, one is refused, or the
-transaction is not open any more. Source: Kafka's TransactionManager.AddPartitionsToTxnHandler.
+The rule: one request at a time adds all noted partitions, until all are added, one is refused, or the transaction is no
+longer open. Source: Kafka's TransactionManager.AddPartitionsToTxnHandler.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from .tries import Tries
 
 
 class AddingPartitions:
-    """What it cannot add fails the transaction."""
+    """Adds the partitions in `machine.adding`. A partition that cannot be added fails the transaction."""
 
     def __init__(self, machine: ClientTransaction, requests: TransactionRequests, tries: Tries) -> None:
         self._machine = machine
@@ -26,12 +26,12 @@ class AddingPartitions:
         self._task: asyncio.Task[None] | None = None
 
     def begin(self, wake: Callable[[], None]) -> None:
-        """Add what is wanted, if that is not under way. wake is called whenever there are partitions to write to."""
+        """Start adding, unless that is running. wake is called whenever partitions were added, and at the end."""
         if self._machine.adding and self._task is None and self._machine.state in OPEN:
             self._task = asyncio.get_running_loop().create_task(self._run(wake))
 
     async def end(self) -> None:
-        """Wait until nothing is under way."""
+        """Wait until adding is done."""
         if self._task is not None:
             await asyncio.wait({self._task})
 
@@ -41,10 +41,10 @@ class AddingPartitions:
 
     async def _run(self, wake: Callable[[], None]) -> None:
         try:
-            await asyncio.sleep(0)  # for what else is drained in this turn
+            await asyncio.sleep(0)  # so that one request has all partitions of this turn of the loop
             await self._add(wake)
         except Exception as error:  # nobody awaits this
-            self._machine.failed(broken("no partition can be added to a transaction", error))
+            self._machine.failed(broken("adding partitions to a transaction failed", error))
         finally:
             self._task = None
             wake()

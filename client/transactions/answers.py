@@ -1,9 +1,9 @@
-"""What an answer to a request of a transaction means, by its error code.
+"""The meaning of the error codes in responses to requests of a transaction. Pure.
 
-The rule: success is code 0 and nothing else, and a code that says neither yes nor no (a bug of the broker, a time-out
-there, a coordinator that is moving) is a "perhaps": only the same request again may follow it. Sources: Kafka's
-TransactionManager and TransactionCoordinator, which answers COORDINATOR_NOT_AVAILABLE also for a decision whose write
-timed out; KIP-588, KIP-890, KIP-1050.
+The rule: only code 0 is a success. A code that leaves the result open (a bug of the broker, a timeout there, a
+coordinator that is moving) is PERHAPS: only the same request again may follow it. Sources: Kafka's TransactionManager
+and TransactionCoordinator, which also returns COORDINATOR_NOT_AVAILABLE if the write of a decision timed out; KIP-588,
+KIP-890, KIP-1050.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,15 +13,15 @@ from ...protocol.errors import ErrorCode
 
 
 class Verdict(Enum):
-    """What follows."""
+    """What a code means for the transaction."""
 
     DONE = "done"
-    AGAIN = "again"  # certainly not carried out: the same again
-    PERHAPS = "perhaps"  # perhaps carried out: the same again, and nothing else
-    ABORT = "abort"  # not carried out, and never will be: the transaction has to be aborted
+    AGAIN = "again"  # not carried out: send the same request again
+    PERHAPS = "perhaps"  # perhaps carried out: only send the same request again
+    ABORT = "abort"  # not carried out, and never will be: abort the transaction
     NOT_OPEN = "not open"  # there is no such open transaction
     FENCED = "fenced"  # the epoch is not the current one
-    FATAL = "fatal"
+    FATAL = "fatal"  # the producer cannot be used any more
 
 
 _E = ErrorCode
@@ -58,25 +58,25 @@ _END = _table(
 
 
 def of_init(code: int) -> Verdict:
-    """InitProducerId."""
+    """For InitProducerId."""
     return _INIT.get(code, Verdict.FATAL)
 
 
 def of_end(code: int) -> Verdict:
-    """EndTxn. A code that nobody knows is a perhaps."""
+    """For EndTxn. An unknown code is PERHAPS."""
     return _END.get(code, Verdict.PERHAPS)
 
 
 def of_write(code: int) -> Verdict:
-    """AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit: carried out twice they do the same, so perhaps is again.
+    """For AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit. They are idempotent, so AGAIN is used for PERHAPS.
 
-    An unknown code spoils the transaction, which can always be aborted.
+    An unknown code is ABORT, which is always possible.
     """
     return _WRITING.get(code, Verdict.ABORT)
 
 
 def of_failure(code: int) -> Verdict:
-    """A batch that failed for good, by its error: what becomes of the transaction."""
+    """For the error of a batch that failed for good."""
     verdict = _WRITING.get(code, Verdict.ABORT)
     return verdict if verdict in (Verdict.FENCED, Verdict.FATAL) else Verdict.ABORT
 
@@ -85,7 +85,7 @@ _WORST = (Verdict.FATAL, Verdict.FENCED, Verdict.ABORT, Verdict.AGAIN)
 
 
 def worst(codes: Iterable[int]) -> tuple[Verdict, int]:
-    """Of many items' codes: the one that decides. OPERATION_NOT_ATTEMPTED says only that another one failed."""
+    """The worst of many items' codes. OPERATION_NOT_ATTEMPTED counts only alone: it means that another item failed."""
     failed = [code for code in codes if code]
     named = [code for code in failed if code != _E.OPERATION_NOT_ATTEMPTED]
     if not named:

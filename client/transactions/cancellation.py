@@ -1,11 +1,11 @@
-"""Waiting for a task of ours, when the one that waits may be cancelled too."""
+"""Waiting for another task while the waiting task may be cancelled."""
 
 import asyncio
 from typing import Any
 
 
 async def outlast(task: "asyncio.Task[Any]", seconds: float) -> None:
-    """Wait for the task, whoever cancels us meanwhile, up to so many seconds."""
+    """Wait for the task for up to so many seconds, even if the caller is cancelled meanwhile."""
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
     while not task.done() and (left := until - loop.time()) > 0:
@@ -16,6 +16,6 @@ async def outlast(task: "asyncio.Task[Any]", seconds: float) -> None:
 
 
 def is_cancelled() -> bool:
-    """Whether it is the running task that somebody cancels, and not what it waits for."""
+    """Whether the running task itself is cancelled, not only the task that it waits for."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0

@@ -1,8 +1,8 @@
-"""The transactions of one producer: carries out what machine.py decides, one thing after the other.
+"""The transactions of one producer: sends the requests that machine.py decides on, one at a time.
 
-The rules: whatever waits has a deadline. A commit is cancelled only before its EndTxn; from then on its answer is
-awaited (bounded), because a transaction whose end nobody knows is worse than a late cancellation. Batches ask
-`may_send` first: a failed one spoils its transaction, whether or not anybody waits for it.
+The rules: every wait has a deadline. A commit can be cancelled only before its EndTxn; after that its response is
+awaited (bounded), because an unknown outcome is worse than a late cancellation. The sender calls `may_send` before each
+batch; a batch that fails makes its transaction fail, whether or not a caller awaits it.
 Sources: Kafka's TransactionManager and KafkaProducer; KIP-447, KIP-588, KIP-890.
 """
 
@@ -41,11 +41,11 @@ from .table import OPEN, Event, State
 from .tries import Tries
 
 SHIELD_S = 5.0
-"""How long a cancelled transaction is given to be aborted; after that its timeout at the broker ends it."""
+"""How long the abort of a cancelled transaction may take; after that its timeout at the broker ends it."""
 
 
 class Sending(Protocol):
-    """What a driver needs of the sender, which is made after it."""
+    """The methods of the Sender that the driver uses. The sender is created after the driver."""
 
     def wake(self) -> None: ...
     async def flush(self) -> None: ...
@@ -54,7 +54,7 @@ class Sending(Protocol):
 
 
 class TransactionDriver:
-    """Also what the producer's Sender asks before it sends (`SendPermission`). `sender` is set before anything else."""
+    """Also the `SendPermission` of the producer's Sender. Set `sender` before calling anything."""
 
     sender: Sending
 
@@ -62,44 +62,44 @@ class TransactionDriver:
         assert settings.transactional_id is not None
         self.transactional_id: str = settings.transactional_id
         self.machine = ClientTransaction(self.transactional_id, settings.transaction_timeout_ms)
-        self.machine.unknown_outcome, self.machine.spoilt = self._unknown, self._drop_unsent
+        self.machine.unknown_outcome, self.machine.on_failed = self._unknown, self._drop_unsent
         self._settings = settings
         self._environment, self._affinity = environment, cluster.affinity
         self._tries = Tries(settings, environment)
         self._requests = TransactionRequests(cluster, self.machine, settings.request_timeout_ms)
         self._adding = AddingPartitions(self.machine, self._requests, self._tries)
         self._ending: asyncio.Task[None] | None = None  # a commit or an abort
-        self._offsets_turn = asyncio.Lock()  # offsets leave one after the other, with all their tries
+        self._offsets_lock = asyncio.Lock()  # offsets are sent one call at a time, including retries
         self.sources = Sources()  # of the newest transaction
-        self.begun = 0  # transactions so far
-        self._owes_abort = False  # one was tried, and not answered
+        self.begun = 0  # number of transactions so far
+        self._owes_abort = False  # an abort was tried and is not confirmed
         self._resolving = asyncio.Lock()
 
-    # ---- what a Sender asks (SendPermission) -----------------------------------------------------------------
+    # ---- SendPermission --------------------------------------------------------------------------------------
 
     def may_send(self, topic_partition: TopicPartition) -> bool:
-        """Whether a batch may go there now. With version 1 the partition is added first; then the sender is woken."""
+        """Whether a batch may be sent now. With version 1 the partition is added first; that wakes the sender."""
         if self.machine.may_write_to(topic_partition):
             return True
         self._adding.begin(self.sender.wake)
         return False
 
     def identity(self) -> ProducerIdentity | None:
-        """What batches are written under."""
+        """The producer id and epoch for batches, None without one."""
         return self.machine.identity if self.machine.identity.producer_id >= 0 else None
 
     def produce_cap(self) -> int | None:
-        """The highest version of Produce that belongs to this version of transactions."""
+        """The highest version of Produce for this version of transactions, None for any."""
         return None if self.machine.version >= 2 else PRODUCE_V1
 
     def failed(self, topic_partition: TopicPartition, error: Exception) -> None:
-        """A batch failed for good."""
+        """Fail the transaction: a batch failed for good."""
         if not isinstance(error, KafkaError):
             error = ClientError(f"{topic_partition}: {error}", code=ErrorCode.INVALID_RECORD)
         self.machine.failed(error)
 
     def _drop_unsent(self) -> None:
-        """Fail the batches that were not sent, since they never will be; later, not inside of the caller."""
+        """Fail the batches that were not sent, since they never will be; in the next turn, not within this call."""
 
         def drop() -> None:
             if self.machine.is_in(State.ABORTABLE_ERROR, State.FATAL):
@@ -108,9 +108,9 @@ class TransactionDriver:
         asyncio.get_running_loop().call_soon(drop)
 
     def sent(self, topic_partition: TopicPartition) -> None:
-        """A batch is on its way. may_send has noted it already."""
+        """Nothing to do: may_send has noted the partition."""
 
-    # ---- beginning -------------------------------------------------------------------------------------------
+    # ---- begin -----------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> State:
@@ -118,22 +118,22 @@ class TransactionDriver:
 
     @property
     def goes_on(self) -> bool:
-        """Whether another transaction may be begun, perhaps after what the last one left to be done."""
+        """Whether another transaction can begin, perhaps after the pending abort or commit of the last one."""
         state = self.machine.state
         if state is State.ABORTABLE_ERROR:
             return self._owes_abort
         return state in (State.READY, State.STALE, State.UNKNOWN_OUTCOME)
 
     def age_ms(self) -> int:
-        """Since the transaction began."""
+        """How long ago the transaction began."""
         return self._environment.clock.monotonic_ms() - self.machine.began_ms
 
     async def initialise(self) -> None:
-        """Become the one producer of this id: who had it before is fenced, what was open is aborted.
+        """Become the only producer of this id: fences its previous producer and aborts its open transaction.
 
-        Raises what says why not; after a RequestTimedOutError it may be called again.
+        After a RequestTimedOutError it may be called again.
         """
-        self.machine.asked(Event.INIT)
+        self.machine.request(Event.INIT)
         await self._initialise(self._tries.deadline())
 
     async def _initialise(self, deadline: Deadline) -> None:
@@ -168,7 +168,10 @@ class TransactionDriver:
         return error_of(code), code
 
     async def begin(self, sources: Sources | None = None) -> None:
-        """Nothing is sent, unless the one before left something to be done first. sources: with batches claimed."""
+        """Begin a transaction. Sends nothing unless the previous one left an abort or a new epoch to be done first.
+
+        sources: with batches that are claimed already.
+        """
         machine = self.machine
         if machine.state is State.ABORTABLE_ERROR and self._owes_abort:
             await self.abort()
@@ -180,52 +183,52 @@ class TransactionDriver:
         self.sources = sources or Sources()
         self.sources.resolve = partial(self._resolve, self.sources)
 
-    def _ask_machine(self, event: Event) -> None:
-        """As the machine's. Where the producer has ended, its batches are notified: nobody ends their transaction."""
+    def _request(self, event: Event) -> None:
+        """Like the machine's. If the producer has ended, notifies the batches: their transaction gets no other end."""
         try:
-            self.machine.asked(event)
+            self.machine.request(event)
         finally:
             if self.machine.state is State.FATAL:
-                self.sources.tell(self.machine.outcome)
+                self.sources.notify(self.machine.outcome)
 
     # ---- offsets ---------------------------------------------------------------------------------------------
 
     async def send_offsets(
         self, offsets: Offsets, group: ConsumerGroupMetadata, batch: FromGroup | None = None
     ) -> None:
-        """The offsets count when the transaction is committed, and its end waits for them. Cancelled, it is spoilt.
+        """Send offsets: they take effect with the commit, and the end of the transaction waits for this call.
 
-        Raises the error that spoils the transaction.
+        A failure or a cancellation fails the transaction. Raises its error.
         """
-        self._ask_machine(Event.WRITE)
+        self._request(Event.WRITE)
         if batch is not None:
             batch.claim(self.sources)
             self.sources.add(batch)
         if not offsets:
             return
         try:
-            async with self._offsets_turn:
+            async with self._offsets_lock:
                 await self._send_offsets(offsets, group)
         except asyncio.CancelledError:
             self.machine.refused_write(Verdict.ABORT, RequestTimedOutError("sending offsets was cancelled"))
             raise
 
     async def offsets_sent(self) -> None:
-        """What other tasks have begun to send is in the transaction, or has spoilt it."""
-        async with self._offsets_turn:
+        """Wait until offsets that other tasks are sending are in the transaction, or have failed it."""
+        async with self._offsets_lock:
             pass
 
     async def _send_offsets(self, offsets: Offsets, group: ConsumerGroupMetadata) -> None:
         machine, group_id = self.machine, group.group_id
         target: tuple[CoordinatorKind, str] = ("group", group_id)
         deadline = self._tries.deadline()
-        await self._insist(partial(self._check_offsets, group_id), target, deadline, "finding the group's coordinator")
+        await self._retry(partial(self._check_offsets, group_id), target, deadline, "finding the group's coordinator")
         machine.attempts_offsets()
         if machine.version < 2 and group_id not in machine.groups:
             ask = partial(self._requests.add_offsets, group_id)
-            await self._insist(ask, self._requests.target, deadline, "AddOffsetsToTxn")
+            await self._retry(ask, self._requests.target, deadline, "AddOffsetsToTxn")
             machine.groups.add(group_id)
-        await self._insist(
+        await self._retry(
             partial(self._requests.commit_offsets, offsets, group), target, deadline, f"offsets of group {group_id!r}"
         )
 
@@ -233,14 +236,14 @@ class TransactionDriver:
         await self._requests.check_offsets(group_id)
         return ()
 
-    async def _insist(
+    async def _retry(
         self,
         ask: Callable[[], Awaitable[Iterable[int]]],
         target: tuple[CoordinatorKind, str],
         deadline: Deadline,
         what: str,
     ) -> None:
-        """Ask until it is done. Raises the error that spoils the transaction."""
+        """Call `ask` until it succeeds. If it cannot, fails the transaction and raises its error."""
         machine = self.machine
         attempt = 0
         while machine.state in OPEN:
@@ -264,17 +267,17 @@ class TransactionDriver:
     # ---- the end ---------------------------------------------------------------------------------------------
 
     async def commit(self, offsets: tuple[Offsets, ConsumerGroupMetadata] | None = None) -> None:
-        """Wait for every write, then commit. offsets: sent with it.
+        """Wait for every write, then commit. offsets: to be sent before.
 
-        Raises AbortableTransactionError and the like: not committed, abort it. CommitOutcomeUnknownError: perhaps.
-        Cancelled before EndTxn is sent, it aborts; later it waits for the answer, and then is cancelled.
+        Raises AbortableTransactionError and the like: not committed, abort it; CommitOutcomeUnknownError: unknown.
+        A cancellation before EndTxn is sent aborts; a later one takes effect after the response.
         """
-        self._ask_machine(Event.COMMIT)
+        self._request(Event.COMMIT)
         try:
-            await self._attend(self._commit(offsets), is_commit=True)
+            await self._run_end(self._commit(offsets), is_commit=True)
         finally:
-            if not self.machine.is_in(State.ABORTABLE_ERROR):  # an abort is to follow
-                self.sources.tell(self.machine.outcome)
+            if not self.machine.is_in(State.ABORTABLE_ERROR):  # then an abort must follow, which notifies them
+                self.sources.notify(self.machine.outcome)
 
     async def _commit(self, offsets: tuple[Offsets, ConsumerGroupMetadata] | None) -> None:
         machine = self.machine
@@ -283,14 +286,14 @@ class TransactionDriver:
             if offsets is not None and offsets[0]:
                 both = await asyncio.gather(self.sender.flush(), self._send_offsets(*offsets), return_exceptions=True)
                 for error in both:
-                    if error is not None and not isinstance(error, KafkaError):  # of those the machine knows
+                    if error is not None and not isinstance(error, KafkaError):  # KafkaErrors are in the machine
                         raise error
             else:
                 await self.sender.flush()
             if not machine.is_in(State.FLUSHING):
                 await self._explain()
                 raise machine.failure()
-            if machine.ends_without_asking():
+            if machine.ends_without_request():
                 return
         await self._end(True)
         if machine.outcome == "unknown":
@@ -300,29 +303,29 @@ class TransactionDriver:
             raise machine.failure()
 
     async def prepare(self, ask: Callable[[], Awaitable[Iterable[int]]]) -> None:
-        """Wait for every write, then ask until the transaction is out of our hands; the producer is done with then.
+        """Wait for every write, then call `ask`, which prepares the transaction. The producer has ended after that.
 
         Raises AbortableTransactionError and the like: abort it.
         """
-        self.machine.asked(Event.COMMIT)
+        self.machine.request(Event.COMMIT)
         await self.sender.flush()
-        await self._insist(ask, self._requests.target, self._tries.deadline(), "PrepareTxn")
+        await self._retry(ask, self._requests.target, self._tries.deadline(), "PrepareTxn")
         self.machine.prepared()
 
     async def abort(self, *, shielded: bool = False) -> None:
-        """Drop what is not sent, wait for what is, and abort. Raises what is in the way; it may be called again.
+        """Drop unsent batches, wait for the responses to sent ones, and abort. After an error it may be called again.
 
-        shielded: for somebody who was cancelled. Tried once, for SHIELD_S; the next transaction, or its timeout, does
-        the rest. Raises nothing then.
+        shielded: for a cancelled caller. It waits for SHIELD_S at most and raises nothing; if that fails, the next
+        transaction aborts this one, or its timeout does.
         """
         if shielded and self._owes_abort:
             return
-        self._ask_machine(Event.ABORT)
+        self._request(Event.ABORT)
         self._owes_abort = True
         try:
-            await self._attend(self._abort(), is_shielded=shielded)
+            await self._run_end(self._abort(), is_shielded=shielded)
         finally:
-            self.sources.tell(self.machine.outcome)
+            self.sources.notify(self.machine.outcome)
         self._owes_abort = self.machine.outcome != "aborted"
 
     async def _abort(self) -> None:
@@ -335,12 +338,12 @@ class TransactionDriver:
                 await self.sender.settle()
         except TimeoutError:
             waiting = RequestTimedOutError(
-                "records that were sent are not answered: the transaction cannot be ended yet"
+                "there is no response to records that were sent: the transaction cannot be ended yet"
             )
             machine.gave_up(waiting)
             raise waiting from None
-        await self._explain()  # before the broker forgets
-        if machine.ends_without_asking():
+        await self._explain()  # before the abort changes the state at the broker
+        if machine.ends_without_request():
             return
         error = await self._end(False)
         await self._explain()
@@ -348,9 +351,9 @@ class TransactionDriver:
             raise machine.failure() if machine.state is State.FATAL or error is None else error
 
     async def _end(self, commit: bool) -> KafkaError | None:
-        """EndTxn, until it is answered or time is over. Returns the error that was in the way."""
+        """Send EndTxn until a response ends the transaction or the time is over. Returns the last error, if any."""
         machine = self.machine
-        going = State.COMMITTING if commit else State.ABORTING  # else something has failed since it was asked for
+        going = State.COMMITTING if commit else State.ABORTING  # another state: it has ended or failed
         deadline = self._tries.deadline()
         attempt, code = 0, 0
         error: KafkaError | None = None
@@ -377,10 +380,10 @@ class TransactionDriver:
             attempt += 1
         return error
 
-    async def _attend(
+    async def _run_end(
         self, work: Coroutine[Any, Any, None], *, is_commit: bool = False, is_shielded: bool = False
     ) -> None:
-        """Run a commit or an abort, with this module's rules for who is cancelled meanwhile."""
+        """Run a commit or an abort in a task, with this module's rules if the caller is cancelled meanwhile."""
         loop = asyncio.get_running_loop()
         task = self._ending = loop.create_task(work)
         try:
@@ -392,7 +395,7 @@ class TransactionDriver:
                 task.cancel()
                 await outlast(task, SHIELD_S)
                 if self.machine.state in (State.FLUSHING, State.ABORTABLE_ERROR):
-                    self.machine.asked(Event.ABORT)
+                    self.machine.request(Event.ABORT)
                     self._owes_abort = True
                     task = self._ending = loop.create_task(self._abort())
             await self._await_end(task)
@@ -402,7 +405,7 @@ class TransactionDriver:
                 self._ending = None
 
     async def _await_end(self, task: "asyncio.Task[None]", at_most_s: float = float("inf")) -> None:
-        """Its end, as long as that may take: a commit's answer for one request's time, an abort's for SHIELD_S."""
+        """Wait for the task: for a commit request_timeout_ms, for an abort SHIELD_S; then cancel it."""
         committing = self.machine.state is State.COMMITTING
         long_s = self._settings.request_timeout_ms / 1000 if committing else SHIELD_S
         await outlast(task, min(long_s, at_most_s))
@@ -414,15 +417,15 @@ class TransactionDriver:
             log.info("%s: %s", self.transactional_id, error)
 
     def _release(self) -> KafkaError:
-        """The end that was begun is not waited for any more. Returns the error for whoever waits for it."""
+        """Give up the commit or abort that was started. Returns the error for its caller."""
         machine = self.machine
         if machine.state in (State.COMMITTING, State.ABORTING):
             machine.gave_up(RequestTimedOutError(f"{machine.transactional_id!r} was not ended in time"))
         unknown = machine.outcome == "unknown"
-        return self._unknown() if unknown else ClosedError("the producer was closed meanwhile")
+        return self._unknown() if unknown else ClosedError("the producer was closed during the call")
 
     async def close(self, timeout_ms: float = float("inf")) -> None:
-        """End what is open: a commit that was sent is waited for, everything else is aborted. Never hangs."""
+        """End the transaction: wait for a commit that was sent, abort everything else. Never hangs."""
         deadline = Deadline(self._environment.clock, timeout_ms)
         if self._ending is not None:
             await self._await_end(self._ending, deadline.left_ms() / 1000)
@@ -430,25 +433,25 @@ class TransactionDriver:
             aborting = asyncio.get_running_loop().create_task(self.abort())
             await self._await_end(aborting, deadline.left_ms() / 1000)
         self._adding.cancel()
-        self.sources.tell(self.machine.outcome)
+        self.sources.notify(self.machine.outcome)
 
-    # ---- a commit that was not answered ----------------------------------------------------------------------
+    # ---- a commit without a response -------------------------------------------------------------------------
 
     def _unknown(self) -> CommitOutcomeUnknownError:
-        """The error of the commit whose end is not known; each raise gets one of its own, all resolve the same."""
+        """A new error for the commit with the unknown outcome; all of them resolve the same commit."""
         return CommitOutcomeUnknownError(
-            f"the commit of {self.transactional_id!r} was sent and not answered: it may have been carried out or not",
+            f"the commit of {self.transactional_id!r} got no response: it may have been carried out or not",
             resolve=self.sources.resolve,
         )
 
     async def resolve(self) -> Outcome:
-        """What became of the newest commit, if nobody knows yet."""
+        """The outcome of the newest commit; sends it again if the outcome is not known yet."""
         return await self._resolve(self.sources)
 
     async def _resolve(self, sources: Sources) -> Outcome:
-        """Ask again with the same commit: its answer tells. Fenced, nobody can tell any more: "unknown".
+        """Send the same commit again: its response shows the outcome. If this producer is fenced, it stays "unknown".
 
-        Who asks while another does waits for that one.
+        Concurrent calls wait for each other.
         """
         self._affinity.check()
         async with self._resolving:
@@ -465,23 +468,23 @@ class TransactionDriver:
                 return "unknown"
             except KafkaError:
                 pass
-            if machine.is_in(State.ABORTABLE_ERROR):  # the broker has no such commit, and never gets one from us
+            if machine.is_in(State.ABORTABLE_ERROR):  # the broker did not commit, and nobody sends it again
                 with contextlib.suppress(KafkaError):
                     await self.abort()
                 sources.outcome = "aborted"
                 return "aborted"
         return machine.outcome or "unknown"
 
-    # ---- why -------------------------------------------------------------------------------------------------
+    # ---- the reason for fencing ------------------------------------------------------------------------------
 
     async def _explain(self) -> None:
-        """Find out who fenced this producer, as well as it can be known."""
+        """Find out why this producer was fenced, as far as the broker shows it."""
         machine, error = self.machine, self.machine.error
         if not isinstance(error, ProducerFencedError):
             return
         elapsed_ms = self.age_ms()
         if machine.outcome == "aborted" and machine.state is not State.FATAL:
-            machine.explain_by_itself(elapsed_ms)
+            machine.explain_broker_abort(elapsed_ms)
             return
         if error.reason != "unknown" and error.current_epoch >= 0:
             return

@@ -1,8 +1,8 @@
-"""The requests of a transaction, one attempt each: to whom, in which version, and whether it may have arrived.
+"""The requests of a transaction, one attempt each: receiver, version, and whether the request may have arrived.
 
-The rule: the transaction is notified of a request given up without an answer, since it may arrive late (KAFKA-17754).
-Versions: what belongs to transactions version 2 (KIP-890) is used with it and never without; offsets need
-TxnOffsetCommit 3, because older ones cannot tell a member that was replaced (KIP-447).
+The rule: the transaction is notified of a request without a response, since it may arrive late (KAFKA-17754).
+Versions: request versions of transactions version 2 (KIP-890) are used only with it; offsets need TxnOffsetCommit 3,
+because with older ones the broker cannot reject a replaced member (KIP-447).
 """
 
 import asyncio
@@ -31,19 +31,19 @@ from ..values import ConsumerGroupMetadata, OffsetAndMetadata, ProducerIdentity,
 from .machine import ClientTransaction, Described, partitions_by_topic
 
 PRODUCE_V1 = 11
-"""The highest Produce that means transactions version 1."""
+"""The highest version of Produce for transactions version 1."""
 
-_END_V1, _OFFSETS_V1, _ADD = 4, 4, 3
+_END_V1, _OFFSETS_V1, _ADD = 4, 4, 3  # highest EndTxn, TxnOffsetCommit, AddPartitionsToTxn of transactions version 1
 _INIT_RENEWS = 3  # KIP-360
 _MEMBER_SINCE = 3  # KIP-447
 _END_V2 = 5
-_DURATION_SINCE = 1
+_DURATION_SINCE = 1  # of ListTransactions: duration_filter
 
 
 class TransactionRequests:
-    """Asks for one ClientTransaction.
+    """Sends the requests of one ClientTransaction.
 
-    seen_version: of transactions, as the coordinator's broker has it by now; counts from the next begin on.
+    seen_version: the coordinator's current version of transactions; the next transaction uses it.
     """
 
     def __init__(self, cluster: Cluster, machine: ClientTransaction, request_timeout_ms: int) -> None:
@@ -62,7 +62,7 @@ class TransactionRequests:
     async def _answer(
         self, connection: Connection, request: object, cap: int | None, target: tuple[CoordinatorKind, str]
     ) -> Any:
-        """Raises as Cluster.ask does. Whoever is cancelled here has sent it."""
+        """Raises like Cluster.ask. If the caller is cancelled here, the request was sent."""
         answer = connection.send(request, connection.version_of(type(request), cap), timeout_ms=self._timeout_ms)
         answered = False
         try:
@@ -78,7 +78,7 @@ class TransactionRequests:
                 self._machine.unanswered()
 
     def stale(self, code: int, target: tuple[CoordinatorKind, str]) -> None:
-        """An answer with this code may say that another broker coordinates it by now."""
+        """If this error code shows that the coordinator has moved, look it up again."""
         self._cluster.stale(code, target)
 
     @property
@@ -89,7 +89,7 @@ class TransactionRequests:
     # ---- each request ----------------------------------------------------------------------------------------
 
     async def init(self, within_ms: float) -> tuple[int, ProducerIdentity]:
-        """within_ms: finding the coordinator, and its answer. Raises RequestTimedOutError after that, and as ever."""
+        """Send InitProducerId. within_ms: for finding the coordinator and its response; then RequestTimedOutError."""
         try:
             async with asyncio.timeout(within_ms / 1000):
                 return await self._init()
@@ -110,7 +110,7 @@ class TransactionRequests:
         return response.error_code, ProducerIdentity(response.producer_id, response.producer_epoch)
 
     async def add_partitions(self, partitions: tuple[TopicPartition, ...]) -> dict[TopicPartition, int]:
-        """The error code of each."""
+        """The error code of each partition."""
         machine = self._machine
         connection = await self._coordinator()
         topics = [TxnTopic(name=name, partitions=found) for name, found in partitions_by_topic(partitions).items()]
@@ -140,7 +140,7 @@ class TransactionRequests:
         return [(await self._answer(connection, request, None, self.target)).error_code]
 
     async def check_offsets(self, group_id: str) -> None:
-        """Raises UnsupportedVersionError where the broker could not refuse a member that was replaced (KIP-447)."""
+        """Raises UnsupportedVersionError if the broker cannot reject a replaced member (KIP-447)."""
         connection = await self._cluster.coordinator("group", group_id)
         version = connection.version_of(TxnOffsetCommitRequest)
         if version < _MEMBER_SINCE:
@@ -180,7 +180,7 @@ class TransactionRequests:
         return [codes.get(tp, ErrorCode.REQUEST_TIMED_OUT) for tp in offsets]  # left out: as if not answered
 
     async def end(self, commit: bool) -> tuple[int, ProducerIdentity]:
-        """Where this raises with maybe_done(error), or is cancelled, the transaction knows of it."""
+        """Send EndTxn. If it may have arrived without a response, sets the transaction's maybe_ended."""
         machine = self._machine
         connection = await self._coordinator()
         request = EndTxnRequest(
@@ -191,7 +191,7 @@ class TransactionRequests:
         )
         cap = None if machine.version >= 2 else _END_V1
         perhaps = machine.maybe_ended
-        machine.maybe_ended = True  # from here on, unless we hear otherwise
+        machine.maybe_ended = True  # stays so if this call is cancelled
         try:
             response = await self._answer(connection, request, cap, self.target)
         except KafkaError as error:
@@ -201,7 +201,7 @@ class TransactionRequests:
         return response.error_code, ProducerIdentity(response.producer_id, response.producer_epoch)
 
     async def describe(self) -> Described | None:
-        """What the broker says of the id; None if it does not say."""
+        """The broker's description of the transactional id; None if it gives none."""
         try:
             connection = await self._coordinator()
             request = DescribeTransactionsRequest(transactional_ids=[self._machine.transactional_id])
@@ -216,7 +216,7 @@ class TransactionRequests:
         return None
 
     async def _is_old(self, connection: Connection, identity: ProducerIdentity) -> bool:
-        """Whether the broker finds the id among transactions that began longer ago than our timeout (KIP-994)."""
+        """Whether the broker lists the id among transactions that began longer ago than our timeout (KIP-994)."""
         if not connection.knows(ListTransactionsRequest, _DURATION_SINCE):
             return False
         machine = self._machine
@@ -232,7 +232,7 @@ class TransactionRequests:
 
 
 def maybe_done(error: KafkaError) -> bool:
-    """Whether the request may have been carried out, or may yet be."""
+    """Whether the request may have been carried out, or may be later."""
     if isinstance(error, BrokerUnreachableError):
         return error.sent
     return isinstance(error, RequestTimedOutError)

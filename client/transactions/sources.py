@@ -1,7 +1,7 @@
-"""What a transaction is made from: whose offsets it commits, and which batches learn its outcome.
+"""The consumed batches that a transaction is made from: their offsets, and notifying them of its outcome.
 
-The rule: offsets are committed as the member that fetched them, never under a group's name alone (KIP-447), and the
-consumer of a batch is notified of its outcome, because its position depends on it.
+The rule: offsets are committed with the member that fetched them, never with a group id alone (KIP-447). The consumer
+of a batch is notified of the outcome, because its position depends on it.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,14 +16,14 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 @runtime_checkable
 class FromGroup(Protocol):
-    """A batch as a consumer yields it: which offsets to commit, and as which member they were fetched."""
+    """A batch that a consumer yielded: the offsets to commit, and the member that fetched them."""
 
     @property
     def offsets(self) -> Mapping[TopicPartition, OffsetAndMetadata]: ...
     @property
     def group_metadata(self) -> ConsumerGroupMetadata | None: ...
     def claim(self, by: "Sources") -> None:
-        """A transaction works on it now. Raises IllegalStateError, CommitOutcomeUnknownError if it must not."""
+        """Assign the batch to a transaction. Raises IllegalStateError, CommitOutcomeUnknownError if that is wrong."""
         ...
 
     def aborted(self) -> None: ...
@@ -32,9 +32,9 @@ class FromGroup(Protocol):
 
 
 class Sources:
-    """The batches of one transaction, and what became of it.
+    """The batches of one transaction, and its outcome.
 
-    outcome: None while it is open, and while its abort is not answered. resolve: asks the broker for an unknown one.
+    outcome: None while it is open or its abort is not confirmed. resolve: finds out an unknown one from the broker.
     """
 
     def __init__(self) -> None:
@@ -47,8 +47,8 @@ class Sources:
         if all(batch is not known for known in self._batches):
             self._batches.append(batch)
 
-    def tell(self, outcome: Outcome | None) -> None:
-        """Consumers go on, have to look, or go back. outcome: None where no commit was sent, nor ever will be."""
+    def notify(self, outcome: Outcome | None) -> None:
+        """Notify the batches. outcome: None if no commit was sent and none will be, which counts as aborted."""
         self.outcome = outcome
         batches, self._batches = self._batches, []
         for batch in batches:
@@ -63,7 +63,7 @@ class Sources:
 def offsets_of(
     source: Any, metadata: ConsumerGroupMetadata | None = None
 ) -> tuple[Offsets, ConsumerGroupMetadata, FromGroup | None]:
-    """What to commit: of a batch, of the batch that a consumer yielded last, or as given. Raises TypeError."""
+    """The offsets to commit: of a batch, of a consumer's last batch, or the mapping itself. Raises TypeError."""
     if isinstance(metadata, str):
         raise TypeError(
             f"send_offsets_to_transaction needs the consumer's group metadata, not the group's name {metadata!r}: "
@@ -72,8 +72,8 @@ def offsets_of(
     if isinstance(source, Mapping):
         if metadata is None:
             raise TypeError("offsets need group metadata: send_offsets_to_transaction(offsets, metadata)")
-        given = cast("Mapping[TopicPartition, OffsetAndMetadata | int]", source)
-        return {TopicPartition(*partition): _position(at) for partition, at in given.items()}, metadata, None
+        offsets = cast("Mapping[TopicPartition, OffsetAndMetadata | int]", source)
+        return {TopicPartition(*partition): _position(at) for partition, at in offsets.items()}, metadata, None
     batch = source if isinstance(source, FromGroup) else getattr(source, "last_batch", source)
     if batch is None:
         raise IllegalStateError("the consumer has yielded nothing yet, so there are no offsets to commit")

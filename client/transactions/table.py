@@ -1,8 +1,8 @@
-"""The one table of a client's transactions: in which state does what event lead where.
+"""The state table of a client's transaction: for each state and event the next state, or a refusal. Pure.
 
-The rule: nothing else changes the state. A cell is the next state, or why not. What a user asks for in the wrong state
-is refused and changes nothing; an answer that no state can expect is a bug, and fatal, because going on would be a
-guess (KAFKA-14831). Sources: Kafka's TransactionManager; KIP-98, KIP-360, KIP-890, KIP-1050.
+The rule: nothing else changes the state. A call of the user in the wrong state raises an error and changes nothing; a
+response that is impossible in the state is a bug and ends the producer, because any next state would be a guess
+(KAFKA-14831). Sources: Kafka's TransactionManager; KIP-98, KIP-360, KIP-890, KIP-1050.
 """
 
 from enum import Enum, IntEnum
@@ -10,18 +10,18 @@ from typing import TypeAlias
 
 
 class State(IntEnum):
-    """The columns."""
+    """The columns of the table."""
 
     UNINITIALIZED = 0
     INITIALIZING = 1
     READY = 2
-    STALE = 3  # nothing is open, but requests of this epoch may still be on their way: a new epoch comes first
+    STALE = 3  # nothing is open, but a request of this epoch may still arrive: a new epoch is needed first
     IN_TRANSACTION = 4
-    FLUSHING = 5  # a commit was asked for: deliveries are awaited, nothing of the commit was sent
-    COMMITTING = 6  # EndTxn(commit) is on its way
+    FLUSHING = 5  # commit was called: waiting for deliveries, EndTxn is not sent yet
+    COMMITTING = 6  # EndTxn(commit) is being sent
     ABORTING = 7
-    ABORTABLE_ERROR = 8  # something failed, or an abort did: only an abort leads on
-    UNKNOWN_OUTCOME = 9  # EndTxn(commit) was sent and not answered: never abort on this epoch
+    ABORTABLE_ERROR = 8  # a write or an abort failed: only an abort is possible
+    UNKNOWN_OUTCOME = 9  # EndTxn(commit) was sent and got no response: never abort on this epoch
     FATAL = 10
 
     @property
@@ -30,41 +30,41 @@ class State(IntEnum):
 
 
 UNDER_WAY = frozenset({State.IN_TRANSACTION, State.FLUSHING, State.COMMITTING, State.ABORTING})
-"""A transaction was begun, and has not ended."""
+"""A transaction has begun and not ended."""
 
 OPEN = frozenset({State.IN_TRANSACTION, State.FLUSHING})
-"""In which there is something to write or to add."""
+"""Records, offsets or partitions may be written or added."""
 
 
 class Event(IntEnum):
-    """The rows: what the user asks for, then what becomes of it."""
+    """The rows of the table: first calls of the user, then what happens to the requests."""
 
     INIT = 0
     BEGIN = 1
     WRITE = 2  # records or offsets
     COMMIT = 3
     ABORT = 4
-    INITIALIZED = 5  # an identity was given
-    NOT_INITIALIZED = 6  # none was, in time
-    MUST_ABORT = 7  # something of the transaction failed
-    SEND_COMMIT = 8  # every write is acknowledged: EndTxn goes out
-    ENDED = 9  # the end was answered, or there was nothing to end
-    ENDED_STALE = 10  # so it was, but a request of this epoch may still be on its way
+    INITIALIZED = 5  # InitProducerId succeeded
+    NOT_INITIALIZED = 6  # InitProducerId got no response in time
+    MUST_ABORT = 7  # a write of the transaction failed
+    SEND_COMMIT = 8  # every write is acknowledged: EndTxn is sent
+    ENDED = 9  # EndTxn succeeded, or there was nothing to end
+    ENDED_STALE = 10  # the same, but a request of this epoch may still arrive
     REFUSED = 11  # EndTxn was certainly not carried out
-    UNANSWERED = 12  # no answer to EndTxn: it may have been carried out
-    BROKEN = 13  # nothing can be done with this producer any more
+    UNANSWERED = 12  # no response to EndTxn: it may have been carried out
+    BROKEN = 13  # the producer cannot be used any more
 
 
 class Refusal(Enum):
-    """Cells that are no states."""
+    """Cells that are not a next state."""
 
-    ILLEGAL = "illegal"  # not in this state: IllegalStateError
-    FAILED = "failed"  # the transaction has failed: its error, again
-    UNKNOWN = "unknown?"  # CommitOutcomeUnknownError, again
-    BROKEN = "broken"  # the error that ended the producer, again
-    IGNORED = "."  # it comes too late to matter
-    BACK = "back"  # to the state before
-    BUG = "bug"  # cannot be
+    ILLEGAL = "illegal"  # not allowed in this state: raises IllegalStateError
+    FAILED = "failed"  # the transaction has failed: raises its error again
+    UNKNOWN = "unknown?"  # raises CommitOutcomeUnknownError again
+    BROKEN = "broken"  # raises the error that ended the producer again
+    IGNORED = "."  # too late to matter: no change
+    BACK = "back"  # return to the state before INITIALIZING
+    BUG = "bug"  # impossible
 
 
 Cell: TypeAlias = State | Refusal
@@ -75,7 +75,7 @@ _WORDS = {
     "error": State.ABORTABLE_ERROR, "unknown": State.UNKNOWN_OUTCOME, "fatal": State.FATAL,
 }  # fmt: skip
 
-# A word of _WORDS is the next state; any other is a Refusal, by its value.
+# A word of _WORDS is the next state; any other is the value of a Refusal.
 _GRID = """
 EVENT           uninit  init    ready   stale   open    flush   commit   abort   error   unknown  fatal
 INIT            init    illegal illegal init    illegal illegal illegal  illegal illegal init     broken
@@ -109,5 +109,5 @@ TABLE = _read(_GRID)
 
 
 def cell(event: Event, state: State) -> Cell:
-    """What becomes of the event."""
+    """The cell for this event and state."""
     return TABLE[event][state]

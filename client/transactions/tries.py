@@ -1,6 +1,6 @@
-"""How a request of a transaction is tried again: how long it waits, until when, and what is raised once time is over.
+"""Retries of the requests of a transaction: pauses, deadline, and the error when the time is over.
 
-The rule: whatever waits has a deadline, max_block_ms from its beginning.
+The rule: every wait has a deadline, max_block_ms after its start.
 """
 
 import asyncio
@@ -11,11 +11,11 @@ from ..net.environment import Environment
 from ..net.retry import Backoff, Deadline
 from ..settings import ProducerSettings
 
-_SOON = Backoff(2, 50)  # until a broker has ended the transaction before: a matter of milliseconds
+_SOON = Backoff(2, 50)  # the broker ends the previous transaction within milliseconds
 
 
 class Tries:
-    """Of one producer's requests."""
+    """Retries of one producer's requests."""
 
     def __init__(self, settings: ProducerSettings, environment: Environment) -> None:
         self._environment = environment
@@ -23,16 +23,16 @@ class Tries:
         self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
 
     def deadline(self) -> Deadline:
-        """From now."""
+        """max_block_ms from now."""
         return Deadline(self._environment.clock, self._most_ms)
 
     def delay_s(self, attempt: int, code: int) -> float:
-        """Before the next one. code: what the last was answered, 0 for no answer."""
+        """The pause before the next attempt. code: of the last response, 0 without one."""
         backoff = _SOON if code == ErrorCode.CONCURRENT_TRANSACTIONS else self._backoff
         return backoff.delay_ms(attempt, self._environment.rng.random()) / 1000
 
     async def pause(self, attempt: int, deadline: Deadline, error: KafkaError, code: int) -> bool:
-        """Wait before the next attempt. False: there is to be none."""
+        """Wait before the next attempt. Returns False at once if there must be none."""
         if not code and not is_retriable(error):
             return False
         delay_s = self.delay_s(attempt, code)
@@ -42,7 +42,7 @@ class Tries:
         return True
 
     def late(self, what: str, error: KafkaError) -> KafkaError:
-        """What is raised when time is over, or when nothing is to be waited for."""
+        """The error to raise after the last attempt: RequestTimedOutError, or `error` if that is not retriable."""
         if not is_retriable(error):
             return error
         late = RequestTimedOutError(f"{what} did not succeed within {self._most_ms} ms: {error}")

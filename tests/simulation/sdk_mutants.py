@@ -124,12 +124,12 @@ def sdk_what_failed_is_not_ended(stack):
     def wrapper(ends):
         def without_asking(self):
             if self.state is State.ABORTING:
-                self.attempted = self.maybe_ended = self._loose = False
+                self.attempted = self.maybe_ended = self._may_arrive_late = False
             return ends(self)
 
         return without_asking
 
-    _around(stack, ClientTransaction, "ends_without_asking", wrapper)
+    _around(stack, ClientTransaction, "ends_without_request", wrapper)
 
 
 @mutant

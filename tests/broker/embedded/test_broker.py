@@ -105,7 +105,7 @@ def test_its_temporary_directory_is_gone_afterwards():
 
 
 @pytest.mark.parametrize("ending", ["pass", "raise KeyboardInterrupt", "sys.exit(3)", "os.kill(os.getpid(), 2)"])
-def test_its_temporary_directory_is_gone_when_the_process_ends_without_asking(ending):
+def test_its_temporary_directory_is_gone_when_the_process_ends_without_request(ending):
     script = f"""
         import os, sys
         from fencepost.broker.embedded.broker import Broker

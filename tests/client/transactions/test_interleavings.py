@@ -109,14 +109,14 @@ def failures_are_forgotten(patch):
 
 def nothing_acknowledged_is_nothing_attempted(patch):
     """kgo de5af46: all writes failed, so EndTxn is left out, and the next transaction joins what they opened."""
-    real = ClientTransaction.ends_without_asking
+    real = ClientTransaction.ends_without_request
 
     def without(self):
         if self.state is State.ABORTING and self.error is not None:
-            self.attempted = self.maybe_ended = self._loose = False
+            self.attempted = self.maybe_ended = self._may_arrive_late = False
         return real(self)
 
-    patch.setattr(ClientTransaction, "ends_without_asking", without)
+    patch.setattr(ClientTransaction, "ends_without_request", without)
 
 
 BUGS = {

@@ -28,7 +28,7 @@ ASKED = (Event.INIT, Event.BEGIN, Event.WRITE, Event.COMMIT, Event.ABORT)
 def ready(version: int = 2) -> ClientTransaction:
     client = ClientTransaction("x", 60_000)
     client.can_renew = True
-    client.asked(Event.INIT)
+    client.request(Event.INIT)
     client.initialised(0, FIRST)
     client.version = version
     return client
@@ -45,15 +45,15 @@ def begun(version: int = 2, *, wrote: bool = True) -> ClientTransaction:
 
 def committing(version: int = 2) -> ClientTransaction:
     client = begun(version)
-    client.asked(Event.COMMIT)
-    assert not client.ends_without_asking()
+    client.request(Event.COMMIT)
+    assert not client.ends_without_request()
     return client
 
 
 def aborting(version: int = 2) -> ClientTransaction:
     client = begun(version)
-    client.asked(Event.ABORT)
-    assert not client.ends_without_asking()
+    client.request(Event.ABORT)
+    assert not client.ends_without_request()
     return client
 
 
@@ -86,7 +86,7 @@ def test_outside_of_a_transaction_nothing_is_written_committed_or_aborted(event,
     client = ready()
     client.state = state
     with pytest.raises(IllegalStateError):
-        client.asked(event)
+        client.request(event)
     assert client.state is state
 
 
@@ -96,7 +96,7 @@ def test_a_producer_is_initialised_once(state):
     client = begun()
     client.state = state
     with pytest.raises(IllegalStateError, match="once"):
-        client.asked(Event.INIT)
+        client.request(Event.INIT)
 
 
 @pytest.mark.requirement("S-76")
@@ -105,8 +105,8 @@ def test_a_producer_is_initialised_once(state):
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_transaction_in_which_nothing_was_attempted_ends_without_a_request(version, commit):
     client = begun(version, wrote=False)
-    client.asked(Event.COMMIT if commit else Event.ABORT)
-    assert client.ends_without_asking()
+    client.request(Event.COMMIT if commit else Event.ABORT)
+    assert client.ends_without_request()
     assert (client.state, client.outcome) == (State.READY, "committed" if commit else "aborted")
 
 
@@ -140,7 +140,7 @@ def test_with_version_1_a_new_epoch_comes_first_if_a_request_may_still_be_on_its
     assert (client.state, client.outcome) == (State.STALE, "committed")
     with pytest.raises(IllegalStateError):
         client.begin(1, 0)
-    client.asked(Event.INIT)
+    client.request(Event.INIT)
     assert client.former_identity() == FIRST, "so that a newer producer is not fenced by it"
     client.initialised(0, NEXT)
     assert client.state is State.READY
@@ -154,15 +154,15 @@ def test_a_commit_that_nobody_answers_has_an_unknown_outcome(version):
     assert (client.state, client.outcome) == (State.UNKNOWN_OUTCOME, "unknown")
     for event in (Event.BEGIN, Event.WRITE, Event.ABORT):
         with pytest.raises(CommitOutcomeUnknownError):
-            client.asked(event)
+            client.request(event)
 
 
 def test_a_commit_that_was_never_sent_can_be_aborted():
     client = committing()
     client.gave_up(RequestTimedOutError("no connection"))
     assert client.state is State.ABORTABLE_ERROR
-    client.asked(Event.ABORT)
-    assert not client.ends_without_asking()
+    client.request(Event.ABORT)
+    assert not client.ends_without_request()
 
 
 def test_fenced_after_an_unanswered_commit_nobody_can_tell():
@@ -177,7 +177,7 @@ def test_not_open_after_an_unanswered_commit_means_that_it_was_aborted():
     client.end_unanswered()
     client.ended(ErrorCode.INVALID_TXN_STATE, NO_IDENTITY)
     assert (client.state, client.outcome) == (State.ABORTABLE_ERROR, None)
-    client.asked(Event.ABORT)
+    client.request(Event.ABORT)
     client.ended(0, NEXT)
     assert (client.state, client.outcome) == (State.READY, "aborted")
 
@@ -188,14 +188,14 @@ def test_with_version_1_not_open_after_an_unanswered_commit_tells_nothing():
     client.ended(ErrorCode.INVALID_TXN_STATE, NO_IDENTITY)
     assert (client.state, client.outcome) == (State.UNKNOWN_OUTCOME, "unknown")
     with pytest.raises(CommitOutcomeUnknownError):
-        client.asked(Event.ABORT)
+        client.request(Event.ABORT)
 
 
 def test_fenced_at_once_it_is_not_committed_and_an_abort_tells_by_whom():
     client = committing()
     client.ended(ErrorCode.PRODUCER_FENCED, NO_IDENTITY)
     assert isinstance(client.failure(), ProducerFencedError)
-    client.asked(Event.ABORT)
+    client.request(Event.ABORT)
     client.ended(0, NEXT)  # the broker had ended it by itself
     assert client.state is State.READY
     client.explain("transaction_timeout", 1)
@@ -228,8 +228,8 @@ def test_abortable_is_raised_where_doing_it_again_may_help_and_else_the_error_it
     client = begun()
     client.refused_write(of_write(code), error_of(code))
     with pytest.raises(kind):
-        client.asked(Event.COMMIT)
-    client.asked(Event.ABORT)
+        client.request(Event.COMMIT)
+    client.request(Event.ABORT)
 
 
 def test_no_permission_for_the_id_is_fatal():
@@ -237,7 +237,7 @@ def test_no_permission_for_the_id_is_fatal():
     client.failed(error_of(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     for event in ASKED:
         with pytest.raises(AuthorizationError):
-            client.asked(event)
+            client.request(event)
 
 
 @pytest.mark.parametrize(
@@ -269,9 +269,9 @@ def test_librdkafka_3575_out_of_order_spoils_the_transaction_and_asks_for_no_id(
     client.failed(error_of(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER))
     assert (client.state, client.identity) == (State.ABORTABLE_ERROR, FIRST)
     with pytest.raises(AbortableTransactionError):
-        client.asked(Event.COMMIT)
+        client.request(Event.COMMIT)
     with pytest.raises(IllegalStateError):
-        client.asked(Event.INIT)
+        client.request(Event.INIT)
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -279,12 +279,12 @@ def test_librdkafka_1_7_a_commit_fails_if_a_record_was_never_sent(version):
     client = begun(version)
     client.failed(DeliveryTimeoutError("the cluster was down"))
     with pytest.raises(AbortableTransactionError):
-        client.asked(Event.COMMIT)
+        client.request(Event.COMMIT)
 
 
 def test_a_record_that_fails_while_the_commit_waits_for_it_fails_the_commit():
     client = begun()
-    client.asked(Event.COMMIT)
+    client.request(Event.COMMIT)
     client.failed(DeliveryTimeoutError())
     assert client.state is State.ABORTABLE_ERROR
 
@@ -315,8 +315,8 @@ def test_kgo_f25fe06_an_abort_that_was_not_answered_is_still_owed(version):
     client.gave_up(RequestTimedOutError())
     with pytest.raises(AbortableTransactionError):
         client.begin(version, 0)
-    client.asked(Event.ABORT)
-    assert not client.ends_without_asking(), "it is sent again"
+    client.request(Event.ABORT)
+    assert not client.ends_without_request(), "it is sent again"
 
 
 def test_kgo_351dd40_a_partition_counts_as_added_only_when_the_broker_says_so():
@@ -335,16 +335,16 @@ def test_kgo_de5af46_an_end_is_sent_although_no_write_was_acknowledged(version):
     client = begun(version, wrote=False)
     client.may_write_to(A)
     client.failed(DeliveryTimeoutError())
-    client.asked(Event.ABORT)
-    assert not client.ends_without_asking()
+    client.request(Event.ABORT)
+    assert not client.ends_without_request()
 
 
 def test_kafka_13412_an_identity_that_did_not_come_in_time_may_be_asked_for_again():
     client = ClientTransaction("x", 60_000)
-    client.asked(Event.INIT)
+    client.request(Event.INIT)
     client.not_initialised(RequestTimedOutError())
     assert client.state is State.UNINITIALIZED
-    client.asked(Event.INIT)
+    client.request(Event.INIT)
     assert client.former_identity() == NO_IDENTITY
     client.initialised(0, NEXT)
     assert (client.state, client.identity) == (State.READY, NEXT)
@@ -365,14 +365,14 @@ def test_kafka_14831_an_impossible_answer_is_fatal():
     client.initialised(0, NEXT)  # nobody asked for it
     assert client.state is State.FATAL
     with pytest.raises(FatalError):
-        client.asked(Event.COMMIT)
+        client.request(Event.COMMIT)
 
 
 def test_kafka_18227_the_version_of_transactions_changes_only_between_two_of_them():
     client = begun(1)
     assert client.version == 1
-    client.asked(Event.COMMIT)
-    client.ends_without_asking()
+    client.request(Event.COMMIT)
+    client.ends_without_request()
     client.ended(0, NO_IDENTITY)
     client.begin(2, 0)
     assert client.may_write_to(B), "and the partitions of the one before are not part of this one"
@@ -382,17 +382,17 @@ def test_kafka_18227_the_version_of_transactions_changes_only_between_two_of_the
 def test_confluent_python_1125_librdkafka_3928_fenced_is_final():
     client = ready(1)
     client.state = State.STALE
-    client.asked(Event.INIT)
+    client.request(Event.INIT)
     assert client.initialised(ErrorCode.PRODUCER_FENCED, NO_IDENTITY) is Verdict.FENCED
     assert client.state is State.FATAL
     for event in ASKED:
         with pytest.raises(ProducerFencedError):
-            client.asked(event)
+            client.request(event)
 
 
 def test_an_identity_that_is_none_is_no_success():
     client = ClientTransaction("x", 60_000)
-    client.asked(Event.INIT)
+    client.request(Event.INIT)
     client.initialised(0, NO_IDENTITY)
     assert client.state is State.FATAL
 

@@ -234,7 +234,7 @@ class Run:
         """Or not, in time."""
         client = self.client
         if client.state is not State.ABORTING:
-            client.asked(Event.INIT)
+            client.request(Event.INIT)
         for _ in range(ATTEMPTS):
             answer = self.ask("init", self.version, client.former_identity())
             if answer is not None and client.initialised(*answer) is not Verdict.AGAIN:
@@ -311,8 +311,8 @@ class Run:
 
     def commit(self, client: ClientTransaction, resolves: int = 2) -> None:
         """And, if nobody answers, ask again what became of it."""
-        client.asked(Event.COMMIT)
-        if client.state is State.FLUSHING and client.ends_without_asking():
+        client.request(Event.COMMIT)
+        if client.state is State.FLUSHING and client.ends_without_request():
             return
         self._end(True)
         if client.state is State.UNKNOWN_OUTCOME:
@@ -322,8 +322,8 @@ class Run:
 
     def abort(self) -> None:
         client = self.client
-        client.asked(Event.ABORT)
-        if not client.ends_without_asking():
+        client.request(Event.ABORT)
+        if not client.ends_without_request():
             self._end(False)
 
     def _end(self, commit: bool) -> None:
