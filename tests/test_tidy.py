@@ -120,6 +120,7 @@ MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 60
 MAX_NAME = 80  # of a test, in characters
 TEST = re.compile(r"\s*(?:async )?def (test_\w+)")
+CODED = re.compile(r"test_t\d+_")  # a code that only a list outside of the repository defines
 VAGUE = re.compile(r"(manager|helper|util|common|base|info|data|process|handler)s?(_|$)")
 ELSEWHERE = re.compile(rf"{re.escape(str(ROOT))}\b|\bissue #?\d", re.IGNORECASE)  # of one machine, one tracker
 
@@ -325,6 +326,12 @@ def test_names_of_tests_stay_short():
     named = [(path, n, found[1]) for path, (n, line) in lines if (found := TEST.match(line))]
     assert len(named) > 3000
     assert not [at(path, n, f"{name} has {len(name)} characters") for path, n, name in named if len(name) > MAX_NAME]
+
+
+def test_no_test_is_named_by_a_code_that_nothing_here_defines():
+    lines = [(path, each) for path in TESTS for each in enumerate(path.read_text().splitlines(), 1)]
+    named = [(path, n, found[1]) for path, (n, line) in lines if (found := TEST.match(line))]
+    assert not [at(path, n, name) for path, n, name in named if CODED.match(name)]
 
 
 def test_every_module_has_a_docstring():

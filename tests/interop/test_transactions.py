@@ -1,6 +1,6 @@
 """Transactional producers of three client libraries, unchanged: commit, abort, fencing, consume-transform-produce.
 
-What librdkafka is known to hang on by itself (T27: a broker that dies inside a transaction) is not met here.
+What librdkafka is known to hang on by itself (a broker that dies inside a transaction) is not met here.
 """
 
 import asyncio

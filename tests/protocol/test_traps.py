@@ -48,33 +48,27 @@ def framed(api_key: int, version: int, message: object, correlation_id: int = 7,
     return b"".join(encode_request(APIS[api_key], version, correlation_id, client_id, message))[4:]
 
 
-# T1 ------------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("version", [3, 4])
-def test_t1_an_api_versions_response_has_no_tag_byte_in_its_header(version: int) -> None:
+def test_an_api_versions_response_has_no_tag_byte_in_its_header(version: int) -> None:
     response = ApiVersionsResponse(api_keys=[])
     frame = b"".join(encode_response(APIS[API_VERSIONS], version, 7, response))
     assert frame[4:] == struct.pack(">i", 7) + body(response, version)
     assert decode_response(APIS[API_VERSIONS], version, frame[4:]) == (7, response)
 
 
-def test_t1_an_api_versions_request_has_a_tag_byte_in_its_header() -> None:
+def test_an_api_versions_request_has_a_tag_byte_in_its_header() -> None:
     frame = framed(API_VERSIONS, 3, ApiVersionsRequest(client_software_name="x", client_software_version="1"))
     assert frame == struct.pack(">hhih", 18, 3, 7, 2) + b"me" + b"\0" + b"\x02x\x021\0"
 
 
-def test_t1_every_other_flexible_response_has_one() -> None:
+def test_every_other_flexible_response_has_one() -> None:
     for api in APIS.values():
         for version in api.declared:
             expected = version >= api.flexible_from and api.key != API_VERSIONS
             assert (version >= api.flexible_responses_from) == expected
 
 
-# T2 ------------------------------------------------------------------------------------------------------------------
-
-
-def test_t2_the_answer_to_an_unknown_version_of_api_versions_is_of_version_0() -> None:
+def test_the_answer_to_an_unknown_version_of_api_versions_is_of_version_0() -> None:
     frame = struct.pack(">hhih", 18, 5, 7, 2) + b"me" + b"\0" + b"whatever version five may bring"
     header = read_request_header(frame)
     assert (header.api_key, header.api_version, header.correlation_id, header.client_id) == (18, 5, 7, "me")
@@ -88,10 +82,7 @@ def test_t2_the_answer_to_an_unknown_version_of_api_versions_is_of_version_0() -
     assert frame == struct.pack(">ii", 16, 7) + struct.pack(">hihhh", 35, 1, 18, 0, 4)
 
 
-# T4 ------------------------------------------------------------------------------------------------------------------
-
-
-def test_t4_produce_is_listed_from_0_and_served_from_3() -> None:
+def test_produce_is_listed_from_0_and_served_from_3() -> None:
     produce = APIS[0]
     assert (produce.advertised_min, produce.min, produce.max) == (0, 3, 13)
     assert [produce.serves(version) for version in (0, 2, 3, 13, 14)] == [False, False, True, True, False]
@@ -103,7 +94,7 @@ def test_what_only_brokers_ask_and_what_is_not_settled_is_declared_and_not_serve
     assert beyond == {"InitProducerId": (5, 6), "AddPartitionsToTxn": (3, 5)}
 
 
-def test_t4_the_ranges_are_those_that_clients_are_told() -> None:
+def test_the_ranges_are_those_that_clients_are_told() -> None:
     ranges = {api.name: (api.advertised_min, api.max) for api in APIS.values() if api.key < 20_000}  # ours are not told
     assert ranges == {
         "Produce": (0, 13),
@@ -153,11 +144,8 @@ def test_t4_the_ranges_are_those_that_clients_are_told() -> None:
     }
 
 
-# T5 ------------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("version", [2, 9])
-def test_t5_the_client_id_is_of_the_old_encoding_and_null_is_empty(version: int) -> None:
+def test_the_client_id_is_of_the_old_encoding_and_null_is_empty(version: int) -> None:
     tags = b"\0" if version >= 9 else b""
     for given, read in ((b"\0\x02me", "me"), (b"\xff\xff", ""), (b"\0\0", "")):
         header = read_request_header(struct.pack(">hhi", 3, version, -5) + given + tags + b"body")
@@ -165,47 +153,44 @@ def test_t5_the_client_id_is_of_the_old_encoding_and_null_is_empty(version: int)
         assert header.position == 8 + len(given) + len(tags)
 
 
-def test_t5_a_client_id_of_a_length_below_minus_one_is_malformed() -> None:
+def test_a_client_id_of_a_length_below_minus_one_is_malformed() -> None:
     with pytest.raises(MalformedFrame):
         read_request_header(struct.pack(">hhih", 3, 9, 7, -2) + b"abc")
 
 
-def test_t5_tagged_fields_in_a_request_header_are_skipped() -> None:
+def test_tagged_fields_in_a_request_header_are_skipped() -> None:
     frame = struct.pack(">hhih", 3, 9, 7, -1) + b"\x02\x00\x01x\x64\x02yz" + b"body"
     assert frame[read_request_header(frame).position :] == b"body"
 
 
-def test_t5_the_header_of_an_api_that_we_do_not_know_can_be_read() -> None:
+def test_the_header_of_an_api_that_we_do_not_know_can_be_read() -> None:
     header = read_request_header(struct.pack(">hhih", 999, 77, 7, 2) + b"me")
     assert (header.api_key, header.api_version) == (999, 77)
 
 
-def test_t5_the_correlation_id_is_echoed() -> None:
+def test_the_correlation_id_is_echoed() -> None:
     frame = b"".join(encode_response(APIS[22], 2, -1, APIS[22].response()))
     assert frame[4:9] == b"\xff\xff\xff\xff\0"
 
 
-# T6 ------------------------------------------------------------------------------------------------------------------
-
-
-def test_t6_an_array_of_the_old_encoding_is_null_at_minus_one_and_empty_at_0() -> None:
+def test_an_array_of_the_old_encoding_is_null_at_minus_one_and_empty_at_0() -> None:
     assert body(MetadataRequest(topics=None), 1) == b"\xff\xff\xff\xff"
     assert body(MetadataRequest(topics=[]), 1) == b"\0\0\0\0"
 
 
-def test_t6_a_compact_array_is_null_at_0_and_counts_from_1() -> None:
+def test_a_compact_array_is_null_at_0_and_counts_from_1() -> None:
     assert body(MetadataRequest(topics=None), 9)[:1] == b"\0"
     assert body(MetadataRequest(topics=[]), 9)[:1] == b"\x01"
     assert body(MetadataRequest(topics=[MetadataRequest.Topic(name="")]), 9)[:1] == b"\x02"
 
 
-def test_t6_tagged_fields_stand_in_order_of_tags_and_not_at_all_at_their_defaults() -> None:
+def test_tagged_fields_stand_in_order_of_tags_and_not_at_all_at_their_defaults() -> None:
     response = ApiVersionsResponse(api_keys=[], finalized_features_epoch=0, zk_migration_ready=True)
     assert body(response, 3) == b"\0\0" + b"\x01" + bytes(4) + b"\x02" + b"\x01\x08" + bytes(8) + b"\x03\x01\x01"
     assert body(ApiVersionsResponse(api_keys=[]), 3)[-1:] == b"\0"
 
 
-def test_t6_a_struct_that_may_be_null_has_a_byte_before_it() -> None:
+def test_a_struct_that_may_be_null_has_a_byte_before_it() -> None:
     request = DescribeTopicPartitionsRequest(topics=[])
     assert body(request, 0) == b"\x01" + struct.pack(">i", 2000) + b"\xff" + b"\0"
     request.cursor = Cursor(topic_name="t", partition_index=3)
@@ -213,11 +198,8 @@ def test_t6_a_struct_that_may_be_null_has_a_byte_before_it() -> None:
     assert decoder(DescribeTopicPartitionsRequest, 0)(body(request, 0), 0)[0] == request
 
 
-# T7 ------------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("readable", [bytes, memoryview])
-def test_t7_a_length_beyond_the_frame_is_no_shorter_value(readable: type) -> None:
+def test_a_length_beyond_the_frame_is_no_shorter_value(readable: type) -> None:
     partition = ProduceRequest.Topic.Partition(index=0, records=memoryview(b"r" * 50))
     topic = ProduceRequest.Topic(name="t", partition_data=[partition])
     for version in (3, 9):
@@ -227,18 +209,12 @@ def test_t7_a_length_beyond_the_frame_is_no_shorter_value(readable: type) -> Non
                 decoder(ProduceRequest, version)(readable(data[:-missing]), 0)
 
 
-# T12 -----------------------------------------------------------------------------------------------------------------
-
-
-def test_t12_every_response_says_that_it_does_not_throttle() -> None:
+def test_every_response_says_that_it_does_not_throttle() -> None:
     for api in APIS.values():
         if api.name in ("WriteTxnMarkers", "SaslHandshake", "SaslAuthenticate"):  # never throttled: no such field
             continue
         throttle = next(f for f in schema_of(api.response).fields if f.name == "throttle_time_ms")
         assert throttle.default == 0
-
-
-# T16 -----------------------------------------------------------------------------------------------------------------
 
 
 BY_ID = [
@@ -250,7 +226,7 @@ BY_ID = [
 
 
 @pytest.mark.parametrize("message", BY_ID, ids=lambda message: type(message).__name__)
-def test_t16_from_version_13_on_topics_have_ids_and_no_names(message: object) -> None:
+def test_from_version_13_on_topics_have_ids_and_no_names(message: object) -> None:
     data = body(message, 13)
     assert decoder(type(message), 13)(data, 0) == (message, len(data))
     assert TOPIC_ID in data
@@ -268,7 +244,7 @@ COMMITS_BY_ID = [
 
 
 @pytest.mark.parametrize("message", COMMITS_BY_ID, ids=lambda message: type(message).__name__)
-def test_t16_commits_name_topics_up_to_version_9_and_identify_them_from_10_on(message: object) -> None:
+def test_commits_name_topics_up_to_version_9_and_identify_them_from_10_on(message: object) -> None:
     data = body(message, 10)
     assert decoder(type(message), 10)(data, 0) == (message, len(data))
     assert TOPIC_ID in data
@@ -276,7 +252,7 @@ def test_t16_commits_name_topics_up_to_version_9_and_identify_them_from_10_on(me
 
 
 @pytest.mark.parametrize("version", [10, 13])
-def test_t16_metadata_is_asked_by_id_with_a_null_name_and_answers_with_ids(version: int) -> None:
+def test_metadata_is_asked_by_id_with_a_null_name_and_answers_with_ids(version: int) -> None:
     request = MetadataRequest(topics=[MetadataRequest.Topic(topic_id=TOPIC_ID, name=None)])
     read, _ = decoder(MetadataRequest, version)(body(request, version), 0)
     assert (read.topics[0].topic_id, read.topics[0].name) == (TOPIC_ID, None)
@@ -287,12 +263,12 @@ def test_t16_metadata_is_asked_by_id_with_a_null_name_and_answers_with_ids(versi
     assert decoder(MetadataResponse, version)(body(response, version), 0)[0] == response
 
 
-def test_t16_the_old_encoding_has_no_null_name_in_metadata() -> None:
+def test_the_old_encoding_has_no_null_name_in_metadata() -> None:
     with pytest.raises(MalformedFrame, match="name is null"):
         decoder(MetadataRequest, 8)(b"\0\0\0\x01\xff\xff\x01\0\0", 0)
 
 
-def test_t16_topics_are_deleted_by_name_or_by_id_from_version_6_on() -> None:
+def test_topics_are_deleted_by_name_or_by_id_from_version_6_on() -> None:
     topics = [DeleteTopicsRequest.Topic(name="t"), DeleteTopicsRequest.Topic(topic_id=TOPIC_ID)]
     request = DeleteTopicsRequest(topics=topics, timeout_ms=1)
     assert decoder(DeleteTopicsRequest, 6)(body(request, 6), 0)[0] == request
@@ -300,22 +276,19 @@ def test_t16_topics_are_deleted_by_name_or_by_id_from_version_6_on() -> None:
     assert decoder(DeleteTopicsRequest, 5)(body(by_name, 5), 0)[0] == by_name
 
 
-# T17 -----------------------------------------------------------------------------------------------------------------
-
-
-def test_t17_all_topics_are_an_empty_list_in_version_0_and_null_from_1_on() -> None:
+def test_all_topics_are_an_empty_list_in_version_0_and_null_from_1_on() -> None:
     assert decoder(MetadataRequest, 0)(b"\0\0\0\0", 0)[0].topics == []
     assert decoder(MetadataRequest, 1)(b"\xff\xff\xff\xff", 0)[0].topics is None
     with pytest.raises(MalformedFrame):
         decoder(MetadataRequest, 0)(b"\xff\xff\xff\xff", 0)
 
 
-def test_t17_topics_may_be_created_where_the_request_cannot_say_otherwise() -> None:
+def test_topics_may_be_created_where_the_request_cannot_say_otherwise() -> None:
     assert decoder(MetadataRequest, 3)(b"\0\0\0\0", 0)[0].allow_auto_topic_creation is True
     assert decoder(MetadataRequest, 4)(b"\0\0\0\0\0", 0)[0].allow_auto_topic_creation is False
 
 
-def test_t17_cluster_operations_are_in_versions_8_to_10_and_a_top_error_from_13_on() -> None:
+def test_cluster_operations_are_in_versions_8_to_10_and_a_top_error_from_13_on() -> None:
     response = MetadataResponse(brokers=[], topics=[], cluster_authorized_operations=5, error_code=129)
     for version in APIS[3].declared:
         read, _ = decoder(MetadataResponse, version)(body(response, version), 0)
@@ -323,11 +296,8 @@ def test_t17_cluster_operations_are_in_versions_8_to_10_and_a_top_error_from_13_
         assert read.error_code == (129 if version >= 13 else 0)
 
 
-# T18 -----------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("version", [4, 5, 6])
-def test_t18_find_coordinator_has_only_lists_from_version_4_on(version: int) -> None:
+def test_find_coordinator_has_only_lists_from_version_4_on(version: int) -> None:
     request = FindCoordinatorRequest(key="lost", key_type=1, coordinator_keys=["a", "b"])
     assert body(request, version) == b"\x01" + b"\x03\x02a\x02b" + b"\0"
     one = FindCoordinatorResponse.Coordinator(key="a", node_id=1, host="h", port=9, error_code=0)
@@ -337,7 +307,7 @@ def test_t18_find_coordinator_has_only_lists_from_version_4_on(version: int) -> 
     assert (read.error_code, read.node_id, read.host, read.port, read.coordinators) == (0, -1, "", -1, [one])
 
 
-def test_t18_find_coordinator_has_one_key_before_that() -> None:
+def test_find_coordinator_has_one_key_before_that() -> None:
     request = FindCoordinatorRequest(key="g", key_type=0)
     assert body(request, 0) == b"\0\x01g"
     assert body(request, 3) == b"\x02g\0\0"
@@ -345,10 +315,7 @@ def test_t18_find_coordinator_has_one_key_before_that() -> None:
     assert body(response, 0) == Kio(FindCoordinatorResponse, 0).encode(response)
 
 
-# T19 -----------------------------------------------------------------------------------------------------------------
-
-
-def test_t19_no_protocol_of_a_group_is_null_from_version_7_on_and_empty_before() -> None:
+def test_no_protocol_of_a_group_is_null_from_version_7_on_and_empty_before() -> None:
     response = JoinGroupResponse(error_code=79, protocol_name=None, leader="", member_id="m", members=[])
     read, _ = decoder(JoinGroupResponse, 7)(body(response, 7), 0)
     assert (read.protocol_name, read.protocol_type, read.member_id) == (None, None, "m")
@@ -356,16 +323,13 @@ def test_t19_no_protocol_of_a_group_is_null_from_version_7_on_and_empty_before()
     assert body(response, 6)[:12] == bytes(4) + b"\0O" + b"\xff" * 4 + b"\x01\x01"
 
 
-# T20, T21 ------------------------------------------------------------------------------------------------------------
-
-
-def test_t21_the_end_brings_the_epoch_of_the_next_transaction_from_version_5_on() -> None:
+def test_the_end_brings_the_epoch_of_the_next_transaction_from_version_5_on() -> None:
     response = EndTxnResponse(producer_id=9, producer_epoch=4)
     assert body(response, 4) == bytes(4) + bytes(2) + b"\0"
     assert body(response, 5) == bytes(4) + bytes(2) + struct.pack(">qh", 9, 4) + b"\0"
 
 
-def test_t21_a_client_adds_partitions_as_in_version_3_and_a_broker_as_in_4() -> None:
+def test_a_client_adds_partitions_as_in_version_3_and_a_broker_as_in_4() -> None:
     request = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id="x",
         v3_and_below_producer_id=7,
@@ -378,10 +342,7 @@ def test_t21_a_client_adds_partitions_as_in_version_3_and_a_broker_as_in_4() -> 
     assert body(request, 4) == b"\x01\0"
 
 
-# T23 -----------------------------------------------------------------------------------------------------------------
-
-
-def test_t23_offsets_are_fetched_for_one_group_up_to_version_7_and_several_from_8() -> None:
+def test_offsets_are_fetched_for_one_group_up_to_version_7_and_several_from_8() -> None:
     topics = [OffsetFetchRequest.Topic(name="t", partition_indexes=[3])]
     request = OffsetFetchRequest(group_id="g", topics=topics, require_stable=True)
     assert body(request, 7) == b"\x02g" + b"\x02\x02t\x02\0\0\0\x03\0" + b"\x01" + b"\0"
@@ -389,10 +350,7 @@ def test_t23_offsets_are_fetched_for_one_group_up_to_version_7_and_several_from_
     assert body(several, 8) == b"\x02" + b"\x02g" + b"\0" + b"\0" + b"\x01" + b"\0"
 
 
-# T8, as far as it is a matter of encoding ----------------------------------------------------------------------------
-
-
-def test_t8_features_ride_in_tagged_fields_from_version_3_on() -> None:
+def test_features_ride_in_tagged_fields_from_version_3_on() -> None:
     response = ApiVersionsResponse(
         api_keys=[],
         supported_features=[ApiVersionsResponse.SupportedFeature(name="f", min_version=1, max_version=2)],

@@ -53,7 +53,7 @@ def until_it_ends_well(spark, place, attempts: int = 5, **options: str) -> None:
 @pytest.mark.parametrize(("step", "side"), MOMENTS)
 @pytest.mark.usefixtures("counted")
 def test_a_worker_is_killed(spark, spark_proxy, place, step, side):
-    """At InitProducerId, Produce and PrepareTxn it is a task's (T2); at EndTxns the driver's, so commit raises (T5)."""
+    """At InitProducerId, Produce and PrepareTxn it is a task's; at EndTxns the driver's, so commit raises."""
     kill = kill_at(spark_proxy, step, side, 3, kill_worker)
     until_it_ends_well(spark, place)
     kill.check()
@@ -74,7 +74,7 @@ def test_the_broker_is_killed(spark, spark_broker, spark_proxy, place, step, sid
 @pytest.mark.parametrize(("step", "side"), MOMENTS)
 @pytest.mark.usefixtures("counted")
 def test_the_driver_is_killed(spark_proxy, place, step, side):
-    """T3 and T4 at EndTxns; before that nothing was decided."""
+    """At EndTxns, before it is carried out or after; before that nothing was decided."""
     driver = spark_copies.Driver(place)
     kill = kill_at(spark_proxy, step, side, 3, lambda _: driver.kill())
     assert driver.wait(TIMEOUT_S) != 0, driver.said()
@@ -84,7 +84,7 @@ def test_the_driver_is_killed(spark_proxy, place, step, side):
 
 @pytest.mark.usefixtures("counted")
 def test_a_task_fails_as_often_as_it_may_and_the_query_with_it(spark, spark_proxy, place):
-    """T1: what others of the batch had prepared is in no message."""
+    """What others of the batch had prepared is in no message."""
     kills = [kill_at(spark_proxy, "Produce", "before", 3 + i, kill_worker) for i in range(2 * ATTEMPTS)]
     until_it_ends_well(spark, place, attempts=8)
     assert sum(kill.done for kill in kills) == len(kills)
@@ -92,7 +92,7 @@ def test_a_task_fails_as_often_as_it_may_and_the_query_with_it(spark, spark_prox
 
 @pytest.mark.usefixtures("counted")
 def test_a_query_is_stopped_while_tasks_write(spark, spark_proxy, place):
-    """T7, some times at other moments."""
+    """When nothing is written, when a task has prepared, and before the driver decides."""
     for step, side in (("Produce", "before"), ("PrepareTxn", "after"), ("EndTxns", "before")):
         api = STEPS[step]
         held = spark_proxy.hold(api, side=SIDES[side])
@@ -116,7 +116,6 @@ def test_a_driver_is_killed_again_and_again(spark_proxy, place):
 
 
 def test_a_first_batch_without_records_is_a_batch_too(spark, spark_broker, spark_proxy, tmp_path):
-    """T9."""
     spark_copies.topics(spark_broker.bootstrap, "nothing-source", "nothing-target")
     place = spark_copies.Place(spark_proxy.bootstrap, "nothing-source", "nothing-target", str(tmp_path / "c"), 100)
     until_it_ends_well(spark, place)

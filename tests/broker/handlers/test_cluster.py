@@ -33,7 +33,7 @@ def make(broker: SimulatedBroker, **partitions: int) -> dict[str, bytes]:
 def test_the_apis_that_are_served_are_listed_and_produce_from_version_0(broker: SimulatedBroker) -> None:
     response = broker.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"))
     listed = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
-    assert listed[0] == (0, 13)  # T4: an old librdkafka takes 3 for "no codecs but zstd"
+    assert listed[0] == (0, 13)  # an old librdkafka takes 3 for "no codecs but zstd"
     assert listed[3] == (0, 13)
     assert listed[22] == (0, 5)
     assert {0, 1, 2, 3, 10, 18, 19, 20, 21, 22, 23, 32, 33, 35, 37, 44, 60, 61, 75} <= set(listed)
@@ -49,7 +49,7 @@ def test_features_say_only_what_is_true(broker: SimulatedBroker) -> None:
     assert response.finalized_features_epoch >= 0  # below, clients take nothing for finalized
 
 
-def test_t8_before_version_4_no_feature_is_supported_from_0_on_and_all_are_finalized(broker: SimulatedBroker) -> None:
+def test_before_version_4_no_feature_is_supported_from_0_on_and_all_are_finalized(broker: SimulatedBroker) -> None:
     new, old = broker.ask(ApiVersionsRequest(), 4), broker.ask(ApiVersionsRequest(), 3)
     assert old.supported_features == [feature for feature in new.supported_features if feature.min_version > 0]
     assert old.finalized_features == new.finalized_features

@@ -66,13 +66,13 @@ def test_every_version_gives_whole_batches_from_the_one_that_holds_the_offset(cl
     assert part.preferred_read_replica == -1
 
 
-def test_t14_the_first_batch_comes_whole_however_small_the_limits(client):
+def test_the_first_batch_comes_whole_however_small_the_limits(client):
     fill(client)
     for small in ({"partition_max_bytes": 1}, {"partition_max_bytes": 0}, {"max_bytes": 0}, {"max_bytes": -1}):
         assert offsets(fetched(client.ask(fetch("t", 3, **small), NAMED))) == [(3, 5)]
 
 
-def test_t14_partitions_are_read_in_order_and_only_the_first_may_exceed_the_limit(client):
+def test_partitions_are_read_in_order_and_only_the_first_may_exceed_the_limit(client):
     fill(client, 2, partition=1)
     fill(client, 2, partition=2)
     response = client.ask(fetch(max_bytes=1, topics=[parts("t", (0, 0), (2, 0), (1, 0))]), NAMED)
@@ -80,11 +80,11 @@ def test_t14_partitions_are_read_in_order_and_only_the_first_may_exceed_the_limi
     assert [(part.partition_index, offsets(part)) for part in topic.partitions] == [(0, []), (2, [(0, 2)]), (1, [])]
 
 
-def test_t14_empty_is_no_records_and_not_null(client):
+def test_empty_is_no_records_and_not_null(client):
     assert fetched(client.ask(fetch("t"), NAMED)).records is not None
 
 
-def test_t14_outside_of_the_log_the_offset_is_out_of_range(client):
+def test_outside_of_the_log_the_offset_is_out_of_range(client):
     fill(client, 2)
     client.ask(
         DeleteRecordsRequest(
@@ -133,7 +133,7 @@ def test_one_answer_holds_what_is_flushed_and_what_is_not_yet(client):
     assert [last for _, last in offsets(part)] == list(range(2, 30, 3))
 
 
-def test_t16_topics_are_known_by_their_ids_from_13_on(client):
+def test_topics_are_known_by_their_ids_from_13_on(client):
     fill(client)
     known = client.ask(fetch(topic_id=topic_id(client)), 13)
     assert known.responses[0].topic_id == topic_id(client)
@@ -144,7 +144,7 @@ def test_t16_topics_are_known_by_their_ids_from_13_on(client):
     assert code(beyond) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_t16_a_topic_made_again_has_another_id(client):
+def test_a_topic_made_again_has_another_id(client):
     old = topic_id(client)
     client.ask(DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name="t")], timeout_ms=1000))
     client.ask(create("t"))
@@ -347,7 +347,7 @@ def test_a_fetch_that_waits_hears_of_the_deletion_of_its_topic(client):
     assert code(reader.receive()) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_t10_a_waiting_fetch_holds_back_the_replies_behind_it_and_nobody_elses(client):
+def test_a_waiting_fetch_holds_back_the_replies_behind_it_and_nobody_elses(client):
     client.send(fetch("t", max_wait_ms=2000), NAMED)
     client.send(produce("t", batch(), partition=1), 9)
     assert client.quiet(1)
@@ -382,7 +382,7 @@ def named(response):
     return {(topic.topic, part.partition_index) for topic in response.responses for part in topic.partitions}
 
 
-def test_t15_a_session_names_only_what_changed(client):
+def test_a_session_names_only_what_changed(client):
     session_id = session(client, parts("t", (0, 0), (1, 0), (2, 0)))
     assert session_id > 0
     assert named(client.ask(incremental(session_id, 1), NAMED)) == set()
@@ -391,21 +391,21 @@ def test_t15_a_session_names_only_what_changed(client):
     assert named(client.ask(incremental(session_id, 3, parts("t", (2, 3))), NAMED)) == set()
 
 
-def test_t15_a_session_reads_on_from_the_offsets_it_was_told(client):
+def test_a_session_reads_on_from_the_offsets_it_was_told(client):
     fill(client, 3)
     session_id = session(client, parts("t", (0, 0)))
     response = client.ask(incremental(session_id, 1, parts("t", (0, 6))), NAMED)
     assert offsets(fetched(response)) == [(6, 8)]
 
 
-def test_t15_forgotten_partitions_are_read_no_more(client):
+def test_forgotten_partitions_are_read_no_more(client):
     session_id = session(client, parts("t", (0, 0), (1, 0)))
     fill(client, 1, partition=1)
     gone = [Forgotten(topic="t", partitions=[1])]
     assert named(client.ask(incremental(session_id, 1, forget=gone), NAMED)) == set()
 
 
-def test_t15_unknown_sessions_wrong_epochs_and_a_switch_to_ids_have_their_errors(client):
+def test_unknown_sessions_wrong_epochs_and_a_switch_to_ids_have_their_errors(client):
     session_id = session(client, parts("t", (0, 0)))
     assert client.ask(incremental(session_id + 1, 1), NAMED).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert client.ask(incremental(session_id, 5), NAMED).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
@@ -414,13 +414,13 @@ def test_t15_unknown_sessions_wrong_epochs_and_a_switch_to_ids_have_their_errors
     assert client.ask(incremental(session_id, 1), NAMED).error_code == OK
 
 
-def test_t15_without_room_a_fetch_is_answered_without_a_session():
+def test_without_room_a_fetch_is_answered_without_a_session():
     with SimulatedBroker(BrokerSettings(max_incremental_fetch_session_cache_slots=0)) as broker:
         broker.ask(create("t"))
         assert session(SimulatedClient(broker), parts("t", (0, 0))) == 0
 
 
-def test_t15_an_incremental_fetch_with_nothing_new_waits_and_is_woken(client):
+def test_an_incremental_fetch_with_nothing_new_waits_and_is_woken(client):
     session_id = session(client, parts("t", (0, 0), (1, 0)))
     reader = SimulatedClient(client.broker, "reader")
     reader.send(incremental(session_id, 1, wait=60_000), NAMED)
@@ -429,7 +429,7 @@ def test_t15_an_incremental_fetch_with_nothing_new_waits_and_is_woken(client):
     assert named(reader.receive()) == {("t", 1)}
 
 
-def test_t15_sessions_by_topic_id(client):
+def test_sessions_by_topic_id(client):
     own = topic_id(client)
     asked = Topic(topic_id=own, partitions=[Part(partition=0, fetch_offset=0, partition_max_bytes=1000)])
     session_id = client.ask(fetch(topics=[asked], epoch=0), 16).session_id

@@ -26,36 +26,36 @@ def found(client, timestamp, version=11, **more):
     return part.error_code, part.offset, part.timestamp
 
 
-def test_t24_the_ends_of_the_log(client):
+def test_the_ends_of_the_log(client):
     assert found(client, LATEST) == (OK, 5, -1)
     assert found(client, LATEST, committed=True) == (OK, 5, -1)
     assert found(client, EARLIEST) == found(client, EARLIEST_LOCAL) == (OK, 0, -1)
 
 
-def test_t24_the_first_record_at_or_after_a_time(client):
+def test_the_first_record_at_or_after_a_time(client):
     expected = {0: (0, 100), 100: (0, 100), 101: (1, 300), 300: (1, 300)}
     assert {time: found(client, time)[1:] for time in expected} == expected
     client.broker.wait(30)  # flushed by now
     assert {time: found(client, time)[1:] for time in expected} == expected
 
 
-def test_t24_what_is_not_found_is_no_error(client):
+def test_what_is_not_found_is_no_error(client):
     assert found(client, 301) == (OK, -1, -1)
     assert found(client, TIERED) == found(client, PENDING) == (OK, -1, -1)
     assert found(client, MAX, partition=1) == found(client, 0, partition=1) == (OK, -1, -1)
 
 
-def test_t24_the_largest_timestamp_belongs_to_the_first_record_that_has_it(client):
+def test_the_largest_timestamp_belongs_to_the_first_record_that_has_it(client):
     assert found(client, MAX) == (OK, 1, 300)
 
 
 @pytest.mark.parametrize(("place", "since"), [(MAX, 7), (EARLIEST_LOCAL, 8), (TIERED, 9), (PENDING, 11)])
-def test_t24_a_place_that_a_version_does_not_know_is_unsupported(client, place, since):
+def test_a_place_that_a_version_does_not_know_is_unsupported(client, place, since):
     assert found(client, place, since - 1)[0] == ErrorCode.UNSUPPORTED_VERSION
     assert found(client, place, since)[0] == OK
 
 
-def test_t24_a_place_that_means_nothing_is_unsupported(client):
+def test_a_place_that_means_nothing_is_unsupported(client):
     assert found(client, -7)[0] == ErrorCode.UNSUPPORTED_VERSION
 
 
@@ -66,7 +66,7 @@ def test_every_version_is_answered(client, version):
     assert (part.offset, part.leader_epoch) == (1, 0 if version >= 4 else -1)
 
 
-def test_t25_every_partition_is_answered_by_itself(client):
+def test_every_partition_is_answered_by_itself(client):
     asked = [
         ListOffsetsRequest.Topic(
             name=name,

@@ -51,7 +51,7 @@ def test_every_version_answers_with_the_offset_of_the_first_record(client, versi
 
 
 @pytest.mark.requirement("S-23", "S-21", "C-1")
-def test_t22_a_duplicate_is_a_success_with_the_original_offset_and_is_not_written(client):
+def test_a_duplicate_is_a_success_with_the_original_offset_and_is_not_written(client):
     first = produce("t", idempotent(0, 3))
     assert answers(client.ask(first)) == [(OK, 0)]
     assert answers(client.ask(produce("t", idempotent(3)))) == [(OK, 3)]
@@ -61,7 +61,7 @@ def test_t22_a_duplicate_is_a_success_with_the_original_offset_and_is_not_writte
 
 
 @pytest.mark.requirement("S-22", "S-30")
-def test_t22_five_batches_are_remembered_and_the_sixth_oldest_is_out_of_order(client):
+def test_five_batches_are_remembered_and_the_sixth_oldest_is_out_of_order(client):
     for sequence in range(6):
         assert answers(client.ask(produce("t", idempotent(sequence)))) == [(OK, sequence)]
     assert [code(client.ask(produce("t", idempotent(sequence)))) for sequence in range(1, 6)] == [OK] * 5
@@ -70,7 +70,7 @@ def test_t22_five_batches_are_remembered_and_the_sixth_oldest_is_out_of_order(cl
 
 
 @pytest.mark.requirement("S-20", "S-34")
-def test_t22_a_gap_is_refused_and_nothing_is_written(client):
+def test_a_gap_is_refused_and_nothing_is_written(client):
     client.ask(produce("t", idempotent(0)))
     assert code(client.ask(produce("t", idempotent(2)))) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert end_offset(client) == 1
@@ -78,14 +78,14 @@ def test_t22_a_gap_is_refused_and_nothing_is_written(client):
 
 
 @pytest.mark.requirement("S-29")
-def test_t22_after_the_highest_sequence_comes_zero(client):
+def test_after_the_highest_sequence_comes_zero(client):
     highest = 2**31 - 1
     assert code(client.ask(produce("t", idempotent(highest)))) == OK
     assert code(client.ask(produce("t", idempotent(0)))) == OK
 
 
 @pytest.mark.requirement("S-28", "S-27", "C-3")
-def test_t22_a_newer_epoch_begins_at_zero_and_an_older_one_is_refused(client):
+def test_a_newer_epoch_begins_at_zero_and_an_older_one_is_refused(client):
     client.ask(produce("t", idempotent(0)))
     assert code(client.ask(produce("t", idempotent(1, epoch=1)))) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert code(client.ask(produce("t", idempotent(0, epoch=1)))) == OK
@@ -120,24 +120,24 @@ def test_of_five_in_flight_those_behind_a_lost_one_are_refused_and_land_in_order
 
 
 @pytest.mark.requirement("S-04", "S-01")
-def test_t11_acks_0_gets_no_reply_and_the_next_request_gets_its_own(client):
+def test_acks_0_gets_no_reply_and_the_next_request_gets_its_own(client):
     client.send_unanswered(produce("t", batch(2), acks=0))
     assert client.quiet()
     assert end_offset(client) == 2
 
 
 @pytest.mark.parametrize(("topic", "sent"), [("none", batch()), ("t", b"junk"), ("t", None)])
-def test_t11_an_error_with_acks_0_closes_the_connection(client, topic, sent):
+def test_an_error_with_acks_0_closes_the_connection(client, topic, sent):
     client.send_unanswered(produce(topic, sent, acks=0))
     assert client.closed()
 
 
-def test_t11_any_other_acks_is_refused(client):
+def test_any_other_acks_is_refused(client):
     assert code(client.ask(produce("t", batch(), acks=2))) == ErrorCode.INVALID_REQUIRED_ACKS
     assert end_offset(client) == 0
 
 
-def test_t13_a_partition_carries_exactly_one_batch_of_the_second_format(client):
+def test_a_partition_carries_exactly_one_batch_of_the_second_format(client):
     assert code(client.ask(produce("t", batch() + batch()))) == ErrorCode.INVALID_RECORD
     assert code(client.ask(produce("t", b""))) == ErrorCode.INVALID_RECORD
     assert code(client.ask(produce("t", None))) == ErrorCode.INVALID_RECORD
@@ -147,24 +147,24 @@ def test_t13_a_partition_carries_exactly_one_batch_of_the_second_format(client):
     assert end_offset(client) == 0
 
 
-def test_t13_a_batch_that_was_damaged_on_its_way_is_refused(client):
+def test_a_batch_that_was_damaged_on_its_way_is_refused(client):
     damaged = bytearray(batch())
     damaged[-1] ^= 1
     assert code(client.ask(produce("t", bytes(damaged)))) == ErrorCode.CORRUPT_MESSAGE
 
 
-def test_t13_zstd_needs_produce_7(client):
+def test_zstd_needs_produce_7(client):
     packed = batch(5, codec=4)
     assert code(client.ask(produce("t", packed), 6)) == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     assert code(client.ask(produce("t", packed), 7)) == OK
 
 
-def test_t13_clients_may_not_write_control_batches(client):
+def test_clients_may_not_write_control_batches(client):
     marker = batch(producer_id=7, producer_epoch=0, base_sequence=0, control=True)
     assert code(client.ask(produce("t", marker))) == ErrorCode.INVALID_RECORD
 
 
-def test_t13_a_batch_above_the_topics_limit_is_too_large(client):
+def test_a_batch_above_the_topics_limit_is_too_large(client):
     client.ask(create("small", max_message_bytes=200))
     assert code(client.ask(produce("small", batch(value=bytes(130))))) == OK
     assert code(client.ask(produce("small", batch(value=bytes(131))))) == ErrorCode.MESSAGE_TOO_LARGE

@@ -25,7 +25,7 @@ def test_a_broker_without_transactions_offers_no_version_of_them() -> None:
 
 
 @pytest.mark.parametrize("key", TRANSACTIONS)
-def test_t21_transactions_are_offered_only_whole(key: int) -> None:
+def test_transactions_are_offered_only_whole(key: int) -> None:
     assert names(TRANSACTIONS | {key: TRANSACTIONS[key] - 1}) == ["metadata.version"]
     assert names({each: highest for each, highest in TRANSACTIONS.items() if each != key}) == ["metadata.version"]
 
@@ -35,7 +35,7 @@ def test_our_own_apis_are_offered_only_whole() -> None:
     assert names(dict(list(OURS.items())[:2])) == ["metadata.version"]
 
 
-def test_t8_what_begins_at_0_is_not_supported_before_version_4() -> None:
+def test_what_begins_at_0_is_not_supported_before_version_4() -> None:
     features = list(FEATURES)
     for version in range(4):
         assert [each.name for each in named_as_supported(features, version)] == [
@@ -45,7 +45,7 @@ def test_t8_what_begins_at_0_is_not_supported_before_version_4() -> None:
     assert named_as_supported(features, 4) == features
 
 
-def test_t8_transactions_and_our_apis_have_the_versions_that_clients_look_for() -> None:
+def test_transactions_and_our_apis_have_the_versions_that_clients_look_for() -> None:
     versions = {feature.name: (feature.low, feature.high) for feature in FEATURES}
     assert versions["transaction.version"] == (0, 2)
     assert versions["fencepost.version"] == (1, 1)

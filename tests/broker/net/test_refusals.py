@@ -127,7 +127,7 @@ def test_resources_are_named_one_by_one():
     assert (altered.resource_type, altered.resource_name, altered.error_code) == (2, "t", CODE)
 
 
-def test_t18_coordinators_are_named_key_by_key_from_4_on():
+def test_coordinators_are_named_key_by_key_from_4_on():
     assert refused(FindCoordinatorRequest(key="g"), 3).error_code == CODE
     batched = refused(FindCoordinatorRequest(coordinator_keys=["g", "h"]), 4)
     assert [(each.key, each.error_code) for each in batched.coordinators] == [("g", CODE), ("h", CODE)]
@@ -136,7 +136,7 @@ def test_t18_coordinators_are_named_key_by_key_from_4_on():
 # ---- groups and their offsets ----------------------------------------------------------------------------------
 
 
-def test_t19_a_member_is_told_by_its_own_name_and_of_no_protocol():
+def test_a_member_is_told_by_its_own_name_and_of_no_protocol():
     request = JoinGroupRequest(
         group_id="g", session_timeout_ms=1, member_id="m", protocol_type="consumer", protocols=[]
     )
@@ -159,7 +159,7 @@ def test_leaving_has_an_error_of_its_own_and_names_nobody():
 
 
 @pytest.mark.parametrize("version", [0, 5, 6])
-def test_t25_every_group_that_was_to_be_described_is_named(version):
+def test_every_group_that_was_to_be_described_is_named(version):
     groups = refused(DescribeGroupsRequest(groups=["a", "", "a"]), version).groups
     assert [(group.group_id, group.error_code, group.members) for group in groups] == [
         ("a", CODE, []),
@@ -168,7 +168,7 @@ def test_t25_every_group_that_was_to_be_described_is_named(version):
     ]
 
 
-def test_t25_every_group_to_be_deleted_is_named_and_a_list_has_its_own_error():
+def test_every_group_to_be_deleted_is_named_and_a_list_has_its_own_error():
     results = refused(DeleteGroupsRequest(groups_names=["a", "b"]), 2).results
     assert [(result.group_id, result.error_code) for result in results] == [("a", CODE), ("b", CODE)]
     assert (refused(ListGroupsRequest(), 5).error_code, refused(ListGroupsRequest(), 5).groups) == (CODE, [])
@@ -185,7 +185,7 @@ def test_commits_name_every_partition(version):
     assert [(part.partition_index, part.error_code) for part in answered.partitions] == [(3, CODE), (1, CODE)]
 
 
-def test_t23_fetched_offsets_are_refused_by_partition_then_whole_then_by_group():
+def test_fetched_offsets_are_refused_by_partition_then_whole_then_by_group():
     topics = [OffsetFetchRequest.Topic(name="t", partition_indexes=[2, 4])]
     single = OffsetFetchRequest(group_id="g", topics=topics)
     parts = refused(single, 1).topics[0].partitions
@@ -265,7 +265,7 @@ def test_markers_are_named_producer_by_producer_and_partition_by_partition():
     assert [(part.partition_index, part.error_code) for part in answered.topics[0].partitions] == [(0, CODE), (2, CODE)]
 
 
-def test_t25_every_transaction_that_was_to_be_described_is_named():
+def test_every_transaction_that_was_to_be_described_is_named():
     states = refused(DescribeTransactionsRequest(transactional_ids=["x", "", "x"]), 0).transaction_states
     assert [(state.transactional_id, state.error_code) for state in states] == [("x", CODE), ("", CODE), ("x", CODE)]
 

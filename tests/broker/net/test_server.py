@@ -41,7 +41,7 @@ def topic(client, request):
 # Order and pipelining.
 
 
-def test_t10_answers_come_in_the_order_of_the_requests(client, topic):
+def test_answers_come_in_the_order_of_the_requests(client, topic):
     for sequence in range(50):
         client.send(produce(topic, idempotent(sequence)), 7 + sequence % 5)
         client.send(MetadataRequest(topics=[]), 1 + sequence % 12)
@@ -50,7 +50,7 @@ def test_t10_answers_come_in_the_order_of_the_requests(client, topic):
         assert client.receive().brokers
 
 
-def test_t5_correlation_ids_are_echoed_and_mean_nothing(client):
+def test_correlation_ids_are_echoed_and_mean_nothing(client):
     for correlation_id in (5, 5, -1, 2**31 - 1, -(2**31)):
         client.send_header(18, 0, correlation_id=correlation_id)
         assert struct.unpack_from(">i", client.receive_frame()) == (correlation_id,)
@@ -183,7 +183,7 @@ LIES = [
 
 
 @pytest.mark.parametrize("lie", LIES, ids=range(len(LIES)))
-def test_t7_bytes_that_do_not_parse_close_their_connection_and_no_other(served, client, lie):
+def test_bytes_that_do_not_parse_close_their_connection_and_no_other(served, client, lie):
     with served.connect() as liar:
         liar.call(ApiVersionsRequest(), 0)
         liar.send_raw(lie)
@@ -192,14 +192,14 @@ def test_t7_bytes_that_do_not_parse_close_their_connection_and_no_other(served, 
 
 
 @pytest.mark.parametrize("key", [-1, 4, 5, 6, 7, 34, 99, 500, 32767])
-def test_t2_an_unknown_api_closes_the_connection(served, client, key):
+def test_an_unknown_api_closes_the_connection(served, client, key):
     with served.connect() as liar:
         liar.send_header(key, 0)
         assert closes(liar)
     assert client.call(ApiVersionsRequest(), 0).error_code == OK
 
 
-def test_t2_a_version_that_is_not_served_closes_the_connection(served):
+def test_a_version_that_is_not_served_closes_the_connection(served):
     for key in set(HANDLERS) - {18}:
         api = APIS[key]
         for version in (api.min - 1, api.max + 1, -1, 32767):
@@ -209,7 +209,7 @@ def test_t2_a_version_that_is_not_served_closes_the_connection(served):
 
 
 @pytest.mark.parametrize("version", [5, 99, 32767, -1])
-def test_t2_an_unknown_version_of_api_versions_is_answered_in_version_0(client, version):
+def test_an_unknown_version_of_api_versions_is_answered_in_version_0(client, version):
     tags = b"\x00" if version >= 3 else b""
     client.send_header(18, version, tags + b"\xff\xff\xff", correlation_id=77)
     body = client.receive_frame()
@@ -218,7 +218,7 @@ def test_t2_an_unknown_version_of_api_versions_is_answered_in_version_0(client, 
     assert client.call(ApiVersionsRequest(), 0).error_code == OK
 
 
-def test_t1_the_header_of_the_api_versions_response_has_no_tags(client):
+def test_the_header_of_the_api_versions_response_has_no_tags(client):
     client.send(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 3)
     body = client.receive_frame()
     assert struct.unpack_from(">ih", body)[1] == OK
@@ -231,18 +231,18 @@ def client_apis(client):
 
 
 @pytest.mark.parametrize("name", ["", "-", "my client!", "x" * 300, "кафка"])
-def test_t3_a_client_may_call_itself_what_it_likes(client, name):
+def test_a_client_may_call_itself_what_it_likes(client, name):
     asked = ApiVersionsRequest(client_software_name=name, client_software_version=name)
     assert client.call(asked, 3).error_code == OK
 
 
-def test_t9_kafka_python_reads_the_release_off_our_versions(client):
+def test_kafka_python_reads_the_release_off_our_versions(client):
     listed = client.call(ApiVersionsRequest(), 0).api_keys
     ranges = {each.api_key: (each.min_version, each.max_version) for each in listed}
     assert BrokerVersionData(api_versions=ranges).broker_version >= (4, 2)
 
 
-def test_t4_produce_is_listed_from_version_0_and_0_to_2_close_the_connection(served, client):
+def test_produce_is_listed_from_version_0_and_0_to_2_close_the_connection(served, client):
     produce_versions = next(each for each in client.call(ApiVersionsRequest(), 0).api_keys if each.api_key == 0)
     assert produce_versions.min_version == 0
     for version in range(3):
@@ -251,7 +251,7 @@ def test_t4_produce_is_listed_from_version_0_and_0_to_2_close_the_connection(ser
             assert closes(old)
 
 
-def test_t12_throttling_is_always_zero(client):
+def test_throttling_is_always_zero(client):
     assert client.call(ApiVersionsRequest(), 2).throttle_time_ms == 0
     assert client.call(fetch("none"), NAMED).throttle_time_ms == 0
 
