@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from operator import attrgetter
 
@@ -31,7 +31,7 @@ def poll_skips(facts: Facts) -> Iterator[Anomaly]:
             visible = _Visible(facts, place, committed)
             if not visible.known:
                 continue
-            sessions: dict[tuple[str, str], tuple[Op, Read]] = {}
+            sessions: dict[tuple[str, str], tuple[list[Op], Read]] = {}  # the reads for the newest transaction
             for op, read in reads:
                 if read.committed is not committed:
                     continue
@@ -41,18 +41,24 @@ def poll_skips(facts: Facts) -> Iterator[Anomaly]:
                         yield Anomaly("poll skip", f"{value!r} at {offset} is passed over", (op,))
                 if read.session:
                     key = op.client, read.session
+                    before: list[Op] = []
                     if key in sessions:
-                        yield from _goes_on(facts, *sessions[key], op, read, visible)
-                    sessions[key] = op, read
+                        before, was = sessions[key]
+                        yield from _goes_on(facts, before, was, op, read, visible)
+                        if read.txn is None or read.txn != was.txn:
+                            before = []
+                    sessions[key] = [*before, op], read
 
 
-def _goes_on(facts: Facts, before: Op, was: Read, op: Op, read: Read, visible: _Visible) -> Iterator[Anomaly]:
-    """Behind what was committed; at what was not. After an unknown outcome, either."""
+def _goes_on(facts: Facts, reads: Sequence[Op], was: Read, op: Op, read: Read, visible: _Visible) -> Iterator[Anomaly]:
+    """Behind what was committed; at what was not. After an unknown outcome, either. One transaction may read often."""
+    before = reads[-1]
     ended = before.result.next_offset
-    if was.txn is not None:
+    if was.txn is not None and was.txn != read.txn:
         fate = facts.fate(was.txn)
         if fate.aborted:
-            if any(offset < read.start for offset, _ in before.result.records):  # what shows nothing may be passed by
+            given = [offset for each in reads for offset, _ in each.result.records]
+            if given and min(given) < read.start:  # what shows nothing may be passed by
                 text = f"{was.txn} is not committed, and reading goes on at {read.start}"
                 yield Anomaly("no rewind", text, (before, op))
             return

@@ -42,6 +42,18 @@ def after_an_abort_the_consumer_goes_on(s):
 
 
 @bad("no rewind")
+def after_an_abort_only_the_last_of_several_polls_comes_again(s):
+    written(s, "x", "y"), s.poll((0, "x"), txn="t"), s.poll((1, "y"), start=1, txn="t"), s.begin("t"), s.abort("t")
+    s.poll((1, "y"), start=1), s.final((0, "x"), (1, "y"))
+
+
+@bad("poll skip")
+def between_two_polls_for_one_transaction_a_record_is_left_out(s):
+    written(s, "x", "y", "z"), s.poll((0, "x"), txn="t"), s.poll((2, "z"), start=2, txn="t"), s.begin("t"), s.abort("t")
+    s.final((0, "x"), (1, "y"), (2, "z"))
+
+
+@bad("no rewind")
 def after_a_commit_that_was_refused_the_consumer_goes_on(s):
     written(s, "x", "y"), s.poll((0, "x"), txn="t"), s.begin("t"), s.commit("t", ok=False, error=22)
     s.poll((1, "y"), start=1), s.final((0, "x"), (1, "y"))

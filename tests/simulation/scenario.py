@@ -20,7 +20,7 @@ from simulation.pipelines import Pipeliner, PipeliningIncarnation
 from simulation.plain_clients import PlainProducer, Reader, batches_in, earliest, value_in
 from simulation.recreation import Recreator, Stayer
 from simulation.sdk_clients import MAX_MESSAGE_BYTES, SdkIncarnation, SdkProducer
-from simulation.sdk_habits import SDK_SINGLES, SdkAhead, SdkPair, SdkPauser, SdkRestless, SdkSingle
+from simulation.sdk_habits import SDK_SINGLES, SdkAhead, SdkPair, SdkPauser, SdkRestless, SdkSeveral, SdkSingle
 from simulation.sdk_readers import SDK_GROUP, SDK_WORKERS, SdkMover, SdkReader, SdkWorker
 from simulation.sink_clients import SinkDriver
 from simulation.trimming import Once, Trimmer
@@ -133,7 +133,8 @@ def sdk_transactional(world: World, name: str, tv: int) -> Supervisor:
 
 def sdk_moving(world: World, name: str, tv: int) -> Supervisor:
     def make(number: int, tv: int) -> SdkMover:
-        kind = SdkPair if name.endswith("2") else world.rng(f"habit {name}#{number}").choice((SdkMover, SdkAhead))
+        habits = (SdkMover, SdkAhead, SdkSeveral)
+        kind = SdkPair if name.endswith("2") else world.rng(f"habit {name}#{number}").choice(habits)
         return kind(world, name, number, tv, SDK_INPUTS, "sdk-out")
 
     return Supervisor(world, name, tv, make, (8.0, 25.0))

@@ -261,17 +261,6 @@ def sdk_all_batches_come_again_when_one_is_rolled_back(stack: ExitStack) -> None
 
 
 @killed_by("tests/client/consumer/test_several_batches.py")
-def sdk_an_abort_goes_back_to_its_own_batch_alone(stack: ExitStack) -> None:
-    """What was given before it, as part of the same work, is passed over by the next commit."""
-
-    def roll_back(self: Any, offset: int) -> None:
-        self.rewinds.add(offset)
-        self.go_on(offset)
-
-    _replaced(stack, PartitionState, "roll_back", roll_back)
-
-
-@killed_by("tests/client/consumer/test_several_batches.py")
 def sdk_an_abort_reads_again_what_was_committed_as_numbers(stack: ExitStack) -> None:
     """Nobody asks the broker."""
 

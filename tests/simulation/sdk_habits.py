@@ -334,3 +334,103 @@ class SdkRestless(SdkWorker):
         super().kill()
         if self._finishing is not None and self._finishing.outcome == INFO:
             self._finishing.fail()
+
+
+class SdkSeveral(SdkMover):
+    """A mover that reads several batches for one transaction, and passes it as many as name each partition.
+
+    After an abort it may try the same again at once; or in the wrong order first, which is refused.
+    """
+
+    def __init__(
+        self, world: World, transactional_id: str, number: int, tv: int, inputs: Sequence[Place], output: str
+    ) -> None:
+        super().__init__(world, transactional_id, number, tv, inputs, output)
+        self._offsets_sent: list[Op] = []
+        self._are_passed = self._is_aborted = self._is_again = False
+
+    async def work(self) -> None:
+        self.consumer = await member(self, SDK_GROUP, {topic for topic, _ in self.inputs})
+        batches = self.consumer.batches(max_records=self.rng.choice((1, 3)))
+        while not self.world.over:
+            several = await self._some(batches)
+            self._is_again = False
+            while several:
+                try:
+                    await self.transaction(self.next_txn(), several)
+                except fp.IllegalStateError:
+                    self._is_aborted = False
+                if not self._is_aborted or self.rng.random() < 0.5:
+                    break
+                self._is_again = True
+
+    async def _some(self, batches: Any) -> list[Any]:
+        several: list[Any] = []
+        for wait_s in (1.0, 0.3, 0.3):
+            try:
+                async with asyncio.timeout(wait_s):
+                    several.append(await anext(batches))
+            except TimeoutError:
+                break
+            if self.rng.random() < 0.3:
+                break
+        return several
+
+    async def transaction(self, txn: str, batch: Any = None) -> None:
+        self._offsets_sent, self._are_passed, self._is_aborted = [], False, False
+        if not self._is_again:
+            self._read_all(batch, txn)
+        try:
+            await SdkIncarnation.transaction(self, txn, batch)
+        finally:
+            if not self._are_passed:  # the SDK has not heard of all of them
+                await self.consumer.seek_to_committed()
+
+    def _read_all(self, several: Sequence[Any], txn: str) -> None:
+        for batch in several:
+            self._read(batch, txn)
+
+    def _aborted(self, ends: Sequence[Op], error: Exception) -> None:
+        super()._aborted(ends, error)
+        self._is_aborted = True
+
+    def open(self, batch: Any) -> Any:
+        return self.producer.transaction()
+
+    async def fill(self, tx: Any, identity: Producer, txn: str, sent: list[tuple[Op, Any]], batch: Any) -> None:
+        passed = self._to_pass(batch)
+        is_first = self._is_again or self.rng.random() < 0.5
+        if is_first:
+            await self._pass(tx, identity, txn, passed)
+        if self._is_again:
+            self._read_all(batch, txn)
+        for record in [record for one in batch for record in one]:
+            source = ((record.topic, record.partition), record.offset)
+            sent.append(await self.send(tx, identity, (self.output, record.partition), txn, source))
+        if not is_first:
+            await self._pass(tx, identity, txn, passed)
+
+    def _to_pass(self, several: Sequence[Any]) -> list[Any]:
+        """All of them; or those that name a partition which no later one names; or all in the wrong order."""
+        passed = list(several)
+        how = self.rng.random()
+        if how < 0.6:
+            passed = [
+                batch
+                for place, batch in enumerate(several)
+                if any(all(tp not in later.offsets for later in several[place + 1 :]) for tp in batch.offsets)
+            ]
+        elif how < 0.7:
+            passed.reverse()
+        return passed
+
+    async def _pass(self, tx: Any, identity: Producer, txn: str, passed: Sequence[Any]) -> None:
+        for batch in passed:
+            op = self._offsets(txn, identity, batch)
+            source = self.consumer if batch is self.consumer.last_batch else batch
+            await tx.send_offsets_to_transaction(source)
+            self._offsets_sent.append(op)
+        self._are_passed = True
+
+    def ending(self, txn: str, identity: Producer, commit: bool, batch: Any) -> list[Op]:
+        return [*(self._offsets_sent if commit else ()), *SdkIncarnation.ending(self, txn, identity, commit, batch)]

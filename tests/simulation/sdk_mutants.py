@@ -289,6 +289,20 @@ def sdk_a_batch_that_is_committed_is_committed_again(stack):
     _replaced(stack, Batch, "_check_outcome", claim)
 
 
+# ---- several batches in one transaction ----------------------------------------------------------------------
+
+
+@mutant
+def sdk_an_abort_goes_back_to_its_own_batch_alone(stack):
+    """What was given before it, as part of the same work, is passed over by the next commit."""
+
+    def roll_back(self, offset):
+        self.rewinds.add(offset)
+        self.go_on(offset)
+
+    _replaced(stack, PartitionState, "roll_back", roll_back)
+
+
 # ---- reads beside a commit -----------------------------------------------------------------------------------
 
 
@@ -296,10 +310,19 @@ def sdk_a_batch_that_is_committed_is_committed_again(stack):
 def sdk_what_is_given_beside_a_commit_counts_as_committed(stack):
     """A rollback of the next transaction does not bring it back."""
 
+    def wrapper(committed):
+        def all_of_it(self):
+            committed(self)
+            for state in self._own():
+                state.note_committed(state.position)
+
+        return all_of_it
+
     def settled_to(self, offsets):
         self.settle()
         self._since = {state: first for state, first in self._since.items() if state.tp not in offsets}
 
+    _around(stack, Batch, "committed", wrapper)
     _replaced(stack, Reading, "settled_to", settled_to)
 
 

@@ -31,6 +31,9 @@ GOOD_SDK = {
     "after an abort it begins again": lambda s: (
         s.poll((0, "x"), txn="t"), s.begin("t"), s.abort("t"), s.poll((0, "x"), (1, "y"))
     ),
+    "after an abort all polls of its transaction come again": lambda s: (
+        s.poll((0, "x"), txn="t"), s.poll((1, "y"), start=1, txn="t"), s.begin("t"), s.abort("t"), s.poll((0, "x"))
+    ),
     "after a commit it goes on": lambda s: (
         s.poll((0, "x"), txn="t"), s.begin("t"), s.commit("t"), s.poll((1, "y"), start=1)
     ),
