@@ -10,7 +10,7 @@ from fencepost.client import sync
 from fencepost.client.admin.values import NewTopic
 from fencepost.spark.sessions import environment
 
-TIMEOUT_S = 120
+TIMEOUT_S = 600  # a guard against a hang; a loaded machine takes minutes to start Spark
 
 pytestmark = pytest.mark.jvm
 

@@ -13,7 +13,7 @@ import spark_copies
 from spark_kills import SIDES, STEPS, kill_at, kill_worker
 
 RECORDS, PER_BATCH = 2_000, 500
-TIMEOUT_S = 180
+TIMEOUT_S = 600  # a guard against a hang; a loaded machine takes minutes to start Spark
 ATTEMPTS = 4  # of a task; the query fails with the last
 
 pytestmark = [pytest.mark.jvm, pytest.mark.long]

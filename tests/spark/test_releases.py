@@ -16,7 +16,7 @@ from fencepost.spark.sessions import environment
 
 RELEASES = ("", "4.1", "4.2")  # "": what this Python has
 RECORDS, PER_BATCH, MORE = 2_000, 700, 100
-TIMEOUT_S = 240
+TIMEOUT_S = 600
 SUPPORT = Path(spark_copies.__file__).parent
 
 pytestmark = [pytest.mark.jvm, pytest.mark.long]

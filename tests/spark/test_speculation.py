@@ -18,7 +18,7 @@ from spark_kills import END_TXNS, PREPARE_TXN, owner_of
 
 NAME = re.compile(rb"fencepost\.once\.[\w.-]+")
 RECORDS, PER_BATCH = 2_000, 500
-TIMEOUT_S = 180
+TIMEOUT_S = 600  # a guard against a hang; a loaded machine takes minutes to start Spark
 SPECULATION = {
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
