@@ -64,6 +64,7 @@ PURE = [
     "broker/groups/group_records.py",
     "broker/groups/subscriptions.py",
     "broker/security/acls.py",
+    "broker/security/authorizer.py",
     "broker/security/credentials.py",
     "broker/security/principals.py",
     "broker/security/user_changes.py",

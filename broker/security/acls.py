@@ -13,7 +13,13 @@ ANY_NAME = "*"  # as a literal pattern it fits every name
 CLUSTER_NAME = "kafka-cluster"
 
 
-class ResourceType(IntEnum):
+class Code(IntEnum):
+    """What is a number on the wire. Hashed as that: Enum's own way costs more than a whole answer may."""
+
+    __hash__ = int.__hash__
+
+
+class ResourceType(Code):
     """What a rule is about."""
 
     UNKNOWN = 0
@@ -26,7 +32,7 @@ class ResourceType(IntEnum):
     USER = 7
 
 
-class PatternType(IntEnum):
+class PatternType(Code):
     """How the name in a rule is meant. ANY and MATCH stand in filters only."""
 
     UNKNOWN = 0
@@ -36,7 +42,7 @@ class PatternType(IntEnum):
     PREFIXED = 4
 
 
-class Operation(IntEnum):
+class Operation(Code):
     """What is to be done with a resource. ANY stands in filters only."""
 
     UNKNOWN = 0
@@ -57,7 +63,7 @@ class Operation(IntEnum):
     TWO_PHASE_COMMIT = 15
 
 
-class Permission(IntEnum):
+class Permission(Code):
     """Whether a rule forbids or allows. ANY stands in filters only."""
 
     UNKNOWN = 0
@@ -66,7 +72,7 @@ class Permission(IntEnum):
     ALLOW = 3
 
 
-Code = TypeVar("Code", bound=IntEnum)
+AnyCode = TypeVar("AnyCode", bound=Code)
 
 OPERATIONS: dict[ResourceType, tuple[Operation, ...]] = {
     ResourceType.TOPIC: (
@@ -149,7 +155,7 @@ class AclFilter(NamedTuple):
         return name.startswith(binding.resource_name)
 
 
-def known(kind: type[Code], code: int) -> Code:
+def known(kind: type[AnyCode], code: int) -> AnyCode:
     """The member of that code; UNKNOWN for one that is none's."""
     try:
         return kind(code)

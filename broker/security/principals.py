@@ -39,6 +39,8 @@ def plain_host(text: str) -> str:
 
     Java writes ::1 as 0:0:0:0:0:0:0:1, and a socket of both families writes 10.0.0.1 as ::ffff:10.0.0.1.
     """
+    if text == ANY_HOST:
+        return text
     try:
         address = ip_address(text)
     except ValueError:

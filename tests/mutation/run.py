@@ -48,6 +48,8 @@ MODULES = {  # pure module: the test file of its own, and what tests it besides
     ),
     "client/producer/batching.py": ("tests/client/producer/test_batching.py", "tests/client"),
     "client/transactions/table.py": ("tests/client/transactions/test_machine.py", "tests/client"),
+    "broker/security/acls.py": ("tests/broker/security/test_acls.py", "tests/broker/security"),
+    "broker/security/authorizer.py": ("tests/broker/security/test_authorizer.py", "tests/broker/security"),
     "client/group/membership.py": ("tests/client/group/test_membership.py", "tests/client"),
 }
 CONFIG = """[cosmic-ray]

@@ -7,6 +7,7 @@ from simulation import (  # noqa: F401 (each adds its own)
     limit_mutants,
     sdk_code_mutants,
     sdk_mutants,
+    security_mutants,
     spark_mutants,
 )
 from simulation.code_mutants import KILLED_BY

@@ -1,0 +1,124 @@
+"""The bank of bugs, in what protects: each names the test file that catches it."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+from fencepost.broker.security import authorizer as authorizer_module
+from fencepost.broker.security.acls import AclFilter, Operation, PatternType, Permission
+from fencepost.broker.security.authorizer import Authorizer
+from simulation.code_mutants import killed_by
+from simulation.mutants import _around, _replaced
+
+AUTHORIZER = "tests/broker/security/test_authorizer.py"
+
+
+@killed_by(AUTHORIZER)
+def an_allowing_rule_wins_over_one_that_denies(stack: ExitStack) -> None:
+    def decide(self: Any, principal: Any, host: str, operation: Any, kind: Any, name: str) -> bool:
+        return decided(self, principal, host, operation, kind, name) or any(
+            binding.permission is Permission.ALLOW and binding.operation is operation
+            for by_principal in self._fitting(kind, name)
+            for binding in by_principal.get(principal, ())
+        )
+
+    decided = Authorizer._decide
+    _replaced(stack, Authorizer, "_decide", decide)
+
+
+@killed_by(AUTHORIZER)
+def a_rule_that_denies_everybody_denies_nobody_by_name(stack: ExitStack) -> None:
+    """Only rules that name the principal count."""
+    _replaced(stack, authorizer_module, "EVERYBODY", object())
+
+
+@killed_by(AUTHORIZER)
+def a_prefixed_rule_fits_its_own_name_alone(stack: ExitStack) -> None:
+    def fitting(self: Any, kind: Any, name: str) -> Iterator[Any]:
+        for pattern, text in ((PatternType.LITERAL, name), (PatternType.LITERAL, "*"), (PatternType.PREFIXED, name)):
+            if found := self._by_pattern.get((kind, pattern, text)):
+                yield found
+
+    _replaced(stack, Authorizer, "_fitting", fitting)
+
+
+@killed_by(AUTHORIZER)
+def a_prefix_is_forgotten_with_another_of_its_length(stack: ExitStack) -> None:
+    def wrapper(remove: Any) -> Any:
+        def removed(self: Any, binding: Any) -> None:
+            remove(self, binding)
+            if binding.pattern_type is PatternType.PREFIXED:
+                self._prefix_lengths[binding.resource_type].pop(len(binding.resource_name), None)
+
+        return removed
+
+    _around(stack, Authorizer, "remove", wrapper)
+
+
+@killed_by(AUTHORIZER)
+def a_rule_for_every_host_fits_none(stack: ExitStack) -> None:
+    _replaced(stack, authorizer_module, "ANY_HOST", "any")
+
+
+@killed_by(AUTHORIZER)
+def a_rule_for_one_host_fits_every_host(stack: ExitStack) -> None:
+    _replaced(stack, authorizer_module, "plain_host", lambda text: "*")
+
+
+@killed_by(AUTHORIZER)
+def an_address_is_compared_as_it_is_spelt(stack: ExitStack) -> None:
+    """So that a rule for the long form of ::1 fits nobody."""
+    _replaced(stack, authorizer_module, "plain_host", lambda text: text)
+
+
+@killed_by(AUTHORIZER)
+def no_operation_implies_another(stack: ExitStack) -> None:
+    alone = {operation: frozenset({operation}) for operation in Operation}
+    _replaced(stack, authorizer_module, "_ALLOWED_BY", alone | {Operation.ALL: frozenset(Operation)})
+
+
+@killed_by(AUTHORIZER)
+def every_operation_implies_describe(stack: ExitStack) -> None:
+    allowed = {operation: kinds | {Operation.DESCRIBE} for operation, kinds in authorizer_module._ALLOWED_BY.items()}
+    _replaced(stack, authorizer_module, "_ALLOWED_BY", allowed)
+
+
+@killed_by(AUTHORIZER)
+def answers_outlive_the_rule_that_is_removed(stack: ExitStack) -> None:
+    def wrapper(remove: Any) -> Any:
+        def removed(self: Any, binding: Any) -> None:
+            kept = dict(self._answers)
+            remove(self, binding)
+            self._answers.update(kept)
+
+        return removed
+
+    _around(stack, Authorizer, "remove", wrapper)
+
+
+@killed_by(AUTHORIZER)
+def where_nobody_speaks_of_a_client_a_rule_of_another_lets_it_in(stack: ExitStack) -> None:
+    """allow.everyone.if.no.acl.found asks whether a rule fits the name, not whether it speaks of the client."""
+
+    def wrapper(decide: Any) -> Any:
+        def decided(self: Any, principal: Any, host: str, operation: Any, kind: Any, name: str) -> bool:
+            spoken = any(principal in by_principal for by_principal in self._fitting(kind, name))
+            return decide(self, principal, host, operation, kind, name) or (
+                self._allow_everyone_if_no_acl and not spoken
+            )
+
+        return decided
+
+    _around(stack, Authorizer, "_decide", wrapper)
+
+
+@killed_by("tests/broker/security/test_acls.py")
+def a_filter_that_matches_a_name_does_not_know_prefixes(stack: ExitStack) -> None:
+    def wrapper(matches: Any) -> Any:
+        def matched(self: Any, binding: Any) -> bool:
+            found: bool = matches(self, binding)
+            return found and (binding.pattern_type is PatternType.LITERAL or self.resource_name in (None, binding[2]))
+
+        return matched
+
+    _around(stack, AclFilter, "matches", wrapper)
