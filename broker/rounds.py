@@ -2,7 +2,8 @@
 
 At the end of a turn the open round is closed and written; when that is done (and synced, if it had to be), high
 watermarks move, parked fetches wake, and the replies that waited leave. One round is in flight at a time; what
-arrives meanwhile is the next one. A write or sync that fails halts the broker: nothing is answered any more.
+arrives meanwhile is the next one. A write or sync that fails halts the broker: nothing is answered any more. The words
+round and released are in docs/glossary.md.
 """
 
 import asyncio

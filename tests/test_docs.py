@@ -63,6 +63,26 @@ def test_every_make_target_that_the_documents_name_exists():
             assert set(words.split()) <= targets, f"{document.name}: make {words}"
 
 
+OWNERS = {  # of words that mean something of their own here
+    "unit": "storage/journal/format.py",
+    "seal": "storage/journal/format.py",
+    "round": "broker/rounds.py",
+    "released": "broker/rounds.py",
+    "tail": "storage/log/partition_log.py",
+    "evidence": "storage/log/opening.py",
+    "debt": "broker/transactions/unit.py",
+    "ledger": "broker/transactions/ledger.py",
+    "fence": "broker/transactions/fence.py",
+}
+
+
+@pytest.mark.parametrize("word", OWNERS)
+def test_a_word_of_our_own_is_in_the_glossary_that_its_module_names(word):
+    module = (ROOT / OWNERS[word]).read_text()
+    assert re.search(rf"^\| {word} \|", (ROOT / "docs" / "glossary.md").read_text(), flags=re.MULTILINE)
+    assert "docs/glossary.md" in module.split('"""')[1], f"the docstring of {OWNERS[word]}"
+
+
 @pytest.mark.requirement("S-92")
 def test_where_the_guarantee_ends_is_said():
     text = " ".join((ROOT / "docs" / "guarantees.md").read_text().split())

@@ -24,7 +24,7 @@ that anyhow. Why a stale epoch moves nothing: it is refused before the fence is 
 cannot push out the new one.
 
 What remains open: a late request of a kind that has come over no newer connection yet, and proxies that share
-connections between clients (docs/guarantees.md).
+connections between clients (docs/guarantees.md). The words are in docs/glossary.md.
 """
 
 from enum import IntEnum

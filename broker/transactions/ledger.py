@@ -4,6 +4,7 @@ The rules (docs/apis.md): a decision is taken once. A higher number by the same 
 new decision; the same number, owner, digest and outcome is the same decision again, which is a success; anything else
 is a conflict and changes nothing. A new decision holds only if each transaction it names waits for exactly it.
 Entries are forgotten by nobody but an admin: what an old caller repeats must meet the decision it repeats.
+The word ledger is in docs/glossary.md.
 """
 
 from collections.abc import Callable, Iterable, Mapping

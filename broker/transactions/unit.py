@@ -1,8 +1,9 @@
 """One unit in which transactions begin, go on or end: what is logged of them, and the markers in all their partitions.
 
-The rules: all of it is committed at once or nothing is. A partition is meant by the id of its log, so a
-topic made again under the same name gets nothing; a log that is gone is passed over. One that is offline keeps nobody
-waiting: its marker becomes a debt, logged in the same unit, and is the first thing it gets when it is back.
+The rules: all of it is committed at once or nothing is. A partition is meant by the id of its log, so a topic made
+again under the same name gets nothing; a log that is gone is passed over. One that is offline keeps nobody waiting: its
+marker becomes a debt, logged in the same unit, and is the first thing it gets when it is back. The words unit and debt
+are in docs/glossary.md.
 """
 
 from collections.abc import Callable, Iterable, Sequence

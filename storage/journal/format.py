@@ -2,7 +2,8 @@
 
 The rule: nothing is believed before its checksum, no length before the bytes left were counted, and a checksum covers
 what a unit or round is *for* (start of the broker, number, file and place), so that a stale copy of it never passes.
-Byte by byte in docs/formats.md. All integers are big-endian; every checksum is CRC-32C.
+Byte by byte in docs/formats.md; the words unit, part and seal are in docs/glossary.md. All integers are big-endian;
+every checksum is CRC-32C.
 """
 
 import struct

@@ -4,7 +4,8 @@ Nothing is read that need not be: sizes are compared, and only batches above the
 with their CRCs; of a log that the broker reads at once, those that it is going to read, too. What the manifest counts
 and the disk does not have, or has wrong, puts the log offline: the manifest then stays as it is, in every later
 checkpoint, and no file is touched. Errors of the system are no damage: they end the start. All logs are looked at
-before the first file is changed. Indexes are looked at when first used.
+before the first file is changed. Indexes are looked at when first used. The words evidence and offline are in
+docs/glossary.md.
 """
 
 import logging

@@ -2,7 +2,8 @@
 
 The rule: `apply` is the only way in, live and in recovery, and cannot fail. Nothing here waits for the disk: blocking
 parts are jobs, run by a worker and taken back on the loop. Segments are written behind the journal and only below what
-is released; what counts of them is what the manifest in the store's checkpoint says. Source: Kafka's UnifiedLog.
+is released (docs/glossary.md); what counts of them is what the manifest in the store's checkpoint says.
+Source: Kafka's UnifiedLog.
 """
 
 import os.path
