@@ -1,8 +1,8 @@
-"""The command line: one module a noun, imported only when it is used, so that `--help` costs nothing.
+"""The command line: one module or package for each command, imported only when it is used, so that `--help` is fast.
 
-Exit codes: 0 done; 1 it did not work out (or `log verify` found damage); 2 wrong usage or settings; 3 there is no such
-topic, group or transaction; 4 no answer in time; 5 fenced, or in conflict with what is there; 6 not allowed in; 130
-ended by Ctrl-C; 70 the broker halted because what is on disk is not known any more.
+Exit codes: 0 done; 1 failed (or `log verify` found damage); 2 wrong usage or settings; 3 there is no such topic, group
+or transaction; 4 no answer in time; 5 fenced, or a conflict with the current state; 6 authentication or authorization
+failed; 70 `serve`: a write or sync failed; 75 `serve`: the system refused a file, memory or disk space; 130 Ctrl-C.
 """
 
 import importlib
@@ -30,7 +30,7 @@ COMMANDS = {
 
 
 class LazyGroup(click.Group):
-    """Has the names of its commands, and imports a command's module when it is used."""
+    """Lists its commands by name, and imports a command's module when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -52,7 +52,7 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:  # before a command was there to say what becomes of it
+        except KeyboardInterrupt:  # before a command handled signals itself
             ctx.exit(INTERRUPTED)
         except ModuleNotFoundError as error:
             from .extras import explain_missing

@@ -1,7 +1,7 @@
-"""What every command that talks to a broker takes (-b, -X, --timeout, -o, -q), and how it runs and ends.
+"""The options of commands that talk to a broker (-b, -X, --timeout, -o, -q), and how such a command runs and ends.
 
 The rule: nothing of the SDK is imported before a command runs. Admin's commands end within --timeout, whatever the
-broker does; Ctrl-C ends any command without a trace; an error is one line of cause and one of hint.
+broker does; Ctrl-C ends any command without a traceback; an error is one line with the cause and one with a hint.
 """
 
 import functools
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
-LAST_WORD_MS = 1000  # the SDK gives up at the same moment, and knows better what was in the way
+GRACE_MS = 1000  # beyond --timeout: the SDK times out at --timeout too, and its error names the cause
 
 BOOTSTRAP_VARIABLE = "FENCEPOST_BOOTSTRAP"
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 DEFAULT_TIMEOUT = "10s"
-_ON_TIME = "the broker, or one that it sent us to, does not answer; fencepost doctor {} looks closer"
+_NO_ANSWER = "a broker of the cluster does not answer; fencepost doctor {} shows which step fails"
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The cluster that a command is for. properties: of the client, in Kafka's names."""
+    """The cluster that a command talks to. properties: of the client, by their Kafka names."""
 
     bootstrap: str
     properties: tuple[tuple[str, str], ...]
@@ -79,11 +79,11 @@ class Target:
     def ask(self, work: "Callable[[Admin], Coroutine[Any, Any, T]]") -> T:
         """Run `work` with an Admin, within --timeout."""
 
-        async def asked() -> T:
+        async def with_admin() -> T:
             async with self.admin() as admin:
                 return await work(admin)
 
-        return self.run(asked, within_ms=self.timeout_ms)
+        return self.run(with_admin, within_ms=self.timeout_ms)
 
     def run(
         self,
@@ -92,7 +92,7 @@ class Target:
         within_ms: int | None = None,
         interrupted: Callable[[], None] | None = None,
     ) -> T:
-        """Run it on its own event loop. interrupted: called at Ctrl-C, before the command ends."""
+        """Run it on a new event loop. interrupted: called at Ctrl-C, before the command ends."""
         import asyncio
 
         from ..client.errors import KafkaError
@@ -100,7 +100,7 @@ class Target:
         from .refusals import refusal
 
         async def bounded() -> T:
-            async with asyncio.timeout(None if within_ms is None else (within_ms + LAST_WORD_MS) / 1000):
+            async with asyncio.timeout(None if within_ms is None else (within_ms + GRACE_MS) / 1000):
                 return await work()
 
         with Interruption() as interruption:
@@ -110,25 +110,25 @@ class Target:
                 raise refusal(error, self.bootstrap) from None
             except TimeoutError:
                 cause = f"no answer from {self.bootstrap} within {duration(within_ms or self.timeout_ms)}"
-                raise Failure(cause, _ON_TIME.format(self.bootstrap), TIMED_OUT) from None
+                raise Failure(cause, _NO_ANSWER.format(self.bootstrap), TIMED_OUT) from None
             except OSError as error:
-                raise _by_system(error) from None
+                raise _system_failure(error) from None
             except KeyboardInterrupt:
                 if interrupted is not None:
                     interrupted()
                 raise click.exceptions.Exit(INTERRUPTED) from None
 
 
-def _by_system(error: OSError) -> Exception:
-    """The failure to show. A broken pipe is returned as it is: the reader of our output has stopped reading."""
+def _system_failure(error: OSError) -> Exception:
+    """The failure to show. A BrokenPipeError is returned unchanged: click ends the command without a message."""
     if isinstance(error, BrokenPipeError):
         return error
     cause = f"{error.filename or 'input or output'}: {error.strerror or error}"
-    return Failure(cause, "check the file it reads from or writes to")
+    return Failure(cause, "check the file that this command reads or writes")
 
 
 def connecting(command: F) -> F:
-    """The options of a command that talks to a broker; it gets a Target as its first argument."""
+    """Adds the options of a command that talks to a broker; it gets a Target as its first argument."""
 
     @functools.wraps(command)
     def connected(
@@ -140,7 +140,7 @@ def connecting(command: F) -> F:
         try:
             return command(Target(bootstrap, pairs(properties), timeout_ms, shown), **rest)
         except OSError as error:  # the result cannot be written
-            raise _by_system(error) from None
+            raise _system_failure(error) from None
 
     for option in reversed(_OPTIONS):
         connected = option(connected)
@@ -179,7 +179,7 @@ _OPTIONS = (
 
 
 def pairs(given: Sequence[str], what: str = "-X") -> tuple[tuple[str, str], ...]:
-    """NAME=VALUE, split. Raises Failure."""
+    """Each NAME=VALUE as (name, value). Raises Failure."""
     found = []
     for each in given:
         name, equals, value = each.partition("=")
@@ -190,7 +190,7 @@ def pairs(given: Sequence[str], what: str = "-X") -> tuple[tuple[str, str], ...]
 
 
 def partition_of(text: str) -> tuple[str, int | None]:
-    """TOPIC or TOPIC:P, split. Raises Failure for a colon without a number."""
+    """TOPIC or TOPIC:P as (topic, partition). Raises Failure for a colon without a number."""
     name, colon, digits = text.rpartition(":")
     if not colon:
         return text, None

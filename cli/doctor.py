@@ -1,7 +1,7 @@
 """`fencepost doctor`: checks the connection to a broker step by step, as a client makes it.
 
-Name, connection, protocol, features; then what the broker tells clients to connect to, which is where most of it goes
-wrong; then topics, transactions, clock. The rule: it only reads. Each step is one line; what fails has a hint.
+Name resolution, connection, protocol, features; then the addresses that the broker advertises, the most common cause;
+then topics, transactions, clock. The rule: it only reads. Each step is one line; a failed one has a hint.
 """
 
 from collections.abc import Iterator
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 
 OK, WARNING, FAILURE = "ok", "warning", "failed"
 _MARKS = {OK: Cell("✔", "green"), WARNING: Cell("!", "yellow"), FAILURE: Cell("✘", "red")}
-_CONNECT_MS = 3_000  # to one address: what takes longer is as good as not there
+_CONNECT_MS = 3_000  # for one address: a slower one counts as unreachable
 
 RELEASES = ((18, "4.1"), (17, "3.9"), (16, "3.7"), (15, "3.5"), (13, "3.1"), (12, "2.7"), (11, "2.3"), (10, "2.1"))
-"""(highest version of Fetch, the Kafka that brought it)"""
+"""(version of Fetch, first Kafka release with it)"""
 
 
 class _Stop(Exception):
-    """The following checks are not possible."""
+    """The following checks are not possible after a failed one."""
 
 
 @dataclass(slots=True)
 class Findings:
-    """Printed as they are found."""
+    """The results so far; each is printed at once."""
 
     to: Target
     all: list[dict[str, str]] = field(default_factory=list)
 
-    def tell(self, check: str, state: str, text: str, hint: str = "") -> None:
+    def add(self, check: str, state: str, text: str, hint: str = "") -> None:
         self.all.append({"check": check, "state": state, "text": text, "hint": hint})
         if self.to.output.json:
             self.to.output.object(self.all[-1])
@@ -51,8 +51,8 @@ class Findings:
             click.secho(f"  {'':12} {hint}", dim=True)
 
     def fail(self, check: str, text: str, hint: str) -> None:
-        """Raises _Stop."""
-        self.tell(check, FAILURE, text, hint)
+        """Add a failed check. Raises _Stop: the following checks need this one."""
+        self.add(check, FAILURE, text, hint)
         raise _Stop
 
     @property
@@ -131,7 +131,7 @@ async def _name(findings: Findings, host: str) -> None:
     if not found:
         findings.fail("name", f"{host} does not resolve", "check its spelling, DNS and /etc/hosts")
     if found != [host]:
-        findings.tell("name", OK, f"{host} is {', '.join(found)}")
+        findings.add("name", OK, f"{host} is {', '.join(found)}")
 
 
 async def _check_reachable(findings: Findings, host: str, port: int) -> None:
@@ -141,7 +141,7 @@ async def _check_reachable(findings: Findings, host: str, port: int) -> None:
     if reason:
         hint = "is a broker running there? Is there a firewall or a container's port mapping in between?"
         findings.fail("connection", f"no connection to {host}:{port}: {reason}", hint)
-    findings.tell("connection", OK, f"TCP to {host}:{port} in {took_ms:.1f} ms")
+    findings.add("connection", OK, f"TCP to {host}:{port} in {took_ms:.1f} ms")
 
 
 async def _protocol(findings: Findings, settings: "AdminSettings", environment: Any, tls: Any) -> "Connection":
@@ -156,7 +156,7 @@ async def _protocol(findings: Findings, settings: "AdminSettings", environment: 
         request = ApiVersionsRequest(client_software_name="fencepost-doctor", client_software_version="1")
         response = await connection.send(request, version, timeout_ms=settings.request_timeout_ms)
     except KafkaError as error:
-        hint = getattr(error, "hint", "") or "is it a Kafka listener, and with the security that -X says?"
+        hint = getattr(error, "hint", "") or "is it a Kafka listener, with the security.protocol that -X sets?"
         findings.fail("protocol", str(error), hint)
     known = {each.api_key: each.max_version for each in response.api_keys}
     fetch = known.get(FetchRequest.__schema__.api, -1)  # type: ignore[attr-defined]
@@ -164,7 +164,7 @@ async def _protocol(findings: Findings, settings: "AdminSettings", environment: 
     speaks = f"as Kafka {release} or newer" if release else "as a Kafka older than 2.1"
     state = OK if release else WARNING
     hint = "" if release else "the SDK needs Kafka 2.1 or newer"
-    findings.tell("protocol", state, f"{len(known)} APIs, {speaks}", hint)
+    findings.add("protocol", state, f"{len(known)} APIs, {speaks}", hint)
     _features(findings, response)
     return connection
 
@@ -176,15 +176,15 @@ def _features(findings: Findings, response: Any) -> None:
     rest = ", ".join(f"{name} {value}" for name, value in sorted(finalized.items()) if name != "transaction.version")
     text = f"transaction.version {level}" + (f", {rest}" if rest else "")
     if level >= 2:
-        findings.tell("features", OK, text)
+        findings.add("features", OK, text)
     elif possible >= 2:
         hint = "kafka-features.sh upgrade --feature transaction.version=2 makes late requests of old epochs harmless"
-        findings.tell("features", WARNING, text, hint)
+        findings.add("features", WARNING, text, hint)
     else:
-        findings.tell("features", OK, f"{text}: transactions of the protocol before Kafka 4.0")
+        findings.add("features", OK, f"{text}: transactions of the protocol before Kafka 4.0")
 
 
-# ---- what the broker tells its clients -----------------------------------------------------------------------------
+# ---- the addresses that the broker advertises ----------------------------------------------------------------------
 
 
 async def _cluster(findings: Findings, connection: "Connection", settings: "AdminSettings") -> "list[Node]":
@@ -201,26 +201,26 @@ async def _cluster(findings: Findings, connection: "Connection", settings: "Admi
     nodes = [Node(each.node_id, each.host, each.port, each.rack) for each in response.brokers]
     if not nodes:
         findings.fail("cluster", "the broker's metadata lists no brokers", "it may still be starting")
-    findings.tell("cluster", OK, f"{many(len(nodes), 'broker')}, id {response.cluster_id or 'unknown'}")
+    findings.add("cluster", OK, f"{many(len(nodes), 'broker')}, id {response.cluster_id or 'unknown'}")
     return nodes
 
 
-async def _check_advertised(findings: Findings, node: "Node", asked: tuple[str, int]) -> bool:
+async def _check_advertised(findings: Findings, node: "Node", bootstrap: tuple[str, int]) -> bool:
     from .probes import addresses, connects
 
     who, at = f"broker {node.node_id} advertises", f"{node.host}:{node.port}"
-    hint = "clients go where it sends them: set advertised.listeners to an address that works from here"
+    hint = "clients connect to this address: set the broker's advertised.listeners to one that works from here"
     found = await addresses(node.host)
     if not found:
-        findings.tell("advertised", FAILURE, f"{who} {at}, which does not resolve from here", hint)
+        findings.add("advertised", FAILURE, f"{who} {at}, which does not resolve from here", hint)
         return False
     took_ms, reason = await connects(node.host, node.port, _CONNECT_MS)
     if reason:
-        if all(map(_is_loopback, found)) and not all(map(_is_loopback, await addresses(asked[0]))):
+        if all(map(_is_loopback, found)) and not all(map(_is_loopback, await addresses(bootstrap[0]))):
             reason += "; that is this machine, not the broker's"
-        findings.tell("advertised", FAILURE, f"{who} {at}, to which there is no connection: {reason}", hint)
+        findings.add("advertised", FAILURE, f"{who} {at}, to which there is no connection: {reason}", hint)
         return False
-    findings.tell("advertised", OK, f"{who} {at}, reached in {took_ms:.1f} ms")
+    findings.add("advertised", OK, f"{who} {at}, reached in {took_ms:.1f} ms")
     return True
 
 
@@ -228,7 +228,7 @@ def _is_loopback(address: str) -> bool:
     return address.startswith("127.") or address == "::1"
 
 
-# ---- what a client finds there -------------------------------------------------------------------------------------
+# ---- topics, transactions, clock -----------------------------------------------------------------------------------
 
 
 async def _inside(findings: Findings) -> None:
@@ -242,11 +242,11 @@ async def _inside(findings: Findings) -> None:
             try:
                 async with asyncio.timeout(to.timeout_ms / 1000):
                     for state, text, hint in await look(admin):
-                        findings.tell(check, state, text, hint)
+                        findings.add(check, state, text, hint)
             except KafkaError as error:
-                findings.tell(check, WARNING, str(error), getattr(error, "hint", ""))
+                findings.add(check, WARNING, str(error), getattr(error, "hint", ""))
             except TimeoutError:
-                findings.tell(check, WARNING, "no answer in time", "--timeout gives it longer")
+                findings.add(check, WARNING, "no answer in time", "--timeout gives it longer")
 
 
 _Found = list[tuple[str, str, str]]
@@ -285,7 +285,7 @@ async def _transactions(admin: Any) -> _Found:
 
 
 async def _clock(admin: Any) -> _Found:
-    """The newest record of the coordinators carries the broker's time, so its clock is not behind that."""
+    """The newest record of the coordinators has the broker's time, so the broker's clock is at least at that time."""
     from ..client.admin.offsets import MAX_TIMESTAMP
 
     topics = await admin.describe_topics()
@@ -294,9 +294,9 @@ async def _clock(admin: Any) -> _Found:
     newest = await admin.list_offsets(dict.fromkeys(own, MAX_TIMESTAMP)) if own else {}
     stamps = [each.timestamp_ms for each in newest.values() if each.timestamp_ms >= 0]
     if not stamps:
-        return [(OK, "nothing of the coordinators to compare it with", "")]
+        return [(OK, "not checked: the coordinators have no records with a time yet", "")]
     ahead_s = (max(stamps) - now_ms()) / 1000
     if ahead_s > 1:
-        hint = "ages of transactions and groups, and positions by time, are wrong by so much; is NTP running?"
+        hint = "ages of transactions and groups, and positions by time, are wrong by this much; is NTP running?"
         return [(WARNING, f"the broker's clock is at least {ahead_s:.0f} s ahead of this machine's", hint)]
     return [(OK, "the broker's clock is not ahead of this machine's", "")]

@@ -1,7 +1,7 @@
 """Options before the command: `fencepost -b HOST:PORT topic list` is `fencepost topic list -b HOST:PORT`.
 
-Every option belongs to one command. So the options that stand before its name are moved behind it, if that command has
-each of them; anything else is left as it is, for click to refuse.
+Every option belongs to one command. So options before the command's name are moved behind it, if that command has all
+of them; otherwise the arguments stay unchanged, and click refuses them.
 """
 
 from collections.abc import Sequence

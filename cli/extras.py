@@ -1,10 +1,10 @@
-"""Libraries that only some commands need, and the extras of the package that install them."""
+"""The libraries that only some commands need, and which extra of the package installs each."""
 
 import importlib.util
 
 from .failures import Failure
 
-EXTRAS = {  # the importable name: (the package's name, the extra that has it)
+EXTRAS = {  # name to import: (package, extra)
     "aiokafka": ("aiokafka", "demo"),
     "confluent_kafka": ("confluent-kafka", "demo"),
     "hdrh": ("hdrhistogram", "bench"),
@@ -22,7 +22,7 @@ def require(command: str, *modules: str) -> None:
 
 
 def explain_missing(error: ModuleNotFoundError) -> Failure | None:
-    """The failure to show for a failed import; None if the module is in no extra, which is a bug here."""
+    """The failure to show for a failed import; None if the module is in no extra: then it is a bug."""
     module = (error.name or "").partition(".")[0]
     return _missing("this command needs", module) if module in EXTRAS else None
 

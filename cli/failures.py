@@ -1,4 +1,4 @@
-"""Errors of commands: one line with the cause, one with a hint, no traceback."""
+"""Errors of commands: one line with the cause, one with a hint, no traceback. And the exit codes."""
 
 from typing import IO, Any
 

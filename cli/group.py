@@ -1,7 +1,7 @@
 """`fencepost group`: consumer groups, their lag, and what blocks them.
 
-The rule: lag is told twice. To the last stable offset: what a read_committed member could read now and has not. To the
-high watermark: all that is there, with what open transactions still hold back. Both count markers and aborted records.
+The rule: lag is shown twice. To the last stable offset: what a read_committed member can read now. To the high
+watermark: also what open transactions hold back. Both count markers and aborted records.
 """
 
 from collections.abc import Sequence
@@ -54,7 +54,7 @@ def list_groups(to: Target, states: Sequence[str]) -> None:
 
 @group.command()
 @click.argument("names", metavar="GROUP...", nargs=-1, required=True)
-@click.option("-m", "--members", is_flag=True, help="Also its members.")
+@click.option("-m", "--members", is_flag=True, help="Also show its members.")
 @connecting
 def describe(to: Target, names: Sequence[str], members: bool) -> None:
     """Show a group's lag to the LSO (how far it can read) and to the HW (end of the log), and why they differ."""
@@ -85,8 +85,8 @@ async def _facts(admin: "Admin", name: str) -> dict[str, Any]:
         owner = owners.get(tp)
         row["member"] = owner.client_id if owner else None
         row["host"] = owner.client_host if owner else None
-    held = [tp for tp, row in zip(partitions, rows, strict=True) if (row["lag_hw"] or 0) > (row["lag_lso"] or 0)]
-    blockers = await blockers_or_none(admin, held)
+    blocked = [tp for tp, row in zip(partitions, rows, strict=True) if (row["lag_hw"] or 0) > (row["lag_lso"] or 0)]
+    blockers = await blockers_or_none(admin, blocked)
     return {
         "group": name,
         "state": known.state if known else listed.state if listed else "",
@@ -136,12 +136,12 @@ async def _lags(
 
 def _show(to: Target, facts: dict[str, Any], members: bool) -> None:
     newer = facts["type"] not in ("", "classic")  # its members are described by an API of its own
-    members_told = f"of the {facts['type']} protocol" if newer else many(len(facts["members"]), "member")
-    parts = [facts["state"] or "offsets only", facts["assignor"], members_told]
+    members_text = f"of the {facts['type']} protocol" if newer else many(len(facts["members"]), "member")
+    parts = [facts["state"] or "offsets only", facts["assignor"], members_text]
     to.output.heading(f"{facts['group']}: {', '.join(each for each in parts if each)}")
     to.output.rows(facts["partitions"], _COLUMNS, "nothing committed, nothing assigned")
     if len(facts["partitions"]) > 1:
-        to.output.line(f"in all: {facts['lag_lso']:,} to read, {facts['lag_hw']:,} to the high watermark")
+        to.output.line(f"in all: {facts['lag_lso']:,} to the LSO, {facts['lag_hw']:,} to the HW")
     for each in facts["blocked"]:
         to.output.line(sentence(each))
     if members and facts["members"]:

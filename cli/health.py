@@ -1,6 +1,6 @@
 """`fencepost health`: whether a broker answers, for health checks of containers and scripts that wait for it.
 
-The rule: exit code 0 or 1 and nothing else (Docker keeps the others for itself); one line.
+The rule: the exit code is 0 or 1, because Docker reserves the others; the output is one line.
 """
 
 import click

@@ -1,8 +1,8 @@
 """Ctrl-C and SIGTERM for commands that clean up: a signal sets a flag, which is checked where it is safe to stop.
 
-The rule: a signal raises nothing by itself. It may come inside a callback of a C library, which would lose the
-exception, while a module is half loaded, or between a topic's making and the note that it is to be deleted. The
-second signal is not caught any more: it ends the process at once.
+The rule: the signal handler raises nothing. A signal may arrive in a callback of a C library, which would lose the
+exception, in the middle of an import, or after a topic was created and before the command knows that it has to delete
+it. The second signal is not caught: it ends the process at once.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ class Interruption:
         self._before: list[Any] = []
 
     def __enter__(self) -> "Interruption":
-        self._before = [signal.signal(number, self._came) for number in _SIGNALS]
+        self._before = [signal.signal(number, self._handle_signal) for number in _SIGNALS]
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         for number, before in zip(_SIGNALS, self._before, strict=True):
             signal.signal(number, before)
 
-    def _came(self, _number: int, _frame: FrameType | None) -> None:
+    def _handle_signal(self, _number: int, _frame: FrameType | None) -> None:
         self.wanted = True
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_DFL)
@@ -60,7 +60,7 @@ class Interruption:
 
         def cancel() -> None:
             task.cancel()
-            loop.call_soon_threadsafe(_nothing)  # it may be waiting for its sockets
+            loop.call_soon_threadsafe(_nothing)  # wakes the loop, which may be waiting for its sockets
 
         self._on_signal = cancel
         if self.wanted:

@@ -1,8 +1,8 @@
-"""Positions in a topic: start, end, an offset, a distance before the end, a time; for all partitions or for each one.
+"""Positions in a topic: start, end, an offset, a distance before the end, a time; for all partitions or each one.
 
     start | end | 42 | -10 | @-5m | @2026-11-20T08:00 | @1795000000000 | 0:42,1:end
 
-The rule: a position is checked before the broker is asked; a time after the last record means the end.
+The rule: a position is parsed before any request; a time after the last record means the end.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ _FORMS = "start, end, an offset, -10 (before the end), @-5m, @2026-11-20T08:00, 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """number: the offset, how many before the end, or ms since 1970 (below 0: that long ago)."""
+    """number: the offset, how many before the end, or ms since 1970 (negative: that many ms ago)."""
 
     kind: str
     number: int = 0
@@ -40,7 +40,7 @@ else:
 
 
 class PlaceType(_OfPlaces):
-    """Becomes Places."""
+    """Converts to Places."""
 
     name = "place"
 
@@ -98,17 +98,17 @@ async def resolve(
     from ..client.admin.offsets import EARLIEST, LATEST
 
     wanted = {each: where.get(each.partition, where.get(None)) for each in partitions}
-    asked = {each: place for each, place in wanted.items() if place is not None}
-    starts = await admin.ends(asked, EARLIEST)
-    ends = await admin.ends(asked, LATEST)
+    placed = {each: place for each, place in wanted.items() if place is not None}
+    starts = await admin.ends(placed, EARLIEST)
+    ends = await admin.ends(placed, LATEST)
     times = {
         each: place.number if place.number >= 0 else now_ms + place.number
-        for each, place in asked.items()
+        for each, place in placed.items()
         if place.kind == TIME
     }
     at_time = await admin.list_offsets(times) if times else {}
     found = {}
-    for each, place in asked.items():
+    for each, place in placed.items():
         offset = {
             START: starts[each],
             END: ends[each],

@@ -15,14 +15,14 @@ async def addresses(host: str) -> list[str]:
 
 
 async def connects(host: str, port: int, within_ms: int) -> tuple[float, str]:
-    """How long the TCP connection took, in ms, and why it failed; empty if it did not."""
+    """(how long the TCP connection took in ms, why it failed; empty if it succeeded)."""
     began = time.monotonic()
     try:
         async with asyncio.timeout(within_ms / 1000):
             _, writer = await asyncio.open_connection(host, port)
             writer.close()
     except TimeoutError:
-        return 0.0, f"nobody answers within {within_ms / 1000:.0f} s"
+        return 0.0, f"no answer within {within_ms / 1000:.0f} s"
     except OSError as error:
         return 0.0, _reason(error)
     return (time.monotonic() - began) * 1000, ""
@@ -30,7 +30,7 @@ async def connects(host: str, port: int, within_ms: int) -> tuple[float, str]:
 
 def _reason(error: OSError) -> str:
     text = error.strerror or str(error)
-    if "Connect call failed" in text:  # asyncio's words for an errno
+    if "Connect call failed" in text:  # asyncio's wording; the errno has the cause
         import os
 
         text = os.strerror(error.errno) if error.errno else "connection refused"

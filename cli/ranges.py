@@ -27,7 +27,7 @@ SHARE = Finite(min=0, max=0.5)
 if TYPE_CHECKING:
     Whole = click.ParamType[int]
 else:
-    Whole = click.ParamType  # of some versions it is not generic
+    Whole = click.ParamType  # not generic in older versions of click
 
 
 class Duration(Whole):

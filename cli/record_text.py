@@ -1,7 +1,7 @@
-"""Records as text: formats for people (%t %p %o …), an object a line for programs, and back again. Pure.
+"""Records as text: formats for people (%t %p %o …), one JSON object on each line for programs, and parsing these. Pure.
 
-The rule: what `consume -o json` prints, `produce --jsonl` takes. A key, value or header that is no UTF-8 stands under
-its name with "_base64" behind it, so nothing is lost.
+The rule: `produce --jsonl` accepts what `consume -o json` prints. A key, value or header that is not UTF-8 is in base64
+under its name with "_base64" appended, so nothing is lost.
 """
 
 import base64
@@ -49,14 +49,14 @@ def form_of(text: str) -> Form:
         name = text[position + 1 : position + 2]
         known: Mapping[str, Form | bytes] = _PARTS if sign == "%" else _ESCAPES
         if name not in known or not name:
-            raise BadFormat(f"{sign}{name} means nothing; there are {FORMATS}")
+            raise BadFormat(f"{sign}{name} is unknown; there are {FORMATS}")
         parts.append(known[name])
         position += 2
     return lambda record: b"".join(part if isinstance(part, bytes) else part(record) for part in parts)
 
 
 def as_facts(record: "Record") -> dict[str, Any]:
-    """A record as an object."""
+    """A record as a JSON object."""
     return {
         "topic": record.topic,
         "partition": record.partition,
@@ -78,7 +78,7 @@ def _text(name: str, content: bytes | None) -> dict[str, str | None]:
 
 
 class Line(NamedTuple):
-    """A record to send. partition, timestamp_ms: None if not given."""
+    """A record to send. partition, timestamp_ms: None if the input does not set them."""
 
     value: bytes | None
     key: bytes | None = None
@@ -94,45 +94,45 @@ class BadLine(ValueError):
 def parsed(line: bytes) -> Line:
     """A line of --jsonl. A value that is not a string is sent as JSON; null is a tombstone. Raises BadLine."""
     try:
-        given = json.loads(line)
+        fields = json.loads(line)
     except ValueError as error:
-        raise BadLine(f"it is no JSON: {error}") from None
-    if not isinstance(given, dict):
-        raise BadLine('it is no object: {"value": …, "key": …, "headers": …, "partition": …, "timestamp_ms": …}')
-    if "value" not in given and "value_base64" not in given:
+        raise BadLine(f"it is not JSON: {error}") from None
+    if not isinstance(fields, dict):
+        raise BadLine('it is not an object: {"value": …, "key": …, "headers": …, "partition": …, "timestamp_ms": …}')
+    if "value" not in fields and "value_base64" not in fields:
         raise BadLine('it has no "value"')
     return Line(
-        _content(given, "value"), _content(given, "key"), _headers(given.get("headers")),
-        _whole(given, "partition"), _whole(given, "timestamp_ms"),
+        _content(fields, "value"), _content(fields, "key"), _headers(fields.get("headers")),
+        _whole(fields, "partition"), _whole(fields, "timestamp_ms"),
     )  # fmt: skip
 
 
-def _content(given: Mapping[str, Any], name: str) -> bytes | None:
-    encoded = given.get(f"{name}_base64")
+def _content(fields: Mapping[str, Any], name: str) -> bytes | None:
+    encoded = fields.get(f"{name}_base64")
     if encoded is not None:
         try:
             return base64.b64decode(encoded, validate=True)
         except (TypeError, ValueError):
-            raise BadLine(f'"{name}_base64" is no base64') from None
-    value = given.get(name)
+            raise BadLine(f'"{name}_base64" is not base64') from None
+    value = fields.get(name)
     if value is None:
         return None
     return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).encode()
 
 
-def _headers(given: Any) -> tuple[tuple[str, bytes | None], ...]:
-    if given is None:
+def _headers(fields: Any) -> tuple[tuple[str, bytes | None], ...]:
+    if fields is None:
         return ()
-    if isinstance(given, dict):
-        return tuple((name, _content({"value": value}, "value")) for name, value in given.items())
+    if isinstance(fields, dict):
+        return tuple((name, _content({"value": value}, "value")) for name, value in fields.items())
     try:
-        return tuple((str(each["name"]), _content(each, "value")) for each in given)
+        return tuple((str(each["name"]), _content(each, "value")) for each in fields)
     except (TypeError, KeyError):
-        raise BadLine('"headers" is to be {"name": "value"} or [{"name": …, "value": …}]') from None
+        raise BadLine('"headers" must be {"name": "value"} or [{"name": …, "value": …}]') from None
 
 
-def _whole(given: Mapping[str, Any], name: str) -> int | None:
-    value = given.get(name)
+def _whole(fields: Mapping[str, Any], name: str) -> int | None:
+    value = fields.get(name)
     if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-        raise BadLine(f'"{name}" is to be a whole number')
+        raise BadLine(f'"{name}" must be a whole number')
     return value

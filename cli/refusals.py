@@ -45,7 +45,7 @@ _WRONG = {
 }
 _UNREACHABLE = "is a Kafka broker running there? -b HOST:PORT sets the address; run fencepost doctor HOST:PORT"
 _SLOW = "use a longer --timeout, or run fencepost doctor HOST:PORT"
-_SENT_AWAY = "clients connect to the address that the broker advertises: fencepost doctor HOST:PORT checks it"
+_ADVERTISED = "clients connect to the address that the broker advertises: fencepost doctor HOST:PORT checks it"
 _DENIED = "check -X security.protocol, sasl.mechanism, sasl.username, sasl.password and ssl.ca.location"
 _BY_BROKER = "the broker refused it; see its log"
 
@@ -63,7 +63,9 @@ def _cause(error: KafkaError) -> str:
     for inner in _causes(error):
         if isinstance(inner, OSError) and inner.errno and "Connect call failed" in (inner.strerror or ""):
             text = text.replace(str(inner.strerror), os.strerror(inner.errno).lower())
-    return text.replace("ConnectionResetError", "it was closed at once; does the broker expect TLS, or plain text?")
+    return text.replace(
+        "ConnectionResetError", "the broker closed the connection at once; does it expect TLS, or plain text?"
+    )
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
@@ -89,6 +91,6 @@ def _kind(error: KafkaError) -> tuple[int, str]:
     if isinstance(error, BrokerUnreachableError):
         return TIMED_OUT, _UNREACHABLE
     if isinstance(error, RetriableError):
-        sent_away = any(isinstance(each, BrokerUnreachableError) for each in _causes(error))
-        return TIMED_OUT, _SENT_AWAY if sent_away else _SLOW
+        advertised = any(isinstance(each, BrokerUnreachableError) for each in _causes(error))
+        return TIMED_OUT, _ADVERTISED if advertised else _SLOW
     return FAILED, _BY_BROKER

@@ -1,7 +1,7 @@
 """What commands print: a table or a line for people, JSON for programs (one object on each line).
 
-The rule: a command gathers facts, plain values by name, and prints them in both forms; nothing is told in one form
-alone. Columns stay where they are when nobody looks: no colour and no width of a terminal goes into a pipe.
+The rule: a command gathers facts, plain values by name; both forms show the same facts. The layout of a table depends
+only on its contents, not on the terminal, and a pipe gets no colour.
 """
 
 import json
@@ -63,7 +63,7 @@ def number(title: str, fact: str, form: Form = plain) -> Column:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """json: one JSON object on each line. quiet: only what was asked for, no remarks."""
+    """How to print. json: one JSON object on each line. quiet: only results, no remarks."""
 
     json: bool = False
     quiet: bool = False
@@ -125,9 +125,9 @@ def _cell(written: str | Cell) -> Cell:
 def _line(cells: Sequence[Cell], columns: Sequence[Column], widths: Sequence[int]) -> str:
     parts = []
     for i, (cell, column) in enumerate(zip(cells, columns, strict=True)):
-        room = " " * (widths[i] - width(cell.text))
+        padding = " " * (widths[i] - width(cell.text))
         last = i == len(cells) - 1
-        parts.append(room + styled(cell) if column.right else styled(cell) + ("" if last else room))
+        parts.append(padding + styled(cell) if column.right else styled(cell) + ("" if last else padding))
     return GAP.join(parts)
 
 
@@ -138,7 +138,7 @@ def styled(cell: Cell) -> str:
 
 
 def width(text: str) -> int:
-    """The columns that a text takes on a terminal."""
+    """How many columns a text takes on a terminal."""
     if text.isascii():
         return len(text)
     return sum(
@@ -146,7 +146,7 @@ def width(text: str) -> int:
     )
 
 
-# ---- words ---------------------------------------------------------------------------------------------------------
+# ---- text of values ------------------------------------------------------------------------------------------------
 
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 
@@ -181,5 +181,5 @@ def many(number: int, one: str, more: str = "") -> str:
 
 
 def now_ms() -> int:
-    """By this machine's clock, since 1970."""
+    """Milliseconds since 1970, by this machine's clock."""
     return time.time_ns() // 1_000_000

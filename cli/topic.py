@@ -29,14 +29,14 @@ def topic() -> None:
 @click.option("--internal", is_flag=True, help="Also internal topics.")
 @connecting
 def list_topics(to: Target, internal: bool) -> None:
-    """All topics."""
+    """List all topics."""
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
         found = await admin.describe_topics()
         return [_summary(each) for each in found.values() if internal or not each.is_internal]
 
     columns = (Column("TOPIC", "topic"), number("PARTITIONS", "partitions"), number("REPLICAS", "replicas"))
-    to.output.rows(to.ask(work), columns, "no topics; fencepost topic create NAME makes one")
+    to.output.rows(to.ask(work), columns, "no topics; fencepost topic create NAME creates one")
 
 
 def _summary(found: "TopicDescription") -> dict[str, Any]:
@@ -55,7 +55,7 @@ def _summary(found: "TopicDescription") -> dict[str, Any]:
 @click.option("-r", "--replicas", type=click.IntRange(1, 32_767), default=None, help="[default: the broker's]")
 @_configs
 @click.option("--if-not-exists", is_flag=True, help="Leave an existing topic unchanged, without an error.")
-@click.option("--dry-run", is_flag=True, help="Let the broker validate it only.")
+@click.option("--dry-run", is_flag=True, help="Let the broker only validate it.")
 @connecting
 def create(
     to: Target,
@@ -72,27 +72,27 @@ def create(
     async def work(admin: "Admin") -> list[str]:
         from ..client.admin.values import NewTopic
 
-        there = set(await admin.list_topics(internal=True)) if if_not_exists else set()
-        new = [NewTopic(each, partitions or -1, replicas or -1, settings) for each in names if each not in there]
+        existing = set(await admin.list_topics(internal=True)) if if_not_exists else set()
+        new = [NewTopic(each, partitions or -1, replicas or -1, settings) for each in names if each not in existing]
         if new:
             await admin.create_topics(new, validate_only=dry_run)
         return [each.name for each in new]
 
     made = to.ask(work)
     for name in names:
-        word = "would be created" if dry_run else "created" if name in made else "is there already"
+        word = "would be created" if dry_run else "created" if name in made else "exists already"
         to.output.result(f"{name} {word}", {"topic": name, "created": name in made and not dry_run})
 
 
 @topic.command()
 @click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
-@click.option("-a", "--all-configs", is_flag=True, help="Also settings of the broker and defaults.")
+@click.option("-a", "--all-configs", is_flag=True, help="Also show settings of the broker and defaults.")
 @connecting
 def describe(to: Target, names: Sequence[str], all_configs: bool) -> None:
-    """Partitions, offsets and settings.
+    """Show partitions, offsets and settings.
 
-    START and HW are the first offset and the high watermark; LSO, the last stable offset, is how far read_committed
-    readers get: less than HW where a transaction is open. OPEN counts what lies between.
+    START is the first offset and HW the high watermark. Readers with read_committed read up to LSO, the last stable
+    offset: it is below HW while a transaction is open. OPEN is the difference of HW and LSO.
     """
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
@@ -164,7 +164,7 @@ _OFFSETS = (
 @click.argument("name", metavar="TOPIC")
 @_configs
 @click.option("-d", "--delete", "deleted", metavar="NAME", multiple=True, help="A setting to reset to its default.")
-@click.option("--dry-run", is_flag=True, help="Let the broker validate it only.")
+@click.option("--dry-run", is_flag=True, help="Let the broker only validate it.")
 @connecting
 def alter(to: Target, name: str, configs: Sequence[str], deleted: Sequence[str], dry_run: bool) -> None:
     """Change settings; all others keep their values."""
@@ -190,16 +190,16 @@ def delete(to: Target, names: Sequence[str], if_exists: bool) -> None:
     """Delete topics and all their records."""
 
     async def work(admin: "Admin") -> list[str]:
-        there = set(await admin.list_topics(internal=True)) if if_exists else set(names)
-        gone = [each for each in names if each in there]
-        if gone:
-            await admin.delete_topics(gone)
-        return gone
+        existing = set(await admin.list_topics(internal=True)) if if_exists else set(names)
+        deleted = [each for each in names if each in existing]
+        if deleted:
+            await admin.delete_topics(deleted)
+        return deleted
 
-    gone = to.ask(work)
+    deleted = to.ask(work)
     for name in names:
-        word = "deleted" if name in gone else "is not there"
-        to.output.result(f"{name} {word}", {"topic": name, "deleted": name in gone})
+        word = "deleted" if name in deleted else "does not exist"
+        to.output.result(f"{name} {word}", {"topic": name, "deleted": name in deleted})
 
 
 @topic.command()
@@ -212,12 +212,12 @@ def trim(to: Target, where: str, before: Places) -> None:
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
         found = (await admin.describe_topics(name))[name].topic_partitions
-        asked = [each for each in found if partition in (None, each.partition)]
-        if not asked:
+        wanted = [each for each in found if partition in (None, each.partition)]
+        if not wanted:
             raise Failure(
                 f"topic {name} has no partition {partition}", "fencepost topic describe shows them", NOT_FOUND
             )
-        offsets = await resolve(admin, asked, before, now_ms())
+        offsets = await resolve(admin, wanted, before, now_ms())
         starts = await admin.delete_records(offsets)
         return [{"topic": each.topic, "partition": each.partition, "start": at} for each, at in sorted(starts.items())]
 
@@ -240,8 +240,8 @@ def add_partitions(to: Target, name: str, more: int | None, total: int | None) -
         )
 
     async def work(admin: "Admin") -> int:
-        there = len((await admin.describe_topics(name))[name].partitions)
-        wanted = total if total is not None else there + (more or 0)
+        existing = len((await admin.describe_topics(name))[name].partitions)
+        wanted = total if total is not None else existing + (more or 0)
         await admin.create_partitions({name: wanted})
         return wanted
 

@@ -13,6 +13,7 @@ from .options import InvalidOption, Option, nearest
 from .settings import BROKER_OPTIONS, BrokerSettings, Source
 
 ENVIRONMENT_PREFIX = "FENCEPOST_"
+EVERY_SETTING = "python -m fencepost.broker.config.settings_page lists every setting"
 NOT_SETTINGS = frozenset({"FENCEPOST_CONFIG", "FENCEPOST_EPHEMERAL", "FENCEPOST_BOOTSTRAP"})
 
 
@@ -141,4 +142,4 @@ def _as_spelt(name: str, origin: str) -> str:
 
 def _hint(name: str, origin: str) -> str:
     found = nearest(name, list(_spellings()))
-    return f"did you mean {_as_spelt(found, origin)}?" if found else "docs/settings.md lists every name"
+    return f"did you mean {_as_spelt(found, origin)}?" if found else EVERY_SETTING

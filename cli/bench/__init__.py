@@ -36,7 +36,7 @@ _bootstrap = click.option(
 )
 _topic = click.option("--topic", default=None, help="An existing topic; default: a new one, deleted afterwards.")
 _partitions = click.option(
-    "--partitions", default=1, type=PARTITIONS, show_default=True, help="Of the topic that is made."
+    "--partitions", default=1, type=PARTITIONS, show_default=True, help="Partitions of the new topic."
 )
 _output = click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 
@@ -70,13 +70,13 @@ def small_requests(
     from ...bench import small, topics
 
     host, port = topics.address(bootstrap)
-    books = Books(port)
+    usage = BrokerUsage(port)
     with topics.topic(host, port, topic, partitions) as name:
         load = small.SmallLoad(name, partitions, connections, depth, size, records, seconds)
         with progress_bar(f"{connections} connections x {depth}", None, interruption):
-            result = interruption.run(small.run(host, port, load, books.read), uvloop.new_event_loop)
+            result = interruption.run(small.run(host, port, load, usage.read), uvloop.new_event_loop)
     sent = result.requests * records
-    show(books.figures("small", result.requests, sent, sent * size, result.seconds, result.latencies), output)
+    show(usage.figures("small", result.requests, sent, sent * size, result.seconds, result.latencies), output)
 
 
 @bench.command("produce")
@@ -105,15 +105,15 @@ def produce(
     from ...bench import librdkafka, topics
 
     host, port = topics.address(bootstrap)
-    books = Books(port)
+    usage = BrokerUsage(port)
     extra = tuple((name, value) for name, _, value in (item.partition("=") for item in properties))
     with topics.topic(host, port, topic, partitions) as name:
         load = librdkafka.ProduceLoad(name, records, size, batch, extra)
         with progress_bar("records", records, interruption) as progress:
-            books.read()
+            usage.read()
             result = librdkafka.produce(bootstrap, load, progress)
-            books.read()
-    show(books.figures("produce", 0, result.records, result.bytes, result.seconds, result.latencies), output)
+            usage.read()
+    show(usage.figures("produce", 0, result.records, result.bytes, result.seconds, result.latencies), output)
 
 
 @bench.command("txn")
@@ -144,13 +144,13 @@ def transactions(
     from ...bench import topics, txn
 
     host, port = topics.address(bootstrap)
-    books = Books(port)
+    usage = BrokerUsage(port)
     with topics.topic(host, port, topic, partitions) as name:
         load = txn.TransactionLoad(name, producers, partitions, records, size, seconds, ids=f"bench-{name}")
         with progress_bar("transactions", None, interruption) as progress:
-            result = txn.run(bootstrap, load, books.read, progress)
+            result = txn.run(bootstrap, load, usage.read, progress)
     sent = result.transactions * records
-    show(books.figures("txn", result.transactions, sent, sent * size, result.seconds, result.latencies), output)
+    show(usage.figures("txn", result.transactions, sent, sent * size, result.seconds, result.latencies), output)
 
 
 @bench.command("modes")
@@ -158,9 +158,9 @@ def transactions(
 @_topic
 @_partitions
 @_output
-@click.option("--records", default=100_000, type=COUNT, show_default=True, help="At most, in each mode.")
+@click.option("--records", default=100_000, type=COUNT, show_default=True, help="Records in each mode, at most.")
 @click.option("--size", default=100, type=RECORD_BYTES, show_default=True, help="Bytes of a record.")
-@click.option("--seconds", default=3.0, type=SECONDS, show_default=True, help="At most, for each mode.")
+@click.option("--seconds", default=3.0, type=SECONDS, show_default=True, help="Time for each mode, at most.")
 @click.pass_obj
 def delivery_modes(
     interruption: Interruption,
@@ -172,7 +172,7 @@ def delivery_modes(
     size: int,
     seconds: float,
 ) -> None:
-    """What at most once, at least once and exactly once cost, through the SDK."""
+    """Compare the cost of at most once, at least once and exactly once, with the SDK."""
     import uvloop
 
     from ...bench import modes, topics
@@ -181,14 +181,14 @@ def delivery_modes(
     with topics.topic(host, port, topic, partitions) as name:
         load = modes.ModeLoad(name, records, size, seconds)
         for mode, batch in modes.modes():
-            books = Books(port)
+            usage = BrokerUsage(port)
             title = f"{mode}, {batch} records a {'transaction' if mode == 'exactly once' else 'batch'}"
             with progress_bar(title, None, interruption) as progress:
-                books.read()
+                usage.read()
                 result = interruption.run(modes.run(bootstrap, load, mode, batch, progress), uvloop.new_event_loop)
-                books.read()
+                usage.read()
             count, batches = result.records, len(result.latencies)
-            found = books.figures(title, batches, count, count * size, result.seconds, result.latencies)
+            found = usage.figures(title, batches, count, count * size, result.seconds, result.latencies)
             if output == "table":
                 click.echo(f"\n{title}")
             show(found, output)
@@ -207,16 +207,16 @@ def consume(interruption: Interruption, bootstrap: str, topic: str, output: str,
 
     host, port = topics.address(bootstrap)
     topics.check_exists(host, port, topic)
-    books = Books(port)
+    usage = BrokerUsage(port)
     with progress_bar("records", records, interruption) as progress:
-        books.read()
+        usage.read()
         result = librdkafka.consume(bootstrap, topic, records, progress)
-        books.read()
-    show(books.figures("consume", 0, result.records, result.bytes, result.seconds, result.latencies), output)
+        usage.read()
+    show(usage.figures("consume", 0, result.records, result.bytes, result.seconds, result.latencies), output)
 
 
-class Books:
-    """Readings of the broker's process; the first and the last count. Empty if it is not on this machine."""
+class BrokerUsage:
+    """CPU and memory of the broker's process: the difference of the last and first reading. Empty if it is remote."""
 
     def __init__(self, port: int) -> None:
         from ...bench import accounting
@@ -233,7 +233,7 @@ class Books:
     def figures(
         self, work: str, requests: int, records: int, size: int, seconds: float, latencies: "array[float]"
     ) -> Figures:
-        """Put the load's result and the broker's cost together."""
+        """The load's result and the broker's cost in one value."""
         ordered = array("d", sorted(latencies))
         p50, p99, p999 = (percentile(ordered, s) * 1e3 if ordered else None for s in (0.5, 0.99, 0.999))
         if len(self._readings) < 2:
@@ -266,7 +266,7 @@ def progress_bar(what: str, total: int | None, interruption: Interruption) -> It
 
 
 def show(figures: Figures, output: str) -> None:
-    """One run's figures on standard output."""
+    """Print the figures of one run."""
     if output == "json":
         click.echo(json.dumps(figures.as_json()))
         return

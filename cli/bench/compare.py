@@ -1,4 +1,4 @@
-"""`fencepost bench compare`: two results of `make bench`, as ratios; whether one got worse is the exit code."""
+"""`fencepost bench compare`: the ratios of two results of `make bench`. The exit code is 1 after a regression."""
 
 import json
 from dataclasses import asdict
@@ -27,9 +27,9 @@ _MACHINE = ("cpu", "cores", "memory_gb", "kernel", "file_system", "python")
 def compare(ctx: click.Context, before: Path, after: Path, output: str, everything: bool) -> None:
     """What changed from result A to result B.
 
-    A and B are files that make bench wrote. Exit code 1: fencepost is worse in B by more than 10 %, and by more than
-    the rounds of either run differ. What B did not measure of it is named. Other brokers are shown, for what they say
-    about the machine, and not judged.
+    A and B are files that make bench wrote. Exit code 1: a figure of fencepost is worse in B by more than 10 %, and by
+    more than the rounds of either run differ. Figures of fencepost that B lacks are listed. Figures of other brokers
+    are shown, because they show whether the machine has changed, but do not affect the exit code.
     """
     from ...bench import comparison
 

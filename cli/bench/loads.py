@@ -1,4 +1,4 @@
-"""Errors of a load as failures: a cause and a hint, never a traceback."""
+"""Turns errors of a load into failures: a cause and a hint, no traceback."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ _BY_BROKER = "the broker refused the load: see its log and check its limits (mes
 
 
 class LoadGroup(click.Group):
-    """Commands that talk to a broker. Their context's object is the Interruption to look at."""
+    """Commands that load a broker. Their context's object is the Interruption."""
 
     def invoke(self, ctx: click.Context) -> Any:
         with Interruption() as interruption:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ISOLATIONS = ("read_committed", "read_uncommitted")
 FROM_START: Places = {None: Place(START)}
 POLL_MS = 200
-AT_ONCE = 500
+MOST_PER_POLL = 500
 JOINING_MS = 3_600_000  # joining may take long; Ctrl-C ends it
 Write = Callable[["Record"], bytes]
 
@@ -38,7 +38,7 @@ Write = Callable[["Record"], bytes]
     "-g", "--group", "group_id", default=None, help="Read as a member of this group, and commit the printed records."
 )
 @click.option("--from", "place", type=PLACE, default=None, metavar="PLACE", help="[default: start]")
-@click.option("-n", "--number", "most", type=COUNT, default=None, help="Stop after N records.")
+@click.option("-n", "--number", "limit", type=COUNT, default=None, help="Stop after N records.")
 @click.option("-e", "--exit", "until_end", is_flag=True, help="Stop at the current end of the topic.")
 @click.option("--isolation", type=click.Choice(ISOLATIONS), default=ISOLATIONS[0], show_default=True)
 @click.option("--show-control", is_flag=True, help="Also print transaction markers; stops at the end of the topic.")
@@ -50,7 +50,7 @@ def consume(
     where: str,
     group_id: str | None,
     place: Places | None,
-    most: int | None,
+    limit: int | None,
     until_end: bool,
     isolation: str,
     show_control: bool,
@@ -71,14 +71,14 @@ def consume(
             raise Failure("--explain and --show-control cannot be used with a group", "leave out -g", WRONG_USAGE)
         from .explained import Wanted, explaining
 
-        wanted = Wanted(where, place or FROM_START, most, isolation if not explain else "", explain, write)
+        wanted = Wanted(where, place or FROM_START, limit, isolation if not explain else "", explain, write)
         to.run(lambda: explaining(to, wanted))
         return
     if group_id is not None:
         _check_group(place, where)
-    told = to.run(lambda: _consuming(to, where, group_id, place, most, until_end, isolation, write))
-    if told < (most or 0):
-        to.output.remark(f"{many(told, 'record')}: there are no more")
+    printed = to.run(lambda: _consuming(to, where, group_id, place, limit, until_end, isolation, write))
+    if printed < (limit or 0):
+        to.output.remark(f"{many(printed, 'record')}: there are no more")
 
 
 def _writer(to: Target, form: str | None) -> Write:
@@ -112,7 +112,7 @@ async def _consuming(
     where: str,
     group_id: str | None,
     place: Places | None,
-    most: int | None,
+    limit: int | None,
     until_end: bool,
     isolation: str,
     write: Write,
@@ -137,20 +137,20 @@ async def _consuming(
                 consumer.seek(partition, offset)
         else:
             consumer.subscribe([name])
-            if until_end:  # before that, nothing is ours and all of it read
+            if until_end:  # without an assignment, _all_read is true of no partitions
                 await consumer.assigned(timeout_ms=JOINING_MS)
-        return await _printing(consumer, ends, most, write, commits=group_id is not None)
+        return await _printing(consumer, ends, limit, write, commits=group_id is not None)
 
 
 async def _printing(
-    consumer: "Consumer", ends: "dict[TopicPartition, int] | None", most: int | None, write: Write, *, commits: bool
+    consumer: "Consumer", ends: "dict[TopicPartition, int] | None", limit: int | None, write: Write, *, commits: bool
 ) -> int:
     printed = 0
-    while most is None or printed < most:
-        wanted = AT_ONCE if most is None else min(AT_ONCE, most - printed)
+    while limit is None or printed < limit:
+        wanted = MOST_PER_POLL if limit is None else min(MOST_PER_POLL, limit - printed)
         found = await consumer.getmany(timeout_ms=POLL_MS, max_records=wanted)
         for records in found.values():
-            _out(records, write)
+            _write_records(records, write)
             printed += len(records)
         if found:
             sys.stdout.buffer.flush()
@@ -164,23 +164,23 @@ async def _printing(
 
 
 def _nobody_reads() -> bool:
-    """Whether the reader of our pipe has closed it; a write would notice only at the next record."""
+    """Whether the reader of our pipe has closed it. Without this check only the next write would fail."""
     if not hasattr(select, "poll"):
         return False
     try:
         poller = select.poll()
         poller.register(sys.stdout.fileno(), 0)
-    except (OSError, ValueError):  # no descriptor behind it
+    except (OSError, ValueError):  # standard output has no descriptor
         return False
     return any(event & select.POLLERR for _, event in poller.poll(0))
 
 
-def _out(records: "Sequence[Record]", write: Write) -> None:
+def _write_records(records: "Sequence[Record]", write: Write) -> None:
     sys.stdout.buffer.write(b"".join(map(write, records)))
 
 
 async def _all_read(consumer: "Consumer", ends: "dict[TopicPartition, int]") -> bool:
-    """Whether our partitions are read to their ends; other members read the others."""
+    """Whether the partitions assigned to this member are read to their ends."""
     for partition in consumer.assignment():
         if await consumer.position(partition) < ends.get(partition, 0):
             return False

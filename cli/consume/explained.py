@@ -1,7 +1,7 @@
 """`fencepost consume --explain` and `--show-control`: the whole log, and what readers see of it.
 
-The rule: partitions are shown one after the other, from the requested position to their current high watermark. Open
-transactions are asked for first, so that their records need not be held back until the end.
+The rule: partitions are shown one after the other, from the requested position to their current high watermark. The
+open transactions are listed first, so that their records can be printed before the end of the log is reached.
 """
 
 import sys
@@ -37,7 +37,7 @@ _SHOWN_BYTES = 200
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """isolation: empty for all records. explain: with signs, else formatted by `write`."""
+    """What to show. isolation: empty for all records. explain: show the sign of each, else format it with `write`."""
 
     where: str
     place: Places
@@ -68,7 +68,10 @@ async def explaining(to: Target, wanted: Wanted) -> None:
 
 @dataclass(slots=True)
 class View:
-    """One partition now. open_from: by producer id. ruled: the line at the last stable offset was printed."""
+    """A partition when it was looked at. open_from: the first offset of each open transaction, by producer id.
+
+    ruled: the line at the last stable offset was printed.
+    """
 
     partition: "TopicPartition"
     start: int
@@ -93,7 +96,7 @@ async def _view(admin: "Admin", partition: "TopicPartition", start: int) -> View
 
 
 async def _shown(admin: "Admin", to: Target, wanted: Wanted, view: View, left: int | None) -> int | None:
-    """Show a partition. Returns how many more records to show after it; None: no limit."""
+    """Show a partition. Returns how many records are left to show; None: no limit."""
     async for entries in _decided(admin, view):
         page: list[str | bytes] = []
         for entry in entries:
@@ -163,7 +166,7 @@ def _print(page: list[str | bytes]) -> None:
 
 
 def _format_entry(to: Target, wanted: Wanted, view: View, entry: Entry) -> str | bytes:
-    """A line without its end, or as `write` gives it."""
+    """A line without its end, or what `write` returns."""
     if to.output.json:
         return as_json(_facts(view, entry))
     if wanted.explain:
@@ -186,18 +189,18 @@ def _line(view: View, entry: Entry) -> str:
     at = f"{entry.offset:>{len(str(max(0, view.high_watermark - 1)))}}"
     owner = f"{entry.producer_id}:{entry.producer_epoch}" if entry.producer_id >= 0 else "-"
     if entry.marker:
-        said = click.style(entry.marker, fg="cyan")
+        content = click.style(entry.marker, fg="cyan")
     elif entry.record.value is None:
-        said = click.style("null", dim=True)
+        content = click.style("null", dim=True)
     else:
-        said = _text(entry.record.value)
+        content = _text(entry.record.value)
     key = "" if entry.record is None or entry.record.key is None else _text(entry.record.key)
     named = click.style(key, fg="blue") + GAP if key else ""
-    return f"{styled(SIGNS[entry.fate])} {at}  {click.style(f'{owner:<7}', dim=True)} {named}{said}"
+    return f"{styled(SIGNS[entry.fate])} {at}  {click.style(f'{owner:<7}', dim=True)} {named}{content}"
 
 
 def _text(content: bytes) -> str:
-    """A text on one line, whatever it contains."""
+    """Bytes as printable text on one line, shortened if long."""
     shown = content[:_SHOWN_BYTES].decode(errors="replace")
     printable = "".join(each if each.isprintable() else "�" for each in shown)
     return printable + (f"… ({len(content):,} bytes)" if len(content) > _SHOWN_BYTES else "")
@@ -211,7 +214,7 @@ def _heading(view: View) -> None:
 
 
 async def _rule(admin: "Admin", to: Target, view: View) -> None:
-    """The line where read_committed readers stop, and why; none if they can read everything."""
+    """Print the line where read_committed readers stop, and why. Nothing if they can read everything."""
     view.ruled = True
     if view.last_stable_offset >= view.high_watermark or to.output.json:
         return

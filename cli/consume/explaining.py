@@ -27,7 +27,7 @@ class Entry:
 
 
 class Fates:
-    """open_from: by producer id, the first offset of its open transaction."""
+    """Finds the fate of each entry. open_from: the first offset of each open transaction, by producer id."""
 
     def __init__(self, open_from: Mapping[int, int] | None = None) -> None:
         self._open_from = dict(open_from or {})

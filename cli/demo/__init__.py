@@ -1,8 +1,9 @@
-"""`fencepost demo`: exactly once, shown in a minute, on real text, with Kafka's own clients.
+"""`fencepost demo`: shows exactly-once delivery in about a minute, on real text, with Kafka's own clients.
 
-First idempotence: a bad network, a broker that is killed, every line once. Then transactions: two topics written as
-one, a successor that fences, a zombie that is refused, a lost answer to a commit. Then the whole text is copied in
-transactions while copiers and broker are killed. Each act counts its results; one wrong count fails the demo.
+First idempotence: the network loses answers, the broker is killed, and every line arrives once. Then transactions: two
+topics written atomically, a successor that fences its predecessor, a zombie that is refused, a lost answer to a commit.
+Then the whole text is copied in transactions while copiers and broker are killed. Each part checks its results; one
+wrong result fails the demo.
 """
 
 import sys
@@ -27,7 +28,7 @@ from .stage import PARTITIONS, Broker, lines_of_text, say, version
 @click.option(
     "--lose", default=0.05, type=SHARE, show_default=True, help="Share of acknowledgements that the proxy loses."
 )
-@click.option("--seed", default=1, show_default=True, help="Of the proxy's choices.")
+@click.option("--seed", default=1, show_default=True, help="Seed of the proxy's random choices.")
 def demo(lines: int, lose: float, seed: int) -> None:
     """Send real text through a bad network and a killed broker, in transactions too, and count what arrives."""
     require("fencepost demo", "confluent_kafka", "aiokafka")
@@ -37,7 +38,7 @@ def demo(lines: int, lose: float, seed: int) -> None:
         except (KeyboardInterrupt, click.ClickException):
             if not interruption.wanted:
                 raise
-            raise Failure("interrupted", "nothing is left of it", INTERRUPTED) from None
+            raise Failure("interrupted", "its broker is stopped and its files are removed", INTERRUPTED) from None
 
 
 def _demonstrate(lines: int, lose: float, seed: int, interruption: Interruption) -> None:
@@ -73,9 +74,9 @@ def _idempotence(text: list[str], proxy: FlakyProxy, broker: Broker, interruptio
 
 def _transactions(proxy: FlakyProxy, interruption: Interruption) -> bool:
     click.echo("\nTransactions: all or nothing, and one owner")
-    story = transactions.Story(f"127.0.0.1:{proxy.port}", proxy, interruption, say)
-    transactions.tell(story)
-    return not story.wrong
+    results = transactions.Results(f"127.0.0.1:{proxy.port}", proxy, interruption, say)
+    transactions.run(results)
+    return not results.wrong
 
 
 def _copying(text: list[str], proxy: FlakyProxy, broker: Broker, interruption: Interruption) -> bool:

@@ -1,4 +1,4 @@
-"""A client of `fencepost demo`: reads lines, writes them in capitals, each transaction with the offsets it has read.
+"""A client of `fencepost demo`: copies lines in capitals, and commits its group's offsets in the same transactions.
 
 Consume, transform, produce, exactly once: the lines of one transaction become visible together with the group's
 offsets, so a successor continues after the last commit. Prints a line for every commit. Every record
@@ -12,7 +12,7 @@ from typing import Any
 GROUP = "demo-copiers"
 PER_TRANSACTION = 250
 ANSWER_S = 20.0
-IDLE_S = 1.0  # without records for this time: perhaps all is copied
+IDLE_S = 1.0  # after this time without records, check whether all is copied
 
 
 def main(bootstrap: str, source: str, target: str, incarnation: str) -> None:

@@ -1,8 +1,8 @@
-"""Consume, transform, produce of `fencepost demo`: the whole text copied in transactions, under random kills.
+"""Consume, transform, produce of `fencepost demo`: copies the whole text in transactions, under random kills.
 
 The copier is a process; it is killed at random moments, once together with the broker, and a successor continues each
-time. A client library may hang after a broker's death, so a copier without progress is killed too. Then everything is
-read back: every line must be there once, in order, and every transaction complete.
+time. A client library may hang after the broker was killed, so a copier without progress is killed too. Then everything
+is read back: every line must be there once, in order, and every transaction complete.
 """
 
 import queue
@@ -59,7 +59,7 @@ class Copiers:
         self._bootstrap = bootstrap
         self._source = source
         self._random = random.Random(seed)
-        self._said: queue.Queue[str] = queue.Queue()
+        self._printed: queue.Queue[str] = queue.Queue()
         self._process: subprocess.Popen[str] | None = None
         self.started = 0
 
@@ -73,12 +73,12 @@ class Copiers:
     def _listen(self, process: "subprocess.Popen[str]") -> None:
         assert process.stdout is not None
         for line in process.stdout:
-            self._said.put(line.strip())
+            self._printed.put(line.strip())
 
-    def said(self, timeout_s: float) -> str | None:
+    def next_line(self, timeout_s: float) -> str | None:
         """The next printed line, or None if there is none in time."""
         try:
-            return self._said.get(timeout=timeout_s)
+            return self._printed.get(timeout=timeout_s)
         except queue.Empty:
             return None
 
@@ -87,7 +87,7 @@ class Copiers:
         return self._process is None or self._process.poll() is not None
 
     def kill(self) -> None:
-        """Send SIGKILL, at a random moment."""
+        """Send SIGKILL after a random delay."""
         if self._process is not None:
             time.sleep(self._random.random() * 0.05)
             self._process.kill()
@@ -123,7 +123,7 @@ def _supervise(
     done, last = 0, time.monotonic()
     while True:
         interruption.check()
-        line = copiers.said(0.1)
+        line = copiers.next_line(0.1)
         if line == "done":
             return
         if line is not None:
@@ -139,7 +139,7 @@ def _supervise(
             kills.pop(0)
             copiers.kill()
             copied.copiers_killed += 1
-            say(f"          kill -9 of the copier after {done:,} lines; its successor goes on")
+            say(f"          kill -9 of the copier after {done:,} lines; its successor continues")
             copiers.start()
             last = time.monotonic()
         elif copiers.ended or time.monotonic() - last > STUCK_S:
@@ -153,7 +153,7 @@ def count(copied: Copied, bootstrap: str, text: list[str], partitions: int) -> N
     found: dict[int, list[str]] = {partition: [] for partition in range(partitions)}
     sizes: dict[str, int] = {}
     seen: Counter[str] = Counter()
-    for message in _all(bootstrap, partitions):
+    for message in _read_copies(bootstrap, partitions):
         found[message.partition()].append(message.value().decode())
         headers = dict(message.headers())
         name = headers["transaction"].decode()
@@ -189,8 +189,8 @@ def _batches(wire: Wire, partition: int) -> Iterator[Batch]:
     """All batches of a partition of the copy, from the log."""
     offset = 0
     while True:
-        asked = FetchRequest.Topic.Partition(partition=partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
-        topic = FetchRequest.Topic(topic=TARGET, partitions=[asked])
+        place = FetchRequest.Topic.Partition(partition=partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
+        topic = FetchRequest.Topic(topic=TARGET, partitions=[place])
         answer = wire.call(FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=FETCH_BYTES, topics=[topic]), 11)
         data = b"".join(answer.responses[0].partitions[0].records or ())
         batch = None
@@ -201,7 +201,7 @@ def _batches(wire: Wire, partition: int) -> Iterator[Batch]:
         offset = batch.last_offset + 1
 
 
-def _all(bootstrap: str, partitions: int) -> list[Any]:
+def _read_copies(bootstrap: str, partitions: int) -> list[Any]:
     """Every committed record of the copy."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
@@ -235,7 +235,7 @@ def _all(bootstrap: str, partitions: int) -> list[Any]:
 
 
 def report(copied: Copied) -> None:
-    """The counts, a line each."""
+    """Print the counts."""
     rows: list[tuple[str, object]] = [
         ("copiers killed", copied.copiers_killed),
         ("brokers killed", copied.brokers_killed),

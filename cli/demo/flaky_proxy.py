@@ -1,7 +1,7 @@
-"""A TCP proxy between Kafka clients and a broker that loses acknowledgements and cuts connections, from a seed.
+"""A TCP proxy between Kafka clients and a broker that loses acknowledgements and cuts connections, chosen by a seed.
 
-It parses frames, not messages: a request's API key and correlation id have fixed positions. So it can forward a Produce
-request and drop its answer, the case that idempotence is for. It forwards everything else unchanged.
+It forwards Produce and EndTxn requests, and may drop their answers: the case that idempotence is for. Everything else
+passes unchanged. A request's API key and correlation id have fixed positions, so only Produce is decoded, for counting.
 """
 
 import asyncio
@@ -41,8 +41,8 @@ class FlakyProxy:
         self.lose = lose
         self.lose_next: int | None = None
         self._random = random.Random(seed)
-        self._asked: set[tuple[str, int, int, int]] = set()  # topic, partition, epoch, first sequence of every batch
-        self._given: set[tuple[str, int, int]] = set()  # topic, partition, base offset of every answer seen
+        self._sent: set[tuple[str, int, int, int]] = set()  # topic, partition, epoch, first sequence of every batch
+        self._answered: set[tuple[str, int, int]] = set()  # topic, partition, base offset of every answer seen
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="flaky-proxy", daemon=True)
@@ -75,10 +75,10 @@ class FlakyProxy:
         except OSError:
             writer.close()
             return
-        asked: dict[int, tuple[int, int]] = {}  # correlation id → API and version of what may lose its answer
+        pending: dict[int, tuple[int, int]] = {}  # correlation id → API and version, of Produce and EndTxn
         pumps = [
-            asyncio.ensure_future(self._requests(reader, to_writer, asked)),
-            asyncio.ensure_future(self._answers(to_reader, writer, asked)),
+            asyncio.ensure_future(self._requests(reader, to_writer, pending)),
+            asyncio.ensure_future(self._answers(to_reader, writer, pending)),
         ]
         await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         for pump in pumps:
@@ -88,28 +88,28 @@ class FlakyProxy:
         to_writer.close()
 
     async def _requests(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: dict[int, tuple[int, int]]
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pending: dict[int, tuple[int, int]]
     ) -> None:
         while (frame := await _frame(reader)) is not None:
             key, version, correlation_id = struct.unpack_from(">hhi", frame, 4)
             if key in (PRODUCE, END_TXN):
-                asked[correlation_id] = key, version
+                pending[correlation_id] = key, version
             if key == PRODUCE:
                 self._note_batches(frame[4:], version)
             writer.write(frame)
             await writer.drain()
 
     async def _answers(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: dict[int, tuple[int, int]]
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pending: dict[int, tuple[int, int]]
     ) -> None:
         while (frame := await _frame(reader)) is not None:
-            key, version = asked.pop(struct.unpack_from(">i", frame, 4)[0], (None, 0))
+            key, version = pending.pop(struct.unpack_from(">i", frame, 4)[0], (None, 0))
             if key is not None and key == self.lose_next:
                 self.lose_next = None
                 self.tally.commits_lost += key == END_TXN
                 return
             if key == PRODUCE:
-                self._note(frame, version)
+                self._note_answers(frame, version)
                 if self._random.random() < self.lose:
                     self.tally.acknowledgements_lost += 1
                     if self._random.random() < 0.5:
@@ -120,24 +120,24 @@ class FlakyProxy:
             await writer.drain()
 
     def _note_batches(self, frame: bytes, version: int) -> None:
-        """Count a batch with the sequence of an earlier one: a retry of the client."""
+        """Count a batch that repeats the sequence of an earlier one: the client retried."""
         api, header = apis.APIS[PRODUCE], headers.read_request_header(frame)
         for topic in apis.decode_request(api, version, frame, header.position).topic_data:
             for partition in topic.partition_data:
                 batch = batches.read(memoryview(partition.records))
-                asked = (topic.name, partition.index, batch.producer_epoch, batch.base_sequence)
-                self.tally.retries += asked in self._asked
-                self._asked.add(asked)
+                sent = (topic.name, partition.index, batch.producer_epoch, batch.base_sequence)
+                self.tally.retries += sent in self._sent
+                self._sent.add(sent)
 
-    def _note(self, frame: bytes, version: int) -> None:
-        """Count a successful answer with an earlier base offset: the broker recognised a retry."""
+    def _note_answers(self, frame: bytes, version: int) -> None:
+        """Count an answer that repeats the base offset of an earlier one: the broker recognised a retry."""
         _, answer = apis.decode_response(apis.APIS[PRODUCE], version, frame[4:])
         for topic in answer.responses:
             for partition in topic.partition_responses:
                 if partition.error_code == 0:
-                    given = (topic.name, partition.index, partition.base_offset)
-                    self.tally.repeats_recognised += given in self._given
-                    self._given.add(given)
+                    answered = (topic.name, partition.index, partition.base_offset)
+                    self.tally.repeats_recognised += answered in self._answered
+                    self._answered.add(answered)
 
 
 async def _frame(reader: asyncio.StreamReader) -> bytes | None:

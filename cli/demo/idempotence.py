@@ -1,8 +1,8 @@
-"""Idempotence, the first act of `fencepost demo`: a bad network, a killed broker, and every line exactly once.
+"""Idempotence, the first part of `fencepost demo`: a bad network, a killed broker, and every line exactly once.
 
 Every line of the project's own documents is produced with confluent-kafka's idempotent producer through a proxy that
 loses acknowledgements and cuts connections; the broker is killed with SIGKILL in the middle and restarted; then
-aiokafka reads everything back, and each line is looked for: lost, twice, out of order.
+aiokafka reads everything back, and lost, duplicate and reordered lines are counted.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ TOPIC = "documents"
 
 @dataclass(slots=True)
 class Sent:
-    """The producer's deliveries."""
+    """Counts of the producer's deliveries; failed: their errors."""
 
     lines: int = 0
     acknowledged: int = 0

@@ -1,4 +1,4 @@
-"""What the acts of `fencepost demo` share: a broker that can be killed, real text, progress output."""
+"""What the parts of `fencepost demo` share: a broker that can be killed, real text, progress output."""
 
 import contextlib
 import os
@@ -53,7 +53,7 @@ class Broker:
 
 
 def lines_of_text(count: int) -> list[str]:
-    """Lines of the project's documents; of its sources if it is installed without documents."""
+    """So many lines of the project's documents, or of its sources if it is installed without documents."""
     root = Path(__file__).resolve().parents[2]
     files = sorted([*root.glob("*.md"), *root.glob("docs/**/*.md")]) or sorted(root.glob("**/*.py"))
     lines = [line for file in files for line in file.read_text(errors="replace").splitlines() if line.strip()]

@@ -1,7 +1,7 @@
-"""The transactions of `fencepost demo`: all or nothing over two topics, a successor's fence, a lost answer to a commit.
+"""The transactions of `fencepost demo`: atomic writes to two topics, fencing by a successor, a lost answer to a commit.
 
-Each act compares what readers of each isolation level see with what it expects; a difference
-makes the demo fail. Only Kafka's own clients are used: confluent-kafka produces and reads.
+Each step compares what readers of each isolation level see with what it expects; a difference makes the demo fail. Only
+Kafka's own clients are used: confluent-kafka produces and reads.
 """
 
 import logging
@@ -25,7 +25,7 @@ _SILENT.propagate = False
 
 
 @dataclass(slots=True)
-class Story:
+class Results:
     """The results so far. wrong: those that were not as expected."""
 
     bootstrap: str
@@ -43,74 +43,76 @@ class Story:
             self.wrong.append(what)
 
 
-def tell(story: Story) -> None:
-    """All acts, in order; each one leaves records for the next."""
-    _all_or_nothing(story)
-    _successor(story)
-    _zombie(story)
-    _lost_answer(story)
+def run(results: Results) -> None:
+    """Run all steps in order; each one leaves records for the next."""
+    _all_or_nothing(results)
+    _successor(results)
+    _zombie(results)
+    _lost_answer(results)
 
 
-def _all_or_nothing(story: Story) -> None:
-    story.say(f"atomic    one transaction over two topics, {TOPICS[0]} and {TOPICS[1]}, three records each")
-    producer = _producer(story.bootstrap)
+def _all_or_nothing(results: Results) -> None:
+    results.say(f"atomic    one transaction over two topics, {TOPICS[0]} and {TOPICS[1]}, three records each")
+    producer = _producer(results.bootstrap)
     producer.begin_transaction()
     _write(producer, 3)
-    story.expect("before the commit, read_uncommitted sees", _count_seen(story, "read_uncommitted"), [3, 3])
-    story.expect("before the commit, read_committed sees", _count_seen(story, "read_committed"), [0, 0])
+    results.expect("before the commit, read_uncommitted sees", _count_seen(results, "read_uncommitted"), [3, 3])
+    results.expect("before the commit, read_committed sees", _count_seen(results, "read_committed"), [0, 0])
     producer.commit_transaction(ANSWER_S)
-    story.expect("the moment the commit returns, read_committed sees", _count_seen(story, "read_committed"), [3, 3])
+    results.expect("the moment the commit returns, read_committed sees", _count_seen(results, "read_committed"), [3, 3])
 
 
-def _successor(story: Story) -> None:
-    story.say("fencing   a client writes three more to each topic and is killed (kill -9) before its commit")
-    command = [sys.executable, "-m", f"{__package__}.victim", story.bootstrap, TRANSACTIONAL_ID, *TOPICS]
+def _successor(results: Results) -> None:
+    results.say("fencing   a client writes three more to each topic and is killed (kill -9) before its commit")
+    command = [sys.executable, "-m", f"{__package__}.victim", results.bootstrap, TRANSACTIONAL_ID, *TOPICS]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as victim:
         try:
             assert victim.stdout is not None
             victim.stdout.readline()  # it has written
         finally:
             victim.send_signal(signal.SIGKILL)
-    story.expect("its records, to read_uncommitted", _count_seen(story, "read_uncommitted"), [6, 6])
-    story.say("          its successor takes over the transactional id, which ends what the dead one left open")
-    successor = _producer(story.bootstrap)
-    story.expect("read_committed sees", _count_seen(story, "read_committed"), [3, 3])
+    results.expect("its records, to read_uncommitted", _count_seen(results, "read_uncommitted"), [6, 6])
+    results.say("          its successor takes over the transactional id, which aborts the open transaction")
+    successor = _producer(results.bootstrap)
+    results.expect("read_committed sees", _count_seen(results, "read_committed"), [3, 3])
     successor.begin_transaction()
     _write(successor, 1)
     successor.commit_transaction(ANSWER_S)
-    story.expect(
-        "after a transaction of the successor, read_committed sees", _count_seen(story, "read_committed"), [4, 4]
+    results.expect(
+        "after a transaction of the successor, read_committed sees", _count_seen(results, "read_committed"), [4, 4]
     )
 
 
-def _zombie(story: Story) -> None:
+def _zombie(results: Results) -> None:
     from confluent_kafka import KafkaException
 
-    story.say("zombie    a producer that was only slow, and not dead, goes on after its successor has begun")
-    zombie = _producer(story.bootstrap)
+    results.say("zombie    a producer that was only slow continues after its successor has started")
+    zombie = _producer(results.bootstrap)
     zombie.begin_transaction()
     _write(zombie, 1)
-    _producer(story.bootstrap)
+    _producer(results.bootstrap)
     try:
         _write(zombie, 1, flush=False)
         zombie.commit_transaction(ANSWER_S)
         refusal = "nothing"
     except KafkaException as error:
         refusal = error.args[0].name()
-    story.expect("its commit is refused with", refusal, "_FENCED")
-    story.expect("read_committed still sees", _count_seen(story, "read_committed"), [4, 4])
+    results.expect("its commit is refused with", refusal, "_FENCED")
+    results.expect("read_committed still sees", _count_seen(results, "read_committed"), [4, 4])
 
 
-def _lost_answer(story: Story) -> None:
-    story.say("retry     the answer to a commit is lost on the network, with its connection")
-    producer = _producer(story.bootstrap)
+def _lost_answer(results: Results) -> None:
+    results.say("retry     the answer to a commit is lost on the network, with its connection")
+    producer = _producer(results.bootstrap)
     producer.begin_transaction()
     _write(producer, 2)
-    story.proxy.lose_next = END_TXN
+    results.proxy.lose_next = END_TXN
     producer.commit_transaction(ANSWER_S)
-    story.expect("answers to commits that were lost", story.proxy.tally.commits_lost, 1)
-    story.expect(
-        "the client asked again and was told yes; read_committed sees", _count_seen(story, "read_committed"), [6, 6]
+    results.expect("answers to commits that were lost", results.proxy.tally.commits_lost, 1)
+    results.expect(
+        "the client repeats the commit and succeeds; read_committed sees",
+        _count_seen(results, "read_committed"),
+        [6, 6],
     )
 
 
@@ -139,9 +141,9 @@ def _write(producer: Any, count: int, *, flush: bool = True) -> None:
         producer.flush(ANSWER_S)
 
 
-def _count_seen(story: Story, isolation: str) -> list[int]:
+def _count_seen(results: Results, isolation: str) -> list[int]:
     """How many records a reader of this isolation level finds in each topic, from its beginning to its end."""
-    return [_count(story.bootstrap, topic, isolation) for topic in TOPICS]
+    return [_count(results.bootstrap, topic, isolation) for topic in TOPICS]
 
 
 def _count(bootstrap: str, topic: str, isolation: str) -> int:

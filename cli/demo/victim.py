@@ -1,4 +1,4 @@
-"""A client of `fencepost demo` that opens a transaction, writes, says so and waits to be killed."""
+"""A client of `fencepost demo` that writes in a transaction, prints "written" and waits to be killed."""
 
 import sys
 import time
@@ -7,7 +7,7 @@ WAIT_S = 60
 
 
 def main(bootstrap: str, transactional_id: str, *topics: str) -> None:
-    """Three records to partition 0 of each topic, never committed."""
+    """Write three records to partition 0 of each topic, and never commit them."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "log_level": 0})

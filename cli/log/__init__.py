@@ -27,7 +27,7 @@ _output = click.option(
 
 @log.command()
 @click.argument("paths", metavar="FILE|DIR...", nargs=-1, required=True)
-@click.option("-r", "--records", is_flag=True, help="Also the records in each batch.")
+@click.option("-r", "--records", is_flag=True, help="Also show the records in each batch.")
 @_output
 def dump(paths: Sequence[str], records: bool, output: str) -> None:
     """Show the contents of files, logs or a whole data directory.

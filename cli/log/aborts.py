@@ -42,7 +42,7 @@ class AbortCheck:
         self._newest_markers[producer_id] = batch.last_offset
 
     def compare(self, entries: Sequence[AbortedTransaction] | None) -> list[str]:
-        """What is wrong with the index of the segment that was just read; then the next segment starts.
+        """Returns what is wrong with the index of the segment that was just read. The next batch starts a new segment.
 
         entries: those of the index; None if the index is unusable.
         """
@@ -58,16 +58,16 @@ class AbortCheck:
 
 def _wrong(entry: AbortedTransaction, found: _Aborted | None) -> Iterator[str]:
     if found is None:
-        yield f"{_name(entry)} is in it, but no abort marker stands there: committed records are hidden"
+        yield f"{_name(entry)} is in it, but there is no abort marker at its end: committed records are hidden"
         return
     after, derived = found
     if entry.first_offset <= after:
-        yield f"{_name(entry)} began after offset {after}, where the one before ended: committed records are hidden"
+        yield f"{_name(entry)} began after offset {after}, the end of the previous one: committed records are hidden"
     if derived is not None and entry.first_offset > derived.first_offset:
         yield f"{_name(entry)} began at offset {derived.first_offset}: records before are shown under read_committed"
     if derived is not None and entry.last_stable_offset > derived.last_stable_offset:
         stable = f"has last stable offset {entry.last_stable_offset} instead of {derived.last_stable_offset}"
-        yield f"{_name(entry)} {stable}: aborted transactions that end later are not looked for"
+        yield f"{_name(entry)} {stable}: readers do not look for aborted transactions that end later"
 
 
 def _name(entry: AbortedTransaction) -> str:

@@ -1,7 +1,7 @@
-"""The contents of a path in a data directory, as a sequence of facts. Nothing is judged or written.
+"""The contents of a path in a data directory, as a sequence of facts. Only reads.
 
-Bytes at the end of a file that are not a batch, or an unreadable round, are listed as they are: `log verify` decides
-whether that is damage or only the last write before a crash.
+Bytes at the end of a file that are not a batch, or an unreadable round, are only listed: `log verify` decides whether
+that is damage or the last write before a crash.
 """
 
 import os.path
@@ -35,33 +35,35 @@ LARGEST_BATCH_BYTES = 1 << 30
 
 
 def facts_of(path: str, *, records: bool) -> Iterator[Fact]:
-    """All facts of a file or directory. Raises Failure if the path is not fencepost's, or OSError."""
+    """All facts of a file or directory. Raises Failure if it has no fencepost data, and OSError."""
     disk = SystemDisk()
     path = path.rstrip("/") or path
     if not disk.exists(path):
         raise Failure(f"{path} does not exist", "FILE|DIR must be a data directory, or a file or directory in one")
-    return _some(_Dump(disk, records).of(path), path)
+    return _at_least_one(_Dump(disk, records).of(path), path)
 
 
-class NotOurs(Failure):
-    """The path has no fencepost data."""
+class NoFencepostData(Failure):
+    """There is no fencepost data at the path."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"{path} holds nothing of fencepost's", "FILE|DIR is a data directory, or something in one")
+        super().__init__(
+            f"{path} has no fencepost data", "FILE|DIR must be a data directory, or a file or directory in one"
+        )
 
 
-def _some(facts: Iterator[Fact], path: str) -> Iterator[Fact]:
-    """These facts. Raises NotOurs with the given path, not a folder within it, if there are none."""
+def _at_least_one(facts: Iterator[Fact], path: str) -> Iterator[Fact]:
+    """These facts. Raises NoFencepostData if there are none, with this path rather than a folder below it."""
     count = 0
     try:
         for fact in facts:
             count += 1
             yield fact
-    except NotOurs:
+    except NoFencepostData:
         if count:
             raise
     if not count:
-        raise NotOurs(path)
+        raise NoFencepostData(path)
 
 
 class _Dump:
@@ -77,15 +79,15 @@ class _Dump:
         names = self._disk.list(path)
         if any(layout.checkpoint_number(name) is not None for name in names):
             yield from self._store(path, names)
-        elif "logs" not in names and any(self._is_ours(name) for name in names):
+        elif "logs" not in names and any(self._is_known(name) for name in names):
             for name in names:
-                if self._is_ours(name):
+                if self._is_known(name):
                     yield from self._file(os.path.join(path, name))
         elif folders := [folder for name in names if self._disk.is_directory(folder := os.path.join(path, name))]:
             for folder in folders:
                 yield from self.of(folder)
         elif names:
-            raise NotOurs(path)
+            raise NoFencepostData(path)
 
     def _store(self, path: str, names: list[str]) -> Iterator[Fact]:
         """A data directory: checkpoints, snapshots of the coordinators, then the journal, then every log."""
@@ -121,7 +123,7 @@ class _Dump:
             TXN_SUFFIX: self._txn_index,
         }[parsed[2]]
 
-    def _is_ours(self, name: str) -> bool:
+    def _is_known(self, name: str) -> bool:
         return self._reader(name) is not None
 
     def _file(self, path: str) -> Iterator[Fact]:
@@ -135,7 +137,7 @@ class _Dump:
         except (Damaged, NewerFormat, ValueError) as error:
             yield {"is": "damage", "path": path, "what": str(error).removeprefix(f"{path}: ")}
         except FileNotFoundError:
-            yield {"is": "note", "path": path, "what": "gone in the meantime: a broker is at work here"}
+            yield {"is": "note", "path": path, "what": "a running broker has removed it in the meantime"}
 
     # ---- checkpoints and snapshots ---------------------------------------------------------------------------
 
@@ -244,7 +246,7 @@ class _Dump:
                     yield from record_facts(batch, log_id)
                 position += batch.size
             if position < size:
-                what = f"{size - position} bytes from byte {position} on are no batch"
+                what = f"{size - position} bytes from byte {position} on are not a batch"
                 yield {"is": "rest", "path": path, "position": position, "size_bytes": size - position, "what": what}
         finally:
             file.close()

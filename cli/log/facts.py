@@ -1,7 +1,7 @@
 """Batches, records, markers and units on disk as plain dictionaries, for tools.
 
-The key "is" has the kind; the other names are those of docs/formats.md. Bytes that are text are shown as text, other
-bytes as hex.
+The key "is" names the kind of fact; the other keys are those of docs/formats.md. Bytes that are text are shown as text,
+other bytes as hex.
 """
 
 import base64
@@ -35,7 +35,7 @@ def time_of(timestamp_ms: int) -> str | None:
 
 
 def shown(content: bytes | None) -> str | None:
-    """Bytes for people: as text if possible, else hex; shortened when long."""
+    """Bytes as text if they are printable, else as hex; shortened when long."""
     if content is None:
         return None
     cut = content[:SHOWN_BYTES]
@@ -48,7 +48,7 @@ def shown(content: bytes | None) -> str | None:
 
 
 def batch_fact(batch: Batch, position: int) -> Fact:
-    """A batch, its marker if it has one, and whether its checksum is right."""
+    """A batch, its marker if it has one, and whether its checksum matches."""
     fact: Fact = {
         "is": "batch",
         "position": position,
@@ -91,7 +91,7 @@ def _marker(batch: Batch) -> Fact:
 
 
 def record_facts(batch: Batch, log_id: int | None) -> Iterator[Fact]:
-    """The records of a batch; those of the catalogue unpacked."""
+    """The records of a batch. Those of the catalogue are unpacked."""
     try:
         for record in records(batch):
             fact: Fact = {"is": "record", "offset": record.offset, "timestamp": record.timestamp}
@@ -116,7 +116,7 @@ def _unpacked(packed: bytes | None) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """A msgpack value for JSON; ids as in Kafka's tools."""
+    """A msgpack value for JSON; topic ids in base64, as in Kafka's tools."""
     if isinstance(value, bytes):
         return base64.urlsafe_b64encode(value).rstrip(b"=").decode() if len(value) == 16 else shown(value)
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Facts as lines for people: a heading for each file, its contents below, numbers in columns."""
+"""Formats facts as lines: a heading for each file, its contents below, numbers in columns."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -9,7 +9,7 @@ _HEAD = ("is", "path")
 
 
 def lines(facts: Iterable[Fact]) -> Iterator[str]:
-    """One line for each fact, mostly."""
+    """The lines of each fact; most facts have one line."""
     for fact in facts:
         yield from _LINES.get(fact["is"], _anything)(fact)
 

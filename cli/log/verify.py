@@ -1,8 +1,8 @@
 """Checks a data directory: reads and compares everything that recovery would use. Nothing is written.
 
-Recovery uses the newest checkpoint, its segments up to the sizes in it, and the journal above it. Bytes beyond that may
-be left by a crash: they are listed, but are not damage. While a broker runs, files change: what looks like damage then
-is checked again with the newest checkpoint.
+Recovery uses the newest checkpoint, its segments up to the sizes in it, and the units of the journal after it. Bytes
+beyond that may be left by a crash: they are listed as notes, not as damage. While a broker runs, files change: then
+apparent damage is checked again with the newest checkpoint.
 """
 
 import os
@@ -40,14 +40,14 @@ from ..failures import Failure
 from .aborts import AbortCheck
 from .facts import Fact
 
-LOOKS_BESIDE_A_BROKER = 5
+PASSES_BESIDE_A_BROKER = 5
 PAUSE_S = 0.3
-_NOT_USED = "it is not used: the one before is, or else all of the coordinators' logs are read"
+_NOT_USED = "it is not used: the previous one is, or, without one, all records of the coordinators' logs are read"
 
 
 @dataclass(slots=True)
 class Report:
-    """The result. `findings`: damage, and notes on unusual but harmless things."""
+    """The result. findings: damage, and notes about what is unusual but harmless."""
 
     findings: list[Fact] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -88,22 +88,22 @@ def verified(directory: str) -> Report:
     names = disk.list(directory)
     if "journal" not in names and not any(layout.checkpoint_number(name) is not None for name in names):
         raise Failure(f"{directory} has no broker's data", "DIR must be a data directory of fencepost serve")
-    report = _look(disk, directory)
-    for _ in range(LOOKS_BESIDE_A_BROKER - 1):
-        if not report.damaged or not _at_work(disk, directory):
+    report = _verify_once(disk, directory)
+    for _ in range(PASSES_BESIDE_A_BROKER - 1):
+        if not report.damaged or not _broker_seems_to_run(disk, directory):
             break
         time.sleep(PAUSE_S)
-        report = _look(disk, directory)
+        report = _verify_once(disk, directory)
     return report
 
 
-def _look(disk: Disk, directory: str) -> Report:
+def _verify_once(disk: Disk, directory: str) -> Report:
     report = Report()
-    _Look(disk, directory, report).run()
+    _Pass(disk, directory, report).run()
     return report
 
 
-def _at_work(disk: Disk, directory: str) -> bool:
+def _broker_seems_to_run(disk: Disk, directory: str) -> bool:
     """Whether a broker seems to run here: the process whose id is in the lock file is alive."""
     try:
         file = disk.open(layout.lock_path(directory), read_only=True)
@@ -115,7 +115,7 @@ def _at_work(disk: Disk, directory: str) -> bool:
     return True
 
 
-class _Look:
+class _Pass:
     """One pass over a directory."""
 
     def __init__(self, disk: Disk, directory: str, report: Report) -> None:
@@ -123,10 +123,10 @@ class _Look:
         self._directory = directory
         self._report = report
         self._catalogue = Catalogue()
-        self._catalogue_whole = True
+        self._catalogue_complete = True
         self._ends: dict[int, int] = {}  # next offset of each log, as far as it was read
         self._names: dict[int, str] = {}  # folder of each log that exists
-        self._broken: set[int] = set()  # logs of which something is missing
+        self._broken: set[int] = set()  # logs with damaged or missing records
 
     def run(self) -> None:
         content = self._newest_checkpoint()
@@ -163,7 +163,7 @@ class _Look:
         return newest
 
     def _coordinators(self) -> None:
-        """What they know can be read from their logs as well; but a newer version's is not passed over."""
+        """A damaged snapshot is only a note, because the logs have the same state. A newer version's is damage."""
         for name in self._disk.list(self._directory):
             if snapshot_number(name) is None:
                 continue
@@ -211,13 +211,13 @@ class _Look:
     # ---- parts of the journal that were kept -----------------------------------------------------------------
 
     def _verify_kept_parts(self, incarnation: int) -> None:
-        """Journal parts kept for logs that could not be opened. incarnation: of the checkpoint."""
+        """Check the journal parts that are kept for logs that could not be opened. incarnation: of the checkpoint."""
         parent = layout.kept_parts_directory(self._directory)
         files, _ = kept_parts.list_files(self._disk, self._directory)
         for found in files:
             path = f"{parent}/{found.name}"
             if found.incarnation > incarnation or found.log_id not in self._ends:
-                self._report.note(path, "of no use any more; a broker removes it")
+                self._report.note(path, "it is not needed any more; a broker removes it")
                 continue
             try:
                 self._kept_parts(path, found.log_id, kept_parts.read(self._disk, path, found.log_id))
@@ -229,14 +229,14 @@ class _Look:
 
     def _kept_parts(self, path: str, log_id: int, parts: Sequence[Part]) -> None:
         offsets = [part.offset for part in parts if part.kind == APPEND]
-        told = f"from offset {offsets[0]} to that of its last batch, {offsets[-1]}" if offsets else "no records"
-        self._report.note(path, f"what the journal had for {self._names[log_id]}, {told}: applied once the log opens")
+        span = f"from offset {offsets[0]} to that of its last batch, {offsets[-1]}" if offsets else "no records"
+        self._report.note(path, f"parts of the journal for {self._names[log_id]}, {span}: applied once the log opens")
         for part in parts:
             if part.kind == APPEND:
                 self._check_appended(path, 0, part)
 
     def _segment(self, log_id: int, folder: str, state: SegmentState, check: AbortCheck) -> None:
-        """check: has read the earlier segments."""
+        """Check one segment and its indexes. check: has read the earlier segments of the log."""
         path = f"{folder}/{state.stem}{LOG_SUFFIX}"
         self._report.counts["segments"] += 1
         try:
@@ -249,7 +249,7 @@ class _Look:
             self._report.damage(path, damage.reason, damage.position)
             self._broken.add(log_id)
         except KafkaError as error:
-            self._report.damage(path, f"a marker that does not parse: {error.text}")
+            self._report.damage(path, f"a marker does not parse: {error.text}")
             self._broken.add(log_id)
         except FileNotFoundError:
             self._report.damage(path, "it is missing")
@@ -270,7 +270,7 @@ class _Look:
         try:
             found = None if entries is None else unpack_aborted(entries)
         except ValueError as error:
-            self._report.note(path, f"{error}; it will be derived again")
+            self._report.note(path, f"{error}; a broker rebuilds it")
             found = None
         for what in check.compare(found):
             self._report.damage(path, what)
@@ -279,26 +279,27 @@ class _Look:
         file = self._disk.open(path, read_only=True)
         try:
             if file.size() < state.size_bytes:
-                raise SegmentDamaged(path, file.size(), f"the file ends here, {state.size_bytes} bytes count")
+                reason = f"the file ends here, but the checkpoint has {state.size_bytes} bytes of it"
+                raise SegmentDamaged(path, file.size(), reason)
             for _, batch in scan_segment(file, state):
                 yield batch
         finally:
             file.close()
 
     def _index(self, path: str, row: IndexRow, entry_bytes: int) -> bytes | None:
-        """The entries of the index; None if they are missing. The broker can rebuild them: only a note."""
+        """The entries of the index; None if they are unusable, which is only a note: a broker rebuilds them."""
         if not row.entries:
             return b""
         try:
-            content = self._whole(path)[: row.entries * entry_bytes]
+            content = self._read_file(path)[: row.entries * entry_bytes]
         except FileNotFoundError:
-            self._report.note(path, "it is missing; it will be derived again")
+            self._report.note(path, "it is missing; a broker rebuilds it")
             return None
         except OSError as error:
-            self._report.note(path, f"it cannot be read ({error.strerror}); it will be derived again")
+            self._report.note(path, f"it cannot be read ({error.strerror}); a broker rebuilds it")
             return None
         if len(content) < row.entries * entry_bytes or crc32c(content) != row.crc:
-            self._report.note(path, "it is not what was written; it will be derived again")
+            self._report.note(path, "its checksum does not match; a broker rebuilds it")
             return None
         return content
 
@@ -311,7 +312,7 @@ class _Look:
         except (Damaged, NewerFormat, ValueError) as error:
             self._report.damage(path, str(error))
 
-    def _whole(self, path: str) -> bytes:
+    def _read_file(self, path: str) -> bytes:
         file = self._disk.open(path, read_only=True)
         try:
             return file.read(file.size(), 0)
@@ -342,17 +343,17 @@ class _Look:
         except (Damaged, NewerFormat) as error:
             position = getattr(error, "position", None)
             self._report.damage(getattr(error, "path", directory), getattr(error, "reason", str(error)), position)
-            self._catalogue_whole = False
+            self._catalogue_complete = False
         except FileNotFoundError as error:
             self._report.damage(str(error.filename or directory), "it is missing")
-            self._catalogue_whole = False
+            self._catalogue_complete = False
 
     def _part(self, path: str, position: int, part: Part) -> None:
         log_id = part.log_id
         if part.kind == CREATE:
             self._check_created(path, position, part)
         elif log_id not in self._ends:
-            pass  # of a log that is dropped
+            pass  # the log was dropped
         elif part.kind == APPEND:
             self._check_appended(path, position, part)
         elif part.kind == DROP:
@@ -364,7 +365,7 @@ class _Look:
         try:
             topic, _, partition, _ = msgpack.unpackb(b"".join(part.data), raw=False)
         except (ValueError, msgpack.UnpackException) as error:
-            self._report.damage(path, f"a create part that does not parse: {error}", position)
+            self._report.damage(path, f"a create part does not parse: {error}", position)
             return
         self._names[part.log_id] = layout.log_directory_name(topic, partition, part.log_id)
         self._ends.setdefault(part.log_id, 0)
@@ -378,7 +379,7 @@ class _Look:
             self._report.damage(path, f"a batch of {self._names[part.log_id]}: {error.reason}", position)
             return
         if part.offset > end and part.log_id not in self._broken:
-            what = f"{self._names[part.log_id]} goes on at offset {part.offset}, but ends at {end}"
+            what = f"{self._names[part.log_id]} continues at offset {part.offset}, but ends at {end}"
             self._report.damage(path, what, position)
             self._broken.add(part.log_id)
         if part.offset >= end:
@@ -394,12 +395,12 @@ class _Look:
                 self._catalogue.apply(record.key or b"", record.value)
         except (KafkaError, NewerCatalogue, ValueError, KeyError, TypeError, msgpack.UnpackException) as error:
             self._report.damage(path, f"the catalogue's record at offset {batch.base_offset} does not parse: {error}")
-            self._catalogue_whole = False
+            self._catalogue_complete = False
 
     def _compare_with_catalogue(self) -> None:
-        """Every topic has its logs, and every log a topic."""
-        if not self._catalogue_whole or layout.CATALOGUE_LOG_ID in self._broken:
-            self._report.note(self._directory, "the catalogue is not whole, so topics were not compared with logs")
+        """Check that every partition of a topic has a log, and every log a topic."""
+        if not self._catalogue_complete or layout.CATALOGUE_LOG_ID in self._broken:
+            self._report.note(self._directory, "the catalogue is damaged, so topics were not compared with logs")
             return
         self._report.counts["topics"] = len(self._catalogue.topics)
         named: set[int] = {layout.CATALOGUE_LOG_ID}
@@ -417,5 +418,5 @@ class _Look:
         for name in self._disk.list(logs) if self._disk.is_directory(logs) else ():
             if name not in known:
                 ours = layout.parse_log_directory_name(name) and self._disk.is_directory(f"{logs}/{name}")
-                what = "of no log any more; a broker removes it in time" if ours else "not made by fencepost"
+                what = "its log was dropped; a broker removes it" if ours else "not made by fencepost"
                 self._report.note(os.path.join(logs, name), what)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ...client.values import RecordMetadata
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-MORE_THAN_HELD_MS = 30_000  # between the end of --hold and the transaction's timeout
+MARGIN_AFTER_HOLD_MS = 30_000  # between the end of --hold and the transaction's timeout
 DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
 
 
@@ -34,13 +34,13 @@ class _Abort(Exception):
 
 @dataclass(slots=True)
 class Acknowledged:
-    """Counts of acknowledged records. in_hand: those in the open transaction."""
+    """Counts of acknowledged records. in_transaction: those of the open transaction."""
 
     topic: str
     records: int = 0
     transactions: int = 0
     aborted: int = 0
-    in_hand: int = 0
+    in_transaction: int = 0
     last: Any = None
     extra: dict[str, Any] = field(default_factory=dict)
 
@@ -56,7 +56,7 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How a line becomes a record. separator: between key and value."""
+    """How a line becomes a record. separator: the text between key and value."""
 
     key: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
@@ -82,19 +82,19 @@ class Shape:
         if self.separator is not None:
             before, found, after = text.partition(self.separator)
             if not found:
-                told = self.separator.decode(errors="replace")
-                raise Failure(f"line {number} has no {told!r} in it", "-K is the text between key and value", 2)
+                shown = self.separator.decode(errors="replace")
+                raise Failure(f"line {number} has no {shown!r} in it", "-K is the text between key and value", 2)
             key, text = before, after
         return Line(text, key, self.headers, self.partition)
 
 
 @click.command()
 @click.argument("topic", metavar="TOPIC")
-@click.option("-k", "--key", default=None, help="Of every record.")
+@click.option("-k", "--key", default=None, help="The key of every record.")
 @click.option(
     "-K", "--key-separator", "separator", default=None, metavar="TEXT", help="The text between key and value in a line."
 )
-@click.option("-H", "--header", "headers", multiple=True, metavar="NAME:VALUE", help="Of every record.")
+@click.option("-H", "--header", "headers", multiple=True, metavar="NAME:VALUE", help="A header of every record.")
 @click.option("-p", "--partition", type=click.IntRange(min=0), default=None, help="[default: by the key]")
 @click.option("-z", "--compression", type=click.Choice(CODECS), default="none", show_default=True)
 @click.option("--jsonl", is_flag=True, help="Lines are JSON objects: value, key, headers, partition, timestamp_ms.")
@@ -137,7 +137,9 @@ def produce(
         raise Failure("--abort, --txn-every and --hold need a transaction", "add --txn ID", WRONG_USAGE)
     if separator is not None and (jsonl or not separator):
         raise Failure(
-            "-K must not be empty, and cannot be used with --jsonl", "with --jsonl the object has the key", WRONG_USAGE
+            "-K must not be empty, and cannot be used with --jsonl",
+            "with --jsonl, the key is in the JSON object",
+            WRONG_USAGE,
         )
     shape = Shape(
         None if key is None else os.fsencode(key),
@@ -149,25 +151,25 @@ def produce(
     more: dict[str, Any] = {"compression_type": compression, "delivery_timeout_ms": to.timeout_ms}
     if transactional_id is not None:
         more["transactional_id"] = transactional_id
-        more["transaction_timeout_ms"] = max(DEFAULT_TRANSACTION_TIMEOUT_MS, (hold or 0) + MORE_THAN_HELD_MS)
-    told = Acknowledged(topic)
+        more["transaction_timeout_ms"] = max(DEFAULT_TRANSACTION_TIMEOUT_MS, (hold or 0) + MARGIN_AFTER_HOLD_MS)
+    counts = Acknowledged(topic)
 
     async def work() -> None:
         async with to.producer(**more) as producer:
             if transactional_id is None:
-                await _plainly(producer, shape, told)
+                await _without_transactions(producer, shape, counts)
             else:
-                await _in_transactions(to, producer, shape, told, abort=abort, every=txn_every, hold_ms=hold)
+                await _in_transactions(to, producer, shape, counts, abort=abort, every=txn_every, hold_ms=hold)
 
     _check_input(to)
     try:
-        to.run(work, interrupted=lambda: to.output.remark(_interrupted(told, transactional_id)))
+        to.run(work, interrupted=lambda: to.output.remark(_interrupted(counts, transactional_id)))
     except Failure:
-        if told.records:
+        if counts.records:
             done = "acknowledged" if transactional_id is None else "committed"
-            to.output.remark(f"{many(told.records, 'record')} {done} before that")
+            to.output.remark(f"{many(counts.records, 'record')} {done} before that")
         raise
-    to.output.result(_sentence(told, transactional_id), told.facts())
+    to.output.result(_sentence(counts, transactional_id), counts.facts())
 
 
 def _header(text: str) -> tuple[str, bytes | None]:
@@ -180,10 +182,10 @@ def _header(text: str) -> tuple[str, bytes | None]:
 def _check_input(to: Target) -> None:
     import sys
 
-    if sys.stdin is None:  # closed; its number may be something else's by now
+    if sys.stdin is None:  # it was closed, and another file may have its descriptor now
         raise Failure("standard input is closed", "records are read from it, one on each line", WRONG_USAGE)
     if sys.stdin.isatty():
-        to.output.remark("a record a line; Ctrl-D ends")
+        to.output.remark("type one record on each line; Ctrl-D ends the input")
 
 
 async def _records(shape: Shape) -> AsyncIterator[list[Line]]:
@@ -197,7 +199,7 @@ async def _records(shape: Shape) -> AsyncIterator[list[Line]]:
         yield made
 
 
-async def _plainly(producer: "Producer", shape: Shape, told: Acknowledged) -> None:
+async def _without_transactions(producer: "Producer", shape: Shape, counts: Acknowledged) -> None:
     waiting: deque[Any] = deque()
 
     def settled() -> Iterator[Any]:
@@ -206,17 +208,17 @@ async def _plainly(producer: "Producer", shape: Shape, told: Acknowledged) -> No
 
     async for some in _records(shape):
         for line in some:
-            waiting.append(await _send(producer, told.topic, line))
+            waiting.append(await _send(producer, counts.topic, line))
         for delivery in settled():
-            await _await_acknowledgement(delivery, told)
+            await _await_acknowledgement(delivery, counts)
     await producer.flush()
     while waiting:
-        await _await_acknowledgement(waiting.popleft(), told)
+        await _await_acknowledgement(waiting.popleft(), counts)
 
 
-async def _await_acknowledgement(delivery: Any, told: Acknowledged) -> None:
-    told.last = await delivery
-    told.records += 1
+async def _await_acknowledgement(delivery: Any, counts: Acknowledged) -> None:
+    counts.last = await delivery
+    counts.records += 1
 
 
 def _send(through: "Producer | Transaction", topic: str, line: Line) -> Any:
@@ -234,7 +236,7 @@ async def _in_transactions(
     to: Target,
     producer: "Producer",
     shape: Shape,
-    told: Acknowledged,
+    counts: Acknowledged,
     *,
     abort: bool,
     every: int | None,
@@ -246,49 +248,49 @@ async def _in_transactions(
     while waiting or more:
         try:
             async with producer.transaction() as tx:
-                told.in_hand = 0
-                while (waiting or more) and told.in_hand != every:
+                counts.in_transaction = 0
+                while (waiting or more) and counts.in_transaction != every:
                     if not waiting:
                         more = await _fill(source, waiting)
                         continue
-                    await _send(tx, told.topic, waiting.popleft())
-                    told.in_hand += 1
+                    await _send(tx, counts.topic, waiting.popleft())
+                    counts.in_transaction += 1
                 if hold_ms is not None:
-                    await _hold(to, producer, told, hold_ms)
+                    await _hold(to, producer, counts, hold_ms)
                 if abort:
                     await producer.flush()  # an abort would drop unsent records; here they should be in the log
                     raise _Abort
         except _Abort:
-            told.aborted += told.in_hand
+            counts.aborted += counts.in_transaction
         except Exception as error:
-            if not await _was_committed(error, told):
+            if not await _was_committed(error, counts):
                 raise
         else:
-            told.records += told.in_hand
-        told.transactions += 1
-        told.in_hand = 0
+            counts.records += counts.in_transaction
+        counts.transactions += 1
+        counts.in_transaction = 0
         if not waiting and more:
             more = await _fill(source, waiting)
 
 
 async def _fill(source: AsyncIterator[list[Line]], waiting: deque[Line]) -> bool:
-    """Wait for more lines. False at the end of the input."""
+    """Wait for more lines. Returns False at the end of the input."""
     async for some in source:
         waiting.extend(some)
         return True
     return False
 
 
-async def _hold(to: Target, producer: "Producer", told: Acknowledged, hold_ms: int) -> None:
+async def _hold(to: Target, producer: "Producer", counts: Acknowledged, hold_ms: int) -> None:
     import asyncio
 
     await producer.flush()
-    records = many(told.in_hand, "record")
+    records = many(counts.in_transaction, "record")
     to.output.remark(f"{records} in an open transaction, held for {duration(hold_ms)} (Ctrl-C aborts it)")
     await asyncio.sleep(hold_ms / 1000)
 
 
-async def _was_committed(error: Exception, told: Acknowledged) -> bool:
+async def _was_committed(error: Exception, counts: Acknowledged) -> bool:
     """Whether a commit of unknown outcome was carried out. Raises Failure if it stays unknown."""
     from ...client.errors import CommitOutcomeUnknownError
 
@@ -296,38 +298,38 @@ async def _was_committed(error: Exception, told: Acknowledged) -> bool:
         return False
     outcome = await error.resolve()
     if outcome == "committed":
-        told.records += told.in_hand
+        counts.records += counts.in_transaction
         return True
     if outcome == "aborted":
         return False
     raise Failure(
-        f"it is unknown whether the last {many(told.in_hand, 'record')} were committed: {error}",
-        f"fencepost consume {told.topic} --explain shows what became of them",
+        f"it is unknown whether the last {many(counts.in_transaction, 'record')} were committed: {error}",
+        f"fencepost consume {counts.topic} --explain shows whether they are committed",
         TIMED_OUT,
     )
 
 
-def _sentence(told: Acknowledged, transactional_id: str | None) -> str:
-    if not told.records and not told.aborted:
+def _sentence(counts: Acknowledged, transactional_id: str | None) -> str:
+    if not counts.records and not counts.aborted:
         return "no records, nothing sent"
     if transactional_id is None:
-        return f"sent {many(told.records, 'record')} to {told.topic}" + _where(told.last)
-    if told.aborted:
-        return f"aborted {many(told.aborted, 'record')}" + _in(told)
-    return f"committed {many(told.records, 'record')}" + _in(told)
+        return f"sent {many(counts.records, 'record')} to {counts.topic}" + _where(counts.last)
+    if counts.aborted:
+        return f"aborted {many(counts.aborted, 'record')}" + _in(counts)
+    return f"committed {many(counts.records, 'record')}" + _in(counts)
 
 
 def _where(last: "RecordMetadata | None") -> str:
     return f", the last to partition {last.partition} at offset {last.offset}" if last and last.offset >= 0 else ""
 
 
-def _in(told: Acknowledged) -> str:
-    return f" in {many(told.transactions, 'transaction')}"
+def _in(counts: Acknowledged) -> str:
+    return f" in {many(counts.transactions, 'transaction')}"
 
 
-def _interrupted(told: Acknowledged, transactional_id: str | None) -> str:
-    done = many(told.records, "record")
+def _interrupted(counts: Acknowledged, transactional_id: str | None) -> str:
+    done = many(counts.records, "record")
     if transactional_id is None:
         return f"interrupted; {done} acknowledged"
-    open_too = f", aborted {many(told.in_hand, 'record')}" if told.in_hand else ""
-    return f"interrupted; committed {done}{_in(told)}{open_too}"
+    open_too = f", aborted {many(counts.in_transaction, 'record')}" if counts.in_transaction else ""
+    return f"interrupted; committed {done}{_in(counts)}{open_too}"

@@ -1,7 +1,8 @@
-"""Lines of standard input for an event loop: a thread reads them, a block at a time.
+"""Reads lines of standard input in a thread, in blocks, for an event loop.
 
-The rule: the thread holds no lock that the end of the process needs (it reads the descriptor, not Python's stream), so
-Ctrl-C does not wait until somebody presses Enter. It reads only a few blocks ahead.
+The rule: the thread reads the descriptor, not sys.stdin, because it would hold the lock of sys.stdin while it waits,
+and the interpreter needs that lock to exit: Ctrl-C would wait until somebody presses Enter. At most AHEAD blocks are
+read ahead.
 """
 
 import asyncio
@@ -15,13 +16,13 @@ AHEAD = 8
 
 
 async def lines(fd: int = 0) -> AsyncIterator[list[bytes]]:
-    """The lines without their ends, several at a time if they arrive fast. Raises OSError."""
-    blocks, came, room = deque[bytes | OSError](), asyncio.Event(), threading.Semaphore(AHEAD)
+    """Lists of lines, without their line ends, as they arrive. Raises OSError."""
+    blocks, arrived, room = deque[bytes | OSError](), asyncio.Event(), threading.Semaphore(AHEAD)
     loop = asyncio.get_running_loop()
 
     def put(block: bytes | OSError) -> None:
         blocks.append(block)
-        came.set()
+        arrived.set()
 
     def read() -> None:
         block: bytes | OSError = b"?"
@@ -33,15 +34,15 @@ async def lines(fd: int = 0) -> AsyncIterator[list[bytes]]:
                 block = error
             try:
                 loop.call_soon_threadsafe(put, block)
-            except RuntimeError:  # the loop is closed: nobody listens any more
+            except RuntimeError:  # the loop is closed
                 return
 
     threading.Thread(target=read, name="fencepost-stdin", daemon=True).start()
     rest = b""
     while True:
         while not blocks:
-            came.clear()
-            await came.wait()
+            arrived.clear()
+            await arrived.wait()
         block = blocks.popleft()
         room.release()
         if isinstance(block, OSError):

@@ -1,7 +1,7 @@
 """`fencepost serve`: a broker in its own process, until a signal stops it.
 
-Settings of the whole process are made here and not in the broker: event loop, allocator, garbage collector,
-signals, limits of the process, logging. Nothing heavy is imported before it is needed.
+What concerns the whole process is set here and not in the broker: event loop, allocator, garbage collector, signals,
+limits of the process, logging. The broker is imported only after the options are checked.
 """
 
 import gc
@@ -29,7 +29,13 @@ EPHEMERAL_HINT = "--ephemeral keeps its data in a new directory that is removed 
 @click.option("--durability", metavar="fsync|interval|os", help="When a write is acknowledged. [default: fsync]")
 @click.option("--config", metavar="FILE", envvar="FENCEPOST_CONFIG", help="A TOML file of settings.")
 @click.option("--ignore-dynamic", is_flag=True, help="Ignore settings that were changed at runtime.")
-@click.option("-X", "settings", metavar="NAME=VALUE", multiple=True, help="Any setting of docs/settings.md.")
+@click.option(
+    "-X",
+    "settings",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Any setting; python -m fencepost.broker.config.settings_page lists them.",
+)
 def serve(
     data_dir: str | None,
     listen: Sequence[str],
@@ -42,8 +48,8 @@ def serve(
 ) -> None:
     """Run a broker until SIGTERM or Ctrl-C; a second one ends it at once.
 
-    One line that begins with "ready" names the address, once it serves. Settings are taken from flags, then FENCEPOST_…
-    in the environment, then the file. Exit code 70: a write or sync failed, and only a restart may go on.
+    It prints a line that begins with "ready" and contains its addresses once it serves. Flags take precedence over
+    FENCEPOST_… in the environment, and these over the file. Exit code 70: a write or sync failed; restart the broker.
     """
     if sys.platform == "win32":
         raise Failure("fencepost serve runs on Linux and macOS only", "on Windows, run it in WSL")
@@ -56,7 +62,7 @@ def serve(
     if ephemeral and data_dir is not None:
         raise Failure("--ephemeral and --data-dir cannot be used together", EPHEMERAL_HINT, WRONG_USAGE)
     flags |= {name: text for name, text in named.items() if text}
-    gc.disable()  # until it serves; the imports alone would run it fifty times
+    gc.disable()  # until the broker serves: the imports alone would trigger fifty collections
     from .serving import run
 
     run(flags, _file(config), config or "file", ephemeral=ephemeral, ignore_dynamic=ignore_dynamic)

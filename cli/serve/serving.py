@@ -20,21 +20,21 @@ import click
 
 from ... import __version__
 from ...broker.broker import Broker
-from ...broker.config.configuration import UnknownName, broker_settings
+from ...broker.config.configuration import EVERY_SETTING, UnknownName, broker_settings
 from ...broker.config.options import InvalidOption
 from ...broker.config.settings import BROKER_OPTIONS, BrokerSettings, Source
 from ...broker.descriptors import ENOUGH_OPEN_FILES, LEAST_DESCRIPTORS, RESERVE, Shares, shares
 from ...effects.net import SystemNet, Writable
 from ..failures import WRONG_USAGE, Failure
-from .starting import halted, why_not
+from .starting import explain_failure, halted
 
 MIB = 1 << 20
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
-GC_THRESHOLDS = (5_000, 0, 0)  # with all that was there before frozen, each looks at so many objects: 2 ms
-OLDEST = 2  # of the collector's generations
-LOGS_GONE = 1_000  # with so many deleted partitions, what was frozen may hold much that nobody uses
-LOOKS_APART = 10_000  # looking at everything takes at most one part in so many of the time
-FIRST_LOOK_S = 60.0
+GC_THRESHOLDS = (5_000, 0, 0)  # older objects are frozen, so a collection examines at most 5,000: 2 ms
+OLDEST = 2  # the number of the collector's oldest generation
+DELETED_LOGS = 1_000  # after so many deletions, a full collection may free much of what was frozen
+FULL_COLLECTION_INTERVALS = 10_000  # a full collection takes at most 1/10,000 of the time
+FIRST_FULL_COLLECTION_S = 60.0
 
 
 def run(
@@ -51,29 +51,30 @@ def run(
     settings = _settings(flags, file, file_name)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     tune_process()
-    settings, most = _within_descriptors(settings)
+    settings, limits = _within_descriptors(settings)
     scratch = tempfile.mkdtemp(prefix="fencepost-") if ephemeral else None
     try:
         if scratch is not None:
             settings = settings.with_layer(
                 Source.STATIC_BROKER, {**settings.layers[Source.STATIC_BROKER], "log.dir": scratch}
             )
-        _run_loop(_Life(settings, began, most, ephemeral=ephemeral, ignore_dynamic=ignore_dynamic).live())
+        _run_loop(_Server(settings, began, limits, ephemeral=ephemeral, ignore_dynamic=ignore_dynamic).run())
     finally:
         if scratch is not None:
             shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _open_standard_files() -> None:
-    """Where they were closed, the null device: else files of the data directory and sockets would get their numbers.
+    """Open the null device for each of the descriptors 0, 1 and 2 that is closed.
 
-    What a library in C has to say goes to number 2, and libuv ends the process when it is to close one of the three.
+    Else a file of the data directory or a socket would get the number. C libraries write messages to number 2, and
+    libuv aborts the process when it closes one of the three.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
     sys.stdout = sys.stdout or os.fdopen(1, "w")
     sys.stderr = sys.stderr or os.fdopen(2, "w")
 
@@ -85,14 +86,14 @@ def _settings(flags: Mapping[str, str], file: Mapping[str, Any], file_name: str)
         raise Failure(str(error), error.hint, WRONG_USAGE) from None
     except InvalidOption as error:
         row = BROKER_OPTIONS.get(error.name)
-        raise Failure(str(error), row.doc if row else "docs/settings.md lists every name", WRONG_USAGE) from None
+        raise Failure(str(error), row.doc if row else EVERY_SETTING, WRONG_USAGE) from None
     for warning in warnings:
         click.echo(f"warning: {warning}", err=True)
     return settings
 
 
 def _within_descriptors(settings: BrokerSettings) -> tuple[BrokerSettings, Shares | None]:
-    """What the limit of descriptors leaves for open files, and for connections; None: it has no limit."""
+    """Fits the limits of open files and connections into the process's limit of descriptors. None: it has no limit."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if descriptors == resource.RLIM_INFINITY:
         return settings, None
@@ -103,20 +104,20 @@ def _within_descriptors(settings: BrokerSettings) -> tuple[BrokerSettings, Share
     open_files = settings.max_open_files
     if "max.open.files" not in layer:
         open_files = max(open_files, min(ENOUGH_OPEN_FILES, descriptors - settings.max_connections - 2 * RESERVE))
-    most = shares(descriptors, open_files, settings.max_connections)
-    if most.connections < settings.max_connections:
-        text = f"this process may open {descriptors} files: it takes {most.connections} connections"
+    limits = shares(descriptors, open_files, settings.max_connections)
+    if limits.connections < settings.max_connections:
+        text = f"this process may open {descriptors} files: it accepts {limits.connections} connections"
         click.echo(f"warning: {text}, not {settings.max_connections} (max.connections); {hint}", err=True)
-    if most.open_files != settings.max_open_files:
-        settings = settings.with_layer(Source.STATIC_BROKER, {**layer, "max.open.files": str(most.open_files)})
-    return settings, most
+    if limits.open_files != settings.max_open_files:
+        settings = settings.with_layer(Source.STATIC_BROKER, {**layer, "max.open.files": str(limits.open_files)})
+    return settings, limits
 
 
 def tune_process() -> None:
-    """For a process that is nothing but a broker: keep freed memory, collect seldom, open as many files as allowed.
+    """For a process that only runs a broker: keep freed memory, collect rarely, open as many files as allowed.
 
-    Nothing is collected before it serves (what recovery makes stays, or is freed without), and what it has by then is
-    never looked at again: a collection over a million objects would take the loop 100 ms.
+    There is no collection before the broker serves: the objects of recovery live on or have no cycles. What exists by
+    then is frozen: a collection that examines a million objects would stop the loop for 100 ms.
     """
     if sys.platform == "linux":
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc only
@@ -142,83 +143,85 @@ def _run_loop(main: Any) -> None:
         uvloop.run(main)
 
 
-class Freezing:
-    """What a collection leaves is frozen, so that the next one looks only at what came since.
+class GcFreezer:
+    """Freezes the objects that survive a collection, so that the next one examines only newer objects.
 
-    Producers, ids and members are made by the hundred thousand; looking at all of them would take the loop 100 ms. What
-    is frozen is freed as ever when the last reference to it goes, but circles of it stay. So everything is looked at
-    after many topics were deleted, and now and then: the longer that takes, the more seldom.
+    A broker can have hundreds of thousands of producers, ids and members; examining them all would stop the loop for
+    100 ms. A frozen object is still freed with its last reference, but a frozen cycle is not. So there is a full
+    collection after many topics were deleted, and one from time to time: the longer it takes, the less often.
     """
 
     def __init__(self, broker: Broker, now_s: Callable[[], float] = time.monotonic) -> None:
         self._store = broker.store
         self._now_s = now_s
-        self._logs_gone = self._count_gone()
-        self._looks_at_all = False  # from now on, until everything was
+        self._deleted = self._count_deleted()
+        self._full = False  # whether the next collection of the oldest generation examines everything
         self._began_s = now_s()
-        self._due_s = self._began_s + FIRST_LOOK_S
+        self._due_s = self._began_s + FIRST_FULL_COLLECTION_S
 
     def collected(self, phase: str, about: Mapping[str, int]) -> None:
-        """As gc.callbacks asks."""
+        """A callback of gc.callbacks: called at the start and the end of each collection."""
         now_s = self._now_s()
         if phase == "start":
             self._began_s = now_s
-        elif self._looks_at_all:
+        elif self._full:
             if about["generation"] == OLDEST:
-                self._looks_at_all = False
-                self._due_s = now_s + max(FIRST_LOOK_S, LOOKS_APART * (now_s - self._began_s))
+                self._full = False
+                took_s = now_s - self._began_s
+                self._due_s = now_s + max(FIRST_FULL_COLLECTION_S, FULL_COLLECTION_INTERVALS * took_s)
                 gc.freeze()
-        elif now_s >= self._due_s or self._count_gone() - self._logs_gone >= LOGS_GONE:
-            self._logs_gone = self._count_gone()
-            self._looks_at_all = True
+        elif now_s >= self._due_s or self._count_deleted() - self._deleted >= DELETED_LOGS:
+            self._deleted = self._count_deleted()
+            self._full = True
             gc.unfreeze()
         else:
             gc.freeze()
 
-    def _count_gone(self) -> int:
+    def _count_deleted(self) -> int:
+        """How many logs were ever deleted."""
         return self._store.next_log_id - len(self._store.logs)
 
 
-class _Life:
-    """From settings to the end of the process."""
+class _Server:
+    """Runs a broker until a signal or a halt."""
 
     def __init__(
-        self, settings: BrokerSettings, began: float, most: Shares | None, *, ephemeral: bool, ignore_dynamic: bool
+        self, settings: BrokerSettings, began: float, limits: Shares | None, *, ephemeral: bool, ignore_dynamic: bool
     ) -> None:
         self._settings = settings
         self._began = began
         self._ephemeral = ephemeral
-        if most:
-            Writable.room = threading.Semaphore(most.half_sent)
+        if limits:
+            Writable.room = threading.Semaphore(limits.half_sent)
         self._broker = (
             Broker(
                 settings,
-                net=SystemNet(most.backlog),
-                most_connections=most.connections,
+                net=SystemNet(limits.backlog),
+                most_connections=limits.connections,
                 ignore_dynamic=ignore_dynamic,
             )
-            if most
+            if limits
             else Broker(settings, ignore_dynamic=ignore_dynamic)
         )
         self._end = asyncio.Event()
         self._signals = 0
 
-    async def live(self) -> None:
-        """Start, say so, wait for a signal or a halt, stop."""
+    async def run(self) -> None:
+        """Start, print the ready line, wait for a signal or a halt, stop."""
         self._loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._on_signal)  # the loop's own would not be heard while recovery works
+            signal.signal(number, self._on_signal)  # the loop's handlers would not run during recovery
         self._broker.on_halt.append(lambda _: self._end.set())
         self._make_directory()
         try:
             await self._broker.start()
         except Exception as error:
-            failure = why_not(error, self._settings)
+            failure = explain_failure(error, self._settings)
             if failure is None:
                 raise
             raise failure from None
         gc.freeze()
-        gc.callbacks.append(Freezing(self._broker).collected)
+        gc.callbacks.append(GcFreezer(self._broker).collected)
         gc.enable()
         if not self._signals:
             await self._serve()
@@ -226,23 +229,23 @@ class _Life:
 
     async def _serve(self) -> None:
         try:
-            self._say_ready()
+            self._print_ready()
         except OSError as error:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered has nowhere to go
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the flush at the exit fails too
             await self._broker.stop()
-            hint = "the ready line goes to standard output: give it a place, or /dev/null"
+            hint = "the ready line goes to standard output: redirect it to a file, a pipe or /dev/null"
             raise Failure(f"standard output: {error.strerror}", hint) from None
         await self._end.wait()
 
     def _on_signal(self, number: int, frame: object) -> None:
-        """The first asks, the second does not."""
+        """The first signal stops the broker, the second one ends the process at once."""
         self._signals += 1
         if self._signals > 1:
             os._exit(128 + number)
         self._loop.call_soon_threadsafe(self._end.set)
 
     def _make_directory(self) -> None:
-        """The default directory lies in somebody's project: git is not to see it."""
+        """Create the default directory with a .gitignore: it is in the working directory, often a repository."""
         directory = Path(self._settings.log_dir)
         default = self._settings.log_dir == BROKER_OPTIONS["log.dir"].default
         if default and not directory.exists():
@@ -250,11 +253,11 @@ class _Life:
                 directory.mkdir(mode=0o750)
                 (directory / ".gitignore").write_text("*\n")
             except OSError:
-                pass  # opening it will say why
+                pass  # the broker's start fails with the reason
 
-    def _say_ready(self) -> None:
+    def _print_ready(self) -> None:
         broker = self._broker
-        where = "gone when it ends" if self._ephemeral else os.path.abspath(self._settings.log_dir)
+        where = "removed at the end" if self._ephemeral else os.path.abspath(self._settings.log_dir)
         click.echo(f"fencepost  {__version__}, process {os.getpid()}")
         click.echo(f"data       {where}")
         click.echo(f"durability {self._settings.durability_mode}{_warning_of(self._settings.durability_mode)}")
@@ -267,7 +270,7 @@ class _Life:
     async def _stop(self) -> None:
         cause = self._broker.halted
         if cause is None:
-            click.echo("stopping   what is open becomes durable first", err=True)
+            click.echo("stopping   open writes become durable first", err=True)
         await self._broker.stop()
         if cause is not None:
             raise halted(cause)
@@ -278,15 +281,15 @@ def _shown(host: str, port: int) -> str:
 
 
 def _warning_of(mode: str) -> str:
-    return "" if mode == "fsync" else "  (a power cut may take back what was acknowledged)"
+    return "" if mode == "fsync" else "  (acknowledged records may be lost at a power cut)"
 
 
 def _recovery_lines(broker: Broker) -> list[str]:
-    """What recovery has to say, where it had anything to do."""
+    """What recovery did, and found."""
     report = broker.recovery
     lines = [f"{report.units_replayed} units of the journal"] if report.units_replayed else []
     if report.cut_bytes:
-        lines.append(f"{report.cut_bytes} bytes cut that nobody was told of: {report.cut_reason}")
+        lines.append(f"{report.cut_bytes} bytes cut that were never acknowledged: {report.cut_reason}")
     lines += report.warnings
     lines += [f"OFFLINE {folder}: {reason}" for folder, reason in report.offline.items()]
     return lines

@@ -1,4 +1,4 @@
-"""Why a broker did not start: one line with the cause, one with a hint."""
+"""Explains why a broker did not start: one line with the cause, one with a hint."""
 
 import errno
 import os
@@ -23,19 +23,19 @@ _NEWER = (NewerFormat, NewerCatalogue, NewerTransactionRecord, NewerLedgerRecord
 _LOGS_DAMAGED = (CatalogueDamaged, InternalTopicDamaged, DamagedTransactionRecord, DamagedLedgerRecord)
 _LISTENING = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 _MORE_FILES = "raise the limit (ulimit -n, LimitNOFILE= of systemd, --ulimit nofile of docker) and start again"
-_MORE_MEMORY = "give it more memory, or stop what else takes it, and start again"
+_MORE_MEMORY = "give it more memory, or stop other programs that use it, and start again"
 _NO_LOSS = "no record is lost"
 _BY_ERROR = {
     errno.EMFILE: f"{_MORE_FILES}; {_NO_LOSS}",
-    errno.ENFILE: f"this machine has too many files open: fs.file-max limits it; then start again; {_NO_LOSS}",
+    errno.ENFILE: f"this machine has too many files open: raise fs.file-max, then start again; {_NO_LOSS}",
     errno.ENOMEM: f"{_MORE_MEMORY}; {_NO_LOSS}",
     errno.EINTR: f"start again; {_NO_LOSS}",
 }
-_COPY = "the device cannot read or write it, the system's log says why: copy the data directory to a sound one"
-_WITHOUT = "-X storage.unreadable.partitions=offline starts without this partition"
+_OTHER_DEVICE = "the device cannot read or write it (see the system's log): copy the data directory to a sound device"
+_WITHOUT_PARTITION = "-X storage.unreadable.partitions=offline starts without this partition"
 
 
-def why_not(error: Exception, settings: BrokerSettings) -> Failure | None:
+def explain_failure(error: Exception, settings: BrokerSettings) -> Failure | None:
     """The failure for an exception that ended the start; None if it is a bug: then its traceback is shown."""
     directory = settings.log_dir
     if isinstance(error, AlreadyLocked):
@@ -58,22 +58,22 @@ def why_not(error: Exception, settings: BrokerSettings) -> Failure | None:
         return Failure(f"{directory}: the disk is full", "free some space, and start again", REFUSED_BY_SYSTEM)
     if isinstance(error, MemoryError):
         return Failure(f"{directory}: no memory is left", _BY_ERROR[errno.ENOMEM], REFUSED_BY_SYSTEM)
-    return _why_not_by_system(error, settings) if isinstance(error, OSError) else None
+    return _explain_system_error(error, settings) if isinstance(error, OSError) else None
 
 
 def halted(cause: BaseException) -> Failure:
     """The failure for a broker that halted, also during its start."""
-    hint = "nothing was acknowledged since; look at the disk, then start again: recovery finds out what is on disk"
+    hint = "nothing was acknowledged since; check the disk, then start again: recovery reads what is on it"
     return Failure(f"the broker halted: {cause}", hint, HALTED)
 
 
-def _why_not_by_system(error: OSError, settings: BrokerSettings) -> Failure:
+def _explain_system_error(error: OSError, settings: BrokerSettings) -> Failure:
     reason = error.strerror or str(error)
     if isinstance(error, socket.gaierror) or error.errno in _LISTENING or error.filename is None:
         listen = ", ".join(settings.listeners)
         hint = "--listen must be HOST:PORT of this machine; port 0 means a free port"
         if error.errno == errno.EADDRINUSE:
-            hint = "another program listens there: stop it, or use another --listen (port 0 means a free port)"
+            hint = "another program uses this port: stop it, or use another --listen (port 0 means a free port)"
         return Failure(f"cannot listen on {listen}: {_plain(reason)}", hint)
     path = os.fsdecode(error.filename)
     code = FAILED if isinstance(error, MISPLACED) else REFUSED_BY_SYSTEM
@@ -82,11 +82,11 @@ def _why_not_by_system(error: OSError, settings: BrokerSettings) -> Failure:
 
 def _hint(error: OSError, path: str, settings: BrokerSettings) -> str:
     if error.errno == errno.EIO:
-        may_go_without = settings.storage_unreadable_partitions == "refuse"
+        may_leave_out = settings.storage_unreadable_partitions == "refuse"
         folders = layout.logs_directory(settings.log_dir), layout.kept_parts_directory(settings.log_dir)
         folder = next((each for each in folders if path.startswith(f"{each}/")), None)
         of_partition = folder is not None and not path.startswith(f"{folder}/{layout.CATALOGUE_TOPIC}-")
-        return f"{_COPY}, or {_WITHOUT}" if may_go_without and of_partition else _COPY
+        return f"{_OTHER_DEVICE}, or {_WITHOUT_PARTITION}" if may_leave_out and of_partition else _OTHER_DEVICE
     allowed = "the broker needs read and write access to the whole data directory; --data-dir sets another"
     return _BY_ERROR.get(error.errno or 0, allowed)
 

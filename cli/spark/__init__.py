@@ -1,4 +1,4 @@
-"""`fencepost spark`: what Spark needs to start here, and the sinks of its queries."""
+"""`fencepost spark`: prints the environment that Spark needs, and manages the sinks of its queries."""
 
 import os
 import shlex
@@ -33,7 +33,7 @@ def env() -> None:
 @spark.command()
 @click.option("--lines", default=20_000, type=COUNT, show_default=True, help="Lines to copy.")
 def demo(lines: int) -> None:
-    """Copy and count real text by streams, kill executor and driver in the middle, and compare."""
+    """Copy and count real text with Spark streams, kill executor and driver, and compare the results."""
     from ...spark.requirements import SparkUnusable
     from ...spark.sessions import environment
     from .demo import demonstrate

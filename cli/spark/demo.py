@@ -2,7 +2,7 @@
 
 The executor is killed after a quarter of the copy, the driver with its JVM after half of it. Spark replaces the
 executor; the demo starts another driver on the same checkpoint. Then the copy is compared with the text, record by
-record, and the counts with those of a few lines of Python.
+record, and the counts with those that Python computes.
 """
 
 import contextlib
@@ -64,25 +64,27 @@ class Driver:
             self._process = subprocess.Popen(
                 [*command, str(per_batch)], stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
             )
-        self._said: queue.Queue[str] = queue.Queue()
+        self._printed: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            self._said.put(line.strip())
+            self._printed.put(line.strip())
 
-    def says(self) -> str | None:
+    def next_line(self) -> str | None:
         """The next line that it printed, or None."""
         with contextlib.suppress(queue.Empty):
-            return self._said.get_nowait()
+            return self._printed.get_nowait()
         return None
 
     def check(self) -> None:
         """Raises Failure if it has ended, with its last output."""
         if self._process.poll() not in (None, 0):
-            said = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
-            raise Failure(f"Spark's driver ended: {' '.join(said[-3:])}", "its log is above", 1)
+            lines = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
+            raise Failure(
+                f"Spark's driver ended: {' '.join(lines[-3:])}", "the error shows the last lines of its log", 1
+            )
 
     def kill_executor(self) -> bool:
         """Kill the executor's JVM with SIGKILL. False if there is none at the moment."""
@@ -101,7 +103,7 @@ class Driver:
 
 
 def _below(pid: int) -> list[int]:
-    """Its child processes, by ps, which Linux and macOS have."""
+    """All processes below this one, from ps, which Linux and macOS have."""
     table = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
     children: dict[int, list[int]] = {}
     for line in table.splitlines():
@@ -154,7 +156,7 @@ def _run(servers: str, folder: str, total: int, interruption: Interruption) -> N
     try:
         with sync.Consumer(servers) as consumer, progress(total) as show:
             moved_at, before = time.monotonic(), -1
-            while (word := driver.says()) != "done":
+            while (word := driver.next_line()) != "done":
                 if word and word.startswith("application "):
                     applications.append(word.split()[-1])
                 interruption.check()
@@ -164,17 +166,19 @@ def _run(servers: str, folder: str, total: int, interruption: Interruption) -> N
                 if seen != before or word:
                     moved_at, before = time.monotonic(), seen
                 elif time.monotonic() - moved_at > STUCK_S:
-                    raise Failure(f"nothing was copied for {STUCK_S:.0f} s", "see the driver's log")
+                    raise Failure(
+                        f"nothing was copied for {STUCK_S:.0f} s", "run it again; the machine may be overloaded"
+                    )
                 if kills and seen >= kills[0][0] * total:
                     driver = _do_next_kill(kills, driver, seen, lambda: Driver(servers, folder, total // BATCHES))
                 time.sleep(LOOK_S)
     finally:
         driver.kill()
-        _swept(applications)
+        _remove_work_folders(applications)
 
 
-def _swept(applications: list[str]) -> None:
-    """Remove our files that Spark's local cluster wrote into its installation."""
+def _remove_work_folders(applications: list[str]) -> None:
+    """Remove the folders that Spark's local cluster made for these applications in its installation."""
     import pyspark
 
     work = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent) / "work"
@@ -201,7 +205,7 @@ def _do_next_kill(kills: list[tuple[float, str]], driver: Driver, seen: int, ano
 def _compare(servers: str, text: list[str]) -> Found:
     copies = Counter(value for _, value in _read(servers, COPIES))
     whole = set(text)
-    counts = dict(_read(servers, COUNTS))  # the last of each word
+    counts = dict(_read(servers, COUNTS))  # the last count of each word
     expected = Counter(word for line in text for word in re.split("[^a-z]+", line.split(":")[-1].lower()) if word)
     return Found(
         lost=len(whole - copies.keys()),

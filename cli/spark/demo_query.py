@@ -1,7 +1,7 @@
-"""The Spark driver of `fencepost spark demo`, a process to be killed: a copy of the text, and its words counted.
+"""The Spark driver of `fencepost spark demo`, a process that is killed: copies the text, and counts its words.
 
-Both are streams with a checkpoint over all existing records; after a restart they continue. Prints on standard output
-when queries run, and how it ended.
+Both are streams with a checkpoint over all existing records; after a restart they continue. Prints its application's
+id, "running" when its queries run, and "done".
 """
 
 import os
@@ -11,7 +11,7 @@ CORES, EXECUTOR_MB = 2, 1024
 
 
 def main() -> None:
-    """Arguments: servers, topic of the text, of the copies, of the counts, folder of checkpoints, lines a batch."""
+    """Arguments: servers; topics of the text, the copies and the counts; folder of checkpoints; lines of a batch."""
     servers, text, copies, counts, checkpoints, per_batch = sys.argv[1:]
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -35,7 +35,7 @@ def main() -> None:
     reader = spark.readStream.format("fencepost").options(**options).option("subscribe", text)
     lines = reader.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", per_batch).load()
 
-    def started(frame: DataFrame, topic: str, mode: str) -> StreamingQuery:
+    def start(frame: DataFrame, topic: str, mode: str) -> StreamingQuery:
         writer = frame.writeStream.format("fencepost").options(**options).option("topic", topic).outputMode(mode)
         checkpoint = os.path.join(checkpoints, topic)
         return writer.option("checkpointLocation", checkpoint).queryName(topic).trigger(availableNow=True).start()
@@ -43,8 +43,8 @@ def main() -> None:
     words = lines.selectExpr("explode(split(lower(substring_index(decode(value, 'UTF-8'), ':', -1)), '[^a-z]+')) word")
     counted = words.where("word != ''").groupBy("word").count()
     queries = [
-        started(lines.selectExpr("key", "value"), copies, "append"),
-        started(counted.selectExpr("word key", "cast(count as string) value"), counts, "complete"),
+        start(lines.selectExpr("key", "value"), copies, "append"),
+        start(counted.selectExpr("word key", "cast(count as string) value"), counts, "complete"),
     ]
     print("running", flush=True)
     for query in queries:

@@ -1,4 +1,4 @@
-"""`fencepost spark list|abort|reset`: shows, frees and resets the sinks of Spark queries."""
+"""`fencepost spark list|abort|reset`: lists the sinks of Spark queries, aborts their transactions, resets them."""
 
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,13 +17,13 @@ T = TypeVar("T")
 _KNOWN = "fencepost spark list --all shows every sink"
 
 
-def _ask(to: Target, work: "Callable[[Cluster], Coroutine[Any, Any, T]]") -> T:
+def _run(to: Target, work: "Callable[[Cluster], Coroutine[Any, Any, T]]") -> T:
     """Run `work` with the cluster, within --timeout."""
     from ...client.config_names import settings_from
     from ...client.net.cluster import Cluster
     from ...client.settings import AdminSettings
 
-    async def asked() -> T:
+    async def with_cluster() -> T:
         cluster = Cluster(settings_from(AdminSettings, to.config()))
         try:
             await cluster.start()
@@ -31,11 +31,11 @@ def _ask(to: Target, work: "Callable[[Cluster], Coroutine[Any, Any, T]]") -> T:
         finally:
             await cluster.close()
 
-    return to.run(asked, within_ms=to.timeout_ms)
+    return to.run(with_cluster, within_ms=to.timeout_ms)
 
 
 def facts_of(found: Any) -> dict[str, Any]:
-    """One key of the ledger. batch: the last that was decided, None before the first."""
+    """One key of the ledger. batch: the last one that was decided, None before the first decision."""
     entry = found.entry
     left = [each.timeout_ms - each.waits_for_ms for each in found.waiting if each.timeout_ms > 0]
     return {
@@ -62,7 +62,7 @@ async def _one(cluster: "Cluster", sink: str, timeout_ms: int) -> Any:
 
 @click.command("list")
 @click.option(
-    "--all", "everything", is_flag=True, help="Also batch writes without a sinkId, and claims of foreachBatch."
+    "--all", "everything", is_flag=True, help="Also show batch writes without a sinkId, and claims of foreachBatch."
 )
 @connecting
 def list_sinks(to: Target, everything: bool) -> None:
@@ -78,7 +78,7 @@ def list_sinks(to: Target, everything: bool) -> None:
             if everything or each.waiting or not (each.key.startswith(UNNAMED) or each.key.endswith(CLAIMS))
         ]
 
-    to.output.rows(_ask(to, work), _COLUMNS, "no sinks")
+    to.output.rows(_run(to, work), _COLUMNS, "no sinks")
 
 
 def _waiting(ms: int | None) -> str | Cell:
@@ -102,7 +102,7 @@ _COLUMNS = (
 def abort(to: Target, sink: str) -> None:
     """Abort the prepared and open transactions of a sink, so that readers continue.
 
-    A query that runs writes its batch again.
+    A running query writes its batch again.
     """
     from ...spark import ledger
     from ...spark.sink import Written, open_steps
@@ -125,7 +125,7 @@ def abort(to: Target, sink: str) -> None:
             "aborted_open": [each.transactional_id for each in unprepared],
         }
 
-    row = _ask(to, work)
+    row = _run(to, work)
     text = f"aborted {many(len(row['aborted']), 'transaction')} that waited for sink {sink}"
     if row["aborted_open"]:
         text += f", and {len(row['aborted_open'])} that its tasks had open"
@@ -146,11 +146,11 @@ def reset(to: Target, sink: str) -> None:
     async def work(cluster: "Cluster") -> dict[str, Any]:
         found = await _one(cluster, sink, to.timeout_ms)
         if found.waiting:
-            held = many(len(found.waiting), "transaction")
-            hint = f"stop its query; fencepost spark abort {sink} ends what a dead one left"
-            raise Failure(f"{held} of sink {sink} wait for a decision", hint, CONFLICT)
+            waiting = many(len(found.waiting), "transaction")
+            hint = f"stop its query, then run fencepost spark abort {sink}"
+            raise Failure(f"{waiting} of sink {sink} wait for a decision", hint, CONFLICT)
         await ledger.forget(cluster, sink, sink + CLAIMS, timeout_ms=to.timeout_ms)
         return {**facts_of(found), "reset": True}
 
-    row = _ask(to, work)
-    to.output.result(f"sink {sink} is free: it stood at batch {row['batch']} of query {row['query'] or '-'}", row)
+    row = _run(to, work)
+    to.output.result(f"sink {sink} is reset: it was at batch {row['batch']} of query {row['query'] or '-'}", row)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ...client.admin.admin import Admin
 
 _NONE_OPEN = "no transactions are open"
-_NO_ID = "fencepost txn list --all shows all that are known"
+_NO_ID = "fencepost txn list --all shows all known ids"
 
 
 @click.group()
@@ -30,7 +30,7 @@ def txn() -> None:
 @click.option("--older-than", type=DURATION, default=None, help="Only transactions open for longer.")
 @connecting
 def list_transactions(to: Target, everything: bool, states: Sequence[str], older_than: int | None) -> None:
-    """Open transactions, the oldest first."""
+    """List open transactions, the oldest first."""
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
         if not everything and not states:
@@ -65,7 +65,7 @@ _COLUMNS = (
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @connecting
 def describe(to: Target, ids: Sequence[str]) -> None:
-    """One transactional id: state, owner, age, partitions."""
+    """Show the state, owner, age and partitions of transactional ids."""
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
         found = await admin.describe_transactions(ids)
@@ -93,7 +93,7 @@ def describe(to: Target, ids: Sequence[str]) -> None:
 @click.option("--open", "only_open", is_flag=True, help="Only producers with an open transaction in the partition.")
 @connecting
 def producers(to: Target, where: str, only_open: bool) -> None:
-    """The producers that a partition knows: epoch, last sequence, start of the open transaction."""
+    """List the producers that a partition knows: epoch, last sequence, start of the open transaction."""
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
         known = await admin.describe_producers(await partitions_of(admin, [where]))
@@ -150,7 +150,7 @@ def find_hanging(to: Target, wheres: Sequence[str], older_than: int) -> None:
         number("EPOCH", "producer_epoch"),
         Column("LAST-WRITE", "last_write_ms", when),
     )
-    to.output.rows(rows, columns, "nothing hangs")
+    to.output.rows(rows, columns, "no hanging transactions")
     if rows:
         to.output.remark("fencepost txn abort TOPIC:PARTITION --start-offset N ends one")
 
@@ -162,7 +162,8 @@ def find_hanging(to: Target, wheres: Sequence[str], older_than: int) -> None:
 def abort(to: Target, what: str, start_offset: int | None) -> None:
     """Abort an open transaction and fence its producer.
 
-    By its id, or, if no coordinator knows it any more, by partition and start offset (see find-hanging).
+    ID: its transactional id. TOPIC:PARTITION with --start-offset: a transaction that no coordinator knows any more (see
+    find-hanging).
     """
     if start_offset is not None:
         _abort_by_marker(to, what, start_offset)
@@ -173,15 +174,15 @@ def abort(to: Target, what: str, start_offset: int | None) -> None:
         if found is None:
             raise Failure(f"there is no transactional id {what}", _NO_ID, NOT_FOUND)
         if found.state != "Ongoing":
-            hint = "fencepost txn fence ID fences its producer all the same"
-            raise Failure(f"{what} has no transaction open, it is {found.state}", hint, CONFLICT)
+            hint = f"fencepost txn fence {what} fences its producer even without an open transaction"
+            raise Failure(f"{what} has no open transaction, it is {found.state}", hint, CONFLICT)
         fenced = (await admin.fence_producers(what))[what]
         return {**facts_of(found, now_ms()), "aborted": True, "next_epoch": fenced.epoch}
 
     row = to.ask(work)
-    in_them = many(len(row["partitions"]), "partition")
-    told = f"aborted {what}: it was open for {duration(row['age_ms'])} in {in_them}; its producer is fenced"
-    to.output.result(told, row)
+    partitions = many(len(row["partitions"]), "partition")
+    text = f"aborted {what}: it was open for {duration(row['age_ms'])} in {partitions}; its producer is fenced"
+    to.output.result(text, row)
 
 
 def _abort_by_marker(to: Target, where: str, start_offset: int) -> None:
@@ -205,7 +206,7 @@ def _abort_by_marker(to: Target, where: str, start_offset: int) -> None:
 
     row = to.ask(work)
     owner = f"producer {row['producer_id']} epoch {row['producer_epoch']}"
-    to.output.result(f"aborted what {owner} had open in {name}-{partition} from {start_offset} on", row)
+    to.output.result(f"aborted the transaction of {owner} in {name}-{partition} from offset {start_offset} on", row)
 
 
 @txn.command()
@@ -230,7 +231,7 @@ def fence(to: Target, ids: Sequence[str]) -> None:
 @click.argument("wheres", metavar="[TOPIC[:PARTITION]]...", nargs=-1)
 @connecting
 def why_blocked(to: Target, wheres: Sequence[str]) -> None:
-    """Show in one sentence which transaction blocks the read_committed readers of a partition: id, age, owner."""
+    """Show which transaction blocks the read_committed readers of a partition: id, age, owner."""
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
         found = await admin.find_blockers(await partitions_of(admin, wheres))

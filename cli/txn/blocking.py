@@ -1,6 +1,6 @@
 """Which transaction blocks a partition's readers, as facts and as one sentence. Pure.
 
-The rule: the sentence has id, age, owner and partition, and what to do if no coordinator will end it.
+The rule: the sentence contains id, age, owner and partition, and the command to run if no coordinator will end it.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def blocked_facts(blocker: "Blocker", now_ms: int) -> dict[str, Any]:
-    """The facts. age_ms: since its start, or if that is unknown, since its last record."""
+    """The facts. age_ms: since its start, or, if that is unknown, since its last record."""
     producer, owner = blocker.open.producer, blocker.description
     started = owner.started_ms if owner is not None and owner.started_ms is not None else producer.last_timestamp_ms
     return {
@@ -33,7 +33,7 @@ def blocked_facts(blocker: "Blocker", now_ms: int) -> dict[str, Any]:
 
 
 def sentence(facts: dict[str, Any]) -> str:
-    """One sentence."""
+    """The facts in one sentence."""
     at = f"{facts['topic']}-{facts['partition']}"
     waits = many(facts["hw"] - facts["lso"], "offset waits", "offsets wait")
     producer = f"producer {facts['producer_id']} epoch {facts['producer_epoch']}"
@@ -43,7 +43,7 @@ def sentence(facts: dict[str, Any]) -> str:
             f"{at} is blocked at {facts['lso']} ({waits}) by transaction {facts['transactional_id']}"
             f" of {producer}, {facts['state']} for {age} of {duration(facts['timeout_ms'])}"
         )
-    whose = f"once of {facts['transactional_id']}" if facts["transactional_id"] else "of an id that nobody knows"
+    whose = f"formerly of {facts['transactional_id']}" if facts["transactional_id"] else "of an unknown id"
     return (
         f"{at} is blocked at {facts['lso']} ({waits}) by a hanging transaction of {producer}, {whose},"
         f" last written {age} ago: fencepost txn abort {facts['topic']}:{facts['partition']}"

@@ -1,4 +1,4 @@
-"""Facts of a transaction, the format of its state and age, and whom it blocks."""
+"""Facts of a transaction, how its state and age are shown, and which readers it blocks."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ def state(name: str | None) -> str | Cell:
 
 
 def facts_of(found: "TransactionDescription", at_ms: int) -> dict[str, Any]:
-    """One transaction. age_ms: None if it is not open."""
+    """The facts of one transaction. age_ms: None if it is not open."""
     return {
         "transactional_id": found.transactional_id,
         "state": found.state,

@@ -1,6 +1,6 @@
-"""`fencepost txn watch`: open transactions, on a terminal that is redrawn; in a pipe, one table after another.
+"""`fencepost txn watch`: open transactions, redrawn in place on a terminal; in a pipe, one table after another.
 
-The rule: if the broker does not answer for a while, a message says so, and the previous rows stay.
+The rule: while the broker does not answer, the error is shown and the previous rows stay.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 BAR = 12
 ENDED_SHOWN_S = 5.0
-ANSWER_MS = 2_000  # after this time a message says that the broker does not answer
+ANSWER_MS = 2_000  # after this time without an answer, the error is shown
 _HIDE, _SHOW, _HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[?25l", "\x1b[?25h", "\x1b[H", "\x1b[K", "\x1b[J"
 _OTHER_SCREEN, _FIRST_SCREEN = "\x1b[?1049h\x1b[?7l", "\x1b[?7h\x1b[?1049l"  # without wrapping long lines
 
 
 async def watching(to: Target, every_ms: int) -> None:
-    """Until it is cancelled."""
+    """Show them until it is cancelled."""
     from ...client.errors import RetriableError
 
     drawn = sys.stdout.isatty() and not to.output.json
@@ -52,14 +52,14 @@ async def watching(to: Target, every_ms: int) -> None:
 
 
 class View:
-    """The open transactions, and for a while how others have ended."""
+    """The open transactions, and for some seconds those that have ended."""
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
         self._ended: dict[str, tuple[float, dict[str, Any]]] = {}
 
     async def look(self, admin: "Admin") -> None:
-        """Raises RetriableError and others; then the previous rows stay."""
+        """Update the rows. Raises KafkaError; then the previous rows stay."""
         rows = await open_now(admin)
         held: dict[int, int] = {}
         if rows:

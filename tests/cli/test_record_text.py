@@ -46,9 +46,9 @@ def test_a_value_may_be_any_json_and_headers_a_plain_object() -> None:
 
 @pytest.mark.parametrize(
     ("line", "why"),
-    [(b"{", "no JSON"), (b"[1]", "no object"), (b"{}", 'no "value"'), (b'{"value_base64": "!"}', "base64"),
+    [(b"{", "not JSON"), (b"[1]", "not an object"), (b"{}", 'no "value"'), (b'{"value_base64": "!"}', "base64"),
      (b'{"value": "", "partition": "1"}', "partition"), (b'{"value": "", "headers": [1]}', "headers"),
-     (b"\xff", "no JSON")],
+     (b"\xff", "not JSON")],
 )  # fmt: skip
 def test_a_line_that_is_no_record_is_refused_with_its_reason(line: bytes, why: str) -> None:
     with pytest.raises(BadLine, match=why):

@@ -15,7 +15,7 @@ import pytest
 from broker_lives import EARLIEST, LATEST, end, kill, offset_at, small
 from damaged_directory import ROOT, content_of, copy_of, files_of, flipped, removed, truncated
 from fencepost.broker.upkeep import coordinator_snapshots
-from fencepost.cli.serve.starting import why_not
+from fencepost.cli.serve.starting import explain_failure
 from fencepost.protocol.batches import walk
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.records import records
@@ -135,7 +135,7 @@ def started(disk):
     try:
         return SimulatedBroker(SETTINGS, disk=disk)
     except Exception as error:
-        failure = why_not(error, SETTINGS)
+        failure = explain_failure(error, SETTINGS)
         if failure is None:
             raise
         raise Refused(f"{failure}; {failure.hint}") from error

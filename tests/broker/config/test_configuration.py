@@ -48,7 +48,13 @@ def test_kafkas_other_spellings_are_understood_and_the_finer_one_wins() -> None:
             "unknown setting FENCEPOST_LOG_RETENTION_MSS (environment)",
             "did you mean FENCEPOST_LOG_RETENTION_MS?",
         ),
-        ({}, {}, {"xyzzy": 1}, "unknown setting xyzzy (file)", "docs/settings.md lists every name"),
+        (
+            {},
+            {},
+            {"xyzzy": 1},
+            "unknown setting xyzzy (file)",
+            "python -m fencepost.broker.config.settings_page lists every setting",
+        ),
     ],
 )
 def test_an_unknown_name_is_refused_with_the_nearest(

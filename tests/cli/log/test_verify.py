@@ -167,7 +167,7 @@ def test_a_hole_between_segments_and_journal_is_damage_be_it_of_one_offset(missi
         copy = left_in(tmp_path / "copy", broker.disk, "/d")
     code, damage = verify(copy)
     assert (code, len(damage)) == (int(missing > 0), int(missing > 0))
-    assert all(f"goes on at offset {3 + missing}, but ends at 3" in fact["what"] for fact in damage), damage
+    assert all(f"continues at offset {3 + missing}, but ends at 3" in fact["what"] for fact in damage), damage
 
 
 # ---- what stands where a folder is to be -------------------------------------------------------------------------

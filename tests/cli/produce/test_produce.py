@@ -86,7 +86,7 @@ def test_a_line_that_is_no_record_aborts_the_transaction_it_would_be_in(terminal
     terminal.run("topic create spoilt")
     code, out, err = terminal.typed(b'{"value": "1"}\nno\n', "spoilt", "--jsonl", "--txn", "t")
     assert (code, out) == (2, "")
-    assert err.startswith("error: line 2: it is no JSON")
+    assert err.startswith("error: line 2: it is not JSON")
     assert ("1", "committed") not in terminal.fates("spoilt")
 
 

@@ -237,7 +237,7 @@ def test_a_write_that_fails_halts_it_with_code_70_and_every_connection_is_cut(se
         (["--data-dir", ""], 2, "--data-dir is empty", "default"),
         (["--advertise", "h:0"], 2, "clients cannot connect to port 0", "clients get to connect"),
         (["--ephemeral", "--data-dir", "d"], 2, "cannot be used together", "removed at the end"),
-        (["-X", "ssl.keystore.location=/k"], 2, "asks for protection", "docs/settings.md"),
+        (["-X", "ssl.keystore.location=/k"], 2, "asks for protection", "settings_page lists every setting"),
     ],
 )
 def test_wrong_usage_gets_a_cause_and_a_hint(
@@ -316,7 +316,7 @@ def test_an_address_that_is_taken_is_named(serve: Runner) -> None:
         port = taken.getsockname()[1]
         code, cause, hint = serve("--listen", f"127.0.0.1:{port}", "--ephemeral").refusal()
     assert (code, cause) == (1, f"cannot listen on 127.0.0.1:{port}: address already in use")
-    assert "another program listens there" in hint
+    assert "another program uses this port" in hint
 
 
 def test_a_directory_that_another_broker_uses_is_named_with_its_process(serve: Runner) -> None:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from fencepost.cli.serve import serving
-from fencepost.cli.serve.serving import FIRST_LOOK_S, LOGS_GONE, LOOKS_APART, Freezing
+from fencepost.cli.serve.serving import DELETED_LOGS, FIRST_FULL_COLLECTION_S, FULL_COLLECTION_INTERVALS, GcFreezer
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def store():
 
 
 def freezing(store, *now_s):
-    return Freezing(SimpleNamespace(store=store), *now_s)
+    return GcFreezer(SimpleNamespace(store=store), *now_s)
 
 
 def test_what_a_collection_leaves_is_not_looked_at_again(store):
@@ -48,7 +48,7 @@ def test_after_many_deleted_partitions_everything_is_looked_at_once_more(store):
         del circle
         kept = [[] for _ in range(1_000)]
         assert gone() is not None
-        store.next_log_id += LOGS_GONE
+        store.next_log_id += DELETED_LOGS
         for _ in range(100):
             kept += [[] for _ in range(1_000)]
         assert gone() is None
@@ -72,11 +72,11 @@ def test_everything_is_looked_at_now_and_then_the_more_seldom_the_longer_it_take
         return gc.get_freeze_count() > 0
 
     assert collection(1)
-    clock.s += FIRST_LOOK_S
+    clock.s += FIRST_FULL_COLLECTION_S
     assert not collection(1)
     assert not collection(1)
     assert collection(2, took_s=0.05)
-    clock.s += 0.05 * LOOKS_APART - 1
+    clock.s += 0.05 * FULL_COLLECTION_INTERVALS - 1
     assert collection(1)
     clock.s += 1
     assert not collection(1)

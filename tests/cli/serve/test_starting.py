@@ -5,7 +5,7 @@ from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.topics.internal_topic import InternalTopicDamaged
 from fencepost.broker.transactions.ledger import DamagedLedgerRecord, NewerLedgerRecord
 from fencepost.broker.transactions.records import DamagedTransactionRecord, NewerTransactionRecord
-from fencepost.cli.serve.starting import why_not
+from fencepost.cli.serve.starting import explain_failure
 from fencepost.storage.store import BrokerHalted
 
 SETTINGS = BrokerSettings(log_dir="d")
@@ -14,7 +14,7 @@ UNREADABLE = OSError(5, "Input/output error", "d/logs/t-0.1/00000000000000000000
 
 @pytest.mark.parametrize("kind", [InternalTopicDamaged, DamagedTransactionRecord, DamagedLedgerRecord])
 def test_damage_in_what_a_coordinator_keeps_is_told_with_its_place_and_no_traceback(kind: type[Exception]) -> None:
-    failure = why_not(kind("d/logs/__consumer_offsets-0.7: from offset 3 on: the CRC does not match"), SETTINGS)
+    failure = explain_failure(kind("d/logs/__consumer_offsets-0.7: from offset 3 on: the CRC does not match"), SETTINGS)
     assert failure is not None
     assert "__consumer_offsets-0.7" in str(failure)
     assert "fencepost log verify d" in failure.hint
@@ -22,26 +22,26 @@ def test_damage_in_what_a_coordinator_keeps_is_told_with_its_place_and_no_traceb
 
 @pytest.mark.parametrize("kind", [NewerTransactionRecord, NewerLedgerRecord])
 def test_what_a_newer_version_wrote_into_them_is_named_so(kind: type[Exception]) -> None:
-    failure = why_not(kind("a value of version 9"), SETTINGS)
+    failure = explain_failure(kind("a value of version 9"), SETTINGS)
     assert failure is not None
     assert "newer fencepost" in str(failure)
 
 
 def test_a_bug_keeps_its_traceback() -> None:
-    assert why_not(RuntimeError("what?"), SETTINGS) is None
+    assert explain_failure(RuntimeError("what?"), SETTINGS) is None
 
 
 def test_a_broker_that_halts_while_it_starts_says_so_with_the_code_of_a_halt():
     error = BrokerHalted()
     error.__cause__ = OSError(27, "File too large", "d/journal/2")
-    failure = why_not(error, SETTINGS)
+    failure = explain_failure(error, SETTINGS)
     assert failure.code == 70
     assert str(failure).startswith("the broker halted: [Errno 27]")
-    assert why_not(BrokerHalted(), SETTINGS) is None
+    assert explain_failure(BrokerHalted(), SETTINGS) is None
 
 
 def test_memory_that_is_not_enough_is_told_without_a_traceback():
-    failure = why_not(MemoryError(), SETTINGS)
+    failure = explain_failure(MemoryError(), SETTINGS)
     assert (failure.code, str(failure)) == (75, "d: no memory is left")
 
 
@@ -49,8 +49,10 @@ def test_going_on_without_a_partition_is_proposed_only_where_it_can_help():
     elsewhere = OSError(5, "Input/output error", "d/journal/00000000000000000001.journal")
     tried = BrokerSettings(log_dir="d", storage_unreadable_partitions="offline")
     catalogue = OSError(5, "Input/output error", "d/logs/__catalogue-0.0/00000000000000000000.0.log")
-    assert "starts without" not in why_not(catalogue, SETTINGS).hint
+    assert "starts without" not in explain_failure(catalogue, SETTINGS).hint
     kept = OSError(5, "Input/output error", "d/journal-parts/t-0.1.2.0")
-    assert "starts without" in why_not(kept, SETTINGS).hint
-    proposed = ["starts without" in why_not(*case).hint for case in [(UNREADABLE, SETTINGS), (UNREADABLE, tried)]]
-    assert [*proposed, "starts without" in why_not(elsewhere, SETTINGS).hint] == [True, False, False]
+    assert "starts without" in explain_failure(kept, SETTINGS).hint
+    proposed = [
+        "starts without" in explain_failure(*case).hint for case in [(UNREADABLE, SETTINGS), (UNREADABLE, tried)]
+    ]
+    assert [*proposed, "starts without" in explain_failure(elsewhere, SETTINGS).hint] == [True, False, False]

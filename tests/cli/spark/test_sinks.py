@@ -79,7 +79,7 @@ def test_a_sink_that_is_waited_for_is_reset_only_after_an_abort(broker: ServedBr
     assert (code, cause) == (5, "1 transaction of sink handed wait for a decision")
     assert "fencepost spark abort handed" in hint
     assert terminal.run("spark abort handed") == "aborted 1 transaction that waited for sink handed\n"
-    assert terminal.run("spark reset handed") == "sink handed is free: it stood at batch 7 of query q1\n"
+    assert terminal.run("spark reset handed") == "sink handed is reset: it was at batch 7 of query q1\n"
     for command in ("abort", "reset"):
         assert terminal.refused(f"spark {command} handed")[:2] == (3, "there is no sink handed")
 

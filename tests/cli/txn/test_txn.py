@@ -65,7 +65,7 @@ def test_an_open_transaction_is_aborted_by_its_id_and_its_producer_refused(termi
     with pytest.raises(KafkaException):
         producer.commit_transaction(10)
     code, cause, hint = terminal.refused("txn abort to-end")
-    assert (code, "no transaction open" in cause, "txn fence" in hint) == (5, True, True)
+    assert (code, "no open transaction" in cause, "txn fence" in hint) == (5, True, True)
     assert terminal.run("txn fence to-end").startswith("fenced to-end: producer ")
 
 
@@ -74,7 +74,7 @@ def test_what_is_open_in_a_partition_is_aborted_by_where_it_begins(terminal: Ter
     terminal.open_transaction("hangs", "marked", "a")
     assert terminal.objects("txn find-hanging marked --older-than 0s") == []  # its coordinator knows it
     assert terminal.refused("txn abort marked:0 --start-offset 5")[0] == 5
-    assert "marked-0 from 0 on" in terminal.run("txn abort marked:0 --start-offset 0")
+    assert "marked-0 from offset 0 on" in terminal.run("txn abort marked:0 --start-offset 0")
     assert terminal.objects("txn producers marked --open") == []
 
 
