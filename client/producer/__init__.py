@@ -1,1 +1,1 @@
-"""Writing: records into batches, batches into requests, answers into deliveries."""
+"""The producer: records into batches, batches into requests, responses into deliveries."""

@@ -1,8 +1,8 @@
-"""Batches in the making: records collected by partition, in bounded memory, until somebody sends them.
+"""The accumulator: collects records into batches by partition, in bounded memory, until the sender takes them.
 
-The rule: collecting is plain appending to columns; nothing is encoded before a batch is taken, and then once. The bytes
-belong to their batch alone and are never used again for another (CVE-2026-35554), so a late write can carry nothing but
-what it was meant to. Memory is counted from the moment a record is taken to the moment its batch is done with.
+The rule: a record is only appended to columns; a batch is encoded once, when the sender takes it. Its bytes are never
+reused for another batch (CVE-2026-35554), so a delayed write cannot contain other records. A record's memory counts
+from the moment it is taken until its batch is finished.
 Source: Kafka's RecordAccumulator, ProducerBatch and BufferPool; KIP-91 for deadlines, KIP-480 for records without key.
 """
 
@@ -21,14 +21,14 @@ from ..partitioner import next_sticky, partition_of
 from ..values import Headers, ProducerIdentity, RecordMetadata, TopicPartition
 from .sequences import Numbered, PartitionEntry
 
-RECORD_OVERHEAD_BYTES = 16  # more than the lengths and deltas of a record take, unless it is a giant
+RECORD_OVERHEAD_BYTES = 16  # more than the lengths and deltas of a record need, unless the record is huge
 
 
 class Batch(Numbered):
-    """Records of one partition, numbered and sent as one.
+    """Records of one partition with one sequence number, sent together.
 
-    size_bytes: the memory it counts for. deadline_ms, retry_at_ms: of the monotonic clock. base_offset: -1 if nobody
-    said. parts: (index of its first record, batch) of each half, where it had to be split.
+    size_bytes: the memory it counts for. deadline_ms, retry_at_ms: of the monotonic clock. base_offset: -1 if unknown.
+    parts: (index of its first record, batch) of each half, if it had to be split.
     """
 
     __slots__ = (
@@ -82,14 +82,14 @@ class Batch(Numbered):
         self.on_done: list[Callable[[], None]] = []
 
     def seal(self, codec: int, level: int | None = None) -> None:
-        """No more records: encode those there are. Raises: KafkaError INVALID_RECORD."""
+        """Accept no more records and encode them. Raises: KafkaError INVALID_RECORD."""
         self.count = len(self.values)
         self.codec, self.level = codec, level
         self.records = compressed(codec, payload(self.keys, self.values, self.timestamps, self.headers), level)
         self.keys, self.values, self.headers = [], [], {}
 
     def frame(self, transactional: bool) -> bytes:
-        """The batch as it is sent: the same bytes every time, while its number and identity are the same."""
+        """The batch with its header: the same bytes each time while sequence and identity are the same."""
         if self.framed_as != (self.identity, self.sequence):
             producer_id, epoch = self.identity or (-1, -1)
             times = self.timestamps
@@ -108,7 +108,7 @@ class Batch(Numbered):
         return self.framed
 
     def halves(self, transactional: bool) -> "list[Batch]":
-        """Two batches with the records of this one, in order."""
+        """Split it into two batches with half of the records each, in order."""
         rows = list(records(read(memoryview(self.frame(transactional))), limit=1 << 31))
         middle = (len(rows) + 1) // 2
         parts: list[Batch] = []
@@ -126,7 +126,7 @@ class Batch(Numbered):
         return parts
 
     def finish(self, error: Exception | None = None) -> None:
-        """The batch is done: whoever waits for it is woken."""
+        """Mark the batch as done, free its contents, and call on_done."""
         self.done = True
         self.error = error
         self.records = self.framed = b""
@@ -136,19 +136,19 @@ class Batch(Numbered):
             call()
 
     def metadata(self, index: int) -> RecordMetadata:
-        """Where a record of a batch that is done stands. Raises what the batch failed with."""
+        """Where a record of a finished batch was written. Raises the batch's error."""
         for start, part in reversed(self.parts):
             if index >= start:
                 return part.metadata(index - start)
         if self.error is not None:
-            raise self.error.with_traceback(None)  # it may be raised a thousand times
+            raise self.error.with_traceback(None)  # else its traceback grows with each raise
         at = self.log_append_time_ms if self.log_append_time_ms >= 0 else self.timestamps[index]
         topic, partition = self.partition.topic_partition
         return RecordMetadata(topic, partition, self.base_offset + index if self.base_offset >= 0 else -1, at)
 
 
 class Partition:
-    """One partition: the batch that takes records, those that wait to be sent, and those sent already (`entry`)."""
+    """The batches of one partition: the open one, the sealed ones to be sent, and the sent ones (`entry`)."""
 
     __slots__ = ("entry", "index", "open", "sealed", "topic", "topic_partition")
 
@@ -166,7 +166,9 @@ class Partition:
 
 
 class Topic:
-    """A topic's partitions. They are never forgotten: a topic that metadata misses for a while keeps its sequences."""
+    """A topic's partitions. They are kept for ever: a topic that is missing from metadata for a while keeps its
+    sequences.
+    """
 
     __slots__ = ("available", "count", "name", "partitions", "sticky", "topic_id")
 
@@ -180,8 +182,8 @@ class Topic:
         self.sticky = self.partitions[next_sticky(-1, available or range(count), chance)]
 
     def update(self, count: int, topic_id: bytes, available: Sequence[int], chance: int) -> None:
-        """There is news of it. The same topic never shrinks: a broker that lags tells of fewer partitions; but one that
-        was made again may have fewer, and where there are no ids this is believed at once.
+        """Apply new metadata. A topic with the same id never shrinks: fewer partitions come from a broker with stale
+        metadata. A topic that was created again may have fewer; without topic ids, fewer are accepted at once.
         """
         is_the_same = topic_id == self.topic_id != ZERO_UUID
         self._resize(max(count, self.count) if is_the_same else count)
@@ -190,18 +192,17 @@ class Topic:
             self.sticky = self.partitions[next_sticky(-1, available, chance)]
 
     def _resize(self, count: int) -> None:
-        """It has so many partitions now; those that went keep what they hold."""
+        """Set the number of partitions; removed ones keep their batches."""
         self.partitions += [Partition(self, index) for index in range(len(self.partitions), count)]
         self.count = count
 
 
 class Accumulator:
-    """All records taken and not yet done with.
+    """All records that were taken and whose batch is not finished.
 
-    active: partitions with something to send or to wait for, in the order in which they are served. incomplete: batches
-    not done with, oldest first. filled: set whenever a batch has become full. on_room: called when memory is free
-    again; on_batch: when there is a new batch.
-    now_ms: of the monotonic clock. chance: a random whole number of 0 or more.
+    active: partitions with unfinished batches, in the order in which the sender serves them. incomplete: unfinished
+    batches, oldest first. filled: set whenever a batch has become full. on_room: called when memory is freed; on_batch:
+    when there is a new batch. now_ms: of the monotonic clock. chance: returns a random int >= 0.
     """
 
     def __init__(
@@ -223,8 +224,8 @@ class Accumulator:
         self.memory_bytes = memory_bytes
         self.free_bytes = memory_bytes
         self.filled = False
-        self.waiting = 0  # how many wait for room; they come before who comes now
-        self.hurried = 0  # how many want everything sent at once
+        self.waiting = 0  # calls that wait for room; new calls wait behind them
+        self.hurried = 0  # calls of flush that are running: batches do not linger
         self.on_room: Callable[[], Any] | None = None
         self.on_batch: Callable[[], Any] | None = None
         self.chance = chance
@@ -246,9 +247,9 @@ class Accumulator:
         headers: Headers | None,
         timestamp_ms: int,
     ) -> tuple[Batch, int] | None:
-        """The batch that took the record, and its index there. None: there is no room.
+        """Append a record. Returns its batch and its index there; None: there is no room.
 
-        index: the partition; None for that of the key, or for any. Raises RecordTooLargeError.
+        index: the partition; None: chosen by the key, or any one without a key. Raises RecordTooLargeError.
         """
         if index is not None:
             partition = topic.partitions[index]
@@ -279,7 +280,7 @@ class Accumulator:
                     other = partition.open
                     if other is not None and other.size_bytes + size > self._max_batch_bytes:
                         self._close(partition, other)
-            batch = partition.open or self._opened(partition)
+            batch = partition.open or self._open_batch(partition)
         self.free_bytes -= size
         batch.size_bytes += size
         values = batch.values
@@ -294,9 +295,9 @@ class Accumulator:
     def extend(
         self, topic: Topic, values: Sequence[bytes | None], start: int, timestamp_ms: int
     ) -> tuple[Batch, int, int] | None:
-        """Take values without keys, from `start` on, as many as one batch has room for: (batch, index there, how many).
+        """Append values without keys, from `start` on, as many as fit into one batch: (batch, index there, how many).
 
-        A call for a thousand costs little more than one for a few. None: there is no room. Raises RecordTooLargeError.
+        The cost hardly depends on their number. None: there is no room. Raises RecordTooLargeError.
         """
         first = values[start]
         placed = self.append(topic, None, None, first, None, timestamp_ms)
@@ -321,20 +322,20 @@ class Accumulator:
         return batch, index, 1 + count
 
     def _close(self, partition: Partition, batch: Batch) -> None:
-        """It is full: the next record begins another, and one without a key goes to another partition."""
+        """Seal a full batch. The next record opens another; one without a key goes to another partition."""
         partition.sealed.append(batch)
         partition.open = None
         self.filled = True
         self.move_on(partition)
 
     def move_on(self, partition: Partition) -> None:
-        """Records without a key go elsewhere from now on, if they went here."""
+        """If records without a key currently go to this partition, choose another one."""
         topic = partition.topic
         if topic.sticky is partition and topic.count > 1:
             available = topic.available or range(topic.count)
             topic.sticky = topic.partitions[next_sticky(partition.index, available, self.chance())]
 
-    def _opened(self, partition: Partition) -> Batch:
+    def _open_batch(self, partition: Partition) -> Batch:
         now_ms = self._now_ms()
         batch = partition.open = Batch(partition, now_ms, now_ms + self._delivery_timeout_ms)
         self.incomplete[batch] = None
@@ -343,10 +344,10 @@ class Accumulator:
             self.on_batch()
         return batch
 
-    # ---- giving batches --------------------------------------------------------------------------------------------
+    # ---- batches for the sender ------------------------------------------------------------------------------------
 
     def ready_at(self, partition: Partition) -> float | None:
-        """When the partition's next new batch may leave, on the monotonic clock; 0: now; None: there is none."""
+        """When the partition's next new batch may be sent, on the monotonic clock; 0: now; None: there is none."""
         if partition.sealed or (partition.open is not None and (self.hurried or self.waiting)):
             return 0
         return None if partition.open is None else partition.open.created_ms + self._linger_ms
@@ -358,7 +359,7 @@ class Accumulator:
         return batch
 
     def take(self, partition: Partition) -> Batch:
-        """The next new batch, encoded. Raises KafkaError, with the batch taken all the same: it cannot be encoded."""
+        """Take and encode the next new batch. Raises KafkaError if it cannot be encoded; it was taken even so."""
         batch = self.peek(partition)
         if partition.sealed:
             partition.sealed.popleft()
@@ -369,15 +370,15 @@ class Accumulator:
         return batch
 
     def served(self, partition: Partition) -> None:
-        """Others come first next time; or it is forgotten until there is something new."""
+        """Move the partition to the end of `active`, or out of it if it has no batches."""
         del self.active[partition]
         if not partition.is_idle:
             self.active[partition] = None
 
-    # ---- letting go ------------------------------------------------------------------------------------------------
+    # ---- the end of batches ----------------------------------------------------------------------------------------
 
     def split(self, batch: Batch, transactional: bool) -> list[Batch]:
-        """The two halves, which take its place; it is done when they are."""
+        """Replace the batch by its two halves; it is done when both are."""
         parts = batch.halves(transactional)
         left = len(parts)
         batch.records = batch.framed = b""
@@ -396,7 +397,7 @@ class Accumulator:
         return parts
 
     def finish(self, batch: Batch, error: Exception | None = None) -> None:
-        """The batch is done with: its memory is free."""
+        """Finish the batch and free its memory."""
         if batch.done:
             return
         self.incomplete.pop(batch, None)
@@ -408,15 +409,15 @@ class Accumulator:
             self.on_room()
 
     def expired(self, now_ms: int) -> list[Batch]:
-        """Batches whose time is up, oldest first."""
+        """The batches after their deadline, oldest first."""
         return [batch for batch in self.incomplete if batch.deadline_ms <= now_ms]
 
     def first_deadline_ms(self) -> int | None:
-        """The earliest there is. Halves keep the deadline of their whole, so the first may not be the oldest."""
+        """The earliest deadline. Not always that of the first batch: halves keep the deadline of the whole batch."""
         return min((batch.deadline_ms for batch in self.incomplete), default=None)
 
     def withdraw(self, batch: Batch) -> None:
-        """Take a batch that was never sent out of its partition."""
+        """Remove a batch that was never sent from its partition."""
         partition = batch.partition
         if partition.open is batch:
             partition.open = None
@@ -425,7 +426,7 @@ class Accumulator:
 
 
 def headers_bytes(headers: Headers) -> int:
-    """More than they take in a record."""
+    """An upper bound of their size in a record."""
     size = 0
     for name, content in headers:
         size += 4 * len(name) + 8 + (len(content) if content is not None else 0)

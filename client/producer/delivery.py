@@ -1,7 +1,7 @@
-"""A delivery: what `send` gives, and what one awaits to know where a record was written.
+"""A delivery: the result of `send`; await it to learn where the record was written.
 
-The rule: it costs a batch and an index; what it needs beyond that is made for who waits, so that cancelling one who
-waits is no matter to another, nor to the record. It has a future's methods, so asyncio takes it as one.
+The rule: it holds only a batch and an index. Each `await` creates its own future, so that cancelling it affects neither
+other waiters nor the record. It has the methods of a future, so asyncio accepts it as one.
 """
 
 import asyncio
@@ -15,37 +15,37 @@ from .batching import Batch
 
 
 def resolve(future: "asyncio.Future[None]") -> None:
-    """Let go on who waits, if it still does."""
+    """Complete the future, unless it is done or cancelled."""
     if not future.done():
         future.set_result(None)
 
 
 class Delivery:
-    """Awaitable any number of times. Raises what its batch failed with.
+    """Awaitable any number of times. Raises the error of its batch.
 
-    `asyncio.wait`, `gather` and `wait_for` take it. What nobody has awaited or asked to be called for is logged when it
-    fails, unless it fails a transaction.
+    `asyncio.wait`, `gather` and `wait_for` accept it. A failure that nobody awaits and no callback gets is logged,
+    except in a transaction, which fails then.
     """
 
     __slots__ = ("_batch", "_calls", "_index")
-    _calls: list[tuple[Callable[["Delivery"], object], Context]]  # only once there was a callback
+    _calls: list[tuple[Callable[["Delivery"], object], Context]]  # set with the first callback
 
     def __init__(self, batch: Batch, index: int) -> None:
         self._batch = batch
         self._index = index
 
     def done(self) -> bool:
-        """Whether awaiting it would not wait."""
+        """Whether the record is acknowledged or has failed."""
         return self._batch.done
 
     def result(self) -> RecordMetadata:
-        """Where it was written. Raises what kept it from that, and asyncio.InvalidStateError while it is on its way."""
+        """Where it was written. Raises its error, or asyncio.InvalidStateError if it is not done yet."""
         if not self._batch.done:
             raise asyncio.InvalidStateError("the record is not acknowledged yet: await the delivery")
         return self._batch.metadata(self._index)
 
     def exception(self) -> Exception | None:
-        """What kept it from being written, or None. Raises asyncio.InvalidStateError while it is on its way."""
+        """Its error, or None if it was written. Raises asyncio.InvalidStateError if it is not done yet."""
         try:
             self.result()
         except asyncio.InvalidStateError:
@@ -55,15 +55,15 @@ class Delivery:
         return None
 
     def cancel(self, msg: Any = None) -> bool:
-        """False: a record that was taken is sent."""
+        """Does nothing and returns False: a record that was taken is sent."""
         return False
 
     def cancelled(self) -> bool:
-        """False, as it cannot be."""
+        """Always False."""
         return False
 
     def add_done_callback(self, call: Callable[["Delivery"], object], *, context: Context | None = None) -> None:
-        """Have it called with this delivery by the loop, once it is done. To be used in the loop."""
+        """Call this with the delivery when it is done. Use it within the event loop."""
         batch = self._batch
         batch.is_awaited = True
         loop = asyncio.get_running_loop()
@@ -73,18 +73,18 @@ class Delivery:
             return
         if not hasattr(self, "_calls"):
             self._calls = []
-            batch.on_done.append(partial(self._tell, loop))
+            batch.on_done.append(partial(self._call_back, loop))
         self._calls.append((call, context))
 
     def remove_done_callback(self, call: Callable[["Delivery"], object]) -> int:
-        """How many times it was to be called, and will not be."""
+        """Remove all registrations of this callback. Returns how many there were."""
         calls = getattr(self, "_calls", [])
         kept = [one for one in calls if one[0] != call]
         removed = len(calls) - len(kept)
         calls[:] = kept
         return removed
 
-    def _tell(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _call_back(self, loop: asyncio.AbstractEventLoop) -> None:
         for call, context in self._calls:
             loop.call_soon(call, self, context=context)
         self._calls.clear()

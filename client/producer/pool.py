@@ -1,8 +1,9 @@
-"""Several transactions at once in one process, each on a producer of its own: `async with pool.transaction() as tx`.
+"""Concurrent transactions in one process, each with its own producer: `async with pool.transaction() as tx`.
 
-The rules: slot n always has the transactional id "{prefix}-{n}", so who starts with a prefix ends what a predecessor
-left open, and fences it. The newest wins: a pool that was fenced begins nothing any more, and takes no id back. A slot
-comes back however its transaction ended; a producer that cannot go on is replaced when its slot is wanted again.
+The rules: slot n always has the transactional id "{prefix}-{n}", so a pool that starts with a prefix aborts what its
+predecessor left open, and fences it. The newest pool wins: a fenced pool begins no more transactions, and takes no id
+back. A slot is free again however its transaction ended; a producer that cannot continue is replaced when its slot is
+next used.
 """
 
 import asyncio
@@ -43,18 +44,18 @@ T = TypeVar("T")
 
 SIZE = 8
 MAX_WAIT_MS = 60_000
-_FENCED = "another instance runs with the prefix {prefix!r}, and has fenced this one"
+_FENCED = "another instance uses the prefix {prefix!r} and has fenced this one"
 _FENCED_HINT = (
-    "stop this instance if that one is its successor; each instance that runs at the same time needs its own prefix"
+    "stop this instance if the other replaces it; instances that run at the same time need different prefixes"
 )
 
 
 class ProducerPool:
-    """`async with ProducerPool("localhost:9092", prefix="api") as pool`, made once in a process.
+    """`async with ProducerPool("localhost:9092", prefix="api") as pool`, created once in a process.
 
-    prefix: of the transactional ids, "api-0" and so on: one for each running instance, and the same after its restart.
-    size: how many transactions may be open at once; what is not needed is never connected. max_wait_ms: how long
-    `transaction()` waits while all are. Keywords: those of ProducerSettings, but transactional_id.
+    prefix: of the transactional ids, "api-0" and so on: unique for each running instance, and the same after a restart.
+    size: how many transactions may be open at once; unused slots are never connected. max_wait_ms: how long
+    `transaction()` waits while all slots are taken. Keywords: those of ProducerSettings without transactional_id.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class ProducerPool:
         max_wait_ms: float = MAX_WAIT_MS,
         environment: Environment = SYSTEM,
     ) -> "Self":
-        """The producers' settings by the names of Java or librdkafka. Raises InvalidConfigurationError."""
+        """Settings of the producers by the names of Java's client or librdkafka. Raises InvalidConfigurationError."""
         pool = cls.__new__(cls)
         pool._set_up(settings_from(ProducerSettings, config), prefix, size, max_wait_ms, environment)
         return pool
@@ -88,9 +89,9 @@ class ProducerPool:
         self, settings: ProducerSettings, prefix: str, size: int, max_wait_ms: float, environment: Environment
     ) -> None:
         if settings.transactional_id is not None:
-            raise InvalidConfigurationError("a pool takes a prefix instead of transactional_id", hint="set prefix")
+            raise InvalidConfigurationError("a pool has a prefix instead of a transactional_id", hint="set prefix")
         if not isinstance(prefix, str) or not prefix:
-            raise InvalidConfigurationError(f"prefix must be a str, not {prefix!r}")
+            raise InvalidConfigurationError(f"prefix must be a non-empty str, not {prefix!r}")
         self.prefix = prefix
         self.size = positive(size, "size")
         self._max_wait_ms = max_wait_ms
@@ -101,7 +102,7 @@ class ProducerPool:
         self._idle = asyncio.Event()
         self._idle.set()
         self._producers: dict[int, _SlotProducer] = {}
-        self._ending: set[asyncio.Task[None]] = set()  # producers that are replaced
+        self._ending: set[asyncio.Task[None]] = set()  # they close replaced producers
         self._fence: ProducerFencedError | None = None
         self._started = self._closed = False
         self._starting = asyncio.Lock()
@@ -114,7 +115,7 @@ class ProducerPool:
         return "closed" if self._closed else "fenced" if self._fence else "open" if self._started else "not started"
 
     def state(self) -> PoolSnapshot:
-        """In which state it is now."""
+        """A snapshot of its state."""
         slots, producers = self._slots, self._producers.values()
         named = {str(producer.transactional_id): producer.state() for producer in producers}
         return PoolSnapshot(self._life, self.prefix, self.size, slots.taken, slots.waiting, named)
@@ -122,10 +123,10 @@ class ProducerPool:
     # ---- life --------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Fence whoever had these ids, and abort what was left open under any of them. Producers come when needed.
+        """Fence the previous producers of these ids and abort their open transactions. Producers start when needed.
 
-        Raises BrokerUnreachableError, AuthenticationError, AuthorizationError and the like; it may be called again.
-        Once it has succeeded that does nothing: it would fence our own.
+        Raises BrokerUnreachableError, AuthenticationError, AuthorizationError and the like; then call it again. After a
+        success it does nothing: it would fence the pool's own producers.
         """
         async with self._starting:
             self._check_open()
@@ -153,8 +154,9 @@ class ProducerPool:
         await self.close()
 
     async def close(self, *, timeout_ms: float | None = None) -> None:
-        """Begin nothing any more, wait for what is open, at most so long (delivery_timeout_ms if not given), and abort
-        what is open then. Whoever waits for a slot gets a ClosedError. Idempotent. Cancelled, it waits no longer.
+        """Wait for the open transactions, for at most timeout_ms (default: delivery_timeout_ms), then abort the rest.
+
+        Calls that wait for a slot raise ClosedError. Idempotent. If it is cancelled, it stops waiting and aborts.
         """
         self._closed = True
         for waiter in self._slots.dismiss():
@@ -196,21 +198,21 @@ class ProducerPool:
     # ---- transactions ------------------------------------------------------------------------------------------
 
     def transaction(self, batch: FromGroup | None = None, label: str | None = None) -> "PooledTransaction":
-        """`async with pool.transaction() as tx`: as Producer.transaction, once a slot is free.
+        """`async with pool.transaction() as tx`: like Producer.transaction; waits for a free slot.
 
-        Entering it raises PoolBusyError after max_wait_ms, ProducerFencedError, and what starting a producer raises;
-        nothing was begun then, and the batch comes again.
+        Entering it raises PoolBusyError after max_wait_ms, ProducerFencedError, and the errors of Producer.start; then
+        nothing was begun, and the consumer yields the batch again.
         """
         return PooledTransaction(self, batch, label)
 
     async def run_in_transaction(self, work: Callable[[Transaction], Awaitable[T]], retries: int = 3) -> T:
-        """Run `work` in a transaction of its own, and again if that had to be aborted, at most `retries` times more."""
+        """Run `work` in a transaction; if it must be aborted, run it again in a new one, at most `retries` times."""
         return await run_until_committed(self.transaction, work, retries)
 
     # ---- slots -------------------------------------------------------------------------------------------------
 
     async def _begin(self, batch: FromGroup | None, label: str | None) -> tuple[int, Transaction]:
-        """The slot, and the transaction that was begun on it."""
+        """Take a slot and begin a transaction on it."""
         self._check()
         sources = Sources()
         if batch is not None:
@@ -218,7 +220,7 @@ class ProducerPool:
         try:
             slot = await self._take()
             try:
-                self._check()  # it may have waited
+                self._check()  # again, since it may have waited
                 transaction = (await self._producer(slot)).transaction_of(batch, label, sources)
                 await transaction.__aenter__()
             except BaseException:
@@ -226,7 +228,7 @@ class ProducerPool:
                 raise
         except BaseException:
             if batch is not None:
-                batch.aborted()  # nothing was done with it: it has to come again
+                batch.aborted()  # the consumer has to yield it again
             raise
         return slot, transaction
 
@@ -243,7 +245,7 @@ class ProducerPool:
         except BaseException as error:
             self._slots.leave(waiter)
             if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-                self._give_back(waiter.result())  # it came in the moment in which nobody waited any more
+                self._give_back(waiter.result())  # it was assigned after the wait had ended
             if isinstance(error, TimeoutError):
                 raise self._busy() from None
             raise
@@ -251,19 +253,19 @@ class ProducerPool:
     def _busy(self) -> PoolBusyError:
         return PoolBusyError(
             f"all {self.size} transactions of {self.prefix!r} were open for {self._max_wait_ms:g} ms, and "
-            f"{self._slots.waiting} others are waiting"
+            f"{self._slots.waiting} other calls are waiting"
         )
 
     def _give_back(self, slot: int) -> None:
         while (waiter := self._slots.give_back(slot)) is not None:
-            if not waiter.done():  # else it was cancelled, and has not left yet
+            if not waiter.done():  # else it was cancelled and is about to leave
                 waiter.set_result(slot)
                 return
         if not self._slots.taken:
             self._idle.set()
 
     async def _producer(self, slot: int) -> "_SlotProducer":
-        """The one that goes on, or another one."""
+        """The slot's producer; a new one if there is none or it cannot continue."""
         producer = self._producers.get(slot)
         if producer is not None:
             if await producer.can_begin():
@@ -271,18 +273,18 @@ class ProducerPool:
             self._replace(slot, producer)
             self._check()
         producer = self._producers[slot] = _SlotProducer(self._settings[slot], self._environment)
-        await producer.start()  # one that does not is replaced when its slot is given back
+        await producer.start()  # if this fails, it is replaced when its slot is given back
         return producer
 
     def _release(self, slot: int) -> None:
-        """Its transaction is over, or was never begun."""
+        """Give the slot back after its transaction has ended, or could not begin."""
         producer = self._producers.get(slot)
         if producer is not None and not producer.goes_on and not self._closed:
             self._replace(slot, producer)
         self._give_back(slot)
 
     def _replace(self, slot: int, producer: "_SlotProducer") -> None:
-        """It is let go of; the next transaction on the slot makes another, unless the id is somebody else's now."""
+        """Close this producer. The next transaction on the slot creates another, unless another instance fenced it."""
         self._fence = self._fence or producer.fenced_by_another()
         del self._producers[slot]
         self._ending.add(task := asyncio.get_running_loop().create_task(producer.close()))
@@ -290,11 +292,11 @@ class ProducerPool:
 
 
 class PooledTransaction:
-    """`async with` it, once: a slot is taken, and given back when the transaction has ended."""
+    """For one `async with`: takes a slot, and gives it back when the transaction has ended."""
 
     def __init__(self, pool: ProducerPool, batch: FromGroup | None, label: str | None) -> None:
         self._pool = pool
-        self._wanted = batch, label
+        self._arguments = batch, label
         self._entered = False
         self._begun: tuple[int, Transaction] | None = None
 
@@ -302,7 +304,7 @@ class PooledTransaction:
         if self._entered:
             raise IllegalStateError("a transaction can be entered only once; call pool.transaction() for another")
         self._entered = True
-        self._begun = await self._pool._begin(*self._wanted)  # pyright: ignore[reportPrivateUsage]
+        self._begun = await self._pool._begin(*self._arguments)  # pyright: ignore[reportPrivateUsage]
         return self._begun[1]
 
     async def __aexit__(
@@ -318,32 +320,32 @@ class PooledTransaction:
 
 
 class _SlotProducer(Producer):
-    """The producer of one slot, whose transactions alone users see."""
+    """The producer of one slot. Users see only its transactions."""
 
     def __init__(self, settings: ProducerSettings, environment: Environment) -> None:
         self._set_up(settings, environment)
 
     @property
     def goes_on(self) -> bool:
-        """Whether another transaction may be begun, perhaps after what the last one left to be done."""
+        """Whether another transaction can begin, perhaps after the pending abort or commit of the last one."""
         return self._driver is not None and self._driver.goes_on
 
     async def can_begin(self) -> bool:
-        """As goes_on, once it is known what became of a commit that was not answered.
+        """Like goes_on, but first resolves a commit without a response.
 
-        Raises RequestTimedOutError where nobody says.
+        Raises RequestTimedOutError if its outcome stays unknown.
         """
         driver = self._transacting()
         if driver.state is State.UNKNOWN_OUTCOME or driver.state is State.COMMITTING:
             await driver.resolve()
             if driver.machine.is_in(State.UNKNOWN_OUTCOME):
                 raise RequestTimedOutError(
-                    f"{self.transactional_id!r} does not know the outcome of its previous commit: nothing was begun"
+                    f"the outcome of the previous commit of {self.transactional_id!r} is unknown: nothing was begun"
                 )
         return driver.goes_on
 
     def fenced_by_another(self) -> ProducerFencedError | None:
-        """Why its id is not to be taken back: not where it was too slow, or an operator aborted its transaction."""
+        """The error if another producer has fenced this one; None if its timeout or an operator ended a transaction."""
         driver = self._driver
         error = None if driver is None else driver.machine.error
         if driver is None or not isinstance(error, ProducerFencedError):
@@ -353,5 +355,5 @@ class _SlotProducer(Producer):
         return error if another else None
 
     def transaction_of(self, batch: FromGroup | None, label: str | None, sources: Sources) -> Transaction:
-        """sources: with the batch claimed."""
+        """sources: with the batch claimed already."""
         return Transaction(cast(Any, self), self._transacting(), batch, label, sources)

@@ -1,8 +1,8 @@
-"""The producer: records in, deliveries out; idempotent by default, transactional with a transactional_id.
+"""The producer: idempotent by default, transactional with a transactional_id.
 
-The rules: `send` waits for room in the buffer and for nothing else, and costs a microsecond; awaiting what it returns
-waits for the acknowledgement. What was taken is sent, whoever stops waiting for it. `close` sends what is left, within
-its time, and never hangs.
+The rules: `send` waits only for room in the buffer, and costs a microsecond; awaiting the Delivery that it returns
+waits for the acknowledgement. A record that was taken is sent even if its caller is cancelled. `close` sends the
+remaining records within its timeout, and never hangs.
 """
 
 import asyncio
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from ..settings import ProducerKeywords
 
-"""A mapping, or pairs where a name comes more than once."""
 
 _CODECS = {None: 0, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 
@@ -57,13 +56,16 @@ class Producer:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], *, environment: Environment = SYSTEM) -> "Producer":
-        """By the names of Java or librdkafka: {"bootstrap.servers": …}. Raises InvalidConfigurationError."""
+        """Settings by the names of Java's client or librdkafka: {"bootstrap.servers": …}.
+
+        Raises InvalidConfigurationError.
+        """
         producer = cls.__new__(cls)
         producer._set_up(settings_from(ProducerSettings, config), environment)
         return producer
 
     def _set_up(self, settings: ProducerSettings, environment: Environment, cluster: Cluster | None = None) -> None:
-        """cluster: one that others use too, and that outlives this."""
+        """cluster: one that is shared with others, and that this producer does not close."""
         self.settings = settings
         self._started = self._closed = False
         self._starting = asyncio.Lock()
@@ -104,7 +106,7 @@ class Producer:
         self._affinity = self._cluster.affinity
         self._machine = None if self._driver is None else self._driver.machine
         self._is_open = False  # started and not closed
-        self._init_is_done = False  # by start(), and nobody has asked for it yet
+        self._init_is_done = False  # by start(), and init_transactions() was not called yet
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open" if self._started else "not started"
@@ -112,7 +114,7 @@ class Producer:
         return f"<Producer{name} pid={self.producer_id} epoch={self.producer_epoch} {state}>"
 
     def state(self) -> ProducerSnapshot:
-        """In which state it is now."""
+        """A snapshot of its state."""
         machine, accumulator = self._machine, self._accumulator
         is_open = machine is not None and machine.state in UNDER_WAY
         return ProducerSnapshot(
@@ -135,11 +137,11 @@ class Producer:
     # ---- life ------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Find the cluster; with a transactional_id, fence who had the id and abort what was left open.
+        """Connect; with a transactional_id, fence the id's previous producer and abort its open transaction.
 
-        Not only with the first transaction: who waits for offsets that were left pending does not come so far. Raises
-        BrokerUnreachableError, AuthenticationError, AuthorizationError and the like, and has let go of everything then:
-        to try again, make another producer.
+        It does so before the first transaction, since a consumer may wait for offsets that are pending in an old one.
+        Raises BrokerUnreachableError, AuthenticationError, AuthorizationError and the like, and has closed everything
+        then: create another producer to try again.
         """
         async with self._starting:
             if self._started or self._closed:
@@ -168,15 +170,15 @@ class Producer:
         await self.close()
 
     async def close(self, *, timeout_ms: float | None = None) -> None:
-        """Send what is left, for at most so long (delivery_timeout_ms if not given), then let go. Idempotent.
+        """Send the remaining records, for at most timeout_ms (default: delivery_timeout_ms), then close. Idempotent.
 
-        An open transaction is aborted. What could not be sent in time fails with ClosedError.
+        An open transaction is aborted. Records that could not be sent in time fail with ClosedError.
         """
         if self._closed:
             return
         self._closed = True
         self._is_open = False
-        if self._cluster.affinity.is_elsewhere:  # nothing of it can be waited for here
+        if self._cluster.affinity.is_elsewhere:  # its tasks cannot be awaited in this loop
             await self._cluster.close()
             return
         self._room.set()
@@ -191,13 +193,13 @@ class Producer:
         except TimeoutError:
             pass
         finally:
-            self._let_go()
+            self._end_sending()
             if self._owns_cluster:
                 await self._cluster.close()
 
     stop = close
 
-    def _let_go(self) -> None:
+    def _end_sending(self) -> None:
         self._sender.close(ClosedError("the producer was closed before this was acknowledged"))
         if self._plain is not None:
             self._plain.close()
@@ -226,16 +228,16 @@ class Producer:
         timestamp_ms: int | None = None,
         headers: HeadersLike | None = None,
     ) -> Delivery:
-        """Take a record. Waits for room in the buffer only; the delivery, if awaited, says where it was written.
+        """Take a record. Waits for room in the buffer only; await the delivery to learn where it was written.
 
-        Cancelled, it has not taken it.
+        If this call is cancelled, the record was not taken.
 
-        partition: by the key if not given, and any where there is no key. Raises BufferFullError after max_block_ms,
-        RecordTooLargeError, UnknownTopicError; TypeError for a text without a serializer.
+        partition: by default chosen by the key, or any one without a key. Raises BufferFullError after max_block_ms,
+        RecordTooLargeError, UnknownTopicError; TypeError for a str without a serializer.
         """
         accumulator = self._accumulator
         if accumulator.filled:
-            await self._leave_time()
+            await self._yield_to_loop()
         machine = self._machine
         if not self._is_open or self._affinity.is_elsewhere or (machine and machine.state is not State.IN_TRANSACTION):
             self._check_open()
@@ -245,36 +247,36 @@ class Producer:
             value = _as_bytes(value, "value")
         if key is not None and key.__class__ is not bytes:
             key = _as_bytes(key, "key")
-        pairs = _pairs(headers) if headers else None
+        pairs = _checked_headers(headers) if headers else None
         found = self._topics.get(topic)
         if found is None:
             begun = self._transactions_begun()
             found = await self._topic(topic)
-            self._check_same(begun)
+            self._check_same_transaction(begun)
         if partition is not None or self._placing is not None:
             partition = self._partition(found, partition, key)
         if timestamp_ms is None:
             timestamp_ms = self._now_ms()
         elif timestamp_ms.__class__ is not int or not 0 <= timestamp_ms < 1 << 63:
-            raise _no_timestamp(timestamp_ms)
+            raise _timestamp_error(timestamp_ms)
         placed = None
         if not accumulator.waiting:
             placed = accumulator.append(found, partition, key, value, pairs, timestamp_ms)
         if placed is None:
-            placed = await self._append_late(found, partition, key, value, pairs, timestamp_ms)
+            placed = await self._append_when_room(found, partition, key, value, pairs, timestamp_ms)
         if accumulator.filled:
             self._sender.wake()
         return Delivery(*placed)
 
-    async def _leave_time(self) -> None:
-        """A loop of sends must leave the event loop time to write, and to read answers.
+    async def _yield_to_loop(self) -> None:
+        """Let the event loop write requests and read responses, even if the application only sends.
 
-        Before a record is taken, never after: who is cancelled here is to know that it was not.
+        Before the record is taken, so that a cancellation here means that it was not taken.
         """
         begun = self._transactions_begun()
         self._accumulator.filled = False
         await asyncio.sleep(0)
-        self._check_same(begun)
+        self._check_same_transaction(begun)
 
     async def send_and_wait(
         self,
@@ -285,11 +287,11 @@ class Producer:
         timestamp_ms: int | None = None,
         headers: HeadersLike | None = None,
     ) -> RecordMetadata:
-        """Take a record and wait until it is acknowledged. Cancelled, the record is sent all the same."""
+        """Take a record and wait until it is acknowledged. If this call is cancelled, the record may still be sent."""
         return await (await self.send(topic, value, key, partition, timestamp_ms, headers))
 
     async def flush(self) -> None:
-        """Send everything now, and return when it is acknowledged or has failed, as the deliveries tell."""
+        """Send all records now, and return when each is acknowledged or failed; their deliveries have the results."""
         self._check_started()
         await self._sender.flush()
 
@@ -320,7 +322,7 @@ class Producer:
             )
         return partition
 
-    async def _append_late(
+    async def _append_when_room(
         self,
         topic: Topic,
         partition: int | None,
@@ -329,7 +331,7 @@ class Producer:
         headers: Headers | None,
         timestamp_ms: int,
     ) -> tuple[Batch, int]:
-        """Wait for room; first come, first served."""
+        """Wait for room, in the order of the calls."""
         accumulator = self._accumulator
         begun = self._transactions_begun()
         accumulator.waiting += 1
@@ -337,7 +339,7 @@ class Producer:
         try:
             async with asyncio.timeout(self.settings.max_block_ms / 1000), self._room_turn:
                 while True:
-                    self._check_same(begun)
+                    self._check_same_transaction(begun)
                     placed = accumulator.append(topic, partition, key, value, headers, timestamp_ms)
                     if placed is not None:
                         return placed
@@ -367,8 +369,8 @@ class Producer:
     def _transactions_begun(self) -> int:
         return 0 if self._driver is None else self._driver.begun
 
-    def _check_same(self, begun: int) -> None:
-        """After a wait: a record for a transaction that has ended meanwhile does not go into the next."""
+    def _check_same_transaction(self, begun: int) -> None:
+        """After a wait: a record must not go into a later transaction than the one in which it was sent."""
         self._check_open()
         if self._transactions_begun() != begun:
             raise IllegalStateError("the transaction ended before this record was added to it")
@@ -377,17 +379,17 @@ class Producer:
 
     @property
     def transactional_id(self) -> str | None:
-        """As it was set; None without transactions."""
+        """The setting; None without transactions."""
         return self.settings.transactional_id
 
     @property
     def producer_id(self) -> int:
-        """-1 while there is none."""
+        """-1 if it has none."""
         return self._identity().producer_id
 
     @property
     def producer_epoch(self) -> int:
-        """-1 while there is none."""
+        """-1 if it has none."""
         return self._identity().epoch
 
     def _identity(self) -> ProducerIdentity:
@@ -404,15 +406,15 @@ class Producer:
     def transaction(self, batch: FromGroup | None = None, label: str | None = None) -> Transaction:
         """`async with producer.transaction() as tx`: commits at the end, aborts on any exception.
 
-        batch: as a consumer yielded it; its offsets are committed with the transaction. label: a name for people.
+        batch: one that a consumer yielded; its offsets are committed with the transaction. label: a name for `repr`.
         """
         return Transaction(cast(Any, self), self._transacting(), batch, label)
 
     async def init_transactions(self) -> None:
-        """For code that was made for other clients: start() has done it, and the first call finds it done.
+        """For code written for other clients: start() has done this already, so the first call does nothing.
 
-        Raises IllegalStateError when called again, or after the first transaction. Only who does not want to resolve a
-        CommitOutcomeUnknownError begins anew with it.
+        Raises IllegalStateError if called again, or after the first transaction; but after a CommitOutcomeUnknownError
+        it gives up resolving that and starts again.
         """
         driver = self._transacting()
         if self._init_is_done and not driver.begun:
@@ -421,7 +423,7 @@ class Producer:
         await driver.initialise()
 
     async def begin_transaction(self) -> None:
-        """Begin one. Raises IllegalStateError while another is open."""
+        """Begin a transaction. Raises IllegalStateError while another is open."""
         await self._transacting().begin()
 
     async def commit_transaction(self) -> None:
@@ -429,31 +431,31 @@ class Producer:
         await self._transacting().commit()
 
     async def abort_transaction(self) -> None:
-        """Roll back what is open: no reader of committed records sees any of it."""
+        """Abort the open transaction: read_committed consumers never see its records."""
         await self._transacting().abort()
 
     async def send_offsets_to_transaction(self, source: Any, metadata: ConsumerGroupMetadata | None = None) -> None:
-        """Offsets that count when the transaction is committed: of a consumer, of a batch, or a mapping."""
+        """Add offsets, which take effect with the commit: of a consumer, of a batch, or a mapping."""
         driver = self._transacting()
         await driver.send_offsets(*offsets_of(source, metadata))
 
     async def run_in_transaction(self, work: Callable[[Transaction], Awaitable[T]], retries: int = 3) -> T:
-        """Run `work` in a transaction of its own, and again if that had to be aborted, at most `retries` times more."""
+        """Run `work` in a transaction; if it must be aborted, run it again in a new one, at most `retries` times."""
         return await run_until_committed(self.transaction, work, retries)
 
 
 _ENDING: set["asyncio.Task[None]"] = set()
 
 
-def _no_timestamp(given: object) -> Exception:
-    """What is wrong with it: a batch that holds it could not be written, and neither could its other records."""
-    if not isinstance(given, int) or isinstance(given, bool):
-        return TypeError(f"timestamp_ms must be an int, not {type(given).__name__}")
-    return error_of(ErrorCode.INVALID_TIMESTAMP, f"timestamp_ms={given} is out of range: 0 to 2**63 - 1")
+def _timestamp_error(timestamp_ms: object) -> Exception:
+    """The error for this timestamp. It is checked here because it would make its whole batch fail."""
+    if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool):
+        return TypeError(f"timestamp_ms must be an int, not {type(timestamp_ms).__name__}")
+    return error_of(ErrorCode.INVALID_TIMESTAMP, f"timestamp_ms={timestamp_ms} is out of range: 0 to 2**63 - 1")
 
 
 def _as_bytes(value: Any, what: str, hint: str | None = None) -> bytes:
-    """A copy, if it is bytes that its owner may change. Raises TypeError."""
+    """The bytes, copied if they are mutable. Raises TypeError."""
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(cast("bytes", value))
     if hint is None:
@@ -462,14 +464,14 @@ def _as_bytes(value: Any, what: str, hint: str | None = None) -> bytes:
     raise TypeError(f"{what} must be bytes or None, not {type(value).__name__}: {hint}")
 
 
-def _pairs(headers: HeadersLike) -> Headers:
+def _checked_headers(headers: HeadersLike) -> Headers:
     pairs = cast("Iterable[tuple[str, bytes | None]]", headers.items() if isinstance(headers, Mapping) else headers)
     checked: list[tuple[str, bytes | None]] = []
     for name, value in pairs:
         if not isinstance(name, str):
             raise TypeError(f"header name must be a str, not {type(name).__name__}")
         if not name.isascii():
-            name.encode("utf-8", "surrogateescape")  # raises UnicodeEncodeError here, and not once it is in a batch
+            name.encode("utf-8", "surrogateescape")  # raises UnicodeEncodeError here instead of in a batch
         if value is not None and value.__class__ is not bytes:
             value = _as_bytes(value, "header value", "encode it first")
         checked.append((name, value))

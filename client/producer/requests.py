@@ -1,7 +1,7 @@
-"""Batches into a Produce request, and its response back to the batches.
+"""Produce requests of batches, and the response by partition.
 
-The rule: topics are named up to version 12 and identified from 13 on; while the id of one of them is not known, 12 is
-the newest there is. Source: KIP-516; KIP-110 for the oldest version that knows zstd.
+The rule: a request has topic names up to version 12 and topic ids from 13 on; if the id of one topic is not known, 12
+is the highest usable version. Source: KIP-516; KIP-110 for the oldest version with zstd.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ Answer = ProduceResponse.Topic.Partition
 
 
 def cap_of(batches: Sequence[Batch], metadata: Metadata, cap: int | None) -> int | None:
-    """The highest version that can name all these topics, and is at most `cap`."""
+    """The highest usable version for the topics of these batches, at most `cap`. None: any."""
     if all(metadata.topic_id(batch.partition.topic.name) != ZERO_UUID for batch in batches):
         return cap
     return LAST_WITH_NAMES if cap is None else min(cap, LAST_WITH_NAMES)
@@ -35,7 +35,7 @@ def produce_request(
     timeout_ms: int,
     transactional_id: str | None,
 ) -> ProduceRequest:
-    """One request with one batch a partition. Raises UnsupportedVersionError."""
+    """One request with at most one batch for each partition. Raises UnsupportedVersionError."""
     topics: dict[str, ProduceRequest.Topic] = {}
     for batch in batches:
         if batch.codec == Codec.ZSTD and version < FIRST_WITH_ZSTD:
@@ -55,7 +55,7 @@ def produce_request(
 
 
 def answers(request: ProduceRequest, response: ProduceResponse, version: int) -> dict[tuple[str, int], Answer]:
-    """What the response says of each partition of the request, by topic name and index."""
+    """The response for each partition of the request, by topic name and index."""
     names = {topic.topic_id: topic.name for topic in request.topic_data}
     found: dict[tuple[str, int], Answer] = {}
     for topic in response.responses:

@@ -1,7 +1,7 @@
-"""What a sender asks before it sends: under which identity, and whether a partition may be written to now.
+"""The conditions for sending a batch: a producer identity, and permission to write to the partition now.
 
-An answer "not yet" means that what is missing was begun, and that the sender is woken once it is there.
-`PlainPermission` is that of a producer without transactions: it needs a producer id, if it is idempotent (KIP-98).
+If a condition is not met, the call starts the missing work, which wakes the sender when it is done. `PlainPermission`
+is for a producer without transactions: if it is idempotent, it needs a producer id (KIP-98).
 """
 
 import asyncio
@@ -24,29 +24,29 @@ class SendPermission(Protocol):
     def transactional_id(self) -> str | None: ...
 
     def identity(self) -> ProducerIdentity | None:
-        """Of new batches; None: not now. A transactional one that differs from the last lets all sequences begin at 0,
-        so it may change only when nothing is in flight (`Sender.settle`)."""
+        """For new batches; None: not yet. A new transactional identity restarts all sequences at 0, so it may change
+        only while nothing is in flight (`Sender.settle`)."""
         ...
 
     def may_send(self, topic_partition: TopicPartition) -> bool:
-        """Whether the partition may be written to: in a transaction, whether it is part of it."""
+        """Whether the partition may be written to now. In a transaction: whether it is part of that."""
         ...
 
     def produce_cap(self) -> int | None:
-        """The highest version of Produce to be used: 11 in transactions of version 1 (KIP-890)."""
+        """The highest usable version of Produce: 11 in transactions of version 1 (KIP-890)."""
         ...
 
     def sent(self, topic_partition: TopicPartition) -> None:
-        """A batch is being sent there, so something may be written from now on."""
+        """Called when a batch is being sent to this partition."""
         ...
 
     def failed(self, topic_partition: TopicPartition, error: KafkaError) -> None:
-        """A batch was given up, and its records with it, whether or not anybody awaits them."""
+        """Called when a batch has failed for good, whether or not a caller awaits its records."""
         ...
 
 
 class PlainPermission(SendPermission):
-    """wake: called when there is an identity. on_fatal: called with what makes it impossible to get one."""
+    """wake: called when there is an identity. on_fatal: called with the error that makes it impossible to get one."""
 
     def __init__(
         self,
@@ -61,19 +61,19 @@ class PlainPermission(SendPermission):
         self._wake = wake
         self._on_fatal = on_fatal
         self._identity: ProducerIdentity | None = None
-        self._asking: asyncio.Task[None] | None = None
+        self._fetching: asyncio.Task[None] | None = None
 
     @property
     def transactional_id(self) -> str | None:
         return None
 
     def identity(self) -> ProducerIdentity | None:
-        if self._identity is None and self._asking is None and self._settings.enable_idempotence:
-            self._asking = asyncio.get_running_loop().create_task(self._ask())
+        if self._identity is None and self._fetching is None and self._settings.enable_idempotence:
+            self._fetching = asyncio.get_running_loop().create_task(self._fetch_identity())
         return self._identity
 
     def renew(self) -> None:
-        """The producer id is of no use any more: another is needed."""
+        """The producer id cannot be used any more: get another one."""
         self._identity = None
 
     def may_send(self, topic_partition: TopicPartition) -> bool:
@@ -88,8 +88,8 @@ class PlainPermission(SendPermission):
     def failed(self, topic_partition: TopicPartition, error: KafkaError) -> None:
         pass
 
-    async def _ask(self) -> None:
-        """Until there is an id. What is waiting for it has its own deadlines."""
+    async def _fetch_identity(self) -> None:
+        """Send InitProducerId until there is an id. The batches that wait for it have their own deadlines."""
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1)
         timeout_ms = self._settings.delivery_timeout_ms
         try:
@@ -101,14 +101,14 @@ class PlainPermission(SendPermission):
             if not is_retriable(error):
                 self._on_fatal(error)
         except Exception as error:  # nobody awaits this
-            self._on_fatal(broken("there is no producer id to be had", error))
+            self._on_fatal(broken("getting a producer id failed", error))
         finally:
-            self._asking = None
+            self._fetching = None
         self._wake()
 
     def close(self) -> None:
-        if self._asking is not None:
-            self._asking.cancel()
+        if self._fetching is not None:
+            self._fetching.cancel()
 
 
 def _code_of_answer(answer: InitProducerIdResponse) -> int:

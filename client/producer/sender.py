@@ -1,10 +1,9 @@
-"""The sender: takes batches when they may leave, puts those for one broker into one request, and judges the answers.
+"""The sender: takes batches that may be sent, puts those for one broker into one request, and handles the responses.
 
-The rules: all of it is plain code that runs once a turn of the loop at most, however often it is woken. What may be
-sent is decided by the sequences of the partition, its leader, the requests in flight to that broker, and the send
-permission. A batch answered with an error that may pass goes again, byte for byte, after a back-off, until its time is
-up.
-Nothing here waits for a batch that has been given up: its answer, if it still comes, only counts for its sequences.
+The rules: it is synchronous code that runs at most once in a turn of the loop, however often it is woken. Whether a
+batch may be sent depends on the sequences of the partition, its leader, the requests in flight to that broker, and the
+send permission. After a retriable error the same bytes are sent again after a backoff, until the batch's deadline.
+A batch that has expired fails at once; a late response to it only updates the sequences.
 Source: Kafka's Sender; KIP-91.
 """
 
@@ -27,17 +26,17 @@ from .requests import Answer, answers, cap_of, produce_request
 from .send_permission import SendPermission
 from .sequences import Numbered, PartitionEntry, Sequences, Verdict
 
-_LACKS_ANSWER = "the broker did not answer for the partition"
+_LACKS_ANSWER = "the broker's response does not contain the partition"
 
 
 class Sender:
-    """One producer's. Everything it does happens between awaits of others."""
+    """The sender of one producer. It has no task of its own: it runs in callbacks of the event loop."""
 
     def __init__(
         self, cluster: Cluster, settings: ProducerSettings, accumulator: Accumulator, environment: Environment
     ) -> None:
-        self.permission: SendPermission  # set by whoever makes both
-        self.renew: Callable[[], None] | None = None  # how to ask for another producer id, without transactions
+        self.permission: SendPermission  # set by the producer
+        self.renew: Callable[[], None] | None = None  # requests another producer id, without transactions
         self._cluster = cluster
         self._settings = settings
         self._accumulator = accumulator
@@ -47,9 +46,9 @@ class Sender:
         self.sequences = Sequences(
             idempotent=settings.enable_idempotence, transactional=self._transactional, window=settings.max_in_flight
         )
-        self._given: Any = None  # the identity under which the last request was sent
-        self._flying: dict[int, int] = {}  # requests without an answer, by node
-        self._throttled_until: dict[int, float] = {}  # ms, by node: what a broker asked for (KIP-219)
+        self._last_identity: Any = None  # the identity under which the last request was sent
+        self._flying: dict[int, int] = {}  # requests without a response, by node
+        self._throttled_until: dict[int, float] = {}  # ms, by node: the broker's throttle time (KIP-219)
         self._opening: dict[int, asyncio.Task[None]] = {}
         self._is_woken = False
         self._is_closed = False
@@ -58,20 +57,20 @@ class Sender:
         self._timer_at = float("inf")
         self._expiry: asyncio.TimerHandle | None = None
         accumulator.on_batch = self.wake
-        cluster.on_metadata.append(self._look_at_topics)
+        cluster.on_metadata.append(self._update_topics)
 
     @property
     def broken(self) -> KafkaError | None:
-        """What ended it, if something did."""
+        """The unexpected error that ended it, or None."""
         return self._broken
 
     @property
     def in_flight(self) -> int:
-        """Requests without an answer yet."""
+        """The number of requests without a response."""
         return sum(self._flying.values())
 
     def wake(self) -> None:
-        """Something may have become possible: look, once in this turn of the loop."""
+        """Run in the next turn of the loop, to send what may be sent then."""
         if not self._is_woken and not self._is_closed:
             self._is_woken = True
             asyncio.get_running_loop().call_soon(self._run)
@@ -84,21 +83,21 @@ class Sender:
             return
         try:
             if self._broken is None and self._accumulator.active:
-                self._turn()
+                self._send_ready()
         except Exception as error:
-            self._fell(error)
+            self._break(error)
         if self._broken is not None:
             for batch in list(self._accumulator.incomplete):
                 self._accumulator.finish(batch, self._broken)
                 self.permission.failed(batch.partition.topic_partition, self._broken)
 
-    def _fell(self, error: Exception) -> None:
-        """Nobody awaits what runs in here: without a word, records would wait until their time is up."""
-        self._broken = self._broken or broken("records cannot be sent any more", error)
+    def _break(self, error: Exception) -> None:
+        """Fail all batches after an unexpected error; nobody awaits this code, so they would wait until they expire."""
+        self._broken = self._broken or broken("sending records failed", error)
         self.wake()
 
-    def _turn(self) -> None:
-        self._look_at_identity()
+    def _send_ready(self) -> None:
+        self._update_identity()
         now = self._clock.monotonic_ms()
         if self._expiry is None:
             self._watch_deadlines(now)
@@ -114,19 +113,19 @@ class Sender:
             if not requests:
                 break
         if later < float("inf"):
-            self._look_again_at(later, now)
+            self._set_timer(later, now)
 
-    def _look_at_identity(self) -> None:
+    def _update_identity(self) -> None:
         sequences = self.sequences
         if sequences.wants_identity and self.renew is not None:
             sequences.wants_identity = False
             self.renew()
-            self._given = None
+            self._last_identity = None
         if not sequences.idempotent:
             return
         identity = self.permission.identity()
-        if identity is not None and identity != self._given:
-            self._given = identity
+        if identity is not None and identity != self._last_identity:
+            self._last_identity = identity
             topics = self._accumulator.topics.values()
             entries = [partition.entry for topic in topics for partition in topic.partitions]
             if self._transactional:
@@ -134,15 +133,15 @@ class Sender:
             sequences.begin(identity, entries)
 
     def _forget(self, entries: Iterable[PartitionEntry]) -> None:
-        """What was sent under the identity before, and has no answer: with its transaction ended, nobody asks."""
+        """Finish batches of the previous identity without a response: their transaction has ended."""
         for entry in entries:
             for batch in entry.window:
                 assert isinstance(batch, Batch)
                 maybe = batch.maybe_written
                 self._accumulator.finish(batch, DeliveryTimeoutError("its transaction has ended", maybe_written=maybe))
 
-    def _look_at_topics(self) -> None:
-        """There is news of the cluster: topics have grown or were made again, leaders have come or gone."""
+    def _update_topics(self) -> None:
+        """Apply new metadata: numbers of partitions, topic ids, leaders."""
         metadata = self._cluster.metadata
         for topic in self._accumulator.topics.values():
             count = metadata.partitions(topic.name)
@@ -152,27 +151,27 @@ class Sender:
         self.wake()
 
     def available(self, topic: str, count: int) -> list[int]:
-        """The partitions that have a leader."""
+        """The partitions that have a leader now."""
         leader = self._cluster.metadata.leader
         return [index for index in range(count) if leader((topic, index)) is not None]
 
-    def _look_again_at(self, at_ms: float, now_ms: float) -> None:
+    def _set_timer(self, at_ms: float, now_ms: float) -> None:
         if self._timer is not None:
             if self._timer_at <= at_ms and self._timer_at > now_ms:
                 return
             self._timer.cancel()
         self._timer_at = at_ms
         delay_s = max(0.0, at_ms - now_ms) / 1000
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._timer_rang)
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._run_timer)
 
-    def _timer_rang(self) -> None:
+    def _run_timer(self) -> None:
         self._timer = None
         self.wake()
 
     def _consider(
         self, partition: Partition, now: int, requests: dict[int, list[Batch]], sizes: dict[int, int]
     ) -> float:
-        """Put the partition's next batch into a request, if it may leave now. Returns when to look again."""
+        """Put the partition's next batch into a request if it may be sent now. Returns when to try again."""
         entry, accumulator = partition.entry, self._accumulator
         again = self.sequences.again(entry)
         never = float("inf")
@@ -199,20 +198,20 @@ class Sender:
         batch = again if again is not None else accumulator.peek(partition)
         size = sizes.get(node_id, 0)
         if size and size + batch.size_bytes > self._settings.max_request_size:
-            return never  # the next request, in this same turn
+            return never  # it goes into the next request, within this turn
         if not self.permission.may_send(partition.topic_partition):
             return never
-        if again is None and not self._taken(partition, batch):
+        if again is None and not self._take(partition, batch):
             return now
         sizes[node_id] = size + batch.size_bytes
         requests.setdefault(node_id, []).append(batch)
         accumulator.served(partition)
         return never
 
-    def _taken(self, partition: Partition, batch: Batch) -> bool:
+    def _take(self, partition: Partition, batch: Batch) -> bool:
         try:
             self._accumulator.take(partition)
-        except KafkaError as error:  # timestamps too far apart: this batch, no other
+        except KafkaError as error:  # its timestamps are too far apart: only this batch fails
             self._give_up(batch, error)
             return False
         self.sequences.take(partition.entry, batch)
@@ -231,14 +230,12 @@ class Sender:
         except KafkaError as error:
             if not is_retriable(error):
                 for batch in list(self._accumulator.incomplete):
-                    self.permission.failed(
-                        batch.partition.topic_partition, error
-                    )  # a transaction without them is spoiled
+                    self.permission.failed(batch.partition.topic_partition, error)  # fails their transaction
                 self.drop_unsent(error)
             else:
                 await asyncio.sleep(self._backoff_ms(0) / 1000)
         except Exception as error:
-            self._fell(error)
+            self._break(error)
         finally:
             del self._opening[node_id]
         self.wake()
@@ -249,7 +246,7 @@ class Sender:
             if connection is None:
                 raise BrokerUnreachableError("the connection ended", sent=False)
             self._send_over(connection, node_id, batches)
-        except KafkaError as error:  # nothing has been sent
+        except KafkaError as error:  # nothing was sent
             for batch in batches:
                 self._lost(batch, error)
 
@@ -274,7 +271,7 @@ class Sender:
         )
         future.add_done_callback(partial(self._answered, node_id, version, request, batches))
 
-    # ---- answers ---------------------------------------------------------------------------------------------------
+    # ---- responses -------------------------------------------------------------------------------------------------
 
     def _answered(
         self, node_id: int, version: int, request: ProduceRequest, batches: list[Batch], future: "asyncio.Future[Any]"
@@ -291,13 +288,13 @@ class Sender:
                     self._throttled_until[node_id] = self._clock.monotonic_ms() + response.throttle_time_ms
                 self._read(request, response, version, batches)
         except Exception as mistake:
-            self._fell(mistake)
+            self._break(mistake)
         self.wake()
 
     def _read(
         self, request: ProduceRequest, response: ProduceResponse | None, version: int, batches: list[Batch]
     ) -> None:
-        if response is None:  # acks=0: nobody will say more
+        if response is None:  # acks=0: there is no response
             for batch in batches:
                 self.sequences.judge(batch.partition.entry, batch, ErrorCode.NONE)
                 self._accumulator.finish(batch)
@@ -311,7 +308,7 @@ class Sender:
                 self._judge(batch, answer)
 
     def _lost(self, batch: Batch, error: BaseException) -> None:
-        """No answer, or it could not be sent at all."""
+        """Handle a batch without a response, or one that could not be sent."""
         if batch.on_the_way:
             batch.come_back(maybe_written=getattr(error, "sent", True))
         if batch.done:
@@ -352,7 +349,7 @@ class Sender:
             detail = detail or f"record {answer.record_errors[0].batch_index} of the batch: {reason}"
         error = error_of(answer.error_code, detail, transactional=self._transactional)
         if batch.maybe_written:
-            error.add_note("an earlier attempt was not answered: the records may have been written all the same")
+            error.add_note("an earlier attempt got no response: the records may have been written nevertheless")
         self._give_up(batch, error)
 
     def _try_later(self, batch: Batch) -> None:
@@ -374,7 +371,7 @@ class Sender:
             )
         self._accumulator.finish(batch, error)
         self.permission.failed(topic_partition, error)
-        if self._transactional:  # what waits behind it cannot be in line any more
+        if self._transactional:  # the batches after it would leave a gap in the sequences
             self._abandon(batch.partition.entry, error)
 
     def _abandon(self, entry: PartitionEntry, error: KafkaError) -> None:
@@ -387,14 +384,14 @@ class Sender:
         first = self._accumulator.first_deadline_ms()
         if first is not None:
             delay_s = max(1.0, first - now) / 1000
-            self._expiry = asyncio.get_running_loop().call_later(delay_s, self._time_is_over)
+            self._expiry = asyncio.get_running_loop().call_later(delay_s, self._run_expiry)
 
-    def _time_is_over(self) -> None:
+    def _run_expiry(self) -> None:
         self._expiry = None
         try:
             self._expire()
         except Exception as error:
-            self._fell(error)
+            self._break(error)
 
     def _expire(self) -> None:
         now = self._clock.monotonic_ms()
@@ -402,7 +399,7 @@ class Sender:
             maybe = batch.maybe_written
             self._accumulator.withdraw(batch)
             self.sequences.dropped(batch.partition.entry, batch)
-            fate = "they may have been written all the same" if maybe else "they were not written"
+            fate = "they may have been written nevertheless" if maybe else "they were not written"
             tried = f"sent {batch.attempts} times" if batch.attempts else "never sent"
             where = batch.partition.topic_partition
             detail = (
@@ -413,7 +410,7 @@ class Sender:
         self.wake()
 
     def drop_unsent(self, error: Exception) -> None:
-        """Fail what has never been sent. What has been goes on until its fate is known."""
+        """Fail the batches that were never sent. Sent ones continue until their result is known."""
         for batch in list(self._accumulator.incomplete):
             if not batch.attempts and batch.sequence < 0 and batch not in batch.partition.entry.window:
                 self._accumulator.withdraw(batch)
@@ -422,7 +419,7 @@ class Sender:
     # ---- waiting ---------------------------------------------------------------------------------------------------
 
     async def flush(self) -> None:
-        """Send all there is now, and return when it is done with, well or not."""
+        """Send all current batches, and return when each is acknowledged or failed."""
         accumulator = self._accumulator
         accumulator.hurried += 1
         self.wake()
@@ -433,17 +430,17 @@ class Sender:
             accumulator.hurried -= 1
 
     async def settle(self) -> None:
-        """Return when nothing that was sent is without an answer, or to be sent again."""
+        """Return when no sent batch waits for a response or a retry."""
         self.wake()
         while sent := [batch for batch in self._accumulator.incomplete if batch in batch.partition.entry.window]:
             for batch in sent:
                 await _done(batch)
 
     def close(self, error: KafkaError) -> None:
-        """Fail everything that is left, now."""
+        """Fail all remaining batches now."""
         self._is_closed = True
         with contextlib.suppress(ValueError):  # the cluster may outlive this
-            self._cluster.on_metadata.remove(self._look_at_topics)
+            self._cluster.on_metadata.remove(self._update_topics)
         for handle in (self._timer, self._expiry):
             if handle is not None:
                 handle.cancel()
@@ -454,7 +451,7 @@ class Sender:
 
 
 class ClosedByLoop(BrokerUnreachableError):
-    """A request whose answer nobody waits for any more."""
+    """The error for a request whose future was cancelled."""
 
     def __init__(self) -> None:
         super().__init__("the request was given up", sent=True)

@@ -1,15 +1,16 @@
-"""Sequences: which batch of a partition may be sent next, and what its answer means for those behind it.
+"""Sequence numbers: which batch of a partition may be sent next, and what a response means for the batches after it.
 
-The rules: a batch under a number is that batch for ever. It is sent again byte for byte until somebody says what became
-of it; only what is known not to be in the log is ever numbered anew, and then under a new epoch, which shuts out late
-copies. It is never more than four behind the newest, because a broker remembers five batches. Until the first under an
-identity is acknowledged there is only that one, because a broker that knows nothing of a producer takes any sequence.
+The rules: a sequence number belongs to one batch for ever. The batch is sent again, byte for byte, until a response
+shows its result; only a batch that is known not to be in the log gets a new number, and then under a new epoch, which
+fences late copies. A batch is never more than four behind the newest, because a broker remembers five batches. Until
+the first batch under an identity is acknowledged, only that one is sent, because a broker accepts any sequence from a
+producer that it does not know.
 
-A *gap* is a number given to a batch that will never be sent again, or one that the broker did not expect. While there
-is one, no new numbers are given. Batches that may have been written are asked after first, one by one; once none is
-left, the rest begins again at 0 in a new epoch (an idempotent producer), or the transaction is to be aborted.
-Source: KIP-98, KIP-360; Kafka's TransactionManager and TxnPartitionEntry. Kafka renumbers also what may have been
-written, which librdkafka found to duplicate (its release 2.5); here it is never done.
+A *gap* is the number of a batch that will never be sent again, or that the broker did not expect. While there is one,
+no new numbers are assigned. Batches that may have been written are sent again first, one by one, to learn their result.
+After that the rest starts at 0 in a new epoch (idempotent producer), or the transaction must be aborted.
+Source: KIP-98, KIP-360; Kafka's TransactionManager and TxnPartitionEntry. Kafka also renumbers batches that may have
+been written, which caused duplicates in librdkafka (fixed in 2.5); here that is never done.
 """
 
 from collections.abc import Iterable
@@ -20,8 +21,8 @@ from ...protocol.errors import ErrorCode
 from ..values import ProducerIdentity
 
 WINDOW = 5  # batches of one producer that a broker remembers in a partition
-_AHEAD = SEQUENCE_MASK >> 1  # of two sequences, the one less than this ahead of the other is the later
-LAST_EPOCH = 32_766  # 32,767 is the broker's own, to fence with
+_AHEAD = SEQUENCE_MASK >> 1  # a sequence is later than another if it is ahead by less than this (they wrap around)
+LAST_EPOCH = 32_766  # the broker uses 32,767 for fencing
 
 _UNEXPECTED = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 _OUTDATED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
@@ -34,52 +35,52 @@ _MAYBE_WRITTEN = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )
-# What a broker says of these bytes whenever it gets them, so that no earlier attempt was written either.
+# The broker's answer to the same bytes is always the same, so no earlier attempt was written either.
 _NEVER_WRITTEN = _UNEXPECTED | {ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_RECORD}
 
 
 class Verdict(Enum):
-    """What an answer means for its batch."""
+    """What a response means for its batch."""
 
     WRITTEN = "written"
-    DUPLICATE = "duplicate"  # written before, at an offset nobody remembers
-    AGAIN = "again"  # the same bytes, after a back-off
-    SPLIT = "split"  # in smaller parts
+    DUPLICATE = "duplicate"  # written before, at an unknown offset
+    AGAIN = "again"  # send the same bytes again after a backoff
+    SPLIT = "split"  # send it in smaller parts
     FAILED = "failed"
 
 
 class Numbered:
-    """A batch, for its partition's entry. sequence: -1 until it has one. identity: the one it is numbered under."""
+    """A batch as far as sequences need it. sequence: -1 until it has one. identity: to which the sequence belongs."""
 
     __slots__ = ("_maybe_before", "count", "identity", "maybe_written", "on_the_way", "ordinal", "sequence")
 
     def __init__(self, count: int = 0) -> None:
         self.count = count
         self.sequence = -1
-        self.ordinal = 0  # which batch of its partition it is
+        self.ordinal = 0  # its number among the batches of its partition
         self.identity: ProducerIdentity | None = None
-        self.maybe_written = False  # sent, and no answer has shown since whether it was written
-        self._maybe_before = False  # as it was before the last attempt
+        self.maybe_written = False  # it was sent, and no response has shown whether it was written
+        self._maybe_before = False  # maybe_written before the last attempt
         self.on_the_way = False
 
     def leave(self) -> None:
-        """It is being sent."""
+        """Note that it is being sent."""
         self._maybe_before = self.maybe_written
         self.on_the_way = self.maybe_written = True
 
     def come_back(self, *, maybe_written: bool) -> None:
-        """Whether this attempt was carried out; an earlier one may have been all the same."""
+        """Note the end of an attempt. maybe_written: of this attempt; an earlier one may have been written as well."""
         self.on_the_way = False
         self.maybe_written = self._maybe_before or maybe_written
 
     @property
     def after(self) -> int:
-        """The sequence that comes after its last record."""
+        """The sequence after its last record."""
         return self.sequence + self.count & SEQUENCE_MASK
 
 
 class PartitionEntry:
-    """The sequence numbers of one partition. `window`: batches sent and not done with, oldest first.
+    """The sequence numbers of one partition. `window`: sent batches without a final result, oldest first.
 
     Source: Kafka's TxnPartitionEntry.
     """
@@ -96,14 +97,14 @@ class PartitionEntry:
         self.window: list[Numbered] = []
 
     def begin(self, identity: ProducerIdentity | None) -> None:
-        """At 0, under this identity."""
+        """Start at sequence 0 under this identity."""
         self.identity = identity
         self.next_sequence = self.acked = 0
         self.gap = self.is_known = False
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a batch is to be sent again."""
+        """Whether a batch must be sent again."""
         return any(not one.on_the_way for one in self.window)
 
     @property
@@ -112,10 +113,10 @@ class PartitionEntry:
 
 
 class Sequences:
-    """The sequence numbers of one producer. idempotent False: no numbers; only the window and the order are kept.
+    """The sequence numbers of one producer. idempotent False: no numbers, only the window and the order.
 
-    identity: what new entries begin under; None until there is one, and while a new one is needed.
-    wants_identity: an id's epochs are used up, or the broker no longer takes ours: a new id has to be asked for.
+    identity: for new entries; None until there is one, and while a new one is needed.
+    wants_identity: a new producer id is needed: the epochs are used up, or the broker no longer accepts this id.
     is_broken: a transactional producer has a gap; its next transaction needs a new epoch.
     """
 
@@ -130,7 +131,7 @@ class Sequences:
         self._window = window
 
     def begin(self, identity: ProducerIdentity, entries: Iterable[PartitionEntry] = ()) -> None:
-        """A new identity. Entries under an older one begin at 0 if it is transactional; else they go on as they are."""
+        """Set a new identity. With transactions, all entries start at 0; else they continue under their old one."""
         self.identity = identity
         self.wants_identity = False
         if self.transactional:
@@ -142,35 +143,33 @@ class Sequences:
     # ---- what may be sent ------------------------------------------------------------------------------------------
 
     def again(self, entry: PartitionEntry) -> Numbered | None:
-        """The batch to be sent again next, if it may go now: one at a time, in the order of their numbers."""
+        """The next batch to be sent again, if that may be done now: one at a time, in the order of their numbers."""
         window = entry.window
         if not window:
             return None
         if not self.idempotent:
             return next((one for one in window if not one.on_the_way), None)
-        if entry.is_busy:  # their answers may change what this one is worth
+        if entry.is_busy:  # pending responses may change what this batch needs
             return None
         if entry.gap:
-            return next((one for one in window if one.maybe_written), None) or self._restarted(entry)
+            return next((one for one in window if one.maybe_written), None) or self._restart(entry)
         return window[0]
 
     def may_take_new(self, entry: PartitionEntry) -> bool:
-        """Whether a batch without a number may get one now. Retries go first."""
-        if entry.gap and not self._is_settled(entry):
+        """Whether a new batch may get its number now. Retries go first."""
+        if entry.gap and not self._try_close_gap(entry):
             return False
         if len(entry.window) >= self._window or entry.is_waiting:
             return False
         if self.idempotent and entry.window:
             if entry.numbered - entry.window[0].ordinal >= self._window:
-                return (
-                    False  # those since the oldest count even if they are acknowledged: the broker forgets the oldest
-                )
+                return False  # acknowledged ones after the oldest count, too: the broker would forget the oldest
             if not self.transactional and not entry.is_known:
-                return False  # in a transaction, what overtakes the first batch only makes it abort
+                return False  # in a transaction a batch that overtakes the first one only causes an abort
         return not self.idempotent or (entry.identity or self.identity) is not None
 
     def take(self, entry: PartitionEntry, batch: Numbered) -> None:
-        """Give the batch its number, at the moment of its first sending."""
+        """Give the batch its number when it is first sent."""
         if self.idempotent:
             if entry.identity is None:
                 assert self.identity is not None
@@ -185,22 +184,22 @@ class Sequences:
         entry.numbered += 1
         entry.next_sequence = batch.after
 
-    # ---- what came of it -------------------------------------------------------------------------------------------
+    # ---- results ---------------------------------------------------------------------------------------------------
 
     def judge(self, entry: PartitionEntry, batch: Numbered, code: ErrorCode) -> Verdict:
-        """What the broker's answer means; the batch is out of the window if the verdict ends it."""
+        """Apply the error code of a response. A final verdict removes the batch from the window."""
         batch.come_back(maybe_written=code in _MAYBE_WRITTEN)
         if code == ErrorCode.NONE or code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-            self._acked(entry, batch)
+            self._acknowledge(entry, batch)
             return Verdict.WRITTEN if code == ErrorCode.NONE else Verdict.DUPLICATE
-        if batch not in entry.window:  # given up before its answer came
+        if batch not in entry.window:  # it was given up before its response came
             return Verdict.FAILED
         if code in _NEVER_WRITTEN:
             batch.maybe_written = False
         if code == ErrorCode.MESSAGE_TOO_LARGE and batch.count > 1:
             return Verdict.SPLIT
         if self.idempotent and code in _UNEXPECTED:
-            return self._unexpected(entry, batch)
+            return self._handle_unexpected(entry, batch)
         if self.idempotent and not self.transactional and code in _OUTDATED:
             self._give_up_id(entry)
             return Verdict.AGAIN
@@ -209,7 +208,7 @@ class Sequences:
         self.dropped(entry, batch)
         return Verdict.FAILED
 
-    def _acked(self, entry: PartitionEntry, batch: Numbered) -> None:
+    def _acknowledge(self, entry: PartitionEntry, batch: Numbered) -> None:
         batch.maybe_written = False
         if batch in entry.window:
             entry.window.remove(batch)
@@ -217,9 +216,9 @@ class Sequences:
         if self.idempotent and batch.identity == entry.identity and batch.after - entry.acked & SEQUENCE_MASK < _AHEAD:
             entry.acked = batch.after
 
-    def _unexpected(self, entry: PartitionEntry, batch: Numbered) -> Verdict:
+    def _handle_unexpected(self, entry: PartitionEntry, batch: Numbered) -> Verdict:
         if entry.window and entry.window[0] is not batch and not entry.gap:
-            return Verdict.AGAIN  # an earlier one is in the way: this one is in line once that has been sent again
+            return Verdict.AGAIN  # an earlier batch must be sent again first; then this one is expected
         if self.transactional:
             self.dropped(entry, batch)
             return Verdict.FAILED
@@ -227,14 +226,14 @@ class Sequences:
         return Verdict.AGAIN
 
     def _give_up_id(self, entry: PartitionEntry) -> None:
-        """Another producer has taken over this id: nothing but a new one helps."""
+        """Another producer uses this producer id: get a new one."""
         entry.gap = True
         current, ours = self.identity, entry.identity
         if current is not None and ours is not None and current.producer_id == ours.producer_id:
             self.identity, self.wants_identity = None, True
 
     def dropped(self, entry: PartitionEntry, batch: Numbered) -> None:
-        """The batch is given up without having been acknowledged: if it had a number, that is a gap."""
+        """The batch was given up without an acknowledgement: if it had a number, that is a gap."""
         if batch not in entry.window:
             return
         entry.window.remove(batch)
@@ -244,7 +243,7 @@ class Sequences:
                 self.is_broken = True
 
     def split(self, entry: PartitionEntry, batch: Numbered, parts: list[Numbered]) -> None:
-        """The parts take the place of the batch, which was not written, and share its numbers out among themselves."""
+        """Replace a batch that was not written by its parts, which share its sequence numbers."""
         sequence = batch.sequence
         for part in parts:
             part.identity, part.ordinal = batch.identity, batch.ordinal
@@ -256,17 +255,17 @@ class Sequences:
 
     # ---- gaps ------------------------------------------------------------------------------------------------------
 
-    def _is_settled(self, entry: PartitionEntry) -> bool:
-        """Whether the gap is none any more: all was written after all, or the entry has begun anew."""
+    def _try_close_gap(self, entry: PartitionEntry) -> bool:
+        """Whether the gap is closed: everything was written in fact, or the entry has started again."""
         if entry.window:
             return False
-        if entry.acked == entry.next_sequence:  # what was given up had been written: a later batch was accepted
+        if entry.acked == entry.next_sequence:  # a later batch was accepted, so the given-up one was written
             entry.gap = False
             return True
         return self._begin_anew(entry)
 
-    def _restarted(self, entry: PartitionEntry) -> Numbered | None:
-        """The first of the window, after all of it was numbered anew; none of it is in the log."""
+    def _restart(self, entry: PartitionEntry) -> Numbered | None:
+        """Renumber the whole window, none of which is in the log, and return its first batch."""
         if not self._begin_anew(entry):
             return None
         for one in entry.window:
@@ -274,11 +273,11 @@ class Sequences:
         return entry.window[0]
 
     def _begin_anew(self, entry: PartitionEntry) -> bool:
-        if self.transactional:  # the transaction fails as a whole; `begin` clears its entries
+        if self.transactional:  # the whole transaction fails; `begin` clears its entries
             return False
         identity = self.identity
         if identity is not None and entry.identity is not None and identity.producer_id == entry.identity.producer_id:
-            # Every epoch is used by one restart only, so none of its numbers were ever seen in this partition.
+            # Every epoch is used for one restart only, so this partition has seen none of its numbers.
             if identity.epoch >= LAST_EPOCH:
                 self.identity, self.wants_identity = None, True
                 return False

@@ -1,6 +1,7 @@
-"""Who has which of a few slots, and who waits for one: first come, first served. Pure.
+"""A fixed number of slots, and a queue of waiters for them. Pure.
 
-The rule: a slot is free or taken, never both and never neither, and nobody waits while one is free.
+The rule: each slot is either free or taken; waiters get slots in the order in which they came, and nobody waits while
+one is free.
 """
 
 import heapq
@@ -11,45 +12,48 @@ W = TypeVar("W")
 
 
 class Slots(Generic[W]):
-    """Slots 0 to size - 1. W: whoever waits."""
+    """Slots 0 to size - 1. W: the type of a waiter."""
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._free = list(range(size))  # a heap: the lowest comes first, so that few are ever used
+        self._free = list(range(size))  # a heap: the lowest is taken first, so that few are ever used
         self._waiting: deque[W] = deque()
 
     @property
     def taken(self) -> int:
-        """How many."""
+        """How many slots are taken."""
         return self.size - len(self._free)
 
     @property
     def waiting(self) -> int:
-        """How many."""
+        """How many waiters there are."""
         return len(self._waiting)
 
     def take(self) -> int | None:
-        """The lowest that is free. None: there is none."""
+        """Take the lowest free slot. None: all are taken."""
         return heapq.heappop(self._free) if self._free else None
 
     def wait(self, waiter: W) -> None:
-        """For one to be given back. Only after `take` gave none."""
+        """Add a waiter. Only after `take` returned None."""
         self._waiting.append(waiter)
 
     def leave(self, waiter: W) -> None:
-        """Wait no longer, if it still does."""
+        """Remove the waiter, if it still waits."""
         if waiter in self._waiting:
             self._waiting.remove(waiter)
 
     def give_back(self, slot: int) -> W | None:
-        """Who has it now: whoever waits longest. None: nobody, it is free. Who cannot take it gives it back again."""
+        """Pass the slot to the first waiter and return that; if it cannot use the slot, give it back again.
+
+        None: nobody waits, the slot is free.
+        """
         if self._waiting:
             return self._waiting.popleft()
         heapq.heappush(self._free, slot)
         return None
 
     def dismiss(self) -> list[W]:
-        """All who waited. They wait no longer."""
+        """Remove all waiters, and return them."""
         dismissed = list(self._waiting)
         self._waiting.clear()
         return dismissed

@@ -1,8 +1,8 @@
-"""The producer of one task among many, whose transaction is not committed here: it waits for one decision over all.
+"""The producer of one of many tasks: its transaction is prepared here, and ended by one decision for all tasks.
 
-The rules: it writes one transaction and no more, over a cluster that others use too. Once it has prepared that, only
-the decision ends it (docs/apis.md). Whole columns are taken at once, because a call for each record costs more than
-the record. Without a transactional id it is a plain producer, whose `finish` tells what was not written.
+The rules: it writes one transaction only, over a cluster that it shares. After `prepare`, only the decision ends the
+transaction (docs/apis.md). It takes whole columns, because a call for each record would cost more than the record.
+Without a transactional id it is a plain producer, whose `finish` raises the error of a failed batch.
 """
 
 import asyncio
@@ -36,10 +36,10 @@ class TaskProducer(Producer):
                 settings, transactional_id=transactional_id, transaction_timeout_ms=transaction_timeout_ms
             )
         self._set_up(settings, cluster.environment, cluster)
-        self._batches: list[Batch] = []  # of a plain producer: nothing else would tell that one failed
+        self._batches: list[Batch] = []  # of a plain producer, for `finish`
 
     async def begin(self) -> None:
-        """The transaction. Raises what says why not."""
+        """Start, and begin the transaction. Raises the errors of both."""
         await self.start()
         if self._driver is not None:
             await self._driver.begin()
@@ -52,7 +52,7 @@ class TaskProducer(Producer):
         partitions: Sequence[int | None] | None = None,
         headers: Sequence[Headers | None] | None = None,
     ) -> None:
-        """Take records; waits for room only. Raises as send does."""
+        """Take records; waits for room only. Raises like send."""
         self._check_open()
         found = await self._topic(topic)
         now_ms = self._now_ms()
@@ -74,12 +74,12 @@ class TaskProducer(Producer):
         while at < len(values):
             taken = self._accumulator.extend(topic, values, at, now_ms)
             if taken is None:
-                await self._placed(None, topic, None, None, values[at], None, now_ms)
+                await self._after_append(None, topic, None, None, values[at], None, now_ms)
                 at += 1
                 continue
             batch, index, count = taken
             at += count
-            await self._placed((batch, index), topic, None, None, None, None, now_ms)
+            await self._after_append((batch, index), topic, None, None, None, None, now_ms)
 
     async def _send_pairs(self, topic: Topic, values: Bytes, keys: Bytes, now_ms: int) -> None:
         append = self._accumulator.append
@@ -87,7 +87,7 @@ class TaskProducer(Producer):
         for key, value in zip(keys, values, strict=True):
             placed = append(topic, None, key, value, None, now_ms)
             if placed is None or self._accumulator.filled or (is_plain and not placed[1]):
-                await self._placed(placed, topic, None, key, value, None, now_ms)
+                await self._after_append(placed, topic, None, key, value, None, now_ms)
 
     async def _take(
         self,
@@ -99,9 +99,9 @@ class TaskProducer(Producer):
         now_ms: int,
     ) -> None:
         placed = self._accumulator.append(topic, partition, key, value, headers, now_ms)
-        await self._placed(placed, topic, partition, key, value, headers, now_ms)
+        await self._after_append(placed, topic, partition, key, value, headers, now_ms)
 
-    async def _placed(
+    async def _after_append(
         self,
         placed: tuple[Batch, int] | None,
         topic: Topic,
@@ -111,20 +111,20 @@ class TaskProducer(Producer):
         headers: Headers | None,
         now_ms: int,
     ) -> None:
-        """What is seldom to be done after a record was taken, or was not."""
+        """The rare work after a record was appended, or could not be."""
         if placed is None:
-            placed = await self._append_late(topic, partition, key, value, headers, now_ms)
+            placed = await self._append_when_room(topic, partition, key, value, headers, now_ms)
         batch, index = placed
         if self._driver is None and index == 0:
             batch.is_awaited = True  # by finish
             self._batches.append(batch)
-        if self._accumulator.filled:  # leave the loop time to write, and to read answers
+        if self._accumulator.filled:  # let the loop write requests and read responses
             self._accumulator.filled = False
             self._sender.wake()
             await asyncio.sleep(0)
 
     async def finish(self) -> None:
-        """Without transactions: wait until all is acknowledged. Raises what a batch failed with."""
+        """Without transactions: wait until all records are acknowledged. Raises the error of a failed batch."""
         await self.flush()
         for batch in self._batches:
             if batch.error is not None:
@@ -132,9 +132,9 @@ class TaskProducer(Producer):
         self._batches.clear()
 
     async def prepare(self, ledger_key: str, number: int, timeout_ms: int) -> bool:
-        """Wait for every record, then PrepareTxn. False: the ledger stands there already, and it was aborted.
+        """Wait for every record, then PrepareTxn. False: the ledger has reached `number` already; it was aborted.
 
-        timeout_ms: how long it may wait for its decision; -1 for ever. Raises what spoiled the transaction.
+        timeout_ms: how long it may wait for its decision; -1: for ever. Raises the error of a failed transaction.
         """
         driver = self._transacting()
         identity = driver.machine.identity

@@ -1,8 +1,8 @@
-"""`async with producer.transaction() as tx`: committed at the end, aborted on any exception, which goes on as it was.
+"""`async with producer.transaction() as tx`: commits at the end; aborts on any exception and raises that unchanged.
 
-The rules: what comes out says what is known. A failed abort is a note on the user's exception and never takes its
-place; an error of the SDK itself gives way to a better one (who fenced this producer). The batch that the transaction
-was made from is told how it ended, because its consumer's position depends on it.
+The rules: a failed abort is added to the user's exception as a note and never replaces it; an error of the SDK itself
+is replaced by a more precise one (the reason for fencing). The consumed batch is notified of the outcome, because its
+consumer's position depends on it.
 """
 
 from asyncio import CancelledError
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Sends(Protocol):
-    """What a transaction needs of its producer."""
+    """The methods of the producer that a transaction uses."""
 
     async def send(
         self,
@@ -47,7 +47,7 @@ class Sends(Protocol):
 
 
 class Transaction:
-    """One transaction. label: a name for people."""
+    """One transaction. label: a name for `repr`."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Transaction:
 
     @property
     def outcome(self) -> Outcome | None:
-        """What became of it, also when the `async with` was cancelled. None: open, or its abort is not answered."""
+        """Its outcome, also if the `async with` was cancelled. None: it is open, or its abort is not confirmed."""
         return self._sources.outcome
 
     # ---- writing ---------------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ class Transaction:
         timestamp_ms: int | None = None,
         headers: HeadersLike | None = None,
     ) -> Delivery:
-        """As Producer.send: waits for room in the buffer only, and returns the delivery. Commit waits for all."""
+        """Like Producer.send: waits for room in the buffer only. The commit waits for all deliveries."""
         self._check_open()
         return await self._producer.send(topic, value, key, partition, timestamp_ms, headers)
 
@@ -105,7 +105,7 @@ class Transaction:
         timestamp_ms: int | None = None,
         headers: HeadersLike | None = None,
     ) -> RecordMetadata:
-        """As Producer.send_and_wait. What spoils the transaction is raised as the transaction's error."""
+        """Like Producer.send_and_wait. If the transaction fails, raises the transaction's error."""
         self._check_open()
         try:
             return await self._producer.send_and_wait(topic, value, key, partition, timestamp_ms, headers)
@@ -116,18 +116,18 @@ class Transaction:
 
     @property
     def is_begun(self) -> bool:
-        """Whether it is the one that the producer began last."""
+        """Whether it is the newest transaction of its producer."""
         return self._number == self._driver.begun
 
     def _check_open(self) -> None:
-        """Nothing that is meant for this transaction goes into another."""
+        """Raises IllegalStateError if a write would go into another transaction."""
         if not self.is_begun:
             raise IllegalStateError("this transaction is not the producer's open one")
 
     async def send_offsets_to_transaction(self, source: Any, metadata: ConsumerGroupMetadata | None = None) -> None:
-        """Commit offsets with the transaction: of a consumer (the batch it yielded last), a batch, or a mapping.
+        """Commit offsets with the transaction: of a consumer (its last batch), a batch, or a mapping.
 
-        metadata: with a mapping, consumer.group_metadata() as of its fetch; a group's name alone is a TypeError.
+        metadata: for a mapping, consumer.group_metadata() from the time of the fetch; a group id alone is a TypeError.
         """
         self._check_open()
         offsets, group, batch = offsets_of(source, metadata)
@@ -147,7 +147,7 @@ class Transaction:
             await self._driver.begin(self._sources)
         except BaseException:
             if self._batch is not None:
-                self._batch.aborted()  # nothing was done with it: it has to come again
+                self._batch.aborted()  # the consumer has to yield it again
             raise
         self._number = self._driver.begun
         if self._batch is not None:
@@ -161,10 +161,10 @@ class Transaction:
             await self._abort_for(error)
             return
         try:
-            await self._driver.offsets_sent()  # of another task: they may be newer than the batch's
+            await self._driver.offsets_sent()  # another task may have sent newer ones than the batch's
             if self._batch is not None:
                 self._batch.claim(self._sources)
-        except (IllegalStateError, CancelledError) as failed:  # overtaken by the end of another producer's transaction
+        except (IllegalStateError, CancelledError) as failed:  # another producer's transaction has the batch now
             await self._abort_for(failed)
             raise
         try:
@@ -172,12 +172,14 @@ class Transaction:
         except BaseException as failed:
             if self._driver.state is State.ABORTABLE_ERROR:
                 await self._abort_for(failed)
-            if not isinstance(failed, Exception):  # all that its caller sees, perhaps as the cause of a TimeoutError
-                failed.add_note(f"the transaction was being committed; its outcome: {self.outcome or 'aborted'}")
+            if not isinstance(failed, Exception):  # the caller sees only this, perhaps as the cause of a TimeoutError
+                failed.add_note(
+                    f"cancelled during the commit of the transaction; its outcome: {self.outcome or 'aborted'}"
+                )
             raise
 
     async def _abort_for(self, error: BaseException) -> None:
-        """Abort, and say so where it matters. Raises an error of ours in the place of one of ours that says less."""
+        """Abort because of this error. Notes a failed abort on it; raises a more precise error of the SDK, if any."""
         driver = self._driver
         failure: BaseException | None = None
         if driver.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
@@ -189,8 +191,8 @@ class Transaction:
         driver.sources.notify(driver.machine.outcome)
         if isinstance(error, AbortableTransactionError | ProducerFencedError):
             known = driver.machine.error
-            told = error.reason if isinstance(error, ProducerFencedError) else None
-            if isinstance(known, ProducerFencedError) and known.reason != told:
+            reason = error.reason if isinstance(error, ProducerFencedError) else None
+            if isinstance(known, ProducerFencedError) and known.reason != reason:
                 raise driver.machine.failure() from error
         if failure is not None and not isinstance(failure, Exception):
             raise failure  # cancelled meanwhile
@@ -212,7 +214,7 @@ async def run_until_committed(
     work: Callable[[Transaction], Awaitable[T]],
     retries: int,
 ) -> T:
-    """What `work` gives, in a transaction that was committed. One that had to be aborted is made again, so often."""
+    """Run `work` in a transaction and return its result after the commit. Repeats an aborted one, `retries` times."""
     while True:
         try:
             async with begin() as transaction:
