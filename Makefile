@@ -9,7 +9,7 @@ WORKERS ?= 2
 # of the whole suite on two cores: many of its tests wait for processes
 TEST_WORKERS ?= 3
 
-.PHONY: help install java-clients demo check test types lint format requirements bench bench-full bench-bars clean
+.PHONY: help install java-clients demo check test dist types lint format requirements bench bench-full bench-bars clean
 help:            ## this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
 
@@ -37,6 +37,14 @@ check: $(STAMP)     ## what to run while you work, in a minute: protocol, storag
 test: $(STAMP) $(JAVA_CLIENTS) ## all tests that fit a few minutes
 	$(BIN)/python -m pytest -q -rs -n $(TEST_WORKERS) -m 'not long and not jvm'
 	$(BIN)/python -m pytest -q -rs -m 'jvm and not long' tests/spark
+
+dist: $(STAMP)      ## sdist and wheel in dist/; the wheel is installed into an empty environment, where it runs the demo
+	rm -rf dist build/dist
+	$(BIN)/python -m build --outdir dist . > $(VENV)/build.log 2>&1 || { tail -20 $(VENV)/build.log; exit 1; }
+	$(BIN)/python tests/support/distribution.py dist/*
+	$(PYTHON) -m venv build/dist
+	build/dist/bin/python -m pip install --disable-pip-version-check --quiet "$$(echo dist/*.whl)[demo]"
+	cd build/dist && bin/fencepost demo
 
 lint: $(STAMP)      ## ruff: rules and format
 	$(BIN)/ruff check .
