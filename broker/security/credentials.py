@@ -132,11 +132,13 @@ class ScramUsers:
 
     def find_or_decoy(self, name: str, mechanism: Mechanism) -> ScramCredential:
         """The credential, or one that looks like most of them, of which nobody knows the password."""
-        return self.find(name, mechanism) or self._decoy(name, mechanism)
+        decoy = self._decoy(name, mechanism)  # made in any case: it takes the same time
+        return self.find(name, mechanism) or decoy
 
     def any_or_decoy(self, name: str) -> ScramCredential:
         """One against which a password can be checked, whatever its mechanism."""
-        return next(iter(self.of(name)), None) or self._decoy(name, Mechanism.SHA_256)
+        decoy = self._decoy(name, Mechanism.SHA_256)
+        return next(iter(self.of(name)), decoy)
 
     def apply(self, key: bytes, value: bytes | None) -> None:
         """The only way in, live and at start. Raises DamagedUserRecord, NewerUserRecord."""

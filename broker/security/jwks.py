@@ -1,0 +1,84 @@
+"""Keys of tokens that are fetched again from time to time, in a worker, while logins go on with those there are.
+
+The rules: one fetch at a time; a token of an unknown key brings the next one forward, but not by more than once in
+SOONEST_MS, whatever clients send; keys that cannot be fetched or read leave those before them in force.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from ...effects.executors import Executor
+from .oauth import BadKeySet, KeySet, read_key_set
+
+log = logging.getLogger("fencepost.broker")
+
+SOONEST_MS = 10_000
+
+
+class KeyRefresher:
+    """Calls `put` with each set of keys that is read."""
+
+    def __init__(
+        self,
+        fetch: Callable[[], bytes],
+        put: Callable[[KeySet], None],
+        executor: Executor,
+        loop: asyncio.AbstractEventLoop,
+        every_ms: int,
+        shown: str,
+    ) -> None:
+        """fetch: blocks for a bounded time, and returns a bounded number of bytes. shown: where from, for the log."""
+        self._fetch = fetch
+        self._put = put
+        self._executor = executor
+        self._loop = loop
+        self._every_ms = every_ms
+        self._shown = shown
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_fetching = False
+        self._fetched_s: float | None = None  # when the last fetch began, by the loop's clock
+        self._stopped = False
+
+    def start(self) -> None:
+        """Fetch now, and from then on."""
+        self._begin()
+
+    def hurry(self) -> None:
+        """A key is missing: fetch soon."""
+        if self._stopped or self._is_fetching:
+            return
+        since_ms = 0.0 if self._fetched_s is None else (self._loop.time() - self._fetched_s) * 1000
+        self._again_in(max(0.0, SOONEST_MS - since_ms))
+
+    def stop(self) -> None:
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _again_in(self, delay_ms: float) -> None:
+        at_s = self._loop.time() + delay_ms / 1000
+        if self._timer is not None:
+            if not self._timer.cancelled() and self._timer.when() <= at_s:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(at_s, self._begin)
+
+    def _begin(self) -> None:
+        self._timer = None
+        if not self._stopped and not self._is_fetching:
+            self._is_fetching = True
+            self._fetched_s = self._loop.time()
+            self._executor.submit(lambda: read_key_set(self._fetch()), self._fetched, wanted=lambda: not self._stopped)
+
+    def _fetched(self, outcome: KeySet | BaseException) -> None:
+        self._is_fetching = False
+        if self._stopped:
+            return
+        if isinstance(outcome, BaseException):
+            reason = str(outcome) if isinstance(outcome, BadKeySet) else type(outcome).__name__
+            log.warning("keys of tokens cannot be had from %s, those there are go on: %s", self._shown, reason)
+            self._again_in(min(SOONEST_MS, self._every_ms))
+        else:
+            self._put(outcome)
+            self._again_in(self._every_ms)

@@ -1,0 +1,188 @@
+"""How a connection says who it is: what may come when, what is answered, and how long it holds. Pure.
+
+The rules: SaslHandshake (v1) names a mechanism, SaslAuthenticate carries its messages; whatever is out of order ends
+the login. A session holds for as long as the listener and the credential allow; before it ends the client says again
+who it is, by the same mechanism and as the same user (KIP-368). Where Kafka hangs up without an answer, the client is
+told why here. Sources: KIP-43, KIP-152, KIP-368; asked of Apache Kafka 4.3.1.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NamedTuple
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.security import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+from .principals import USER
+from .sasl import WRONG_PASSWORD, Challenge, Exchange, LoginFailed, PasswordCheck, Success
+
+IN_KAFKA_FRAMES = 1  # the version of SaslHandshake from which on all that follows is a request of Kafka's
+LEAST_BETWEEN_MS = 1_000  # from one renewal to the next
+REQUESTS_AT_MOST = 20  # until the client is known
+NOT_NOW = "SaslAuthenticate request received after successful authentication"
+
+
+@dataclass(frozen=True, slots=True)
+class LoginRules:
+    """What a listener asks for. begin: an exchange by a mechanism, which is one of these.
+
+    max_reauth_ms: after so long the client has to say again who it is; 0: never, unless its credential ends.
+    """
+
+    mechanisms: tuple[str, ...]
+    begin: Callable[[str], Exchange]
+    max_reauth_ms: int = 0
+
+
+class Times(NamedTuple):
+    """Now, by both clocks."""
+
+    wall_ms: int
+    monotonic_ms: int
+
+
+class Phase(Enum):
+    UNKNOWN = "nobody has said who this is"
+    EXCHANGE = "a mechanism's messages go back and forth"
+    KNOWN = "it is known who this is"
+    FAILED = "it could not prove who it is"
+
+
+class Reply(NamedTuple):
+    """A response. ends: it is the last one, and leaves after a while: whoever guesses is to wait."""
+
+    response: Any
+    ends: bool = False
+
+
+class Login:
+    """One connection's. name: who it is, once that is known; expires_ms: until when, by the monotonic clock."""
+
+    __slots__ = (
+        "_begun_ms",
+        "_check",
+        "_exchange",
+        "_renewed",
+        "_requests",
+        "_rules",
+        "expires_ms",
+        "mechanism",
+        "name",
+        "phase",
+    )
+
+    def __init__(self, rules: LoginRules) -> None:
+        self.phase = Phase.UNKNOWN
+        self.name: str | None = None
+        self.mechanism = ""
+        self.expires_ms: int | None = None
+        self._rules = rules
+        self._exchange: Exchange | None = None
+        self._check: PasswordCheck | None = None
+        self._begun_ms = 0  # the renewal that was last
+        self._renewed = False
+        self._requests = 0
+
+    @property
+    def is_renewable(self) -> bool:
+        """Whether it ends at some time, so that a client would renew it."""
+        return self.expires_ms is not None
+
+    def is_expired(self, monotonic_ms: int) -> bool:
+        return self.expires_ms is not None and monotonic_ms >= self.expires_ms
+
+    def admits_another(self) -> bool:
+        """Count a request of a client that is not known. False: there were too many."""
+        self._requests += 1
+        return self._requests <= REQUESTS_AT_MOST
+
+    # ---- the requests ----------------------------------------------------------------------------------------
+
+    def handshake(self, request: SaslHandshakeRequest, version: int, now: Times) -> Reply:
+        """A mechanism is chosen."""
+        if self.phase not in (Phase.UNKNOWN, Phase.KNOWN):
+            return self._fail_handshake(ErrorCode.ILLEGAL_SASL_STATE, ())
+        if self.phase is Phase.KNOWN and not self._may_renew(now):
+            return Reply(SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[]))
+        offered = self._rules.mechanisms if self.name is None else (self.mechanism,)
+        if version < IN_KAFKA_FRAMES or request.mechanism not in offered:
+            return self._fail_handshake(ErrorCode.UNSUPPORTED_SASL_MECHANISM, offered)
+        self.mechanism = request.mechanism
+        self._exchange = self._rules.begin(request.mechanism)
+        self.phase = Phase.EXCHANGE
+        return Reply(SaslHandshakeResponse(mechanisms=list(offered)))
+
+    def authenticate(self, request: SaslAuthenticateRequest, now: Times) -> Reply | PasswordCheck:
+        """The client's next message. After a PasswordCheck, conclude() is to follow before anything else."""
+        if self.phase is Phase.KNOWN:
+            response = SaslAuthenticateResponse(
+                error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=NOT_NOW, auth_bytes=b""
+            )
+            return Reply(response)
+        exchange = self._exchange
+        if exchange is None or self._check is not None:
+            return self._fail("SaslAuthenticate request received before a handshake", ErrorCode.ILLEGAL_SASL_STATE)
+        try:
+            outcome = exchange.receive(bytes(request.auth_bytes), now.wall_ms)
+        except LoginFailed as error:
+            return self._fail(str(error))
+        if isinstance(outcome, Challenge):
+            return Reply(_said(outcome.message))
+        if isinstance(outcome, PasswordCheck):
+            self._check = outcome
+            return outcome
+        return self._succeed(outcome, now)
+
+    def conclude(self, is_right: bool, now: Times) -> Reply:
+        """The password of the PasswordCheck has been looked at."""
+        check, self._check = self._check, None
+        assert check is not None
+        return self._succeed(check.success, now) if is_right else self._fail(WRONG_PASSWORD)
+
+    # ---- what comes of them ----------------------------------------------------------------------------------
+
+    def _may_renew(self, now: Times) -> bool:
+        """Whether a session that ends is renewed, and not at once again: a password costs milliseconds."""
+        if not self.is_renewable or (self._renewed and now.monotonic_ms - self._begun_ms < LEAST_BETWEEN_MS):
+            return False
+        self._renewed, self._begun_ms = True, now.monotonic_ms
+        return True
+
+    def _succeed(self, success: Success, now: Times) -> Reply:
+        who = success.identity
+        if self.name is not None and who.name != self.name:
+            text = f"Cannot change principals during re-authentication from {USER}.{self.name}: {USER}.{who.name}"
+            return self._fail(text)
+        lifetime_ms = self._rules.max_reauth_ms or None
+        if who.expires_ms is not None:
+            left_ms = who.expires_ms - now.wall_ms
+            if left_ms <= 0:
+                return self._fail("")
+            lifetime_ms = left_ms if lifetime_ms is None else min(left_ms, lifetime_ms)
+        self.name, self.phase, self._exchange = who.name, Phase.KNOWN, None
+        self.expires_ms = None if lifetime_ms is None else now.monotonic_ms + lifetime_ms
+        return Reply(_said(success.message, lifetime_ms or 0))
+
+    def _fail(self, text: str, code: ErrorCode = ErrorCode.SASL_AUTHENTICATION_FAILED) -> Reply:
+        when = "authentication" if self.name is None else "re-authentication"
+        text = text or (
+            f"Authentication failed during {when} due to invalid credentials with SASL mechanism {self.mechanism}"
+        )
+        self._end()
+        return Reply(SaslAuthenticateResponse(error_code=code, error_message=text, auth_bytes=b""), ends=True)
+
+    def _fail_handshake(self, code: ErrorCode, offered: tuple[str, ...]) -> Reply:
+        self._end()
+        return Reply(SaslHandshakeResponse(error_code=code, mechanisms=list(offered)), ends=True)
+
+    def _end(self) -> None:
+        self.phase, self._exchange, self._check = Phase.FAILED, None, None
+
+
+def _said(message: bytes, lifetime_ms: int = 0) -> SaslAuthenticateResponse:
+    return SaslAuthenticateResponse(error_message="", auth_bytes=message, session_lifetime_ms=lifetime_ms)

@@ -1,0 +1,177 @@
+"""Tokens (JWT) that somebody else has signed: whose they are, and until when they hold. Pure.
+
+The rules: a token counts only with a signature by a key of the set, chosen by its id, in an algorithm of that key's own
+kind, and so never `none` nor one with a shared secret. It has to name the issuer, the audience, an end that is still to
+come, and who it stands for. No error quotes it. Keys that could sign, and weak ones, are left out of the set.
+Sources: RFC 7515, RFC 7517, RFC 7519, RFC 8725; CVE-2026-33557.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .credentials import LONGEST_NAME
+from .sasl import Identity, TokenRefused
+
+MOST_KEYS = 100
+LEAST_RSA_BITS = 2048
+_RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
+_ALGORITHMS: dict[tuple[str, str | None], tuple[str, ...]] = {  # by kind of key, and by curve where it has one
+    ("RSA", None): _RSA,
+    ("EC", "P-256"): ("ES256",),
+    ("EC", "P-384"): ("ES384",),
+    ("EC", "P-521"): ("ES512",),
+    ("OKP", "Ed25519"): ("EdDSA",),
+}
+_SECRET_PARTS = ("d", "k", "p", "q")  # of a key that could sign
+
+
+class BadKeySet(Exception):
+    """What was fetched is no set of keys, or none of them can be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRules:
+    """What a token has to say. claim: the one that names the user. skew_s: by how much clocks may differ."""
+
+    issuer: str
+    audiences: tuple[str, ...]
+    claim: str = "sub"
+    skew_s: int = 30
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationKey:
+    """A public key, and the algorithms that go with it."""
+
+    algorithms: tuple[str, ...]
+    key: Any = field(repr=False)
+
+
+KeySet = Mapping[str | None, VerificationKey]
+"""By id; None for a key that has none, which is then the only one."""
+
+
+def read_key_set(text: bytes) -> KeySet:
+    """The keys that may be used. Raises BadKeySet, ImportError."""
+    try:
+        entries = json.loads(text)["keys"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        entries = None
+    if not isinstance(entries, list) or len(entries) > MOST_KEYS:
+        raise BadKeySet(f"no JSON object with a list of at most {MOST_KEYS} keys")
+    keys: dict[str | None, VerificationKey] = {}
+    for entry in entries:
+        key = _key_of(entry) if isinstance(entry, dict) else None
+        if key is not None:
+            name = entry.get("kid")
+            if name in keys:
+                raise BadKeySet("two keys have the same id, or none")
+            keys[name if isinstance(name, str) else None] = key
+    if not keys:
+        raise BadKeySet("no key that tokens could be verified with")
+    if None in keys and len(keys) > 1:
+        raise BadKeySet("several keys, and one of them has no id")
+    return keys
+
+
+def _key_of(entry: Mapping[str, Any]) -> VerificationKey | None:
+    """None for a key of another kind or purpose, a weak one, and one that could sign."""
+    from jwt import PyJWK
+    from jwt.exceptions import PyJWTError
+
+    kind = str(entry.get("kty"))
+    algorithms = _ALGORITHMS.get((kind, None if kind == "RSA" else str(entry.get("crv"))), ())
+    if "alg" in entry:
+        algorithms = tuple(each for each in algorithms if each == entry["alg"])
+    signs = entry.get("use", "sig") == "sig" and "verify" in entry.get("key_ops", ["verify"])
+    if not algorithms or not signs or any(part in entry for part in _SECRET_PARTS):
+        return None
+    try:
+        key = PyJWK(dict(entry), algorithms[0]).key
+    except (PyJWTError, ValueError, TypeError, KeyError):
+        return None
+    if kind == "RSA" and key.key_size < LEAST_RSA_BITS:
+        return None
+    return VerificationKey(algorithms, key)
+
+
+class TokenVerifier:
+    """Says who a token stands for. keys: those that count now; empty until a set was read."""
+
+    def __init__(self, rules: TokenRules, on_unknown_key: Callable[[], object] = lambda: None) -> None:
+        """on_unknown_key: called when a token names a key that is not in the set. Raises ImportError without PyJWT."""
+        from jwt import PyJWS
+
+        self.keys: KeySet = {}
+        self._rules = rules
+        self._on_unknown_key = on_unknown_key
+        self._jws = PyJWS(algorithms=[each for group in _ALGORITHMS.values() for each in group])
+
+    def verify(self, token: str, now_ms: int) -> Identity:
+        """Raises TokenRefused, which does not say what stands in the token."""
+        try:
+            claims = json.loads(self._signed_payload(token))
+        except TokenRefused:
+            raise
+        except Exception as error:  # whatever the libraries make of it: it does not count
+            raise TokenRefused(f"it does not verify ({type(error).__name__})") from None
+        if not isinstance(claims, dict):
+            raise TokenRefused("it holds no claims")
+        return self._judge(claims, now_ms / 1000)
+
+    def _signed_payload(self, token: str) -> bytes:
+        header = self._jws.get_unverified_header(token)
+        if "crit" in header or "b64" in header:
+            raise TokenRefused("it has critical extensions")
+        key = self._key_for(header.get("kid"))
+        if header.get("alg") not in key.algorithms:
+            raise TokenRefused("its algorithm is none of its key's")
+        payload: bytes = self._jws.decode_complete(token, key.key, algorithms=list(key.algorithms))["payload"]
+        return payload
+
+    def _key_for(self, name: object) -> VerificationKey:
+        """A token that names no key is taken for one of the only key that there is."""
+        if name is None and len(self.keys) == 1:
+            return next(iter(self.keys.values()))
+        found = self.keys.get(name) if isinstance(name, str) else None
+        if found is None:
+            self._on_unknown_key()
+            raise TokenRefused("it names no key that is known")
+        return found
+
+    def _judge(self, claims: dict[str, Any], now_s: float) -> Identity:
+        rules = self._rules
+        if claims.get("iss") != rules.issuer:
+            raise TokenRefused("it has another issuer")
+        meant_for = claims.get("aud")
+        audiences = meant_for if isinstance(meant_for, list) else [meant_for]
+        if not any(isinstance(each, str) and each in rules.audiences for each in audiences):
+            raise TokenRefused("it is meant for another audience")
+        end_s = _seconds(claims, "exp")
+        if end_s is None:
+            raise TokenRefused("it has no end")
+        if now_s >= end_s + rules.skew_s:
+            raise TokenRefused("it has expired")
+        for begin in ("nbf", "iat"):
+            begin_s = _seconds(claims, begin)
+            if begin_s is not None and begin_s > now_s + rules.skew_s:
+                raise TokenRefused("it does not hold yet")
+        name = claims.get(rules.claim)
+        if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= LONGEST_NAME:
+            raise TokenRefused("it does not say who it stands for")
+        return Identity(name, int((end_s + rules.skew_s) * 1000))
+
+
+_LATEST_S = 1e11  # some three thousand years
+
+
+def _seconds(claims: dict[str, Any], name: str) -> float | None:
+    """A time, None if it is not there. Raises TokenRefused."""
+    value = claims.get(name)
+    if name not in claims:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LATEST_S:  # no NaN either
+        raise TokenRefused(f"its {name} is no time")
+    return float(value)

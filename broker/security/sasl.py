@@ -1,0 +1,233 @@
+"""What a mechanism's messages mean: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER, on the broker's side. Pure.
+
+The rules: an exchange takes two messages at most; whoever fails learns no more than Kafka says, and the same whether
+the user exists or not; who asks to act as somebody else is refused. Nothing that came is in an error. A password is
+checked elsewhere, since that takes milliseconds. SCRAM's last message is checked to the letter: channel binding, nonce,
+proof. Sources: RFC 4616, RFC 5802, RFC 7628, KIP-43, KIP-84, KIP-255; CVE-2024-56128; texts asked of Kafka 4.3.1.
+"""
+
+import hmac
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from .credentials import Mechanism, ScramCredential, ScramUsers
+
+PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
+SCRAM = {mechanism.sasl_name: mechanism for mechanism in Mechanism}
+MECHANISMS = (PLAIN, *SCRAM, OAUTHBEARER)
+
+NONCE_BYTES = 24
+OTHER_IDENTITY = "Authentication failed: Client requested an authorization id that is different from username"
+WRONG_PASSWORD = "Authentication failed: Invalid username or password"
+INVALID_TOKEN = '{"status":"invalid_token"}'
+
+
+class LoginFailed(Exception):
+    """The client is told this text and let go; without one, that its credentials are wrong."""
+
+
+class Identity(NamedTuple):
+    """Who logged in. expires_ms: wall time until which the credential holds; None: for ever."""
+
+    name: str
+    expires_ms: int | None = None
+
+
+class Challenge(NamedTuple):
+    """To be sent; the client's answer is awaited."""
+
+    message: bytes
+
+
+class Success(NamedTuple):
+    """To be sent: this is who the client is."""
+
+    message: bytes
+    identity: Identity
+
+
+class PasswordCheck(NamedTuple):
+    """Success if the credential is made from the password, else WRONG_PASSWORD."""
+
+    credential: ScramCredential
+    password: bytes
+    success: Success
+
+    def __repr__(self) -> str:
+        return "PasswordCheck()"
+
+    def run(self) -> bool:
+        """Takes milliseconds, in any thread."""
+        return self.credential.is_made_from(self.password)
+
+
+Outcome = Challenge | Success | PasswordCheck
+
+
+class Exchange(Protocol):
+    """One login by one mechanism."""
+
+    def receive(self, message: bytes, now_ms: int) -> Outcome:
+        """What comes of the client's next message. Raises LoginFailed. After that or Success there is no next."""
+        ...
+
+
+class TokenRefused(Exception):
+    """Not a token of this broker's, and why, for the broker's own log: never a part of it."""
+
+
+Verify = Callable[[str, int], Identity]
+"""Who a token stands for, at a wall time. Raises TokenRefused."""
+
+
+class PlainExchange(Exchange):
+    """RFC 4616: name and password in one message."""
+
+    def __init__(self, users: ScramUsers) -> None:
+        self._users = users
+
+    def receive(self, message: bytes, now_ms: int) -> Outcome:
+        tokens = message.split(b"\0")
+        if len(tokens) != 3:
+            raise LoginFailed(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(tokens)}")
+        identity, user, password = tokens
+        if not user:
+            raise LoginFailed("Authentication failed: username not specified")
+        if not password:
+            raise LoginFailed("Authentication failed: password not specified")
+        if identity and identity != user:
+            raise LoginFailed(OTHER_IDENTITY)
+        try:
+            name = user.decode()
+        except UnicodeDecodeError:
+            raise LoginFailed(WRONG_PASSWORD) from None
+        return PasswordCheck(self._users.any_or_decoy(name), password, Success(b"", Identity(name)))
+
+
+# RFC 5802, section 7. A value is anything but NUL and comma; a name has its commas and equals signs escaped.
+_GS2 = rb"(?P<gs2>[ny],(?:a=(?P<identity>[^\0,]+))?,)"
+_MORE = rb"(?:,[A-Za-z]+=[^\0,]+)*"
+_NONCE = rb"[\x21-\x2b\x2d-\x7e]+"
+_BASE64 = rb"[A-Za-z0-9+/]+={0,2}"
+_FIRST = re.compile(_GS2 + rb"(?P<bare>n=(?P<name>[^\0,]+),r=(?P<nonce>" + _NONCE + rb")(?P<more>" + _MORE + rb"))")
+_FINAL = re.compile(
+    rb"(?P<unproved>c=(?P<binding>" + _BASE64 + rb"),r=(?P<nonce>" + _NONCE + rb")" + _MORE + rb"),"
+    rb"p=(?P<proof>" + _BASE64 + rb")"
+)
+_BY_TOKEN = b",tokenauth=true"  # KIP-48's delegation tokens, of which there are none here
+LONGEST_SCRAM_MESSAGE = 16 << 10
+
+
+def fresh_nonce(random: bytes) -> bytes:
+    """random: NONCE_BYTES that nobody can guess, and that are used once."""
+    return b64encode(random)
+
+
+class ScramExchange(Exchange):
+    """RFC 5802: each side proves that it knows the password, or what is made from it."""
+
+    def __init__(self, users: ScramUsers, mechanism: Mechanism, nonce: bytes) -> None:
+        """nonce: our part of it, as fresh_nonce() makes it."""
+        self._users = users
+        self._mechanism = mechanism
+        self._our_nonce = nonce
+        self._identity = Identity("")
+        self._credential: ScramCredential | None = None
+        self._binding = b""
+        self._nonce = b""
+        self._said = b""  # of the auth message, what both sides have said so far
+
+    def receive(self, message: bytes, now_ms: int) -> Outcome:
+        if len(message) > LONGEST_SCRAM_MESSAGE:
+            raise LoginFailed
+        return self._first(message) if self._credential is None else self._final(message, self._credential)
+
+    def _first(self, message: bytes) -> Challenge:
+        found = _FIRST.fullmatch(message)
+        if found is None:
+            raise LoginFailed
+        name = _unescaped(found["name"])
+        if found["identity"] is not None and _unescaped(found["identity"]) != name:
+            raise LoginFailed(OTHER_IDENTITY)
+        if _BY_TOKEN in found["more"]:
+            raise LoginFailed
+        self._identity = Identity(name)
+        self._credential = credential = self._users.find_or_decoy(name, self._mechanism)
+        self._binding, self._nonce = found["gs2"], found["nonce"] + self._our_nonce
+        salt = b64encode(credential.salt)
+        answer = b"r=%b,s=%b,i=%d" % (self._nonce, salt, credential.iterations)
+        self._said = found["bare"] + b"," + answer
+        return Challenge(answer)
+
+    def _final(self, message: bytes, credential: ScramCredential) -> Success:
+        found = _FINAL.fullmatch(message)
+        if found is None or _decoded(found["binding"]) != self._binding:
+            raise LoginFailed
+        if not hmac.compare_digest(found["nonce"], self._nonce):
+            raise LoginFailed
+        auth_message = self._said + b"," + found["unproved"]
+        if not credential.proves(auth_message, _decoded(found["proof"])):
+            raise LoginFailed
+        return Success(b"v=" + b64encode(credential.signature(auth_message)), self._identity)
+
+
+def _unescaped(name: bytes) -> str:
+    """A name whose only equals signs are those of its escapes. Raises LoginFailed."""
+    if re.search(rb"=(?!2C|3D)", name):
+        raise LoginFailed
+    try:
+        return name.replace(b"=2C", b",").replace(b"=3D", b"=").decode()
+    except UnicodeDecodeError:
+        raise LoginFailed from None
+
+
+def _decoded(base64: bytes) -> bytes:
+    """Raises LoginFailed for what no encoder makes: two texts must not stand for the same bytes."""
+    try:
+        decoded = b64decode(base64, validate=True)
+    except ValueError:
+        raise LoginFailed from None
+    if b64encode(decoded) != base64:
+        raise LoginFailed
+    return decoded
+
+
+# RFC 7628, section 3.1: pairs between bytes of 1; the token is in the one that is called auth.
+_BEARER = re.compile(
+    rb"n,(?:a=(?P<identity>[^\0,]+))?,\x01(?P<pairs>(?:[A-Za-z]+=[\x20-\x7e\t\r\n]*\x01)*)\x01", re.DOTALL
+)
+_TOKEN = re.compile(rb"bearer +(?P<token>[-_.A-Za-z0-9]+) *", re.IGNORECASE)
+
+
+class BearerExchange(Exchange):
+    """RFC 7628: a token that somebody else has signed."""
+
+    def __init__(self, verify: Verify, refused: Callable[[str], None]) -> None:
+        """refused: told why a token is refused, which the client is not."""
+        self._verify = verify
+        self._refused = refused
+        self._has_failed = False
+
+    def receive(self, message: bytes, now_ms: int) -> Outcome:
+        if self._has_failed:  # the client's last word is a byte of 1; it hears no more whatever it says
+            raise LoginFailed(INVALID_TOKEN)
+        found = _BEARER.fullmatch(message)
+        auth = [value for key, _, value in _pairs(found["pairs"]) if key == b"auth"] if found else []
+        token = _TOKEN.fullmatch(auth[0]) if len(auth) == 1 else None
+        if found is None or token is None:
+            raise LoginFailed
+        try:
+            who = self._verify(token["token"].decode(), now_ms)
+        except TokenRefused as error:
+            self._refused(str(error))
+            self._has_failed = True
+            return Challenge(INVALID_TOKEN.encode())
+        if found["identity"] is not None and _unescaped(found["identity"]) != who.name:
+            raise LoginFailed(OTHER_IDENTITY)
+        return Success(b"", who)
+
+
+def _pairs(text: bytes) -> list[tuple[bytes, bytes, bytes]]:
+    return [pair.partition(b"=") for pair in text.split(b"\x01") if pair]

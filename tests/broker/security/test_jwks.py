@@ -1,0 +1,93 @@
+"""When keys of tokens are fetched, and that those there are outlive what cannot be fetched."""
+
+import pytest
+from fencepost.broker.security.jwks import SOONEST_MS, KeyRefresher
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.effects.simulated.loop import SimulatedLoop
+from signed_tokens import jwk, key_set
+
+EVERY_MS = 60_000
+FIRST, SECOND = key_set(jwk("p256-1")), key_set(jwk("p256-2"))
+
+
+class World:
+    """A refresher, what it fetches, when it did, and what it put."""
+
+    def __init__(self):
+        self.loop = SimulatedLoop()
+        self.text = FIRST
+        self.fetched_s = []
+        self.put = []
+        executor = SimulatedDisk(history=False).executor("keys", 1)
+        self.refresher = KeyRefresher(
+            self.fetch, lambda keys: self.put.append(set(keys)), executor, self.loop, EVERY_MS, "https://keys.example"
+        )
+        self.do(self.refresher.start)
+
+    def fetch(self):
+        self.fetched_s.append(round(self.loop.time()))
+        if isinstance(self.text, Exception):
+            raise self.text
+        return self.text
+
+    def do(self, act):
+        async def run():
+            act()
+
+        self.loop.run_until_complete(run())
+
+    def wait(self, seconds):
+        import asyncio
+
+        self.loop.run_until_complete(asyncio.sleep(seconds))
+
+
+@pytest.fixture
+def world():
+    world = World()
+    yield world
+    world.refresher.stop()
+    world.loop.close()
+
+
+def test_keys_are_fetched_at_once_and_then_from_time_to_time(world):
+    began = world.fetched_s[0] if world.fetched_s else round(world.loop.time())
+    world.wait(1)
+    assert world.put == [{"p256-1"}]
+    world.text = SECOND
+    world.wait(2 * EVERY_MS / 1000)
+    assert [when - began for when in world.fetched_s] == [0, 60, 120]
+    assert world.put == [{"p256-1"}, {"p256-2"}, {"p256-2"}]
+
+
+def test_a_missing_key_brings_the_next_fetch_forward_but_not_each_time(world):
+    world.wait(1)
+    began = world.fetched_s[0]
+    for _ in range(100):
+        world.do(world.refresher.hurry)
+    world.wait(SOONEST_MS / 1000 + 1)
+    assert [when - began for when in world.fetched_s] == [0, 10]
+    world.wait(20)
+    world.do(world.refresher.hurry)
+    world.wait(0)
+    assert [when - began for when in world.fetched_s] == [0, 10, 32]
+
+
+@pytest.mark.parametrize("failure", [OSError("no route"), b"no keys", key_set(), TimeoutError()])
+def test_what_cannot_be_had_leaves_the_keys_as_they_are_and_is_asked_for_again(world, failure, caplog):
+    world.wait(1)
+    world.text = failure
+    world.wait(EVERY_MS / 1000)
+    assert world.put == [{"p256-1"}]
+    assert "cannot be had from https://keys.example" in caplog.text
+    world.text = SECOND
+    world.wait(SOONEST_MS / 1000)
+    assert world.put == [{"p256-1"}, {"p256-2"}]
+
+
+def test_after_the_end_nothing_is_fetched_or_put(world):
+    world.wait(1)
+    world.refresher.stop()
+    world.do(world.refresher.hurry)
+    world.wait(EVERY_MS)
+    assert len(world.fetched_s) == len(world.put) == 1

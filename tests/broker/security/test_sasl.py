@@ -1,0 +1,414 @@
+"""Each mechanism's messages: what is a login, and that nothing that differs from one in any part is."""
+
+import base64
+import contextlib
+
+import pytest
+from fencepost.broker.security.credentials import Mechanism
+from fencepost.broker.security.sasl import (
+    INVALID_TOKEN,
+    LONGEST_SCRAM_MESSAGE,
+    MECHANISMS,
+    OTHER_IDENTITY,
+    WRONG_PASSWORD,
+    BearerExchange,
+    Challenge,
+    Identity,
+    LoginFailed,
+    PasswordCheck,
+    PlainExchange,
+    ScramExchange,
+    Success,
+    TokenRefused,
+    fresh_nonce,
+)
+from hypothesis import example, given
+from hypothesis import strategies as st
+from scram_client import ScramClient, users_with
+
+NONCE = fresh_nonce(bytes(range(24)))
+PASSWORDS = {"alice": "alice-pw", "bob": "böb, =\x00", "ü,=2C": "x"}
+USERS = users_with(PASSWORDS)
+
+
+def scram(mechanism=Mechanism.SHA_256, users=USERS, nonce=NONCE):
+    return ScramExchange(users, mechanism, nonce)
+
+
+def logged_in(exchange, client, first=lambda said: said, final=lambda said: said):
+    """Run a login, each of the client's messages changed on its way. Raises LoginFailed."""
+    challenge = exchange.receive(first(client.first()), 0)
+    assert isinstance(challenge, Challenge)
+    success = exchange.receive(final(client.final(challenge.message)), 0)
+    assert isinstance(success, Success)
+    assert client.trusts(success.message)
+    return success.identity
+
+
+def fails(exchange, client, first=lambda said: said, final=lambda said: said):
+    """As logged_in; returns what the client is told."""
+    with pytest.raises(LoginFailed) as failed:
+        logged_in(exchange, client, first, final)
+    return str(failed.value)
+
+
+# ---- SCRAM: who gets in ------------------------------------------------------------------------------------------
+
+
+def test_the_example_of_rfc_7677_word_for_word():
+    users = users_with({"user": "pencil"}, salt=base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ=="))
+    exchange = scram(users=users, nonce=b"%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
+    assert exchange.receive(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO", 0) == Challenge(
+        b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+    )
+    assert exchange.receive(
+        b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=",
+        0,
+    ) == Success(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=", Identity("user"))
+
+
+@pytest.mark.parametrize("mechanism", Mechanism)
+def test_scramp_gets_in(mechanism):
+    from scramp import ScramClient as ScrampClient
+
+    client = ScrampClient([mechanism.sasl_name], "alice", "alice-pw", c_nonce="abc")
+    exchange = scram(mechanism)
+    challenge = exchange.receive(client.get_client_first().encode(), 0)
+    client.set_server_first(challenge.message.decode())
+    success = exchange.receive(client.get_client_final().encode(), 0)
+    client.set_server_final(success.message.decode())
+    assert success.identity == Identity("alice")
+
+
+@pytest.mark.parametrize("name", PASSWORDS)
+@pytest.mark.parametrize("mechanism", Mechanism)
+def test_every_user_gets_in_by_either_mechanism_under_its_own_name(name, mechanism):
+    client = ScramClient(name, PASSWORDS[name], mechanism.digest)
+    assert logged_in(scram(mechanism), client) == Identity(name)
+
+
+@pytest.mark.parametrize("gs2", ["n,,", "y,,", "n,a=alice,", "y,a=alice,"])
+def test_who_binds_no_channel_and_names_itself_at_most_gets_in(gs2):
+    assert logged_in(scram(), ScramClient("alice", "alice-pw", gs2=gs2)) == Identity("alice")
+
+
+def test_extensions_that_nobody_knows_change_nothing():
+    client = ScramClient("alice", "alice-pw", nonce="abc,foo=true,x=1")
+    exchange = scram()
+    challenge = exchange.receive(client.first(), 0).message
+    assert challenge.startswith(b"r=abc" + NONCE + b",s=")
+    assert exchange.receive(client.final(challenge), 0).identity == Identity("alice")
+
+
+def test_no_two_exchanges_share_a_nonce_that_is_ours():
+    firsts = {scram(nonce=fresh_nonce(bytes([n]) * 24)).receive(b"n,,n=alice,r=a", 0).message for n in range(5)}
+    assert len(firsts) == 5
+
+
+# ---- SCRAM: who does not -----------------------------------------------------------------------------------------
+
+
+def test_a_wrong_password_and_a_user_who_does_not_exist_are_told_the_same_at_the_same_step():
+    for name, password in (("alice", "wrong"), ("nobody", "wrong"), ("bob", "")):
+        assert fails(scram(), ScramClient(name, password)) == ""
+    real, decoy = (scram().receive(ScramClient(name, "").first(), 0).message for name in ("alice", "nobody"))
+    assert real.split(b",")[::2] == decoy.split(b",")[::2], "all but the salt"
+    assert decoy == scram().receive(ScramClient("nobody", "").first(), 0).message
+
+
+def test_a_password_of_the_other_mechanism_does_not_do():
+    assert fails(scram(Mechanism.SHA_512), ScramClient("alice", "alice-pw", "sha256")) == ""
+
+
+@pytest.mark.parametrize("gs2", ["n,a=bob,", "y,a=nobody,", "n,a=Alice,", "n,a=alice ,"])
+def test_who_asks_to_be_somebody_else_is_refused_before_anything_is_looked_up(gs2):
+    assert fails(scram(), ScramClient("alice", "alice-pw", gs2=gs2)) == OTHER_IDENTITY
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        b"",
+        b"n",
+        b"n,,",
+        b"n,,n=alice",
+        b"n,,r=abc",
+        b"n,,n=,r=abc",
+        b"n,,n=alice,r=",
+        b"n,,r=abc,n=alice",
+        b"n,n=alice,r=abc",
+        b",,n=alice,r=abc",
+        b"p=tls-unique,,n=alice,r=abc",
+        b"N,,n=alice,r=abc",
+        b"n,alice,n=alice,r=abc",
+        b"n,a=,n=alice,r=abc",
+        b"n,,m=must,n=alice,r=abc",
+        b"n,,n=ali=ce,r=abc",
+        b"n,,n=ali=2cce,r=abc",
+        b"n,,n=alice=,r=abc",
+        b"n,,n=ali\0ce,r=abc",
+        b"n,,n=\xff\xfe,r=abc",
+        b"n,,n=alice,r=a\0c",
+        b"n,,n=alice,r=a c",
+        b"n,,n=alice,r=\xc3\xbc",
+        b"n,,n=alice,r=abc,",
+        b"n,,n=alice,r=abc,foo",
+        b"n,,n=alice,r=abc,foo=",
+        b"n,,n=alice,r=abc,tokenauth=true",
+        b"n,,n=alice,r=abc\n",
+        b" n,,n=alice,r=abc",
+        b"n,,n=alice,r=" + b"a" * LONGEST_SCRAM_MESSAGE,
+    ],
+)
+def test_a_first_message_that_is_none_ends_the_login(first):
+    with pytest.raises(LoginFailed) as failed:
+        scram().receive(first, 0)
+    assert str(failed.value) == ""
+
+
+CLIENT = ScramClient("alice", "alice-pw")
+
+
+def part(name, value):
+    """A change of one attribute of the final message."""
+
+    def change(said):
+        parts = [each if each[:2] != name + b"=" else name + b"=" + value for each in said.split(b",")]
+        assert parts != said.split(b",")
+        return b",".join(parts)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "final",
+    [
+        lambda said: b"",
+        lambda said: said[:-1],
+        lambda said: said + b"=",
+        lambda said: said + b",",
+        lambda said: said + b"\n",
+        lambda said: b" " + said,
+        lambda said: said + b"," + said.split(b",")[-1],
+        lambda said: said.split(b",", 1)[1],
+        lambda said: b",".join(sorted(said.split(b","))[::-1]),
+        lambda said: said.replace(b",p=", b",x=1,p="),  # the proof is of what was said without it
+        lambda said: said.rpartition(b",")[0],
+        part(b"c", base64.b64encode(b"y,,")),
+        part(b"c", base64.b64encode(b"n,a=alice,")),
+        part(b"c", base64.b64encode(b"")),
+        part(b"c", b""),
+        part(b"c", b"biws="),
+        part(b"r", b"fyko+d2lbbFgONRv9qkxdawL"),
+        part(b"r", NONCE),
+        part(b"r", b"x"),
+        part(b"r", b""),
+        part(b"r", b"fyko+d2lbbFgONRv9qkxdawL" + NONCE + b"x"),
+        part(b"r", b"fyko+d2lbbFgONRv9qkxdawL" + NONCE[:-1]),
+        part(b"p", b""),
+        part(b"p", base64.b64encode(b"")),
+        part(b"p", base64.b64encode(bytes(32))),
+        part(b"p", base64.b64encode(bytes(64))),
+        part(b"p", b"!" * 44),
+    ],
+)
+def test_a_final_message_that_differs_in_any_part_ends_the_login(final):
+    assert fails(scram(), CLIENT, final=final) == ""
+
+
+def test_cve_2024_56128_a_nonce_that_was_not_ours_is_refused_though_the_proof_is_of_it():
+    """The proof fits what the client says: whoever does not compare the nonce lets an old login be played again."""
+    exchange, other = scram(), scram(nonce=fresh_nonce(b"x" * 24))
+    exchange.receive(CLIENT.first(), 0)
+    with pytest.raises(LoginFailed):
+        exchange.receive(CLIENT.final(other.receive(CLIENT.first(), 0).message), 0)
+
+
+@pytest.mark.parametrize("claimed", ["y,,", "n,a=alice,", ""])
+def test_a_binding_that_was_not_said_is_refused_though_the_proof_is_of_it(claimed):
+    exchange = scram()
+    challenge = exchange.receive(CLIENT.first(), 0).message
+    with pytest.raises(LoginFailed):
+        exchange.receive(CLIENT.final(challenge, gs2=claimed), 0)
+
+
+def test_a_login_that_was_heard_does_not_do_again():
+    heard: list[bytes] = []
+    logged_in(scram(), CLIENT, final=lambda said: heard.append(said) or said)
+    assert fails(scram(nonce=fresh_nonce(b"x" * 24)), CLIENT, final=lambda said: heard[0]) == ""
+
+
+CHANGES = [lambda byte, bit=bit: byte ^ 1 << bit for bit in range(8)] + [lambda byte: 0x2C, lambda byte: 0x3D]
+
+
+def damaged(position, change):
+    def make(said):
+        if position >= len(said) or change(said[position]) == said[position]:
+            pytest.skip("there is no such byte, or it is this one")
+        return said[:position] + bytes([change(said[position])]) + said[position + 1 :]
+
+    return make
+
+
+FIRST_BYTES, FINAL_BYTES = len(CLIENT.first()), len(CLIENT.final(scram().receive(CLIENT.first(), 0).message))
+
+
+@pytest.mark.parametrize("position", range(FIRST_BYTES))
+def test_any_bit_of_the_first_message_changed_on_its_way_ends_the_login(position):
+    said = CLIENT.first()
+    for change in CHANGES:
+        if change(said[position]) != said[position]:
+            fails(scram(), CLIENT, first=damaged(position, change))
+
+
+@pytest.mark.parametrize("position", range(FINAL_BYTES))
+def test_any_bit_of_the_final_message_changed_on_its_way_ends_the_login(position):
+    for change in CHANGES:
+        exchange = scram()
+        said = CLIENT.final(exchange.receive(CLIENT.first(), 0).message)
+        if change(said[position]) != said[position]:
+            with pytest.raises(LoginFailed):
+                exchange.receive(damaged(position, change)(said), 0)
+
+
+@pytest.mark.parametrize("message", ["first", "final"])
+def test_a_message_cut_anywhere_ends_the_login(message):
+    for size in range(FIRST_BYTES if message == "first" else FINAL_BYTES):
+        fails(scram(), CLIENT, **{message: lambda said, size=size: said[:size]})
+
+
+@given(st.binary(max_size=200), st.binary(max_size=200))
+@example(b"n,,n=alice,r=x", b"c=biws,r=x" + NONCE + b",p=" + base64.b64encode(bytes(32)))
+def test_bytes_by_chance_never_log_anybody_in(first, final):
+    exchange, outcomes = scram(), []
+    with contextlib.suppress(LoginFailed):
+        outcomes += [exchange.receive(message, 0) for message in (first, final)]
+    assert not any(isinstance(each, Success) for each in outcomes)
+
+
+@given(st.text(min_size=1, max_size=30).filter(lambda text: "\0" not in text), st.text(max_size=20))
+def test_any_name_and_password_get_in_and_as_nobody_else(name, password):
+    users = users_with({name: password})
+    assert logged_in(scram(users=users), ScramClient(name, password)) == Identity(name)
+    fails(scram(users=users), ScramClient(name, password + "x"))
+
+
+# ---- PLAIN -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("identity", [b"", b"alice"])
+def test_plain_names_a_user_and_a_password_that_is_checked_elsewhere(identity):
+    for password, is_right in ((b"alice-pw", True), (b"alice-p", False), (b"alice-pw ", False)):
+        check = PlainExchange(USERS).receive(identity + b"\0alice\0" + password, 0)
+        assert isinstance(check, PasswordCheck)
+        assert check.run() is is_right
+        assert check.success == Success(b"", Identity("alice"))
+        assert repr(check) == "PasswordCheck()"
+
+
+def test_plain_of_nobody_is_checked_too_and_never_right():
+    for name in (b"nobody", b"Alice", b"alice "):
+        check = PlainExchange(USERS).receive(b"\0" + name + b"\0alice-pw", 0)
+        assert isinstance(check, PasswordCheck)
+        assert not check.run()
+        assert check.credential.iterations == 4096
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        (b"", "Invalid SASL/PLAIN response: expected 3 tokens, got 1"),
+        (b"alice\0alice-pw", "Invalid SASL/PLAIN response: expected 3 tokens, got 2"),
+        (b"\0alice\0alice-pw\0", "Invalid SASL/PLAIN response: expected 3 tokens, got 4"),
+        (b"\0\0alice-pw", "Authentication failed: username not specified"),
+        (b"\0alice\0", "Authentication failed: password not specified"),
+        (b"bob\0alice\0alice-pw", OTHER_IDENTITY),
+        (b"Alice\0alice\0alice-pw", OTHER_IDENTITY),
+        (b"\0alice\xff\0alice-pw", WRONG_PASSWORD),
+    ],
+)
+def test_plain_that_is_none_is_told_what_kafka_tells(message, told):
+    with pytest.raises(LoginFailed) as failed:
+        PlainExchange(USERS).receive(message, 0)
+    assert str(failed.value) == told
+
+
+# ---- OAUTHBEARER -------------------------------------------------------------------------------------------------
+
+TOKEN = "aaa.bbb-_.ccc"
+
+
+def bearer(reasons=None):
+    def verify(token, now_ms):
+        if token != TOKEN:
+            raise TokenRefused("it does not verify")
+        return Identity("alice", now_ms + 1000)
+
+    return BearerExchange(verify, (reasons if reasons is not None else []).append)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"n,,\x01auth=Bearer %b\x01\x01",
+        b"n,a=alice,\x01auth=Bearer %b\x01\x01",
+        b"n,,\x01auth=bearer   %b \x01\x01",
+        b"n,,\x01host=a\x01auth=BEARER %b\x01port=1\x01\x01",
+        b"n,,\x01auth=Bearer %b\x01logicalCluster=lkc, 1 = x\x01\x01",
+    ],
+)
+def test_a_token_that_is_verified_says_who_it_is_and_until_when(message):
+    assert bearer().receive(message % TOKEN.encode(), 5) == Success(b"", Identity("alice", 1005))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"\x01",
+        TOKEN.encode(),
+        b"n,,\x01auth=Bearer aaa.bbb-_.ccc\x01",
+        b"n,,auth=Bearer aaa.bbb-_.ccc\x01\x01",
+        b"n,,\x01auth=Basic aaa.bbb-_.ccc\x01\x01",
+        b"n,,\x01auth=Beareraaa.bbb-_.ccc\x01\x01",
+        b"n,,\x01auth=\x01\x01",
+        b"n,,\x01token=Bearer aaa.bbb-_.ccc\x01\x01",
+        b"n,,\x01auth=Bearer aaa.bbb-_.ccc\x01auth=Bearer aaa.bbb-_.ccc\x01\x01",
+        b"n,,\x01auth=Bearer aaa bbb\x01\x01",
+        b"n,,\x01auth=Bearer \xff\x01\x01",
+        b"p=tls-unique,,\x01auth=Bearer aaa.bbb-_.ccc\x01\x01",
+        b"y,,\x01auth=Bearer aaa.bbb-_.ccc\x01\x01",
+        b"n,,\x01\x01",
+        b"n,,\x01auth=Bearer aaa.bbb-_.ccc\x01\x01x",
+    ],
+)
+def test_what_is_no_message_with_one_token_ends_the_login(message):
+    with pytest.raises(LoginFailed) as failed:
+        bearer().receive(message, 0)
+    assert str(failed.value) == ""
+
+
+def test_a_token_of_somebody_else_is_refused():
+    with pytest.raises(LoginFailed, match="different from username"):
+        bearer().receive(b"n,a=bob,\x01auth=Bearer %b\x01\x01" % TOKEN.encode(), 0)
+
+
+@pytest.mark.parametrize("more", [b"\x01", b"", b"n,,\x01auth=Bearer %b\x01\x01" % TOKEN.encode()])
+def test_a_token_that_is_refused_is_answered_in_two_steps_and_there_is_no_second_try(more):
+    reasons: list[str] = []
+    exchange = bearer(reasons)
+    assert exchange.receive(b"n,,\x01auth=Bearer zzz\x01\x01", 0) == Challenge(INVALID_TOKEN.encode())
+    with pytest.raises(LoginFailed) as failed:
+        exchange.receive(more, 0)
+    assert str(failed.value) == INVALID_TOKEN
+    assert reasons == ["it does not verify"]
+
+
+@given(st.binary(max_size=100))
+def test_bytes_by_chance_are_no_token(message):
+    with pytest.raises(LoginFailed):
+        bearer().receive(message, 0)
+
+
+def test_the_mechanisms_are_those_of_kafka_without_kerberos():
+    assert MECHANISMS == ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")

@@ -1,0 +1,65 @@
+"""Keys of an issuer of tokens, the set that it publishes, and tokens that it, or a forger, has signed."""
+
+import base64
+import json
+from functools import cache
+from typing import Any
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+
+ISSUER, AUDIENCE, NOW_S = "https://issuer.example", "fencepost", 1_700_000_000
+CLAIMS = {"iss": ISSUER, "aud": AUDIENCE, "sub": "alice", "iat": NOW_S - 10, "exp": NOW_S + 600}
+
+
+@cache
+def private_key(name: str) -> Any:
+    """One for each name that is asked for; the name begins with its kind."""
+    if name.startswith("rsa"):
+        return rsa.generate_private_key(65537, 1024 if "weak" in name else 2048)
+    if name.startswith("p256"):
+        return ec.generate_private_key(ec.SECP256R1())
+    if name.startswith("p384"):
+        return ec.generate_private_key(ec.SECP384R1())
+    return ed25519.Ed25519PrivateKey.generate()
+
+
+ALGORITHM = {"rsa": "RS256", "p256": "ES256", "p384": "ES384", "ed25519": "EdDSA"}
+
+
+def algorithm_of(name: str) -> str:
+    return ALGORITHM[name.split("-")[0]]
+
+
+def jwk(name: str, **more: Any) -> dict[str, Any]:
+    """The public half as it is published. A value of None leaves a field out."""
+    maker = jwt.algorithms.get_default_algorithms()[algorithm_of(name)]
+    made = json.loads(maker.to_jwk(private_key(name).public_key()))
+    made.pop("key_ops", None)
+    return _without_none(made | {"kid": name} | more)
+
+
+def _without_none(fields: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+def key_set(*keys: dict[str, Any]) -> bytes:
+    return json.dumps({"keys": keys}).encode()
+
+
+def token(name: str, claims: dict[str, Any] | None = None, algorithm: str | None = None, **headers: Any) -> str:
+    """Signed by this key. claims: beside CLAIMS; of these, and of the headers, a value of None leaves one out."""
+    payload = json.dumps(_without_none(CLAIMS | (claims or {}))).encode()
+    headers = _without_none({"kid": name} | headers)
+    return jwt.PyJWS().encode(payload, private_key(name), algorithm or algorithm_of(name), headers)
+
+
+def encoded(part: Any) -> str:
+    """JSON, or bytes as they are, as it stands in a token."""
+    data = part if isinstance(part, bytes) else json.dumps(part).encode()
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def forged(header: Any, claims: Any = CLAIMS, signature: bytes = b"") -> str:
+    """A token of any parts at all."""
+    return f"{encoded(header)}.{encoded(claims)}.{encoded(signature)}"
