@@ -149,7 +149,7 @@ class Joining:
         metadata = self._cluster.metadata
         for topic, before in self._led.items():
             now = metadata.partitions(topic)
-            if now is not None and now != before:
+            if now and now != before:
                 return True
             if before is not None and metadata.error(topic) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 return True

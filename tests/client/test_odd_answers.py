@@ -6,6 +6,7 @@ import pytest
 from fencepost.client.errors import BrokerUnreachableError, ClientError, RequestTimedOutError, UnknownTopicError
 from fencepost.client.producer.producer import Producer
 from fencepost.client.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from fencepost.protocol.headers import read_request_header
 from fencepost.protocol.messages.cluster import MetadataResponse
 from fencepost.protocol.messages.groups import SyncGroupResponse
 from fencepost.protocol.messages.offsets import ListOffsetsResponse, OffsetCommitResponse
@@ -20,6 +21,7 @@ from reading import make, member, reader, write
 from txn_world import BOOTSTRAP, within
 
 T0 = TopicPartition("t", 0)
+JOIN = 11
 both = pytest.mark.parametrize("version", [1, 2])
 whose = pytest.mark.parametrize("whose", ["of nothing", "of another partition"])
 
@@ -116,21 +118,45 @@ def test_without_a_producer_id_an_idempotent_producer_writes_nothing():
     within(main)
 
 
-def test_a_topic_without_partitions_is_waited_for():
-    def answer(request):
-        broker = MetadataResponse.Broker(node_id=1, host="127.0.0.1", port=9092)
-        topics = [MetadataResponse.Topic(name=each.name, partitions=[]) for each in request.topics or ()]
-        return MetadataResponse(brokers=[broker], topics=topics)
+def without_partitions(request):
+    broker = MetadataResponse.Broker(node_id=1, host="127.0.0.1", port=9092)
+    topics = [MetadataResponse.Topic(name=each.name, partitions=[]) for each in request.topics or ()]
+    return MetadataResponse(brokers=[broker], topics=topics)
 
+
+def test_a_topic_without_partitions_is_waited_for():
     async def main(world):
         await make(world)
         async with Producer(BOOTSTRAP, environment=world.world.environment, max_block_ms=3_000) as producer:
-            world.intercept(answered("Metadata", answer, 1_000))
+            world.intercept(answered("Metadata", without_partitions, 1_000))
             for _ in range(2):
                 with pytest.raises(UnknownTopicError):
                     await producer.send("t", b"a")
-            world.intercept(answered("Metadata", answer, 2))
+            world.intercept(answered("Metadata", without_partitions, 2))
             await producer.send_and_wait("t", b"b")
+
+    within(main)
+
+
+def test_a_group_does_not_rebalance_again_and_again_over_a_topic_without_partitions():
+    joins = []
+
+    async def main(world):
+        await write(world, b"a")
+
+        def intercept(serve):
+            odd = answered("Metadata", without_partitions, 1_000)(serve)
+
+            def served(connection, frame):
+                joins.extend([None] * (read_request_header(frame).api_key == JOIN))
+                (odd if len(joins) < 20 else serve)(connection, frame)
+
+            return served
+
+        async with member(world) as consumer:
+            world.intercept(intercept)
+            assert await consumer.getmany(timeout_ms=10_000) == {}
+        assert len(joins) <= 2
 
     within(main)
 
