@@ -6,12 +6,12 @@ the first one is raised, with those of the others as notes.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.cluster import MetadataRequest, MetadataResponse
-from ..errors import RequestTimedOutError, UnknownTopicError, UnsupportedVersionError, code_of, error_of
+from ..errors import ClientError, RequestTimedOutError, UnknownTopicError, UnsupportedVersionError, code_of, error_of
 from ..net.cluster import Cluster, Target
 from ..net.environment import Environment
 from ..net.retry import Backoff, Deadline
@@ -94,7 +94,8 @@ class Asking:
         cap: int | None = None,
     ) -> dict[TopicPartition, T]:
         """Send requests to the leaders of the partitions. Look the leaders up again for what has to be retried."""
-        left, found, refused = list(partitions), dict[TopicPartition, T](), list[Answer]()
+        left = [TopicPartition(*each) for each in partitions]
+        found, refused = dict[TopicPartition, T](), list[Answer]()
         deadline, backoff, attempt = self._deadline(), self._backoff(), 0
         while left:
             retriable = await self._once_at_leaders(left, request, answers, found, refused, cap)
@@ -128,8 +129,13 @@ class Asking:
             else:
                 by_leader.setdefault(leader, []).append(each)
         requests = (self._ask(leader, request(some), lambda _: (), cap=cap) for leader, some in by_leader.items())
-        for response in await all_of(requests):
-            for each, code, message, value in answers(response):
+        for asked, response in zip(by_leader.values(), await all_of(requests), strict=True):
+            answered = {answer[0]: answer for answer in answers(response)}
+            for each in asked:
+                if each not in answered:
+                    again[each] = ErrorCode.REQUEST_TIMED_OUT
+                    continue
+                _, code, message, value = answered[each]
                 if code == ErrorCode.NONE:
                     found[each] = value
                 elif first_retriable([code]) is not ErrorCode.NONE:
@@ -164,6 +170,13 @@ def first_retriable(codes: Iterable[int]) -> ErrorCode:
         if error is not None and error.code.retriable and error.code not in _NOT_RETRIED:
             return error.code
     return ErrorCode.NONE
+
+
+def only(answers: Sequence[T], what: str) -> T:
+    """The answer of a response to a request for a single thing. Raises ClientError if there is none."""
+    if len(answers) != 1:
+        raise ClientError(f"the broker did not answer for {what}")
+    return answers[0]
 
 
 def refuse(answers: Iterable[Answer]) -> None:

@@ -21,10 +21,11 @@ from ...protocol.messages.offsets import (
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
+from ..arguments import offset_of
 from ..assignors.consumer_protocol import decode_assignment
 from ..errors import ClientError, UnsupportedVersionError
 from ..values import OffsetAndMetadata, TopicPartition
-from .asking import Answer, Asking, all_of, by_topic, one_or_more, refuse
+from .asking import Answer, Asking, all_of, by_topic, one_or_more, only, refuse
 from .values import GroupDescription, GroupListing, MemberDescription
 
 _BY_NAME_UNTIL = 9  # of OffsetCommit and OffsetFetch: from version 10 on they have topic ids instead of names
@@ -56,7 +57,7 @@ class GroupAdmin(Asking):
         response: DescribeGroupsResponse = await self._ask(
             ("group", group), DescribeGroupsRequest(groups=[group]), lambda r: [each.error_code for each in r.groups]
         )
-        (found,) = response.groups
+        found = only(response.groups, f"group {group}")
         if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND or found.group_state == _DEAD:
             return None
         refuse([Answer(f"group {group}", found.error_code, found.error_message)])
@@ -143,7 +144,7 @@ class GroupAdmin(Asking):
     async def alter_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> None:
         """Set committed offsets of the group. Raises NON_EMPTY_GROUP while it has members."""
         Topic = OffsetCommitRequest.Topic
-        positions = {each: OffsetAndMetadata(at) if isinstance(at, int) else at for each, at in offsets.items()}
+        positions = {each: offset_of(at) for each, at in offsets.items()}
         request = OffsetCommitRequest(
             group_id=group,
             topics=[

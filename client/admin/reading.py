@@ -27,7 +27,7 @@ class ReadingAdmin(Asking):
         Raises OFFSET_OUT_OF_RANGE if the log begins above `start`; CorruptRecordError or RecordTooLargeError after the
         last batch before the damaged or too large one.
         """
-        position, max_bytes = start, FETCH_BYTES
+        partition, position, max_bytes = TopicPartition(*partition), start, FETCH_BYTES
         while position < end:
             found = await self._fetch(partition, position, max_bytes)
             before, whole = position, WholeBatches(position, found.records or ())

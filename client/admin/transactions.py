@@ -20,7 +20,7 @@ from ...protocol.messages.transactions import (
 )
 from ..errors import ClientError, UnsupportedVersionError
 from ..values import ProducerIdentity, TopicPartition
-from .asking import Answer, all_of, by_topic, one_or_more, refuse
+from .asking import Answer, all_of, by_topic, one_or_more, only, refuse
 from .offsets import LATEST, OffsetAdmin
 from .topics import TopicAdmin
 from .values import Blocker, OpenTransaction, ProducerState, TransactionDescription, TransactionListing
@@ -67,7 +67,7 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
             DescribeTransactionsRequest(transactional_ids=[transactional_id]),
             lambda r: [each.error_code for each in r.transaction_states],
         )
-        (found,) = response.transaction_states
+        found = only(response.transaction_states, f"transactional id {transactional_id}")
         if found.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             return None
         refuse([Answer(f"transactional id {transactional_id}", found.error_code)])
@@ -109,7 +109,7 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
 
     async def _these_or_all(self, partitions: Iterable[TopicPartition] | None) -> list[TopicPartition]:
         if partitions is not None:
-            return list(partitions)
+            return [TopicPartition(*each) for each in partitions]
         return [one for topic in (await self.describe_topics()).values() for one in topic.led]
 
     async def find_blockers(self, partitions: Iterable[TopicPartition] | None = None) -> list[Blocker]:
@@ -207,6 +207,7 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
         For hanging transactions; use fence_producers for one that its coordinator knows.
         Returns: the aborted transaction. Raises INVALID_TXN_STATE if none is open from that offset on.
         """
+        partition = TopicPartition(*partition)
         found = [each for each in await self.open_transactions([partition]) if each.start_offset == start_offset]
         if not found:
             raise ClientError(

@@ -7,6 +7,7 @@ of a batch is notified of the outcome, because its position depends on it.
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, cast, runtime_checkable
 
+from ..arguments import offset_of
 from ..errors import IllegalStateError
 from ..values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from .machine import Outcome
@@ -63,7 +64,7 @@ class Sources:
 def offsets_of(
     source: Any, metadata: ConsumerGroupMetadata | None = None
 ) -> tuple[Offsets, ConsumerGroupMetadata, FromGroup | None]:
-    """The offsets to commit: of a batch, of a consumer's last batch, or the mapping itself. Raises TypeError."""
+    """The offsets to commit: of a batch, of a consumer's last batch, or a mapping. Raises TypeError, ValueError."""
     if isinstance(metadata, str):
         raise TypeError(
             f"send_offsets_to_transaction needs the consumer's group metadata, not the group's name {metadata!r}: "
@@ -73,7 +74,7 @@ def offsets_of(
         if metadata is None:
             raise TypeError("offsets need group metadata: send_offsets_to_transaction(offsets, metadata)")
         offsets = cast("Mapping[TopicPartition, OffsetAndMetadata | int]", source)
-        return {TopicPartition(*partition): _position(at) for partition, at in offsets.items()}, metadata, None
+        return {TopicPartition(*partition): offset_of(at) for partition, at in offsets.items()}, metadata, None
     batch = source if isinstance(source, FromGroup) else getattr(source, "last_batch", source)
     if batch is None:
         raise IllegalStateError("the consumer has yielded nothing yet, so there are no offsets to commit")
@@ -83,7 +84,3 @@ def offsets_of(
     if group is None:
         raise IllegalStateError("the batch was read without a group, so it has no offsets to commit")
     return batch.offsets, group, batch
-
-
-def _position(at: OffsetAndMetadata | int) -> OffsetAndMetadata:
-    return OffsetAndMetadata(at) if isinstance(at, int) else at

@@ -117,3 +117,20 @@ def test_offsets_of_one_transaction_are_committed_in_the_order_they_were_sent(ve
         assert await committed(world) == 7
 
     within(main, version)
+
+
+@pytest.mark.parametrize(
+    ("offset", "error"), [(-1, ValueError), (None, TypeError), ("7", TypeError), ((7,), TypeError), (True, TypeError)]
+)
+def test_an_offset_that_is_none_does_not_get_into_a_transaction(offset, error):
+    async def main(world: TxnWorld) -> None:
+        await make(world)
+        producer = await world.producer()
+        async with producer.transaction() as tx:
+            await tx.send_offsets_to_transaction({T0: 5}, GROUP)
+        with pytest.raises(error, match="offset"):
+            async with producer.transaction() as tx:
+                await tx.send_offsets_to_transaction({T0: offset}, GROUP)
+        assert await committed(world) == 5
+
+    within(main)

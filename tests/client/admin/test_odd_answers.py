@@ -1,0 +1,83 @@
+"""Admin and answers that leave out what was asked; and what it takes for a partition or an offset."""
+
+import pytest
+from fencepost.client.admin.admin import Admin
+from fencepost.client.admin.offsets import LATEST
+from fencepost.client.errors import ClientError, RequestTimedOutError
+from fencepost.client.values import OffsetAndMetadata, TopicPartition
+from fencepost.protocol.messages.groups import DescribeGroupsResponse
+from fencepost.protocol.messages.offsets import ListOffsetsResponse
+from fencepost.protocol.messages.transactions import DescribeTransactionsResponse
+from odd_answers import answered
+from reading import make, write
+from txn_world import BOOTSTRAP, within
+
+PLAIN = ("t", 0)
+T0 = TopicPartition(*PLAIN)
+
+
+def admin(world, **keywords):
+    return Admin(BOOTSTRAP, environment=world.world.environment, **keywords)
+
+
+def test_partitions_are_asked_for_until_they_are_answered():
+    async def main(world):
+        await write(world, b"a")
+        async with admin(world, default_api_timeout_ms=3_000) as asking:
+            world.intercept(answered("ListOffsets", lambda request: ListOffsetsResponse(topics=[]), 2))
+            assert await asking.ends([T0], LATEST) == {T0: 1}
+            world.intercept(answered("ListOffsets", lambda request: ListOffsetsResponse(topics=[]), 1_000))
+            with pytest.raises(RequestTimedOutError, match="t-0"):
+                await asking.ends([T0], LATEST)
+
+    within(main)
+
+
+def test_a_description_that_did_not_come_is_an_error_with_its_name():
+    async def main(world):
+        async with admin(world) as asking:
+            world.intercept(answered("DescribeGroups", lambda request: DescribeGroupsResponse(groups=[])))
+            with pytest.raises(ClientError, match="group nobody"):
+                await asking.describe_groups("nobody")
+            nothing = DescribeTransactionsResponse(transaction_states=[])
+            world.intercept(answered("DescribeTransactions", lambda request: nothing))
+            with pytest.raises(ClientError, match="transactional id x"):
+                await asking.describe_transactions("x")
+
+    within(main)
+
+
+def test_a_plain_tuple_names_a_partition_everywhere():
+    async def main(world):
+        await write(world, b"a", b"b")
+        producer = await world.producer()
+        await producer.begin_transaction()
+        await producer.send_and_wait("t", b"c")
+        async with admin(world) as asking:
+            assert list(await asking.describe_producers([PLAIN])) == [T0]
+            assert await asking.delete_records({PLAIN: 1}) == {T0: 1}
+            assert await asking.ends([PLAIN], LATEST) == {T0: 3}
+            assert [batch.base_offset async for batch in asking.read_batches(PLAIN, 1, 3)] == [1, 2]
+            await asking.alter_group_offsets("g", {PLAIN: 1})
+            assert await asking.list_group_offsets("g", [PLAIN]) == {T0: OffsetAndMetadata(1)}
+            await asking.delete_group_offsets("g", [PLAIN])
+            assert [found.open.topic_partition for found in await asking.find_blockers([PLAIN])] == [T0]
+            assert await asking.find_hanging_transactions([PLAIN]) == []
+            assert (await asking.abort_transaction(PLAIN, 2)).topic_partition == T0
+            assert await asking.open_transactions([PLAIN]) == []
+        await producer.abort_transaction()
+
+    within(main)
+
+
+@pytest.mark.parametrize(("offset", "error"), [(-1, ValueError), ("x", TypeError), (None, TypeError)])
+def test_an_offset_that_is_none_does_not_replace_what_a_group_has(offset, error):
+    async def main(world):
+        await make(world)
+        async with admin(world) as asking:
+            await asking.alter_group_offsets("g", {T0: 5})
+            with pytest.raises(error):
+                await asking.alter_group_offsets("g", {T0: offset})
+            assert await asking.list_group_offsets("g") == {T0: OffsetAndMetadata(5)}
+
+    within(main)
