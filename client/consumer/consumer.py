@@ -387,8 +387,16 @@ class Consumer:
         return self._group
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Which member this is, for transactions (KIP-447). Raises IllegalStateError without a group."""
-        return self._member().metadata()
+        """Which member this is, for transactions (KIP-447). Raises IllegalStateError without a group, and before the
+        member has joined it: offsets committed under no generation are accepted whoever owns the partitions.
+        """
+        metadata = self._member().metadata()
+        if self._subscription.is_subscribed and metadata.generation < 0:
+            raise IllegalStateError(
+                f"this consumer has not joined group {metadata.group_id} yet",
+                hint="call it after reading, for each transaction again",
+            )
+        return metadata
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None) -> None:
         """Commit the positions, or these offsets: of the next record to read. Raises CommitFailedError and the like."""

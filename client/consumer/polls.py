@@ -5,6 +5,7 @@ holds any more can be collected, and what ran for it is let go of.
 """
 
 import asyncio
+import logging
 from collections.abc import Collection
 
 from ..errors import ClosedError, IllegalStateError
@@ -21,6 +22,7 @@ from .positions import Positions
 from .reading import Reading
 from .whole_topics import WholeTopics
 
+log = logging.getLogger("fencepost.client")
 CLOSING_MS = 5_000
 _LONGEST_WAIT_MS = 60_000.0
 
@@ -48,7 +50,7 @@ class Polls:
         self.fetcher = Fetcher(self.cluster, settings, self.subscription, self._wake)
         self.positions = Positions(self.cluster, settings, self.subscription, self.group, self._go_on)
         self._waiting: list[asyncio.Future[None]] = []
-        self._started = self._closed = False
+        self._started = self._closed = self._is_idle = False
 
     # ---- life --------------------------------------------------------------------------------------------------
 
@@ -152,6 +154,7 @@ class Polls:
             return False
         if not news and self.reading.has_some(wanted):
             return True
+        self._warn_if_idle()
         if self.group is not None and self.group.needs_poll and not self.group.in_listener:
             await asyncio.sleep(0)  # a join that is not done in time begins again at once
             return True
@@ -172,6 +175,13 @@ class Polls:
             if future in self._waiting:
                 self._waiting.remove(future)
         return True
+
+    def _warn_if_idle(self) -> None:
+        """Log once that there is nothing to read: the wait for it is silent otherwise."""
+        is_idle = not self.subscription.is_subscribed and not self.subscription.assigned
+        if is_idle and not self._is_idle:
+            log.warning("the consumer has no topics and no partitions: it waits for subscribe() or assign()")
+        self._is_idle = is_idle
 
     def _wake(self) -> None:
         waiting, self._waiting = self._waiting, []

@@ -2,10 +2,11 @@
 
 import pytest
 from fencepost.client.consumer.consumer import Consumer
-from fencepost.client.errors import InvalidConfigurationError, KafkaError
+from fencepost.client.errors import IllegalStateError, InvalidConfigurationError, KafkaError
 from fencepost.client.producer.producer import Producer
 from fencepost.client.values import OffsetAndMetadata
 from fencepost.protocol.errors import ErrorCode
+from reading import make, member, reader
 from txn_world import BOOTSTRAP, within
 
 T0 = ("t", 0)
@@ -61,3 +62,34 @@ def test_offsets_are_asked_for_by_plain_pairs():
             assert found.offset == 0
 
     within(main)
+
+
+def test_who_has_not_joined_the_group_yet_has_no_metadata_for_a_transaction():
+    async def main(world):
+        await make(world)
+        async with member(world) as consumer:
+            with pytest.raises(IllegalStateError, match="not joined group g yet"):
+                consumer.group_metadata()
+            await consumer.assigned()
+            assert consumer.group_metadata().generation == 1
+        async with reader(world, group_id="g") as consumer:
+            consumer.assign([T0])
+            assert consumer.group_metadata().generation == -1, "by hand nobody joins"
+
+    within(main)
+
+
+@pytest.mark.parametrize("group_id", [None, "g"])
+def test_a_consumer_that_reads_nothing_says_so_in_the_log_once(group_id, caplog):
+    async def main(world):
+        await make(world)
+        async with reader(world, group_id=group_id) as consumer:
+            for _ in range(3):
+                assert await consumer.getmany(timeout_ms=100) == {}
+            consumer.assign([T0])
+            assert await consumer.getmany(timeout_ms=100) == {}
+            await consumer.unsubscribe()
+            assert await consumer.getmany(timeout_ms=100) == {}
+
+    within(main)
+    assert sum("no topics and no partitions" in one.getMessage() for one in caplog.records) == 2
