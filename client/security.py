@@ -40,6 +40,8 @@ class Security:
             raise InvalidConfigurationError(
                 f"security_protocol {self.protocol!r} is not known", hint=f"use one of {', '.join(PROTOCOLS)}"
             )
+        if not isinstance(self.check_hostname, bool):
+            raise InvalidConfigurationError(f"ssl_check_hostname={self.check_hostname!r} must be True or False")
         if self.uses_sasl:
             if self.mechanism not in MECHANISMS:
                 raise InvalidConfigurationError(

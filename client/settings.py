@@ -59,6 +59,7 @@ class ConnectionSettings:
         _check_positive(self, ("request_timeout_ms", "connect_timeout_ms", "retry_backoff_ms"))
         _check_positive(self, ("retry_backoff_max_ms", "metadata_max_age_ms", "default_api_timeout_ms"))
         _check_positive(self, ("connections_max_idle_ms",))
+        _check_true_or_false(self)
         if not _is_sendable(self.client_id):
             raise InvalidConfigurationError("client_id must be a str of at most 32,767 bytes")
 
@@ -423,6 +424,13 @@ def _check_not_negative(settings: ConnectionSettings, names: Iterable[str]) -> N
         value = getattr(settings, name)
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= INT32_MAX:
             raise InvalidConfigurationError(f"{name}={value!r} must be a number of 0 or more")
+
+
+def _check_true_or_false(settings: ConnectionSettings) -> None:
+    """None does not stand for the default, nor the text "false" for False."""
+    for each in fields(settings):
+        if isinstance(each.default, bool) and not isinstance(value := getattr(settings, each.name), bool):
+            raise InvalidConfigurationError(f"{each.name}={value!r} must be True or False")
 
 
 def _check_one_of(settings: ConnectionSettings, name: str, choices: tuple[object, ...]) -> None:

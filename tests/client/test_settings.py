@@ -196,3 +196,14 @@ def test_bootstrap_servers_that_are_none_are_refused_by_name(servers):
 def test_what_others_call_a_sasl_setting_is_pointed_to_ours(what):
     with pytest.raises(TypeError, match=f"did you mean 'sasl_plain_{what}'"):
         producer_settings("a", **{f"sasl_{what}": "x"})
+
+
+@pytest.mark.parametrize("value", [None, "false", 1])
+@pytest.mark.parametrize("name", ["enable_idempotence", "allow_auto_create_topics", "ssl_check_hostname"])
+def test_what_is_true_or_false_is_nothing_else(name, value):
+    assert name.removeprefix("ssl_") in str(_refused(**{name: value}))
+
+
+def test_none_does_not_switch_off_what_a_consumer_checks():
+    with pytest.raises(InvalidConfigurationError, match="check_crcs=None"):
+        consumer_settings("a", check_crcs=None)
