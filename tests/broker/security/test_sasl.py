@@ -108,7 +108,7 @@ def test_no_two_exchanges_share_a_nonce_that_is_ours():
 # ---- SCRAM: who does not -----------------------------------------------------------------------------------------
 
 
-def test_a_wrong_password_and_a_user_who_does_not_exist_are_told_the_same_at_the_same_step():
+def test_a_wrong_password_and_an_unknown_user_are_told_the_same_at_the_same_step():
     for name, password in (("alice", "wrong"), ("nobody", "wrong"), ("bob", "")):
         assert fails(scram(), ScramClient(name, password)) == ""
     real, decoy = (scram().receive(ScramClient(name, "").first(), 0).message for name in ("alice", "nobody"))
@@ -216,7 +216,7 @@ def test_a_final_message_that_differs_in_any_part_ends_the_login(final):
     assert fails(scram(), CLIENT, final=final) == ""
 
 
-def test_cve_2024_56128_a_nonce_that_was_not_ours_is_refused_though_the_proof_is_of_it():
+def test_cve_2024_56128_a_nonce_not_ours_is_refused_though_the_proof_is_of_it():
     """The proof fits what the client says: whoever does not compare the nonce lets an old login be played again."""
     exchange, other = scram(), scram(nonce=fresh_nonce(b"x" * 24))
     exchange.receive(CLIENT.first(), 0)
