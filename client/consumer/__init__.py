@@ -1,1 +1,1 @@
-"""Reading: what is fetched ahead and what is given out. Where each partition stands: group/subscription.py."""
+"""The consumer: fetching ahead, and returning records. Positions and the assignment are in group/subscription.py."""

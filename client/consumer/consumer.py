@@ -1,7 +1,7 @@
 """The consumer: `async with Consumer("localhost:9092", topics=["orders"], group_id="billing") as consumer: …`.
 
-The rule: a group is joined, and partitions come and go, only inside `getone`, `getmany`, `batches` and `async for`; in
-between the member only heartbeats. Records are fetched ahead in the background and given without waiting.
+The rule: the consumer joins its group, and its assignment changes, only within `getone`, `getmany`, `batches` and
+`async for`; in between it only sends heartbeats. Records are fetched ahead in the background.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ _Times = Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
 class Consumer:
     """Keywords: those of ConsumerSettings, and of the connection. `from_config` takes Java's and librdkafka's names.
 
-    topics: to subscribe to from the start. Without a group_id all their partitions are read, and shared with nobody.
+    topics: to subscribe to from the start. Without a group_id, the consumer reads all partitions of them.
     """
 
     def __init__(
@@ -53,7 +53,10 @@ class Consumer:
     def from_config(
         cls, config: Mapping[str, Any], *, topics: Collection[str] = (), environment: Environment = SYSTEM
     ) -> "Consumer":
-        """By the names of Java or librdkafka: {"bootstrap.servers": …}. Raises InvalidConfigurationError."""
+        """Settings by the names of Java's client or librdkafka: {"bootstrap.servers": …}.
+
+        Raises InvalidConfigurationError.
+        """
         consumer = cls.__new__(cls)
         consumer._set_up(settings_from(ConsumerSettings, config), topics, environment)
         return consumer
@@ -72,7 +75,7 @@ class Consumer:
         return f"<Consumer group={self._settings.group_id} {len(self._subscription.assigned)} partitions>"
 
     def state(self) -> ConsumerSnapshot:
-        """In which state it is now."""
+        """A snapshot of its state."""
         return self._polls.state(self._settings.group_id)
 
     # ---- life --------------------------------------------------------------------------------------------------
@@ -84,7 +87,7 @@ class Consumer:
         self._polls.begin()
 
     async def close(self, *, timeout_ms: float = CLOSING_MS) -> None:
-        """Leave the group and end all connections. Idempotent; takes at most so long."""
+        """Leave the group and close all connections, within timeout_ms. Idempotent."""
         await self._polls.close(timeout_ms)
 
     stop = close
@@ -108,14 +111,14 @@ class Consumer:
     ) -> None:
         await self.close()
 
-    # ---- what to read ------------------------------------------------------------------------------------------
+    # ---- topics and partitions ---------------------------------------------------------------------------------
 
     def subscribe(
         self, topics: Collection[str] = (), *, pattern: "str | re.Pattern[str] | None" = None, listener: Any = None
     ) -> None:
-        """Share topics, or those whose whole name matches, with the group; without one, read all of each.
+        """Read these topics, or those whose whole name matches: shared with the group, or all partitions without one.
 
-        listener: on_partitions_revoked, on_partitions_assigned and perhaps on_partitions_lost, each sync or async.
+        listener: on_partitions_revoked, on_partitions_assigned and optionally on_partitions_lost, each sync or async.
         """
         self._polls.check_open()
         if isinstance(topics, str):
@@ -130,7 +133,7 @@ class Consumer:
             raise ValueError("subscribe() needs topics or a pattern")
         if self._group is not None and self._group.leaving:
             raise IllegalStateError(
-                "the consumer is just unsubscribing", hint="subscribe when unsubscribe() has returned"
+                "the consumer is unsubscribing now", hint="call subscribe() after unsubscribe() has returned"
             )
         self._reading.settle()
         self._subscription.subscribe(topics, re.compile(pattern) if pattern is not None else None, listener)
@@ -138,10 +141,10 @@ class Consumer:
             self._whole.subscribed()
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Read exactly these, without sharing them. Those that were assigned before keep their positions.
+        """Read exactly these partitions, without a group's assignment. Those that were assigned keep their positions.
 
-        Raises IllegalStateError after `subscribe`, and for one that was given away and comes back while a transaction
-        works on its records.
+        Raises IllegalStateError after `subscribe`, and for a partition that was unassigned and is assigned again while
+        an open transaction uses its records.
         """
         self._polls.check_open()
         self._reading.settle()
@@ -150,7 +153,7 @@ class Consumer:
         self._subscription.assign(chosen)
 
     async def unsubscribe(self) -> None:
-        """Read nothing; leave the group."""
+        """Give up all partitions, and leave the group."""
         self._reading.settle()
         if self._group is not None and self._subscription.is_subscribed:
             await self._group.unsubscribe()
@@ -160,16 +163,17 @@ class Consumer:
             self._whole.subscribed()
 
     def subscription(self) -> frozenset[str]:
-        """The topics that are subscribed to, by name or by the pattern."""
+        """The subscribed topics, by name or by the pattern."""
         return self._subscription.topics
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that are read now."""
+        """The assigned partitions."""
         return frozenset(self._subscription.assigned)
 
     async def assigned(self, *, timeout_ms: float | None = None) -> frozenset[TopicPartition]:
-        """Wait until there is an assignment, joining the group if need be, and until its positions are known: what is
-        written from then on is read. timeout_ms: default_api_timeout_ms if not given. Raises RequestTimedOutError.
+        """Wait for an assignment (joins the group) and for its positions: records written after that will be read.
+
+        timeout_ms: by default default_api_timeout_ms. Raises RequestTimedOutError.
         """
         timeout_ms = self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
@@ -182,12 +186,12 @@ class Consumer:
                 raise RequestTimedOutError(f"no assignment within {timeout_ms:g} ms")
 
     async def topics(self) -> frozenset[str]:
-        """All topics there are, but for internal ones."""
+        """All topics of the cluster without internal ones."""
         found = await self._cluster.refresh(all_topics=True)
         return frozenset(topic.name for topic in found.topics.values() if not topic.error and not topic.is_internal)
 
     async def partitions_for_topic(self, topic: str) -> frozenset[int]:
-        """Raises UnknownTopicError."""
+        """The partition numbers of a topic. Raises UnknownTopicError."""
         count = await self._cluster.partitions_of(topic, timeout_ms=self._settings.default_api_timeout_ms)
         return frozenset(range(count))
 
@@ -203,7 +207,7 @@ class Consumer:
         return await self._one(())
 
     async def getone(self, *partitions: TopicPartition, timeout_ms: float | None = None) -> Record:
-        """The next record, of these partitions or of any; waits for it. Raises RequestTimedOutError past a limit."""
+        """Wait for the next record, of these partitions or of any. Raises RequestTimedOutError after timeout_ms."""
         if not partitions and (self._group is None or self._group.may_go_on()):
             for record in self._reading.run:
                 return record
@@ -227,9 +231,9 @@ class Consumer:
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: float = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[Record]]:
-        """What is there, up to max_records (default: max_poll_records); waits up to timeout_ms for the first record."""
+        """The available records, at most max_records (default: max_poll_records). Waits timeout_ms for the first."""
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
-        await asyncio.sleep(0)  # a loop of calls that need not wait would keep out all others, and what it waits for
+        await asyncio.sleep(0)  # so that a loop of calls that never wait does not block other tasks and the fetcher
         taken = await self._take_when_there(self._most(max_records), partitions, deadline_ms)
         return {state.tp: records for state, (_, records) in taken.items()}
 
@@ -247,10 +251,10 @@ class Consumer:
     def batches(
         self, max_records: int | None = None, *, max_wait_ms: float = 0, timeout_ms: float | None = None
     ) -> Batches:
-        """Batches of up to max_records (default: max_poll_records), for a transaction each.
+        """Batches of at most max_records (default: max_poll_records), each for one transaction.
 
-        max_wait_ms: how long a batch may fill up once something is there. timeout_ms: a loop ends when nothing has come
-        for so long; another one over the same iterator goes on. What the iterator raises does not end it.
+        max_wait_ms: how long a batch waits for more records after its first. timeout_ms: the loop ends if no record
+        comes for so long; another loop over the same iterator continues. An error does not end the iterator.
         """
         most = self._most(max_records)
         return Batches(lambda: self._batch(most, max_wait_ms, self._until_ms(timeout_ms)))
@@ -277,8 +281,9 @@ class Consumer:
 
     @property
     def last_batch(self) -> Batch | None:
-        """The batch yielded last: what `send_offsets_to_transaction(consumer)` commits. After getone and getmany, all
-        that they gave since the last outcome.
+        """The last batch yielded, whose offsets `send_offsets_to_transaction(consumer)` commits.
+
+        After getone and getmany: all their records since the last commit or abort.
         """
         return self._reading.last_batch()
 
@@ -288,13 +293,13 @@ class Consumer:
     # ---- positions ---------------------------------------------------------------------------------------------
 
     async def position(self, partition: tuple[str, int]) -> int:
-        """The offset of the next record that will be given; looked up if it is not known yet."""
+        """The offset of the next record to be returned. Looks it up if it is not known yet."""
         tp = TopicPartition(*partition)
         found = await self._position(tp)
         return self._subscription.state(tp).position if found is None else found
 
     async def _position(self, tp: TopicPartition) -> int | None:
-        """None where it is not assigned, or goes while it is looked up."""
+        """Like `position`; None if the partition is not assigned, or is revoked meanwhile."""
         self._reading.settle()
         deadline_ms = self._clock.monotonic_ms() + self._settings.default_api_timeout_ms
         while (state := self._subscription.assigned.get(tp)) is not None and not state.is_known:
@@ -306,18 +311,18 @@ class Consumer:
         return None if state is None else state.position
 
     def seek(self, partition: tuple[str, int], offset: int | OffsetAndMetadata) -> None:
-        """Go on at this offset."""
+        """Continue at this offset."""
         where = offset_of(offset)
         self._reading.settle()
         self._subscription.seek(TopicPartition(*partition), where.offset, where.leader_epoch)
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """At the first record that is still there; all that are assigned, if none is named."""
+        """Continue at the first record in the log; without arguments, in all assigned partitions."""
         self._reading.settle()
         self._subscription.seek_to_end_of_log(partitions or self.assignment(), EARLIEST)
 
     async def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Behind the last record that this isolation level shows now."""
+        """Continue after the last record that is visible now; without arguments, in all assigned partitions."""
         self._reading.settle()
         chosen = partitions or tuple(self.assignment())
         self._subscription.seek_to_end_of_log(chosen, LATEST)
@@ -325,49 +330,49 @@ class Consumer:
             await (self.position if partitions else self._position)(tp)
 
     async def seek_to_committed(self, *partitions: TopicPartition) -> None:
-        """Where the group has committed; all that are assigned, if none is named."""
+        """Continue at the group's committed offsets; without arguments, in all assigned partitions."""
         self._reading.settle()
         self._subscription.seek_to_committed(partitions or self.assignment())
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Give nothing of these until `resume`."""
+        """Return no records of these partitions until `resume`."""
         self._reading.settle()
         self._subscription.pause(partitions)
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Go on with these."""
+        """Return records of these partitions again."""
         self._subscription.resume(partitions)
 
     def paused(self) -> frozenset[TopicPartition]:
-        """The partitions that are paused."""
+        """The paused partitions."""
         return frozenset(self._subscription.paused())
 
-    async def _list_offsets(self, asked: _Times, isolation: int) -> dict[TopicPartition, Listed]:
+    async def _list_offsets(self, timestamps: _Times, isolation: int) -> dict[TopicPartition, Listed]:
         self._polls.check_open()
         self._cluster.affinity.check()
         timeout_ms = self._settings.default_api_timeout_ms
-        named = {TopicPartition(*partition): timestamp for partition, timestamp in asked.items()}
-        return await list_offsets(self._cluster, named, isolation, timeout_ms=timeout_ms)
+        wanted = {TopicPartition(*partition): timestamp for partition, timestamp in timestamps.items()}
+        return await list_offsets(self._cluster, wanted, isolation, timeout_ms=timeout_ms)
 
     async def beginning_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
-        """The first offset that is still there, of each."""
+        """The first offset in the log of each partition."""
         found = await self._list_offsets(dict.fromkeys(partitions, EARLIEST), self._positions.isolation)
         return {tp: one.offset for tp, one in found.items()}
 
     async def end_offsets(
         self, partitions: Iterable[tuple[str, int]], *, isolation: IsolationLevel | None = None
     ) -> dict[TopicPartition, int]:
-        """The last stable offset, or with read_uncommitted the high watermark."""
+        """The last stable offset of each partition, or with read_uncommitted the high watermark."""
         found = await self._list_offsets(dict.fromkeys(partitions, LATEST), self._isolation(isolation))
         return {tp: one.offset for tp, one in found.items()}
 
     async def offsets_for_times(self, timestamps_ms: _Times) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record at or after each time; None where there is none."""
+        """The first record at or after each timestamp; None if there is none."""
         found = await self._list_offsets(timestamps_ms, self._positions.isolation)
         return {tp: OffsetAndTimestamp(*one) if one.offset >= 0 else None for tp, one in found.items()}
 
     async def lag(self, *, isolation: IsolationLevel | None = None) -> dict[TopicPartition, int]:
-        """How many offsets each partition is behind the end, as this isolation level sees it (default: ours)."""
+        """How many offsets each position is behind the end for this isolation level (default: the consumer's)."""
         ends = await self.end_offsets(self.assignment(), isolation=isolation)
         found = {tp: await self._position(tp) for tp in ends}
         return {tp: max(0, ends[tp] - position) for tp, position in found.items() if position is not None}
@@ -387,19 +392,21 @@ class Consumer:
         return self._group
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Which member this is, for transactions (KIP-447). Raises IllegalStateError without a group, and before the
-        member has joined it: offsets committed under no generation are accepted whoever owns the partitions.
+        """This member and its generation, for transactions (KIP-447).
+
+        Raises IllegalStateError without a group, or before the member has joined it: the broker accepts offsets without
+        a generation from any client.
         """
         metadata = self._member().metadata()
         if self._subscription.is_subscribed and metadata.generation < 0:
             raise IllegalStateError(
                 f"this consumer has not joined group {metadata.group_id} yet",
-                hint="call it after reading, for each transaction again",
+                hint="read first, and call it again for each transaction",
             )
         return metadata
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None) -> None:
-        """Commit the positions, or these offsets: of the next record to read. Raises CommitFailedError and the like."""
+        """Commit the positions, or these offsets (of the next record to read). Raises CommitFailedError and others."""
         group = self._member()
         self._reading.settle()
         if offsets is None:
@@ -412,8 +419,8 @@ class Consumer:
     async def committed(
         self, *partitions: TopicPartition, require_stable: bool = True
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed, by default of what is assigned; None where that is nothing.
+        """The group's committed offsets, by default of the assigned partitions; None for a partition without one.
 
-        require_stable: wait for transactions that are about to commit some.
+        require_stable: wait for open transactions that will commit offsets.
         """
         return await self._member().committed(partitions or self.assignment(), require_stable=require_stable)

@@ -1,8 +1,8 @@
-"""The client's half of a fetch session: only what changed is asked for.
+"""The client's part of a fetch session: a request contains only the partitions that changed. Pure.
 
-The rule: the first request of a session names every partition (epoch 0); the later ones name those that changed and
-those that are no longer wanted. Any doubt (an error, a lost answer) ends the session, and the next request is full
-again. A broker that gives no session id keeps none. Source: KIP-227, Kafka's FetchSessionHandler.
+The rule: the first request of a session contains every partition (epoch 0); later ones contain changed partitions, and
+those to be forgotten. After an error or a lost response the next request is full again. A broker that returns no
+session id has no session. Source: KIP-227, Kafka's FetchSessionHandler.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _LAST_EPOCH = 0x7FFF_FFFF
 
 
 class Wanted(NamedTuple):
-    """What is asked of one partition."""
+    """The request for one partition."""
 
     offset: int
     leader_epoch: int
@@ -27,6 +27,8 @@ class Wanted(NamedTuple):
 
 
 class Ask(NamedTuple):
+    """The partitions of one request. wanted: new or changed ones; forgotten: removed ones, with topic ids."""
+
     session_id: int
     epoch: int
     wanted: dict[TopicPartition, Wanted]
@@ -34,7 +36,7 @@ class Ask(NamedTuple):
 
 
 class FetchSession:
-    """With one broker, one request at a time."""
+    """A session with one broker, with one request at a time."""
 
     __slots__ = ("_by_id", "_epoch", "_id", "_known")
 
@@ -45,11 +47,11 @@ class FetchSession:
         self._by_id = False
 
     def ask(self, wanted: Mapping[TopicPartition, Wanted], *, by_id: bool) -> Ask:
-        """What to send so that the broker answers for exactly these. by_id: whether topics go by their ids."""
+        """The next request, so that the broker returns exactly these partitions. by_id: topic ids instead of names."""
         known = self._known
         recreated = any(tp in known and known[tp].topic_id != one.topic_id for tp, one in wanted.items())
         if by_id != self._by_id or recreated:
-            self._epoch = FULL  # a session keeps to one way of naming; and to the topics it began with
+            self._epoch = FULL  # a session uses either names or ids, and cannot change the id of a topic
         self._by_id = by_id
         if self._epoch == FULL:
             self._known = dict(wanted)
@@ -60,7 +62,7 @@ class FetchSession:
         return Ask(self._id, self._epoch, changed, forgotten)
 
     def answered(self, session_id: int) -> None:
-        """A response without a top-level error."""
+        """Call this after a response without a top-level error."""
         if session_id == NO_SESSION:
             self._id, self._epoch = NO_SESSION, FULL
         else:
@@ -68,7 +70,7 @@ class FetchSession:
             self._id = session_id
 
     def failed(self, *, forgotten: bool = False) -> None:
-        """No answer, or an error. forgotten: the broker does not have the session any more."""
+        """Call this after an error or without a response. forgotten: the broker no longer has the session."""
         self._epoch = FULL
         if forgotten:
             self._id = NO_SESSION

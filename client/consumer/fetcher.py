@@ -1,12 +1,12 @@
 """Fetching ahead of the application: one request at a time to each broker, into bounded memory.
 
-The rule: an answer counts only for the position it was asked for (`PartitionState.epoch`). Nothing is skipped in
-silence: a topic that was made again, or a log that was cut, is told to the reader. A partition is not asked for while
-more than max_partition_fetch_bytes of it lie here, and none while fetch_max_bytes do. What is not read at the moment
-(paused partitions, or all but those of a getone or getmany) makes room for what is: it is dropped and fetched again
-later. No task runs per fetch.
-From version 12 on each fetch names the epoch of the record before it, and the leader compares that with its log before
-it answers: that is all an OffsetForLeaderEpoch would ask after a change of leaders, and nothing can be cut in between.
+The rule: a response is used only for the position for which it was requested (`PartitionState.epoch`). Nothing is
+skipped silently: if a topic was created again, or a log was truncated, the reader gets an error. A partition is not
+requested while max_partition_fetch_bytes of it are in memory, and none while fetch_max_bytes are. Fetched records of
+partitions that are not read at the moment (paused, or not named in getone or getmany) are dropped if others need the
+room, and fetched again later. There is no task for each fetch.
+From version 12 on each request contains the leader epoch of the record before it. The leader compares that with its log
+before it responds, so OffsetForLeaderEpoch is not needed after a change of leaders.
 Source: Kafka's Fetcher, KIP-227 (sessions), KIP-320 (epochs), KIP-392 (followers), KIP-516 (topic ids).
 """
 
@@ -32,15 +32,15 @@ from .list_offsets import READ_COMMITTED, READ_UNCOMMITTED
 log = logging.getLogger("fencepost.client")
 PURPOSE = "fetch"
 _BY_ID_FROM = 13
-_LEADER_ONLY_MS = 30_000  # how long the leader is read from after a follower has failed
-_LEFT_OUT_WAIT_MS = 20  # how long a broker may wait while partitions of its are left out, being full
+_LEADER_ONLY_MS = 30_000  # how long to read from the leader after a follower has failed
+_LEFT_OUT_WAIT_MS = 20  # how long a broker may wait for records while full partitions are left out of its request
 _SESSION_GONE = (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
 _SESSION_TOPICS = (ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, ErrorCode.INCONSISTENT_TOPIC_ID)
-_Asked = dict[TopicPartition, tuple[PartitionState, int, int]]  # state, its epoch, the offset
+_Requested = dict[TopicPartition, tuple[PartitionState, int, int]]  # state, its epoch, the offset
 
 
 class _Node:
-    """One broker that is read from."""
+    """One broker from which records are fetched."""
 
     __slots__ = ("attempt", "busy", "node_id", "opening", "retry_at_ms", "session")
 
@@ -54,7 +54,7 @@ class _Node:
 
 
 class Fetcher:
-    """arrived is called when there is something to read, or an error to raise."""
+    """arrived is called when there are records to read, or an error to raise."""
 
     def __init__(
         self, cluster: Cluster, settings: ConsumerSettings, subscription: Subscription, arrived: Callable[[], None]
@@ -68,7 +68,7 @@ class Fetcher:
         self._timer: asyncio.TimerHandle | None = None
         self._failure: Exception | None = None
         self._broken: FatalError | None = None
-        self.wanted: Collection[TopicPartition] = ()  # what is read now; empty for everything
+        self.wanted: Collection[TopicPartition] = ()  # the partitions that are read now; empty for all
         self._is_pump_due = False
         self._closed = False
         self._isolation = READ_COMMITTED if settings.isolation_level == "read_committed" else READ_UNCOMMITTED
@@ -86,22 +86,22 @@ class Fetcher:
                 node.opening.cancel()
 
     def check(self) -> None:
-        """Raises what no broker can be read with."""
+        """Raise an error that is not of a single partition."""
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
         if self._broken is not None:
             raise self._broken.with_traceback(None)
 
-    def _break_off(self, error: Exception) -> None:
+    def _break(self, error: Exception) -> None:
         """Nobody awaits the background tasks, so an error that ends one is raised at the next read."""
-        self._broken = self._broken or broken("records cannot be fetched any more", error)
+        self._broken = self._broken or broken("fetching records failed", error)
         self._arrived()
 
-    # ---- asking ------------------------------------------------------------------------------------------------
+    # ---- requests ----------------------------------------------------------------------------------------------
 
     def pump(self) -> None:
-        """Ask every broker that has something for us and is not being asked."""
+        """Send a request to every broker that has partitions to fetch and no request in flight."""
         if self._closed or self._broken is not None:
             return
         now_ms = self._clock.monotonic_ms()
@@ -115,7 +115,7 @@ class Fetcher:
             if state.paused or not state.is_known or state.refused is not None:
                 continue
             if state.fetched and state.fetched[-1].is_failed:
-                continue  # behind a damaged batch nothing is read before a seek
+                continue  # after a damaged batch, fetch only after a seek
             if state.retry_at_ms > now_ms:
                 later_ms = min(later_ms or state.retry_at_ms, state.retry_at_ms)
                 continue
@@ -123,10 +123,10 @@ class Fetcher:
             if source is None:
                 self._cluster.request_refresh()
             elif source in self._nodes and self._nodes[source].busy:
-                continue  # its answer comes back to here
+                continue  # its response calls pump again
             elif state.fetched_bytes >= most_bytes:
                 full.add(source)
-            elif not self._is_another(state):
+            elif not self._check_recreated(state):
                 wanted.setdefault(source, {})[tp] = state
         room = self._settings.fetch_max_bytes - held
         if room <= 0 and wanted:
@@ -147,7 +147,7 @@ class Fetcher:
             self._pump_at(now_ms, later_ms)
 
     def _source(self, state: PartitionState, now_ms: float) -> int | None:
-        """The broker to read from: the follower that the leader named, while nothing has changed; else the leader."""
+        """The broker to fetch from: the preferred follower while the leader is the same, else the leader."""
         metadata = self._cluster.metadata
         if state.replica >= 0:
             is_as_before = metadata.leader_epoch(state.tp) == state.replica_epoch and state.replica in metadata.brokers
@@ -157,7 +157,7 @@ class Fetcher:
         return metadata.leader(state.tp)
 
     def _follow(self, state: PartitionState, replica: int) -> None:
-        """The leader has named a follower, and given no records. One that is not known is looked for first."""
+        """Use the follower that the leader named. If it is not in the metadata yet, refresh that first."""
         state.replica = replica
         state.replica_epoch = self._cluster.metadata.leader_epoch(state.tp)
         state.replica_until_ms = int(self._clock.monotonic_ms()) + self._settings.metadata_max_age_ms
@@ -166,18 +166,18 @@ class Fetcher:
             self._read_from_leader(state)
 
     def _read_from_leader(self, state: PartitionState) -> None:
-        """And tell it no rack for a while: it would name the same follower again."""
+        """Fetch from the leader, without our rack for a while: else it would name the same follower again."""
         state.replica = -1
         state.replica_until_ms = int(self._clock.monotonic_ms()) + _LEADER_ONLY_MS
 
     def _rack_id(self, states: dict[TopicPartition, PartitionState]) -> str:
-        """Our rack; empty while the leader itself has to give the records of one of these."""
+        """Our rack; "" while one of these must be fetched from the leader itself."""
         now_ms = self._clock.monotonic_ms()
         leader_only = any(state.replica < 0 and now_ms < state.replica_until_ms for state in states.values())
         return "" if leader_only else self._settings.client_rack
 
     def _make_room(self, asking: dict[int, dict[TopicPartition, PartitionState]], bytes_needed: int) -> int:
-        """Drop what was fetched ahead and is not read now. Returns how many bytes; 0 if nothing waits for them."""
+        """Drop fetched records that are not read now, if others need the room. Returns the number of freed bytes."""
         read_now = self.wanted
         if read_now and not any(tp in read_now for states in asking.values() for tp in states):
             return 0
@@ -191,23 +191,23 @@ class Fetcher:
         if self._timer is not None:
             self._timer.cancel()
         delay_s = max(1.0, at_ms - now_ms) / 1000
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._pump_late)
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._pump_now)
 
     def pump_soon(self) -> None:
-        """Once in this turn of the loop, however often it is called: what is asked for leaves at its end anyway."""
+        """Call pump once in this turn of the loop: its requests are written at the end of the turn anyway."""
         if not self._is_pump_due:
             self._is_pump_due = True
-            asyncio.get_running_loop().call_soon(self._pump_late)
+            asyncio.get_running_loop().call_soon(self._pump_now)
 
-    def _pump_late(self) -> None:
+    def _pump_now(self) -> None:
         self._is_pump_due = False
         try:
             self.pump()
         except Exception as error:
-            self._break_off(error)
+            self._break(error)
 
-    def _is_another(self, state: PartitionState) -> bool:
-        """Whether the topic was made again since it was first read. Its offsets are others then; sets `refused`."""
+    def _check_recreated(self, state: PartitionState) -> bool:
+        """Whether the topic was deleted and created again since it was first read. Sets `refused` if so."""
         topic_id = self._cluster.metadata.topic_id(state.tp.topic)
         if topic_id == ZERO_UUID or topic_id == state.topic_id:
             return False
@@ -215,7 +215,7 @@ class Fetcher:
             state.topic_id = topic_id
             return False
         if state.fetched:
-            return True  # what was read of the one before is given first
+            return True  # records of the old topic are returned first
         state.refused = OffsetOutOfRangeError(
             f"topic {state.tp.topic!r} was deleted and created again: offset {state.position} of {state.tp} belongs to"
             " the deleted topic",
@@ -235,12 +235,12 @@ class Fetcher:
         except KafkaError as error:
             self._back_off(node, error)
         except Exception as error:
-            self._break_off(error)
+            self._break(error)
         else:
             node.session.failed(forgotten=True)
         finally:
             node.opening = None
-        self._pump_late()
+        self._pump_now()
 
     def _send(
         self,
@@ -267,7 +267,7 @@ class Fetcher:
             )
             for tp, state in states.items()
         }
-        asked: _Asked = {tp: (state, state.epoch, state.fetch_offset) for tp, state in states.items()}
+        requested: _Requested = {tp: (state, state.epoch, state.fetch_offset) for tp, state in states.items()}
         request = _request(
             node.session.ask(wanted, by_id=version >= _BY_ID_FROM),
             max_wait_ms=min(settings.fetch_max_wait_ms, _LEFT_OUT_WAIT_MS) if hurried else settings.fetch_max_wait_ms,
@@ -279,17 +279,17 @@ class Fetcher:
         node.busy = True
         timeout_ms = settings.request_timeout_ms + settings.fetch_max_wait_ms
         future = connection.send(request, version, timeout_ms=timeout_ms)
-        future.add_done_callback(lambda done: self._take_answer(node, asked, done))
+        future.add_done_callback(lambda done: self._take_answer(node, requested, done))
 
-    # ---- answers -----------------------------------------------------------------------------------------------
+    # ---- responses ---------------------------------------------------------------------------------------------
 
-    def _take_answer(self, node: _Node, asked: _Asked, future: "asyncio.Future[FetchResponse]") -> None:
+    def _take_answer(self, node: _Node, requested: _Requested, future: "asyncio.Future[FetchResponse]") -> None:
         try:
-            self._handle_answer(node, asked, future)
+            self._handle_answer(node, requested, future)
         except Exception as error:
-            self._break_off(error)
+            self._break(error)
 
-    def _handle_answer(self, node: _Node, asked: _Asked, future: "asyncio.Future[FetchResponse]") -> None:
+    def _handle_answer(self, node: _Node, requested: _Requested, future: "asyncio.Future[FetchResponse]") -> None:
         node.busy = False
         if self._closed or future.cancelled():
             if not future.cancelled():
@@ -316,7 +316,7 @@ class Fetcher:
         for topic in response.responses:
             name = topic.topic or names(topic.topic_id)
             for part in topic.partitions:
-                found = asked.get(TopicPartition(name, part.partition_index)) if name else None
+                found = requested.get(TopicPartition(name, part.partition_index)) if name else None
                 if found is not None:
                     state, epoch, offset = found
                     if state.epoch == epoch and state.fetch_offset == offset and self._subscription.is_current(state):
@@ -326,13 +326,13 @@ class Fetcher:
         self.pump()
 
     def _take(self, node: _Node, state: PartitionState, part: FetchResponse.Topic.Partition) -> bool:
-        """Keep what came. Returns whether the reader is to look."""
+        """Store a partition's records, or handle its error. Returns whether to wake the reader."""
         if part.error_code:
             return self._handle_error(node, state, code_of(part.error_code))
         if part.preferred_read_replica >= 0 and part.preferred_read_replica != node.node_id:
             self._follow(state, part.preferred_read_replica)
         if part.diverging_epoch is not None and part.diverging_epoch.end_offset >= 0:
-            return self._leave_follower(node, state) and self._cut(state, part.diverging_epoch.end_offset)
+            return self._leave_follower(node, state) and self._handle_truncation(state, part.diverging_epoch.end_offset)
         state.high_watermark = part.high_watermark
         state.last_stable_offset = part.last_stable_offset
         state.log_start_offset = part.log_start_offset
@@ -361,45 +361,45 @@ class Fetcher:
     def _handle_error(self, node: _Node, state: PartitionState, code: ErrorCode) -> bool:
         by_leader = self._leave_follower(node, state)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
-            return by_leader and self._out_of_range(state)
+            return by_leader and self._handle_out_of_range(state)
         error = error_of(code, f"{state.tp}: {code.text}")
         if code in _SESSION_TOPICS:
             node.session.failed(forgotten=True)
         if code is not ErrorCode.CORRUPT_MESSAGE and (is_retriable(error) or code in _SESSION_TOPICS):
             self._cluster.stale(code)
             self._cluster.request_refresh()
-            if by_leader:  # the leader itself is asked at once after a follower's error
-                self._wait(state)
+            if by_leader:  # after a follower's error, the leader is used at once
+                self._retry_later(state)
             return False
         state.refused = error
         return True
 
     def _leave_follower(self, node: _Node, state: PartitionState) -> bool:
-        """If this was the follower, read from the leader next. Returns whether it is the leader, who knows the end."""
+        """If this node was the follower, fetch from the leader next. Returns whether this node is the leader."""
         if state.replica == node.node_id:
             self._read_from_leader(state)
         return self._cluster.metadata.leader(state.tp) == node.node_id
 
-    def _wait(self, state: PartitionState) -> None:
+    def _retry_later(self, state: PartitionState) -> None:
         pause_ms = self._cluster.backoff.delay_ms(0, self._cluster.environment.rng.random())
         state.retry_at_ms = int(self._clock.monotonic_ms() + pause_ms)
 
-    def _out_of_range(self, state: PartitionState) -> bool:
-        if state.fetched:  # what is here is given first; then it is asked for again
-            self._wait(state)
+    def _handle_out_of_range(self, state: PartitionState) -> bool:
+        if state.fetched:  # fetched records are returned first; then it is requested again
+            self._retry_later(state)
             return False
         offset = state.fetch_offset
         policy = {"earliest": -2, "latest": LATEST}.get(self._policy or "none")
         if policy is None:
             state.refused = OffsetOutOfRangeError(f"{state.tp}: offset {offset} is outside the log")
         else:
-            log.warning("%s: offset %d is outside the log; going to the %s", state.tp, offset, self._policy)
+            log.warning("%s: offset %d is outside the log; continuing at the %s", state.tp, offset, self._policy)
             state.ask(Need.OFFSET, policy)
         return True
 
-    def _cut(self, state: PartitionState, end_offset: int) -> bool:
+    def _handle_truncation(self, state: PartitionState, end_offset: int) -> bool:
         if state.fetched:
-            self._wait(state)
+            self._retry_later(state)
             return False
         state.refused = OffsetOutOfRangeError(
             f"{state.tp} was truncated: the records read from offset {end_offset} up to {state.position} are no longer"
@@ -410,7 +410,7 @@ class Fetcher:
         return True
 
     def _back_off(self, node: _Node, error: BaseException) -> None:
-        """No answer: the session is in doubt, and the broker is left alone for a while."""
+        """After a failed request: start a new session, after a pause."""
         node.session.failed()
         for state in self._subscription.assigned.values():
             if state.replica == node.node_id:

@@ -1,6 +1,6 @@
-"""ListOffsets: where partitions begin and end, and which offset stands at a time.
+"""ListOffsets: the first and last offsets of partitions, and offsets by timestamp.
 
-The rule: every partition is asked of its leader and asked again, with back-off, until it answers or time is up.
+The rule: the request for a partition goes to its leader, and is retried with backoff until the timeout.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ READ_COMMITTED, READ_UNCOMMITTED = 1, 0
 
 
 class Listed(NamedTuple):
-    """offset: -1 where there is none at such a time."""
+    """offset: -1 if there is none for this timestamp."""
 
     offset: int
     timestamp_ms: int
@@ -26,22 +26,22 @@ class Listed(NamedTuple):
 
 
 async def list_offsets(
-    cluster: Cluster, asked: Mapping[TopicPartition, int], isolation: int, *, timeout_ms: float
+    cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: int, *, timeout_ms: float
 ) -> dict[TopicPartition, Listed]:
-    """The offset for each timestamp (-1: the end as this isolation sees it, -2: the beginning).
+    """The offset for each timestamp (-1: the end for this isolation level, -2: the beginning).
 
-    Raises: RequestTimedOutError, and what a broker refuses with.
+    Raises: RequestTimedOutError, UnknownTopicError, and errors of a broker that are not retriable.
     """
     deadline = Deadline(cluster.environment.clock, timeout_ms)
     found: dict[TopicPartition, Listed] = {}
     attempt = 0
     while True:
-        missing = {tp: timestamp for tp, timestamp in asked.items() if tp not in found}
+        missing = {tp: timestamp for tp, timestamp in wanted.items() if tp not in found}
         answers, failure = await list_once(cluster, missing, isolation, timeout_ms=deadline.left_ms())
         found |= answers
-        if len(found) == len(asked):
+        if len(found) == len(wanted):
             return found
-        first = next(tp for tp in asked if tp not in found)
+        first = next(tp for tp in wanted if tp not in found)
         pause_ms = cluster.backoff.delay_ms(attempt, cluster.environment.rng.random())
         attempt += 1
         if deadline.left_ms() <= pause_ms:
@@ -55,17 +55,17 @@ async def list_offsets(
 
 
 async def list_once(
-    cluster: Cluster, asked: Mapping[TopicPartition, int], isolation: int, *, timeout_ms: float
+    cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: int, *, timeout_ms: float
 ) -> tuple[dict[TopicPartition, Listed], KafkaError | None]:
-    """What the leaders there are say now, and an error to ask again for. Raises one that is not."""
+    """The offsets from the known leaders, and a retriable error, if any. Raises an error that is not retriable."""
     deadline = Deadline(cluster.environment.clock, timeout_ms)
-    cluster.watch_topics({tp.topic for tp in asked})
+    cluster.watch_topics({tp.topic for tp in wanted})
     by_leader: dict[int, dict[TopicPartition, int]] = {}
-    for tp, timestamp in asked.items():
+    for tp, timestamp in wanted.items():
         leader = cluster.metadata.leader(tp)
         if leader is not None:
             by_leader.setdefault(leader, {})[tp] = timestamp
-    rounds = [_ask(cluster, node, each, isolation, deadline) for node, each in by_leader.items()]
+    rounds = [_request_offsets(cluster, node, each, isolation, deadline) for node, each in by_leader.items()]
     found: dict[TopicPartition, Listed] = {}
     failure: KafkaError | None = None
     for answers in await asyncio.gather(*rounds):
@@ -79,12 +79,12 @@ async def list_once(
     return found, failure
 
 
-async def _ask(
-    cluster: Cluster, node: int, asked: Mapping[TopicPartition, int], isolation: int, deadline: Deadline
+async def _request_offsets(
+    cluster: Cluster, node: int, wanted: Mapping[TopicPartition, int], isolation: int, deadline: Deadline
 ) -> dict[TopicPartition, Listed | KafkaError]:
     topics: dict[str, ListOffsetsRequest.Topic] = {}
     metadata = cluster.metadata
-    for tp, timestamp in asked.items():
+    for tp, timestamp in wanted.items():
         topic = topics.setdefault(tp.topic, ListOffsetsRequest.Topic(name=tp.topic, partitions=[]))
         topic.partitions.append(
             ListOffsetsRequest.Topic.Partition(
@@ -96,12 +96,12 @@ async def _ask(
     try:
         response: ListOffsetsResponse = await cluster.ask(node, request, timeout_ms=left_ms)
     except KafkaError as error:
-        return dict.fromkeys(asked, error)
+        return dict.fromkeys(wanted, error)
     found: dict[TopicPartition, Listed | KafkaError] = {}
     for answered in response.topics:
         for each in answered.partitions:
             tp = TopicPartition(answered.name, each.partition_index)
-            if tp not in asked:
+            if tp not in wanted:
                 continue
             if each.error_code:
                 cluster.stale(each.error_code)

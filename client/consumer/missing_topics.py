@@ -1,4 +1,4 @@
-"""Says in the log, once, that a topic which is to be read does not exist: waiting for it is silent otherwise."""
+"""Logs a warning, once, if a subscribed topic does not exist: the consumer waits for it without an error."""
 
 import logging
 
@@ -10,17 +10,17 @@ log = logging.getLogger("fencepost.client")
 
 
 class MissingTopics:
-    """Of a subscription, at each new metadata. A topic that was there in between is warned of again."""
+    """Checks a subscription at each change of metadata. Warns again if a topic existed in between."""
 
     def __init__(self, cluster: Cluster, subscription: Subscription) -> None:
         self._cluster = cluster
         self._subscription = subscription
         self._warned: set[str] = set()
-        cluster.on_metadata.append(self._look)
+        cluster.on_metadata.append(self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         error = self._cluster.metadata.error
         missing = {name for name in self._subscription.topics if error(name) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
         for name in sorted(missing - self._warned):
-            log.warning("topic %r does not exist: it is read as soon as somebody makes it", name)
+            log.warning("topic %r does not exist: it will be read when it is created", name)
         self._warned = missing

@@ -1,7 +1,7 @@
-"""What a consumer does between two reads: partitions come and go, positions are looked for, and it waits for news.
+"""The work of a consumer between two reads: update the assignment, look up positions, wait for records.
 
-The rule: nothing in here, and nothing that runs for it in the background, holds the consumer itself: one that nobody
-holds any more can be collected, and what ran for it is let go of.
+The rule: nothing here, and no background task, refers to the Consumer object, so that an abandoned one is collected;
+its finalizer then closes these parts.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _LONGEST_WAIT_MS = 60_000.0
 
 
 class Polls:
-    """The parts of one consumer, and the order in which they get their turn.
+    """The parts of one consumer, and the order in which a poll calls them.
 
     group: None without a group_id; whole: None with one.
     """
@@ -56,11 +56,11 @@ class Polls:
 
     @property
     def is_open(self) -> bool:
-        """Started, and not closed."""
+        """Whether it is started and not closed."""
         return self._started and not self._closed
 
     def begin(self) -> None:
-        """The cluster is connected."""
+        """Start, after the cluster is connected."""
         self._started = True
         self.subscription.on_change = self._go_on
         self._go_on()
@@ -70,12 +70,12 @@ class Polls:
             raise ClosedError("the consumer is closed")
 
     async def close(self, timeout_ms: float = CLOSING_MS) -> None:
-        """Leave the group and end all connections, in that time. Idempotent."""
+        """Leave the group and close all connections, within timeout_ms. Idempotent."""
         if self._closed:
             return
         self.reading.settle()
         self._closed = True
-        if self.cluster.affinity.is_elsewhere:  # nothing of it can be waited for here
+        if self.cluster.affinity.is_elsewhere:  # its tasks cannot be awaited in this loop
             await self.cluster.close()
             return
         self.subscription.on_change = lambda: None
@@ -92,7 +92,7 @@ class Polls:
             await self.cluster.close()
 
     def state(self, group_id: str | None) -> ConsumerSnapshot:
-        """In which state the consumer is now."""
+        """A snapshot of the consumer's state."""
         membership, member_id, generation = (None, "", -1) if self.group is None else self.group.member
         return ConsumerSnapshot(
             life="closed" if self._closed else "open" if self._started else "not started",
@@ -114,9 +114,9 @@ class Polls:
     # ---- polls -------------------------------------------------------------------------------------------------
 
     async def poll(self, deadline_ms: float, wanted: Collection[TopicPartition] = ()) -> None:
-        """Everything that may only be done between two reads. Raises what was found to be wrong.
+        """Do everything that may only be done between two reads. Raises errors of background tasks.
 
-        wanted: what is read now, if not everything. deadline_ms: of the monotonic clock.
+        wanted: the partitions that are read now, empty for all. deadline_ms: of the monotonic clock.
         """
         self.reading.settle()
         self.fetcher.wanted = wanted
@@ -139,7 +139,7 @@ class Polls:
             self.positions.find()
 
     async def look(self, deadline_ms: float) -> None:
-        """As poll, for who wants to know a position and takes no records: a rebalance listener may, too."""
+        """Like poll, for looking up a position without reading; it may also be called by a rebalance listener."""
         if self.group is None or not self.group.in_listener:
             await self.poll(deadline_ms)
             return
@@ -148,7 +148,7 @@ class Polls:
         self.positions.find()
 
     async def wait(self, deadline_ms: float, wanted: Collection[TopicPartition] = (), *, news: bool = False) -> bool:
-        """Until something has happened. Returns whether it has, in time. news: what lies here already is none."""
+        """Wait until something has happened. Returns False after the deadline. news: ignore fetched records."""
         left_ms = deadline_ms - self._clock.monotonic_ms()
         if left_ms <= 0:
             return False
@@ -156,7 +156,7 @@ class Polls:
             return True
         self._warn_if_idle()
         if self.group is not None and self.group.needs_poll and not self.group.in_listener:
-            await asyncio.sleep(0)  # a join that is not done in time begins again at once
+            await asyncio.sleep(0)  # a join that did not finish in time starts again at once
             return True
         if self.whole is not None and self.whole.needs_poll:
             return True
@@ -189,7 +189,7 @@ class Polls:
             _set_done(future)
 
     def _go_on(self) -> None:
-        """The assignment or a position was changed, or found."""
+        """Called after a change of the assignment or of a position."""
         self.fetcher.pump()
         self._wake()
 
@@ -203,6 +203,6 @@ _ENDING: set["asyncio.Task[None]"] = set()
 
 
 def release(polls: Polls) -> None:
-    """Close in the background what nobody holds any more, and nobody closed. To be called in its loop."""
+    """Close an abandoned consumer in the background. Call this in its loop."""
     _ENDING.add(task := asyncio.get_running_loop().create_task(polls.close()))
     task.add_done_callback(_ENDING.discard)

@@ -1,8 +1,8 @@
-"""Finding where to begin: the group's committed offsets, or an end of the log.
+"""Looking up positions: the group's committed offsets, or an end of the log.
 
-The rule: a partition is not read before its position is known, and one in doubt comes from the committed offsets, read
-when no transaction holds them (require_stable), never from memory. No partition waits for another one. It runs beside
-the reader, which is woken when something was found; what cannot be found raises at the next read.
+The rule: a partition is not read before its position is known. A doubtful position is looked up from the committed
+offsets when no open transaction has pending ones (require_stable), never taken from memory. No partition waits for
+another one. It runs in the background and wakes the reader; the next read raises its error.
 Source: Kafka's Fetcher.resetOffsetsIfNeeded.
 """
 
@@ -29,7 +29,7 @@ RESETS = {"earliest": EARLIEST, "latest": LATEST}
 
 
 class Positions:
-    """found is called when there is something new to read, or an error to raise."""
+    """found is called when a position was found, or there is an error to raise."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Positions:
         self.policy: int | None = RESETS.get(settings.auto_offset_reset or "none")
 
     def find(self) -> None:
-        """Look for what is missing, if nobody does so yet. Raises what the last search could not get over."""
+        """Start looking up missing positions, unless that is running. Raises the error that ended the last lookup."""
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
@@ -63,7 +63,7 @@ class Positions:
             task.cancel()
 
     def _begin(self, need: Need, look: _Look) -> None:
-        """Look for what is needed until nothing is, unless somebody does."""
+        """Start a task that looks up until nothing is missing, unless one is running."""
         if need not in self._tasks and self._missing(need):
             self._tasks[need] = asyncio.get_running_loop().create_task(self._run(need, look))
 
@@ -84,7 +84,7 @@ class Positions:
                 self._found()
                 if self._missing(need):
                     await asyncio.sleep(pause_ms / 1000)
-        except Exception as error:  # a bug, which whoever reads is to see
+        except Exception as error:  # a bug: the next read raises it
             self._failure = error
         finally:
             del self._tasks[need]
@@ -95,27 +95,27 @@ class Positions:
 
     async def _look_up_committed(self, states: list[PartitionState]) -> bool:
         """Returns whether something was found."""
-        asked = {state.tp: (state, state.epoch) for state in states}
-        offsets: Committed = dict.fromkeys(asked)
+        wanted = {state.tp: (state, state.epoch) for state in states}
+        offsets: Committed = dict.fromkeys(wanted)
         if self._group is not None:
-            offsets = await self._group.stable_now(asked, timeout_ms=self._settings.default_api_timeout_ms)
+            offsets = await self._group.stable_now(wanted, timeout_ms=self._settings.default_api_timeout_ms)
         for tp, found in offsets.items():
-            state, epoch = asked[tp]
+            state, epoch = wanted[tp]
             if state.epoch != epoch or not self._subscription.is_current(state):
                 continue
             offset, leader_epoch = (found.offset, found.leader_epoch) if found is not None else (-1, -1)
             if offset < 0 and state.fallback is not None:
                 offset = state.fallback
             if offset < 0:
-                self._by_policy(state)
+                self._apply_policy(state)
             elif offset == state.position:
-                state.go_on(offset, leader_epoch)  # no jump: it was rolled back to there
+                state.go_on(offset, leader_epoch)  # not a jump: it was rolled back to this offset
             else:
                 state.move(offset, leader_epoch)
         self._begin(Need.OFFSET, self._look_up_ends)
         return bool(offsets)
 
-    def _by_policy(self, state: PartitionState) -> None:
+    def _apply_policy(self, state: PartitionState) -> None:
         if self.policy is not None:
             state.ask(Need.OFFSET, self.policy)
             return
@@ -124,10 +124,10 @@ class Positions:
 
     async def _look_up_ends(self, states: list[PartitionState]) -> bool:
         """Returns whether something was found."""
-        asked: dict[TopicPartition, int] = {state.tp: state.reset_to for state in states}
+        wanted: dict[TopicPartition, int] = {state.tp: state.reset_to for state in states}
         epochs = {state.tp: state.epoch for state in states}
         timeout_ms = self._settings.request_timeout_ms
-        listed, failure = await list_once(self._cluster, asked, self.isolation, timeout_ms=timeout_ms)
+        listed, failure = await list_once(self._cluster, wanted, self.isolation, timeout_ms=timeout_ms)
         for state in states:
             if state.tp not in listed:
                 self._cluster.request_refresh()

@@ -1,7 +1,7 @@
-"""What a consumer gives out: runs of records, the partitions in turn, and what it gave since the last outcome.
+"""Returns fetched records to the application, from the partitions in turn; notes those since the last commit or abort.
 
-The rule: records are given from one place, without waiting, and reading moves positions only here: by what was really
-given. A run that is being iterated is settled before anything else looks at a position.
+The rule: reading moves positions only here, by the records that were really returned, and never waits. While
+`async for` iterates over a run of records, the position is behind; `settle` updates it before other code uses it.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ NO_RECORDS: Iterator[Record] = iter(())
 
 
 class Reading:
-    """run: the records that `async for` is going through."""
+    """run: the records over which `async for` iterates now."""
 
     __slots__ = (
         "_assignments",
@@ -37,23 +37,23 @@ class Reading:
 
     def __init__(self, settings: ConsumerSettings, subscription: Subscription) -> None:
         self._subscription = subscription
-        self._assignments = 0  # as of the last look
+        self._assignments = 0  # the subscription's count when `_since` was last cleaned up
         self._commits_itself = settings.enable_auto_commit
         self._policy = RESETS.get(settings.auto_offset_reset or "none")
         self._turn = 0
-        self._failed: PartitionState | None = None  # its error is raised next: others had records
+        self._failed: PartitionState | None = None  # its error is raised by the next call, as this one had records
         self._running: tuple[PartitionState, Fetched] | None = None
-        self._since: dict[PartitionState, int] = {}  # where each was at the last transaction's outcome
+        self._since: dict[PartitionState, int] = {}  # the position of each at the last commit or abort
         self._since_group: ConsumerGroupMetadata | None = None
         self.last: Batch | None = None
         self.run: Iterator[Record] = NO_RECORDS
 
-    # ---- what is there -----------------------------------------------------------------------------------------
+    # ---- available records -------------------------------------------------------------------------------------
 
     def _candidates(self, wanted: Collection[TopicPartition]) -> list[PartitionState]:
-        """The partitions that have something to give, another one first each time, or the one whose error was put off.
+        """The partitions with records or an error: another one first each time, or the one whose error is delayed.
 
-        Raises what is in the way of one that has no records left, before any other gives more.
+        If one has an error and no records left, raises the error before other partitions return more.
         """
         found = [state for state in self._subscription.assigned.values() if _has_some(state, wanted)]
         if len(found) > 1:
@@ -65,25 +65,25 @@ class Reading:
         self._failed = None
         for state in found:
             if state.refused is not None and not state.fetched:
-                self._tell(state)
+                self._raise_refused(state)
         return found
 
     def has_some(self, wanted: Collection[TopicPartition]) -> bool:
         return any(_has_some(state, wanted) for state in self._subscription.assigned.values())
 
     def at_most(self) -> int:
-        """How many records may lie here."""
+        """The highest possible number of fetched records."""
         states = self._subscription.assigned.values()
         return sum(found.at_most for state in states if not state.paused for found in state.fetched)
 
     def is_full(self, most_bytes: int) -> bool:
-        """Whether some partition holds as much as is fetched ahead: waiting would bring no more of it."""
+        """Whether a partition has reached the limit of fetching ahead, so that waiting would bring no more of it."""
         return any(state.fetched_bytes >= most_bytes for state in self._subscription.assigned.values())
 
-    # ---- taking ------------------------------------------------------------------------------------------------
+    # ---- returning records -------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Whatever of the run was not given goes back, and the position stands behind what was."""
+        """End the current run: keep its records that were not returned, and set the position after those that were."""
         if self._running is None:
             return
         (state, fetched), self._running = self._running, None
@@ -91,9 +91,9 @@ class Reading:
         hint: Any = getattr(run, "__length_hint__", None)
         fetched.give_back(hint() if hint is not None else 0)
         if state.fetched and state.fetched[0] is fetched:
-            self._stand(state, fetched)
+            self._update_position(state, fetched)
 
-    def _stand(self, state: PartitionState, fetched: Fetched) -> None:
+    def _update_position(self, state: PartitionState, fetched: Fetched) -> None:
         state.position, state.position_epoch = fetched.position, fetched.leader_epoch
         if fetched.is_done:
             state.fetched.popleft()
@@ -102,8 +102,8 @@ class Reading:
     def take(
         self, most: int, wanted: Collection[TopicPartition], group: ConsumerGroupMetadata | None
     ) -> dict[PartitionState, tuple[int, list[Record]]]:
-        """Up to `most` records: of each partition, where it stood before and what it gave. What is only passed over
-        moves positions and gives nothing. Raises an error of the first partition; one of another is raised next time.
+        """At most `most` records: for each partition its position before, and the records. Positions also move over
+        hidden records. Raises an error only if there are no records yet; else the next call raises it.
         """
         taken: dict[PartitionState, tuple[int, list[Record]]] = {}
         for state in self._candidates(wanted):
@@ -115,7 +115,7 @@ class Reading:
                     run = fetched.run(most - len(records))
                     records = records + run if records else run
                     fetched.skip_hidden()
-                    self._stand(state, fetched)
+                    self._update_position(state, fetched)
             except Exception:
                 if not taken and not records:
                     raise
@@ -133,7 +133,7 @@ class Reading:
     def begin_run(
         self, most: int, wanted: Collection[TopicPartition], group: ConsumerGroupMetadata | None
     ) -> Iterator[Record] | None:
-        """Iterate over the next records of one partition, until `settle`. None where there are none yet."""
+        """Iterate over the next records of one partition, until `settle`. None if there are none yet."""
         for state in self._candidates(wanted):
             while state.fetched:
                 fetched = state.fetched[0]
@@ -144,12 +144,12 @@ class Reading:
                     self._running = state, fetched
                     self.run = iter(records)
                     return self.run
-                self._stand(state, fetched)
+                self._update_position(state, fetched)
                 state.note_nothing_given(first)
         return None
 
-    def _tell(self, state: PartitionState) -> None:
-        """Raise what is in the way of a partition, once; then it goes on as auto_offset_reset says, if it does."""
+    def _raise_refused(self, state: PartitionState) -> None:
+        """Raise a partition's error, once. After that, an error about its offset is resolved by auto_offset_reset."""
         error = state.refused
         assert error is not None
         if not isinstance(error, OffsetOutOfRangeError | NoOffsetError):
@@ -161,15 +161,15 @@ class Reading:
                 state.ask(Need.OFFSET, self._policy)
         raise error
 
-    # ---- since when --------------------------------------------------------------------------------------------
+    # ---- since the last commit or abort ------------------------------------------------------------------------
 
     def _remember(self, firsts: dict[PartitionState, int], group: ConsumerGroupMetadata | None) -> None:
         self.last = None
         since = self._since
         if self._assignments != self._subscription.assignments:
             self._assignments = self._subscription.assignments
-            for gone in [state for state in since if not self._subscription.is_current(state)]:
-                del since[gone]
+            for revoked in [state for state in since if not self._subscription.is_current(state)]:
+                del since[revoked]
         if not since:
             self._since_group = group
         for state, first in firsts.items():
@@ -178,7 +178,7 @@ class Reading:
     def batch(
         self, taken: dict[PartitionState, tuple[int, list[Record]]], group: ConsumerGroupMetadata | None
     ) -> Batch:
-        """What was taken, as one."""
+        """A batch of the records that `take` returned."""
         runs = [records for _, records in taken.values()]
         records = runs[0] if len(runs) == 1 else [record for run in runs for record in run]
         firsts = {state: first for state, (first, _) in taken.items()}
@@ -187,7 +187,7 @@ class Reading:
         return self.last
 
     def last_batch(self) -> Batch | None:
-        """The batch given last; or all that was given record by record since the last outcome, without records."""
+        """The last batch; or one without records for all single records since the last commit or abort."""
         if self.last is not None:
             return self.last
         self.settle()
@@ -203,7 +203,7 @@ class Reading:
         return Batch(records, firsts, self._subscription, group, self._settle, commits_itself=itself)
 
     def settled_to(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """What was given below these has had its outcome; what was given behind them meanwhile has not."""
+        """Records below these offsets are committed or aborted; later ones that were returned meanwhile are not."""
         self.settle()
         for state in [state for state in self._since if state.tp in offsets]:
             after = offsets[state.tp].offset
@@ -217,7 +217,7 @@ class Reading:
 
 
 def _has_some(state: PartitionState, wanted: Collection[TopicPartition]) -> bool:
-    """Whether it has records, or an error, that may be given now."""
+    """Whether it has records or an error for the reader now."""
     if state.paused or state.held or (wanted and state.tp not in wanted):
         return False
     return bool(state.fetched) or state.refused is not None

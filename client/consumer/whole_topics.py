@@ -1,8 +1,8 @@
-"""What a consumer reads that shares with nobody: all partitions of its topics, those to come too.
+"""The assignment of a consumer without a group: all partitions of its topics, including new ones.
 
-The rule: partitions come inside of polls, as with a group, and none goes while its topic is wanted. What appears after
-the first look is read from its beginning, unless auto_offset_reset is "none": what was written to it before anybody
-noticed would else be lost.
+The rule: partitions are added within polls, as with a group, and none is removed while its topic is subscribed. A
+partition that appears later is read from its beginning, unless auto_offset_reset is "none": else records written before
+it was noticed would be lost.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from ..values import TopicPartition
 
 
 class WholeTopics:
-    """on_news is called when there is something for `poll` to do."""
+    """on_news is called when `poll` should be called."""
 
     def __init__(
         self, cluster: Cluster, settings: ConsumerSettings, subscription: Subscription, on_news: Callable[[], None]
@@ -23,16 +23,16 @@ class WholeTopics:
         self._subscription = subscription
         self._on_news = on_news
         self._late_from_start = settings.auto_offset_reset == "latest"
-        self._looked_at: set[str] = set()  # topics, whatever their partitions were then
-        self._matched = False  # whether all topics were once compared with the pattern
-        self._before = cluster.metadata  # as it was when the subscription changed
+        self._seen_topics: set[str] = set()  # topics whose partitions were added once: later ones are new
+        self._matched = False  # whether all topics were compared with the pattern once
+        self._before = cluster.metadata  # when the subscription changed
         self._since_ms = 0.0
         self.needs_poll = False
         cluster.on_metadata.append(self._ask_for_poll)
 
     def subscribed(self) -> None:
-        """What is wanted was changed."""
-        self._looked_at &= self._subscription.topics
+        """Call this after a change of the subscription."""
+        self._seen_topics &= self._subscription.topics
         self._matched = False
         self._before = self._cluster.metadata
         self._since_ms = self._cluster.environment.clock.monotonic_ms()
@@ -41,22 +41,22 @@ class WholeTopics:
         self.needs_poll = self._subscription.is_subscribed
 
     def poll(self) -> None:
-        """Take what is there; nothing as long as it is not known of every topic whether it is."""
+        """Update the assignment; not before the metadata of every topic is known, even if only that it is missing."""
         self.needs_poll = False
         subscription, metadata = self._subscription, self._cluster.metadata
         if not subscription.is_subscribed:
             return
         if subscription.pattern is not None:
             if metadata is self._before or metadata.at_ms < self._since_ms:
-                return  # of some topics only
+                return  # this metadata may have only some topics
             names = (each.name for each in metadata.topics.values() if not each.error and not each.is_internal)
             subscription.match(names)
-        if not subscription.topics <= metadata.topics.keys() | self._looked_at:
+        if not subscription.topics <= metadata.topics.keys() | self._seen_topics:
             return
         before = subscription.assigned
         wanted = self._find_wanted()
-        late = [tp for tp in wanted if tp not in before and (self._matched or tp.topic in self._looked_at)]
-        self._looked_at |= subscription.topics
+        late = [tp for tp in wanted if tp not in before and (self._matched or tp.topic in self._seen_topics)]
+        self._seen_topics |= subscription.topics
         self._matched = subscription.pattern is not None
         if wanted != before.keys() or not subscription.asked_for:
             subscription.assign_from_group(sorted(wanted))
@@ -65,7 +65,7 @@ class WholeTopics:
                 subscription.state(tp).ask(Need.OFFSET, EARLIEST)
 
     def _find_wanted(self) -> set[TopicPartition]:
-        """Of topics that somebody is about to make again, or whose broker is away, what is known already."""
+        """All partitions of the topics. If a topic is missing from metadata now, its assigned partitions stay."""
         topics = self._subscription.topics
         found = {tp for tp in self._subscription.assigned if tp.topic in topics}
         for topic in topics:
