@@ -126,7 +126,7 @@ def test_a_mechanism_that_is_not_offered_ends_the_login(mechanism):
     assert code(line.choose("PLAIN")) == ILLEGAL_AND_ENDS
 
 
-def test_t26_a_handshake_v0_is_refused_what_follows_it_would_be_no_request():
+def test_a_handshake_v0_is_refused_for_what_follows_it_would_be_no_request():
     line = Line()
     assert code(line.choose("PLAIN", version=0)) == (ErrorCode.UNSUPPORTED_SASL_MECHANISM, True)
     assert line.login.phase is Phase.FAILED
