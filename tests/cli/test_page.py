@@ -5,9 +5,12 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
-from fencepost.cli import COMMANDS
+import click
+from fencepost.cli import COMMANDS, main
 from served_broker import ServedBroker
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text()
@@ -65,10 +68,37 @@ def _held(typed: str, environment: dict[str, str]) -> "subprocess.Popen[bytes]":
     return process
 
 
+def leaves(group: click.Group, ctx: click.Context, *names: str) -> Iterator[tuple[str, click.Command]]:
+    """(full name, command) of every command that is not a group."""
+    for name in group.list_commands(ctx):
+        command = group.get_command(ctx, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from leaves(command, ctx, *names, name)
+        else:
+            yield " ".join([*names, name]), command
+
+
+def test_every_command_has_the_options_that_the_page_promises() -> None:
+    common = set(re.findall(r"`(--?\w+)", PAGE.split("| option")[1].split("\n\n")[0]))
+    assert common == {"-b", "--bootstrap", "-X", "--timeout", "-o", "-q"}
+    (exceptions,) = re.findall(r"^(`serve`.*?) have their own options", PAGE, flags=re.MULTILINE)
+    others = {"serve", "log dump", "log verify", "demo", "spark env", "spark demo"}
+    assert set(re.findall(r"`([a-z ]+)`", exceptions)) == {"serve", "log", "demo", "spark env", "spark demo"}
+    for name, command in leaves(cast(click.Group, main), click.Context(main)):
+        found = {option for each in command.params for option in each.opts}
+        if name.startswith("bench "):
+            assert {"-b", "-o"} <= found or name == "bench compare", name
+            assert not found & {"--timeout", "-q"}, name
+            assert ("-X" in found) == (name == "bench produce"), name
+        elif name not in others:
+            assert common <= found, name
+
+
 def test_every_command_and_exit_code_is_on_the_page() -> None:
     import fencepost.cli as cli
 
-    for name in set(COMMANDS) - {"serve", "log", "bench", "demo"}:
+    for name in set(COMMANDS) - {"serve", "log", "demo"}:
         assert re.search(rf"\b{name}\b", PAGE), name
     for code in re.findall(r"\b(\d+)\b", cli.__doc__ or ""):
         assert code == "70" or re.search(rf"^\| {code} \|", PAGE, flags=re.MULTILINE), code

@@ -11,11 +11,15 @@ from pathlib import Path
 import pytest
 from broker_process import free_port
 from click.testing import CliRunner
+from confluent_kafka import KafkaError, KafkaException
 from eventually import wait_until
 from fencepost.bench.topics import create, delete
 from fencepost.cli import main
+from fencepost.cli.bench.loads import failure_of
 from fencepost.protocol.messages.cluster import MetadataRequest
 from served_broker import ServedBroker
+
+from fencepost import RequestTimedOutError
 
 SHORT = ["--seconds", "0.1"]
 
@@ -44,7 +48,7 @@ def topics(served: ServedBroker) -> list[str]:
 @pytest.mark.parametrize("load", [["small"], ["produce"], ["txn"], ["consume", "--topic", "x"]])
 def test_no_broker_and_no_address_are_told(load: list[str]) -> None:
     code, cause, hint = told(*load, "-b", f"127.0.0.1:{free_port()}")
-    assert (code, "refused" in cause, "fencepost serve" in hint) == (1, True, True)
+    assert (code, "refused" in cause, "fencepost serve" in hint) == (4, True, True)
     for address in ("foo", "foo:", "127.0.0.1:99999", "127.0.0.1:-1", "127.0.0.1:0"):
         code, cause, hint = told(*load, "-b", address)
         assert (code, address in cause, "HOST:PORT" in hint) == (2, True, True)
@@ -60,7 +64,7 @@ def test_the_broker_of_the_environment_is_measured(load: str, monkeypatch: pytes
 @pytest.mark.parametrize("load", ["small", "produce", "txn", "consume"])
 def test_a_topic_that_does_not_exist_is_not_made(served: ServedBroker, load: str) -> None:
     code, cause, _ = told(load, "-b", f"127.0.0.1:{served.port}", "--topic", "nosuch")
-    assert (code, "nosuch" in cause) == (1, True)
+    assert (code, "nosuch" in cause) == (3, True)
     assert topics(served) == []
 
 
@@ -73,6 +77,28 @@ def test_records_that_are_too_large_are_told_and_the_topic_is_gone(served: Serve
     assert "TOO_LARGE" in cause or "too large" in cause
     assert "message.max.bytes" in hint
     assert topics(served) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("_TRANSPORT", 4), ("_ALL_BROKERS_DOWN", 4), ("_TIMED_OUT", 4), ("REQUEST_TIMED_OUT", 4),
+     ("UNKNOWN_TOPIC_OR_PART", 3), ("_UNKNOWN_TOPIC", 3), ("_FENCED", 5), ("_AUTHENTICATION", 6),
+     ("TOPIC_AUTHORIZATION_FAILED", 6), ("_INVALID_ARG", 2), ("MSG_SIZE_TOO_LARGE", 1)],
+)  # fmt: skip
+def test_an_error_of_librdkafka_ends_with_the_exit_code_of_its_kind(name: str, code: int) -> None:
+    error = KafkaException(KafkaError(getattr(KafkaError, name)))
+    of_a_worker = RuntimeError(f"a transaction failed: {error}")
+    of_a_worker.__cause__ = error
+    for each in (error, of_a_worker):
+        failure = failure_of(each)
+        assert failure is not None
+        assert failure.exit_code == code
+
+
+def test_an_error_of_the_sdk_ends_with_the_exit_code_of_its_kind() -> None:
+    failure = failure_of(RequestTimedOutError())
+    assert failure is not None
+    assert failure.exit_code == 4
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "nan", "inf", "x"])
