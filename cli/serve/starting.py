@@ -3,6 +3,7 @@
 import errno
 import os
 import socket
+from pathlib import Path
 
 from ...broker.config.settings import BrokerSettings
 from ...broker.topics.catalogue import NewerCatalogue
@@ -87,6 +88,11 @@ def _hint(error: OSError, path: str, settings: BrokerSettings) -> str:
         folder = next((each for each in folders if path.startswith(f"{each}/")), None)
         of_partition = folder is not None and not path.startswith(f"{folder}/{layout.CATALOGUE_TOPIC}-")
         return f"{_OTHER_DEVICE}, or {_WITHOUT_PARTITION}" if may_leave_out and of_partition else _OTHER_DEVICE
+    if isinstance(error, IsADirectoryError):
+        return f"the broker needs a file at {path}, not a directory: move the directory, or use another --data-dir"
+    if isinstance(error, NotADirectoryError | FileExistsError):
+        found = next((each for each in (Path(path), *Path(path).parents) if each.is_file()), path)
+        return f"the broker needs a directory at {found}, not a file: move the file, or use another --data-dir"
     allowed = "the broker needs read and write access to the whole data directory; --data-dir sets another"
     return _BY_ERROR.get(error.errno or 0, allowed)
 
