@@ -19,4 +19,10 @@ def __getattr__(name: str) -> object:
     module = _FROM.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{module}", __name__), name)
+    try:
+        found = import_module(f".{module}", __name__)
+    except ImportError as problem:
+        from .requirements import with_remedy
+
+        raise with_remedy(problem) from None
+    return getattr(found, name)

@@ -6,6 +6,7 @@ import re
 OLDEST_SPARK = (4, 1)
 OLDEST_JAVA = 17
 INSTALL = "pip install 'fencepost[spark]'"
+NEEDS = f"it needs pyspark 4.1, pyarrow and a Java {OLDEST_JAVA} or later: {INSTALL} has all three for most machines"
 
 
 class SparkUnusable(RuntimeError):
@@ -31,9 +32,20 @@ def explained(problem: Exception) -> str:
     spark = _spark_version()
     if spark is not None and version_of(spark) < OLDEST_SPARK:
         return _too_old(spark)
-    if isinstance(problem, ImportError) and problem.name and not problem.name.startswith("fencepost"):
-        return f"fencepost's Spark connector needs {problem.name}, which this Python does not have: {INSTALL}"
+    package = _package_of(problem)
+    if package and package != "fencepost":
+        return f"fencepost's Spark connector needs {package}, which this Python does not have: {INSTALL}"
     return f"fencepost's Spark connector could not be imported: {type(problem).__name__}: {problem}"
+
+
+def with_remedy(problem: ImportError) -> ImportError:
+    """The same failed import, with the package to install in its text."""
+    return type(problem)(explained(problem), name=_package_of(problem))
+
+
+def _package_of(problem: Exception) -> str | None:
+    """The package that an import did not find."""
+    return problem.name.partition(".")[0] if isinstance(problem, ImportError) and problem.name else None
 
 
 def version_of(text: str) -> tuple[int, int]:

@@ -94,7 +94,7 @@ MOST_SINK_ID_CHARS = 200
 class SinkConflictError(InvalidConfigurationError):
     """The ledger entry does not fit this batch: another query writes to the sink, or the checkpoint was changed."""
 
-    default_hint = "fencepost spark list shows the sink's last batch; docs/spark.md explains each case"
+    default_hint = "fencepost spark list shows the sink's last batch and the query that owns it"
 
 
 class BatchRefusedError(ClientError):

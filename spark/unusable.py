@@ -7,9 +7,9 @@ from pyspark.sql.datasource import DataSource
 from .requirements import SparkUnusable, explained
 
 
-def source_that_says(problem: Exception) -> type[DataSource]:
-    """A class that Spark can register, whose every use raises one clear line."""
-    words = explained(problem)
+def refusing_source(problem: Exception) -> type[DataSource]:
+    """A data source that Spark can register. Each use of it raises SparkUnusable, with one line."""
+    reason = explained(problem)
 
     class Unusable(DataSource):
         """Raises the reason. Pickled by value, so it does not need to be importable."""
@@ -23,6 +23,6 @@ def source_that_says(problem: Exception) -> type[DataSource]:
             return "fencepost"
 
         def _refuse(self) -> NoReturn:
-            raise SparkUnusable(words)
+            raise SparkUnusable(reason)
 
     return Unusable

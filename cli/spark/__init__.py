@@ -19,13 +19,13 @@ def spark() -> None:
 @spark.command()
 def env() -> None:
     """Print JAVA_HOME and PYSPARK_PYTHON for a shell: eval "$(fencepost spark env)"."""
-    from ...spark.requirements import SparkUnusable
+    from ...spark.requirements import NEEDS, SparkUnusable
     from ...spark.sessions import environment
 
     try:
         found = environment(os.environ)
     except SparkUnusable as problem:
-        raise Failure(str(problem), "docs/spark.md lists what Spark needs") from None
+        raise Failure(str(problem), NEEDS) from None
     for name, value in found.items():
         click.echo(f"export {name}={shlex.quote(value)}")
 
@@ -34,7 +34,7 @@ def env() -> None:
 @click.option("--lines", default=20_000, type=COUNT, show_default=True, help="Lines to copy.")
 def demo(lines: int) -> None:
     """Copy and count real text with Spark streams, kill executor and driver, and compare the results."""
-    from ...spark.requirements import SparkUnusable
+    from ...spark.requirements import NEEDS, SparkUnusable
     from ...spark.sessions import environment
     from .demo import demonstrate
 
@@ -42,7 +42,7 @@ def demo(lines: int) -> None:
         environment(os.environ)  # raises before anything is started
         good = demonstrate(lines)
     except SparkUnusable as problem:
-        raise Failure(str(problem), "docs/spark.md lists what Spark needs") from None
+        raise Failure(str(problem), NEEDS) from None
     sys.exit(0 if good else 1)
 
 

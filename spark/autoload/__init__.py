@@ -1,7 +1,8 @@
-"""What Spark finds by its name: the package `pyspark_fencepost`, and in it the source and sink `fencepost`.
+"""The package `pyspark_fencepost`, which Spark finds by its name, with the data source `fencepost`.
 
-The rule: importing it never fails. Spark imports every `pyspark_*` package when it first looks for a format; if one
-import fails, it drops all of them without a message. So a problem is raised by the source, when somebody uses it.
+The rule: importing it never fails if there is a pyspark. Spark imports every `pyspark_*` package when it first looks
+for a format; if one import fails, it drops all of them without a message. So a problem is raised by the data source,
+when somebody uses it.
 """
 
 from typing import Any
@@ -12,8 +13,12 @@ try:
 
     DefaultSource = FencepostDataSource
 except Exception as problem:
-    from fencepost.spark.unusable import source_that_says
+    try:
+        from fencepost.spark.unusable import refusing_source
+    except ImportError as missing:  # no pyspark, so this import is not by Spark
+        from fencepost.spark.requirements import with_remedy
 
-    DefaultSource = source_that_says(problem)
+        raise with_remedy(missing) from None
+    DefaultSource = refusing_source(problem)
 
 __all__ = ["DefaultSource"]
