@@ -14,6 +14,7 @@ RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
 USER fencepost
 VOLUME /var/lib/fencepost
 EXPOSE 9092
+HEALTHCHECK --interval=5s --timeout=5s --start-period=60s CMD ["fencepost", "health"]
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["fencepost"]
 CMD ["serve", "--data-dir", "/var/lib/fencepost", "--listen", "0.0.0.0:9092"]

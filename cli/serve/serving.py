@@ -25,6 +25,7 @@ from ...broker.config.options import InvalidOption
 from ...broker.config.settings import BROKER_OPTIONS, BrokerSettings, Source
 from ...broker.descriptors import ENOUGH_OPEN_FILES, LEAST_DESCRIPTORS, RESERVE, Shares, shares
 from ...effects.net import SystemNet, Writable
+from ...effects.service_manager import ALIVE, READY, STOPPING, ServiceManager
 from ..failures import WRONG_USAGE, Failure
 from .starting import explain_failure, halted
 
@@ -205,6 +206,7 @@ class _Server:
         )
         self._end = asyncio.Event()
         self._signals = 0
+        self._manager = ServiceManager(os.environ)
 
     async def run(self) -> None:
         """Start, print the ready line, wait for a signal or a halt, stop."""
@@ -235,7 +237,16 @@ class _Server:
             await self._broker.stop()
             hint = "the ready line goes to standard output: redirect it to a file, a pipe or /dev/null"
             raise Failure(f"standard output: {error.strerror}", hint) from None
+        self._manager.notify(READY)
+        self._report_alive()
         await self._end.wait()
+
+    def _report_alive(self) -> None:
+        """As long as the loop turns, and often enough for the service manager, if it asked for that."""
+        interval_s = self._manager.alive_interval_s
+        if interval_s is not None:
+            self._manager.notify(ALIVE)
+            self._loop.call_later(interval_s, self._report_alive)
 
     def _on_signal(self, number: int, frame: object) -> None:
         """The first signal stops the broker, the second one ends the process at once."""
@@ -268,6 +279,7 @@ class _Server:
         sys.stdout.flush()
 
     async def _stop(self) -> None:
+        self._manager.notify(STOPPING)
         cause = self._broker.halted
         if cause is None:
             click.echo("stopping   open writes become durable first", err=True)

@@ -1,0 +1,44 @@
+"""Messages to the service manager that started the process: ready, stopping, still alive.
+
+Without NOTIFY_SOCKET in the environment nothing is sent. A message that cannot be sent is dropped: the manager is no
+part of what the process is for. Source: sd_notify(3) of systemd.
+"""
+
+import os
+import socket
+from collections.abc import Mapping
+
+READY = "READY=1"
+STOPPING = "STOPPING=1"
+ALIVE = "WATCHDOG=1"
+ABSTRACT = "@"  # a name of Linux' abstract namespace begins with a zero byte, written so
+
+
+class ServiceManager:
+    """The one named by the environment, if any."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._address = environment.get("NOTIFY_SOCKET", "")
+        self.alive_interval_s = _half_of_watchdog_s(environment)
+
+    def notify(self, message: str) -> None:
+        """Send one message: READY, STOPPING or ALIVE."""
+        if not self._address.startswith(("/", ABSTRACT)):
+            return
+        address = self._address
+        if address.startswith(ABSTRACT):
+            address = "\0" + address[1:]
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as manager:
+                manager.setblocking(False)
+                manager.sendto(message.encode(), address)
+        except OSError:
+            pass
+
+
+def _half_of_watchdog_s(environment: Mapping[str, str]) -> float | None:
+    """How often ALIVE is due, in seconds: twice as often as the manager expects it. None: it expects none of us."""
+    pid, interval_us = environment.get("WATCHDOG_PID"), environment.get("WATCHDOG_USEC", "")
+    if (pid is not None and pid != str(os.getpid())) or not interval_us.isdecimal() or int(interval_us) == 0:
+        return None
+    return int(interval_us) / 2_000_000

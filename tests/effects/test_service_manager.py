@@ -1,0 +1,46 @@
+"""What a service manager hears: nothing unless it asked, and whatever happens to it, the process goes on."""
+
+import os
+import socket
+
+import pytest
+from fencepost.effects.service_manager import ALIVE, READY, ServiceManager
+
+
+@pytest.fixture
+def manager(request, tmp_path):
+    """A socket as systemd's, and the address by which the environment names it."""
+    address = str(tmp_path / "notify") if request.param == "path" else f"@fencepost-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bound:
+        bound.bind(address.replace("@", "\0", 1))
+        bound.setblocking(False)
+        yield bound, address
+
+
+@pytest.mark.parametrize("manager", ["path", "abstract"], indirect=True)
+def test_messages_arrive_one_by_one(manager):
+    bound, address = manager
+    ours = ServiceManager({"NOTIFY_SOCKET": address})
+    ours.notify(READY)
+    ours.notify(ALIVE)
+    assert [bound.recv(100), bound.recv(100)] == [b"READY=1", b"WATCHDOG=1"]
+
+
+@pytest.mark.parametrize("address", ["", "nowhere", "/there/is/none", "@nobody-listens-here", "/" + "long" * 100])
+def test_a_manager_that_cannot_be_reached_is_no_error(address):
+    ServiceManager({"NOTIFY_SOCKET": address}).notify(READY)
+
+
+@pytest.mark.parametrize(
+    ("environment", "interval_s"),
+    [
+        ({"WATCHDOG_USEC": "30000000"}, 15.0),
+        ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": str(os.getpid())}, 15.0),
+        ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": str(os.getpid() + 1)}, None),
+        ({"WATCHDOG_USEC": "0"}, None),
+        ({"WATCHDOG_USEC": "soon"}, None),
+        ({}, None),
+    ],
+)
+def test_the_interval_is_half_of_what_the_manager_waits(environment, interval_s):
+    assert ServiceManager(environment).alive_interval_s == interval_s
