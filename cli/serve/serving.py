@@ -25,7 +25,7 @@ from ...broker.config.options import InvalidOption
 from ...broker.config.settings import BROKER_OPTIONS, BrokerSettings, Source
 from ...broker.descriptors import ENOUGH_OPEN_FILES, LEAST_DESCRIPTORS, RESERVE, Shares, shares
 from ...effects.net import SystemNet, Writable
-from ...effects.service_manager import ALIVE, READY, STOPPING, ServiceManager
+from ...effects.systemd import ALIVE, READY, STOPPING, ServiceManager
 from ..failures import WRONG_USAGE, Failure
 from .starting import explain_failure, halted
 

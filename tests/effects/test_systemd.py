@@ -4,7 +4,7 @@ import os
 import socket
 
 import pytest
-from fencepost.effects.service_manager import ALIVE, READY, ServiceManager
+from fencepost.effects.systemd import ALIVE, READY, ServiceManager
 
 
 @pytest.fixture
