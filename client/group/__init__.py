@@ -1,1 +1,1 @@
-"""A consumer's place in its group: joining, heartbeats, commits."""
+"""A member of a consumer group: subscription, joining, heartbeats, commits."""

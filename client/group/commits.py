@@ -1,8 +1,8 @@
-"""The commits of one member: those it is asked for, and with enable_auto_commit those that come by themselves.
+"""The commits of one member: explicit ones, and automatic ones with enable_auto_commit.
 
-The rule: a commit carries the member and generation of the moment in which it was asked for, and is refused already
-here where those may not commit, or where a partition is not the member's. What is committed by itself is what was given
-before the poll; a failure is logged.
+The rule: a commit has the member and generation of the time of the call. It is refused here if the member may not
+commit, or a partition is not assigned to it. An automatic commit contains the positions before the poll; its failure
+is only logged.
 Source: Kafka's ConsumerCoordinator; KIP-447.
 """
 
@@ -23,9 +23,9 @@ log = logging.getLogger("fencepost.client")
 
 
 class GroupCommits:
-    """connection, stable_now: those of GroupOffsets, for these alone.
+    """connection, stable_now: those of GroupOffsets.
 
-    news is called when a poll has something to do: a commit is due, or one was refused.
+    news is called when a poll has work to do: a commit is due, or one was refused.
     """
 
     def __init__(
@@ -50,16 +50,16 @@ class GroupCommits:
         self._closed = False
 
     def metadata(self) -> ConsumerGroupMetadata:
-        """The member and generation whose partitions these are."""
+        """The member and generation that own the assigned partitions."""
         if self._subscription.is_subscribed:
             return self._membership.applied
         return ConsumerGroupMetadata(self._group_id, group_instance_id=self._settings.group_instance_id)
 
     async def commit(self, offsets: Offsets | None = None, *, timeout_ms: float | None = None) -> None:
-        """By default, all positions. Tried again until the timeout, always for the generation of this moment.
+        """Commit, by default all positions. Retries until the timeout, always for the current generation.
 
-        Raises CommitFailedError when the member is out or a partition is not its own,
-        RebalanceInProgressError while it is joining, and the like.
+        Raises CommitFailedError if the member is out of the group or a partition is not assigned to it,
+        RebalanceInProgressError while it is joining, and others.
         """
         wanted = self._subscription.positions() if offsets is None else offsets
         timeout_ms = self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
@@ -71,7 +71,7 @@ class GroupCommits:
         assigned = self._subscription.assigned
         states = [(state, state.jumps) for tp in wanted if (state := assigned.get(tp)) is not None]
         await self._offsets.commit(
-            wanted, member, timeout_ms=timeout_ms, refused=lambda code: self._refused(code, stamp)
+            wanted, member, timeout_ms=timeout_ms, refused=lambda code: self._note_refusal(code, stamp)
         )
         for state, jumps in states:
             if state.jumps == jumps:
@@ -93,19 +93,19 @@ class GroupCommits:
         )
 
     def _check_owned(self, offsets: Iterable[TopicPartition]) -> None:
-        """The broker knows the member and not what it owns: of what it gave up, a new owner's offsets would go back."""
-        gone = [str(tp) for tp in offsets if tp not in self._subscription.assigned]
-        if gone:
-            raise CommitFailedError(f"not assigned to this consumer, or not any more: {', '.join(sorted(gone))}")
+        """The broker does not know who owns which partition: such a commit could set back a new owner's offsets."""
+        foreign = [str(tp) for tp in offsets if tp not in self._subscription.assigned]
+        if foreign:
+            raise CommitFailedError(f"not assigned to this consumer, or no longer: {', '.join(sorted(foreign))}")
 
     def fenced(self) -> FencedInstanceIdError:
-        """What is raised once another member has this one's group_instance_id."""
+        """The error after another member has joined with the same group_instance_id."""
         instance_id = self._settings.group_instance_id
         return FencedInstanceIdError(
             f"another member of group {self._group_id} has taken group_instance_id {instance_id}"
         )
 
-    def _refused(self, code: ErrorCode, stamp: Stamp) -> None:
+    def _note_refusal(self, code: ErrorCode, stamp: Stamp) -> None:
         if stamp.generation >= 0:
             self._membership.on_commit(code, stamp)
             self._news(None)
@@ -117,53 +117,53 @@ class GroupCommits:
         require_stable: bool = True,
         timeout_ms: float | None = None,
     ) -> Committed:
-        """None where nothing was committed. Waits for transactions that hold offsets, up to the timeout."""
+        """None for a partition without a committed offset. require_stable: wait for open transactions with offsets."""
         timeout_ms = self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
         return await self._offsets.committed(partitions, timeout_ms=timeout_ms, require_stable=require_stable)
 
-    # ---- by themselves ---------------------------------------------------------------------------------------
+    # ---- automatic commits -----------------------------------------------------------------------------------
 
     def schedule(self) -> None:
-        """The next one, if one is wanted and none is on its way."""
+        """Start the timer of the next automatic commit, with enable_auto_commit."""
         if self._settings.enable_auto_commit and self._timer is None and not self._closed:
             seconds = self._settings.auto_commit_interval_ms / 1000
-            self._timer = asyncio.get_running_loop().call_later(seconds, self._interval_is_over)
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._end_interval)
 
-    def _interval_is_over(self) -> None:
+    def _end_interval(self) -> None:
         self._timer = None
         self._news(None)
 
     @property
     def are_due(self) -> bool:
-        """Whether a poll is to begin one."""
+        """Whether a poll must start an automatic commit."""
         return self._settings.enable_auto_commit and self._timer is None
 
-    def in_background(self) -> None:
-        """What the application was given before this poll, if the interval is over."""
+    def commit_if_due(self) -> None:
+        """If the interval is over, start a commit of the records returned before this poll."""
         if not self.are_due:
             return
         self.schedule()
         may = self._membership.may_commit or not self._subscription.is_subscribed
-        positions = self._subscription.positions()  # of this moment: what this poll gives is not done yet
+        positions = self._subscription.positions()  # now: records that this poll returns are not processed yet
         if may and positions and (self._committing is None or self._committing.done()):
             self._committing = asyncio.get_running_loop().create_task(
-                self.quietly(self._settings.default_api_timeout_ms, positions)
+                self.commit_or_log(self._settings.default_api_timeout_ms, positions)
             )
 
-    async def quietly(self, timeout_ms: float, offsets: Offsets | None = None) -> None:
-        """As commit; a failure is logged."""
+    async def commit_or_log(self, timeout_ms: float, offsets: Offsets | None = None) -> None:
+        """Like commit, but only logs a failure."""
         try:
             await self.commit(offsets, timeout_ms=timeout_ms)
         except Exception as error:
             log.warning("group %s: auto-commit failed: %s", self._group_id, error)
 
     def close(self) -> None:
-        """None begins by itself any more."""
+        """Start no more automatic commits."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
 
     def stop(self) -> None:
-        """What began by itself is not waited for."""
+        """Cancel a running automatic commit."""
         if self._committing is not None:
             self._committing.cancel()

@@ -1,8 +1,8 @@
-"""A consumer's place in its group: it joins inside of polls, heartbeats between them, and commits for its generation.
+"""A member of a consumer group: it joins within polls, sends heartbeats between them, and commits for its generation.
 
-The rule: `poll` is the only place where partitions come and go, so what is read between two polls is all of one
-generation. Listeners run in it; what they raise comes out of it, once all is done. Past max_poll_interval_ms without a
-poll the member leaves by itself, and its commits fail. Source: Kafka's ConsumerCoordinator; KIP-62, KIP-429, KIP-447.
+The rule: the assignment changes only within `poll`, so all records read between two polls are of one generation.
+Listeners run within it; it raises their errors after its work is done. After max_poll_interval_ms without a poll the
+member leaves, and its commits fail. Source: Kafka's ConsumerCoordinator; KIP-62, KIP-429, KIP-447.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ log = logging.getLogger("fencepost.client")
 
 UNSUBSCRIBED = "the consumer unsubscribed from all topics"
 LEAVING_MS = 5_000
-"""How long leaving may take where nobody says."""
+"""How long leaving may take by default."""
 FAREWELL = 0.25
-"""How much of that is kept for LeaveGroup, however long commits and listeners take."""
+"""The fraction of that time reserved for LeaveGroup, however long commits and listeners take."""
 
 
 class Group:
-    """One member of one group; or, for partitions assigned by hand, only its offsets.
+    """One member of one group; if partitions are assigned with `assign`, only the group's offsets are used.
 
     metadata, commit, committed, stable_now: those of GroupCommits. on_needs_poll is called when `needs_poll` has
     become true between polls.
@@ -64,32 +64,36 @@ class Group:
         self.commit = self._commits.commit
         self.committed = self._commits.committed
         self.stable_now = self._commits.stable_now
-        self._exchange = Joining(cluster, settings, self._membership, environment)
+        self._join_requests = Joining(cluster, settings, self._membership, environment)
         self._heartbeats = HeartbeatTask(
-            cluster, settings, self._membership, environment, self._news, self._left_behind
+            cluster, settings, self._membership, environment, self._news, self._leave_after_missed_poll
         )
         self._heartbeat_times = self._heartbeats.times
         self._joining: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
         self._due = True
-        self._matched: re.Pattern[str] | None = None  # with all topics there are; of new ones metadata tell
+        self._matched: re.Pattern[str] | None = None  # the pattern that was matched against all topics once
         self._polling: asyncio.Future[None] | None = None
-        self._step: asyncio.Task[None] | None = None  # partitions are assigned or revoked, and the listener is called
-        self._given_up: asyncio.Task[None] | None = None  # cancelled by us, which is no cancellation of who polls
+        self._step: asyncio.Task[None] | None = None  # changes the assignment and calls the listener
+        self._cancelled_step: asyncio.Task[None] | None = (
+            None  # a step that was cancelled here, so polls do not raise that
+        )
         self.leaving = False
-        self._leaver: tuple[asyncio.Task[Any] | None, asyncio.Future[None]] | None = None  # who, until when
+        self._leaver: tuple[asyncio.Task[Any] | None, asyncio.Future[None]] | None = (
+            None  # the task that leaves, and its end
+        )
         self._closed = False
         self.on_needs_poll: Callable[[], None] = lambda: None
         cluster.on_metadata.append(self._metadata_changed)
 
     @property
     def failure(self) -> BaseException | None:
-        """What the next poll raises."""
+        """The error that the next poll raises."""
         return self._failure
 
     @property
     def member(self) -> tuple[str, str, int]:
-        """What it is in the group: the state's name, the member id, the generation."""
+        """The name of the membership's state, the member id, the generation."""
         membership = self._membership
         return membership.state.name.lower(), membership.member_id, membership.generation
 
@@ -97,29 +101,29 @@ class Group:
 
     @property
     def needs_poll(self) -> bool:
-        """Whether a poll has something to do. It has none while the member leaves."""
+        """Whether a poll has work to do. It has none while the member leaves."""
         if self.leaving:
             return False
         pattern = self._subscription.pattern
         if pattern is not None and pattern is not self._matched and self._joining is None:
-            return True  # its topics are not known, and may be none so far
+            return True  # its topics are not known yet
         topics, joined = self._subscription.topics, self._membership.joined_topics
         return self._due or (topics is not joined and topics != joined and self._subscription.is_subscribed)
 
     def may_go_on(self) -> bool:
-        """Whether the next record may be given without a poll; giving it counts as one."""
+        """Whether the next record may be returned without a poll. If so, that counts as a poll."""
         if self._due:
             return False
         self._heartbeat_times.was_polled = True
         return True
 
     def polled(self) -> None:
-        """The application is alive."""
+        """Count a read of the application as a poll."""
         self._heartbeats.times.polled(self._clock.monotonic_ms())
 
     @contextmanager
     def polling(self) -> Generator[None]:
-        """While the application waits inside of a poll, its time does not run out."""
+        """While the application waits within a poll, max_poll_interval_ms does not run."""
         self._heartbeats.times.poll_begins(self._clock.monotonic_ms())
         try:
             yield
@@ -127,17 +131,17 @@ class Group:
             self._heartbeats.times.poll_ends(self._clock.monotonic_ms())
 
     async def poll(self, deadline_ms: float) -> None:
-        """Join if need be, and take over what the group has assigned. deadline_ms: of the monotonic clock.
+        """Join if needed, and apply the group's assignment. deadline_ms: of the monotonic clock.
 
-        While the member has partitions that it may keep, a join is not waited for: it goes on in the background.
-        Raises what the group refuses with, and what listeners raise.
+        While the member keeps partitions, it does not wait for a join, which continues in the background.
+        Raises errors of the group and of listeners.
         """
         if self.in_listener:
             raise IllegalStateError(
-                "a rebalance listener must not read records: it may seek, commit and query positions"
+                "a rebalance listener must not read records: it may only seek, commit and query positions"
             )
         if self._polling is not None:
-            await self._other_poll(deadline_ms)
+            await self._wait_for_other_poll(deadline_ms)
             return
         self._polling = asyncio.get_running_loop().create_future()
         try:
@@ -155,13 +159,13 @@ class Group:
             self._due = True
             raise failure
         self._heartbeats.check()
-        self._commits.in_background()
+        self._commits.commit_if_due()
         if self._subscription.is_subscribed:
             await self._belong(deadline_ms)
         self._due = self._unsettled
 
-    async def _other_poll(self, deadline_ms: float) -> None:
-        """Another task polls already: what it does is done for all."""
+    async def _wait_for_other_poll(self, deadline_ms: float) -> None:
+        """Another task is polling: wait for that instead."""
         assert self._polling is not None
         left_ms = max(0.0, deadline_ms - self._clock.monotonic_ms())
         await asyncio.wait([self._polling], timeout=left_ms / 1000)
@@ -174,35 +178,35 @@ class Group:
     def _unsettled(self) -> bool:
         if self._failure is not None or self._commits.are_due or self._step is not None:
             return True
-        # A join under way says itself when it is done.
+        # A running join calls `_news` when it is done.
         return self._subscription.is_subscribed and not self._membership.settled and self._joining is None
 
     async def _belong(self, deadline_ms: float) -> None:
         membership = self._membership
         while not self.leaving and self._subscription.is_subscribed:
             if membership.state is State.FENCED:
-                await self._finish(self._give_up())
+                await self._run_step(self._give_up())
                 raise self._commits.fenced()
             if self._joining is None:
                 if membership.state is State.ASSIGNED:
-                    await self._finish(self._take_over())
+                    await self._run_step(self._take_over())
                     continue
                 topics = await self._topics()
                 if topics != membership.joined_topics:
                     membership.rejoin("the subscription has changed")
-                self._look_after_topics()
+                self._check_group_topics()
                 if membership.settled:
                     return
-                await self._finish(self._give_up())
+                await self._run_step(self._give_up())
                 if membership.state is not State.PREPARING or self.leaving:
-                    continue  # out meanwhile: what was kept is lost
+                    continue  # no longer a member: it has lost the partitions that it kept
                 self._join(topics)
             if not await self._joined(deadline_ms):
                 return
             self._check_open()
 
-    async def _finish(self, step: Coroutine[Any, Any, None]) -> None:
-        """Let partitions come or go. If this poll is cancelled, that goes on, and the next poll waits for its end."""
+    async def _run_step(self, step: Coroutine[Any, Any, None]) -> None:
+        """Run a change of the assignment. If this poll is cancelled, it continues, and the next poll waits for it."""
         self._step, self._due = asyncio.get_running_loop().create_task(step), True
         await self._end_step()
 
@@ -210,16 +214,16 @@ class Group:
         if (step := self._step) is not None:
             await asyncio.wait([step])
             self._step = None if self._step is step else self._step
-            if step is not self._given_up:
+            if step is not self._cancelled_step:
                 step.result()
 
     @property
     def in_listener(self) -> bool:
-        """Whether the rebalance listener is who asks."""
+        """Whether this is called by the rebalance listener."""
         return self._step is not None and self._step is asyncio.current_task()
 
     async def _topics(self) -> frozenset[str]:
-        """Those wanted now."""
+        """The subscribed topics; updates a pattern's matches."""
         topics = self._subscription.topics
         if (pattern := self._subscription.pattern) is not None:
             if self._matched is not pattern:
@@ -239,12 +243,12 @@ class Group:
     def _join(self, topics: frozenset[str]) -> None:
         self._heartbeats.start()
         owned = tuple(self._subscription.assigned)
-        self._joining = asyncio.get_running_loop().create_task(self._exchange_once(topics, owned))
+        self._joining = asyncio.get_running_loop().create_task(self._run_join(topics, owned))
 
-    async def _exchange_once(self, topics: frozenset[str], owned: Collection[TopicPartition]) -> None:
+    async def _run_join(self, topics: frozenset[str], owned: Collection[TopicPartition]) -> None:
         before = self._membership.generation
         try:
-            await self._exchange.run(topics, owned)
+            await self._join_requests.run(topics, owned)
         except Exception as error:
             self._failure = error
         finally:
@@ -255,7 +259,7 @@ class Group:
         self._news(None)
 
     async def _joined(self, deadline_ms: float) -> bool:
-        """Wait for the join, if there is nothing to read meanwhile. Returns whether it is done. Raises its error."""
+        """Wait for the join, unless there are partitions to read. Returns whether it is done. Raises its error."""
         task = self._joining
         if task is not None:
             left_s = 0.0 if self._subscription.assigned else max(0.0, deadline_ms - self._clock.monotonic_ms()) / 1000
@@ -268,14 +272,16 @@ class Group:
         return True
 
     async def _give_up(self, *, everything: bool = False) -> None:
-        """What may not be kept while joining. All of it is done, whatever the listener does."""
+        """Give up the partitions that must not be kept during a join, even if the listener fails."""
         owned = tuple(self._subscription.assigned) if self._subscription.is_subscribed else ()
         if owned and self._settings.enable_auto_commit and self._membership.may_commit:
-            await self._commits.quietly(self._settings.request_timeout_ms)
+            await self._commits.commit_or_log(self._settings.request_timeout_ms)
         giving = self._membership.prepare(owned, () if everything else self._subscription.topics)
         if giving.partitions:
             try:
-                await self._tell("on_partitions_lost" if giving.lost else "on_partitions_revoked", giving.partitions)
+                await self._call_listener(
+                    "on_partitions_lost" if giving.lost else "on_partitions_revoked", giving.partitions
+                )
             finally:
                 self._subscription.revoke(giving.partitions)
 
@@ -289,23 +295,23 @@ class Group:
         failure: BaseException | None = None
         if taking.revoked:
             try:
-                await self._tell("on_partitions_revoked", taking.revoked)
+                await self._call_listener("on_partitions_revoked", taking.revoked)
             except Exception as error:
                 failure = error
-        if membership.state is State.STABLE:  # still, after what may have been a long listener
+        if membership.state is State.STABLE:  # a listener may have taken long
             subscription.assign_from_group(taking.partitions, held=taking.added)
             self._commits.schedule()
             try:
-                await self._tell("on_partitions_assigned", taking.added)
+                await self._call_listener("on_partitions_assigned", taking.added)
             finally:
                 subscription.release(taking.added)
         if failure is not None:
             raise failure
 
-    async def _tell(self, what: str, partitions: Collection[TopicPartition]) -> None:
+    async def _call_listener(self, what: str, partitions: Collection[TopicPartition]) -> None:
         listener = self._subscription.listener
         if what == "on_partitions_lost" and getattr(listener, what, None) is None:
-            what = "on_partitions_revoked"  # as Kafka's interface does by default
+            what = "on_partitions_revoked"  # the default of Kafka's interface
         call = getattr(listener, what, None)
         if call is not None:
             found = call(list(partitions))
@@ -322,23 +328,23 @@ class Group:
             self.on_needs_poll()
 
     def _metadata_changed(self) -> None:
-        """The leader looks after the group's topics; a pattern may match more of them."""
+        """Rejoin if the group's topics have changed (leader), or if the pattern matches other ones."""
         membership = self._membership
         if not self._subscription.is_subscribed or self._closed:
             return
-        self._look_after_topics()
+        self._check_group_topics()
         if self._subscription.pattern is not None and membership.state is State.STABLE:
             before = membership.joined_topics
             if self._subscription.match(self._visible()) != before:
                 membership.rejoin("the topics that match have changed")
         self._news(None)
 
-    def _look_after_topics(self) -> None:
+    def _check_group_topics(self) -> None:
         membership = self._membership
-        if membership.leads and membership.state is State.STABLE and self._exchange.has_changed():
+        if membership.leads and membership.state is State.STABLE and self._join_requests.has_changed():
             membership.rejoin("the group's topics have changed")
 
-    async def _left_behind(self) -> None:
+    async def _leave_after_missed_poll(self) -> None:
         log.warning(
             "group %s: no poll within max_poll_interval_ms=%d: leaving",
             self._group_id,
@@ -347,7 +353,7 @@ class Group:
         request = self._membership.leave("consumer poll timeout has expired.")
         await self._stop_joining()
         self._news(None)
-        await self._say(request)
+        await self._send_leave(request)
 
     async def _stop_joining(self) -> None:
         task, self._joining = self._joining, None
@@ -358,34 +364,34 @@ class Group:
     # ---- leaving ---------------------------------------------------------------------------------------------
 
     async def unsubscribe(self) -> None:
-        """Leave, and want nothing. What is subscribed to while the group hears of it holds. Raises as `close`."""
-        await self._leave(UNSUBSCRIBED, LEAVING_MS, self._subscription.unsubscribe)
+        """Leave and unsubscribe. A `subscribe` during LeaveGroup stays in effect. Raises like `close`."""
+        await self._leave_group(UNSUBSCRIBED, LEAVING_MS, self._subscription.unsubscribe)
 
-    async def _leave(self, reason: str, timeout_ms: float, gave_up: Callable[[], None]) -> None:
-        """Give everything up and be no member. A static member stays one until its session ends (KIP-345).
+    async def _leave_group(self, reason: str, timeout_ms: float, gave_up: Callable[[], None]) -> None:
+        """Give up all partitions and leave. A static member stays in the group until its session ends (KIP-345).
 
-        gave_up is called before LeaveGroup is sent. Raises what a listener raises.
+        gave_up is called before LeaveGroup is sent. Raises errors of the listener.
         """
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         failure = None
-        self.leaving = True  # a poll of another task begins nothing anew
+        self.leaving = True  # a poll of another task starts nothing new
         try:
             async with asyncio.timeout(timeout_ms * (1 - FAREWELL) / 1000):
-                failure = await self._give_everything_up()
+                failure = await self._give_up_all_once()
         except TimeoutError:
             if self._step is not None:
-                self._given_up = self._step
+                self._cancelled_step = self._step
                 self._step.cancel()
             log.warning("group %s: leaving without waiting for the listener", self._group_id)
         except Exception as error:
             failure = error
         finally:
-            await self._go(reason, deadline_ms, gave_up)
+            await self._end_membership(reason, deadline_ms, gave_up)
         if failure is not None:
             raise failure
 
-    async def _go(self, reason: str, deadline_ms: float, gave_up: Callable[[], None]) -> None:
-        """Be no member any more, wherever this is cancelled."""
+    async def _end_membership(self, reason: str, deadline_ms: float, gave_up: Callable[[], None]) -> None:
+        """Leave, even if this is cancelled."""
         try:
             await self._stop_joining()
         finally:
@@ -393,29 +399,29 @@ class Group:
             self._failure = None
             self._due = True
             self._matched = None
-            self.leaving = False  # or no poll would ever join again
+            self.leaving = False  # so that polls can join again
             gave_up()
-            await self._say(request, deadline_ms - self._clock.monotonic_ms())
+            await self._send_leave(request, deadline_ms - self._clock.monotonic_ms())
 
-    async def _give_everything_up(self) -> Exception | None:
-        """Once the step that a cancelled poll has left is done. Returns what its listener raised.
+    async def _give_up_all_once(self) -> Exception | None:
+        """Give up all partitions, after a step of a cancelled poll is done. Returns the error of its listener.
 
-        Where another task does so already, the listener is called once, and this waits for that.
+        If another task is doing so, this waits for that, so that the listener is called once.
         """
         if self._leaver is not None:
             who, done = self._leaver
-            if who is not asyncio.current_task():  # but the listener itself, which closes the consumer
+            if who is not asyncio.current_task():  # a listener that closes the consumer must not wait for itself
                 await asyncio.wait([done])
             return None
         done = asyncio.get_running_loop().create_future()
         self._leaver = asyncio.current_task(), done
         try:
-            return await self._give_everything_up_alone()
+            return await self._give_up_all()
         finally:
             self._leaver = None
             done.set_result(None)
 
-    async def _give_everything_up_alone(self) -> Exception | None:
+    async def _give_up_all(self) -> Exception | None:
         failure = None
         if not self.in_listener:
             try:
@@ -425,8 +431,8 @@ class Group:
         await self._give_up(everything=True)
         return failure
 
-    async def _say(self, request: Any, timeout_ms: float = LEAVING_MS) -> None:
-        """Tell the coordinator that the member goes, once. If it does not hear, the session ends by itself."""
+    async def _send_leave(self, request: Any, timeout_ms: float = LEAVING_MS) -> None:
+        """Send LeaveGroup once. If it does not arrive, the session timeout removes the member."""
         if request is None:
             return
         try:
@@ -437,17 +443,17 @@ class Group:
                 log.warning("group %s: leaving: %s", self._group_id, error)
 
     async def close(self, timeout_ms: float = LEAVING_MS) -> None:
-        """Commit if that was asked for, and leave; in that time. Idempotent. Raises what a listener raises."""
+        """Commit with enable_auto_commit, and leave, within timeout_ms. Idempotent. Raises errors of the listener."""
         if self._closed:
             return
         self._closed = True
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         self._commits.close()
         if self._settings.enable_auto_commit and not self._subscription.is_subscribed:
-            await self._commits.quietly(timeout_ms)
+            await self._commits.commit_or_log(timeout_ms)
         try:
             left_ms = max(0, deadline_ms - self._clock.monotonic_ms())
-            await self._leave("the consumer is being closed", left_ms, self.on_needs_poll)
+            await self._leave_group("the consumer is being closed", left_ms, self.on_needs_poll)
         finally:
             self._heartbeats.stop()
             self._commits.stop()

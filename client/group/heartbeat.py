@@ -1,4 +1,4 @@
-"""The heart of a member: a task that heartbeats between polls, and sees when the application has stopped polling.
+"""The heartbeat task of a member: it sends heartbeats between polls, and detects that the application stopped polling.
 
 Source: Kafka's AbstractCoordinator.HeartbeatThread; KIP-62.
 """
@@ -17,7 +17,7 @@ from .membership import Membership, Turn
 
 
 class HeartbeatTask:
-    """Runs from `start` to `stop`. on_news: after every answer that a poll has to act on; left_behind: no poll came."""
+    """Runs from `start` to `stop`. on_news: called after a response that needs a poll; left_behind: without a poll."""
 
     def __init__(
         self,
@@ -52,29 +52,29 @@ class HeartbeatTask:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def stop(self) -> None:
-        """For good; waits for nothing, so that whoever is cancelled leaves no heart that beats."""
+        """Stop for ever. Not async, so that a cancelled caller still stops it."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
 
     def check(self) -> None:
-        """Raises FatalError when it has ended by a mistake: the member would be put out, and nobody would see it."""
+        """Raises FatalError if a bug has ended the task: without heartbeats the group will remove the member."""
         if self._broken is not None:
             raise self._broken.with_traceback(None)
 
     def joined(self) -> None:
-        """A generation began: heartbeat from now on."""
+        """Send heartbeats from now on: a generation began."""
         self.times.joined(self._clock.monotonic_ms())
         self._woken.set()
 
     async def _run(self) -> None:
         try:
-            await self._go_on()
+            await self._run_until_cancelled()
         except Exception as error:  # nobody awaits this
-            self._broken = broken("a member of a group sends no heartbeats any more", error)
+            self._broken = broken("sending heartbeats failed", error)
             self._on_news(self._broken)
 
-    async def _go_on(self) -> None:
+    async def _run_until_cancelled(self) -> None:
         while True:
             await self._sleep()
             now_ms = self._clock.monotonic_ms()
@@ -82,19 +82,19 @@ class HeartbeatTask:
             if self._is_member and self.times.poll_is_late(now_ms):
                 await self._left_behind()
             elif self._membership.in_generation and now_ms >= self.times.due_ms:
-                await self._beat()
+                await self._send_heartbeat()
 
     @property
     def _is_member(self) -> bool:
         return bool(self._membership.member_id)
 
     async def _sleep(self) -> None:
-        """Until the next heartbeat or the end of the application's time, whichever comes first, or `joined`."""
+        """Wait until the next heartbeat or the application's deadline for a poll, or until `joined`."""
         moments = [self.times.due_ms] if self._membership.in_generation else []
         until_ms = self.times.poll_until_ms
         if self._is_member and until_ms is not None:
             moments.append(until_ms)
-        elif self._is_member:  # it may stop polling while this sleeps
+        elif self._is_member:  # a running poll may end during this sleep
             moments.append(self._clock.monotonic_ms() + self.times.max_poll_interval_ms)
         self._woken.clear()
         try:
@@ -104,9 +104,9 @@ class HeartbeatTask:
         except TimeoutError:
             pass
 
-    async def _beat(self) -> None:
+    async def _send_heartbeat(self) -> None:
         membership, times = self._membership, self.times
-        asked = membership.stamp
+        stamp = membership.stamp
         times.sent(self._clock.monotonic_ms())
         try:
             response = await self._cluster.ask(
@@ -122,7 +122,7 @@ class HeartbeatTask:
             return
         now_ms = self._clock.monotonic_ms()
         times.heard(now_ms)
-        turn = membership.on_heartbeat(response.error_code, asked)
+        turn = membership.on_heartbeat(response.error_code, stamp)
         if turn is Turn.FIND:
             self._cluster.forget_coordinator(*self._target)
         if turn in (Turn.FIND, Turn.AGAIN):

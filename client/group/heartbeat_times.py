@@ -1,4 +1,4 @@
-"""When a member heartbeats, and when it has been silent for too long, to the group or to its application. Pure.
+"""When a member sends heartbeats, and when its session or its application's time for a poll is over. Pure.
 
 Source: Kafka's Heartbeat; KIP-62. All times are of a monotonic clock, in milliseconds.
 """
@@ -14,11 +14,11 @@ class HeartbeatTimes:
         self.due_ms = now_ms
         self._heard_ms = now_ms
         self._polled_ms = now_ms
-        self._polls = 0  # under way
-        self.was_polled = False  # since the last `look`: for what is called once a record, and may not ask for the time
+        self._polls = 0  # running polls
+        self.was_polled = False  # since the last `look`; set for each record, where reading the clock is too slow
 
     def joined(self, now_ms: int) -> None:
-        """A generation begins."""
+        """Call this at the start of a generation."""
         self.due_ms = now_ms + self._interval_ms
         self._heard_ms = now_ms
 
@@ -29,11 +29,11 @@ class HeartbeatTimes:
         self._heard_ms = now_ms
 
     def failed(self, now_ms: int, backoff_ms: int) -> None:
-        """No answer, or an error that asks to try again later."""
+        """Call this after a heartbeat without a response, or with a retriable error."""
         self.due_ms = now_ms + min(backoff_ms, self._interval_ms)
 
     def session_is_over(self, now_ms: int) -> bool:
-        """There was no answer for so long that the group has taken the member out, if its coordinator lives."""
+        """Whether the last response is so old that the coordinator, if it runs, has removed the member."""
         return now_ms - self._heard_ms >= self._session_timeout_ms
 
     # ---- polls -----------------------------------------------------------------------------------------------
@@ -50,14 +50,14 @@ class HeartbeatTimes:
         self._polled_ms = now_ms
 
     def look(self, now_ms: int) -> None:
-        """Count what was noted in was_polled as a poll of now."""
+        """If was_polled is set, count it as a poll at this time."""
         if self.was_polled:
             self.was_polled = False
             self._polled_ms = now_ms
 
     @property
     def poll_until_ms(self) -> int | None:
-        """When the application has to have polled again; None while it does."""
+        """The deadline of the application's next poll; None while one is running."""
         return None if self._polls else self._polled_ms + self.max_poll_interval_ms
 
     def poll_is_late(self, now_ms: int) -> bool:

@@ -1,7 +1,7 @@
-"""How a member gets into a generation: JoinGroup, the leader's work, SyncGroup, with the tries that they take.
+"""Joining a generation: JoinGroup, the leader's work and SyncGroup, with retries.
 
-The rule: it begins only inside of a poll. Once under way it goes on by itself, since the others of the group wait for
-it; what comes out is taken over in a poll again. Source: Kafka's AbstractCoordinator, ConsumerCoordinator.
+The rule: it starts only within a poll. Then it runs in the background, since the other members wait for it; the next
+poll applies its result. Source: Kafka's AbstractCoordinator, ConsumerCoordinator.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ from ..values import TopicPartition
 from . import leading
 from .membership import Membership, State, Turn
 
-JOIN_GRACE_MS = 5_000  # above the rebalance timeout, as Kafka's clients wait
+JOIN_GRACE_MS = 5_000  # the wait for JoinGroup exceeds the rebalance timeout by this, as in Kafka's clients
 STATIC_FROM = 5  # of JoinGroup (KIP-345)
-MOST_PATIENCE_MS = 5_000  # for metadata, and never so long that the group misses a heartbeat
+MOST_PATIENCE_MS = 5_000  # the longest wait for metadata; less with a short session timeout
 
 
 class Joining:
-    """The exchange."""
+    """The requests of one member for joining."""
 
     def __init__(
         self, cluster: Cluster, settings: ConsumerSettings, membership: Membership, environment: Environment
@@ -41,10 +41,10 @@ class Joining:
         self._timeout_ms = max(settings.request_timeout_ms, settings.max_poll_interval_ms + JOIN_GRACE_MS)
         self._patience_ms = min(MOST_PATIENCE_MS, settings.session_timeout_ms // 3)
         self._attempt = 0
-        self._led: dict[str, int | None] = {}
+        self._assigned_counts: dict[str, int | None] = {}
 
     async def run(self, topics: Collection[str], owned: Collection[TopicPartition]) -> None:
-        """Returns with an assignment, or because a poll has to prepare again. Raises what the group refuses with."""
+        """Returns with an assignment, or if a poll must prepare again. Raises errors of the group."""
         joined = await self._join(topics, owned)
         if joined is not None:
             await self._sync(joined)
@@ -56,7 +56,7 @@ class Joining:
         while True:
             if self._static:
                 await self._check_static()
-            response = await self._asked(membership.join_request(topics, owned))
+            response = await self._send(membership.join_request(topics, owned))
             if response is None:
                 continue
             turn = membership.on_join(response)
@@ -67,21 +67,21 @@ class Joining:
             if turn in (Turn.LEAVE_GENERATION, Turn.LEAVE_MEMBER):
                 return None
             if turn in (Turn.AGAIN, Turn.FIND):
-                await self._wait(forget=turn is Turn.FIND)
+                await self._pause(forget=turn is Turn.FIND)
             elif turn is not Turn.TAKE_ID:
                 raise error_of(response.error_code)
 
-    async def _asked(self, request: Any) -> Any:
-        """The response; None if there was none, after a while."""
+    async def _send(self, request: Any) -> Any:
+        """The response; None, after a pause, if there was none."""
         try:
             return await self._cluster.ask(self._target, request, timeout_ms=self._timeout_ms)
         except Exception as error:
             if not is_retriable(error):
                 raise
-            await self._wait(forget=True)
+            await self._pause(forget=True)
             return None
 
-    async def _wait(self, *, forget: bool) -> None:
+    async def _pause(self, *, forget: bool) -> None:
         if forget:
             self._cluster.forget_coordinator(*self._target)
         delay_ms = self._backoff.delay_ms(self._attempt, self._environment.rng.random())
@@ -89,12 +89,12 @@ class Joining:
         await asyncio.sleep(delay_ms / 1000)
 
     async def _check_static(self) -> None:
-        """Raises UnsupportedVersionError: an older broker would take it for a dynamic member."""
+        """Raises UnsupportedVersionError if the broker would treat it as a dynamic member."""
         try:
             connection = await self._cluster.coordinator(*self._target)
         except Exception as error:
             if is_retriable(error):
-                return  # the request itself will meet it
+                return  # the request itself handles it
             raise
         version = connection.version_of(JoinGroupRequest)
         if version < STATIC_FROM:
@@ -106,17 +106,17 @@ class Joining:
     # ---- SyncGroup -------------------------------------------------------------------------------------------
 
     async def _sync(self, joined: JoinGroupResponse) -> None:
-        membership, asked = self._membership, self._membership.stamp
+        membership, stamp = self._membership, self._membership.stamp
         assignments: Mapping[str, bytes] = await self._lead(joined) if membership.leads else {}
-        if membership.stamp != asked or membership.state is not State.SYNCING:
-            return  # a heartbeat learnt that it is out
-        response = await self._asked(membership.sync_request(assignments))
+        if membership.stamp != stamp or membership.state is not State.SYNCING:
+            return  # a heartbeat's response has put it out
+        response = await self._send(membership.sync_request(assignments))
         if response is None:
-            membership.rejoin("SyncGroup was not answered")
+            membership.rejoin("SyncGroup got no response")
             return
-        turn = membership.on_sync(response, asked)
+        turn = membership.on_sync(response, stamp)
         if turn is Turn.FIND:
-            await self._wait(forget=True)
+            await self._pause(forget=True)
         elif turn in (Turn.FENCE, Turn.REFUSE):
             raise error_of(response.error_code)
 
@@ -125,14 +125,14 @@ class Joining:
         topics = leading.topics_of(members)
         self._cluster.watch_topics(topics)
         known = await self._partitions(topics)
-        self._led = {topic: known.get(topic) for topic in topics}
-        if joined.skip_assignment:  # KIP-814: the group goes on with what it has
+        self._assigned_counts = {topic: known.get(topic) for topic in topics}
+        if joined.skip_assignment:  # KIP-814: the group keeps its assignment
             return {}
         assert self._membership.assignor is not None
         return leading.assignments(self._membership.assignor, known, members)
 
     async def _partitions(self, topics: Collection[str]) -> dict[str, int]:
-        """What is known of these topics, after a look at the cluster if some are not."""
+        """The numbers of partitions of these topics; refreshes metadata once if some are not known."""
         known = self._known(topics)
         if len(known) < len(topics):
             try:
@@ -145,9 +145,9 @@ class Joining:
         return known
 
     def has_changed(self) -> bool:
-        """Whether the topics of the group that this member leads are not what they were, as far as is known."""
+        """Whether metadata show a change of the topics that this leader has assigned."""
         metadata = self._cluster.metadata
-        for topic, before in self._led.items():
+        for topic, before in self._assigned_counts.items():
             now = metadata.partitions(topic)
             if now and now != before:
                 return True

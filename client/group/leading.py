@@ -1,4 +1,4 @@
-"""What the leader of a group does: read the members' subscriptions, and encode their assignments. Pure.
+"""The work of a group's leader: decode the members' subscriptions, and encode their assignments. Pure.
 
 Source: Kafka's ConsumerCoordinator.onLeaderElected.
 """
@@ -14,14 +14,14 @@ from ..errors import ClientError
 
 
 def members_of(named: Sequence[JoinGroupResponse.Member]) -> Members:
-    """The subscription of each member, in the order of the answer. Raises ClientError for one that cannot be read."""
+    """The subscription of each member, in the order of the response. Raises ClientError for a malformed one."""
     found: dict[str, Subscription] = {}
     for member in named:
         try:
             subscription = decode_subscription(member.metadata)
         except MalformedFrame as broken:
             raise ClientError(
-                f"the subscription of member {member.member_id} cannot be read: {broken}",
+                f"the subscription of member {member.member_id} is malformed: {broken}",
                 code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
             ) from None
         found[member.member_id] = replace(subscription, group_instance_id=member.group_instance_id)
@@ -29,11 +29,11 @@ def members_of(named: Sequence[JoinGroupResponse.Member]) -> Members:
 
 
 def topics_of(members: Members) -> frozenset[str]:
-    """What anybody in the group wants."""
+    """All topics to which a member subscribes."""
     return frozenset(topic for subscription in members.values() for topic in subscription.topics)
 
 
 def assignments(assignor: Assignor, partitions: Mapping[str, int], members: Members) -> dict[str, bytes]:
-    """By member id, as SyncGroup carries them. partitions: how many each topic has, as far as known."""
+    """The encoded assignments by member id, for SyncGroup. partitions: numbers of partitions of the known topics."""
     assigned = assignor.assign(partitions, members)
     return {member: encode_assignment(Assignment(tuple(places))) for member, places in assigned.items()}

@@ -1,8 +1,9 @@
-"""What a member of a consumer group is, and what every answer of the coordinator makes of it. Pure.
+"""The state of a group member, and how each response of the coordinator changes it. Pure.
 
-The rule: an answer counts only for the member and generation that asked. Whoever is out of its generation has lost its
-partitions, and says so before it asks to join again. What was taken over last (`applied`) stays what commits speak of,
-also when the member is out: a stale generation is refused, none at all would not be.
+The rule: a response applies only to the member and generation that sent the request. A member that is out of its
+generation has lost its partitions; its listener is called for that before it joins again. Commits use the generation
+whose assignment was applied last (`applied`), even if the member is out: the broker refuses a commit with a stale
+generation, but would accept one without a generation.
 Source: Kafka's AbstractCoordinator; KIP-345, KIP-394, KIP-429, KIP-559, KIP-800, KIP-814.
 """
 
@@ -36,10 +37,10 @@ from ..values import ConsumerGroupMetadata, TopicPartition
 
 class State(Enum):
     UNJOINED = auto()  # in no generation
-    PREPARING = auto()  # gives up what it has to, before it asks to join
-    JOINING = auto()  # JoinGroup is under way
+    PREPARING = auto()  # gives up partitions before it sends JoinGroup
+    JOINING = auto()  # JoinGroup is in flight
     SYNCING = auto()  # in a generation, without its assignment
-    ASSIGNED = auto()  # has its assignment, and has not taken it over
+    ASSIGNED = auto()  # has its assignment, but has not applied it
     STABLE = auto()
     FENCED = auto()  # another member has its instance id
 
@@ -52,17 +53,17 @@ class Api(Enum):
 
 
 class Turn(Enum):
-    """What comes after an answer."""
+    """What to do after a response."""
 
     GO_ON = auto()
-    AGAIN = auto()  # the same, a little later
-    FIND = auto()  # the same, of the coordinator there is now
-    TAKE_ID = auto()  # the same, with the member id of the answer
+    AGAIN = auto()  # send the request again after a pause
+    FIND = auto()  # look up the coordinator, and send the request again
+    TAKE_ID = auto()  # send the request again with the member id of the response
     REJOIN = auto()
-    LEAVE_GENERATION = auto()  # out, but the member id still stands
-    LEAVE_MEMBER = auto()  # out, and to begin as a new member
+    LEAVE_GENERATION = auto()  # out of the generation, with a valid member id
+    LEAVE_MEMBER = auto()  # out of the group: join as a new member
     FENCE = auto()
-    REFUSE = auto()  # nothing to be done about it here
+    REFUSE = auto()  # raise the error
 
 
 _E = ErrorCode
@@ -82,27 +83,27 @@ TABLE: Mapping[Api, Mapping[ErrorCode, Turn]] = {
     Api.HEARTBEAT: _EVERYWHERE,
     Api.COMMIT: {**_EVERYWHERE, _E.UNKNOWN_TOPIC_OR_PARTITION: Turn.AGAIN, _E.REQUEST_TIMED_OUT: Turn.FIND},
 }
-"""What each code means for each API; one that is not named is refused."""
+"""What to do after each code of each API; REFUSE for other codes."""
 
-_HEARTBEATS = {State.PREPARING, State.ASSIGNED, State.STABLE}  # a sync that waits stands for one
+_HEARTBEATS = {State.PREPARING, State.ASSIGNED, State.STABLE}  # a waiting SyncGroup counts as a heartbeat
 
 
 class Stamp(NamedTuple):
-    """Who asked."""
+    """The generation and member that sent a request."""
 
     generation: int
     member_id: str
 
 
 class GivingUp(NamedTuple):
-    """What a member may not keep while it joins. lost: it is not the member's any more anyway."""
+    """The partitions that a member must give up before a join. lost: the group may have reassigned them already."""
 
     partitions: tuple[TopicPartition, ...]
     lost: bool
 
 
 class TakingOver(NamedTuple):
-    """The difference that an assignment makes. fits: whether it is for the topics that are wanted now."""
+    """The changes by a new assignment. fits: whether it is for the topics that are subscribed now."""
 
     partitions: tuple[TopicPartition, ...]
     revoked: tuple[TopicPartition, ...]
@@ -112,7 +113,7 @@ class TakingOver(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """On which terms a member joins."""
+    """The settings with which a member joins."""
 
     group_id: str
     group_instance_id: str | None
@@ -122,7 +123,7 @@ class Terms:
 
 
 class Membership:
-    """One member, from its first JoinGroup to its last LeaveGroup. assignors: the one it likes best first."""
+    """One member, from its first JoinGroup to its last LeaveGroup. assignors: in the order of preference."""
 
     def __init__(self, terms: Terms, assignors: Sequence[Assignor]) -> None:
         self.terms = terms
@@ -134,16 +135,16 @@ class Membership:
         self.applied = ConsumerGroupMetadata(terms.group_id, NO_GENERATION, "", terms.group_instance_id)
         self.assignor: Assignor | None = None
         self.leads = False
-        self.reason = ""  # why it is to join again; empty: it is not
+        self.reason = ""  # why it must join again; empty: it need not
         self.joined_topics: frozenset[str] = frozenset()
         self._last: LastAssignment | None = None
         self._assignment: Assignment | None = None
 
-    # ---- where it stands -------------------------------------------------------------------------------------
+    # ---- state -----------------------------------------------------------------------------------------------
 
     @property
     def settled(self) -> bool:
-        """Whether there is nothing to be done in a poll."""
+        """Whether a poll has nothing to do."""
         return self.state is State.STABLE and not self.reason
 
     @property
@@ -152,12 +153,12 @@ class Membership:
 
     @property
     def in_generation(self) -> bool:
-        """Whether it is a member that heartbeats."""
+        """Whether it must send heartbeats."""
         return self.state in _HEARTBEATS and self.generation >= 0
 
     @property
     def may_commit(self) -> bool:
-        """Whether the generation taken over last is still this member's."""
+        """Whether the generation that was applied last is still the current one."""
         return self.state in (State.STABLE, State.PREPARING) and self.generation == self.applied.generation
 
     def rejoin(self, reason: str) -> None:
@@ -168,7 +169,7 @@ class Membership:
     # ---- joining ---------------------------------------------------------------------------------------------
 
     def prepare(self, owned: Collection[TopicPartition], topics: Collection[str]) -> GivingUp:
-        """Before a join: what of `owned` has to go first. topics: those wanted now; none to leave."""
+        """Before a join: the part of `owned` that must be given up. topics: subscribed now; none to give up all."""
         lost = self.generation < 0
         if self.state is not State.FENCED:
             self.state = State.PREPARING
@@ -177,7 +178,7 @@ class Membership:
         return GivingUp(tuple(place for place in owned if place.topic not in topics), False)
 
     def join_request(self, topics: Iterable[str], owned: Collection[TopicPartition]) -> JoinGroupRequest:
-        """owned: what it still has."""
+        """owned: the partitions that it keeps."""
         self.state = State.JOINING
         self.joined_topics = frozenset(topics)
         wanted = tuple(sorted(self.joined_topics))
@@ -209,7 +210,7 @@ class Membership:
     def _joined(self, response: JoinGroupResponse) -> Turn:
         name = response.protocol_name or ""
         if response.protocol_type not in (None, PROTOCOL_TYPE) or name not in self.assignors:
-            self._out(forget_member=False)
+            self._leave_generation(forget_member=False)
             return Turn.REFUSE
         self.state = State.SYNCING
         self.reason = ""
@@ -220,7 +221,7 @@ class Membership:
         return Turn.GO_ON
 
     def sync_request(self, assignments: Mapping[str, bytes]) -> SyncGroupRequest:
-        """assignments: by member id, from the leader; of others, none."""
+        """assignments: by member id; only the leader sends them."""
         assert self.assignor is not None
         return SyncGroupRequest(
             group_id=self.terms.group_id,
@@ -235,10 +236,10 @@ class Membership:
             ],
         )
 
-    def on_sync(self, response: SyncGroupResponse, asked: Stamp) -> Turn:
-        """Raises MalformedFrame if the leader's bytes cannot be read."""
-        if asked != self.stamp or self.state is not State.SYNCING:
-            return Turn.REJOIN  # out of it meanwhile
+    def on_sync(self, response: SyncGroupResponse, sent: Stamp) -> Turn:
+        """Raises MalformedFrame if the leader's bytes are malformed."""
+        if sent != self.stamp or self.state is not State.SYNCING:
+            return Turn.REJOIN  # no longer in that generation
         turn = self._turn(Api.SYNC, response.error_code)
         if turn is not Turn.GO_ON:
             return turn
@@ -247,39 +248,39 @@ class Membership:
             None,
             self.assignor.name,
         ):
-            self._out(forget_member=False)
+            self._leave_generation(forget_member=False)
             return Turn.REFUSE
         try:
-            # A leader may leave out a member for which there is nothing; the broker fills in no bytes then.
+            # A leader may leave out a member without partitions; its assignment has no bytes then.
             self._assignment = decode_assignment(response.assignment) if response.assignment else Assignment(())
         except MalformedFrame:
-            self._out(forget_member=False)
+            self._leave_generation(forget_member=False)
             raise
         self.state = State.ASSIGNED
         return Turn.GO_ON
 
     def take_over(self, owned: Collection[TopicPartition], fits: bool) -> TakingOver:
-        """The assignment becomes the member's. fits: whether all of it is wanted; if not, it is left and asked anew."""
+        """Apply the assignment. fits: whether all its topics are subscribed; if not, ignore it and rejoin."""
         assert self._assignment is not None
         assert self.assignor is not None
-        given, self._assignment = self._assignment.partitions, None
+        assigned, self._assignment = self._assignment.partitions, None
         self.state = State.STABLE
         if not fits:
             self.applied = self._metadata()
-            self.rejoin("the assignment is not for the topics that are wanted now")
+            self.rejoin("the assignment is not for the topics that are subscribed now")
             return TakingOver(tuple(owned), (), (), fits=False)
         had = set(owned)
-        revoked = tuple(place for place in owned if place not in given)
-        added = tuple(place for place in given if place not in had)
-        self._last = LastAssignment(given, self.generation)
+        revoked = tuple(place for place in owned if place not in assigned)
+        added = tuple(place for place in assigned if place not in had)
+        self._last = LastAssignment(assigned, self.generation)
         self.applied = self._metadata()
         if revoked:
-            self.rejoin(f"gave up {len(revoked)} partitions for others to take")
-        return TakingOver(given, revoked, added, fits=True)
+            self.rejoin(f"gave up {len(revoked)} partitions, which other members can take now")
+        return TakingOver(assigned, revoked, added, fits=True)
 
     @property
     def assignment(self) -> tuple[TopicPartition, ...]:
-        """What is to be taken over."""
+        """The assignment that is not applied yet."""
         return () if self._assignment is None else self._assignment.partitions
 
     def _metadata(self) -> ConsumerGroupMetadata:
@@ -295,15 +296,15 @@ class Membership:
             group_instance_id=self.terms.group_instance_id,
         )
 
-    def on_heartbeat(self, code: int, asked: Stamp) -> Turn:
-        return self._on_answer(Api.HEARTBEAT, code, asked)
+    def on_heartbeat(self, code: int, sent: Stamp) -> Turn:
+        return self._on_answer(Api.HEARTBEAT, code, sent)
 
-    def on_commit(self, code: int, asked: Stamp) -> Turn:
-        return self._on_answer(Api.COMMIT, code, asked)
+    def on_commit(self, code: int, sent: Stamp) -> Turn:
+        return self._on_answer(Api.COMMIT, code, sent)
 
-    def _on_answer(self, api: Api, code: int, asked: Stamp) -> Turn:
-        if asked != self.stamp or not self.in_generation:
-            return TABLE[api].get(code_of(code), Turn.REFUSE)  # of a member that is no more: nothing changes
+    def _on_answer(self, api: Api, code: int, sent: Stamp) -> Turn:
+        if sent != self.stamp or not self.in_generation:
+            return TABLE[api].get(code_of(code), Turn.REFUSE)  # for a former member: nothing changes
         return self._turn(api, code)
 
     def _turn(self, api: Api, code: int) -> Turn:
@@ -311,17 +312,17 @@ class Membership:
         if turn is Turn.REJOIN:
             self.rejoin("the group is rebalancing")
         elif turn is Turn.FIND and api is Api.SYNC:
-            self.rejoin("the coordinator is another one")
+            self.rejoin("the coordinator has moved")
         elif turn in (Turn.LEAVE_GENERATION, Turn.LEAVE_MEMBER):
-            self._out(forget_member=turn is Turn.LEAVE_MEMBER)
+            self._leave_generation(forget_member=turn is Turn.LEAVE_MEMBER)
         elif turn is Turn.FENCE:
-            self._out(forget_member=True)
+            self._leave_generation(forget_member=True)
             self.state = State.FENCED
         elif turn is Turn.REFUSE and api in (Api.JOIN, Api.SYNC):
-            self._out(forget_member=False)
+            self._leave_generation(forget_member=False)
         return turn
 
-    def _out(self, *, forget_member: bool) -> None:
+    def _leave_generation(self, *, forget_member: bool) -> None:
         self.state = State.UNJOINED
         self.generation = NO_GENERATION
         self.leads = False
@@ -332,13 +333,13 @@ class Membership:
     # ---- leaving ---------------------------------------------------------------------------------------------
 
     def leave(self, reason: str) -> LeaveGroupRequest | None:
-        """Be out. Returns what to tell the coordinator; None for a static member, which may come back (KIP-345)."""
+        """Leave. Returns the request to send; None for a static member, which may come back (KIP-345)."""
         request = None
         if self.member_id and self.terms.group_instance_id is None:
             member = LeaveGroupRequest.Member(member_id=self.member_id, reason=reason)
             request = LeaveGroupRequest(group_id=self.terms.group_id, member_id=self.member_id, members=[member])
         if self.state is not State.FENCED:
-            self._out(forget_member=True)
+            self._leave_generation(forget_member=True)
         self.reason = ""
         self.joined_topics = frozenset()
         return request

@@ -1,7 +1,8 @@
-"""What a group has committed, written and read: OffsetCommit and OffsetFetch, tried again while that is safe.
+"""Committed offsets of a group: OffsetCommit and OffsetFetch, with safe retries.
 
-The rule: a commit speaks of one generation in all its tries, and the next waits for its end, so a late try can undo
-nothing. Offsets of transactions that are not decided are waited for (KIP-447). Source: Kafka's ConsumerCoordinator.
+The rule: all attempts of a commit have the same generation, and the next commit waits for its end, so a late attempt
+cannot undo a newer one. A fetch waits for pending offsets of open transactions (KIP-447).
+Source: Kafka's ConsumerCoordinator.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ from ..net.connection import Connection
 from ..values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 PURPOSE = "offsets"
-BY_NAME = 9  # from version 10 on both speak of topic ids
+BY_NAME = 9  # from version 10 on both have topic ids instead of names
 _E = ErrorCode
 RETRIED = frozenset(
     {
@@ -49,21 +50,21 @@ Committed = dict[TopicPartition, OffsetAndMetadata | None]
 
 
 class GroupOffsets:
-    """The offsets of one group, asked for over a connection of their own: a join that waits would hold them up."""
+    """The offsets of one group, over a separate connection, where no waiting JoinGroup delays them."""
 
     def __init__(self, cluster: Cluster, group_id: str) -> None:
         self._cluster = cluster
         self._group_id = group_id
-        self._turn = asyncio.Lock()  # commits leave one after the other, with all their tries
+        self._commit_lock = asyncio.Lock()  # commits are sent one at a time, including retries
 
     async def connection(self) -> Connection:
-        """To the coordinator, beside the one on which the member waits and heartbeats."""
+        """A connection to the coordinator, separate from the one for joins and heartbeats."""
         found = await self._cluster.coordinator("group", self._group_id)
         return await self._cluster.node(found.node_id, PURPOSE)
 
     async def _ask_until(self, request: Any, codes: Callable[[Any], Iterable[ErrorCode]], timeout_ms: float) -> Any:
         def verdict(response: Any) -> ErrorCode:
-            code = _retried(codes(response))
+            code = _retriable_code(codes(response))
             if code in _ELSEWHERE:
                 self._cluster.forget_coordinator("group", self._group_id)
             return code
@@ -85,14 +86,11 @@ class GroupOffsets:
         timeout_ms: float,
         refused: Callable[[ErrorCode], None] = lambda code: None,
     ) -> None:
-        """refused: is told of the code that it ends with.
-
-        Raises what `commit_error` makes of the answer, RequestTimedOutError.
-        """
+        """refused: called with the final error code. Raises the error of `commit_error`, RequestTimedOutError."""
         if not offsets:
             return
         request = commit_request(offsets, member)
-        async with self._turn:
+        async with self._commit_lock:
             response = await self._ask_until(request, lambda answer: commit_codes(answer, offsets).values(), timeout_ms)
         codes = commit_codes(response, offsets)
         worst = worst_of(codes.values())
@@ -103,21 +101,21 @@ class GroupOffsets:
     async def committed(
         self, partitions: Iterable[TopicPartition], *, timeout_ms: float, require_stable: bool = True
     ) -> Committed:
-        """None where nothing was committed. Brokers below Kafka 2.5 know no transactions with groups, so all is stable.
+        """The committed offsets; None for a partition without one. Before Kafka 2.5 require_stable has no effect.
 
-        Raises: error_of the first partition that cannot be told; the group's error.
+        Raises: the error of the group or of the first failed partition.
         """
         wanted = [TopicPartition(*tp) for tp in partitions]
         request = fetch_request(self._group_id, wanted, require_stable)
-        return await self._fetched(wanted, request, fetch_codes, timeout_ms)
+        return await self._fetch(wanted, request, fetch_codes, timeout_ms)
 
     async def stable_now(self, partitions: Iterable[TopicPartition], *, timeout_ms: float) -> Committed:
-        """As committed, without those of which nothing can be told yet: the others do not wait for them."""
+        """Like committed, but does not wait: leaves out partitions with pending offsets of open transactions."""
         wanted = [TopicPartition(*tp) for tp in partitions]
         request = fetch_request(self._group_id, wanted, True)
-        return await self._fetched(wanted, request, lambda answer: _unless_later(fetch_codes(answer)), timeout_ms)
+        return await self._fetch(wanted, request, lambda answer: _unless_later(fetch_codes(answer)), timeout_ms)
 
-    async def _fetched(
+    async def _fetch(
         self,
         wanted: list[TopicPartition],
         request: OffsetFetchRequest,
@@ -138,7 +136,7 @@ class GroupOffsets:
 
 
 def commit_request(offsets: Offsets, member: ConsumerGroupMetadata) -> OffsetCommitRequest:
-    """For any version up to BY_NAME."""
+    """A request for any version up to BY_NAME."""
     topics: dict[str, list[OffsetCommitRequest.Topic.Partition]] = {}
     for (topic, partition), offset in offsets.items():
         topics.setdefault(topic, []).append(
@@ -158,22 +156,22 @@ def commit_request(offsets: Offsets, member: ConsumerGroupMetadata) -> OffsetCom
     )
 
 
-def commit_codes(response: OffsetCommitResponse, asked: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
-    """Of a partition that the answer leaves out nobody knows: as if there were no answer."""
+def commit_codes(response: OffsetCommitResponse, sent: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
+    """The code of each partition; REQUEST_TIMED_OUT if the response does not contain it."""
     found = {
         TopicPartition(topic.name, partition.partition_index): code_of(partition.error_code)
         for topic in response.topics
         for partition in topic.partitions
     }
-    return {tp: found.get(tp, _E.REQUEST_TIMED_OUT) for tp in asked}
+    return {tp: found.get(tp, _E.REQUEST_TIMED_OUT) for tp in sent}
 
 
 def commit_error(code: ErrorCode, partitions: Iterable[TopicPartition] = ()) -> Exception:
-    """What a refused commit raises."""
+    """The error for a refused commit."""
     named = ", ".join(map(str, partitions))
     if code in (_E.ILLEGAL_GENERATION, _E.UNKNOWN_MEMBER_ID):
         return CommitFailedError(
-            "the group has rebalanced without this member: its partitions belong to others", code=code
+            "the group has rebalanced without this member: other members own its partitions", code=code
         )
     if code is _E.REBALANCE_IN_PROGRESS:
         return error_of(code, "the group is rebalancing: poll, then commit what is still assigned")
@@ -183,7 +181,7 @@ def commit_error(code: ErrorCode, partitions: Iterable[TopicPartition] = ()) -> 
 
 
 def worst_of(codes: Iterable[ErrorCode]) -> ErrorCode:
-    """The one that says most: that the member is out, else the first that cannot be tried again, else the first."""
+    """The most important one: that the member is out, else the first that cannot be retried, else the first."""
     found = [code for code in codes if code is not _E.NONE]
     for code in (*_OUT, *(code for code in found if code not in RETRIED), *found):
         if code in found:
@@ -191,8 +189,8 @@ def worst_of(codes: Iterable[ErrorCode]) -> ErrorCode:
     return _E.NONE
 
 
-def _retried(codes: Iterable[ErrorCode]) -> ErrorCode:
-    """A code to try again for, unless another one says that this is of no use."""
+def _retriable_code(codes: Iterable[ErrorCode]) -> ErrorCode:
+    """The retriable code; NONE if there is none, or if another code makes a retry useless."""
     worst = worst_of(codes)
     return worst if worst in RETRIED else _E.NONE
 
@@ -201,7 +199,7 @@ def _retried(codes: Iterable[ErrorCode]) -> ErrorCode:
 
 
 def fetch_request(group_id: str, partitions: Iterable[TopicPartition], require_stable: bool) -> OffsetFetchRequest:
-    """For any version up to BY_NAME: of one group, and of a list of one."""
+    """A request for any version up to BY_NAME: it has the group in both forms, single and as a list."""
     topics: dict[str, list[int]] = {}
     for topic, partition in partitions:
         topics.setdefault(topic, []).append(partition)
@@ -220,7 +218,7 @@ def fetch_request(group_id: str, partitions: Iterable[TopicPartition], require_s
 
 
 def fetch_codes(response: OffsetFetchResponse) -> list[ErrorCode]:
-    """Those of the group and of its partitions."""
+    """The error codes of the group and of its partitions."""
     codes = [response.error_code, *(group.error_code for group in response.groups)]
     codes += (partition.error_code for topic in response.topics for partition in topic.partitions)
     codes += (p.error_code for group in response.groups for topic in group.topics for p in topic.partitions)
@@ -228,7 +226,7 @@ def fetch_codes(response: OffsetFetchResponse) -> list[ErrorCode]:
 
 
 def _unless_later(codes: list[ErrorCode]) -> list[ErrorCode]:
-    """All but those of partitions which transactions hold."""
+    """The codes without UNSTABLE_OFFSET_COMMIT (pending offsets of an open transaction)."""
     return [code for code in codes if code is not _E.UNSTABLE_OFFSET_COMMIT]
 
 

@@ -184,7 +184,7 @@ def sdk_an_automatic_commit_covers_what_its_poll_gives(stack: ExitStack) -> None
     def wrapper(quietly: Any) -> Any:
         return lambda self, timeout_ms, offsets=None: quietly(self, timeout_ms)
 
-    _around(stack, GroupCommits, "quietly", wrapper)
+    _around(stack, GroupCommits, "commit_or_log", wrapper)
 
 
 @killed_by("tests/client/consumer/test_fetcher_replicas.py")
@@ -369,7 +369,7 @@ def sdk_a_new_pattern_is_compared_with_old_topics(stack: ExitStack) -> None:
 
 @killed_by("tests/client/test_closing.py")
 def sdk_a_listener_hears_twice_that_the_same_partitions_go(stack: ExitStack) -> None:
-    _replaced(stack, Group, "_give_everything_up", Group._give_everything_up_alone)
+    _replaced(stack, Group, "_give_up_all_once", Group._give_up_all)
 
 
 # ---- producers -----------------------------------------------------------------------------------------------

@@ -391,10 +391,10 @@ def sdk_an_unsubscribe_that_is_cancelled_never_ends(stack):
         request = self._membership.leave(reason)
         self._failure, self._due, self._matched = None, True, None
         gave_up()
-        await self._say(request, deadline_ms - self._clock.monotonic_ms())
+        await self._send_leave(request, deadline_ms - self._clock.monotonic_ms())
         self.leaving = False
 
-    _replaced(stack, Group, "_go", go)
+    _replaced(stack, Group, "_end_membership", go)
 
 
 @mutant
