@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from .. import accounting, topics
-from ..loads.window import Latencies, Sample
-from ..measured import FIGURES, SHARES, Measured
+from ..loads.finding import Finding
+from ..loads.window import Sample
 from ..peers.names import FLOOR
 from ..peers.peers import Peer
 from . import disk
@@ -23,7 +23,6 @@ WARM_MOST_S = 60.0
 WARM_SPREAD = 0.05
 WARM_WINDOWS = 3
 GIVEN_RATE_SPREAD = 0.002  # a load of a given rate is as fast in every window: then its cost has to be steady
-SATURATED = 0.95
 
 
 class Scenario(Protocol):
@@ -48,58 +47,6 @@ class Scenario(Protocol):
     def window(self, peer: Peer, seconds: float) -> Sample:
         """Put the load on the peer for so long, after a short start of its own, and tell what came of it."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What the rounds of one scenario on one peer gave: a sample for each round.
-
-    warm: False for a JVM that was not steady when its time to warm was over.
-    """
-
-    scenario: str
-    unit: str
-    peer: str
-    samples: list[Sample]
-    client_threads: int = 1
-    warm: bool = True
-
-    @property
-    def client_share(self) -> float:
-        """The median of the rounds."""
-        return statistics.median(sample.client_share for sample in self.samples)
-
-    @property
-    def saturated(self) -> bool:
-        """Whether the client had no more to give, so that the rate is its own and not the broker's."""
-        return self.client_share >= SATURATED * self.client_threads
-
-    @property
-    def latencies(self) -> Latencies:
-        """Those of all rounds."""
-        merged = Latencies()
-        for sample in self.samples:
-            merged.add(sample.latencies)
-        return merged
-
-    def as_measured(self) -> Measured:
-        """The finding as plain values."""
-        rounds = [sample.figures() for sample in self.samples]
-        names = [name for name in FIGURES if any(name in each for each in rounds)]
-        latencies = self.latencies
-        some = latencies.count > 0
-        return Measured(
-            self.scenario,
-            self.unit,
-            self.peer,
-            {name: tuple(each[name] for each in rounds if name in each) for name in names},
-            bool(self.saturated),
-            self.warm,
-            self.client_share,
-            max((sample.others_cpu for sample in self.samples), default=0.0),
-            {share: latencies.percentile_ms(share) for share in SHARES} if some else {},
-            latencies.encode() if some else "",
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from ...protocol.messages.transactions import InitProducerIdResponse
 from .. import accounting, topics
 from ..loads import closed_loop as load
 from ..loads import many_ids
+from ..loads.finding import Finding
 from ..loads.small import PARTITIONS, Produce
 from ..loads.window import Sample
 from ..measured import Measured
@@ -28,7 +29,7 @@ from ..peers import apache, peers
 from ..peers.names import FSYNC, KAFKA, KAFKA_FLUSH, OS
 from ..peers.peers import Peer
 from ..wire import frame, skip_answer
-from .contest import Finding, Scenario, Step, contest, turns
+from .contest import Scenario, Step, contest, turns
 
 IN_USE = 64  # connections, or transactional ids, that have a request outstanding all the while
 IDLE_S = 3.0

@@ -2,7 +2,7 @@
 
 import pytest
 from fencepost.bench.contest.aims import AIMS, judge
-from fencepost.bench.contest.contest import Finding
+from fencepost.bench.loads.finding import Finding
 from fencepost.bench.loads.window import Latencies, Sample
 from fencepost.bench.measured import FIGURES, Measured
 from fencepost.bench.peers.names import FSYNC, KAFKA, KAFKA_FLUSH, OS

@@ -4,7 +4,8 @@ import subprocess
 from dataclasses import dataclass, field, replace
 
 import pytest
-from fencepost.bench.contest.contest import Finding, Step, Surroundings, Warmth, contest, steady, turns
+from fencepost.bench.contest.contest import Step, Surroundings, Warmth, contest, steady, turns
+from fencepost.bench.loads.finding import Finding
 from fencepost.bench.loads.window import Latencies, Sample
 from fencepost.bench.peers.peers import Peer
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from fencepost.bench import topics
 from fencepost.bench.contest import growth
-from fencepost.bench.contest.contest import Finding
 from fencepost.bench.contest.growth import Size
 from fencepost.bench.loads import closed_loop as load
+from fencepost.bench.loads.finding import Finding
 from fencepost.bench.loads.window import Sample
 from fencepost.bench.measured import Measured
 from fencepost.bench.peers import names, peers

@@ -9,8 +9,9 @@ import pytest
 from click.testing import CliRunner
 from fencepost.bench.contest import run
 from fencepost.bench.contest.aims import AIMS
-from fencepost.bench.contest.contest import Finding, Step
+from fencepost.bench.contest.contest import Step
 from fencepost.bench.contest.run import TABLE, Ahead, ahead, fitted
+from fencepost.bench.loads.finding import Finding
 from fencepost.bench.loads.window import Sample
 from fencepost.bench.measured import Measured
 from fencepost.bench.peers import names, peers
