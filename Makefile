@@ -9,7 +9,7 @@ WORKERS ?= 2
 # of the whole suite on two cores: many of its tests wait for processes
 TEST_WORKERS ?= 3
 
-.PHONY: help install java-clients demo check test dist types lint format requirements bench bench-full bench-bars clean
+.PHONY: help install java-clients demo check test dist types lint format requirements bench bench-full clean
 help:            ## this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
 
@@ -100,11 +100,8 @@ spark-kills: $(STAMP) ## every kill of driver, Python worker and broker at every
 bench: $(STAMP)     ## the table against Apache Kafka and others, in one run of 15 minutes at most; into bench/results
 	@$(BIN)/python -m fencepost.bench.contest.run $(OPTIONS)
 
-bench-full: $(STAMP) ## every scenario, in more rounds: hours
+bench-full: $(STAMP) ## every scenario, in more rounds: hours; OPTIONS='--only bound': what needs no other broker
 	@$(BIN)/python -m fencepost.bench.contest.run --full $(OPTIONS)
-
-bench-bars: $(STAMP) ## bounds of fencepost that need no other broker: start, idle, recovery, stalls, the SDK, large batches
-	@$(BIN)/python -m fencepost.bench.bars.bars
 
 test-long: $(STAMP) ## what the suite samples, at length
 	$(BIN)/python -m pytest -q -rs -n $(WORKERS) -m 'long and not jvm'

@@ -32,6 +32,10 @@ FIGURES = {
     "idle_mb": Figure("idle memory, MB", LESS),
     "s_per_gb": Figure("recovery, s per GB", LESS),
     "growth": Figure("CPU per request, most over fewest", LESS),
+    "connections_mb": Figure("memory of idle connections, MB", LESS),
+    "idle_cpu": Figure("CPU of idle partitions, %", LESS),
+    "stall_ms": Figure("longest stall, ms", LESS),
+    "took_ms": Figure("time, ms", LESS),
 }
 
 SHARES = (0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9999, 1.0)  # of the latencies, that a result keeps

@@ -25,6 +25,10 @@ _NAMES = {
     "idle_mb": "idleMemoryMb",
     "s_per_gb": "recoverySecondsPerGb",
     "growth": "growth",
+    "connections_mb": "connectionsMemoryMb",
+    "idle_cpu": "idleCpuPercent",
+    "stall_ms": "longestStallMillis",
+    "took_ms": "tookMillis",
 }
 _PERCENT = {"p50_ms": "50pct", "p99_ms": "99pct", "p999_ms": "999pct"}
 

@@ -116,7 +116,7 @@ PURE = [
 ]
 OUTSIDE = {"asyncio", "os", "time", "random", "socket", "threading", "subprocess", "select", "secrets", "uuid"}
 
-NOT_INSTALLED = {"fencepost.bench.bars", "fencepost.bench.contest", "fencepost.bench.loads", "fencepost.bench.peers"}
+NOT_INSTALLED = {"fencepost.bench.bounds", "fencepost.bench.contest", "fencepost.bench.loads", "fencepost.bench.peers"}
 
 TOP_LEVEL = {("spark", "autoload"): "pyspark_fencepost"}  # packages whose names others prescribe
 

@@ -9,7 +9,24 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from ..measured import LESS, Measured
-from ..peers.names import FLOOR, FSYNC, KAFKA, KAFKA_FLUSH, MOCK, OS
+from ..peers.names import (
+    AIOKAFKA,
+    AT_LEAST_ONCE,
+    COMMITTED,
+    CONFLUENT,
+    EXACTLY_ONCE,
+    FLOOR,
+    FSYNC,
+    KAFKA,
+    KAFKA_FLUSH,
+    MOCK,
+    OS,
+    PLAIN_LOOP,
+    SDK,
+    SPARK,
+    SPARK_JAR,
+    UNCOMMITTED,
+)
 from ..verdicts import Aim, Outcome, Verdict
 
 
@@ -29,6 +46,11 @@ def _row(
 def _bound(row: str, scenario: str, figure: str, ours: str, theirs: str | None, bound: float) -> Aim:
     """Of our own: nothing may be short of it."""
     return Aim(row, scenario, figure, ours, theirs, bound, 0)
+
+
+def _sdk(row: str, scenario: str, theirs: str, bound: float) -> Aim:
+    """Of the SDK's rate over another library's."""
+    return _bound(f"SDK ÷ {theirs}, {row}", f"bound SDK {scenario}", "rate", SDK, theirs, bound)
 
 
 AIMS: tuple[Aim, ...] = (
@@ -61,6 +83,39 @@ AIMS: tuple[Aim, ...] = (
     _bound("10,000 partitions over 10: CPU per request", "growth partitions", "growth", OS, None, 1.2),
     _bound("100,000 transactional ids over 1: CPU per request", "growth ids", "growth", OS, None, 1.2),
     _bound("5,000 connections over 64: CPU per request", "growth connections", "growth", OS, None, 1.2),
+    _bound("serve ready, s", "bound idle", "ready_s", FSYNC, None, 0.4),
+    _bound("idle memory, MB", "bound idle", "idle_mb", FSYNC, None, 55),
+    _bound("1,000 idle connections, MB more", "bound idle", "connections_mb", FSYNC, None, 20),
+    _bound("2,000 idle partitions, % of a processor", "bound idle", "idle_cpu", FSYNC, None, 1.0),
+    _bound("fsync ÷ plain loop that syncs: requests/s", "bound durable writes", "rate", FSYNC, PLAIN_LOOP, 1.8),
+    _bound("fsync ÷ C server that syncs: CPU per MB", "bound batch 100 KB", "cpu_ms_per_mb", FSYNC, FLOOR, 2),
+    _bound("read_committed ÷ read_uncommitted: CPU", "bound aborted", "cpu_us", COMMITTED, UNCOMMITTED, 1.5),
+    _bound("longest stall while 300,000 ids come, ms", "bound many ids", "stall_ms", OS, None, 50),
+    _bound("start with 300,000 ids after kill -9, s", "bound many ids", "ready_s", OS, None, 3),
+    _bound("start with a full journal after kill -9, s", "bound full journal", "ready_s", OS, None, 10),
+    _bound("longest step of upkeep over 2,000 logs, CPU ms", "bound steps of upkeep", "took_ms", FSYNC, None, 50),
+    _bound("longest stall under load, 2,000 partitions, ms", "bound stalls", "stall_ms", FSYNC, None, 50),
+    _bound("import fencepost, ms", "bound import", "took_ms", SDK, None, 60),
+    _bound("import of the pytest plugin, ms", "bound import of the plugin", "took_ms", SDK, None, 5),
+    _bound("Broker() ready after the imports, ms", "bound Broker()", "took_ms", SDK, None, 300),
+    _sdk("100 B: records/s", "produce 100 B", AIOKAFKA, 2),
+    _sdk("100 B, equal batches: records/s", "produce 100 B, equal batches", AIOKAFKA, 2),
+    _sdk("1 KB: records/s", "produce 1 KB", AIOKAFKA, 2),
+    _sdk("1 KB, equal batches: records/s", "produce 1 KB, equal batches", AIOKAFKA, 2),
+    _sdk("getmany: records/s", "getmany", AIOKAFKA, 1.5),
+    _sdk("async for: records/s", "async for", AIOKAFKA, 1.5),
+    _sdk("consume-transform-produce: records/s", "copy", AIOKAFKA, 2),
+    _sdk("one producer: transactions/s", "transactions", CONFLUENT, 1.3),
+    _bound("Spark ÷ Kafka's jar, batch source to nowhere: rows/s", "bound Spark read", "rate", SPARK, SPARK_JAR, 0.8),
+    _bound("Spark ÷ Kafka's jar, exactly once copy: rows/s", "bound Spark copy", "rate", SPARK, SPARK_JAR, 0.5),
+    _bound(
+        "Spark, exactly ÷ at least once: time of 200,000 rows",
+        "bound Spark guarantees",
+        "took_ms",
+        EXACTLY_ONCE,
+        AT_LEAST_ONCE,
+        1.15,
+    ),
 )
 
 

@@ -37,6 +37,7 @@ LEGEND = (
     "sides of the bar, or one alone. In brackets the least and the most of a round."
 )
 COLUMNS = (("fsync ÷ Kafka", FSYNC, KAFKA), ("fsync ÷ Kafka flush", FSYNC, KAFKA_FLUSH), ("os ÷ Kafka", OS, KAFKA))
+BOUND_TITLES = ["bound", "ratio, or the value itself"]
 TITLES = {
     "speed": "Rates over those of Apache Kafka",
     "cost": "CPU, latency, memory and start over those of Apache Kafka",
@@ -108,8 +109,10 @@ def aims(result: Result) -> str:
 def bounds(result: Result) -> str:
     """Every aim that is not a ratio to Apache Kafka."""
     rows = {each.aim.row: each for each in result.verdicts if each.aim.theirs not in (KAFKA, KAFKA_FLUSH)}
-    lines = [[row, _cell(verdict)] for row, verdict in rows.items()]
-    return "\n".join(_markdown(["bound", "ratio"], lines)) if lines else ""
+    absent = [row for row, verdict in rows.items() if verdict.outcome is Outcome.ABSENT]
+    lines = [[row, _cell(verdict)] for row, verdict in rows.items() if row not in absent]
+    tables = ["\n".join(_markdown(BOUND_TITLES, lines))] if lines else []
+    return "\n\n".join([*tables, f"Absent: {'; '.join(absent)}."] if absent else tables)
 
 
 def sought() -> str:
@@ -121,7 +124,7 @@ def sought() -> str:
     lines = [[row, *(rows[row].get((ours, theirs), "–") for _, ours, theirs in COLUMNS)] for row in against]
     bound = [[row, *found.values()] for row, found in rows.items() if row not in against]
     titles = ["", *(name for name, _, _ in COLUMNS)]
-    return "\n".join([*_markdown(titles, lines), "", *_markdown(["bound", "ratio"], bound)])
+    return "\n".join([*_markdown(titles, lines), "", *_markdown(BOUND_TITLES, bound)])
 
 
 def _cell(verdict: Verdict | None) -> str:

@@ -1,7 +1,8 @@
 """`make bench`: fencepost, Apache Kafka and librdkafka's mock under the same loads in one run; into bench/results/.
 
-All brokers are up for the whole run, one is measured at a time. `make bench` takes the rows of the table of aims and
-15 minutes at most: what warming the JVMs leaves goes to the windows. `make bench-full` takes every load and its time.
+All brokers are up for the whole contest, one is measured at a time. `make bench` takes the rows of the table of aims
+and 15 minutes at most: what warming the JVMs leaves goes to the windows. `make bench-full` takes every load and its
+time; the bounds, which need no other broker, come last, on servers of their own.
 """
 
 import contextlib
@@ -20,6 +21,7 @@ from typing import Any
 import click
 
 from .. import result_file
+from ..bounds import bounds, sizes
 from ..loads import (
     consume as consume_load,
 )
@@ -200,6 +202,21 @@ def run(
                 yield finding.as_measured()
 
 
+def outside(
+    wanted: Sequence[str], names: Sequence[str], full: bool, quick: bool, rounds: int | None, seconds: float | None
+) -> Outside:
+    """What is measured on servers of its own: start, recovery, growth, bounds."""
+    size, bound = (growth.QUICK, sizes.QUICK) if quick else (growth.FULL, sizes.FULL)
+    size = replace(size, rounds=rounds or size.rounds)
+    bound = replace(bound, rounds=rounds or bound.rounds, seconds=seconds or bound.seconds)
+
+    def measure(told: growth.Tells) -> Iterator[Measured]:
+        yield from growth.outside(wanted, names, full, size, told)
+        yield from bounds.outside(wanted, names, bound, told.say, told.failed)
+
+    return measure
+
+
 def measured(
     playing: Sequence[Scenario],
     names: Sequence[str],
@@ -288,7 +305,7 @@ def main(
 ) -> None:
     """Measure fencepost and its peers, and write bench/results/<time>.json with a table."""
     playing = scenarios(full, only)
-    beside = [name for name in growth.measurable(full) if named(name, only)]
+    beside = [name for name in (*growth.measurable(full), *(bounds.BOUNDS if full else ())) if named(name, only)]
     if not playing and not beside:
         raise click.UsageError(f"no load has {' or '.join(only)} in its name: --list names them, --full --list all")
     if listing:
@@ -303,9 +320,7 @@ def main(
     told = ProgressLines()
     began = time.monotonic()
     servers = names or NAMES
-    size = growth.QUICK if quick else growth.FULL
-    size = replace(size, rounds=rounds or size.rounds)
-    later: Outside | None = (lambda tells: growth.outside(beside, servers, full, size, tells)) if beside else None
+    later = outside(beside, servers, full, quick, rounds, seconds) if beside else None
     found, machine = play(playing, servers, effort, limit, later, told, data_dir)
     if found:
         kind_of_run = "a quick run" if quick else "a full run" if full else "a run of the table"

@@ -4,7 +4,6 @@ A read_committed reader is told which transactions to skip: the aborted index is
 range is read again and again with large fetches, cold and warm alike for both levels, in turns.
 """
 
-import statistics
 import struct
 from dataclasses import dataclass
 
@@ -20,7 +19,6 @@ ABORTED = 10_000
 TOPIC = "aborted"
 FETCH_BYTES = 1 << 20
 READS = 20  # of the whole range, for one measurement
-ROUNDS = 5
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
 
@@ -32,27 +30,27 @@ class _Producer:
     epoch: int
 
 
-def measure() -> tuple[float, float]:
-    """Broker CPU, ms, of reading the range once: (read_committed, read_uncommitted)."""
+def measure(transactions: int, rounds: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Broker CPU, µs, of reading the range once, in each round: (read_committed, read_uncommitted)."""
     with peers.fencepost("os") as broker:
         topics.create(broker.host, broker.port, TOPIC, 1)
         wire = Wire(broker.host, broker.port, 30)
-        _abort_many(wire)
+        _abort_many(wire, transactions)
         cost: dict[int, list[float]] = {READ_COMMITTED: [], READ_UNCOMMITTED: []}
-        for number in range(ROUNDS):
+        for number in range(rounds):
             levels = (READ_COMMITTED, READ_UNCOMMITTED) if number % 2 else (READ_UNCOMMITTED, READ_COMMITTED)
             for level in levels:
-                cost[level].append(_cost(broker, wire, level))
+                cost[level].append(_cost(broker, wire, level, 2 * transactions))
         wire.close()
-    return statistics.median(cost[READ_COMMITTED]), statistics.median(cost[READ_UNCOMMITTED])
+    return tuple(cost[READ_COMMITTED]), tuple(cost[READ_UNCOMMITTED])
 
 
-def _abort_many(wire: Wire) -> None:
+def _abort_many(wire: Wire, transactions: int) -> None:
     asked = InitProducerIdRequest(transactional_id="aborts", transaction_timeout_ms=60_000)
     while (answer := wire.call(asked, 5)).error_code:
         pass
     producer = _Producer(answer.producer_id, answer.producer_epoch)
-    for _ in range(ABORTED):
+    for _ in range(transactions):
         batch = records.build(
             [records.Record(0, 0, None, b"x" * 100)],
             producer_id=producer.producer_id,
@@ -80,17 +78,17 @@ def _good(error_code: int) -> None:
         raise RuntimeError(f"the broker answered with {topics.named(error_code)}")
 
 
-def _cost(broker: peers.Peer, wire: Wire, level: int) -> float:
+def _cost(broker: peers.Peer, wire: Wire, level: int, end: int) -> float:
     before = accounting.usage(broker.pid)
     for _ in range(READS):
-        _read(wire, level)
-    return accounting.usage(broker.pid).since(before).cpu_ns / 1e6 / READS
+        _read(wire, level, end)
+    return accounting.usage(broker.pid).since(before).cpu_ns / 1e3 / READS
 
 
-def _read(wire: Wire, level: int) -> None:
+def _read(wire: Wire, level: int, end: int) -> None:
     """The whole range, in fetches as large as consumers make them."""
     offset = 0
-    while offset < 2 * ABORTED:
+    while offset < end:
         part = FetchRequest.Topic.Partition(partition=0, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
         topic = FetchRequest.Topic(topic=TOPIC, partitions=[part])
         request = FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=FETCH_BYTES, isolation_level=level, topics=[topic])

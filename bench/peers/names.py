@@ -1,8 +1,13 @@
-"""The servers of a comparison, by the names that they have in every result. Pure."""
+"""The servers and clients of a comparison, by the names that they have in every result. Pure."""
 
 FSYNC, OS = "fencepost fsync", "fencepost os"
 KAFKA, KAFKA_FLUSH = "Kafka", "Kafka flush"
 MOCK, FLOOR = "mock", "C floor"
+PLAIN_LOOP = "plain loop"
+COMMITTED, UNCOMMITTED = f"{OS}, read_committed", f"{OS}, read_uncommitted"
+SDK, AIOKAFKA, CONFLUENT = "fencepost SDK", "aiokafka", "confluent-kafka"
+SPARK, SPARK_JAR = "fencepost in Spark", "Kafka's jar in Spark"
+EXACTLY_ONCE, AT_LEAST_ONCE = f"{SPARK}, exactly once", f"{SPARK}, at least once"
 
 NAMES = (FSYNC, OS, KAFKA, KAFKA_FLUSH, MOCK, FLOOR)
 JVMS = frozenset({KAFKA, KAFKA_FLUSH})

@@ -237,7 +237,8 @@ def ended(process: "subprocess.Popen[str]") -> Iterator["subprocess.Popen[str]"]
             yield process
         finally:
             if process.stdin is not None:
-                process.stdin.close()
+                with contextlib.suppress(BrokenPipeError):  # it ended with something still to be read
+                    process.stdin.close()
             process.terminate()
             try:
                 process.wait(10)

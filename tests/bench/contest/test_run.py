@@ -62,7 +62,7 @@ def test_neither_goes_below_what_says_something():
 def test_every_aim_is_for_a_load_of_the_table_or_is_measured_without_brokers():
     table = {scenario.name: scenario.peers for scenario in run.scenarios(False, [])}
     for aim in AIMS:
-        if aim.scenario.split()[0] not in ("start", "growth"):
+        if aim.scenario.split()[0] not in ("start", "growth", "bound"):
             playing = table[aim.scenario]
             assert playing is None or {aim.ours, aim.theirs} <= playing
 
@@ -202,6 +202,7 @@ def test_everything_that_can_be_asked_for_is_listed():
     )
     assert {"small 64x1", "start"} <= set(table)
     assert {"small 256x5", "recovery", "growth partitions", "growth ids", "growth connections"} <= set(full)
+    assert set(run.bounds.BOUNDS) <= set(full)
     assert {"delivery at most once, 100 each", "delivery exactly once, 1000 each"} <= set(full)
 
 
@@ -215,6 +216,22 @@ def test_the_rounds_asked_for_are_those_of_growth_too(tmp_path, monkeypatch):
         CliRunner().invoke(run.main, [*named, *options])
     growing = ["growth partitions", "growth ids", "growth connections"]
     assert asked == [(growing, 3), (growing, 2), (growing, 1)]
+
+
+def test_bounds_are_loads_of_a_full_run_and_come_last(tmp_path, monkeypatch):
+    def outside(wanted, names, size, say, failed):
+        asked.append((wanted, size.rounds, size.seconds))
+        yield Measured("bound idle", "start", names[0], {"ready_s": (0.3, 0.2)})
+
+    asked = []
+    monkeypatch.setattr(run.bounds, "outside", outside)
+    named = ["--full", "--only", "bound idle", "--only", "bound stalls", "--results", str(tmp_path)]
+    for options in ([], ["--rounds", "2", "--seconds", "7"], ["--quick"]):
+        found = CliRunner().invoke(run.main, [*named, "--data-dir", str(tmp_path), *options])
+        assert "| serve ready, s | ✔ **0.25** [0.20, 0.30] ≤ 0.4 |" in found.stdout
+    both = ["bound idle", "bound stalls"]
+    assert asked == [(both, 3, 4.0), (both, 2, 7.0), (both, 1, 0.5)]
+    assert "bound" not in CliRunner().invoke(run.main, ["--list"]).stdout
 
 
 INTERRUPTED_TWICE = """

@@ -1,8 +1,8 @@
 """How long a restart takes after kill -9 with a full journal of small units over many partitions."""
 
 import tempfile
-import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from ...effects.clock import SystemClock
@@ -12,35 +12,38 @@ from ...protocol import batches, records
 from ...storage.recovery import open_store
 from ...storage.store import Store, StoreSettings
 from .. import topics
+from ..measured import Measured
 from ..peers import peers
+from ..peers.names import OS
+from .sizes import Say, Size, by_figure
 
 PARTITIONS = 2_000
 UNIT_BYTES = 200
 UNITS_A_ROUND = 500
+SMALLEST_JOURNAL = 8 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Recovery:
-    """ready_s: from start to the ready line. peak_mb: memory it took. units, journal_mb: what was in the journal."""
+def full_journal(name: str, size: Size, say: Say) -> Iterator[Measured]:
+    """Each round a new directory."""
+    rounds = []
+    for number in range(size.rounds):
+        say(f"{name} · round {number + 1} of {size.rounds}")
+        rounds.append(_measure(size))
+    yield Measured(name, "start", OS, by_figure(rounds))
 
-    ready_s: float
-    peak_mb: float
-    units: int
-    journal_mb: float
 
-
-def measure() -> Recovery:
+def _measure(size: Size) -> dict[str, float]:
     """Make the topic with a broker; fill the journal without one, so that no checkpoint empties it; start and wait."""
     with tempfile.TemporaryDirectory(prefix="fencepost-bench-") as directory:
         with peers.fencepost("os", directory) as broker:
-            topics.create(broker.host, broker.port, "full", PARTITIONS)
-        store, _ = open_store(SystemDisk(), SystemClock(), SystemRng(), directory, StoreSettings())
-        units = _fill(store)
-        journal_mb = store.journal.used_bytes / 1e6
+            topics.create(broker.host, broker.port, "full", size.count(PARTITIONS))
+        settings = StoreSettings()
+        settings = replace(settings, journal_max_bytes=max(SMALLEST_JOURNAL, size.count(settings.journal_max_bytes)))
+        store, _ = open_store(SystemDisk(), SystemClock(), SystemRng(), directory, settings)
+        _fill(store)
         store.close()
-        began = time.perf_counter()
         with peers.fencepost("os", directory) as broker:
-            return Recovery(time.perf_counter() - began, _peak_mb(broker.pid), units, journal_mb)
+            return {"ready_s": broker.ready_s, "rss_mb": _peak_mb(broker.pid)}
 
 
 def _peak_mb(pid: int) -> float:
@@ -49,8 +52,8 @@ def _peak_mb(pid: int) -> float:
     return int(status.split("VmHWM:")[1].split()[0]) * 1024 / 1e6
 
 
-def _fill(store: Store) -> int:
-    """Append small batches, a log after another, until the journal takes no more. Returns how many."""
+def _fill(store: Store) -> None:
+    """Append small batches, a log after another, until the journal takes no more."""
     logs = [log for log in store.logs.values() if log.topic == "full"]
     value = b"x" * (UNIT_BYTES - 61 - 45 - 12)  # beside it: the batch's header, the unit's frame, the record's own
     batch = memoryview(records.build([records.Record(0, 0, None, value)]))
@@ -66,8 +69,3 @@ def _fill(store: Store) -> int:
         while (job := store.journal.fill_job()) is not None:
             job.run()
             store.journal.filled(job)
-    return units
-
-
-if __name__ == "__main__":
-    print(measure())

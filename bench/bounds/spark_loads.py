@@ -2,7 +2,7 @@
 
 Run by its path, with any Python that has pyspark: `python spark_loads.py fencepost|kafka`. A line in is one order, as
 JSON: {"do": "read" | "copy", "servers", "topic", "target", "records", "per_batch", "options"}; a line out its result:
-{"seconds", "batches": [ms of each]}. The session stays, so all but the first of each is warm.
+{"seconds", "batches": [ms of each]}, or {"error"}. The session stays, so all but the first of each is warm.
 """
 
 import json
@@ -19,6 +19,7 @@ CONFIGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
 }
+ERROR_CHARACTERS = 2000  # of one that Spark raised, which has the whole plan in it
 
 
 def session(form: str) -> Any:
@@ -72,7 +73,11 @@ def main() -> None:
     for line in sys.stdin:
         order = json.loads(line)
         work = {"read": read, "copy": copy}[order["do"]]
-        print(json.dumps(work(spark, form, order)), file=answers, flush=True)
+        try:
+            answer = work(spark, form, order)
+        except Exception as error:
+            answer = {"error": f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS]}
+        print(json.dumps(answer), file=answers, flush=True)
     spark.stop()
 
 

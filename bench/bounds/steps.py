@@ -8,7 +8,7 @@ import gc
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypeVar
 
@@ -23,19 +23,33 @@ from ...storage.log.settings import LogSettings
 from ...storage.recovery import open_store
 from ...storage.store import StoreSettings
 from ...storage.upkeep import Upkeep
+from ..measured import Measured
+from ..peers.names import FSYNC
+from .sizes import Say, Size
 
 LOGS = 2_000
 UNITS_A_ROUND = 500
 ONE_LOG_BATCHES = 150_000
+TEN_LOGS_BATCHES = 20_000
 TOPIC_ID = bytes(15) + b"\1"
 
 T = TypeVar("T")
 
 
-def measure() -> dict[str, float]:
+def steps(name: str, size: Size, say: Say) -> Iterator[Measured]:
+    """Each round a new directory. The longest step of each is said."""
+    longest = []
+    for number in range(size.rounds):
+        step, took_ms = max(_measure(size).items(), key=lambda item: item[1])
+        say(f"{name} · round {number + 1} of {size.rounds} · {took_ms:.1f} ms: {step}")
+        longest.append(took_ms)
+    yield Measured(name, "step", FSYNC, {"took_ms": tuple(longest)})
+
+
+def _measure(size: Size) -> dict[str, float]:
     """Step → the longest it took, in ms of CPU."""
     with tempfile.TemporaryDirectory(prefix="fencepost-bench-") as directory:
-        driven = _Driven(directory)
+        driven = _Driven(directory, size)
         gc.disable()
         try:
             driven.run()
@@ -48,7 +62,8 @@ def measure() -> dict[str, float]:
 class _Driven:
     """A store that is loaded, flushed and checkpointed, each step timed."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, size: Size) -> None:
+        self._size = size
         self.store, _ = open_store(SystemDisk(), SystemClock(), SystemRng(), directory, StoreSettings())
         self.upkeep = Upkeep(self.store)
         self.longest_ms: defaultdict[str, float] = defaultdict(float)
@@ -57,8 +72,9 @@ class _Driven:
     def run(self) -> None:
         """Many logs with a little each, a few with more, one with very much; twice, as new logs are dearer."""
         self._round()
-        logs = self._time_step("make 2,000 logs", self._make)
-        for count, some in ((20 * LOGS, logs), (2 * LOGS, logs), (ONE_LOG_BATCHES, logs[:1]), (20_000, logs[:10])):
+        logs = self._time_step("make all logs", self._make)
+        one, ten = self._size.count(ONE_LOG_BATCHES), self._size.count(TEN_LOGS_BATCHES)
+        for count, some in ((20 * len(logs), logs), (2 * len(logs), logs), (one, logs[:1]), (ten, logs[:10])):
             self._load(count, some)
             self._flush()
             self._checkpoint()
@@ -74,7 +90,7 @@ class _Driven:
     def _make(self) -> list[PartitionLog]:
         store = self.store
         settings = LogSettings(segment_bytes=1 << 20, cleanup_policy="compact", min_cleanable_dirty_ratio=0.01)
-        ids = [store.new_log_id() for _ in range(LOGS)]
+        ids = [store.new_log_id() for _ in range(self._size.count(LOGS))]
         store.commit([store.create_part(log_id, "many", TOPIC_ID, i, settings) for i, log_id in enumerate(ids)])
         return [store.logs[log_id] for log_id in ids]
 
@@ -134,8 +150,3 @@ class _Driven:
         if job is not None:
             job.run()
             log.snapshotted(job)
-
-
-if __name__ == "__main__":
-    for name, took_ms in sorted(measure().items(), key=lambda item: -item[1]):
-        print(f"{took_ms:8.2f} ms  {name}")

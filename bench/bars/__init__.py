@@ -1,1 +1,0 @@
-"""`make bench-bars`: bounds that fencepost has without another broker."""

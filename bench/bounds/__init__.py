@@ -1,0 +1,1 @@
+"""Bounds of fencepost's own, which need no other broker: loads of `make bench-full`, named "bound …"."""

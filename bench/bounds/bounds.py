@@ -1,0 +1,84 @@
+"""The bounds by name, and their measuring: each on servers of its own, one after the other.
+
+A bound is a ratio to a peer of the same run, measured in turns, or a limit with a reason; contest/aims.py has them all.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from ..loads import stalls
+from ..measured import Measured
+from ..peers.names import AIOKAFKA, CONFLUENT, FSYNC, OS
+from .clients import Compared, Start
+from .idle import idle
+from .recovery import full_journal
+from .sizes import Say, Size, by_figure
+from .spark import spark
+from .steps import steps
+from .transactions import aborted_fetch, many_ids
+from .writes import durable_partitions, large_batches
+
+STALLS_S = 20.0
+SHORTEST_S = 1.0
+READ, COPIED = 400_000, 50_000  # records
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """server: ours that is measured. measure: takes the bound's name."""
+
+    server: str
+    measure: Callable[[str, Size, Say], Iterable[Measured]]
+
+
+def loop_stalls(name: str, size: Size, say: Say) -> Iterator[Measured]:
+    """The longest that an idle client waits while the broker works."""
+    rounds = []
+    for number in range(size.rounds):
+        say(f"{name} · round {number + 1} of {size.rounds}")
+        found = stalls.measure(max(SHORTEST_S, STALLS_S * size.share))
+        waits = {"p50_ms": found.p50, "p99_ms": found.p99, "p999_ms": found.p999}
+        rounds.append({"stall_ms": found.own} | waits)
+    yield Measured(name, "answer", FSYNC, by_figure(rounds))
+
+
+def _compared(work: str, library: str, units: int, size: int = 100, unit: str = "record", filled: int = 0) -> Bound:
+    return Bound(OS, Compared(work, library, units, size, unit, filled).measure)
+
+
+PLUGIN = Start("import fencepost.testing.plugin", "import pytest, fencepost")
+BROKER = Start("broker.start()", "import fencepost; broker = fencepost.Broker()")
+
+BOUNDS: dict[str, Bound] = {
+    "bound idle": Bound(FSYNC, idle),
+    "bound durable writes": Bound(FSYNC, durable_partitions),
+    "bound batch 100 KB": Bound(FSYNC, large_batches),
+    "bound aborted": Bound(OS, aborted_fetch),
+    "bound many ids": Bound(OS, many_ids),
+    "bound full journal": Bound(OS, full_journal),
+    "bound steps of upkeep": Bound(FSYNC, steps),
+    "bound stalls": Bound(FSYNC, loop_stalls),
+    "bound import": Bound(OS, Start("import fencepost").measure),
+    "bound import of the plugin": Bound(OS, PLUGIN.measure),
+    "bound Broker()": Bound(OS, BROKER.measure),
+    "bound SDK produce 100 B": _compared("produce", AIOKAFKA, 200_000),
+    "bound SDK produce 100 B, equal batches": _compared("produce_equal", AIOKAFKA, 200_000),
+    "bound SDK produce 1 KB": _compared("produce", AIOKAFKA, 200_000, 1000),
+    "bound SDK produce 1 KB, equal batches": _compared("produce_equal", AIOKAFKA, 200_000, 1000),
+    "bound SDK getmany": _compared("getmany", AIOKAFKA, READ, filled=READ),
+    "bound SDK async for": _compared("iterate", AIOKAFKA, READ, filled=READ),
+    "bound SDK copy": _compared("loop", AIOKAFKA, COPIED, filled=READ),
+    "bound SDK transactions": _compared("txn", CONFLUENT, 1_500, unit="transaction"),
+    "bound Spark": Bound(OS, spark),
+}
+
+
+def outside(wanted: Collection[str], servers: Collection[str], size: Size, say: Say, failed: Say) -> Iterator[Measured]:
+    """What is wanted of BOUNDS, where its server is one of these. What fails is a line and a figure less."""
+    for name, bound in BOUNDS.items():
+        if name in wanted and bound.server in servers:
+            say(name)
+            try:
+                yield from bound.measure(name, size, say)
+            except Exception as error:
+                failed(f"{name}: {type(error).__name__}: {error}")

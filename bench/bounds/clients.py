@@ -1,0 +1,82 @@
+"""The SDK's bounds: our client and another in turns, each in a process of its own, one broker; and what starts take."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from .. import librdkafka, topics
+from ..measured import Measured
+from ..peers import peers
+from ..peers.names import AIOKAFKA, CONFLUENT, SDK
+from . import client_loads
+from .sizes import Say, Size, in_turns
+
+PARTITIONS = 4
+TOPIC = "bench"
+STARTS_A_ROUND = 3  # they take a moment each, and the first of them finds no compiled modules
+PROGRAMS = {SDK: "fencepost", AIOKAFKA: "aiokafka", CONFLUENT: "confluent"}  # as client_loads names the libraries
+NOISE = 5  # lines of a failed load that are shown
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A load of client_loads, by the SDK and by another library; durability os.
+
+    units: records of `record_bytes`, or transactions of one each. filled: how many are there to be read before.
+    """
+
+    work: str
+    library: str
+    units: int
+    record_bytes: int = 100
+    unit: str = "record"
+    filled: int = 0
+
+    def measure(self, name: str, size: Size, say: Say) -> Iterator[Measured]:
+        """Both in turns."""
+        libraries = (SDK, self.library)
+        with peers.fencepost("os") as broker:
+            for topic in (TOPIC, f"{TOPIC}-copy"):
+                topics.create(broker.host, broker.port, topic, PARTITIONS)
+            if self.filled:
+                there = librdkafka.ProduceLoad(TOPIC, size.count(self.filled), self.record_bytes)
+                librdkafka.produce(broker.bootstrap, there, lambda done: None)
+            load = client_loads.Load(broker.bootstrap, TOPIC, size.count(self.units), self.record_bytes)
+            found = in_turns(size.rounds, *(partial(rate, self.work, PROGRAMS[each], load) for each in libraries))
+        for library, rates in zip(libraries, found, strict=True):
+            yield Measured(name, self.unit, library, {"rate": tuple(rates)})
+
+
+def rate(work: str, library: str, load: client_loads.Load) -> float:
+    """Units per second of one load. Raises: RuntimeError with what it said."""
+    arguments = [work, library, load.bootstrap, load.topic, str(load.records), str(load.size)]
+    patience_s = 2 * client_loads.PATIENCE_S
+    return _number([sys.executable, "-m", client_loads.__name__, *arguments], f"{work} of {library}", patience_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a user waits for before the first record, in a process of its own. timed, before: Python."""
+
+    timed: str
+    before: str = ""
+
+    def measure(self, name: str, size: Size, say: Say) -> Iterator[Measured]:
+        """Of a round the middle one."""
+        program = f"import time\n{self.before}\nbegan = time.perf_counter()\n{self.timed}\n"
+        program += "print(time.perf_counter() - began)\nif 'broker' in globals(): broker.stop()"
+        rounds = []
+        for _ in range(size.rounds):
+            taken = sorted(_number([sys.executable, "-c", program], name, 60) for _ in range(STARTS_A_ROUND))
+            rounds.append(1e3 * taken[STARTS_A_ROUND // 2])
+        yield Measured(name, "start", SDK, {"took_ms": tuple(rounds)})
+
+
+def _number(command: list[str], what: str, patience_s: float) -> float:
+    """The one that a program prints. Raises: RuntimeError with what it said."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience_s, env=peers.environment())
+    if done.returncode:
+        raise RuntimeError(f"{what}: " + " / ".join(done.stderr.splitlines()[-NOISE:]))
+    return float(done.stdout)

@@ -1,0 +1,49 @@
+"""What a broker costs that does nothing: time to ready, memory, idle connections, idle partitions."""
+
+import contextlib
+import socket
+import time
+from collections.abc import Iterator
+
+from .. import accounting, topics
+from ..measured import Measured
+from ..peers import peers
+from ..peers.names import FSYNC
+from .sizes import Say, Size, by_figure
+
+CONNECTIONS = 1_000
+PARTITIONS = 2_000
+REST_S = 1.0
+SETTLE_S = 25.0  # past the two checkpoints that the creation of the partitions asks for
+WATCH_S = 5.0
+
+
+def idle(name: str, size: Size, say: Say) -> Iterator[Measured]:
+    """Each round a new broker."""
+    rounds = []
+    for number in range(size.rounds):
+        say(f"{name} · round {number + 1} of {size.rounds}")
+        rounds.append(_measure(size))
+    yield Measured(name, "start", FSYNC, by_figure(rounds))
+
+
+def _measure(size: Size) -> dict[str, float]:
+    """Start a broker, hold connections, make partitions, and look."""
+    with peers.fencepost("fsync") as broker, contextlib.ExitStack() as stack:
+        time.sleep(REST_S)
+        before = accounting.usage(broker.pid).rss_bytes
+        for _ in range(size.count(CONNECTIONS)):
+            stack.enter_context(socket.create_connection((broker.host, broker.port)))
+        time.sleep(REST_S)
+        connected = accounting.usage(broker.pid).rss_bytes
+        topics.create(broker.host, broker.port, "idle", size.count(PARTITIONS))
+        time.sleep(SETTLE_S * size.share)
+        books, began = accounting.usage(broker.pid), time.perf_counter()
+        time.sleep(WATCH_S * size.share)
+        cpu_s = accounting.usage(broker.pid).since(books).cpu_ns / 1e9
+        return {
+            "ready_s": broker.ready_s,
+            "idle_mb": before / 1e6,
+            "connections_mb": (connected - before) / 1e6,
+            "idle_cpu": 100 * cpu_s / (time.perf_counter() - began),
+        }

@@ -1,0 +1,78 @@
+"""The bounds, each on a hundredth of what a run measures: every figure that is judged is measured."""
+
+import pytest
+from fencepost.bench.bounds import bounds, idle, sizes
+from fencepost.bench.bounds.bounds import BOUNDS, Bound
+from fencepost.bench.bounds.sizes import Size, by_figure, in_turns
+from fencepost.bench.contest.aims import AIMS
+from fencepost.bench.measured import FIGURES, Measured
+from fencepost.bench.peers.names import FLOOR, FSYNC, NAMES, OS
+from this_machine import has_compiler
+
+TINY = Size(rounds=2, seconds=0.1, share=0.001)
+PLAIN = [name for name in BOUNDS if name != "bound Spark"]  # tests/spark has that one
+
+
+def ignore(line: str) -> None:
+    pass
+
+
+def test_every_bound_is_judged_and_every_aim_of_a_bound_is_measured() -> None:
+    judged = {aim.scenario for aim in AIMS if aim.scenario.startswith("bound ")}
+    spark = {f"bound Spark {what}" for what in ("read", "copy", "guarantees")}
+    assert judged == set(PLAIN) | spark
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_bound_has_the_figures_that_are_judged_for_each_round(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idle, "REST_S", 0.0)
+    monkeypatch.setattr(bounds, "SHORTEST_S", 0.1)
+    found = {(each.scenario, each.peer): each for each in BOUNDS[name].measure(name, TINY, ignore)}
+    for aim in AIMS:
+        if aim.scenario == name and (aim.theirs != FLOOR or has_compiler()):
+            for peer in (aim.ours, aim.theirs):
+                assert peer is None or len(found[name, peer].figures[aim.figure]) == TINY.rounds
+    assert {figure for each in found.values() for figure in each.figures} <= set(FIGURES)
+
+
+def test_measurements_go_there_and_back() -> None:
+    order: list[str] = []
+
+    def measure(name: str) -> int:
+        order.append(name)
+        return len(order)
+
+    assert in_turns(3, lambda: measure("a"), lambda: measure("b")) == [[1, 4, 5], [2, 3, 6]]
+    assert "".join(order) == "abbaab"
+
+
+def test_figures_are_kept_by_round() -> None:
+    assert by_figure([{"a": 1.0, "b": 2.0}, {"a": 3.0, "b": 4.0}]) == {"a": (1.0, 3.0), "b": (2.0, 4.0)}
+    assert by_figure([]) == {}
+
+
+def test_a_share_of_a_count_is_one_at_least() -> None:
+    assert [sizes.QUICK.count(whole) for whole in (1_000, 10)] == [10, 1]
+    assert sizes.FULL.count(1_000) == 1_000
+
+
+def test_a_bound_that_fails_is_a_line_and_the_others_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(name: str, size: Size, say: sizes.Say) -> list[Measured]:
+        raise RuntimeError("no disk")
+
+    def gives(name: str, size: Size, say: sizes.Say) -> list[Measured]:
+        return [Measured(name, "start", OS, {})]
+
+    made = {"bound a": Bound(FSYNC, fails), "bound b": Bound(OS, gives), "bound c": Bound(OS, gives)}
+    monkeypatch.setattr(bounds, "BOUNDS", made)
+    said: list[str] = []
+    failures: list[str] = []
+    found = bounds.outside(["bound a", "bound b"], NAMES, TINY, said.append, failures.append)
+    assert [each.scenario for each in found] == ["bound b"]
+    assert said == ["bound a", "bound b"]
+    assert failures == ["bound a: RuntimeError: no disk"]
+    assert [each.scenario for each in bounds.outside(list(made), [OS], TINY, ignore, failures.append)] == [
+        "bound b",
+        "bound c",
+    ]
+    assert len(failures) == 1
