@@ -27,6 +27,7 @@ FIGURES = {
     "p50_ms": Figure("p50, ms", LESS),
     "p99_ms": Figure("p99, ms", LESS),
     "p999_ms": Figure("p99.9, ms", LESS),
+    "p99_over_p50": Figure("p99 over p50", LESS),
     "rss_mb": Figure("memory, MB", LESS),
     "ready_s": Figure("ready, s", LESS),
     "idle_mb": Figure("idle memory, MB", LESS),
@@ -60,6 +61,13 @@ class Measured:
     others_cpu: float = 0.0
     quantiles: Mapping[float, float] = field(default_factory=dict)
     histogram: str = ""
+
+    def values(self, figure: str) -> tuple[float, ...]:
+        """Of each round. The p99 over the p50 is made of both, so no result has it."""
+        if figure != "p99_over_p50":
+            return self.figures.get(figure, ())
+        pairs = zip(self.figures.get("p99_ms", ()), self.figures.get("p50_ms", ()), strict=False)
+        return tuple(p99 / p50 for p99, p50 in pairs if p50 > 0)
 
     def median(self, figure: str) -> float | None:
         """The median over the rounds; None where it was not measured."""

@@ -57,6 +57,7 @@ AIMS: tuple[Aim, ...] = (
     *_row("1 × 100 B, 64 connections: requests/s", "small 64x1", "rate", 0.8, 6, 1.4),
     *_row("1 × 100 B, 64 connections: CPU per request", "small 64x1", "cpu_us", 0.8, 0.15, 0.5),
     *_row("1 × 100 B, 16 connections × 5: CPU per request", "small 16x5", "cpu_us", 0.5, 0.08, 0.25),
+    *_row("1 × 100 B, 16 connections, 16 partitions: requests/s", "small 16x1 over 16", "rate", flush=2.5),
     *_row("idempotent librdkafka, 100 B: records/s", "produce 100 B", "rate", 1.0, 1.6, 1.15),
     *_row("idempotent librdkafka, 1 KB: records/s", "produce 1 KB", "rate", 1.5, 3, 2.5),
     *_row("batches of 100 KB: MB/s", "batch 100 KB", "mb_per_second", 1.0, 2.2, 2),
@@ -80,6 +81,7 @@ AIMS: tuple[Aim, ...] = (
     _bound("fsync ÷ mock, 16 producers: transactions/s", "transactions 16p 4x1", "rate", FSYNC, MOCK, 0.6),
     _bound("os ÷ mock, 16 producers: CPU per transaction", "transactions 16p 4x1", "cpu_us", OS, MOCK, 1.5),
     _bound("fsync ÷ os, 16 producers: transactions/s", "transactions 16p 4x1", "rate", FSYNC, OS, 0.35),
+    _bound("fsync, 16 producers: p99 over p50", "transactions 16p 4x1", "p99_over_p50", FSYNC, None, 3),
     _bound("10,000 partitions over 10: CPU per request", "growth partitions", "growth", OS, None, 1.2),
     _bound("100,000 transactional ids over 1: CPU per request", "growth ids", "growth", OS, None, 1.2),
     _bound("5,000 connections over 64: CPU per request", "growth connections", "growth", OS, None, 1.2),
@@ -128,10 +130,10 @@ def judge(findings: Iterable[Measured], aims: Sequence[Aim] = AIMS) -> list[Verd
 
 
 def _verdict(aim: Aim, ours: Measured | None, theirs: Measured | None) -> Verdict:
-    above = ours.figures.get(aim.figure) if ours else None
-    below = theirs.figures.get(aim.figure) if theirs else None
+    above = ours.values(aim.figure) if ours else ()
+    below = theirs.values(aim.figure) if theirs else ()
     if aim.theirs is None:
-        below = (1.0,) * len(above or ())
+        below = (1.0,) * len(above)
     if not above or not below or min(below) <= 0:
         return Verdict(aim, Outcome.ABSENT)
     low, high = spread(above, below)

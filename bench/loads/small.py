@@ -9,7 +9,7 @@ from typing import Any
 
 from ...protocol.messages.produce import ProduceResponse
 from .. import small, topics
-from ..peers.names import BROKERS_AND_MOCK, FLOOR
+from ..peers.names import BROKERS_AND_MOCK, FLOOR, FSYNC, KAFKA_FLUSH
 from ..peers.peers import FLOOR_TOPIC, Peer
 from . import child
 from . import closed_loop as load
@@ -61,16 +61,21 @@ class Produce:
 
 def table() -> list[Produce]:
     """The rows of the table."""
-    return [_small(64, 1), _small(16, 5), _batch()]
+    return [_small(64, 1), _small(16, 5), _spread(), _batch()]
 
 
 def full() -> list[Produce]:
     """All connections and depths."""
-    return [*(_small(connections, depth) for depth in DEPTHS for connections in CONNECTIONS), _batch()]
+    return [*(_small(connections, depth) for depth in DEPTHS for connections in CONNECTIONS), _spread(), _batch()]
 
 
 def _small(connections: int, depth: int) -> Produce:
     return Produce(f"small {connections}x{depth}", connections, depth)
+
+
+def _spread() -> Produce:
+    """A partition for each connection, where an answer waits for a sync: Kafka syncs each partition's file."""
+    return Produce("small 16x1 over 16", 16, 1, partitions=16, peers=frozenset({FSYNC, KAFKA_FLUSH}))
 
 
 def _batch() -> Produce:

@@ -1,5 +1,7 @@
 """What is said of an aim, for findings that were made up."""
 
+from dataclasses import replace
+
 import pytest
 from fencepost.bench.contest.aims import AIMS, judge
 from fencepost.bench.loads.finding import Finding
@@ -91,6 +93,22 @@ def test_a_figure_of_ours_alone_is_judged_as_it_is() -> None:
         verdict = judge([rates("growth ids", OS, value, value, figure="growth")], [growth])[0]
         assert (verdict.outcome, verdict.ratio, verdict.their_value) == (expected, value, None)
     assert judge([], [growth])[0].outcome is Outcome.ABSENT
+
+
+def test_the_p99_over_the_p50_is_judged_round_by_round() -> None:
+    steady = Aim("row", "transactions", "p99_over_p50", FSYNC, None, 3, 0)
+    found = rates("transactions", FSYNC, 1.0, 1.0, p50_ms=[2.0, 4.0], p99_ms=[6.0, 8.0])
+    verdict = judge([found], [steady])[0]
+    assert (verdict.outcome, verdict.ratio, verdict.low, verdict.high) == (Outcome.MET, 2.5, 2.0, 3.0)
+    assert judge([replace(found, figures={"p99_ms": (6.0,)})], [steady])[0].outcome is Outcome.ABSENT
+    assert judge([rates("transactions", FSYNC, 1.0, p50_ms=[0.0], p99_ms=[1.0])], [steady])[0].outcome is Outcome.ABSENT
+
+
+def test_what_is_durable_is_steady_and_beside_kafka_that_flushes() -> None:
+    """Two bounds that were lost once, when others moved here."""
+    aims = [replace(each, row="") for each in AIMS]
+    assert Aim("", "transactions 16p 4x1", "p99_over_p50", FSYNC, None, 3, 0) in aims
+    assert Aim("", "small 16x1 over 16", "rate", FSYNC, KAFKA_FLUSH, 2.5) in aims
 
 
 def test_a_client_at_its_end_and_a_longer_p99_are_said() -> None:

@@ -97,10 +97,15 @@ def test_one_topic_serves_all_windows_but_those_of_batches_have_their_own(broker
 
 def test_the_table_is_a_part_of_all():
     names = [scenario.name for scenario in small_load.full()]
-    assert len(set(names)) == len(names) == 9
-    assert {scenario.name for scenario in small_load.table()} == {"small 64x1", "small 16x5", "batch 100 KB"}
+    assert len(set(names)) == len(names) == 10
+    assert {scenario.name for scenario in small_load.table()} == {
+        "small 64x1",
+        "small 16x5",
+        "small 16x1 over 16",
+        "batch 100 KB",
+    }
     assert set(small_load.table()) <= set(small_load.full())
-    assert [s.peers is None for s in small_load.table()] == [True, True, False]
+    assert [s.peers is None for s in small_load.table()] == [True, True, False, False]
 
 
 def test_the_place_of_the_error_code_follows_from_the_answer():
