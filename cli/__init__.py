@@ -44,7 +44,7 @@ class LazyGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if any(each.startswith("-") for each in args[:2]) and args[0] not in OWN_OPTIONS:
-            from .early_options import move_behind
+            from .arguments.early_options import move_behind
 
             args = move_behind(ctx, self, args)
         return super().parse_args(ctx, args)
@@ -55,7 +55,7 @@ class LazyGroup(click.Group):
         except KeyboardInterrupt:  # before a command handled signals itself
             ctx.exit(INTERRUPTED)
         except ModuleNotFoundError as error:
-            from .extras import explain_missing
+            from .output.extras import explain_missing
 
             failure = explain_missing(error)
             if failure is None:

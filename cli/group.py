@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .connecting import Target, connecting, partition_of
-from .failures import NOT_FOUND, Failure
-from .places import PLACE, Places, resolve
-from .tables import Cell, Column, Form, count, many, now_ms, number
+from .arguments.connecting import Target, connecting, partition_of
+from .arguments.places import PLACE, Places, resolve
+from .output.failures import NOT_FOUND, Failure
+from .output.tables import Cell, Column, Form, count, many, now_ms, number
 from .txn.blocking import blocked_facts, sentence
 from .txn.facts import blockers_or_none
 

@@ -5,10 +5,10 @@ The rule: the exit code is 0 or 1, because Docker reserves the others; the outpu
 
 import click
 
-from .connecting import Target, connecting
-from .failures import FAILED, Failure
-from .ranges import DURATION
-from .tables import duration, many
+from .arguments.connecting import Target, connecting
+from .arguments.ranges import DURATION
+from .output.failures import FAILED, Failure
+from .output.tables import duration, many
 
 RETRY_S = 0.1
 

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .connecting import Target, connecting, pairs, partition_of
-from .failures import NOT_FOUND, WRONG_USAGE, Failure
-from .places import PLACE, Places, resolve
-from .ranges import PARTITIONS
-from .tables import Cell, Column, count, many, now_ms, number
+from .arguments.connecting import Target, connecting, pairs, partition_of
+from .arguments.places import PLACE, Places, resolve
+from .arguments.ranges import PARTITIONS
+from .output.failures import NOT_FOUND, WRONG_USAGE, Failure
+from .output.tables import Cell, Column, count, many, now_ms, number
 
 if TYPE_CHECKING:
     from ..client.admin.admin import Admin

@@ -48,7 +48,7 @@ PURE = [
     "client/admin/values.py",
     "cli/txn/blocking.py",
     "cli/consume/explaining.py",
-    "cli/record_text.py",
+    "cli/output/record_text.py",
     "client/arguments.py",
     "client/partitioner.py",
     "client/producer/sequences.py",

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 import click
 
 from ...bench.figures import Figures, percentile
-from ..connecting import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP
-from ..extras import require
-from ..interruption import Interruption
-from ..ranges import COUNT, PARTITIONS, RECORD_BYTES, SECONDS
+from ..arguments.connecting import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP
+from ..arguments.ranges import COUNT, PARTITIONS, RECORD_BYTES, SECONDS
+from ..output.extras import require
+from ..output.interruption import Interruption
 from .compare import compare
 from .loads import LoadGroup
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..failures import WRONG_USAGE, Failure
+from ..output.failures import WRONG_USAGE, Failure
 
 if TYPE_CHECKING:
     from ...bench.comparison import Change
@@ -80,7 +80,7 @@ def _differences(one: "Result", other: "Result") -> list[str]:
 
 def _print_changes(changes: "list[Change]", everything: bool, differences: list[str]) -> None:
     from ...bench.measured import title, written
-    from ..tables import Cell, Column, many, number, table
+    from ..output.tables import Cell, Column, many, number, table
 
     colours = {"worse": "red", "better": "green"}
     shown = [each for each in changes if everything or _word(each) != "same"]

@@ -4,8 +4,8 @@ from typing import Any
 
 import click
 
-from ..failures import CONFLICT, DENIED, FAILED, NOT_FOUND, TIMED_OUT, WRONG_USAGE, Failure
-from ..interruption import INTERRUPTED, Interruption
+from ..output.failures import CONFLICT, DENIED, FAILED, NOT_FOUND, TIMED_OUT, WRONG_USAGE, Failure
+from ..output.interruption import INTERRUPTED, Interruption
 
 _NO_BROKER = "is a Kafka broker running there? -b HOST:PORT names it; fencepost serve starts one"
 _BY_BROKER = "the broker refused the load: see its log and check its limits (message.max.bytes for large records)"
@@ -46,7 +46,7 @@ def failure_of(error: Exception) -> Failure | None:
     from ...bench.small import RequestFailed
     from ...bench.topics import NotAnAddress, NoTopic
     from ...client.errors import KafkaError
-    from ..refusals import refusal
+    from ..output.refusals import refusal
 
     if isinstance(error, NotAnAddress):
         return Failure(str(error), "-b must be HOST:PORT, such as 127.0.0.1:9092", WRONG_USAGE)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..connecting import Target, connecting, partition_of, partitions_of
-from ..failures import WRONG_USAGE, Failure
-from ..places import END, PLACE, START, Place, Places, resolve
-from ..ranges import COUNT
-from ..record_text import FORMATS, BadFormat, as_facts, form_of
-from ..tables import as_json, many, now_ms
+from ..arguments.connecting import Target, connecting, partition_of, partitions_of
+from ..arguments.places import END, PLACE, START, Place, Places, resolve
+from ..arguments.ranges import COUNT
+from ..output.failures import WRONG_USAGE, Failure
+from ..output.record_text import FORMATS, BadFormat, as_facts, form_of
+from ..output.tables import as_json, many, now_ms
 
 if TYPE_CHECKING:
     from ...client.consumer.consumer import Consumer

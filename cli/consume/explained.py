@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..connecting import Target, partitions_of
-from ..places import Places, resolve
-from ..record_text import as_facts
-from ..tables import GAP, Cell, as_json, many, now_ms, styled
+from ..arguments.connecting import Target, partitions_of
+from ..arguments.places import Places, resolve
+from ..output.record_text import as_facts
+from ..output.tables import GAP, Cell, as_json, many, now_ms, styled
 from ..txn.blocking import blocked_facts, sentence
 from ..txn.facts import blockers_or_none
 from .explaining import ABORTED, COMMITTED, MARKER, OPEN, PLAIN, Entry, Fates

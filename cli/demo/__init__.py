@@ -12,10 +12,10 @@ import time
 
 import click
 
-from ..extras import require
-from ..failures import Failure
-from ..interruption import INTERRUPTED, Interruption
-from ..ranges import COUNT, SHARE
+from ..arguments.ranges import COUNT, SHARE
+from ..output.extras import require
+from ..output.failures import Failure
+from ..output.interruption import INTERRUPTED, Interruption
 from . import copying, idempotence, transactions
 from .flaky_proxy import FlakyProxy
 from .stage import PARTITIONS, Broker, lines_of_text, say, version

@@ -23,7 +23,7 @@ from ...bench.wire import Wire
 from ...protocol.batches import Batch, walk
 from ...protocol.messages.fetch import FetchRequest
 from ...protocol.records import Marker, read_marker
-from ..interruption import Interruption
+from ..output.interruption import Interruption
 from .flaky_proxy import FlakyProxy
 from .stage import Broker
 

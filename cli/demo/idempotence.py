@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from ..interruption import Interruption
+from ..output.interruption import Interruption
 from .flaky_proxy import FlakyProxy
 from .stage import PARTITIONS, Broker, progress, say
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..interruption import Interruption
+from ..output.interruption import Interruption
 from .flaky_proxy import END_TXN, FlakyProxy
 
 TOPICS = ("orders", "payments")

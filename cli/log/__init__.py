@@ -7,7 +7,7 @@ from itertools import chain
 
 import click
 
-from ..failures import FAILED, Failure
+from ..output.failures import FAILED, Failure
 
 
 @click.group()

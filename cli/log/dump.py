@@ -27,7 +27,7 @@ from ...storage.producers.aborted import TXN_ENTRY
 from ...storage.producers.aborted import unpack as unpack_aborted
 from ...storage.producers.encoding import ANY_SEQUENCE, NONE_OPEN
 from ...storage.producers.encoding import unpack as unpack_producers
-from ..failures import Failure
+from ..output.failures import Failure
 from .facts import Fact, batch_fact, created, part_facts, plain, record_facts, time_of, unit_facts
 
 READ_BYTES = 4 << 20

@@ -36,7 +36,7 @@ from ...storage.producers.aborted import TXN_ENTRY
 from ...storage.producers.aborted import unpack as unpack_aborted
 from ...storage.producers.encoding import unpack as unpack_producers
 from ...storage.store_checkpoint import LogEntry, StoreCheckpoint
-from ..failures import Failure
+from ..output.failures import Failure
 from .aborts import AbortCheck
 from .facts import Fact
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..connecting import Target, connecting
-from ..failures import TIMED_OUT, WRONG_USAGE, Failure
-from ..ranges import COUNT, DURATION
-from ..record_text import BadLine, Line, parsed
-from ..tables import duration, many
+from ..arguments.connecting import Target, connecting
+from ..arguments.ranges import COUNT, DURATION
+from ..output.failures import TIMED_OUT, WRONG_USAGE, Failure
+from ..output.record_text import BadLine, Line, parsed
+from ..output.tables import duration, many
 
 if TYPE_CHECKING:
     from ...client.producer.producer import Producer

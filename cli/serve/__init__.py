@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from ..failures import WRONG_USAGE, Failure
+from ..output.failures import WRONG_USAGE, Failure
 
 DEFAULT_DIRECTORY = ".fencepost"
 EPHEMERAL_HINT = "--ephemeral keeps its data in a new directory that is removed at the end"

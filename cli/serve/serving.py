@@ -26,7 +26,7 @@ from ...broker.config.settings import BROKER_OPTIONS, BrokerSettings, Source
 from ...broker.descriptors import ENOUGH_OPEN_FILES, LEAST_DESCRIPTORS, RESERVE, Shares, shares
 from ...effects.net import SystemNet, Writable
 from ...effects.systemd import ALIVE, READY, STOPPING, ServiceManager
-from ..failures import WRONG_USAGE, Failure
+from ..output.failures import WRONG_USAGE, Failure
 from .starting import explain_failure, halted
 
 MIB = 1 << 20

@@ -17,7 +17,7 @@ from ...storage.checkpoints import Damaged, NewerFormat
 from ...storage.recovery import StoreDamaged
 from ...storage.store import BrokerHalted
 from ...storage.system_errors import MISPLACED
-from ..failures import FAILED, HALTED, REFUSED_BY_SYSTEM, Failure
+from ..output.failures import FAILED, HALTED, REFUSED_BY_SYSTEM, Failure
 
 UPGRADE = "use that version, or another --data-dir; nothing was changed"
 _NEWER = (NewerFormat, NewerCatalogue, NewerTransactionRecord, NewerLedgerRecord)

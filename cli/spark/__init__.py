@@ -6,8 +6,8 @@ import sys
 
 import click
 
-from ..failures import Failure
-from ..ranges import COUNT
+from ..arguments.ranges import COUNT
+from ..output.failures import Failure
 from .sinks import abort, list_sinks, reset
 
 

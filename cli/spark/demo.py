@@ -28,8 +28,8 @@ from ...broker.embedded.broker import Broker
 from ...client.admin.values import NewTopic
 from ...client.values import TopicPartition
 from ..demo.stage import PARTITIONS, lines_of_text, progress, say, version
-from ..failures import Failure
-from ..interruption import Interruption
+from ..output.failures import Failure
+from ..output.interruption import Interruption
 
 TEXT, COPIES, COUNTS = "text", "copies", "counts"
 BATCHES = 10

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ..connecting import Target, connecting
-from ..failures import CONFLICT, NOT_FOUND, Failure
-from ..tables import Cell, Column, duration, many, number, when
+from ..arguments.connecting import Target, connecting
+from ..output.failures import CONFLICT, NOT_FOUND, Failure
+from ..output.tables import Cell, Column, duration, many, number, when
 
 if TYPE_CHECKING:
     from ...client.net.cluster import Cluster

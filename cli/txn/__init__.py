@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..connecting import Target, connecting, partition_of, partitions_of
-from ..failures import CONFLICT, NOT_FOUND, WRONG_USAGE, Failure
-from ..ranges import DURATION
-from ..tables import Cell, Column, duration, many, now_ms, number, when
+from ..arguments.connecting import Target, connecting, partition_of, partitions_of
+from ..arguments.ranges import DURATION
+from ..output.failures import CONFLICT, NOT_FOUND, WRONG_USAGE, Failure
+from ..output.tables import Cell, Column, duration, many, now_ms, number, when
 from .blocking import blocked_facts, sentence
 from .facts import age, facts_of, open_now, state
 

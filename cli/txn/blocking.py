@@ -5,7 +5,7 @@ The rule: the sentence contains id, age, owner and partition, and the command to
 
 from typing import TYPE_CHECKING, Any
 
-from ..tables import duration, many
+from ..output.tables import duration, many
 
 if TYPE_CHECKING:
     from ...client.admin.values import Blocker

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..tables import Cell, duration, now_ms
+from ..output.tables import Cell, duration, now_ms
 
 if TYPE_CHECKING:
     from ...client.admin.admin import Admin

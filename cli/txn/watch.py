@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..connecting import Target
-from ..tables import Cell, Column, Output, count, duration, now_ms, number, table
+from ..arguments.connecting import Target
+from ..output.tables import Cell, Column, Output, count, duration, now_ms, number, table
 from .facts import OLD_SHARE, facts_of, open_now, state
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from eventually import wait_until
-from fencepost.cli.failures import TIMED_OUT
+from fencepost.cli.output.failures import TIMED_OUT
 from fencepost.testing.served import ObservedBroker
 from served_broker import ServedBroker
 from terminal import FENCEPOST, Terminal

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .connecting import Target, connecting
-from .failures import FAILED, WRONG_USAGE, Failure
-from .tables import Cell, many, now_ms, styled
-from .txn.blocking import blocked_facts, sentence
+from ..arguments.connecting import Target, connecting
+from ..output.failures import FAILED, WRONG_USAGE, Failure
+from ..output.tables import Cell, many, now_ms, styled
+from ..txn.blocking import blocked_facts, sentence
 
 if TYPE_CHECKING:
-    from ..client.net.connection import Connection
-    from ..client.net.topology import Node
-    from ..client.settings import AdminSettings
+    from ...client.net.connection import Connection
+    from ...client.net.topology import Node
+    from ...client.settings import AdminSettings
 
 OK, WARNING, FAILURE = "ok", "warning", "failed"
 _MARKS = {OK: Cell("✔", "green"), WARNING: Cell("!", "yellow"), FAILURE: Cell("✘", "red")}
@@ -82,8 +82,8 @@ def doctor(to: Target, address: str | None) -> None:
 
 
 async def _examine(findings: Findings) -> None:
-    from ..client.errors import InvalidConfigurationError
-    from ..client.net.environment import SYSTEM
+    from ...client.errors import InvalidConfigurationError
+    from ...client.net.environment import SYSTEM
 
     settings = _settings(findings.to)
     host, port = settings.bootstrap_servers[0]
@@ -109,9 +109,9 @@ async def _examine(findings: Findings) -> None:
 
 
 def _settings(to: Target) -> "AdminSettings":
-    from ..client.config_names import settings_from
-    from ..client.errors import KafkaError
-    from ..client.settings import AdminSettings
+    from ...client.config_names import settings_from
+    from ...client.errors import KafkaError
+    from ...client.settings import AdminSettings
 
     try:
         return settings_from(AdminSettings, to.config())
@@ -145,10 +145,10 @@ async def _check_reachable(findings: Findings, host: str, port: int) -> None:
 
 
 async def _protocol(findings: Findings, settings: "AdminSettings", environment: Any, tls: Any) -> "Connection":
-    from ..client.errors import KafkaError
-    from ..client.net.opening import open_connection
-    from ..protocol.messages.cluster import ApiVersionsRequest
-    from ..protocol.messages.fetch import FetchRequest
+    from ...client.errors import KafkaError
+    from ...client.net.opening import open_connection
+    from ...protocol.messages.cluster import ApiVersionsRequest
+    from ...protocol.messages.fetch import FetchRequest
 
     try:
         connection = await open_connection(settings.bootstrap_servers[0], settings, environment, tls)
@@ -188,9 +188,9 @@ def _features(findings: Findings, response: Any) -> None:
 
 
 async def _cluster(findings: Findings, connection: "Connection", settings: "AdminSettings") -> "list[Node]":
-    from ..client.errors import KafkaError
-    from ..client.net.topology import Node
-    from ..protocol.messages.cluster import MetadataRequest
+    from ...client.errors import KafkaError
+    from ...client.net.topology import Node
+    from ...protocol.messages.cluster import MetadataRequest
 
     request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
     try:
@@ -234,7 +234,7 @@ def _is_loopback(address: str) -> bool:
 async def _inside(findings: Findings) -> None:
     import asyncio
 
-    from ..client.errors import KafkaError
+    from ...client.errors import KafkaError
 
     to = findings.to
     async with to.admin() as admin:
@@ -286,7 +286,7 @@ async def _transactions(admin: Any) -> _Found:
 
 async def _clock(admin: Any) -> _Found:
     """The newest record of the coordinators has the broker's time, so the broker's clock is at least at that time."""
-    from ..client.admin.offsets import MAX_TIMESTAMP
+    from ...client.admin.offsets import MAX_TIMESTAMP
 
     topics = await admin.describe_topics()
     own = [tp for name in ("__consumer_offsets", "__transaction_state") if name in topics

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from .failures import NOT_FOUND, TIMED_OUT, WRONG_USAGE, Failure
+from ..output.failures import NOT_FOUND, TIMED_OUT, WRONG_USAGE, Failure
+from ..output.tables import Output, duration
 from .ranges import DURATION
-from .tables import Output, duration
 
 if TYPE_CHECKING:
-    from ..client.admin.admin import Admin
-    from ..client.consumer.consumer import Consumer
-    from ..client.producer.producer import Producer
-    from ..client.settings import ConnectionSettings
-    from ..client.values import TopicPartition
+    from ...client.admin.admin import Admin
+    from ...client.consumer.consumer import Consumer
+    from ...client.producer.producer import Producer
+    from ...client.settings import ConnectionSettings
+    from ...client.values import TopicPartition
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -57,9 +57,9 @@ class Target:
         """kind: the settings that -X may contain; Admin uses its part of them."""
         from dataclasses import fields
 
-        from ..client.admin.admin import Admin
-        from ..client.config_names import settings_from
-        from ..client.settings import AdminSettings, ConnectionSettings
+        from ...client.admin.admin import Admin
+        from ...client.config_names import settings_from
+        from ...client.settings import AdminSettings, ConnectionSettings
 
         if kind is None:
             return Admin.from_config(self.config())
@@ -67,12 +67,12 @@ class Target:
         return Admin.of(AdminSettings(**{each.name: getattr(given, each.name) for each in fields(ConnectionSettings)}))
 
     def producer(self, **more: Any) -> "Producer":
-        from ..client.producer.producer import Producer
+        from ...client.producer.producer import Producer
 
         return Producer.from_config(self.config(max_block_ms=self.timeout_ms, **more))
 
     def consumer(self, **more: Any) -> "Consumer":
-        from ..client.consumer.consumer import Consumer
+        from ...client.consumer.consumer import Consumer
 
         return Consumer.from_config(self.config(**more))
 
@@ -95,9 +95,9 @@ class Target:
         """Run it on a new event loop. interrupted: called at Ctrl-C, before the command ends."""
         import asyncio
 
-        from ..client.errors import KafkaError
-        from .interruption import INTERRUPTED, Interruption
-        from .refusals import refusal
+        from ...client.errors import KafkaError
+        from ..output.interruption import INTERRUPTED, Interruption
+        from ..output.refusals import refusal
 
         async def bounded() -> T:
             async with asyncio.timeout(None if within_ms is None else (within_ms + GRACE_MS) / 1000):

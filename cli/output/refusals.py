@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 
-from ..client.errors import (
+from ...client.errors import (
     ApplicationRecoverableError,
     AuthenticationError,
     AuthorizationError,

@@ -6,8 +6,9 @@ from importlib.metadata import requires
 
 import pytest
 from click.testing import CliRunner
-from fencepost.cli import extras, main
+from fencepost.cli import main
 from fencepost.cli.bench import bench
+from fencepost.cli.output import extras
 
 
 def without(module: str, monkeypatch: pytest.MonkeyPatch) -> None:

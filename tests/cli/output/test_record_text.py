@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from fencepost.cli.record_text import BadFormat, BadLine, Line, as_facts, form_of, parsed
+from fencepost.cli.output.record_text import BadFormat, BadLine, Line, as_facts, form_of, parsed
 from fencepost.client.values import Record
 from hypothesis import given
 from hypothesis import strategies as st

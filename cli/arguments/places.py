@@ -15,8 +15,8 @@ import click
 from .ranges import DURATION
 
 if TYPE_CHECKING:
-    from ..client.admin.admin import Admin
-    from ..client.values import TopicPartition
+    from ...client.admin.admin import Admin
+    from ...client.values import TopicPartition
 
 START, END, OFFSET, BEFORE_END, TIME = "start", "end", "offset", "before end", "time"
 _FORMS = "start, end, an offset, -10 (before the end), @-5m, @2026-11-20T08:00, or 0:42,1:end for each partition"
@@ -95,7 +95,7 @@ async def resolve(
     admin: "Admin", partitions: Sequence["TopicPartition"], where: Places, now_ms: int
 ) -> dict["TopicPartition", int]:
     """The offset of each partition that has a place, within the log."""
-    from ..client.admin.offsets import EARLIEST, LATEST
+    from ...client.admin.offsets import EARLIEST, LATEST
 
     wanted = {each: where.get(each.partition, where.get(None)) for each in partitions}
     placed = {each: place for each, place in wanted.items() if place is not None}

@@ -3,7 +3,7 @@
 import errno
 
 import pytest
-from fencepost.cli.refusals import refusal
+from fencepost.cli.output.refusals import refusal
 from fencepost.client import errors
 from fencepost.client.errors import ErrorCode, KafkaError, error_of
 

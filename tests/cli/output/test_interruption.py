@@ -8,7 +8,7 @@ import pytest
 
 NEVER_LOOKS = """
 import time
-from fencepost.cli.interruption import Interruption
+from fencepost.cli.output.interruption import Interruption
 with Interruption() as interruption:
     print("began", flush=True)
     while not interruption.wanted:

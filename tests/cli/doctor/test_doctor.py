@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from fencepost.cli.doctor import RELEASES
-from fencepost.cli.probes import addresses, connects
+from fencepost.cli.doctor.probes import addresses, connects
 from served_broker import ServedBroker
 from terminal import Terminal
 

@@ -4,7 +4,7 @@ import click
 import pytest
 from click.testing import CliRunner
 from fencepost.cli import main
-from fencepost.cli.early_options import move_behind
+from fencepost.cli.arguments.early_options import move_behind
 from served_broker import ServedBroker
 from terminal import Terminal
 

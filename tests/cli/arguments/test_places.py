@@ -1,8 +1,8 @@
 """Where in a topic: what people may write, and what it means."""
 
 import pytest
-from fencepost.cli.places import BEFORE_END, END, OFFSET, START, TIME, Place, places
-from fencepost.cli.ranges import DURATION
+from fencepost.cli.arguments.places import BEFORE_END, END, OFFSET, START, TIME, Place, places
+from fencepost.cli.arguments.ranges import DURATION
 
 
 @pytest.mark.parametrize(
