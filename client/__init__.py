@@ -1,1 +1,1 @@
-"""The SDK: a Kafka client on asyncio, whose hard parts are pure state machines. Users import it from `fencepost`."""
+"""The SDK: a Kafka client for asyncio; its complex parts are pure state machines. Users import it from `fencepost`."""

@@ -1,4 +1,4 @@
-"""What a caller gives by hand: checked before anything is sent or waited for. Pure.
+"""Checks of arguments, before anything is sent or awaited. Pure.
 
 Source of the rule for names of topics: Kafka's Topic.validate.
 """
@@ -13,7 +13,7 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 def check_topic_name(name: object) -> None:
-    """Raises TypeError, or a KafkaError with INVALID_TOPIC_EXCEPTION for a name that no topic can have."""
+    """Raises TypeError, or a KafkaError with INVALID_TOPIC_EXCEPTION for an invalid name."""
     if not isinstance(name, str):
         raise TypeError(f"topic must be a str, not {type(name).__name__}")
     if not _LEGAL.fullmatch(name) or name in (".", ".."):

@@ -1,9 +1,9 @@
-"""Settings by Java's and librdkafka's names: `{"bootstrap.servers": …, "enable.idempotence": True}`.
+"""Settings by the names of Java's client and librdkafka: `{"bootstrap.servers": …, "enable.idempotence": True}`.
 
-The rule: a name that means something here is taken, with its unit and its words; a name that is not known is refused,
-with the one that comes nearest, because a guarantee that was asked for and silently left out is worse than an error.
-Accepted and left alone is only what changes no record, no offset and no guarantee, and what is so here anyway. One
-default is not that of our own keywords: a consumer with a group commits by itself, as with all other clients.
+The rule: a name that has a meaning here is accepted, with its unit and its values. An unknown name is an error with the
+most similar name, because silently dropping a requested guarantee is worse than an error. A name is ignored only if it
+affects no record, offset or guarantee, or if its value is how this client works anyway. One default differs from our
+own keywords: a consumer with a group commits automatically, as in all other clients.
 """
 
 import re
@@ -17,7 +17,7 @@ S = TypeVar("S", bound=ConnectionSettings)
 
 BOOTSTRAP = ("bootstrap.servers", "metadata.broker.list")
 
-_NAMES = {  # where the dots of Java's name are not simply our underscores
+_NAMES = {  # names that are not our keyword with dots for underscores
     "batch.size": "max_batch_size",
     "batch.num.bytes": "max_batch_size",
     "check.crcs": "check_crcs",
@@ -49,7 +49,7 @@ _NAMES = {  # where the dots of Java's name are not simply our underscores
     "ssl.truststore.location": "ssl_cafile",
     "topic.metadata.refresh.interval.ms": "metadata_max_age_ms",
 }
-_OURS_ALONE = {  # whose names no other client has with dots
+_OURS_ALONE = {  # keywords that no other client has with dots
     "connect_timeout_ms",
     "max_batch_size",
     "max_decompressed_bytes",
@@ -79,9 +79,9 @@ socket.nagle.disable socket.receive.buffer.bytes socket.send.buffer.bytes ssl.ke
 ssl.trustmanager.algorithm ssl.truststore.type statistics.interval.ms sticky.partitioning.linger.ms
 topic.metadata.propagation.max.ms topic.metadata.refresh.fast.cnt topic.metadata.refresh.fast.interval.ms
 topic.metadata.refresh.sparse
-"""  # whatever these say, records, offsets and guarantees are the same
+"""  # the values of these do not affect records, offsets or guarantees
 _IGNORED = frozenset(_SAME_IN_ANY_CASE.split())
-_ALWAYS: dict[str, tuple[str, ...]] = {  # what may be said because it is so here, and nothing else; "": none at all
+_ALWAYS: dict[str, tuple[str, ...]] = {  # the only accepted values: how this client works anyway; "": not set
     "client.dns.lookup": ("use_all_dns_ips", "default"),
     "config.providers": ("",),
     "enable.gapless.guarantee": ("false",),
@@ -99,7 +99,7 @@ _ALWAYS: dict[str, tuple[str, ...]] = {  # what may be said because it is so her
     "ssl.engine.factory.class": ("",),
     "transaction.two.phase.commit.enable": ("false",),
 }
-_LEVELS = {f"compression.{codec}.level": codec for codec in CODECS}  # Java's, one a codec
+_LEVELS = {f"compression.{codec}.level": codec for codec in CODECS}  # Java's names, one for each codec
 _JVM = "org.apache.kafka.common.serialization."
 _JVM_CLASSES: dict[str, Callable[[Any], Any] | None] = {
     "ByteArraySerializer": None,
@@ -119,7 +119,7 @@ _TRUE_OR_FALSE = {"true": True, "1": True, "yes": True, "false": False, "0": Fal
 
 
 def names_of(keyword: str) -> list[str]:
-    """What other clients call a setting, and from_config takes: Java's name first, then librdkafka's."""
+    """The names of a setting that from_config accepts: Java's first, then librdkafka's."""
     names = [] if keyword in _OURS_ALONE else [keyword.replace("_", ".")]
     names += [name for name, one in _NAMES.items() if one == keyword]
     names += [name for name, (one, _) in _CONVERTED.items() if one == keyword]
@@ -127,18 +127,18 @@ def names_of(keyword: str) -> list[str]:
 
 
 def settings_from(cls: type[S], config: Mapping[str, Any]) -> S:
-    """Raises InvalidConfigurationError."""
-    given = dict(config)
+    """The settings for this configuration. Raises InvalidConfigurationError."""
+    left = dict(config)
     servers: Bootstrap = ""
     for name in BOOTSTRAP:
-        servers = given.pop(name, "") or servers
+        servers = left.pop(name, "") or servers
     known = keywords_of(cls)
     keywords: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in left.items():
         _take(name, value, known, keywords)
     for name, codec in _LEVELS.items():
-        if name in given and keywords.get("compression_type") == codec:  # as in Java, others are without effect
-            keywords["compression_level"] = _level(given[name])
+        if name in left and keywords.get("compression_type") == codec:  # as in Java, levels of other codecs are ignored
+            keywords["compression_level"] = _level(left[name])
     if "enable_auto_commit" in known:
         keywords.setdefault("enable_auto_commit", keywords.get("group_id") is not None)
     return settings_of(cls, servers, keywords)
@@ -175,7 +175,7 @@ def _nearest(name: str, known: set[str]) -> str:
 
 
 def _value(keyword: str, value: Any) -> Any:
-    """Texts, as configuration files have them, become what they stand for."""
+    """The value of a setting; a text from a configuration file is converted."""
     if keyword == "partition_assignment_strategy":
         return _strategies(value.split(",") if isinstance(value, str) else value)
     if keyword in ("enable_idempotence", "enable_auto_commit", "check_crcs", "allow_auto_create_topics"):
@@ -194,11 +194,11 @@ def _value(keyword: str, value: Any) -> Any:
 
 
 def _check_always(name: str, value: Any) -> None:
-    said = "" if value is None or value == [] else str(value).lower()
-    if said not in _ALWAYS[name]:
+    text = "" if value is None or value == [] else str(value).lower()
+    if text not in _ALWAYS[name]:
         known = " or ".join(repr(one) for one in _ALWAYS[name] if one)
         raise InvalidConfigurationError(
-            f"{name}={value!r} is nothing that this client does",
+            f"{name}={value!r} is not supported",
             hint=f"leave it out, or {known}" if known else "leave it out",
         )
 
@@ -206,13 +206,13 @@ def _check_always(name: str, value: Any) -> None:
 def _auto_offset_store(value: Any) -> None:
     if not _truth("enable.auto.offset.store", value):
         raise InvalidConfigurationError(
-            "enable.auto.offset.store=False: storing offsets by hand for the automatic commit is not supported",
-            hint="set enable.auto.commit=False, and call commit(batch.offsets) when a batch is done",
+            "enable.auto.offset.store=False is not supported: offsets cannot be stored for the automatic commit",
+            hint="set enable.auto.commit=False, and call commit(batch.offsets) after each batch",
         )
 
 
 def _level(value: Any) -> Any:
-    """librdkafka's and Java's -1 is the codec's default."""
+    """-1 is the codec's default in librdkafka and Java."""
     level = _number("compression.level", value) if isinstance(value, str) else value
     return None if level == -1 else level
 
@@ -243,13 +243,13 @@ def _truth(keyword: str, value: Any) -> bool:
     return found
 
 
-def _strategies(given: Iterable[object]) -> tuple[str, ...]:
-    names = [str(one).strip().rpartition(".")[2] for one in given]
+def _strategies(listed: Iterable[object]) -> tuple[str, ...]:
+    names = [str(one).strip().rpartition(".")[2] for one in listed]
     return tuple(_STRATEGIES.get(name, name) for name in names)
 
 
 def _jaas(text: str) -> dict[str, str]:
-    """Java keeps user name and password in a text of its own."""
+    """User name and password in Java's format for them."""
     found = {key: re.sub(r"\\(.)", r"\1", quoted) or word for key, _, quoted, word in _JAAS.findall(text)}
     if not found.keys() >= {"username", "password"}:
         raise InvalidConfigurationError('sasl.jaas.config must contain username="…" and password="…"')
@@ -272,18 +272,18 @@ def _check_verification(value: Any) -> None:
 
 
 def _idle(value: Any) -> Any:
-    """Never closed: 0 is librdkafka's word for it, and a negative number Java's."""
+    """0 in librdkafka and a negative number in Java mean: never close."""
     idle_ms = _number("connections.max.idle.ms", value) if isinstance(value, str) else value
     return INT32_MAX if isinstance(idle_ms, int) and idle_ms <= 0 else idle_ms
 
 
 def _delivery(value: Any) -> Any:
-    """librdkafka's 0 is no limit."""
+    """0 in librdkafka means no limit."""
     return (_number("message.timeout.ms", value) if isinstance(value, str) else value) or INT32_MAX
 
 
 def _linger(value: Any) -> Any:
-    """librdkafka takes fractions of a millisecond."""
+    """librdkafka accepts fractions of a millisecond."""
     try:
         return float(value) if isinstance(value, str) else value
     except ValueError:

@@ -1,6 +1,7 @@
-"""The errors of the SDK, by what one can do about them (KIP-1050), and which class a code of the wire becomes.
+"""The errors of the SDK, by what the caller can do about them (KIP-1050), and the class for each error code.
 
-The rule: all are `KafkaError`s with a code; `str()` is one line of cause, `hint` says what to do; neither has a secret.
+The rule: all are `KafkaError`s with a code; `str()` is the cause in one line, `hint` says what to do; neither contains
+secrets.
 """
 
 from collections.abc import Awaitable, Callable
@@ -9,7 +10,7 @@ from typing import ClassVar, Literal
 from ..protocol.errors import ErrorCode, KafkaError
 from .values import Record, TopicPartition
 
-__all__ = [  # noqa: RUF022 (as the classes stand)
+__all__ = [  # noqa: RUF022 (in the order of the classes)
     "ErrorCode",
     "KafkaError",
     "ClientError",
@@ -49,14 +50,14 @@ FencedBy = Literal["newer_producer", "transaction_timeout", "admin_abort", "unkn
 
 
 class ClientError(KafkaError):
-    """What the SDK raises. code: of the wire, or what comes nearest to it."""
+    """The base class of the SDK's errors. code: the broker's error code, or the most similar one."""
 
     default_code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
     default_hint: ClassVar[str] = ""
 
     def __init__(self, detail: str = "", *, code: ErrorCode | None = None, hint: str = "") -> None:
         super().__init__(self.default_code if code is None else code, detail)
-        self.args = (detail,)  # what a copy, or an unpickled one, is made from
+        self.args = (detail,)  # for copying and pickling
         self.hint = hint or self.default_hint
 
     def __str__(self) -> str:
@@ -64,17 +65,17 @@ class ClientError(KafkaError):
 
 
 class RetriableError(ClientError):
-    """Trying again may help. The SDK does so by itself until a deadline, and then says what was in the way."""
+    """A retry may help. The SDK itself retries until a deadline, and then raises this with the cause."""
 
 
 class RequestTimedOutError(RetriableError):
-    """No answer in time. Whether the request was carried out is not known."""
+    """No response in time. It is not known whether the request was carried out."""
 
     default_code = ErrorCode.REQUEST_TIMED_OUT
 
 
 class BrokerUnreachableError(RetriableError):
-    """No connection, or it ended. sent: the request may have reached the broker, so it may have been carried out."""
+    """No connection, or it was lost. sent: whether the request may have reached the broker and been carried out."""
 
     default_code = ErrorCode.NETWORK_EXCEPTION
 
@@ -84,7 +85,7 @@ class BrokerUnreachableError(RetriableError):
 
 
 class DeliveryTimeoutError(RetriableError):
-    """Records were not acknowledged within delivery_timeout_ms. maybe_written: they may stand in the log anyway."""
+    """Records were not acknowledged within delivery_timeout_ms. maybe_written: they may be in the log nevertheless."""
 
     default_code = ErrorCode.REQUEST_TIMED_OUT
 
@@ -110,18 +111,18 @@ class PoolBusyError(RetriableError):
 
 
 class AbortableTransactionError(ClientError):
-    """The transaction is, or has to be, aborted; the producer stays usable and the work may be done again."""
+    """The transaction was or must be aborted. The producer stays usable; do the work again in a new transaction."""
 
     default_code = ErrorCode.TRANSACTION_ABORTABLE
     default_hint = "abort the transaction and do its work again"
 
 
 class ApplicationRecoverableError(ClientError):
-    """This producer or member is out; the application goes on with a new one."""
+    """This producer or group member cannot continue; the application can, with a new one."""
 
 
 class ProducerFencedError(ApplicationRecoverableError):
-    """Another epoch of this producer id is the current one. current_epoch: -1 if not known."""
+    """This producer's epoch is not the current one. reason: why; current_epoch: -1 if not known."""
 
     default_code = ErrorCode.PRODUCER_FENCED
 
@@ -140,57 +141,55 @@ class ProducerFencedError(ApplicationRecoverableError):
 
 
 class RebalanceInProgressError(ApplicationRecoverableError):
-    """The group is sharing out its partitions anew; the next poll joins."""
+    """The group is rebalancing; the next poll joins it."""
 
     default_code = ErrorCode.REBALANCE_IN_PROGRESS
 
 
 class FencedInstanceIdError(ApplicationRecoverableError):
-    """Another member has taken this group_instance_id."""
+    """Another member has joined with this group_instance_id."""
 
     default_code = ErrorCode.FENCED_INSTANCE_ID
-    default_hint = "each running member needs a group_instance_id of its own"
+    default_hint = "each running member needs its own group_instance_id"
 
 
 class CommitFailedError(ApplicationRecoverableError):
-    """The member is no longer in the group: its partitions, and what it read of them, now belong to others."""
+    """The member is no longer in the group: other members own its partitions and read their records again."""
 
     default_code = ErrorCode.ILLEGAL_GENERATION
-    default_hint = (
-        "whoever owns the partitions now reads the records again; poll more often or raise max_poll_interval_ms"
-    )
+    default_hint = "the new owners read the records again; poll more often or raise max_poll_interval_ms"
 
 
 class InvalidConfigurationError(ClientError):
-    """Something has to be set up differently; trying again changes nothing."""
+    """A setting is wrong; a retry does not help."""
 
     default_code = ErrorCode.INVALID_CONFIG
 
 
 class AuthenticationError(InvalidConfigurationError):
-    """The broker does not accept who we say we are, or we do not accept its certificate."""
+    """The broker rejects the client's credentials, or the client rejects the broker's certificate."""
 
     default_code = ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
 class AuthorizationError(InvalidConfigurationError):
-    """The principal may not do this."""
+    """The user is not allowed to do this."""
 
     default_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 class UnsupportedVersionError(InvalidConfigurationError):
-    """The broker does not know this API, or not in a version that does what is needed."""
+    """The broker does not support this API, or not the needed version."""
 
     default_code = ErrorCode.UNSUPPORTED_VERSION
 
 
 class FatalError(ClientError):
-    """Nothing more can be done with this client; it is a bug here or in the broker, or a damaged log."""
+    """The client cannot be used any more: a bug in it or in the broker, or a damaged log."""
 
 
 class CommitOutcomeUnknownError(ClientError):
-    """A commit was sent and no answer came: it may have been carried out or not. `await err.resolve()` finds out."""
+    """A commit got no response: it may have been carried out or not. `await err.resolve()` finds out."""
 
     default_code = ErrorCode.NETWORK_EXCEPTION
     default_hint = "await err.resolve() before repeating the work"
@@ -207,22 +206,22 @@ class CommitOutcomeUnknownError(ClientError):
         self._resolve = resolve
 
     async def resolve(self) -> Outcome:
-        """What became of the commit; "unknown" where the broker can no longer tell."""
+        """The outcome of the commit; "unknown" if it cannot be found out any more."""
         return "unknown" if self._resolve is None else await self._resolve()
 
     def __reduce__(self) -> tuple[type, tuple[object, ...], dict[str, object]]:
-        # What could resolve it stays where it was raised.
+        # Only the process in which it was raised can resolve it.
         return type(self), (self.detail,), {**self.__dict__, "_resolve": None}
 
 
 class RecordTooLargeError(ClientError):
-    """A record, or the batch it makes, is larger than the client or the topic allows."""
+    """A record or a batch is larger than the client or the topic allows."""
 
     default_code = ErrorCode.MESSAGE_TOO_LARGE
 
 
 class NoOffsetError(ClientError):
-    """A partition has no committed offset, and auto_offset_reset does not say where to begin."""
+    """A partition has no committed offset, and auto_offset_reset is not set."""
 
     default_code = ErrorCode.OFFSET_OUT_OF_RANGE
     default_hint = 'set auto_offset_reset to "earliest" or "latest", or seek'
@@ -236,7 +235,7 @@ class OffsetOutOfRangeError(ClientError):
 
 
 class CorruptRecordError(ClientError):
-    """A batch's checksum or layout is wrong. partition, offset: where; None and -1 where that is not known."""
+    """The checksum or layout of a batch is wrong. partition, offset: where; None and -1 if not known."""
 
     default_code = ErrorCode.CORRUPT_MESSAGE
 
@@ -255,15 +254,15 @@ class CorruptRecordError(ClientError):
 
 
 class RecordDeserializationError(CorruptRecordError):
-    """A deserializer raised, see `__cause__`: of what it was given, or since a registry does not answer.
+    """A deserializer raised `__cause__`: for these bytes, or because, for example, a schema registry is unavailable.
 
-    field: "key" or "value". record: as it was read, in bytes. Reading on tries again; only a seek passes it.
+    field: "key" or "value". record: with key and value as bytes. The next read tries again; seek to skip the record.
     """
 
     def __init__(self, record: Record, field: str, error: BaseException) -> None:
         tp = TopicPartition(record.topic, record.partition)
         super().__init__(
-            f"{tp}: at offset {record.offset}: the {field} does not deserialize: {error!r}",
+            f"{tp}: at offset {record.offset}: the {field} cannot be deserialized: {error!r}",
             hint="read again to retry, or seek past it to skip it",
             partition=tp,
             offset=record.offset,
@@ -273,13 +272,13 @@ class RecordDeserializationError(CorruptRecordError):
 
 
 class UnknownTopicError(ClientError):
-    """There is no such topic or partition."""
+    """The topic or partition does not exist."""
 
     default_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class IllegalStateError(ClientError):
-    """The client was used in a way that its state does not allow."""
+    """The client's state does not allow this call."""
 
     default_code = ErrorCode.INVALID_REQUEST
 
@@ -295,7 +294,7 @@ class ClosedError(IllegalStateError):
 
 
 class ForkedError(IllegalStateError):
-    """The process was forked; clients and brokers stay with the parent."""
+    """The process was forked; clients and brokers can only be used in the parent."""
 
     default_hint = "create clients after the fork"
 
@@ -344,7 +343,7 @@ _CLASSES = _RECOVERABLE | _SET_UP_WRONG | _OTHERS
 
 
 def code_of(number: int) -> ErrorCode:
-    """The code with this number; UNKNOWN_SERVER_ERROR for one that a newer broker made up."""
+    """The code with this number; UNKNOWN_SERVER_ERROR for an unknown one, of a newer broker."""
     try:
         return _CODES[number]
     except KeyError:
@@ -352,21 +351,21 @@ def code_of(number: int) -> ErrorCode:
 
 
 def error_of(code: int, detail: str = "", *, transactional: bool = False) -> KafkaError:
-    """The error that a code of the wire means. transactional: what only spoils a transaction is abortable then."""
+    """The error for a code. transactional: an error that only fails a transaction is an AbortableTransactionError."""
     known = code_of(code)
     if known is ErrorCode.UNKNOWN_SERVER_ERROR and not detail and code != known:
-        detail = f"the broker answered with error code {code}, which this client does not know"
+        detail = f"the broker returned error code {code}, which this client does not know"
     if transactional and known not in _RECOVERABLE and known not in _SET_UP_WRONG and known not in _STAYS:
         return AbortableTransactionError(detail or known.text, code=known)
     cls = _CLASSES.get(known) or (RetriableError if known.retriable else ClientError)
     return cls(detail, code=known)
 
 
-_STAYS = frozenset({ErrorCode.INVALID_TXN_STATE})  # fatal inside a transaction too
+_STAYS = frozenset({ErrorCode.INVALID_TXN_STATE})  # fatal in a transaction, too
 
 
 def is_retriable(error: BaseException) -> bool:
-    """Whether the same request may be tried again as it is (if it does the same when carried out twice)."""
+    """Whether the same request may be sent again, provided that it is idempotent."""
     if isinstance(error, RetriableError):
         return True
     return isinstance(error, KafkaError) and error.code.retriable

@@ -1,7 +1,7 @@
-"""Which partition a record goes to: by its key as Kafka's own clients do, and without one where others just went.
+"""The choice of a record's partition: by its key, like Kafka's own clients, or one partition at a time without a key.
 
-The rule: the same key goes to the same partition from any client, as long as the topic keeps its number of partitions.
-Records without a key stay together until a batch is full, which makes fewer and larger requests.
+The rule: the same key goes to the same partition from any client, while the topic keeps its number of partitions.
+Records without a key go to one partition until a batch is full, which makes fewer and larger requests.
 Source: Kafka's Utils.murmur2 and BuiltInPartitioner; KIP-480. The named ones: librdkafka's rd_kafka_msg_partitioner_*.
 """
 
@@ -12,7 +12,7 @@ from struct import unpack_from
 from typing import Any
 
 Partitioner = Callable[[bytes | None, Sequence[int], Sequence[int]], int]
-"""(key, all partitions, those with a leader) → partition: the same shape as in aiokafka."""
+"""(key, all partitions, those with a leader) → partition: the same signature as in aiokafka."""
 
 _SEED = 0x9747B28C
 _MULTIPLIER = 0x5BD1E995
@@ -21,11 +21,11 @@ _KEYS_REMEMBERED = 4096
 _FNV_OFFSET, _FNV_PRIME = 0x811C9DC5, 0x01000193
 
 Placing = Callable[[bytes | None, int, Sequence[int]], Any]
-"""(key, number of partitions, those with a leader) → partition, or None: the producer's own choice for such a key."""
+"""(key, number of partitions, those with a leader) → partition; None: the partition for records without a key."""
 
 
 def murmur2(key: bytes) -> int:
-    """Kafka's variant of MurmurHash2, as an unsigned number of 32 bits."""
+    """Kafka's variant of MurmurHash2, as an unsigned 32-bit number."""
     length = len(key)
     hashed = _SEED ^ length
     words = length >> 2
@@ -42,21 +42,21 @@ def murmur2(key: bytes) -> int:
 
 @lru_cache(_KEYS_REMEMBERED)
 def partition_of(key: bytes, partitions: int) -> int:
-    """The partition of a key, among so many. Keys seen lately are remembered: hashing one takes microseconds."""
+    """The partition for a key. The results for recent keys are cached: hashing one takes microseconds."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 def next_sticky(current: int, available: Sequence[int], chance: int) -> int:
-    """Where records without a key go next: another partition than now, if there is one.
+    """The next partition for records without a key: another one than `current`, if there is one.
 
-    available: partitions that have a leader, not empty. chance: a random whole number of 0 or more.
+    available: partitions that have a leader, not empty. chance: a random int >= 0.
     """
     others = [one for one in available if one != current]
     return others[chance % len(others)] if others else available[0]
 
 
 def fnv1a(key: bytes) -> int:
-    """librdkafka's: the absolute value of the hash taken as a signed number, as in Sarama."""
+    """librdkafka's variant: the absolute value of the hash as a signed number, as in Sarama."""
     hashed = _FNV_OFFSET
     for byte in key:
         hashed = (hashed ^ byte) * _FNV_PRIME & _MASK
@@ -69,23 +69,23 @@ _HASHES: dict[str, Callable[[bytes, int], int]] = {
     "fnv1a": lambda key, count: fnv1a(key) % count,
 }
 PARTITIONERS = ("murmur2_random", "murmur2", "consistent_random", "consistent", "fnv1a_random", "fnv1a", "random")
-"""librdkafka's names. `_random`: a record without a key goes anywhere; otherwise all of those to one partition."""
+"""librdkafka's names. `_random`: records without a key go to any partition; otherwise all of them to one partition."""
 
 
-def placing_of(given: str | Partitioner | None, chance: Callable[[], int]) -> Placing | None:
-    """How records find their partition; None where the producer's own way is what was asked for.
+def placing_of(partitioner: str | Partitioner | None, chance: Callable[[], int]) -> Placing | None:
+    """The function that chooses a partition; None for the producer's default.
 
-    given: one of PARTITIONERS, or a function of the caller's. chance: a random whole number of 0 or more.
+    partitioner: one of PARTITIONERS, or a function of the user. chance: returns a random int >= 0.
     """
-    if given is None or given == "murmur2_random":
+    if partitioner is None or partitioner == "murmur2_random":
         return None
-    if not isinstance(given, str):
-        return lambda key, count, available: given(key, list(range(count)), list(available))
-    name, _, at_random = given.partition("_")
+    if not isinstance(partitioner, str):
+        return lambda key, count, available: partitioner(key, list(range(count)), list(available))
+    name, _, at_random = partitioner.partition("_")
 
     def anywhere(key: bytes | None, count: int, available: Sequence[int]) -> int | None:
         if key is None:
-            return None  # stays with the others that have no key
+            return None  # like other records without a key
         chosen = available or range(count)
         return chosen[chance() % len(chosen)]
 
@@ -94,7 +94,7 @@ def placing_of(given: str | Partitioner | None, chance: Callable[[], int]) -> Pl
     place = _HASHES[name]
     if not at_random:
         return lambda key, count, available: place(key or b"", count)
-    empty_too = name == "consistent"  # an empty key is none for consistent_random alone
+    empty_too = name == "consistent"  # only consistent_random treats an empty key as none
 
     def hashed(key: bytes | None, count: int, available: Sequence[int]) -> int | None:
         return anywhere(key, count, available) if key is None or (empty_too and not key) else place(key, count)

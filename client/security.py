@@ -1,4 +1,4 @@
-"""Who we say we are, and how we know the broker: TLS, SASL PLAIN and SCRAM.
+"""Settings for authentication and encryption: TLS, SASL PLAIN and SCRAM.
 
 The rule: passwords and keys are in no repr, no log line and no error. TLS checks names and certificates unless told
 not to.
@@ -72,7 +72,7 @@ class Security:
             return None
         if self.context is not None:
             return self.context
-        import ssl  # some 10 ms that only those pay who use it
+        import ssl  # it takes some 10 ms, so only if needed
 
         try:
             context = ssl.create_default_context(cafile=self.ca_file)

@@ -1,8 +1,8 @@
-"""What turns keys and values into bytes and back: functions, and the objects of other clients that do it.
+"""Serializers and deserializers of keys and values: functions, and the objects of other clients.
 
-The rule: how one is called is decided once, when the client is made, and one that could be meant in two ways is
-refused then. `way_of` says how. An optional second argument (`str.encode`, `json.dumps`) is not taken for a context
-unless it is called `ctx`. Source: confluent-kafka's SerializingProducer, kafka-python's Serializer.
+The rule: `way_of` decides with which arguments one is called, once, when the client is created; an ambiguous one is an
+error. An optional second parameter (`str.encode`, `json.dumps`) gets a context only if its name is `ctx`.
+Source: confluent-kafka's SerializingProducer, kafka-python's Serializer.
 """
 
 import inspect
@@ -19,16 +19,16 @@ _CONFLUENTS = [("confluent_kafka.serialization", name) for name in ("Serializer"
 
 
 class MessageField:
-    """Which part of a record is serialized."""
+    """The part of a record that is serialized."""
 
     KEY = "key"
     VALUE = "value"
 
 
 class SerializationContext:
-    """topic: its name. field: MessageField.KEY or VALUE. headers: the record's, as a list of (name, bytes or None).
+    """topic: its name. field: MessageField.KEY or VALUE. headers: of the record, as a list of (name, bytes or None).
 
-    What a serializer adds to `headers` is sent with the record.
+    Headers that a serializer adds to the list are sent with the record.
     """
 
     __slots__ = ("field", "headers", "topic")
@@ -54,16 +54,16 @@ class HasDeserialize(Protocol):
 
 
 class Way(Enum):
-    """What a (de)serializer is called with."""
+    """The arguments with which a (de)serializer is called."""
 
     VALUE = "(value)"
-    CONTEXT = "(value, context)"  # confluent-kafka's
-    METHOD = "(topic, headers, value)"  # of the method that kafka-python 3 calls
-    OLD_METHOD = "(topic, value)"  # and of the one that kafka-python 2 calls
+    CONTEXT = "(value, context)"  # of confluent-kafka
+    METHOD = "(topic, headers, value)"  # the method of kafka-python 3
+    OLD_METHOD = "(topic, value)"  # the method of kafka-python 2
 
 
 def way_of(function: Any, method: str = "serialize") -> Way:
-    """How a function, or an object that has this method, is called. Raises InvalidConfigurationError."""
+    """The arguments for a function, or for an object with this method. Raises InvalidConfigurationError."""
     named = getattr(function, method, None)
     if isinstance(function, type):
         if callable(named) or any("__call__" in one.__dict__ for one in function.__mro__):
@@ -88,20 +88,20 @@ def way_of(function: Any, method: str = "serialize") -> Way:
 
 
 def _required(function: Callable[..., Any]) -> int:
-    """How many arguments it has to be given by place, an optional `ctx` counted; 1 for a builtin that does not say.
+    """The number of required positional arguments, plus an optional `ctx`; 1 for a builtin without a signature.
 
-    -1 where that cannot be told: it takes any number, or needs some by name.
+    -1 if it is not clear: the function takes any number, or requires keyword arguments.
     """
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         return 1
-    placed = [one for one in parameters if one.kind in _POSITIONAL]
+    positional = [one for one in parameters if one.kind in _POSITIONAL]
     by_name = any(one.kind is one.KEYWORD_ONLY and one.default is one.empty for one in parameters)
-    if by_name or not placed:
+    if by_name or not positional:
         return -1
-    required = sum(one.default is one.empty for one in placed)
-    if required < 2 and len(placed) > 1 and placed[1].name == "ctx":
+    required = sum(one.default is one.empty for one in positional)
+    if required < 2 and len(positional) > 1 and positional[1].name == "ctx":
         return 2
     return required or 1
 
@@ -121,20 +121,20 @@ class Converter:
         self._call: Callable[..., Any] = function if callable(function) else getattr(function, method)
         self.wants_headers = self._way in (Way.CONTEXT, Way.METHOD)
 
-    def __call__(self, given: Any, topic: str, headers: Any) -> Any:
-        """What it makes of a key or value. headers: a list of its own, where it wants_headers."""
+    def __call__(self, value: Any, topic: str, headers: Any) -> Any:
+        """The converted key or value. headers: if wants_headers, a list that it may change."""
         way = self._way
         if way is Way.VALUE:
-            made = self._call(given)
+            made = self._call(value)
         elif way is Way.CONTEXT:
-            made = self._call(given, SerializationContext(topic, self._field, headers))
+            made = self._call(value, SerializationContext(topic, self._field, headers))
         elif way is Way.METHOD:
-            made = self._call(topic, headers, given)
+            made = self._call(topic, headers, value)
         else:
-            made = self._call(topic, given)
+            made = self._call(topic, value)
         if made.__class__ is CoroutineType:
             made.close()
-            raise TypeError("it must not be asynchronous: pass one that returns its result")
+            raise TypeError("a (de)serializer must not be asynchronous: pass one that returns its result")
         return made
 
 
@@ -152,7 +152,7 @@ class Serializers:
         return self._key is not None or self._value is not None
 
     def __call__(self, topic: str, key: Any, value: Any, headers: Any) -> tuple[Any, Any, Any]:
-        """Key, value and headers as they are to be sent. Raises what a serializer raises, with a note of the topic."""
+        """The key, value and headers to be sent. Raises the error of a serializer, with a note about the topic."""
         if self._wants_headers:
             headers = list(cast("Pairs", headers.items() if isinstance(headers, Mapping) else headers or ()))
         field = MessageField.KEY
@@ -163,21 +163,21 @@ class Serializers:
             if self._value is not None and value is not None:
                 value = self._value(value, topic, headers)
         except Exception as error:
-            error.add_note(f"this {field} was to be sent to topic {topic!r}; its record is not sent")
+            error.add_note(f"raised for the {field} of a record for topic {topic!r}, which is not sent")
             raise
         return key, value, headers
 
 
 class Deserializer:
-    """One deserializer, for a field of records."""
+    """A deserializer of one field of records."""
 
     __slots__ = ("_convert",)
 
     def __init__(self, function: Any, field: str) -> None:
         self._convert = Converter(function, field, "deserialize")
 
-    def __call__(self, found: bytes, topic: str, headers: Pairs) -> Any:
-        return self._convert(found, topic, list(headers) if self._convert.wants_headers else headers)
+    def __call__(self, content: bytes, topic: str, headers: Pairs) -> Any:
+        return self._convert(content, topic, list(headers) if self._convert.wants_headers else headers)
 
 
 def deserializer_of(function: Any, field: str) -> Deserializer | None:

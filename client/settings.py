@@ -1,7 +1,7 @@
-"""What can be set on a client: names, defaults, and the rules that hold between settings.
+"""The settings of clients: names, defaults, and rules between settings.
 
-The rule: a settings object that exists is valid; what does not fit is refused when it is made, with a hint. Names are
-aiokafka's where it has one. Source: Kafka's ProducerConfig, ConsumerConfig; KIP-98, KIP-679, KIP-735.
+The rule: every settings object is valid; its constructor raises for invalid values, with a hint. Names are those of
+aiokafka where it has the setting. Source: Kafka's ProducerConfig, ConsumerConfig; KIP-98, KIP-679, KIP-735.
 """
 
 import difflib
@@ -29,18 +29,18 @@ Serializer = Callable[[Any], bytes | None] | Callable[[Any, Any], bytes | None] 
 Deserializer = Callable[[bytes], Any] | Callable[[bytes, Any], Any] | HasDeserialize
 
 DEFAULT_PORT = 9092
-MOST_IN_FLIGHT = 5  # a broker remembers as many batches of a producer in a partition, and no more
+MOST_IN_FLIGHT = 5  # a broker remembers the last five batches of a producer in a partition
 INT32_MAX = 2**31 - 1
 LEAST_DECOMPRESSED_LIMIT = 128 << 20
 CODECS = ("gzip", "snappy", "lz4", "zstd")
 LEVELS = {"gzip": (1, 9), "zstd": (1, 22)}
-"""The least and the highest compression_level of a codec; snappy and lz4 have but one here."""
+"""The lowest and highest compression_level of a codec; snappy and lz4 have no levels here."""
 ASSIGNORS = ("range", "roundrobin", "sticky", "cooperative-sticky")
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
-    """What every client has. Times are milliseconds."""
+    """The settings of every client. Times are milliseconds."""
 
     bootstrap_servers: tuple[Address, ...]
     client_id: str = "fencepost"
@@ -94,7 +94,7 @@ class ProducerSettings(ConnectionSettings):
             raise InvalidConfigurationError(f"acks={self.acks!r} is not valid", hint='use "all", 1 or 0')
         _set(self, "acks", acks)
         _set(self, "retries", INT32_MAX if self.retries is None else self.retries)
-        if str(self.compression_type) == "none":  # as it is called elsewhere
+        if str(self.compression_type) == "none":  # the name in other clients
             _set(self, "compression_type", None)
         _check_one_of(self, "compression_type", (None, *CODECS))
         _check_level(self)
@@ -109,7 +109,7 @@ class ProducerSettings(ConnectionSettings):
 
     @property
     def required_acks(self) -> int:
-        """acks as it goes over the wire."""
+        """acks as the number in a request."""
         assert isinstance(self.acks, int)
         return self.acks
 
@@ -121,9 +121,9 @@ class ProducerSettings(ConnectionSettings):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings(ConnectionSettings):
-    """auto_offset_reset: None is "none", whose error says what to set. Sizes are bytes."""
+    """auto_offset_reset: None means "none", whose error has a hint. Sizes are bytes."""
 
-    allow_auto_create_topics: bool = False  # who reads does not make what it reads
+    allow_auto_create_topics: bool = False  # a consumer does not create the topics that it reads
     group_id: str | None = None
     group_instance_id: str | None = None
     client_rack: str = ""
@@ -171,19 +171,19 @@ class ConsumerSettings(ConnectionSettings):
 
     @property
     def decompressed_limit(self) -> int:
-        """How many bytes the records of one batch may take, decompressed."""
+        """The largest size of the records of one batch, decompressed."""
         return self.max_decompressed_bytes or max(LEAST_DECOMPRESSED_LIMIT, 2 * self.fetch_max_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class AdminSettings(ConnectionSettings):
-    """Nothing beside the connection."""
+    """Only the settings of every client."""
 
     allow_auto_create_topics: bool = False
 
 
 def _check_idempotence(settings: ProducerSettings) -> None:
-    """S-48 … S-54 of Kafka's rules: what idempotence asks for may not be set otherwise."""
+    """S-48 … S-54 of docs/requirements.md: settings that contradict idempotence are errors."""
     if settings.transactional_id is not None:
         if not settings.transactional_id:
             raise InvalidConfigurationError("transactional_id is empty")
@@ -328,12 +328,12 @@ def consumer_settings(bootstrap_servers: Bootstrap, **keywords: "Unpack[Consumer
 
 
 def keywords_of(cls: type[ConnectionSettings]) -> set[str]:
-    """Every keyword that makes such settings, beside bootstrap_servers."""
+    """All keywords of these settings, without bootstrap_servers."""
     return {one.name for one in fields(cls)} - {"bootstrap_servers", "security"} | set(SECURITY_KEYWORDS)
 
 
 def settings_of(cls: type[S], bootstrap_servers: Bootstrap, keywords: dict[str, Any]) -> S:
-    """Raises TypeError, with the name that comes nearest, for a keyword there is not; InvalidConfigurationError."""
+    """Raises TypeError for an unknown keyword, with the most similar name; InvalidConfigurationError."""
     known = keywords_of(cls)
     for name in keywords:
         if name not in known:
@@ -343,8 +343,8 @@ def settings_of(cls: type[S], bootstrap_servers: Bootstrap, keywords: dict[str, 
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of a sentence about a name that is not known."""
-    if f"sasl_plain_{name.removeprefix('sasl_')}" in known:  # as others call it
+    """A suggestion to append to the error for an unknown name; "" if no name is similar."""
+    if f"sasl_plain_{name.removeprefix('sasl_')}" in known:  # the name in other clients
         return f"; did you mean {'sasl_plain_' + name.removeprefix('sasl_')!r}?"
     found = difflib.get_close_matches(name, sorted(known), 1)
     return f"; did you mean {found[0]!r}?" if found else ""
@@ -354,11 +354,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def addresses_of(servers: Bootstrap) -> tuple[Address, ...]:
-    """Host and port of each in "a:9092,b" or ["a:9092", ("b", 9092)]; 9092 where none is said.
+    """Host and port of each in "a:9092,b" or ["a:9092", ("b", 9092)]; 9092 by default.
 
     Raises InvalidConfigurationError.
     """
-    if not isinstance(servers, str) and not isinstance(servers, Iterable):  # None, where a variable is not set
+    if not isinstance(servers, str) and not isinstance(servers, Iterable):  # None, for example of an unset variable
         raise InvalidConfigurationError(
             f"bootstrap_servers={servers!r} names no broker", hint='pass the "host:port" of one or more brokers'
         )
@@ -377,7 +377,7 @@ def _address(server: str | Address) -> Address:
             raise InvalidConfigurationError(f"bootstrap_servers: {server!r} is not host:port")
         host, port = server
         return str(host), int(port)
-    text = server.strip().rpartition("://")[2]  # as listeners are written
+    text = server.strip().rpartition("://")[2]  # the format of Kafka's listeners
     host, colon, number = text.rpartition(":")
     if not colon or (":" in host and not host.endswith("]")):  # no port, or an IPv6 address without brackets
         host, number = text, str(DEFAULT_PORT)
@@ -396,12 +396,12 @@ def _set(settings: ConnectionSettings, name: str, value: object) -> None:
 
 
 def _is_sendable(value: object) -> bool:
-    """Whether the protocol has a string for it."""
+    """Whether it can be a string of the protocol."""
     return isinstance(value, str) and len(value.encode("utf-8", "replace")) <= 32_767 and _is_unicode(value)
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether it is free of halves of surrogate pairs, which cannot be encoded."""
+    """Whether it has no lone surrogates, which cannot be encoded."""
     return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 

@@ -1,6 +1,6 @@
-"""What `state()` of a client gives: in which state it is at one moment, as values that do not change. Pure.
+"""The results of a client's `state()`: immutable snapshots. Pure.
 
-The rule: a snapshot is made when it is asked for and costs nothing otherwise; it has no secrets, and errors are texts.
+The rule: a snapshot is created by the call and costs nothing otherwise; it contains no secrets, and errors as texts.
 Times are milliseconds, sizes bytes.
 """
 
@@ -16,8 +16,8 @@ PoolLife = Literal["not started", "open", "fenced", "closed"]
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSnapshot:
-    """broker: "host:port"; node_id: below 0 while it is not known which it is. purpose: "fetch" and so on, "" for what
-    needs none of its own. in_flight: requests without an answer. failures: in a row, lost or not opened.
+    """broker: "host:port"; node_id: below 0 while it is not known. purpose: "fetch" and so on, "" for the connection of
+    all other requests. in_flight: requests without a response. failures: consecutive ones, lost or not opened.
     """
 
     broker: str
@@ -31,17 +31,17 @@ class ConnectionSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class AdminSnapshot:
-    """connections: those there are, and those that were lost and not opened again."""
+    """connections: the open ones, and those that were lost and not opened again."""
 
     connections: tuple[ConnectionSnapshot, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerSnapshot:
-    """producer_id, producer_epoch: -1 while there are none. transaction: "ready", "in_transaction", "committing" and so
-    on, None without a transactional_id; its age and partitions while one is open. buffered_batches, buffered_bytes: of
-    records that are not acknowledged. in_flight: requests with such. waiting_for_room: calls of send that wait.
-    last_error: what spoiled the transaction, or ended the producer.
+    """producer_id, producer_epoch: -1 if it has none. transaction: "ready", "in_transaction", "committing" and so on,
+    None without a transactional_id; transaction_age_ms, transaction_partitions: of the open one. buffered_batches,
+    buffered_bytes: of records that are not acknowledged. in_flight: requests without a response. waiting_for_room:
+    calls of send that wait for room. last_error: the error that failed the transaction, or ended the producer.
     """
 
     life: Life
@@ -62,8 +62,8 @@ class ProducerSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSnapshot:
-    """position: of the next record that is given, -1 while it is not known; fetched_bytes: what lies here already;
-    high_watermark: as of the last fetch, -1 before; last_error: what the next read raises.
+    """position: of the next record to be returned, -1 while it is not known; fetched_bytes: in memory;
+    high_watermark: of the last fetch, -1 before; last_error: the error that the next read raises.
     """
 
     position: int
@@ -75,8 +75,8 @@ class PartitionSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSnapshot:
-    """membership: "unjoined", "joining", "stable" and the like, None without a group; generation: -1 in none.
-    partitions: those that are assigned. last_error: what the next read raises.
+    """membership: "unjoined", "joining", "stable" and the like, None without a group; generation: -1 without one.
+    partitions: the assigned ones. last_error: the error that the next read raises.
     """
 
     life: Life
@@ -92,8 +92,8 @@ class ConsumerSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class PoolSnapshot:
-    """taken: transactions that are open, or being begun or ended; waiting: who waits for a slot; producers: those there
-    are, by transactional id.
+    """taken: slots whose transaction is open, beginning or ending; waiting: calls that wait for a slot; producers: the
+    existing ones, by transactional id.
     """
 
     life: PoolLife
@@ -105,5 +105,5 @@ class PoolSnapshot:
 
 
 def error_text(error: BaseException | None) -> str | None:
-    """An error as a text."""
+    """The class and text of an error."""
     return None if error is None else f"{type(error).__name__}: {error}"

@@ -1,6 +1,6 @@
-"""The values that go in and out of the SDK: partitions, offsets, records, what a group knows of a member.
+"""The values in parameters and results of the SDK: partitions, offsets, records, group members.
 
-The rule: they are small, immutable where their number is small, and know nothing of the wire.
+The rule: they are small and immutable, and independent of the wire format.
 """
 
 from collections.abc import Iterable, Mapping
@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 Headers = tuple[tuple[str, bytes | None], ...]
 HeadersLike = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
-"""What a user may give for them."""
+"""The types that `send` accepts as headers."""
 
 CREATE_TIME = 0
 LOG_APPEND_TIME = 1
 
 
 class TopicPartition(NamedTuple):
-    """A partition, by its topic and number. A tuple of the two is taken everywhere."""
+    """A partition, by its topic and number. A tuple of the two is accepted everywhere."""
 
     topic: str
     partition: int
@@ -33,7 +33,7 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """A record by its time. offset: -1 where there is none."""
+    """The offset of a record found by its timestamp. offset: -1 if there is none."""
 
     offset: int
     timestamp_ms: int
@@ -41,7 +41,7 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record was written. offset: -1 with acks=0, when nobody says."""
+    """Where a record was written. offset: -1 if it is not known, as with acks=0."""
 
     topic: str
     partition: int
@@ -54,9 +54,9 @@ class RecordMetadata(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A record as it was read. timestamp_type: CREATE_TIME or LOG_APPEND_TIME.
+    """A record that was read. timestamp_type: CREATE_TIME or LOG_APPEND_TIME.
 
-    A tuple, because nothing else is made as fast, and reading makes millions of them.
+    It is a tuple because that is the fastest to create.
     """
 
     topic: str
@@ -64,7 +64,7 @@ class Record(NamedTuple):
     offset: int
     timestamp_ms: int
     timestamp_type: int
-    key: Any  # bytes or None, unless a deserializer made something else of it
+    key: Any  # bytes or None, or the deserializer's result
     value: Any
     headers: Headers = ()
 
@@ -77,7 +77,7 @@ class Record(NamedTuple):
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """Which member of which generation of a group (KIP-447)."""
+    """A member of a group and its generation (KIP-447)."""
 
     group_id: str
     generation: int = -1

@@ -1,1 +1,1 @@
-"""docs/sdk-reference.md, written from the code."""
+"""Generates docs/sdk-reference.md from the code."""

@@ -1,7 +1,7 @@
-"""The blocking clients, for notebooks and scripts: under the same names, with `with`.
+"""The blocking clients, for notebooks and scripts: the same names, used with `with`.
 
-The rule: they forward to the asyncio clients, which run in one thread of the process (loop_thread.py). They are not to
-be made before a fork: what was refuses to work after it (ForkedError). Ctrl-C aborts an open transaction.
+The rule: they forward to the asyncio clients, which run in one thread of the process (loop_thread.py). A client that
+was created before a fork raises ForkedError in the child. Ctrl-C aborts an open transaction.
 """
 
 from .admin import Admin

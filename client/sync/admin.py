@@ -1,4 +1,4 @@
-"""Admin, blocking."""
+"""The blocking Admin."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 class Admin(Blocking[AsyncAdmin]):
-    """As fencepost.Admin; every method waits for its answer."""
+    """Like fencepost.Admin; every method waits for its result."""
 
     def __init__(self, bootstrap_servers: "Bootstrap", **keywords: "Unpack[ConnectionKeywords]") -> None:
         super().__init__(lambda: AsyncAdmin(bootstrap_servers, **keywords))
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
-        """With Java's and librdkafka's names: {"bootstrap.servers": …}."""
+        """Settings by the names of Java's client or librdkafka: {"bootstrap.servers": …}."""
         admin = cls.__new__(cls)
         super(Admin, admin).__init__(lambda: AsyncAdmin.from_config(config))
         return admin

@@ -1,9 +1,9 @@
-"""How a blocking client forwards to the one it stands for: each method with the signature of the other, waiting.
+"""Forwarding of a blocking client to its asyncio client: methods with the same signatures, which wait.
 
-The rule: the inner client lives in the loop's thread and is touched nowhere else.
+The rule: the asyncio client is used only in the loop's thread.
 """
 # pyright: reportPrivateUsage=false
-# The functions below belong to Blocking, but are no methods, which every client would show to its users.
+# The functions below belong to Blocking, but are not methods: users would see those in every client.
 
 import functools
 import inspect
@@ -19,7 +19,7 @@ Inner = TypeVar("Inner")
 
 
 class Blocking(Generic[Inner]):
-    """A client, and the thread that it lives in. `with` starts and closes it."""
+    """An asyncio client, and the thread in which it runs. `with` starts and closes it."""
 
     def __init__(self, make: Callable[[], Inner]) -> None:
         self._thread = loop_thread()
@@ -29,7 +29,7 @@ class Blocking(Generic[Inner]):
         return self._thread.run(make)
 
     def _end(self, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """As _wait; in a fork of the process there is nothing to end, and the client goes on where it was made."""
+        """Like _wait; does nothing in a forked child, since the client continues in the parent."""
         if not self._thread.is_forked:
             self._wait(make)
 
@@ -39,7 +39,7 @@ class Blocking(Generic[Inner]):
         self._wait(inner.start)
 
     def close(self) -> None:
-        """End, within a bounded time. Idempotent."""
+        """Close, within a bounded time. Idempotent."""
         inner: Any = self._inner
         self._end(inner.close)
 
@@ -68,7 +68,7 @@ def forward(
 @overload
 def forward(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Blocking[Any], P], T]: ...
 def forward(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The method that calls `method` of the inner client in its thread, and waits for what it gives."""
+    """A method that calls `method` of the asyncio client in its thread, and waits for the result."""
     is_coroutine = inspect.iscoroutinefunction(method)
 
     def call(self: Blocking[Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -81,6 +81,6 @@ def forward(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def inner_of(source: Any) -> Any:
-    """The client that a blocking one stands for; anything else is itself."""
+    """The asyncio client of a blocking one; any other object unchanged."""
     found: Any = vars(source).get("_inner") if isinstance(source, Blocking) else source
     return found

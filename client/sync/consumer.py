@@ -1,7 +1,7 @@
-"""Consumer, blocking: `for batch in consumer.batches()`, `for record in consumer`.
+"""The blocking Consumer: `for batch in consumer.batches()`, `for record in consumer`.
 
-The rule: as with the other, a group is joined and partitions come and go only inside the calls that wait for records;
-listeners of a rebalance are called in the clients' own thread. Heartbeats go on while the caller works.
+The rule: like the asyncio client, it joins its group, and its assignment changes, only within the calls that wait for
+records; rebalance listeners run in the clients' own thread. Heartbeats continue while the caller works.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -26,7 +26,7 @@ INTERRUPTED_MS = 1_000
 
 
 class Batches(Iterator[Batch]):
-    """`for batch in consumer.batches(...)`: it waits for records, and may be iterated again after an error."""
+    """`for batch in consumer.batches(...)`: waits for records; it may be iterated again after an error."""
 
     def __init__(self, inner: AsyncBatches, thread: LoopThread) -> None:
         self._inner = inner
@@ -43,7 +43,7 @@ class Batches(Iterator[Batch]):
 
 
 class Consumer(Blocking[AsyncConsumer]):
-    """As fencepost.Consumer; what waits for records blocks."""
+    """Like fencepost.Consumer; methods that wait for records block."""
 
     def __init__(
         self, bootstrap_servers: "Bootstrap", *, topics: Collection[str] = (), **keywords: "Unpack[ConsumerKeywords]"
@@ -52,13 +52,13 @@ class Consumer(Blocking[AsyncConsumer]):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], *, topics: Collection[str] = ()) -> Self:
-        """With Java's and librdkafka's names: {"bootstrap.servers": …}."""
+        """Settings by the names of Java's client or librdkafka: {"bootstrap.servers": …}."""
         consumer = cls.__new__(cls)
         super(Consumer, consumer).__init__(lambda: AsyncConsumer.from_config(config, topics=topics))
         return consumer
 
     def close(self, *, timeout_ms: float = CLOSING_MS) -> None:
-        """Leave the group and end all connections. Idempotent; takes at most so long."""
+        """Leave the group and close all connections, within timeout_ms. Idempotent."""
         self._end(lambda: self._inner.close(timeout_ms=timeout_ms))
 
     stop = close
@@ -67,7 +67,7 @@ class Consumer(Blocking[AsyncConsumer]):
         if error is None or isinstance(error, Exception):
             self.close()
         else:
-            self.close(timeout_ms=INTERRUPTED_MS)  # somebody waits for their prompt
+            self.close(timeout_ms=INTERRUPTED_MS)  # after Ctrl-C a user waits for the prompt
 
     def __iter__(self) -> "Consumer":
         return self
@@ -78,13 +78,13 @@ class Consumer(Blocking[AsyncConsumer]):
     def batches(
         self, max_records: int | None = None, *, max_wait_ms: float = 0, timeout_ms: float | None = None
     ) -> Batches:
-        """Batches of records, each of which knows what to commit for it; give one to producer.transaction(batch)."""
+        """Batches of records with their offsets, for producer.transaction(batch). Like fencepost.Consumer.batches."""
         make = partial(self._inner.batches, max_records, max_wait_ms=max_wait_ms, timeout_ms=timeout_ms)
         return Batches(self._thread.call(make), self._thread)
 
     @property
     def last_batch(self) -> Batch | None:
-        """The batch that was yielded last, while nobody has settled it."""
+        """The last batch yielded; see fencepost.Consumer.last_batch."""
         return _last_batch(self)
 
     state = forward(AsyncConsumer.state)

@@ -1,6 +1,6 @@
-"""The error that the blocking clients raise in another form: what can be awaited elsewhere waits here."""
+"""The one error with an awaitable method, in a blocking form."""
 # pyright: reportIncompatibleMethodOverride=false
-# A blocking client's user has nothing to await with, so `resolve` waits instead of being a coroutine function.
+# A user of a blocking client cannot await, so `resolve` blocks instead of being a coroutine function.
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from ..errors import Outcome
 
 
 class CommitOutcomeUnknownError(AsyncCommitOutcomeUnknownError):
-    """A commit was sent and no answer came: it may have been carried out or not. `err.resolve()` finds out."""
+    """A commit got no response: it may have been carried out or not. `err.resolve()` finds out."""
 
     default_hint = "err.resolve() before repeating the work"
 
@@ -26,5 +26,5 @@ class CommitOutcomeUnknownError(AsyncCommitOutcomeUnknownError):
         self._ask = ask
 
     def resolve(self) -> Outcome:  # type: ignore[override]
-        """What became of the commit; "unknown" where the broker can no longer tell. Waits for its answer."""
+        """Wait for the outcome of the commit; "unknown" if it cannot be found out any more."""
         return "unknown" if self._ask is None else self._ask()

@@ -1,8 +1,8 @@
-"""The thread behind the blocking clients: one loop for all of them in a process, begun when first needed.
+"""The thread of the blocking clients: one event loop for all clients of a process, started when first needed.
 
-The rule: it is a daemon and belongs to one process; after a fork what was made before refuses to work, and the child
-begins its own. A caller that is interrupted (Ctrl-C) has what it waited for cancelled, and waits a bounded time for
-that to end, so an open transaction is aborted before the interruption goes on.
+The rule: it is a daemon thread of one process; after a fork, clients of the parent raise ForkedError, and the child
+starts its own thread. If a caller is interrupted (Ctrl-C), its operation is cancelled, and the caller waits a bounded
+time for the end of that, so that an open transaction is aborted before the interruption propagates.
 """
 
 import asyncio
@@ -31,9 +31,9 @@ class LoopThread:
         self._thread.start()
 
     def run(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """What the coroutine gives that `make` makes, inside the loop. Raises what it raises.
+        """Run the coroutine that `make` creates in the loop. Returns its result or raises its error.
 
-        Raises: ForkedError; IllegalStateError if called from inside the loop, which would wait for itself.
+        Raises: ForkedError; IllegalStateError if called within the loop, which would wait for itself.
         """
         self.check()
         running = _Running(make)
@@ -50,12 +50,12 @@ class LoopThread:
             raise
 
     def _blocking(self, error: AsyncCommitOutcomeUnknownError) -> CommitOutcomeUnknownError:
-        """It is resolved in this loop, where its producer is."""
+        """The blocking form of this error; its resolve runs in this loop, where its producer is."""
         hint = "" if error.hint == error.default_hint else error.hint.replace("await err", "err")
         return CommitOutcomeUnknownError(error.detail, code=error.code, hint=hint, ask=lambda: self.run(error.resolve))
 
     def call(self, call: Callable[[], T]) -> T:
-        """As run, for what does not wait."""
+        """Like run, for a function that does not wait."""
 
         async def now() -> T:
             return call()
@@ -64,19 +64,19 @@ class LoopThread:
 
     @property
     def is_forked(self) -> bool:
-        """Whether this is another process than the thread's."""
+        """Whether the current process is not the one of the thread."""
         return self.pid != os.getpid()
 
     def check(self) -> None:
         """Raises: ForkedError, IllegalStateError."""
         if self.is_forked:
-            raise ForkedError("this client was made before the process was forked")
+            raise ForkedError("this client was created before the process was forked")
         if threading.get_ident() == self._thread.ident:
             raise IllegalStateError("a blocking client must not be used inside a callback of its own thread")
 
 
 class _Running:
-    """A coroutine on its way through the loop."""
+    """A coroutine that runs in the loop."""
 
     def __init__(self, make: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         self.outcome: Future[Any] = Future()
@@ -88,7 +88,7 @@ class _Running:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def cancel(self) -> None:
-        """Once it has begun: a task that is cancelled before never runs, and what it was to end would stay open."""
+        """Cancel the task after its first step: cancelled before that, it would never run, and could not clean up."""
         if self._task is not None:
             asyncio.get_running_loop().call_soon(self._task.cancel)
 
@@ -108,7 +108,7 @@ _current: LoopThread | None = None
 
 
 def loop_thread() -> LoopThread:
-    """The one of this process."""
+    """The thread of this process."""
     global _current
     with _lock:
         if _current is None or _current.pid != os.getpid():
@@ -117,7 +117,7 @@ def loop_thread() -> LoopThread:
 
 
 def _after_fork() -> None:
-    """In a child: the lock may have been held by a thread that is not there."""
+    """In the child: a thread that does not exist there may have held the lock."""
     global _lock
     _lock = threading.Lock()
 

@@ -1,6 +1,6 @@
-"""ProducerPool, blocking: for handlers that run in threads. `with pool.transaction() as tx`.
+"""The blocking ProducerPool, for request handlers in threads: `with pool.transaction() as tx`.
 
-The rule: whoever is interrupted while a slot comes leaves none taken.
+The rule: a caller that is interrupted while it gets a slot leaves no slot taken.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class ProducerPool(Blocking[AsyncProducerPool]):
-    """As fencepost.ProducerPool; to be shared by threads."""
+    """Like fencepost.ProducerPool; threads may share it."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class ProducerPool(Blocking[AsyncProducerPool]):
     def from_config(
         cls, config: Mapping[str, Any], *, prefix: str, size: int = SIZE, max_wait_ms: float = MAX_WAIT_MS
     ) -> Self:
-        """With Java's and librdkafka's names: {"bootstrap.servers": …}."""
+        """Settings by the names of Java's client or librdkafka: {"bootstrap.servers": …}."""
         pool = cls.__new__(cls)
         super(ProducerPool, pool).__init__(
             lambda: AsyncProducerPool.from_config(config, prefix=prefix, size=size, max_wait_ms=max_wait_ms)
@@ -50,7 +50,10 @@ class ProducerPool(Blocking[AsyncProducerPool]):
         return pool
 
     def close(self, *, timeout_ms: float | None = None) -> None:
-        """Wait for what is open, at most so long (delivery_timeout_ms if not given), then abort it. Idempotent."""
+        """Wait for open transactions, for at most timeout_ms (default: delivery_timeout_ms), then abort the rest.
+
+        Idempotent.
+        """
         self._end(lambda: self._inner.close(timeout_ms=timeout_ms))
 
     stop = close
@@ -62,16 +65,16 @@ class ProducerPool(Blocking[AsyncProducerPool]):
     state = forward(AsyncProducerPool.state)
 
     def transaction(self, batch: Any = None, label: str | None = None) -> "PooledTransaction":
-        """`with pool.transaction() as tx`: commits at the end, aborts on any exception. Raises as the other."""
+        """`with pool.transaction() as tx`: commits at the end, aborts on any exception. Like fencepost.ProducerPool."""
         return PooledTransaction(self._thread.call(lambda: self._inner.transaction(batch, label)), self._thread)
 
     def run_in_transaction(self, work: "Callable[[Transaction], T]", retries: int = 3) -> T:
-        """Run `work` in a transaction of its own, and again if that had to be aborted, at most `retries` times more."""
+        """Run `work` in a transaction; if it must be aborted, run it again in a new one, at most `retries` times."""
         return run_until_committed(self.transaction, work, retries)
 
 
 class PooledTransaction:
-    """`with` it, once: a slot is taken, and given back when the transaction has ended."""
+    """For one `with`: takes a slot, and gives it back when the transaction has ended."""
 
     def __init__(self, inner: AsyncPooledTransaction, thread: LoopThread) -> None:
         self._inner = inner
@@ -80,7 +83,7 @@ class PooledTransaction:
     def __enter__(self) -> Transaction:
         try:
             return Transaction(self._thread.run(self._inner.__aenter__), self._thread)
-        except BaseException as error:  # a signal's, perhaps: it may have begun in that moment
+        except BaseException as error:  # after a signal the transaction may have begun
             end_transaction(self._thread, self._inner.__aexit__, type(error), error, None)
             raise
 

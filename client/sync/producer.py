@@ -1,6 +1,6 @@
-"""Producer, blocking: `with producer.transaction() as tx`, aborted on any exception, Ctrl-C included.
+"""The blocking Producer: `with producer.transaction() as tx` aborts on any exception, including Ctrl-C.
 
-The rule: `send` waits for room in the buffer, as the other does; a delivery's result() waits for the acknowledgement.
+The rule: `send` waits only for room in the buffer; a delivery's result() waits for the acknowledgement.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ CLOSE_MS = 1_000
 
 
 class Delivery:
-    """A record on its way."""
+    """A record that was taken by `send`."""
 
     __slots__ = ("_inner", "_thread")
 
@@ -40,11 +40,11 @@ class Delivery:
         self._thread = thread
 
     def done(self) -> bool:
-        """Whether result() would not wait."""
+        """Whether the record is acknowledged or has failed."""
         return self._inner.done()
 
     def result(self) -> RecordMetadata:
-        """Where it was written. Raises what kept it from that; waits no longer than delivery_timeout_ms."""
+        """Wait for the acknowledgement, at most delivery_timeout_ms: where it was written. Raises its error."""
 
         async def wait() -> RecordMetadata:
             return await self._inner
@@ -56,24 +56,24 @@ class Delivery:
 
 
 class Producer(Blocking[AsyncProducer]):
-    """As fencepost.Producer; every method waits."""
+    """Like fencepost.Producer; every method waits for its result."""
 
     def __init__(self, bootstrap_servers: "Bootstrap", **keywords: "Unpack[ProducerKeywords]") -> None:
         super().__init__(lambda: AsyncProducer(bootstrap_servers, **keywords))
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
-        """With Java's and librdkafka's names: {"bootstrap.servers": …}."""
+        """Settings by the names of Java's client or librdkafka: {"bootstrap.servers": …}."""
         producer = cls.__new__(cls)
         super(Producer, producer).__init__(lambda: AsyncProducer.from_config(config))
         return producer
 
     def start(self) -> None:
-        """Find the cluster; with a transactional_id, fence who had the id and abort what was left open."""
+        """Connect; with a transactional_id, fence the id's previous producer and abort its open transaction."""
         super().start()
 
     def close(self, *, timeout_ms: float | None = None) -> None:
-        """Send what is left, for at most so long (delivery_timeout_ms if not given). Idempotent."""
+        """Send the remaining records, for at most timeout_ms (default: delivery_timeout_ms), then close. Idempotent."""
         self._end(lambda: self._inner.close(timeout_ms=timeout_ms))
 
     stop = close
@@ -91,7 +91,7 @@ class Producer(Blocking[AsyncProducer]):
         timestamp_ms: int | None = None,
         headers: HeadersLike | None = None,
     ) -> Delivery:
-        """Take a record. Raises as the other."""
+        """Take a record. Like fencepost.Producer.send."""
         inner = self._wait(lambda: self._inner.send(topic, value, key, partition, timestamp_ms, headers))
         return Delivery(inner, self._thread)
 
@@ -105,7 +105,7 @@ class Producer(Blocking[AsyncProducer]):
     abort_transaction = forward(AsyncProducer.abort_transaction)
 
     def send_offsets_to_transaction(self, source: Any, metadata: ConsumerGroupMetadata | None = None) -> None:
-        """Of a blocking consumer (the batch it yielded last), of a batch, or a mapping with its metadata."""
+        """Add offsets: of a blocking consumer (its last batch), of a batch, or a mapping with its metadata."""
         self._wait(lambda: self._inner.send_offsets_to_transaction(inner_of(source), metadata))
 
     def transaction(self, batch: Any = None, label: str | None = None) -> "Transaction":
@@ -113,7 +113,7 @@ class Producer(Blocking[AsyncProducer]):
         return Transaction(self._thread.call(lambda: self._inner.transaction(batch, label)), self._thread)
 
     def run_in_transaction(self, work: "Callable[[Transaction], T]", retries: int = 3) -> T:
-        """Run `work` in a transaction of its own, and again if that had to be aborted, at most `retries` times more."""
+        """Run `work` in a transaction; if it must be aborted, run it again in a new one, at most `retries` times."""
         return run_until_committed(self.transaction, work, retries)
 
     @property
@@ -122,7 +122,7 @@ class Producer(Blocking[AsyncProducer]):
 
     @property
     def producer_id(self) -> int:
-        """As of now; -1 before the broker gave one."""
+        """-1 if it has none."""
         return _producer_id(self)
 
     @property
@@ -146,16 +146,16 @@ class Transaction:
 
     @property
     def outcome(self) -> Outcome | None:
-        """As of fencepost.Transaction: what became of it, also when it was interrupted."""
+        """Its outcome, also if it was interrupted. Like fencepost.Transaction.outcome."""
         return self._inner.outcome
 
     def send(self, topic: str, value: Any = None, key: Any = None, **more: Any) -> Delivery:
-        """As Producer.send; the commit waits for all."""
+        """Like Producer.send; the commit waits for all deliveries."""
         delivery: AsyncDelivery = self._thread.run(lambda: self._inner.send(topic, value, key, **more))
         return Delivery(delivery, self._thread)
 
     def send_and_wait(self, topic: str, value: Any = None, key: Any = None, **more: Any) -> RecordMetadata:
-        """As Producer.send_and_wait."""
+        """Like Producer.send_and_wait."""
         return self._thread.run(lambda: self._inner.send_and_wait(topic, value, key, **more))
 
     def send_offsets_to_transaction(self, source: Any, metadata: ConsumerGroupMetadata | None = None) -> None:
@@ -165,7 +165,7 @@ class Transaction:
     def __enter__(self) -> Self:
         try:
             self._thread.run(self._inner.__aenter__)
-        except BaseException as error:  # a signal's, perhaps: it may have begun in that moment
+        except BaseException as error:  # after a signal the transaction may have begun
             if self._inner.is_begun:
                 end_transaction(self._thread, self._inner.__aexit__, type(error), error, None)
             raise
@@ -182,7 +182,7 @@ def end_transaction(
     error: BaseException | None,
     at: TracebackType | None,
 ) -> None:
-    """Commit it or abort it, in the clients' thread; an abort for Ctrl-C is not waited for as long as others."""
+    """Commit or abort in the clients' thread. After Ctrl-C, wait for the abort for a shorter time."""
     if error is None or isinstance(error, Exception):
         thread.run(lambda: aexit(kind, error, at))
     else:
@@ -190,7 +190,7 @@ def end_transaction(
 
 
 async def _soon(ending: Coroutine[Any, Any, None]) -> None:
-    """Somebody is waiting for their prompt: the abort gets a moment, and after that what a cancelled one gets."""
+    """A user waits for the prompt: wait ABORT_S for the abort, then cancel it, which leaves it some more time."""
     task = asyncio.ensure_future(ending)
     await asyncio.wait({task}, timeout=ABORT_S)
     if not task.done():
@@ -202,12 +202,12 @@ async def _soon(ending: Coroutine[Any, Any, None]) -> None:
 def run_until_committed(
     begin: Callable[[], AbstractContextManager[Transaction]], work: Callable[[Transaction], T], retries: int
 ) -> T:
-    """What `work` gives, in a transaction that was committed. One that had to be aborted is made again, so often."""
+    """Run `work` in a transaction and return its result after the commit. Repeats an aborted one, `retries` times."""
     while True:
         try:
             with begin() as transaction:
                 done = work(transaction)
-            return done  # noqa: RET504 (only once it is committed)
+            return done  # noqa: RET504 (only after the commit)
         except AbortableTransactionError:
             if not retries:
                 raise

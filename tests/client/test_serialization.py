@@ -267,7 +267,7 @@ def test_what_does_not_serialize_says_its_topic_and_is_not_sent():
             async with consumer(world, value_deserializer=AvroDeserializer(client)) as reader:
                 record = await reader.getone()
         for caught in (refused, wrong):
-            assert caught.value.__notes__ == ["this value was to be sent to topic 't'; its record is not sent"]
+            assert caught.value.__notes__ == ["raised for the value of a record for topic 't', which is not sent"]
         assert (record.offset, record.value) == (0, ADA)
 
     within(main)

@@ -60,7 +60,7 @@ def test_who_is_interrupted_when_a_transaction_has_just_begun_leaves_none_open(s
 
 def test_one_that_is_refused_beside_another_leaves_the_other_open(servers):
     with make_producer(servers) as producer, producer.transaction() as tx:
-        with pytest.raises(IllegalStateError, match="begun once"):
+        with pytest.raises(IllegalStateError, match="can begin only after"):
             producer.transaction().__enter__()
         tx.send_and_wait("t", b"a")
     assert tx.outcome == "committed"
