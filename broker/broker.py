@@ -20,8 +20,6 @@ from ..storage.recovery import RecoveryReport, open_store
 from ..storage.store import StoreSettings
 from .config.live_settings import LiveSettings
 from .config.settings import BrokerSettings, address
-from .dispatch import Dispatcher
-from .fetch_sessions import FetchSessions
 from .groups.coordinator import GroupCoordinator
 from .groups.offset_log import GroupOffsets
 from .metrics import Metrics
@@ -30,8 +28,10 @@ from .net.server import UNBOUNDED, Server
 from .net.timed_waiting import TimedWaiting
 from .net.turns import Turns
 from .net.waiting_places import WaitingPlaces
+from .requests.dispatch import Dispatcher
+from .requests.fetch_sessions import FetchSessions
+from .requests.services import Services
 from .rounds import Rounds
-from .services import Services
 from .shared import Shared
 from .topics.producer_limit import ProducerLimit
 from .topics.topics import Topics

@@ -25,9 +25,9 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...storage.store import BrokerHalted
 from ..broker import Broker as InnerBroker
 from ..broker import Serve
+from ..config.descriptors import shares
 from ..config.options import InvalidOption, nearest, text_of
 from ..config.settings import BROKER_OPTIONS, BrokerSettings, Source
-from ..descriptors import shares
 from .life import Ended, Life
 
 T = TypeVar("T")

@@ -23,11 +23,11 @@ from ...protocol.messages.cluster import (
     MetadataResponse,
 )
 from ...protocol.primitives import ZERO_UUID
-from ..dispatch import HANDLERS, Call, handles
 from ..net.advertised import advertised
 from ..net.features import OWN_APIS_FROM, highest_served, named_as_supported, offered
 from ..net.turns import SUBJECT_UNITS, Steps
-from ..services import Services
+from ..requests.dispatch import HANDLERS, Call, handles
+from ..requests.services import Services
 from ..topics.names import check_name
 from ..topics.partition import Partition
 from ..topics.topics import Topic

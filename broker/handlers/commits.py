@@ -22,12 +22,12 @@ from ...protocol.messages.offsets import (
 )
 from ...protocol.messages.transactions import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from ...protocol.primitives import ZERO_UUID
-from ..dispatch import Call, handles
 from ..groups.offsets import PartitionKey
 from ..groups.records import Committed
 from ..groups.states import State
 from ..net.turns import AnswerRoom
-from ..services import Services
+from ..requests.dispatch import Call, handles
+from ..requests.services import Services
 
 BY_ID_SINCE = 10
 BATCHED_SINCE = 8  # OffsetFetch asks for several groups

@@ -21,9 +21,9 @@ from ..config.ignored import IGNORED, check_ignored
 from ..config.kafka_names import is_harmless
 from ..config.options import ConfigType, InvalidOption, Option
 from ..config.settings import BROKER_OPTIONS, TOPIC_OPTIONS, Source, topic_synonyms
-from ..dispatch import Call, handles
 from ..net.turns import SUBJECT_UNITS, AnswerRoom, Steps, answer_each
-from ..services import Services
+from ..requests.dispatch import Call, handles
+from ..requests.services import Services
 from ..topics.names import check_name
 from ..topics.topics import Topic
 

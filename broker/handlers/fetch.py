@@ -8,13 +8,13 @@ from collections.abc import Iterable
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.fetch import FetchRequest, FetchResponse
-from ..dispatch import Call, handles
-from ..fetch_sessions import Key, Wanted, add_wanted
 from ..net.turns import Steps
 from ..net.waiting import Parked
+from ..requests.dispatch import Call, handles
+from ..requests.fetch_sessions import Key, Wanted, add_wanted
 from ..requests.running_fetch import FEW_PARTITIONS, READ_COMMITTED, TOPIC_IDS_SINCE, RunningFetch
+from ..requests.services import Services
 from ..requests.wide_fetch import WideFetch, chunks
-from ..services import Services
 
 Outcome = FetchResponse | Parked | Steps[FetchResponse | Parked]
 MANY_PARTITIONS = 500  # more are read in steps

@@ -15,12 +15,12 @@ from ...protocol.messages.groups import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
-from ..dispatch import Call, handles
 from ..groups.machine import Group
 from ..groups.members import Member
 from ..groups.states import State
 from ..net.turns import SUBJECT_UNITS, AnswerRoom, Steps, answer_each
-from ..services import Services
+from ..requests.dispatch import Call, handles
+from ..requests.services import Services
 
 GROUP_OPERATIONS = 3400  # bits of AclOperation that a group has: all allowed while there is no authorizer
 NOT_FOUND_SINCE = 6  # of DescribeGroups (KIP-1043); before, such a group is Dead

@@ -18,12 +18,12 @@ from ...protocol.messages.groups import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from ..dispatch import Call, handles
 from ..groups.members import Joined, Joining, Leaving, Synced, Syncing
 from ..net.advertised import advertised
 from ..net.turns import Steps, answer_each
 from ..net.waiting import Parked
-from ..services import Services
+from ..requests.dispatch import Call, handles
+from ..requests.services import Services
 
 GROUP, TRANSACTION = 0, 1
 BATCHED_SINCE = 4

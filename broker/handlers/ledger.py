@@ -16,9 +16,9 @@ from ...protocol.messages.ledger import (
     RemoveLedgerEntriesRequest,
     RemoveLedgerEntriesResponse,
 )
-from ..dispatch import Call, handles
 from ..net.turns import Steps, answer_each
-from ..services import Services
+from ..requests.dispatch import Call, handles
+from ..requests.services import Services
 from ..transactions.deciding import Deciding, Outcome
 from ..transactions.ledger import Entry, Item, Proposal, Verdict, wrong_in
 from ..transactions.ledger_log import Preparation

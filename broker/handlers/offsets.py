@@ -19,10 +19,10 @@ from ...protocol.messages.offsets import (
 )
 from ...storage.log.reads import Gone
 from ...storage.log.times import LatestLookup, TimeLookup, Timestamped
-from ..dispatch import Call, handles
 from ..net.turns import Steps, answer_each
 from ..net.waiting import Parked
-from ..services import Services
+from ..requests.dispatch import Call, handles
+from ..requests.services import Services
 from ..topics.partition import Partition, storage_error
 
 Asked = ListOffsetsRequest.Topic.Partition

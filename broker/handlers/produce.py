@@ -15,13 +15,13 @@ from ...protocol.messages.produce import ProduceRequest, ProduceResponse
 from ...protocol.records import RecordsRefused
 from ...storage.producers.producers import ProducerStates
 from ...storage.store import BrokerHalted
-from ..dispatch import Call, handles, register_fast_path
-from ..fast.produce import FastProduce
 from ..net.connection import OlderConnection
 from ..net.waiting import Parked
+from ..requests.dispatch import Call, handles, register_fast_path
+from ..requests.fast_produce import FastProduce
 from ..requests.long_produce import LongProduce
 from ..requests.produce_targets import ATTRIBUTES_AT, Target, Targets
-from ..services import Services
+from ..requests.services import Services
 from ..topics.decompression_budget import OverBudget
 from ..topics.partition import Partition, TimestampsRefused, is_one_batch
 from ..transactions.admission import Joining

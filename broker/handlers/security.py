@@ -19,8 +19,8 @@ from ...protocol.messages.security import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
-from ..dispatch import Call, handles
-from ..services import Services
+from ..requests.dispatch import Call, handles
+from ..requests.services import Services
 
 NO_AUTHORIZER = "No Authorizer is configured."
 NO_SASL = "the connection uses no SASL: no such request is expected on it"

@@ -22,9 +22,9 @@ from ...protocol.messages.topics import (
 )
 from ...protocol.primitives import ZERO_UUID
 from ..config.settings import TOPIC_OPTIONS, topic_synonyms
-from ..dispatch import Call, handles
 from ..net.turns import SUBJECT_UNITS, Steps, answer_each
-from ..services import Services
+from ..requests.dispatch import Call, handles
+from ..requests.services import Services
 from ..topics.topics import MOST_PARTITIONS, Topic
 
 PARTITION_UNITS = 10  # one is made, in memory and in the journal

@@ -21,10 +21,10 @@ from ...protocol.messages.transactions import (
     WriteTxnMarkersResponse,
 )
 from ...storage.producers.producers import ProducerDescription
-from ..dispatch import Call, handles
 from ..net.turns import AnswerRoom, Steps, answer_each
-from ..safe_pattern import InvalidPattern, SafePattern
-from ..services import Services
+from ..requests.dispatch import Call, handles
+from ..requests.safe_pattern import InvalidPattern, SafePattern
+from ..requests.services import Services
 from ..topics.names import OFFSETS_TOPIC, check_name
 from ..topics.partition import Partition
 from ..transactions.transaction import MarkerOrder, Status, Transaction

@@ -17,9 +17,9 @@ from ...protocol.messages.transactions import (
     InitProducerIdResponse,
     TxnTopicResult,
 )
-from ..dispatch import Call, handles, register_fast_path
-from ..fast.transactions import FastTransactions
-from ..services import Services
+from ..requests.dispatch import Call, handles, register_fast_path
+from ..requests.fast_transactions import FastTransactions
+from ..requests.services import Services
 from ..topics.names import INTERNAL
 from ..transactions.fence import ADD_OFFSETS, ADD_PARTITIONS, END_TXN, INIT_PRODUCER_ID
 from ..transactions.init_producer_id import Initialisation

@@ -14,10 +14,10 @@ from ...effects.executors import forget_locals
 from ...protocol.batches import Batch
 from ...storage.store import BrokerHalted
 from ..net.connection import Connection
-from ..services import Services
 from ..topics.decompression_budget import DecompressionBudget
 from ..topics.partition import FEW_RECORDS, Partition
 from .produce_targets import Targets
+from .services import Services
 
 log = logging.getLogger("fencepost.broker")
 

@@ -20,11 +20,11 @@ from ...storage.log.file_parts import left_in_file, release
 from ...storage.log.reads import AbortedLookup, ColdRead, Gone
 from ...storage.log.segment import Slice
 from ...storage.producers.aborted import AbortedTransaction
-from ..dispatch import Call
-from ..fetch_sessions import Fetching, Key, LastAnswer, Wanted, has_no_news
 from ..net.waiting import Parked, Waiter
-from ..services import Services
 from ..topics.partition import Partition, storage_error
+from .dispatch import Call
+from .fetch_sessions import Fetching, Key, LastAnswer, Wanted, has_no_news
+from .services import Services
 
 if TYPE_CHECKING:
     from ...storage.log.partition_log import PartitionLog

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from ...protocol.messages.fetch import FetchResponse
-from ..fetch_sessions import Key, Wanted
 from ..net.turns import Job, Steps
 from ..net.waiting import Parked, Waiter
-from ..services import Services
+from .fetch_sessions import Key, Wanted
 from .running_fetch import RunningFetch
+from .services import Services
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ The journal's sync takes a second here, so that there is time to look.
 
 import pytest
 from broker_lives import EARLIEST, LATEST, offset_at, read_all, slow, small, unplug
-from fencepost.broker.dispatch import load_handlers
+from fencepost.broker.requests.dispatch import load_handlers
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.cluster import (

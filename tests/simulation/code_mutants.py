@@ -11,9 +11,9 @@ from importlib import import_module
 from typing import Any
 
 from fencepost.broker.config.options import Option
-from fencepost.broker.dispatch import load_handlers
 from fencepost.broker.groups.memory import GroupMemory
 from fencepost.broker.net import connection, sending
+from fencepost.broker.requests.dispatch import load_handlers
 from fencepost.broker.rounds import Rounds
 from fencepost.broker.topics import partition
 from fencepost.broker.topics.decompression_budget import DecompressionBudget

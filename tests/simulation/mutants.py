@@ -12,12 +12,12 @@ from typing import Any
 from unittest import mock
 
 from fencepost.broker.broker import Broker
-from fencepost.broker.fast.produce import FastProduce
 from fencepost.broker.groups.coordinator import GroupCoordinator
 from fencepost.broker.groups.offset_log import GroupOffsets
 from fencepost.broker.groups.offsets import Offsets
 from fencepost.broker.net.connection import Connection
 from fencepost.broker.net.turns import Job
+from fencepost.broker.requests.fast_produce import FastProduce
 from fencepost.broker.topics.topics import Topics
 from fencepost.broker.transactions import coordinator as coordinator_module
 from fencepost.broker.transactions import sweeps as sweeps_module

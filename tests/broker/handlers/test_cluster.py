@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 from fencepost.broker.config.settings import BrokerSettings
-from fencepost.broker.dispatch import HANDLERS
 from fencepost.broker.net.features import OWN_APIS_FROM, offered
+from fencepost.broker.requests.dispatch import HANDLERS
 from fencepost.protocol.messages.cluster import (
     ApiVersionsRequest,
     Cursor,

@@ -172,8 +172,8 @@ def test_an_answer_lost_in_an_exception_lets_go_in_the_end(client, found, monkey
     def broken(*_):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("fencepost.broker.dispatch.encode_response", broken)
-    monkeypatch.setattr("fencepost.broker.dispatch.log.disabled", True)  # what was logged would keep the frames
+    monkeypatch.setattr("fencepost.broker.requests.dispatch.encode_response", broken)
+    monkeypatch.setattr("fencepost.broker.requests.dispatch.log.disabled", True)  # a log would keep the frames
     with pytest.raises(ConnectionError):
         client.ask(fetch("t"), NAMED)
     monkeypatch.undo()

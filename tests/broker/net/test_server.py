@@ -9,8 +9,8 @@ import threading
 
 import pytest
 from eventually import wait_until
-from fencepost.broker.dispatch import HANDLERS
 from fencepost.broker.embedded.broker import Broker
+from fencepost.broker.requests.dispatch import HANDLERS
 from fencepost.protocol.apis import APIS
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.cluster import ApiVersionsRequest, MetadataRequest

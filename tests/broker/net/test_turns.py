@@ -4,9 +4,9 @@ import struct
 from types import SimpleNamespace
 
 import pytest
-from fencepost.broker import dispatch
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.net import turns
+from fencepost.broker.requests import dispatch
 from fencepost.protocol.apis import APIS
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.cluster import MetadataRequest

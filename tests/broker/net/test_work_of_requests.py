@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
-from fencepost.broker.dispatch import load_handlers
 from fencepost.broker.handlers import fetch as fetches
 from fencepost.broker.net import turns
+from fencepost.broker.requests.dispatch import load_handlers
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from fencepost.protocol.messages.cluster import (

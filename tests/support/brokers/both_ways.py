@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 import pytest
 from broker_lives import small
-from fencepost.broker.fast.transactions import FastTransactions
 from fencepost.broker.net.connection import Connection
+from fencepost.broker.requests.fast_transactions import FastTransactions
 from fencepost.broker.transactions.transaction import Status
 from fencepost.protocol.framing import Framer
 from produce_requests import create

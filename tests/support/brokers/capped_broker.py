@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from fencepost.broker.broker import Broker
-from fencepost.broker.dispatch import HANDLERS
 from fencepost.broker.net.connection import Connection
+from fencepost.broker.requests.dispatch import HANDLERS
 from fencepost.protocol.apis import APIS, encode_response
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.headers import read_request_header

@@ -2,8 +2,8 @@
 
 import pytest
 from fencepost.broker.config.settings import BrokerSettings
-from fencepost.broker.fast import transactions as fast_transactions
-from fencepost.broker.fast.transactions import FastTransactions
+from fencepost.broker.requests import fast_transactions as fast_transactions
+from fencepost.broker.requests.fast_transactions import FastTransactions
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.topics import DeleteTopicsRequest
 from produce_requests import create

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sortedcontainers import SortedSet
 
-from ..protocol.errors import ErrorCode
-from ..protocol.messages.fetch import FetchRequest
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.fetch import FetchRequest
 
 if TYPE_CHECKING:
-    from .topics.partition import Partition
+    from ..topics.partition import Partition
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0

@@ -1,27 +1,27 @@
 """What the function that answers a request may use: the parts of one broker, all of which are below the handlers."""
 
-from ..effects.clock import Clock
-from ..effects.disk import Disk
-from ..effects.executors import Executor
-from ..effects.rng import Rng
-from ..storage.store import Store
-from .config.live_settings import LiveSettings
-from .config.settings import BrokerSettings
+from ...effects.clock import Clock
+from ...effects.disk import Disk
+from ...effects.executors import Executor
+from ...effects.rng import Rng
+from ...storage.store import Store
+from ..config.live_settings import LiveSettings
+from ..config.settings import BrokerSettings
+from ..groups.coordinator import GroupCoordinator
+from ..groups.offset_log import GroupOffsets
+from ..metrics import Metrics
+from ..net.server import Server
+from ..net.timed_waiting import TimedWaiting
+from ..net.turns import Turns
+from ..net.waiting_places import WaitingPlaces
+from ..rounds import Rounds
+from ..topics.producer_limit import ProducerLimit
+from ..topics.topics import Topics
+from ..transactions.admission import Admission
+from ..transactions.coordinator import TransactionCoordinator
+from ..transactions.ledger_log import Ledger
+from ..upkeep.housekeeping import Housekeeping
 from .fetch_sessions import FetchSessions
-from .groups.coordinator import GroupCoordinator
-from .groups.offset_log import GroupOffsets
-from .metrics import Metrics
-from .net.server import Server
-from .net.timed_waiting import TimedWaiting
-from .net.turns import Turns
-from .net.waiting_places import WaitingPlaces
-from .rounds import Rounds
-from .topics.producer_limit import ProducerLimit
-from .topics.topics import Topics
-from .transactions.admission import Admission
-from .transactions.coordinator import TransactionCoordinator
-from .transactions.ledger_log import Ledger
-from .upkeep.housekeeping import Housekeeping
 
 
 class Services:

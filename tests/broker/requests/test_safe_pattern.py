@@ -4,7 +4,7 @@ import random
 import re
 
 import pytest
-from fencepost.broker.safe_pattern import InvalidPattern, SafePattern
+from fencepost.broker.requests.safe_pattern import InvalidPattern, SafePattern
 from hypothesis import given
 from hypothesis import strategies as st
 from lines_run import lines_run

@@ -1,6 +1,6 @@
 """Every short cut of the broker does what the long way does, whatever is asked: answers, logs, counters, state.
 
-The short cuts: fast/produce, fast/transactions, the small frame and the small replies of a connection.
+The short cuts: fast_produce, fast_transactions, the small frame and the small replies of a connection.
 """
 
 import pytest

@@ -1,8 +1,8 @@
 from itertools import count
 
 import pytest
-from fencepost.broker import fetch_sessions
-from fencepost.broker.fetch_sessions import (
+from fencepost.broker.requests import fetch_sessions
+from fencepost.broker.requests.fetch_sessions import (
     FINAL_EPOCH,
     HIGHEST_EPOCH,
     INITIAL_EPOCH,

@@ -3,10 +3,10 @@
 import struct
 
 import pytest
-from fencepost.broker import dispatch
-from fencepost.broker.dispatch import load_handlers
 from fencepost.broker.net.unserved_apis import UNSERVED
 from fencepost.broker.net.waiting import Parked
+from fencepost.broker.requests import dispatch
+from fencepost.broker.requests.dispatch import load_handlers
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.messages.cluster import ApiVersionsRequest, MetadataRequest
 from fencepost.protocol.messages.offsets import ListOffsetsRequest

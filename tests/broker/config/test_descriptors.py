@@ -9,8 +9,8 @@ import time
 
 import pytest
 from broker_process import BrokerProcess
+from fencepost.broker.config.descriptors import LEAST_DESCRIPTORS, LEAST_OPEN_FILES, shares
 from fencepost.broker.config.settings import BrokerSettings
-from fencepost.broker.descriptors import LEAST_DESCRIPTORS, LEAST_OPEN_FILES, shares
 from fencepost.cli.serve.serving import _within_descriptors
 from fencepost.storage.log.open_files import most_lent
 from produce_requests import answers, batch, create, produce

@@ -16,21 +16,21 @@ from collections.abc import Callable
 from types import GeneratorType
 from typing import Any, TypeVar
 
-from ..protocol.apis import APIS, Api, decode_request, encode_response, encode_response_in_steps
-from ..protocol.errors import ErrorCode, KafkaError, MalformedFrame
-from ..protocol.headers import RequestHeader, read_request_header
-from ..protocol.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
-from ..protocol.primitives import Buffer, Readable
-from ..protocol.schema import schema_of
-from ..storage.store import BrokerHalted
-from .metrics import counted_at
-from .net.connection import Connection, OlderConnection, Slot
-from .net.features import highest_served
-from .net.refusals import refusal
-from .net.request_limits import SMALL_BYTES, check_extent, read_in_steps
-from .net.turns import BYTES_PER_UNIT, REQUEST_UNITS, Job, Steps
-from .net.unserved_apis import UNSERVED
-from .net.waiting import Parked
+from ...protocol.apis import APIS, Api, decode_request, encode_response, encode_response_in_steps
+from ...protocol.errors import ErrorCode, KafkaError, MalformedFrame
+from ...protocol.headers import RequestHeader, read_request_header
+from ...protocol.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
+from ...protocol.primitives import Buffer, Readable
+from ...protocol.schema import schema_of
+from ...storage.store import BrokerHalted
+from ..metrics import counted_at
+from ..net.connection import Connection, OlderConnection, Slot
+from ..net.features import highest_served
+from ..net.refusals import refusal
+from ..net.request_limits import SMALL_BYTES, check_extent, read_in_steps
+from ..net.turns import BYTES_PER_UNIT, REQUEST_UNITS, Job, Steps
+from ..net.unserved_apis import UNSERVED
+from ..net.waiting import Parked
 from .services import Services
 
 log = logging.getLogger("fencepost.broker")
@@ -142,7 +142,7 @@ def register_fast_path(*requests: type, made_by: Callable[[Services], FastPath])
 def load_handlers() -> dict[int, Handler]:
     """Import every area, so that its handlers are registered. Returns them by API key."""
     for area in AREAS:
-        importlib.import_module(f".handlers.{area}", __package__)
+        importlib.import_module(f"..handlers.{area}", __package__)
     return HANDLERS
 
 

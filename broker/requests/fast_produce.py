@@ -4,7 +4,7 @@ The rule: it may only do what handlers/produce.py would have done. Where anythin
 and returns False, and the request takes the general way. Each condition below names the rule of the general way that it
 stands for. What a client sends before the partition's index is
 nearly always what it sent before, so it is read once (a Route) and compared afterwards.
-The same tests run both ways (tests/broker/fast).
+The same tests run both ways (tests/broker/requests).
 """
 
 import struct
@@ -28,8 +28,8 @@ from ...protocol.headers import read_request_header
 from ...protocol.primitives import Readable, read_uvarint, uvarint
 from ...storage.journal.journal import UnitRefused
 from ..net.connection import PRODUCE, Connection
-from ..services import Services
 from ..topics.partition import Partition
+from .services import Services
 
 OLDEST = 7  # before, clients may not send zstd
 NEWEST = min(APIS[0].max, 12)  # after, topics have no names

@@ -7,7 +7,7 @@ reserve has room for. Kafka leaves this to the administrator; a limit of 1,024 i
 
 from dataclasses import dataclass
 
-from ..storage.log.open_files import most_lent
+from ...storage.log.open_files import most_lent
 
 RESERVE = (
     256  # journal, checkpoints, snapshots, compactions, listeners, standard streams, connections refused, half_sent
