@@ -109,10 +109,19 @@ def aims(result: Result) -> str:
 def bounds(result: Result) -> str:
     """Every aim that is not a ratio to Apache Kafka."""
     rows = {each.aim.row: each for each in result.verdicts if each.aim.theirs not in (KAFKA, KAFKA_FLUSH)}
-    absent = [row for row, verdict in rows.items() if verdict.outcome is Outcome.ABSENT]
-    lines = [[row, _cell(verdict)] for row, verdict in rows.items() if row not in absent]
+    lines = [[row, _cell(verdict)] for row, verdict in rows.items() if verdict.outcome is not Outcome.ABSENT]
     tables = ["\n".join(_markdown(BOUND_TITLES, lines))] if lines else []
-    return "\n\n".join([*tables, f"Absent: {'; '.join(absent)}."] if absent else tables)
+    return "\n\n".join([*tables, *_absent(result, rows)])
+
+
+def _absent(result: Result, rows: Mapping[str, Verdict]) -> list[str]:
+    """The bounds that were not measured: by name where their load was run, else how many."""
+    run = {each.scenario for each in result.findings}
+    absent = {row: each.aim.scenario for row, each in rows.items() if each.outcome is Outcome.ABSENT}
+    named = [row for row, scenario in absent.items() if scenario in run]
+    lines = [f"Absent: {'; '.join(named)}."] if named else []
+    others = len(absent) - len(named)
+    return [*lines, f"{others} more bounds are of loads that were not run."] if others else lines
 
 
 def sought() -> str:
