@@ -1,11 +1,12 @@
-"""Batches of records that know where they come from, and the object that yields them.
+"""Batches of records with their offsets, and the iterator that yields them.
 
-The rule: what a batch says of offsets, assignment and group is as of the moment it was taken, so a transaction commits
-exactly what it processed, as the member that was given it (KIP-447). After an abort the partitions that are still the
-same ones go back to the batch's first offsets, or to what was given before them and never committed: it may have been
-part of the same work. One that was away meanwhile begins where its group has committed.
-What is rolled back is either worked on again or given again, never both: a batch may be used for another attempt as
-long as its partitions stand where it begins, and then they go on behind it.
+The rule: a batch has the offsets, assignment and group metadata of the time when it was read, so a transaction commits
+exactly the records that it processed, with the member that read them (KIP-447). After an abort, partitions that were
+assigned all the time go back to the batch's first offsets, or to earlier records that were returned and never
+committed, since these may belong to the same work. A partition that was revoked meanwhile begins at the group's
+committed offset. Records that were rolled back are processed again either from the old batch or from a new one, never
+both: a batch may be used for another transaction while the positions are where it begins, and then moves them to its
+end.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -21,17 +22,17 @@ if TYPE_CHECKING:
 
 
 class Batch(Sequence[Record]):
-    """Records in the order of each partition, never none of them.
+    """A sequence of records, in order within each partition, never empty.
 
-    offsets: the next offset of each partition, which is what to commit; first_offsets: where each began.
+    offsets: the offsets to commit: after the last record of each partition; first_offsets: the position of each before.
     """
 
     __slots__ = (
         "_claimed_by",
-        "_gone_back",
         "_jumps",
         "_records",
         "_rewinds",
+        "_rolled_back_to",
         "_settled",
         "_states",
         "_subscription",
@@ -52,13 +53,13 @@ class Batch(Sequence[Record]):
         *,
         commits_itself: bool = False,
     ) -> None:
-        """commits_itself: its consumer does, now and then, whatever becomes of a transaction."""
+        """settled: called with the batch after a commit or abort. commits_itself: with enable_auto_commit."""
         self._records = records
         self._states = tuple(taken)
         self._rewinds = {state: state.rewinds.count for state in taken}
         self._jumps = {state: state.jumps for state in taken}
-        self._gone_back: dict[PartitionState, tuple[int, int]] = {}  # (rewinds, position) after it was rolled back
-        self._claimed_by: Sources | None = None  # the newest transaction that it was given to
+        self._rolled_back_to: dict[PartitionState, tuple[int, int]] = {}  # (rewinds, position) after its rollback
+        self._claimed_by: Sources | None = None  # the newest transaction that uses it
         self.commits_itself = commits_itself
         self._subscription = subscription
         self._settled = settled
@@ -89,18 +90,19 @@ class Batch(Sequence[Record]):
         return f"<Batch of {len(self._records)} records: {spans}>"
 
     def _own(self) -> Iterator[PartitionState]:
+        """The states of the partitions that were assigned all the time since it was read."""
         return (state for state in self._states if self._subscription.is_current(state))
 
     @property
-    def _was_assigned_by_hand(self) -> bool:
-        """So no generation fences who commits it late."""
+    def _was_assigned_manually(self) -> bool:
+        """Whether it was read after `assign`, so that no generation fences a late commit."""
         return self.group_metadata is not None and self.group_metadata.generation < 0
 
     def claim(self, by: "Sources") -> None:
-        """A transaction works on it: for the first time, or again after it was rolled back and nothing was read since.
+        """Assign it to a transaction: the first one, or another one after a rollback, if nothing was read since.
 
-        Raises where that would do something twice, or leave something out: AlreadyCommittedError,
-        CommitOutcomeUnknownError (can be resolved), IllegalStateError.
+        Raises if records would be committed twice or skipped: AlreadyCommittedError, CommitOutcomeUnknownError (which
+        can be resolved), IllegalStateError.
         """
         if self.commits_itself:
             raise IllegalStateError(
@@ -110,9 +112,9 @@ class Batch(Sequence[Record]):
         self._check_outcome(by)
         for state in self._states:
             self._check_order(state, by)
-        rewound = [state for state in self._own() if self._comes_again(state)]
+        rewound = [state for state in self._own() if self._will_be_read_again(state)]
         for state in rewound:
-            if not self._may_go_on_behind(state):
+            if not self._may_continue_after(state):
                 raise IllegalStateError(
                     f"{state.tp} was rolled back since this batch was read: it will be read again",
                     hint="read the next batch instead of using this one",
@@ -129,17 +131,17 @@ class Batch(Sequence[Record]):
         if rewound:
             self._subscription.on_change()
 
-    def _comes_again(self, state: PartitionState) -> bool:
-        """Whether a rollback has gone back to before its end since it was read."""
+    def _will_be_read_again(self, state: PartitionState) -> bool:
+        """Whether, since it was read, a rollback went back to an offset before its end."""
         return state.rewinds.lowest_since(self._rewinds[state]) < self.offsets[state.tp].offset
 
-    def _may_go_on_behind(self, state: PartitionState) -> bool:
-        """Whether nothing was read since it was rolled back, and all that comes again is its own or was left to it."""
+    def _may_continue_after(self, state: PartitionState) -> bool:
+        """Whether nothing was read since its rollback: the position is its first offset, or where `aborted` set it."""
         where = state.rewinds.count, state.position
-        return state.position == self.first_offsets[state.tp] or self._gone_back.get(state) == where
+        return state.position == self.first_offsets[state.tp] or self._rolled_back_to.get(state) == where
 
     def _check_outcome(self, by: "Sources") -> None:
-        """Raises if an earlier transaction has committed this batch, or perhaps has."""
+        """Raises if an earlier transaction has, or may have, committed this batch."""
         before = self._claimed_by
         if before is None or before is by:
             return
@@ -147,20 +149,20 @@ class Batch(Sequence[Record]):
             raise AlreadyCommittedError("this batch was committed already, by an earlier transaction")
         if before.outcome == "unknown":
             raise CommitOutcomeUnknownError(
-                "this batch was in a transaction whose commit was not answered: it may be committed or not",
+                "this batch was in a transaction whose commit got no response: it may be committed or not",
                 hint="await err.resolve(); or read the next batch: this one is read again if it was not committed",
                 resolve=before.resolve,
             )
 
     def _check_order(self, state: PartitionState, by: "Sources") -> None:
-        """Raises if a commit would pass over a batch that is not committed yet, take committed offsets back, or be made
-        again from records that come again.
+        """Raises if a commit would skip a batch that is not committed yet, set committed offsets back, or commit
+        records that will be read again.
         """
         if state.claimed_by is not None and state.claimed_by is not by:
             raise IllegalStateError(
                 f"another open transaction uses a batch of {state.tp}: if one is committed and the other is not, "
                 "records would be lost or read twice",
-                hint="end that transaction first, or give each producer a consumer of its own",
+                hint="end that transaction first, or use a separate consumer for each producer",
             )
         jumps, offset = state.claimed_end
         is_new = state.claimed_by is by and self._claimed_by is not by
@@ -170,7 +172,7 @@ class Batch(Sequence[Record]):
                 hint="send the offsets of the batches in the order in which they were read",
             )
         came_back = state.tp in self._subscription.assigned and not self._subscription.is_current(state)
-        if came_back and self._was_assigned_by_hand:
+        if came_back and self._was_assigned_manually:
             raise IllegalStateError(
                 f"{state.tp} was revoked and assigned again since this batch was read: it will be read again",
                 hint="read the next batch instead of using this one",
@@ -180,13 +182,13 @@ class Batch(Sequence[Record]):
             raise AlreadyCommittedError(f"later offsets of {state.tp} than this batch's first were committed already")
 
     def _release(self) -> None:
-        """Its transaction has ended."""
+        """Release its partitions: its transaction has ended."""
         for state in self._states:
             if state.claimed_by is self._claimed_by:
                 state.claimed_by = None
 
     def committed(self) -> None:
-        """Its offsets are committed."""
+        """Call this after its offsets are committed."""
         self._release()
         for state in self._states:
             jumps, offset = self._jumps[state], self.offsets[state.tp].offset
@@ -196,23 +198,24 @@ class Batch(Sequence[Record]):
         self._settled(self)
 
     def aborted(self) -> None:
-        """It was rolled back: the partitions that are still ours are read again from its first offsets, or from before.
+        """Call this after a rollback: partitions that are still assigned are read again from its first offsets, or
+        from before.
 
-        One that was rolled back meanwhile, with an earlier batch, stays where that begins.
+        A partition that was rolled back meanwhile with an earlier batch keeps that position.
         """
         self._release()
         for state in self._own():
             first = self.first_offsets[state.tp]
             if state.rewinds.count == self._rewinds[state] or state.position > first:
                 state.roll_back(first)
-                self._gone_back[state] = state.rewinds.count, state.position
+                self._rolled_back_to[state] = state.rewinds.count, state.position
         self._settled(self)
         self._subscription.on_change()
 
     def outcome_unknown(self) -> None:
-        """It may or may not have been committed: only the group's committed offsets can tell where to go on.
+        """Call this if the outcome of its commit is unknown: the position is then looked up from the committed offsets.
 
-        Where nothing was ever committed, nothing of this was: then it comes again.
+        If there is none, the batch was not committed, and is read again.
         """
         self._release()
         for state in self._own():
@@ -222,18 +225,18 @@ class Batch(Sequence[Record]):
                 state.move(first)
             else:
                 state.rewinds.add(0)
-                state.ask(Need.COMMITTED, fallback=min(first, state.committed_below))
+                state.look_up(Need.COMMITTED, fallback=min(first, state.committed_below))
         self._settled(self)
         self._subscription.on_change()
 
 
 class Batches(AsyncIterator[Batch]):
-    """`async for batch in consumer.batches(...)`: it waits for records; may be iterated again, after an error too."""
+    """`async for batch in consumer.batches(...)`: waits for records; it may be iterated again, also after an error."""
 
     __slots__ = ("_next",)
 
     def __init__(self, following: Callable[[], Awaitable[Batch | None]]) -> None:
-        """following: the next batch, None where its time limit has passed."""
+        """following: returns the next batch, None after its timeout."""
         self._next = following
 
     def __aiter__(self) -> "Batches":

@@ -180,7 +180,7 @@ class Consumer:
         while True:
             await self._polls.poll(deadline_ms)
             states = self._subscription.assigned.values()
-            if self._subscription.asked_for and all(state.is_known or state.refused for state in states):
+            if self._subscription.has_assignment and all(state.is_known or state.refused for state in states):
                 return self.assignment()
             if not await self._polls.wait(deadline_ms):
                 raise RequestTimedOutError(f"no assignment within {timeout_ms:g} ms")

@@ -394,7 +394,7 @@ class Fetcher:
             state.refused = OffsetOutOfRangeError(f"{state.tp}: offset {offset} is outside the log")
         else:
             log.warning("%s: offset %d is outside the log; continuing at the %s", state.tp, offset, self._policy)
-            state.ask(Need.OFFSET, policy)
+            state.look_up(Need.OFFSET, policy)
         return True
 
     def _handle_truncation(self, state: PartitionState, end_offset: int) -> bool:

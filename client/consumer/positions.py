@@ -117,7 +117,7 @@ class Positions:
 
     def _apply_policy(self, state: PartitionState) -> None:
         if self.policy is not None:
-            state.ask(Need.OFFSET, self.policy)
+            state.look_up(Need.OFFSET, self.policy)
             return
         group = "" if self._group is None else f" in group {self._settings.group_id}"
         state.refused = NoOffsetError(f"{state.tp} has no committed offset{group}, and auto_offset_reset is none")

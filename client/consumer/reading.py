@@ -158,7 +158,7 @@ class Reading:
             if state.fallback is not None:
                 state.move(state.fallback)
             else:
-                state.ask(Need.OFFSET, self._policy)
+                state.look_up(Need.OFFSET, self._policy)
         raise error
 
     # ---- since the last commit or abort ------------------------------------------------------------------------

@@ -58,11 +58,11 @@ class WholeTopics:
         late = [tp for tp in wanted if tp not in before and (self._matched or tp.topic in self._seen_topics)]
         self._seen_topics |= subscription.topics
         self._matched = subscription.pattern is not None
-        if wanted != before.keys() or not subscription.asked_for:
+        if wanted != before.keys() or not subscription.has_assignment:
             subscription.assign_from_group(sorted(wanted))
         if self._late_from_start:
             for tp in late:
-                subscription.state(tp).ask(Need.OFFSET, EARLIEST)
+                subscription.state(tp).look_up(Need.OFFSET, EARLIEST)
 
     def _find_wanted(self) -> set[TopicPartition]:
         """All partitions of the topics. If a topic is missing from metadata now, its assigned partitions stay."""

@@ -1,8 +1,8 @@
-"""What a consumer reads: its topics, the partitions it has, and where it stands in each.
+"""The subscription of a consumer: its topics, its assigned partitions, and its position in each. Pure.
 
-The rule: a partition that is taken away loses its state for good; one that comes back gets a new `PartitionState`, so
-whoever kept the old one can tell (`is_current`). A position is only moved through the methods here, and each that moves
-it drops what was fetched ahead. Source: Kafka's SubscriptionState.
+The rule: a revoked partition loses its state; if it is assigned again, it gets a new `PartitionState`, which differs
+from the old one (`is_current`). A position changes only by the methods here, and each of them drops the records that
+were fetched ahead. Source: Kafka's SubscriptionState.
 """
 
 import re
@@ -27,15 +27,15 @@ LATEST = -1
 
 
 class Need(Enum):
-    """What has to be asked before a partition can be fetched."""
+    """What must be looked up before a partition can be fetched."""
 
     NOTHING = auto()
-    COMMITTED = auto()  # the group's committed offset; where there is none, the reset policy
+    COMMITTED = auto()  # the group's committed offset; without one, the reset policy decides
     OFFSET = auto()  # the offset at `reset_to`
 
 
 class Rewinds:
-    """How often a partition was read again from an earlier offset, and how far back."""
+    """How often the position of a partition went back by a rollback, and how far."""
 
     __slots__ = ("_lowest", "count")
 
@@ -43,35 +43,35 @@ class Rewinds:
 
     def __init__(self) -> None:
         self.count = 0
-        # (count, offset): both increase. An entry tells the lowest offset from that rewind on
+        # (count, offset), both increasing: the lowest offset of the rewinds from this count on
         self._lowest: list[tuple[int, int]] = []
 
     def add(self, offset: int) -> None:
-        """Reading begins at `offset` again."""
+        """Count a rewind to `offset`."""
         self.count += 1
         while self._lowest and self._lowest[-1][1] >= offset:
             self._lowest.pop()
         self._lowest.append((self.count, offset))
-        if len(self._lowest) > self.KEPT:  # for whoever is as old as that, the lower offset is the safe answer
+        if len(self._lowest) > self.KEPT:  # merge the oldest two; the lower offset is safe
             self._lowest[:2] = [(self._lowest[1][0], self._lowest[0][1])]
 
     def lowest_since(self, count: int) -> float:
-        """The lowest offset that any rewind after the first `count` went back to, infinite if there was none."""
+        """The lowest offset of all rewinds after the first `count` ones, infinite if there was none."""
         following = bisect_right(self._lowest, count, key=itemgetter(0))
         return self._lowest[following][1] if following < len(self._lowest) else inf
 
 
 class PartitionState:
-    """Where a consumer stands in one partition.
+    """A consumer's position in one partition, and its fetched records.
 
-    position: the next offset to give to the application, -1 while it is not known. `fetch_offset` is ahead of it by
-    what lies in `fetched`. `fallback` is where to go when there turns out to be no committed offset, None for the
-    reset policy. `epoch` counts the jumps: an answer to a fetch from before one is not for this position. `rewinds`
-    are those back to what was rolled back: it comes again. `jumps` counts all other ones.
-    claimed_by: the open transaction that works on batches of this partition. claimed_end: (jumps, offset) where the
-    last of them ends. committed: the same, up to where transactions have committed batches. Both hold for batches that
-    were read after so many jumps. committed_below: every offset given since the last jump that is lower than this is
-    known to be committed. held: nothing is given before on_partitions_assigned is done, which may seek.
+    position: the next offset to return to the application, -1 while it is not known. fetch_offset: after the records
+    in `fetched`. fallback: the position if there is no committed offset, None for the reset policy. epoch: counts
+    changes of the position, so that responses to earlier fetches are ignored. rewinds: changes by a rollback, after
+    which records are read again. jumps: counts all other changes, such as seeks.
+    claimed_by: the open transaction that uses batches of this partition. claimed_end: (jumps, offset) of the end of the
+    last of them. committed: the same for the end of batches that transactions have committed. Both are only for batches
+    that were read after so many jumps. committed_below: all offsets below this that were returned since the last jump
+    are known to be committed. held: no records are returned until on_partitions_assigned, which may seek, has ended.
     """
 
     __slots__ = (
@@ -117,11 +117,11 @@ class PartitionState:
         self.need = need
         self.reset_to = LATEST  # a timestamp, or EARLIEST or LATEST
         self.fallback: int | None = None
-        self.refused: Exception | None = None  # raised at the next read, once
+        self.refused: Exception | None = None  # the error that the next read raises, once
         self.retry_at_ms = 0
         self.replica = -1  # the follower that the leader named for our rack (KIP-392)
-        self.replica_epoch = -1  # the leader's epoch when it did
-        self.replica_until_ms = 0  # how long to believe it; without a replica: until when not to ask for another
+        self.replica_epoch = -1  # the leader's epoch at that time
+        self.replica_until_ms = 0  # until when to use it; without a replica: until when to fetch from the leader only
         self.epoch = 0
         self.rewinds = Rewinds()
         self.jumps = 0
@@ -141,16 +141,16 @@ class PartitionState:
 
     @property
     def is_known(self) -> bool:
-        """Whether nothing has to be asked before reading goes on at the position."""
+        """Whether the position is known and need not be looked up."""
         return self.position >= 0 and self.need is Need.NOTHING
 
     @property
     def offset(self) -> OffsetAndMetadata:
-        """The position, as it is committed."""
+        """The position as an offset to commit."""
         return OffsetAndMetadata(self.position, "", self.position_epoch)
 
     def drop_fetched(self) -> int:
-        """Forget what was fetched ahead. Returns its bytes."""
+        """Drop the records that were fetched ahead. Returns their bytes."""
         dropped = self.fetched_bytes
         self.fetched.clear()
         self.fetched_bytes = 0
@@ -160,13 +160,13 @@ class PartitionState:
         return dropped
 
     def move(self, offset: int, leader_epoch: int = -1) -> None:
-        """Jump to this offset. leader_epoch: of the record before it, where it is known."""
+        """Jump to this offset. leader_epoch: of the record before it, if known."""
         self.jumps += 1
         self.committed_below = offset
         self.go_on(offset, leader_epoch)
 
     def go_on(self, offset: int, leader_epoch: int = -1) -> None:
-        """As move, within what was read since the last jump: back to what was rolled back, or again behind it."""
+        """Like move, but within the records read since the last jump: back by a rollback, or forward over those."""
         self.position = offset
         self.position_epoch = leader_epoch
         self.need = Need.NOTHING
@@ -176,19 +176,19 @@ class PartitionState:
         self.drop_fetched()
 
     def note_committed(self, offset: int) -> None:
-        """The group has committed this offset, of what was given since the last jump."""
+        """Note that the group has committed this offset, of a record that was returned since the last jump."""
         self.committed_below = max(self.committed_below, offset)
 
     def note_nothing_given(self, since: int) -> None:
-        """From the offset `since` up to the position there was nothing for the application: markers, hidden records."""
+        """Note that from offset `since` up to the position there were only markers and hidden records."""
         if since <= self.committed_below:
             self.note_committed(self.position)
 
     def roll_back(self, offset: int) -> None:
-        """Read again from `offset`, where a batch that was rolled back begins, or from before it.
+        """Read again from `offset`, the begin of a batch that was rolled back, or from an earlier offset.
 
-        What was given before the batch may have been part of the same work without being committed. Where that is
-        possible, the group's committed offset decides, and without one reading goes on at the first such record.
+        Records returned before the batch may belong to the same work without being committed. If there are such, the
+        position is the group's committed offset, or without one the first such record.
         """
         first = self.committed_below = min(offset, self.committed_below)
         self.rewinds.add(first)
@@ -197,8 +197,8 @@ class PartitionState:
             self.need = Need.COMMITTED
             self.fallback = first
 
-    def ask(self, need: Need, reset_to: int = LATEST, fallback: int | None = None) -> None:
-        """The position has to be asked for: from now on there is none."""
+    def look_up(self, need: Need, reset_to: int = LATEST, fallback: int | None = None) -> None:
+        """Forget the position: it must be looked up."""
         self.jumps += 1
         self.position = self.position_epoch = -1
         self.need = need
@@ -210,7 +210,7 @@ class PartitionState:
 
 
 class Subscription:
-    """What to read, and the state of each partition assigned.
+    """The subscription, and the state of each assigned partition.
 
     on_change is called after every change of the assignment or of a position.
     """
@@ -222,17 +222,17 @@ class Subscription:
         self.listener: Any = None
         self.manual = False
         self.assigned: dict[TopicPartition, PartitionState] = {}
-        self._given_away: WeakSet[PartitionState] = WeakSet()  # as long as a batch knows them
-        self.assignments = 0  # grows with every change of `assigned`
-        self.asked_for = False  # whether an assignment was made at all, be it of no partitions
+        self._revoked: WeakSet[PartitionState] = WeakSet()  # while a batch refers to them
+        self.assignments = 0  # counts changes of `assigned`
+        self.has_assignment = False  # also true for an assignment without partitions
         self.on_change: Callable[[], None] = lambda: None
 
-    # What is wanted
+    # ---- subscription ----------------------------------------------------------------------------------------
 
     def subscribe(
         self, topics: Collection[str], pattern: "re.Pattern[str] | None" = None, listener: Any = None
     ) -> None:
-        """Share these topics, or those whose names match, with the group. Partitions are kept until it says otherwise.
+        """Subscribe to these topics, or to those whose names match. The assignment stays until the group changes it.
 
         Raises: IllegalStateError after `assign`.
         """
@@ -242,24 +242,24 @@ class Subscription:
         self.on_change()
 
     def match(self, names: Iterable[str]) -> frozenset[str]:
-        """The topics subscribed to, of all there are; a pattern takes those whose whole name it matches."""
+        """Update and return the subscribed topics. names: of all topics; a pattern must match the whole name."""
         if self.pattern is None:
             return self.topics
         self.topics = frozenset(name for name in names if self.pattern.fullmatch(name))
         return self.topics
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these, without sharing.
+        """Read exactly these partitions.
 
-        Raises: IllegalStateError after `subscribe`, and for a partition that was given away and comes back while a
-        transaction still works on a batch of it: nobody else shares it, so no generation would fence that commit, and
-        the same records would be read again for another one.
+        Raises: IllegalStateError after `subscribe`, and for a partition that was unassigned and is assigned again while
+        an open transaction uses a batch of it: no generation would fence that commit, and the same records would be
+        read again for another transaction.
         """
         if self.is_subscribed:
             raise IllegalStateError("assign() cannot be used after subscribe()", hint="call unsubscribe() first")
         partitions = list(partitions)
         for tp in partitions:
-            if any(state.tp == tp and state.claimed_by is not None for state in self._given_away):
+            if any(state.tp == tp and state.claimed_by is not None for state in self._revoked):
                 raise IllegalStateError(
                     f"an open transaction uses a batch of {TopicPartition(*tp)}, read before the partition was revoked",
                     hint="end that transaction, then assign the partition again",
@@ -268,48 +268,52 @@ class Subscription:
         self._set(partitions)
 
     def unsubscribe(self) -> None:
-        """Read nothing."""
+        """Remove the subscription and the assignment."""
         self.topics, self.pattern, self.listener, self.manual = frozenset(), None, None, False
-        self.asked_for = False
+        self.has_assignment = False
         self._set(())
-        self.asked_for = False
+        self.has_assignment = False
 
     @property
     def is_subscribed(self) -> bool:
         return bool(self.topics) or self.pattern is not None
 
-    # What the group says
+    # ---- assignment by the group -----------------------------------------------------------------------------
 
     def assign_from_group(self, partitions: Iterable[TopicPartition], held: Collection[TopicPartition] = ()) -> None:
-        """These are the member's now, and no others. Those it had keep their positions. held: until `release`."""
+        """Assign exactly these partitions; those that stay keep their positions. held: not read until `release`."""
         self._set(partitions, held=held)
 
     def release(self, partitions: Iterable[TopicPartition]) -> None:
-        """Their listener is done: they may be read."""
+        """Allow reading after their listener is done."""
         for tp in partitions:
             if (state := self.assigned.get(tp)) is not None:
                 state.held = False
         self.on_change()
 
     def revoke(self, partitions: Iterable[TopicPartition]) -> None:
-        """These are not the member's any more; what was fetched of them is dropped."""
-        gone = set(partitions)
-        self._set([tp for tp in self.assigned if tp not in gone], asked_for=self.asked_for)
+        """Remove these partitions from the assignment."""
+        revoked = set(partitions)
+        self._set([tp for tp in self.assigned if tp not in revoked], has_assignment=self.has_assignment)
 
     def _set(
-        self, partitions: Iterable[TopicPartition], *, asked_for: bool = True, held: Collection[TopicPartition] = ()
+        self,
+        partitions: Iterable[TopicPartition],
+        *,
+        has_assignment: bool = True,
+        held: Collection[TopicPartition] = (),
     ) -> None:
         before = self.assigned
         need = Need.COMMITTED
         self.assigned = {tp: before.get(tp) or PartitionState(tp, need) for tp in dict.fromkeys(partitions)}
-        self._given_away.update(state for tp, state in before.items() if tp not in self.assigned)
+        self._revoked.update(state for tp, state in before.items() if tp not in self.assigned)
         for tp in held:
             self.assigned[tp].held = True
         self.assignments += 1
-        self.asked_for = asked_for
+        self.has_assignment = has_assignment
         self.on_change()
 
-    # Where it stands
+    # ---- positions -------------------------------------------------------------------------------------------
 
     def state(self, tp: TopicPartition) -> PartitionState:
         """Raises: IllegalStateError for a partition that is not assigned."""
@@ -319,7 +323,7 @@ class Subscription:
         return state
 
     def is_current(self, state: PartitionState) -> bool:
-        """Whether the partition was assigned all the time since this state was made."""
+        """Whether the partition was assigned all the time since this state was created."""
         return self.assigned.get(state.tp) is state
 
     def seek(self, tp: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
@@ -327,24 +331,24 @@ class Subscription:
         self.on_change()
 
     def seek_to_end_of_log(self, partitions: Iterable[TopicPartition], reset_to: int) -> None:
-        """To EARLIEST or LATEST, found when it is needed."""
+        """Seek to EARLIEST or LATEST; the offset is looked up later."""
         states = [self.state(tp) for tp in partitions]
         for state in states:
-            state.ask(Need.OFFSET, reset_to)
+            state.look_up(Need.OFFSET, reset_to)
         self.on_change()
 
     def seek_to_committed(self, partitions: Iterable[TopicPartition]) -> None:
         states = [self.state(tp) for tp in partitions]
         for state in states:
-            state.ask(Need.COMMITTED)
+            state.look_up(Need.COMMITTED)
         self.on_change()
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The position of every partition that has one: what to commit."""
+        """The known positions, as offsets to commit."""
         return {tp: state.offset for tp, state in self.assigned.items() if state.is_known}
 
     def needing(self, need: Need, now_ms: int) -> list[PartitionState]:
-        """The partitions that need this, and may be asked for now."""
+        """The partitions that need this lookup, and are not waiting for a retry."""
         return [
             state
             for state in self.assigned.values()
@@ -355,10 +359,10 @@ class Subscription:
     def needs_positions(self) -> bool:
         return any(state.need is not Need.NOTHING for state in self.assigned.values())
 
-    # Pausing
+    # ---- pausing ---------------------------------------------------------------------------------------------
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Give nothing of these until `resume`; what was fetched is kept."""
+        """Return no records of these until `resume`; fetched records are kept."""
         states = [self.state(tp) for tp in partitions]
         for state in states:
             state.paused = True

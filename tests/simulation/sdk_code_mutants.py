@@ -75,7 +75,7 @@ def sdk_a_partition_comes_back_by_hand_in_mid_transaction(stack: ExitStack) -> N
 
 @killed_by("tests/client/consumer/test_batch_once.py")
 def sdk_a_batch_is_committed_though_it_comes_again(stack: ExitStack) -> None:
-    _replaced(stack, Batch, "_was_assigned_by_hand", False)
+    _replaced(stack, Batch, "_was_assigned_manually", False)
 
 
 @killed_by("tests/client/consumer/test_batch_again.py")
