@@ -10,18 +10,15 @@ from dataclasses import replace
 import msgpack
 
 from ...effects.clock import Clock
-from ...protocol import batches
 from ...protocol.batches import CorruptBatch
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import Record, build, records
 from ...storage.journal.journal import Part
 from ...storage.layout import CATALOGUE_LOG_ID
-from ...storage.log.reads import ColdRead
 from ...storage.store import Store
-from ...storage.system_errors import MISPLACED
 from .catalogue import Catalogue, Change
+from .reading import checked_batches, why_refused
 
-READ_BYTES = 1 << 20
 SEGMENT_BYTES = 1 << 20  # compaction leaves the newest segment alone, so this bounds what is never compacted
 PART_BYTES = 64  # framing of a CREATE or DROP part beside its data, for admission
 
@@ -44,26 +41,13 @@ class CatalogueLog:
         log.settings = replace(log.settings, cleanup_policy="compact", segment_bytes=SEGMENT_BYTES)
         offset = log.start_offset
         try:
-            while offset < log.end_offset:
-                offset = self._apply_from(offset, log.end_offset)
+            for batch in checked_batches(log, offset):
+                for record in records(batch):
+                    self.catalogue.apply(record.key or b"", record.value)
+                offset = batch.next_offset
         except (KafkaError, CorruptBatch, ValueError, KeyError, TypeError, msgpack.UnpackException) as error:
-            cause = error.__cause__
-            if isinstance(cause, OSError) and not isinstance(cause, MISPLACED):
-                raise cause from None  # it says nothing of the bytes
-            reason = log.offline or (error.text if isinstance(error, KafkaError) else str(error))
+            reason = why_refused(error, log)
             raise CatalogueDamaged(f"{log.directory}: from offset {offset} on: {reason}") from error
-
-    def _apply_from(self, offset: int, end: int) -> int:
-        """One read's worth of records. Returns where the next read begins."""
-        found = self._store.logs[CATALOGUE_LOG_ID].read(offset, READ_BYTES, end, at_least_one=True)
-        if isinstance(found, ColdRead):
-            found = found.run()
-        for batch in batches.walk(memoryview(b"".join(found.buffers))):
-            batches.verify(batch)
-            for record in records(batch):
-                self.catalogue.apply(record.key or b"", record.value)
-            offset = batch.last_offset + 1
-        return offset
 
     def commit(
         self, changes: Sequence[Change], parts: Sequence[Part] = (), *, internal: bool = True, frees: bool = False

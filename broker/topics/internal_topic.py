@@ -6,21 +6,19 @@ what was read only in part: a damaged partition is offline, and the others are s
 Source: Kafka's GroupCoordinator and TransactionStateManager; S-57, S-58, S-59.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from ...protocol import batches
 from ...protocol.batches import Batch, CorruptBatch
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import Record, keyed_batch, records
 from ...storage.journal.journal import Part, UnitRefused
 from ...storage.log.opening import leave_as_it_is
 from ...storage.log.partition_log import PartitionLog
-from ...storage.log.reads import ColdRead
 from ...storage.store import Store
 from .java_hash import partition_for
+from .reading import checked_batches, raise_what_says_nothing
 from .topics import Topics
 
-READ_BYTES = 1 << 20
 NOBODY = -1  # no producer, no epoch
 
 Apply = Callable[[int, Batch, Iterable[Record]], None]
@@ -128,10 +126,10 @@ class InternalTopic:
         at = offset = max(offset, log.start_offset)
         if log.offline is None and offset < self._sound_from.get(partition, log.end_offset):
             try:
-                for batch in _batches(log, offset):
+                for batch in checked_batches(log, offset):
                     at = batch.next_offset
             except (KafkaError, CorruptBatch) as error:
-                _raise_what_says_nothing(error, log)
+                raise_what_says_nothing(error, log)
                 self._put_offline(log, at, error)
             self._sound_from[partition] = offset
         return log.offline is None
@@ -154,33 +152,10 @@ class InternalTopic:
             if not self.is_sound(index, offset):
                 continue
             try:
-                for batch in _batches(log, offset):
+                for batch in checked_batches(log, offset):
                     offset = batch.base_offset
                     apply(index, batch, records(batch))
             except (KafkaError, CorruptBatch, ValueError, KeyError, IndexError, TypeError) as error:
-                _raise_what_says_nothing(error, log)
+                raise_what_says_nothing(error, log)
                 reason = log.offline or (error.text if isinstance(error, KafkaError) else str(error))
                 raise InternalTopicDamaged(f"{log.directory}: from offset {offset} on: {reason}") from error
-
-
-def _raise_what_says_nothing(error: Exception, log: PartitionLog) -> None:
-    """Of the bytes, that is: an error of the system, such as no memory or no descriptors."""
-    if isinstance(error.__cause__, OSError) and log.offline is None:
-        raise error.__cause__ from None
-
-
-def _batches(log: PartitionLog, offset: int) -> Iterator[Batch]:
-    """All batches from the one that holds `offset`, each checked. Raises KafkaError, CorruptBatch.
-
-    Compaction may leave nothing at the end of the segments, so an empty read there is no damage (KAFKA-9065).
-    """
-    while offset < log.end_offset:
-        found = log.read(offset, READ_BYTES, log.end_offset, at_least_one=True)
-        if isinstance(found, ColdRead):
-            found = found.run()
-        if not found.size_bytes:
-            offset = log.flushed_offset if offset < log.flushed_offset else log.end_offset
-        for batch in batches.walk(memoryview(b"".join(found.buffers))):
-            batches.verify(batch)
-            yield batch
-            offset = batch.next_offset

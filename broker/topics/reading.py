@@ -1,0 +1,43 @@
+"""Reading a log of the broker's own, whole, at its start."""
+
+from collections.abc import Iterator
+
+from ...protocol import batches
+from ...protocol.batches import Batch
+from ...protocol.errors import KafkaError
+from ...storage.log.partition_log import PartitionLog
+from ...storage.log.reads import ColdRead
+from ...storage.system_errors import MISPLACED
+
+READ_BYTES = 1 << 20
+
+
+def checked_batches(log: PartitionLog, offset: int) -> Iterator[Batch]:
+    """All batches from the one that holds `offset`, each checked. Raises KafkaError, CorruptBatch.
+
+    Compaction may leave nothing at the end of the segments, so an empty read there is no damage (KAFKA-9065).
+    """
+    while offset < log.end_offset:
+        found = log.read(offset, READ_BYTES, log.end_offset, at_least_one=True)
+        if isinstance(found, ColdRead):
+            found = found.run()
+        if not found.size_bytes:
+            offset = log.flushed_offset if offset < log.flushed_offset else log.end_offset
+        for batch in batches.walk(memoryview(b"".join(found.buffers))):
+            batches.verify(batch)
+            yield batch
+            offset = batch.next_offset
+
+
+def raise_what_says_nothing(error: Exception, log: PartitionLog) -> None:
+    """Of the bytes, that is: an error of the system, such as no memory or no descriptors."""
+    if isinstance(error.__cause__, OSError) and log.offline is None:
+        raise error.__cause__ from None
+
+
+def why_refused(error: Exception, log: PartitionLog) -> str:
+    """Of a log without which nobody can start, what is wrong with it. Raises OSError that says nothing of its bytes."""
+    cause = error.__cause__
+    if isinstance(cause, OSError) and not isinstance(cause, MISPLACED):
+        raise cause from None
+    return log.offline or (error.text if isinstance(error, KafkaError) else str(error))
