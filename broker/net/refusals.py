@@ -79,14 +79,20 @@ def _tells(made: type) -> bool:
 
 
 def _asked_for(made: type, asked: Any) -> list[Any]:
-    """The items of the request that these items of the response answer: of its lists, the first that fits."""
+    """The items of the request that these items of the response answer: of its lists, the first that fits.
+
+    Items that carry nothing but an error answer those of the first list there is, by their order.
+    """
     wanted = {_plain(field.name) for field in schema_of(made).fields}
+    nameless = all(
+        field.name in (*_CODES, _MESSAGE) or isinstance(field.kind, Array) for field in schema_of(made).fields
+    )
     for field in schema_of(type(asked)).fields if hasattr(asked, "__schema__") else ():
         if isinstance(field.kind, Array):
             item = field.kind.item
             names = {field.name} if not isinstance(item, Nested) else {f.name for f in schema_of(item.cls).fields}
             items = getattr(asked, field.name)
-            if items and wanted & {_plain(name) for name in names}:
+            if items and (nameless or wanted & {_plain(name) for name in names}):
                 return [each if isinstance(item, Nested) else {_plain(field.name): each} for each in items]
     return []
 

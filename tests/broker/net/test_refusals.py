@@ -4,6 +4,7 @@ import pytest
 from fencepost.broker.net.refusals import refusal
 from fencepost.protocol.apis import APIS, decode_response, encode_response
 from fencepost.protocol.errors import ErrorCode, KafkaError
+from fencepost.protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from fencepost.protocol.messages.cluster import MetadataRequest
 from fencepost.protocol.messages.configs import AlterConfigsRequest, DescribeConfigsRequest
 from fencepost.protocol.messages.fetch import FetchRequest
@@ -125,6 +126,19 @@ def test_resources_are_named_one_by_one():
     changed = AlterConfigsRequest.Resource(resource_type=2, resource_name="t", configs=[])
     (altered,) = refused(AlterConfigsRequest(resources=[changed]), 1).responses
     assert (altered.resource_type, altered.resource_name, altered.error_code) == (2, "t", CODE)
+
+
+def test_items_without_a_name_are_told_one_by_one_in_their_order():
+    rule = {"operation": 3, "permission_type": 3}
+    made = CreateAclsRequest.Creation(resource_type=2, resource_name="t", principal="User:a", host="*", **rule)
+    created = refused(CreateAclsRequest(creations=[made] * 3), 3)
+    assert [each.error_code for each in created.results] == [CODE] * 3
+    wanted = {"resource_name_filter": None, "principal_filter": None, "host_filter": None}
+    asked = DeleteAclsRequest.Filter(resource_type_filter=2, **wanted, **rule)
+    deleted = refused(DeleteAclsRequest(filters=[asked] * 2), 3)
+    assert [(each.error_code, each.matching_acls) for each in deleted.filter_results] == [(CODE, [])] * 2
+    described = refused(DescribeAclsRequest(resource_type_filter=2, **wanted, **rule), 3)
+    assert (described.error_code, described.resources) == (CODE, [])
 
 
 def test_coordinators_are_named_key_by_key_from_4_on():
