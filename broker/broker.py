@@ -32,6 +32,11 @@ from .requests.dispatch import Dispatcher
 from .requests.fetch_sessions import FetchSessions
 from .requests.services import Services
 from .rounds import Rounds
+from .security.access import Access
+from .security.authorizer import Authorizer
+from .security.principals import parse_super_users
+from .security.security_log import SecurityLog
+from .security.security_state import SecurityState
 from .shared import Shared
 from .topics.producer_limit import ProducerLimit
 from .topics.topics import Topics
@@ -151,6 +156,7 @@ class Broker(Services):
             ignore_dynamic=self.ignore_dynamic,
         )
         self.topics.load()
+        self._load_security()
         self.shared = shared = self._what_coordinators_share()
         self.group_offsets = GroupOffsets(shared)
         self.groups = self.group_offsets.groups = GroupCoordinator(shared, self.group_offsets, loop)
@@ -184,6 +190,16 @@ class Broker(Services):
         self.housekeeping.keep(self.groups.forget_from_time_to_time())
         self.housekeeping.keep(self.group_offsets.forget_from_time_to_time())
         self.housekeeping.before_checkpoint.append(self.coordinator_snapshots.take_if_due)
+
+    def _load_security(self) -> None:
+        settings = self.settings
+        everyone = settings.allow_everyone_if_no_acl_found
+        authorizer = Authorizer(parse_super_users(settings.super_users), allow_everyone_if_no_acl=everyone)
+        self.access = Access(authorizer, is_enforced=bool(settings.authorizer_class_name))
+        self.security_log = SecurityLog(self.topics, self.store, self.clock, SecurityState(authorizer))
+        self.security_log.load()
+        if len(authorizer) and not self.access.is_enforced:
+            log.warning("%d rules of access are kept and not obeyed: set authorizer.class.name", len(authorizer))
 
     def _what_coordinators_share(self) -> Shared:
         return Shared(

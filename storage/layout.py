@@ -13,6 +13,8 @@ from collections.abc import Iterable
 
 CATALOGUE_LOG_ID = 0
 CATALOGUE_TOPIC = "__catalogue"
+SECURITY_TOPIC = "__security"
+NO_TOPIC_ID = bytes(16)  # of the broker's own logs, which are no topic's: a start reads each of them whole
 
 LONGEST_NAME = 200  # of a topic, in a folder's name: file systems take 255 bytes, topics have up to 249
 

@@ -232,7 +232,7 @@ class _Recovery:
             self.open_files,
             entry.manifest,
             age_ms,
-            look_from=0 if entry.log_id == layout.CATALOGUE_LOG_ID else self.look_from(entry),
+            look_from=0 if entry.topic_id == layout.NO_TOPIC_ID else self.look_from(entry),
             unreadable_is_damage=self.settings.unreadable_logs_offline,
         )
         self.logs[entry.log_id] = log
@@ -468,7 +468,7 @@ def entries(logs: dict[int, PartitionLog], topic_ids: dict[int, bytes]) -> list[
 
 def _catalogue_entry(settings: StoreSettings) -> LogEntry:
     log_settings = LogSettings(durability_mode=settings.durability_mode)
-    return LogEntry(layout.CATALOGUE_LOG_ID, layout.CATALOGUE_TOPIC, bytes(16), 0, log_settings.pack(), None)
+    return LogEntry(layout.CATALOGUE_LOG_ID, layout.CATALOGUE_TOPIC, layout.NO_TOPIC_ID, 0, log_settings.pack(), None)
 
 
 def _make_directory(disk: Disk, directory: str) -> None:

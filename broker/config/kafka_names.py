@@ -1,7 +1,7 @@
 """Names that Kafka knows and this broker does not obey, so that a server.properties can be brought along.
 
 HARMLESS ones (another node's business, thread counts, ZooKeeper, KRaft) are accepted with one warning. Those that would
-promise protection the broker does not give (TLS, SASL, authorisation, policies) are refused: silence would be a lie.
+promise protection the broker does not give (TLS, SASL, policies) are refused: silence would be a lie.
 Source: what DescribeConfigs of Kafka 4.3.1 lists for a broker, and the names that 4.0 removed.
 """
 
@@ -11,12 +11,12 @@ HARMLESS_PREFIXES = ("zookeeper.", "listener.name.controller.", "rsm.config.", "
 PROTECTION_PREFIXES = ("ssl.", "sasl.", "delegation.token.", "authorizer.", "listener.name.")
 _PROTECTION = """
 alter.config.policy.class.name client.quota.callback.class connections.max.reauth.ms create.topic.policy.class.name
-listener.security.protocol.map principal.builder.class security.inter.broker.protocol security.providers super.users
+listener.security.protocol.map principal.builder.class security.inter.broker.protocol security.providers
 """
 PROTECTION = frozenset(_PROTECTION.split())
 
 _HARMLESS = """
-add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms allow.everyone.if.no.acl.found
+add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms
 alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
 auto.leader.rebalance.enable background.threads broker.heartbeat.interval.ms broker.id.generation.enable broker.rack
 broker.session.timeout.ms config.providers control.plane.listener.name controlled.shutdown.enable

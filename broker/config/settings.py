@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from .group_settings import GroupSettings
 from .options import ConfigType, InvalidOption, Value, option, options_of, text_of
+from .security_settings import SecuritySettings
 from .transaction_settings import TransactionSettings
 
 INT = ConfigType.INT
@@ -83,7 +84,7 @@ def _replicas(role: str) -> Callable[[Value], str | None]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerSettings(TransactionSettings, GroupSettings):
+class BrokerSettings(SecuritySettings, TransactionSettings, GroupSettings):
     """What the whole broker obeys. `layers` keeps what was given where, for whoever asks why a value is what it is."""
 
     node_id: int = option(1, "The id this broker has in metadata.", type=INT, at_least=0, aliases={"broker.id": 1})
@@ -320,6 +321,10 @@ class BrokerSettings(TransactionSettings, GroupSettings):
         if 0 <= self.queued_max_request_bytes < self.socket_request_max_bytes:
             raise InvalidOption(
                 "queued.max.request.bytes must be at least socket.request.max.bytes, or -1", "queued.max.request.bytes"
+            )
+        if self.super_users and not self.authorizer_class_name:
+            raise InvalidOption(
+                "super.users asks for protection, and nobody is kept out without authorizer.class.name", "super.users"
             )
 
 

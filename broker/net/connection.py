@@ -14,6 +14,7 @@ from ...protocol.errors import MalformedFrame
 from ...protocol.framing import PREFIX_BYTES, Framer
 from ...protocol.primitives import Buffer, Readable
 from ...storage.log.file_parts import LEFT_FROM_BYTES, release
+from ..security.principals import ANONYMOUS, Session
 from .owner import Owner
 from .sending import Overflow, Transport, send
 from .waiting import Parked
@@ -72,6 +73,7 @@ class Connection:
         "number",
         "route",
         "seen",
+        "session",
         "slots",
         "transport",
         "unsent_bytes",
@@ -81,6 +83,7 @@ class Connection:
         self.transport: Transport | None = None
         self.client_host = ""
         self.client_id: str | None = None
+        self.session = Session(ANONYMOUS, "")  # another one once it is known who connected, from where
         self.client_software = ""  # name and version, from ApiVersions
         self.listener_address: tuple[str, int] = ("", 0)
         self.number = 0  # the later it was accepted, the higher
@@ -278,8 +281,7 @@ class Connection:
     def reply(self, reply: list[Buffer], unit: int) -> None:
         """The reply to the request at hand; it leaves when `unit` is released and all before it have left."""
         first = reply[0]
-        if unit:
-            self.newest_unit = unit
+        self.newest_unit = unit or self.newest_unit
         if unit and len(reply) == 1 and isinstance(first, bytes) and len(first) <= SMALL_REPLY_BYTES:
             self.slots.append((unit, first))
             return

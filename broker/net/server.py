@@ -21,6 +21,7 @@ from ...storage.store import BrokerHalted, Store
 from ..config.settings import BrokerSettings
 from ..metrics import Metrics
 from ..rounds import Rounds
+from ..security.principals import ANONYMOUS, Session
 from .connection import Connection
 from .request_memory import RequestMemory
 
@@ -47,6 +48,7 @@ class ServedConnection(Connection, asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         here = transport.get_extra_info("sockname")
         self.client_host = str(peer[0]) if peer else ""
+        self.session = Session(ANONYMOUS, self.client_host)
         self.listener_address = (str(here[0]), int(here[1])) if here else ("", 0)
         self.transport = transport
         self.descriptor = descriptor_of(transport)

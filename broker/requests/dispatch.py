@@ -31,6 +31,7 @@ from ..net.request_limits import SMALL_BYTES, check_extent, read_in_steps
 from ..net.turns import BYTES_PER_UNIT, REQUEST_UNITS, Job, Steps
 from ..net.unserved_apis import UNSERVED
 from ..net.waiting import Parked
+from ..security.principals import Session
 from .services import Services
 
 log = logging.getLogger("fencepost.broker")
@@ -48,6 +49,7 @@ AREAS = (
     "groups",
     "group_admin",
     "security",
+    "acls",
     "ledger",
 )
 PRODUCE, API_VERSIONS = 0, 18
@@ -72,6 +74,11 @@ class Call:
         self.request: Any = None
         self.client_host = connection.client_host
         self.listener_address = connection.listener_address
+
+    @property
+    def session(self) -> Session:
+        """On whose behalf it asks."""
+        return self.connection.session
 
 
 class Handler:

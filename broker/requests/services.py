@@ -15,6 +15,8 @@ from ..net.timed_waiting import TimedWaiting
 from ..net.turns import Turns
 from ..net.waiting_places import WaitingPlaces
 from ..rounds import Rounds
+from ..security.access import Access
+from ..security.security_log import SecurityLog
 from ..topics.producer_limit import ProducerLimit
 from ..topics.topics import Topics
 from ..transactions.admission import Admission
@@ -39,6 +41,8 @@ class Services:
     records_executor: Executor
     turns: Turns
     topics: Topics
+    access: Access
+    security_log: SecurityLog
     producer_limit: ProducerLimit
     groups: GroupCoordinator
     group_offsets: GroupOffsets

@@ -54,6 +54,7 @@ class Catalogue:
     topics: dict[bytes, TopicEntry] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     marker_debts: dict[tuple[int, int], MarkerDebt] = field(default_factory=dict)  # by log id and producer id
+    security_log: int | None = None  # its id; None while there is nothing to keep in it
 
     def apply(self, key: bytes, value: bytes | None) -> None:
         """The only way in, live and at start. Raises NewerCatalogue, at start only."""
@@ -67,6 +68,8 @@ class Catalogue:
             self.broker_configs[rest[0]] = state or {}
         elif kind == "cluster":
             self._apply_cluster(state)
+        elif kind == "security log":
+            self.security_log = state["log"]
         elif kind == "marker debt":
             self._apply_marker_debt(rest[0], rest[1], state)
         else:
@@ -120,6 +123,11 @@ def marker_owed(log_id: int, producer_id: int, debt: MarkerDebt) -> Change:
 def marker_paid(log_id: int, producer_id: int) -> Change:
     """It has it, or is gone."""
     return _change(["marker debt", log_id, producer_id], None)
+
+
+def security_log_made(log_id: int) -> Change:
+    """Rules of access and users are in this log from now on."""
+    return _change(["security log"], {"log": log_id})
 
 
 def cluster_begun(cluster_id: str) -> Change:

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 import msgpack
 from crc32c import crc32c
 
+from ...broker.security.authorizer import Authorizer
+from ...broker.security.security_state import DAMAGED_RECORD, NEWER_RECORD, SecurityState
 from ...broker.topics.catalogue import Catalogue, NewerCatalogue
 from ...broker.upkeep.coordinator_snapshots import read_snapshot, snapshot_number
 from ...effects.disk import Disk, SystemDisk
@@ -124,6 +126,8 @@ class _Pass:
         self._report = report
         self._catalogue = Catalogue()
         self._catalogue_complete = True
+        self._security = SecurityState(Authorizer())
+        self._security_logs: set[int] = set()  # their ids: there is one at most
         self._ends: dict[int, int] = {}  # next offset of each log, as far as it was read
         self._names: dict[int, str] = {}  # folder of each log that exists
         self._broken: set[int] = set()  # logs with damaged or missing records
@@ -136,6 +140,7 @@ class _Pass:
         for entry in content.logs:
             self._names[entry.log_id] = layout.log_directory_name(entry.topic, entry.partition, entry.log_id)
             self._ends[entry.log_id] = 0
+            self._note_security_log(entry.log_id, entry.topic, entry.topic_id)
             self._log(entry)
         self._verify_kept_parts(content.incarnation)
         self._journal(content)
@@ -243,8 +248,7 @@ class _Pass:
             for batch in self._segment_batches(path, state):
                 self._report.counts["batches"] += 1
                 check.follow(batch)
-                if log_id == layout.CATALOGUE_LOG_ID:
-                    self._apply(path, batch)
+                self._apply(path, log_id, batch)
         except SegmentDamaged as damage:
             self._report.damage(path, damage.reason, damage.position)
             self._broken.add(log_id)
@@ -363,12 +367,13 @@ class _Pass:
 
     def _check_created(self, path: str, position: int, part: Part) -> None:
         try:
-            topic, _, partition, _ = msgpack.unpackb(b"".join(part.data), raw=False)
+            topic, topic_id, partition, _ = msgpack.unpackb(b"".join(part.data), raw=False)
         except (ValueError, msgpack.UnpackException) as error:
             self._report.damage(path, f"a create part does not parse: {error}", position)
             return
         self._names[part.log_id] = layout.log_directory_name(topic, partition, part.log_id)
         self._ends.setdefault(part.log_id, 0)
+        self._note_security_log(part.log_id, topic, topic_id)
 
     def _check_appended(self, path: str, position: int, part: Part) -> None:
         end = self._ends[part.log_id]
@@ -384,12 +389,26 @@ class _Pass:
             self._broken.add(part.log_id)
         if part.offset >= end:
             self._ends[part.log_id] = batch.last_offset + 1
-            if part.log_id == layout.CATALOGUE_LOG_ID:
-                self._apply(path, batch)
+            self._apply(path, part.log_id, batch)
 
-    # ---- the catalogue ---------------------------------------------------------------------------------------
+    # ---- the catalogue and the security log ------------------------------------------------------------------
 
-    def _apply(self, path: str, batch: Batch) -> None:
+    def _note_security_log(self, log_id: int, topic: str, topic_id: bytes) -> None:
+        if topic == layout.SECURITY_TOPIC and topic_id == layout.NO_TOPIC_ID:
+            self._security_logs.add(log_id)
+
+    def _apply(self, path: str, log_id: int, batch: Batch) -> None:
+        """What this batch means, if it is of one of those two."""
+        if log_id == layout.CATALOGUE_LOG_ID:
+            self._apply_catalogue(path, batch)
+        elif log_id in self._security_logs:
+            try:
+                for record in records(batch):
+                    self._security.apply(record.key or b"", record.value)
+            except (KafkaError, *DAMAGED_RECORD, *NEWER_RECORD) as error:
+                self._report.damage(path, f"the security log's records at offset {batch.base_offset}: {error}")
+
+    def _apply_catalogue(self, path: str, batch: Batch) -> None:
         try:
             for record in records(batch):
                 self._catalogue.apply(record.key or b"", record.value)
@@ -404,6 +423,11 @@ class _Pass:
             return
         self._report.counts["topics"] = len(self._catalogue.topics)
         named: set[int] = {layout.CATALOGUE_LOG_ID}
+        security_log = self._catalogue.security_log
+        if security_log is not None:
+            named.add(security_log)
+            if security_log not in self._ends:
+                self._report.damage(self._directory, f"the security log is not there (id {security_log})")
         for topic in self._catalogue.topics.values():
             named.update(topic.log_ids)
             for partition, log_id in enumerate(topic.log_ids):

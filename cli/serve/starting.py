@@ -6,6 +6,7 @@ import socket
 from pathlib import Path
 
 from ...broker.config.settings import BrokerSettings
+from ...broker.security.security_log import NewerSecurityLog, SecurityLogDamaged
 from ...broker.topics.catalogue import NewerCatalogue
 from ...broker.topics.catalogue_log import CatalogueDamaged
 from ...broker.topics.internal_topic import InternalTopicDamaged
@@ -20,8 +21,14 @@ from ...storage.system_errors import MISPLACED
 from ..output.failures import FAILED, HALTED, REFUSED_BY_SYSTEM, Failure
 
 UPGRADE = "use that version, or another --data-dir; nothing was changed"
-_NEWER = (NewerFormat, NewerCatalogue, NewerTransactionRecord, NewerLedgerRecord)
-_LOGS_DAMAGED = (CatalogueDamaged, InternalTopicDamaged, DamagedTransactionRecord, DamagedLedgerRecord)
+_NEWER = (NewerFormat, NewerCatalogue, NewerSecurityLog, NewerTransactionRecord, NewerLedgerRecord)
+_LOGS_DAMAGED = (
+    CatalogueDamaged,
+    SecurityLogDamaged,
+    InternalTopicDamaged,
+    DamagedTransactionRecord,
+    DamagedLedgerRecord,
+)
 _LISTENING = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 _MORE_FILES = "raise the limit (ulimit -n, LimitNOFILE= of systemd, --ulimit nofile of docker) and start again"
 _MORE_MEMORY = "give it more memory, or stop other programs that use it, and start again"
@@ -86,7 +93,8 @@ def _hint(error: OSError, path: str, settings: BrokerSettings) -> str:
         may_leave_out = settings.storage_unreadable_partitions == "refuse"
         folders = layout.logs_directory(settings.log_dir), layout.kept_parts_directory(settings.log_dir)
         folder = next((each for each in folders if path.startswith(f"{each}/")), None)
-        of_partition = folder is not None and not path.startswith(f"{folder}/{layout.CATALOGUE_TOPIC}-")
+        own = tuple(f"{folder}/{topic}-" for topic in (layout.CATALOGUE_TOPIC, layout.SECURITY_TOPIC))
+        of_partition = folder is not None and not path.startswith(own)
         return f"{_OTHER_DEVICE}, or {_WITHOUT_PARTITION}" if may_leave_out and of_partition else _OTHER_DEVICE
     if isinstance(error, IsADirectoryError):
         return f"the broker needs a file at {path}, not a directory: move the directory, or use another --data-dir"

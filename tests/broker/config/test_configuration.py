@@ -81,7 +81,7 @@ def test_names_that_only_kafka_needs_are_accepted_with_one_warning() -> None:
     ("name", "text"),
     [
         ("ssl.keystore.location", "/etc/keys"),
-        ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+        ("super.users", "User:admin"),
         ("listener.security.protocol.map", "EXTERNAL:SASL_SSL,INTERNAL:PLAINTEXT"),
         ("sasl.enabled.mechanisms", "SCRAM-SHA-512"),
     ],
@@ -89,6 +89,22 @@ def test_names_that_only_kafka_needs_are_accepted_with_one_warning() -> None:
 def test_a_name_that_asks_for_protection_is_refused_while_there_is_none(name: str, text: str) -> None:
     with pytest.raises(InvalidOption, match="asks for protection"):
         broker_settings({name: text}, {}, {})
+
+
+def test_the_authorizer_is_kafkas_by_name_and_no_other() -> None:
+    file = tomllib.loads(
+        '"authorizer.class.name" = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"\n'
+        'super.users = "User:admin;User:CN=a,O=b"\nallow.everyone.if.no.acl.found = true'
+    )
+    settings, warnings = broker_settings({}, {}, file)
+    assert (settings.super_users, settings.allow_everyone_if_no_acl_found) == ("User:admin;User:CN=a,O=b", True)
+    assert not warnings
+    with pytest.raises(
+        InvalidOption, match=r"kafka\.security\.Other for configuration authorizer\.class\.name: the only"
+    ):
+        broker_settings({"authorizer.class.name": "kafka.security.Other"}, {}, {})
+    with pytest.raises(InvalidOption, match="'admin' is not of the form User:name"):
+        broker_settings({"super.users": "User:a;admin"}, {}, file)
 
 
 def test_a_wrong_value_is_refused_with_its_name() -> None:

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
+from acl_client import creating, deleting, describing
 from fencepost.broker.handlers import fetch as fetches
 from fencepost.broker.net import turns
 from fencepost.broker.requests.dispatch import load_handlers
 from fencepost.protocol.errors import ErrorCode
-from fencepost.protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from fencepost.protocol.messages.cluster import (
     ApiVersionsRequest,
     DescribeClusterRequest,
@@ -270,20 +270,13 @@ def end_txns(world: World) -> list[Any]:
     return [EndTxnsRequest(ledger_key="k", number=1, owner="o", digest=b"", committed=True, transactions=transactions)]
 
 
-ACL = {"operation": 1, "permission_type": 1}
-ACL_FILTER = {
-    "resource_type_filter": 1,
-    "resource_name_filter": None,
-    "principal_filter": None,
-    "host_filter": None,
-    **ACL,
-}
-
-
 def create_acls(world: World) -> list[Any]:
-    made = CreateAclsRequest.Creation
-    one = made(resource_type=1, resource_name="", principal="", host="", **ACL)
-    return [CreateAclsRequest(creations=[one] * MANY)]
+    return [creating(*[f"allow User:{name} READ TOPIC ^ {name * (number % 9)}" for number, name in enumerate(names())])]
+
+
+def delete_acls(world: World) -> list[Any]:
+    nothing = [{"principal_filter": "User:nobody"}] * OFTEN
+    return [deleting(*nothing), deleting(*[{"resource_type_filter": 2, "resource_name_filter": "xx"}] * MANY, {})]
 
 
 class Row(NamedTuple):
@@ -343,9 +336,9 @@ ROWS = {
     "DescribeTopicPartitions": Row(times(OFTEN, DescribeTopicPartitionsRequest(topics=[]))),
     "SaslHandshake": Row(times(OFTEN, SaslHandshakeRequest(mechanism="PLAIN"))),
     "SaslAuthenticate": Row(times(OFTEN, SaslAuthenticateRequest(auth_bytes=bytes(1_000)))),
-    "DescribeAcls": Row(times(OFTEN, DescribeAclsRequest(**ACL_FILTER))),
-    "CreateAcls": Row(create_acls),
-    "DeleteAcls": Row(times(1, DeleteAclsRequest(filters=[DeleteAclsRequest.Filter(**ACL_FILTER)] * MANY))),
+    "DescribeAcls": Row(times(OFTEN, describing())),
+    "CreateAcls": Row(create_acls, 30_000, "one unit for 200 rules"),
+    "DeleteAcls": Row(delete_acls, 30_000, "one unit for 200 rules"),
     "ListPartitionReassignments": Row(times(OFTEN, ListPartitionReassignmentsRequest(topics=None))),
     "PrepareTxn": Row(prepare),
     "EndTxns": Row(end_txns),

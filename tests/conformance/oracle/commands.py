@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import asking, groups, handmade, preparing, shorthand, transactions
+from . import acls, asking, groups, handmade, preparing, shorthand, transactions
 from .notation import BadNotation, Command
 from .runner import Run
 
@@ -25,6 +25,9 @@ COMMANDS: dict[str, Callable[[Run, Command], list[str] | None]] = {
     "group": transactions.group_exists,
     "settled": transactions.settled,
     **groups.COMMANDS,
+    "create-acls": acls.create,
+    "describe-acls": acls.describe,
+    "delete-acls": acls.delete,
     "answer": asking.answer,
     "frame": handmade.frame,
     "bytes": handmade.raw_bytes,

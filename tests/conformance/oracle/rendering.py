@@ -55,11 +55,16 @@ IDENTITY = (
     "transactional_id",
     "group_id",
     "producer_id",
+    "pattern_type",
+    "principal",
+    "host",
+    "operation",
+    "permission_type",
 )
 MEMBERS = ("member_id", "leader")
 CODES = ("error_code", "partition_error_code")
 MEMBER = re.compile(r".*-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-IN_ORDER = {"FetchResponse"}
+IN_ORDER = {"FetchResponse", "CreateAclsResponse"}
 
 
 class Renderer:
@@ -224,6 +229,8 @@ def _special(message: Any, name: str, value: Any) -> str | None:
     """What stands for a field for the sake of those beside it."""
     if name == "producer_id" and value in (0, -1) and getattr(message, "error_code", 0):
         return str(value)  # nobody, not the first producer of all
+    if name == "host" and hasattr(message, "permission_type"):
+        return str(value)  # of a rule of access, not the broker's
     if name == "partitions" and getattr(message, "topic", "") == "__consumer_offsets":
         return "[…]"  # of which one, the name of the group decides
     if name == "partitions" and hasattr(message, "topic"):

@@ -8,7 +8,7 @@ import sys
 from types import FrameType
 from typing import Any, NamedTuple
 
-from fencepost.broker.config.settings import BrokerSettings
+from acl_client import creating, guarded
 from fencepost.protocol.apis import APIS, encode_request
 from fencepost.protocol.messages.groups import JoinGroupRequest, SyncGroupRequest
 from fencepost.protocol.schema import schema_of
@@ -21,6 +21,7 @@ from txn_client import Txn, begun
 PARTITIONS = 200  # of the topic "wide"
 PRODUCERS = 100  # that its first partition remembers
 MEMBERS = 200  # static ones, of the group "static"
+RULES = 300  # of access
 GROUPS = 200  # with an offset each; the group "g" has one for each partition
 
 
@@ -41,8 +42,10 @@ class World:
     """A broker with a little of everything."""
 
     def __init__(self) -> None:
-        self.broker = SimulatedBroker(BrokerSettings())
+        self.broker = SimulatedBroker(guarded())
         broker = self.broker
+        for number in range(RULES):
+            broker.ask(creating(f"allow User:u{number} READ TOPIC ^ {'x' * (number % 40)}{number}"))
         broker.ask(create("wide", PARTITIONS))
         for name in ("a", "b"):
             broker.ask(create(name))

@@ -1,0 +1,39 @@
+"""The settings of who may do what: a part of the broker's table (settings.py). Kafka's names and defaults."""
+
+from dataclasses import dataclass
+
+from .options import ConfigType, Value, option
+
+INT = ConfigType.INT
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+
+def _known_authorizer(value: Value) -> str | None:
+    return None if value in ("", STANDARD_AUTHORIZER) else f"the only one there is is {STANDARD_AUTHORIZER}"
+
+
+def _principals(value: Value) -> str | None:
+    assert isinstance(value, str)
+    wrong = [part.strip() for part in value.split(";") if part.strip() and ":" not in part]
+    return f"{wrong[0]!r} is not of the form User:name, with ; between several" if wrong else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecuritySettings:
+    """What the authorizer obeys."""
+
+    authorizer_class_name: str = option(
+        "",
+        f"`{STANDARD_AUTHORIZER}`: access control lists are obeyed, as Kafka's authorizer of that name does. Empty: "
+        "everybody may do everything. So far only the requests that read and change these lists are checked.",
+        check=_known_authorizer,
+    )
+    super_users: str = option(
+        "", "Who may do everything, whatever rules say: `User:name`, with `;` between several.", check=_principals
+    )
+    allow_everyone_if_no_acl_found: bool = option(
+        False, "Whether everybody may do everything with a resource whose name no rule fits."
+    )
+    max_acls: int = option(
+        100_000, "Rules of access that there may be at one time.", type=INT, at_least=0, dynamic=True
+    )

@@ -1,0 +1,226 @@
+"""CreateAcls, DescribeAcls and DeleteAcls: the rules of access, read and changed by who may (KIP-140).
+
+The rules: without an authorizer there are none, and every request says so. To read them takes Describe on the cluster,
+to change them Alter. Each rule of a request is taken or refused by itself. Those that are taken become a unit of the
+journal, or several where they are many: some of them are in force a little before the others. A filter means the
+rules that there are when the request comes. Asked of Apache Kafka 4.3.1.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from ...protocol.encoding import Lazy
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.acls import (
+    CreateAclsRequest,
+    CreateAclsResponse,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+    DescribeAclsRequest,
+    DescribeAclsResponse,
+)
+from ..net.turns import Steps
+from ..requests.dispatch import Call, handles
+from ..requests.services import Services
+from ..security.acl_records import Change, acl_added, acl_removed
+from ..security.acls import (
+    AclBinding,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+    check_binding,
+    check_filter,
+    known,
+)
+
+MOST_CHANGES = 10_000  # of one request, as in Kafka
+CHANGES_AT_ONCE = 200  # of one unit
+CHANGE_UNITS = 4
+LOOKED_AT_ONCE = 50
+LONGEST_TEXT = 1_000  # characters of a resource's name, a principal or a host
+
+_Created = CreateAclsResponse.Result
+_Deleted = DeleteAclsResponse.FilterResult
+_Matching = _Deleted.MatchingAcl
+_Resource = DescribeAclsResponse.Resource
+
+log = logging.getLogger("fencepost.broker")
+
+T = TypeVar("T")
+
+
+def _check_access(broker: Services, call: Call, operation: Operation) -> None:
+    """Raises SECURITY_DISABLED, CLUSTER_AUTHORIZATION_FAILED."""
+    if not broker.access.is_enforced:
+        raise KafkaError(ErrorCode.SECURITY_DISABLED)
+    if not broker.access.allows_on_cluster(call.session, operation):
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+
+# ---- CreateAcls ----------------------------------------------------------------------------------------------
+
+
+@handles(CreateAclsRequest, in_steps=True)
+def create_acls(broker: Services, call: Call, request: CreateAclsRequest) -> Steps[CreateAclsResponse]:
+    """New rules. One that there is already is taken, and changes nothing."""
+    _check_access(broker, call, Operation.ALTER)
+    if len(request.creations) > MOST_CHANGES:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"more than {MOST_CHANGES} rules of access in one request")
+    results: list[_Created] = []
+    for creations in _parts(request.creations, CHANGES_AT_ONCE):
+        results += _created(broker, call, creations)
+        yield CHANGE_UNITS * len(creations)
+    return CreateAclsResponse(results=results)
+
+
+def _created(broker: Services, call: Call, creations: Sequence[CreateAclsRequest.Creation]) -> list[_Created]:
+    """Make one unit of those that may be."""
+    rules = broker.security_log.state.authorizer
+    new: dict[AclBinding, None] = {}
+    results = []
+    for creation in creations:
+        try:
+            binding = _new_binding(creation)
+            if binding not in rules and binding not in new:
+                if len(rules) + len(new) >= broker.settings.max_acls:
+                    raise KafkaError(ErrorCode.POLICY_VIOLATION, f"there are {len(rules)} rules already (max.acls)")
+                new[binding] = None
+            results.append(_Created(error_message=""))
+        except KafkaError as error:
+            results.append(_not_created(broker, error))
+    try:
+        _commit(broker, call, acl_added, list(new))
+    except KafkaError as error:
+        return [_not_created(broker, error) if result.error_code == 0 else result for result in results]
+    return results
+
+
+def _not_created(broker: Services, error: KafkaError) -> _Created:
+    broker.metrics.error(error.code)
+    return _Created(error_code=error.code, error_message=error.text)
+
+
+def _new_binding(creation: CreateAclsRequest.Creation) -> AclBinding:
+    """Raises INVALID_REQUEST."""
+    binding = AclBinding(
+        known(ResourceType, creation.resource_type),
+        known(PatternType, creation.resource_pattern_type),
+        creation.resource_name,
+        creation.principal,
+        creation.host,
+        known(Operation, creation.operation),
+        known(Permission, creation.permission_type),
+    )
+    check_binding(binding)
+    if max(map(len, (binding.resource_name, binding.principal, binding.host))) > LONGEST_TEXT:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"a text of more than {LONGEST_TEXT} characters")
+    return binding
+
+
+def _commit(
+    broker: Services, call: Call, change: Callable[[AclBinding], Change], bindings: Sequence[AclBinding]
+) -> None:
+    if not bindings:
+        return
+    broker.security_log.commit([change(binding) for binding in bindings])
+    what = "made" if change is acl_added else "removed"
+    log.info("%d rules of access %s by %s from %s", len(bindings), what, call.session.principal, call.session.host)
+
+
+# ---- DescribeAcls --------------------------------------------------------------------------------------------
+
+
+@handles(DescribeAclsRequest, in_steps=True)
+def describe_acls(broker: Services, call: Call, request: DescribeAclsRequest) -> Steps[DescribeAclsResponse]:
+    """The rules that a filter means, by resource. Codes that are none's let none through."""
+    _check_access(broker, call, Operation.DESCRIBE)
+    by_pattern: dict[tuple[ResourceType, PatternType, str], list[AclBinding]] = {}
+    for binding in (yield from _found(broker, _filter_of(request))):
+        by_pattern.setdefault(binding[:3], []).append(binding)
+    resources = (
+        _Resource(
+            resource_type=kind, pattern_type=pattern, resource_name=name, acls=Lazy(len(bindings), map(_acl, bindings))
+        )
+        for (kind, pattern, name), bindings in by_pattern.items()
+    )
+    return DescribeAclsResponse(error_message="", resources=Lazy(len(by_pattern), resources))
+
+
+def _acl(binding: AclBinding) -> _Resource.Acl:
+    return _Resource.Acl(
+        principal=binding.principal,
+        host=binding.host,
+        operation=binding.operation,
+        permission_type=binding.permission,
+    )
+
+
+def _filter_of(asked: DescribeAclsRequest | DeleteAclsRequest.Filter) -> AclFilter:
+    return AclFilter(
+        known(ResourceType, asked.resource_type_filter),
+        known(PatternType, asked.pattern_type_filter),
+        asked.resource_name_filter,
+        asked.principal_filter,
+        asked.host_filter,
+        known(Operation, asked.operation),
+        known(Permission, asked.permission_type),
+    )
+
+
+def _found(broker: Services, wanted: AclFilter) -> Steps[list[AclBinding]]:
+    found: list[AclBinding] = []
+    for bindings in _parts(list(broker.security_log.state.authorizer.near(wanted)), LOOKED_AT_ONCE):
+        found += filter(wanted.matches, bindings)
+        yield len(bindings)
+    return found
+
+
+# ---- DeleteAcls ----------------------------------------------------------------------------------------------
+
+
+@handles(DeleteAclsRequest, in_steps=True)
+def delete_acls(broker: Services, call: Call, request: DeleteAclsRequest) -> Steps[DeleteAclsResponse]:
+    """No rules any more that one of the filters means. Each filter is answered with all that it means."""
+    _check_access(broker, call, Operation.ALTER)
+    results: list[_Deleted] = []
+    gone: dict[AclBinding, None] = {}
+    named = 0
+    for asked in request.filters:
+        try:
+            wanted = _filter_of(asked)
+            check_filter(wanted)
+            found = yield from _found(broker, wanted)
+        except KafkaError as error:
+            broker.metrics.error(error.code)
+            results.append(_Deleted(error_code=error.code, error_message=error.text))
+            continue
+        named += len(found)
+        if named > MOST_CHANGES:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"more than {MOST_CHANGES} rules of access in one request")
+        gone.update(dict.fromkeys(found))
+        results.append(_Deleted(matching_acls=Lazy(len(found), map(_matching, found))))
+        yield 1
+    rules = broker.security_log.state.authorizer
+    for bindings in _parts(list(gone), CHANGES_AT_ONCE):
+        _commit(broker, call, acl_removed, [binding for binding in bindings if binding in rules])
+        yield CHANGE_UNITS * len(bindings)
+    return DeleteAclsResponse(filter_results=results)
+
+
+def _matching(binding: AclBinding) -> _Matching:
+    return _Matching(
+        resource_type=binding.resource_type,
+        pattern_type=binding.pattern_type,
+        resource_name=binding.resource_name,
+        principal=binding.principal,
+        host=binding.host,
+        operation=binding.operation,
+        permission_type=binding.permission,
+    )
+
+
+def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    return (items[begin : begin + size] for begin in range(0, len(items), size))

@@ -1,0 +1,51 @@
+"""What handlers ask: may whoever is at the other end of this connection do that? Pure.
+
+The rule: where no authorizer is configured everybody may do everything, so a handler asks in any case and never looks
+whether there is one.
+"""
+
+from collections.abc import Iterable
+
+from .acls import CLUSTER_NAME, OPERATIONS, Operation, ResourceType
+from .authorizer import Authorizer
+from .principals import Session
+
+
+class Access:
+    """The answers of one broker."""
+
+    __slots__ = ("_authorizer", "is_enforced")
+
+    def __init__(self, authorizer: Authorizer, *, is_enforced: bool) -> None:
+        self._authorizer = authorizer
+        self.is_enforced = is_enforced
+
+    def allows(self, session: Session, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        """Whether it may do this with the resource of that name, whether there is such a one or not."""
+        return not self.is_enforced or self._authorizer.allows(
+            session.principal, session.host, operation, resource_type, name
+        )
+
+    def allows_on_cluster(self, session: Session, operation: Operation) -> bool:
+        """The same for the broker as a whole."""
+        return self.allows(session, operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+    def allows_on_any(self, session: Session, operation: Operation, resource_type: ResourceType) -> bool:
+        """Whether there may be a resource of that type with which it may do this."""
+        return not self.is_enforced or self._authorizer.allows_on_any(
+            session.principal, session.host, operation, resource_type
+        )
+
+    def allowed(
+        self, session: Session, operation: Operation, resource_type: ResourceType, names: Iterable[str]
+    ) -> set[str]:
+        """Those of the names with which it may do this."""
+        return {name for name in names if self.allows(session, operation, resource_type, name)}
+
+    def operations(self, session: Session, resource_type: ResourceType, name: str) -> int:
+        """All that it may do with a resource, as answers tell it (KIP-430): a bit for the code of each operation."""
+        return sum(
+            1 << operation
+            for operation in OPERATIONS[resource_type]
+            if self.allows(session, operation, resource_type, name)
+        )

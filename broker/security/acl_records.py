@@ -1,0 +1,88 @@
+"""Rules of access as records of the security log. Pure. docs/formats.md, "Security log"."""
+
+from typing import Any, NoReturn
+
+import msgpack
+
+from ...protocol.errors import KafkaError
+from .acls import AclBinding, Operation, PatternType, Permission, ResourceType, check_binding
+from .authorizer import Authorizer
+
+ACL = "acl"  # the kind of these records
+RECORD_VERSION = 0
+_CODES = (ResourceType, PatternType, str, str, str, Operation, Permission)
+
+Change = tuple[bytes, bytes | None]
+"""A record to be: its key and value; without a value, the rule that the key names is gone."""
+
+
+class DamagedAclRecord(Exception):
+    """A record of the log does not read as one was written."""
+
+
+class NewerAclRecord(Exception):
+    """Written by a later version of fencepost."""
+
+
+def acl_added(binding: AclBinding) -> Change:
+    """The rule holds from now on."""
+    return _key(binding), msgpack.packb([RECORD_VERSION])
+
+
+def acl_removed(binding: AclBinding) -> Change:
+    """It does not hold any more."""
+    return _key(binding), None
+
+
+def apply_acl(authorizer: Authorizer, key: bytes, value: bytes | None) -> None:
+    """Live and at start. Raises DamagedAclRecord, NewerAclRecord: then nothing was changed."""
+    binding = _binding_of(key)
+    if value is None:
+        authorizer.remove(binding)
+        return
+    match _unpacked(value):
+        case [0]:
+            authorizer.add(binding)
+        case [int(version), *_] if version > RECORD_VERSION:
+            raise NewerAclRecord(f"a rule of access of version {version}, where {RECORD_VERSION} is known")
+        case _:
+            _refuse("a rule of access with another value than was written")
+
+
+def _key(binding: AclBinding) -> bytes:
+    packed: bytes = msgpack.packb([ACL, *(int(part) if isinstance(part, int) else part for part in binding)])
+    return packed
+
+
+def _binding_of(key: bytes) -> AclBinding:
+    kind, *parts = _unpacked(key)
+    if kind != ACL or len(parts) != len(_CODES):
+        _refuse("a key that is no rule of access")
+    made: list[Any] = []
+    for of, part in zip(_CODES, parts, strict=True):
+        if not isinstance(part, str if of is str else int):
+            _refuse("a rule of access with a part of another type")
+        try:
+            made.append(of(part))
+        except ValueError:
+            raise NewerAclRecord(f"a rule of access with the code {part} for {of.__name__}") from None
+    binding = AclBinding(*made)
+    try:
+        check_binding(binding)
+    except KafkaError as error:
+        _refuse(error.detail)
+    return binding
+
+
+def _unpacked(packed: bytes) -> list[Any]:
+    try:
+        found = msgpack.unpackb(packed, raw=False)
+    except (ValueError, TypeError, msgpack.UnpackException):
+        found = None
+    if not isinstance(found, list) or not found:
+        _refuse("a record that does not parse")
+    return found
+
+
+def _refuse(why: str) -> NoReturn:
+    raise DamagedAclRecord(why)

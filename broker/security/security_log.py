@@ -1,0 +1,88 @@
+"""The log of who may log in, and who may do what: rules of access and users, in memory and on disk.
+
+The rules: it is made when there is first something to keep, and the catalogue says which log it is. A change is one
+unit of the journal, committed and applied in one step, and synced whatever the durability mode: access that was taken
+away does not come back with a power cut. A start that cannot read all of it is refused, because what is missing may
+be what keeps somebody out.
+"""
+
+from collections.abc import Sequence
+
+from ...effects.clock import Clock
+from ...protocol.batches import CorruptBatch
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.records import keyed_batch, records
+from ...storage.journal.journal import UnitRefused
+from ...storage.layout import NO_TOPIC_ID, SECURITY_TOPIC
+from ...storage.log.settings import LogSettings
+from ...storage.store import Store
+from ..topics.catalogue import security_log_made
+from ..topics.reading import checked_batches, why_refused
+from ..topics.topics import Topics
+from .acl_records import Change
+from .security_state import DAMAGED_RECORD, NEWER_RECORD, SecurityState
+
+SEGMENT_BYTES = 1 << 20  # compaction leaves the newest segment alone, so this bounds what is never compacted
+
+
+class SecurityLogDamaged(Exception):
+    """The log does not read as it was written; without it nobody knows who is to be kept out."""
+
+
+class NewerSecurityLog(Exception):
+    """Written by a later version of fencepost; what it forbids may not be known here."""
+
+
+class SecurityLog:
+    """Reads the log at start and commits its changes. state: what it keeps; nobody else changes that."""
+
+    def __init__(self, topics: Topics, store: Store, clock: Clock, state: SecurityState) -> None:
+        self.state = state
+        self._topics = topics
+        self._store = store
+        self._clock = clock
+
+    def load(self) -> None:
+        """Apply every record there is, each batch checked. Raises SecurityLogDamaged, NewerSecurityLog, OSError."""
+        log_id = self._topics.catalogue.security_log
+        if log_id is None:
+            return
+        log = self._store.logs.get(log_id)
+        if log is None:
+            raise SecurityLogDamaged(f"the catalogue names log {log_id} for rules of access and users: there is none")
+        offset = log.start_offset
+        try:
+            for batch in checked_batches(log, offset):
+                for record in records(batch):
+                    self.state.apply(record.key or b"", record.value)
+                offset = batch.next_offset
+        except NEWER_RECORD as error:
+            raise NewerSecurityLog(f"{log.directory}: {error}") from error
+        except (KafkaError, CorruptBatch, *DAMAGED_RECORD) as error:
+            reason = why_refused(error, log)
+            raise SecurityLogDamaged(f"{log.directory}: from offset {offset} on: {reason}") from error
+
+    def commit(self, changes: Sequence[Change]) -> None:
+        """Make the changes, as one unit. Raises KAFKA_STORAGE_ERROR for want of room; then nothing was changed."""
+        if not changes:
+            return
+        log_id = self._ensure()
+        batch = keyed_batch(changes, self._clock.now_ms())
+        if not self._store.admits(batch.size, internal=True):
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "there is no room on disk for this change; try again later")
+        try:
+            self._store.commit([self._store.append_part(log_id, batch)])
+        except UnitRefused as refused:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(refused)) from refused
+        for key, value in changes:
+            self.state.apply(key, value)
+
+    def _ensure(self) -> int:
+        """The id of the log, which is made in a unit of its own if there is none."""
+        log_id = self._topics.catalogue.security_log
+        if log_id is None:
+            log_id = self._store.new_log_id()
+            settings = LogSettings(cleanup_policy="compact", segment_bytes=SEGMENT_BYTES)
+            made = self._store.create_part(log_id, SECURITY_TOPIC, NO_TOPIC_ID, 0, settings)
+            self._topics.commit([security_log_made(log_id)], [made])
+        return log_id

@@ -1,0 +1,44 @@
+"""What the security log keeps: rules of access and users. Pure; it changes only by applying a record of the log."""
+
+import msgpack
+
+from .acl_records import ACL, DamagedAclRecord, NewerAclRecord, apply_acl
+from .authorizer import Authorizer
+from .credentials import SECRET, USER, DamagedUserRecord, NewerUserRecord, ScramUsers
+
+
+class UnknownRecord(Exception):
+    """A record of a kind that only a later version of fencepost knows."""
+
+
+DAMAGED_RECORD = (DamagedAclRecord, DamagedUserRecord)
+NEWER_RECORD = (UnknownRecord, NewerAclRecord, NewerUserRecord)
+
+
+class SecurityState:
+    """All of it, of one broker."""
+
+    def __init__(self, authorizer: Authorizer) -> None:
+        """authorizer: without rules, as yet."""
+        self.authorizer = authorizer
+        self.users = ScramUsers()
+
+    def apply(self, key: bytes, value: bytes | None) -> None:
+        """The only way in, live and at start. Raises what DAMAGED_RECORD and NEWER_RECORD name."""
+        kind = _kind_of(key)
+        if kind == ACL:
+            apply_acl(self.authorizer, key, value)
+        elif kind in (USER, SECRET):
+            self.users.apply(key, value)
+        else:
+            raise UnknownRecord(f"a record of kind {kind!r}")
+
+
+def _kind_of(key: bytes) -> str:
+    try:
+        match msgpack.unpackb(key, raw=False):
+            case [str(kind), *_]:
+                return kind
+    except (ValueError, TypeError, msgpack.UnpackException):
+        pass
+    raise DamagedAclRecord("a key that does not parse")

@@ -1,0 +1,145 @@
+"""CreateAcls, DescribeAcls, DeleteAcls through a whole broker; what Kafka answers is in tests/conformance."""
+
+import logging
+
+import pytest
+from acl_client import creating, deleting, described, describing, guarded
+from fencepost.broker.handlers import acls
+from fencepost.protocol.errors import ErrorCode
+from simulated_broker import SimulatedBroker
+from simulated_client import SimulatedClient
+
+OK, INVALID, POLICY = ErrorCode.NONE, ErrorCode.INVALID_REQUEST, ErrorCode.POLICY_VIOLATION
+FORBIDDEN, DISABLED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.SECURITY_DISABLED
+ALLOW, DENY = "allow User:alice READ TOPIC = orders", "deny User:* ALL GROUP ^ o @10.0.0.1"
+OTHER = "allow User:bob WRITE TRANSACTIONAL_ID = *"
+
+
+def many(count: int, who: str = "User:alice") -> list[str]:
+    return [f"allow {who} READ TOPIC = t{number:05}" for number in range(count)]
+
+
+def created(broker: SimulatedBroker, *rules: str) -> list[int]:
+    return [each.error_code for each in broker.ask(creating(*rules)).results]
+
+
+def deleted(broker: SimulatedBroker, *filters: dict[str, object]) -> list[tuple[int, int]]:
+    return [(each.error_code, len(each.matching_acls)) for each in broker.ask(deleting(*filters)).filter_results]
+
+
+def test_rules_are_made_described_and_removed() -> None:
+    with SimulatedBroker(guarded()) as broker:
+        assert created(broker, ALLOW, DENY, OTHER) == [OK] * 3
+        assert described(broker) == [ALLOW, OTHER, DENY]
+        assert described(broker, principal_filter="User:*") == [DENY]
+        assert deleted(broker, {"principal_filter": "User:bob"}, {"host_filter": "10.0.0.1"}) == [(OK, 1)] * 2
+        assert described(broker) == [ALLOW]
+        assert not broker.broker.metrics.failures
+
+
+def test_without_an_authorizer_every_item_is_refused() -> None:
+    with SimulatedBroker() as broker:
+        assert created(broker, ALLOW, DENY) == [DISABLED] * 2
+        assert deleted(broker, {}, {}) == [(DISABLED, 0)] * 2
+        assert broker.ask(describing()).error_code == DISABLED
+
+
+def test_who_may_describe_the_cluster_reads_rules_and_who_may_alter_it_changes_them() -> None:
+    with SimulatedBroker(guarded()) as broker:
+        created(broker, ALLOW, "allow User:ANONYMOUS DESCRIBE CLUSTER = kafka-cluster")
+        with broker.again(guarded(super_users="User:admin")) as reading:
+            assert len(described(reading)) == 2
+            assert created(reading, OTHER, DENY) == [FORBIDDEN] * 2
+            assert deleted(reading, {}) == [(FORBIDDEN, 0)]
+            assert len(described(reading)) == 2
+    with SimulatedBroker(guarded(super_users="")) as closed:
+        assert closed.ask(describing()).error_code == FORBIDDEN
+        assert created(closed, ALLOW) == [FORBIDDEN]
+    with SimulatedBroker(guarded(super_users="", allow_everyone_if_no_acl_found=True)) as open_:
+        assert created(open_, ALLOW, "allow User:admin ALTER CLUSTER = kafka-cluster") == [OK] * 2
+        assert created(open_, OTHER) == [FORBIDDEN], "there is a rule now, and it is not for everybody"
+
+
+def test_a_change_is_in_force_for_the_next_request_of_the_same_connection() -> None:
+    with SimulatedBroker(guarded(super_users="", allow_everyone_if_no_acl_found=True)) as broker:
+        client = SimulatedClient(broker)
+        denying = creating("deny User:ANONYMOUS ALTER CLUSTER = kafka-cluster")
+        first, second = client.ask_together(denying, creating(ALLOW))
+        assert [each.error_code for each in first.results + second.results] == [OK, FORBIDDEN]
+
+
+def test_what_is_wrong_with_one_rule_is_no_matter_for_the_others() -> None:
+    with SimulatedBroker(guarded()) as broker:
+        wrong = ["allow alice READ TOPIC = t", "allow User:alice READ CLUSTER = t", "allow User:a ANY TOPIC = t"]
+        long = [f"allow User:{'x' * 996} READ TOPIC = t", f"allow User:a READ TOPIC = {'x' * 1_001}"]
+        fitting = f"allow User:{'x' * 995} READ TOPIC = t @{'y' * 1_000}"
+        codes = created(broker, ALLOW, *wrong, *long, fitting, OTHER)
+        assert codes == [OK, *[INVALID] * 5, OK, OK]
+        assert described(broker) == sorted([ALLOW, OTHER, fitting])
+
+
+def test_there_are_no_more_rules_than_max_acls() -> None:
+    with SimulatedBroker(guarded(max_acls=2)) as broker:
+        assert created(broker, ALLOW, ALLOW, DENY, OTHER, ALLOW) == [OK, OK, OK, POLICY, OK]
+        assert created(broker, OTHER, DENY) == [POLICY, OK]
+        deleted(broker, {"principal_filter": "User:*"})
+        assert created(broker, OTHER) == [OK]
+
+
+def test_a_request_that_changes_too_much_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acls, "MOST_CHANGES", 4)
+    with SimulatedBroker(guarded()) as broker:
+        assert created(broker, *many(5)) == [POLICY] * 5
+        assert described(broker) == []
+        assert created(broker, *many(4)) == [OK] * 4
+        assert created(broker, ALLOW) == [OK]
+        assert deleted(broker, {}, {"operation": 4}) == [(INVALID, 0)] * 2
+        assert deleted(broker, {"operation": 3, "resource_name_filter": "t00001"}, *[{}] * 2) == [(INVALID, 0)] * 3
+        assert len(described(broker)) == 5
+        assert deleted(broker, {"resource_name_filter": "orders"}) == [(OK, 1)]
+        assert deleted(broker, {}) == [(OK, 4)]
+
+
+@pytest.mark.slow
+def test_many_rules_are_changed_in_turns_with_other_requests() -> None:
+    with SimulatedBroker(guarded()) as broker:
+        rules = many(2_000)
+        store = broker.broker.store
+        client, other = SimulatedClient(broker), SimulatedClient(broker)
+        client.send(creating(*rules))
+        other.send(describing())
+        seen = len(other.receive().resources)
+        assert seen < 2_000
+        assert {each.error_code for each in client.receive().results} == {OK}
+        assert described(broker) == rules
+        before = store.last_unit
+        client.send(deleting({}))
+        client.receive()
+        assert store.last_unit == before + 2_000 // acls.CHANGES_AT_ONCE
+        with broker.after_power_cut() as again:
+            assert described(again) == []
+
+
+def test_a_rule_that_somebody_else_has_removed_meanwhile_is_removed_once() -> None:
+    with SimulatedBroker(guarded()) as broker:
+        created(broker, *many(300))
+        clients = [SimulatedClient(broker) for _ in range(2)]
+        for client in clients:
+            client.send(deleting({}, {}))
+        for client in clients:
+            assert {each.error_code for each in client.receive().filter_results} == {OK}
+        assert described(broker) == []
+        with broker.again() as restarted:
+            assert described(restarted) == []
+
+
+def test_who_changes_rules_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO), SimulatedBroker(guarded()) as broker:
+        created(broker, ALLOW, DENY)
+        deleted(broker, {"principal_filter": "User:alice"})
+    told = [record.message for record in caplog.records if "rules of access" in record.message]
+    host = told[0].rpartition(" ")[2]
+    assert told == [
+        f"2 rules of access made by User:ANONYMOUS from {host}",
+        f"1 rules of access removed by User:ANONYMOUS from {host}",
+    ]

@@ -1,0 +1,91 @@
+"""Requests about rules of access, written as `allow User:alice READ TOPIC = orders @10.0.0.1`."""
+
+from typing import Any
+
+from fencepost.broker.config.security_settings import STANDARD_AUTHORIZER
+from fencepost.broker.config.settings import BrokerSettings
+from fencepost.broker.security.acls import AclBinding, Operation, PatternType, Permission, ResourceType
+from fencepost.protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
+
+EVERY_FILTER = {
+    "resource_type_filter": ResourceType.ANY,
+    "resource_name_filter": None,
+    "pattern_type_filter": PatternType.ANY,
+    "principal_filter": None,
+    "host_filter": None,
+    "operation": Operation.ANY,
+    "permission_type": Permission.ANY,
+}
+
+
+def guarded(**more: Any) -> BrokerSettings:
+    """Settings of a broker with an authorizer, where who comes without a name may do everything."""
+    return BrokerSettings(**{"authorizer_class_name": STANDARD_AUTHORIZER, "super_users": "User:ANONYMOUS"} | more)
+
+
+def rule(text: str) -> AclBinding:
+    """`=` before a name that is meant literally, `^` before one that others begin with."""
+    permission, principal, operation, kind, pattern, name, *host = text.split(" ")
+    return AclBinding(
+        ResourceType[kind],
+        {"=": PatternType.LITERAL, "^": PatternType.PREFIXED}[pattern],
+        name,
+        principal,
+        host[0].removeprefix("@") if host else "*",
+        Operation[operation],
+        Permission[permission.upper()],
+    )
+
+
+def text_of(binding: Any) -> str:
+    """The inverse of rule(), of a binding or of what answers show of one."""
+    pattern = "=" if binding.pattern_type == PatternType.LITERAL else "^"
+    permission = Permission(getattr(binding, "permission", None) or binding.permission_type)
+    words = [permission.name.lower(), binding.principal, Operation(binding.operation).name]
+    words += [ResourceType(binding.resource_type).name, pattern, binding.resource_name]
+    return " ".join(words + ([f"@{binding.host}"] if binding.host != "*" else []))
+
+
+def creating(*rules: str) -> CreateAclsRequest:
+    return CreateAclsRequest(creations=[creation(rule(text)) for text in rules])
+
+
+def creation(binding: AclBinding) -> CreateAclsRequest.Creation:
+    return CreateAclsRequest.Creation(
+        resource_type=binding.resource_type,
+        resource_name=binding.resource_name,
+        resource_pattern_type=binding.pattern_type,
+        principal=binding.principal,
+        host=binding.host,
+        operation=binding.operation,
+        permission_type=binding.permission,
+    )
+
+
+def describing(**wanted: Any) -> DescribeAclsRequest:
+    return DescribeAclsRequest(**EVERY_FILTER | wanted)
+
+
+def deleting(*filters: dict[str, Any]) -> DeleteAclsRequest:
+    return DeleteAclsRequest(filters=[DeleteAclsRequest.Filter(**EVERY_FILTER | wanted) for wanted in filters])
+
+
+def described(broker: Any, **wanted: Any) -> list[str]:
+    """All rules of a broker that a filter means, in the order of their texts."""
+    answer = broker.ask(describing(**wanted))
+    assert answer.error_code == 0, answer
+    return sorted(
+        text_of(
+            AclBinding(
+                each.resource_type,
+                each.pattern_type,
+                each.resource_name,
+                acl.principal,
+                acl.host,
+                acl.operation,
+                acl.permission_type,
+            )
+        )
+        for each in answer.resources
+        for acl in each.acls
+    )
