@@ -4,7 +4,9 @@ The journal's sync takes a second here, so that there is time to look.
 """
 
 import pytest
+from acl_client import creating, deleting, describing
 from broker_lives import EARLIEST, LATEST, offset_at, read_all, slow, small, unplug
+from fencepost.broker.config.security_settings import STANDARD_AUTHORIZER
 from fencepost.broker.requests.dispatch import load_handlers
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.protocol.errors import ErrorCode
@@ -40,6 +42,7 @@ READS = [
     DescribeLogDirsRequest(topics=None),
     DescribeTopicPartitionsRequest(topics=[DescribeTopicPartitionsRequest.Topic(name="t")]),
     DescribeProducersRequest(topics=[DescribeProducersRequest.Topic(name="t", partition_indexes=[0])]),
+    describing(),
 ]
 CHANGES = [
     create("new"),
@@ -54,6 +57,8 @@ CHANGES = [
         timeout_ms=1000,
     ),
     InitProducerIdRequest(transaction_timeout_ms=0),
+    creating("allow User:alice READ TOPIC = t"),
+    deleting({}),
 ]
 
 
@@ -62,8 +67,10 @@ def broker():
     """A broker with topic t, one record in its second partition, and nothing on its way to disk."""
     disk = SimulatedDisk()
     delays = slow(disk)
-    with SimulatedBroker(small(), disk=disk) as broker:
+    settings = small(authorizer_class_name=STANDARD_AUTHORIZER, super_users="User:ANONYMOUS")
+    with SimulatedBroker(settings, disk=disk) as broker:
         broker.ask(create("t", 2))
+        broker.ask(creating("deny User:bob ALL TOPIC = *"))
         broker.ask(produce("t", batch(), partition=1), FAST)
         broker.wait(1)
         delays["journal"] = SYNC_S
@@ -146,7 +153,7 @@ def test_only_what_tells_of_nothing_undurable_is_answered_at_once():
     exempt = {handler.api.name for handler in load_handlers().values() if not handler.waits}
     views = {"Fetch", "ListOffsets", "OffsetForLeaderEpoch"}
     constants = {"ApiVersions", "DescribeCluster", "FindCoordinator", "ListPartitionReassignments"}
-    refusals = {"SaslHandshake", "SaslAuthenticate", "DescribeAcls", "CreateAcls", "DeleteAcls"}
+    refusals = {"SaslHandshake", "SaslAuthenticate"}
     timers = {"Heartbeat"}  # it tells of a membership, which is memory only
     assert exempt == views | constants | refusals | timers | {"Metadata"}
 
