@@ -1,12 +1,20 @@
 """The bank of bugs, in what protects: each names the test file that catches it."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
+from fencepost.broker.handlers import acls as acls_handlers
+from fencepost.broker.requests.dispatch import HANDLERS, load_handlers
 from fencepost.broker.security import authorizer as authorizer_module
+from fencepost.broker.security import security_log
+from fencepost.broker.security.access import Access
 from fencepost.broker.security.acls import AclFilter, Operation, PatternType, Permission
 from fencepost.broker.security.authorizer import Authorizer
+from fencepost.protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest
+from fencepost.protocol.schema import schema_of
+from fencepost.storage import recovery
+from fencepost.storage.log.settings import LogSettings
 from simulation.code_mutants import killed_by
 from simulation.mutants import _around, _replaced
 
@@ -122,3 +130,74 @@ def a_filter_that_matches_a_name_does_not_know_prefixes(stack: ExitStack) -> Non
         return matched
 
     _around(stack, AclFilter, "matches", wrapper)
+
+
+# ---- the log of them, and the requests that change them ----------------------------------------------------------
+
+
+@killed_by("tests/broker/security/test_security_log.py")
+def a_change_of_rules_is_answered_before_its_unit_is_durable(stack: ExitStack) -> None:
+    load_handlers()
+    for request in (CreateAclsRequest, DeleteAclsRequest):
+        _replaced(stack, HANDLERS[schema_of(request).api or 0], "waits", False)
+
+
+@killed_by("tests/broker/security/test_security_log.py")
+def a_start_without_the_security_log_begins_another(stack: ExitStack) -> None:
+    """As if nobody had ever been kept out."""
+
+    def wrapper(load: Any) -> Any:
+        def loaded(self: Any) -> None:
+            with suppress(security_log.SecurityLogDamaged):
+                load(self)
+
+        return loaded
+
+    _around(stack, security_log.SecurityLog, "load", wrapper)
+
+
+@killed_by("tests/broker/security/test_security_log.py")
+def the_security_log_is_as_durable_as_a_topic(stack: ExitStack) -> None:
+    """With durability os, access that was taken away comes back with a power cut."""
+    make = LogSettings
+    _replaced(stack, security_log, "LogSettings", lambda **more: make(durability_mode="os", **more))
+
+
+@killed_by("tests/broker/security/test_security_log.py")
+def damage_in_the_security_log_is_found_behind_the_replay(stack: ExitStack) -> None:
+    _replaced(stack, recovery.layout, "NO_TOPIC_ID", b"?" * 16)
+    _replaced(stack, security_log, "NO_TOPIC_ID", bytes(16))
+
+
+@killed_by("tests/broker/security/test_security_log.py")
+def a_rule_that_is_removed_leaves_no_record(stack: ExitStack) -> None:
+    def wrapper(commit: Any) -> Any:
+        def committed(self: Any, changes: Any) -> None:
+            commit(self, [change for change in changes if change[1] is not None])
+            for change in changes:
+                self.state.apply(*change)
+
+        return committed
+
+    _around(stack, security_log.SecurityLog, "commit", wrapper)
+
+
+@killed_by("tests/broker/handlers/test_acls.py")
+def who_may_read_rules_may_change_them(stack: ExitStack) -> None:
+    def wrapper(check: Any) -> Any:
+        return lambda broker, call, operation: check(broker, call, Operation.DESCRIBE)
+
+    _around(stack, acls_handlers, "_check_access", wrapper)
+
+
+@killed_by("tests/broker/handlers/test_acls.py")
+def rules_are_changed_by_anybody(stack: ExitStack) -> None:
+    _replaced(stack, Access, "allows_on_cluster", lambda *_: True)
+
+
+@killed_by("tests/broker/security/test_access.py")
+def an_authorizer_that_is_not_configured_is_asked(stack: ExitStack) -> None:
+    def wrapper(init: Any) -> Any:
+        return lambda self, authorizer, *, is_enforced: init(self, authorizer, is_enforced=True)
+
+    _around(stack, Access, "__init__", wrapper)
