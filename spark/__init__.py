@@ -1,6 +1,6 @@
 """The PySpark connector: a source with an isolation level, a sink that writes exactly once, and a Java to run them.
 
-The rule: importing this imports neither pyspark nor pyarrow; they come with the names that need them.
+The rule: importing this package imports neither pyspark nor pyarrow; using a name that needs them does.
 """
 
 from importlib import import_module

@@ -1,7 +1,7 @@
 """Logs which open transaction a stream waits for at the last stable offset.
 
-The rule: after some seconds of waiting, once a minute. It never delays or fails reading: a broker that does not answer
-is left out. Source: KIP-664.
+The rule: it logs after some seconds of waiting, at most once a minute. An error while it finds out is only logged, and
+does not fail the query. Source: KIP-664.
 """
 
 import logging
@@ -16,35 +16,35 @@ from ..protocol.errors import KafkaError
 from .offsets import Seen
 
 log = logging.getLogger("fencepost.spark")
-PATIENCE_MS = 10_000
+WAITED_MS = 10_000
 EVERY_MS = 60_000
 
 
-class Held:
-    """Which partitions wait at the same last stable offset, with records after it."""
+class BlockedPartitions:
+    """Finds the partitions that have waited at the same last stable offset for WAITED_MS, with records after it."""
 
     def __init__(self) -> None:
         self._since: dict[TopicPartition, tuple[int, float]] = {}
-        self._told_ms = -float(EVERY_MS)
+        self._logged_ms = -float(EVERY_MS)
 
     def due(self, seen: Seen, now_ms: float) -> list[TopicPartition]:
         """The partitions to log now: usually none."""
-        held = {tp: each.end for tp, each in seen.logs.items() if each.end < each.high_watermark}
+        blocked = {tp: each.end for tp, each in seen.logs.items() if each.end < each.high_watermark}
         self._since = {
             tp: known if (known := self._since.get(tp)) is not None and known[0] == end else (end, now_ms)
-            for tp, end in held.items()
+            for tp, end in blocked.items()
         }
-        if now_ms - self._told_ms < EVERY_MS:
+        if now_ms - self._logged_ms < EVERY_MS:
             return []
-        found = sorted(tp for tp, (_, since_ms) in self._since.items() if now_ms - since_ms >= PATIENCE_MS)
+        found = sorted(tp for tp, (_, since_ms) in self._since.items() if now_ms - since_ms >= WAITED_MS)
         if found:
-            self._told_ms = now_ms
+            self._logged_ms = now_ms
         return found
 
 
-async def tell(settings: AdminSettings, held: Iterable[TopicPartition]) -> list[str]:
+async def log_blockers(settings: AdminSettings, blocked: Iterable[TopicPartition]) -> list[str]:
     """Log which transactions block these partitions. Returns what was logged."""
-    parts = list(held)
+    parts = list(blocked)
     names = ", ".join(map(str, parts))
     try:
         async with Admin.of(settings) as admin:
@@ -52,19 +52,19 @@ async def tell(settings: AdminSettings, held: Iterable[TopicPartition]) -> list[
             now_ms = admin._environment.clock.now_ms()
         texts = [described(each, now_ms) for each in blockers]
     except UnsupportedVersionError:
-        texts = [f"{names}: an open transaction holds readers up; this broker cannot tell which (Kafka 3.0 can)"]
+        texts = [f"{names}: an open transaction blocks readers; to find out which one needs Kafka 3.0"]
     except KafkaError as error:
-        texts = [f"{names}: an open transaction holds readers up; which one, could not be asked: {error}"]
+        texts = [f"{names}: an open transaction blocks readers; which one could not be found out: {error}"]
     for text in texts:
         log.warning("%s", text)
     return texts
 
 
 def described(blocker: Blocker, now_ms: int) -> str:
-    """Partition, transactional id, age."""
+    """One sentence: partition, transactional id, age."""
     producer = blocker.open.producer
     where = (
-        f"{blocker.open.topic_partition} is held at offset {blocker.last_stable_offset}, below its end at"
+        f"{blocker.open.topic_partition} is blocked at offset {blocker.last_stable_offset}, below its end at"
         f" {blocker.high_watermark},"
     )
     known = blocker.description

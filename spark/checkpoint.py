@@ -1,8 +1,8 @@
 """The checkpoint of a query: where it is, and its files, if this process can read them.
 
-The rule: nothing is guessed. Only the local file system is read, and a path that was derived from properties counts
-only if the checkpoint there has the query's id. Sources: Spark's StreamMetadata, OffsetSeqLog, StreamExecution;
-Hadoop's Path, which does not decode %-escapes.
+The rule: only the local file system is read, and a path that was derived from properties is used only if the checkpoint
+there has the query's id. Sources: Spark's StreamMetadata, OffsetSeqLog, StreamExecution; Hadoop's Path, which does not
+decode %-escapes.
 """
 
 import json
@@ -13,12 +13,12 @@ FOLDER, DESCRIPTION = "spark.sql.streaming.checkpointLocation", "spark.job.descr
 
 
 def place_of(folder: str | None, description: str | None, query_id: str | None) -> str | None:
-    """The checkpoint's path if it comes from the session's setting and the query's name. None: it does not.
+    """The checkpoint's path, if it comes from the session's setting and the query's name; else None.
 
-    A query without a name gets a new checkpoint at each start, so there is none that could be set back.
+    A query without a name gets a new checkpoint at each start, so nobody can set its checkpoint back.
     """
-    name, is_told, _ = (description or "").partition(f"\nid = {query_id}\n")
-    return f"{folder}/{name}" if folder and name and is_told else None
+    name, has_id, _ = (description or "").partition(f"\nid = {query_id}\n")
+    return f"{folder}/{name}" if folder and name and has_id else None
 
 
 def read(place: str | None, *names: str) -> str | None:

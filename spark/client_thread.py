@@ -1,7 +1,8 @@
 """The connections of a worker process: one thread with a loop, and one Cluster for each set of servers and security.
 
-The rule: Spark calls blocking functions, the client is asyncio; this module connects them. Everything here lives as
-long as the process, because Spark reuses a worker for the next batch. After a fork the child starts with nothing.
+The rule: Spark calls blocking functions, the client is asyncio; this module runs the client's coroutines for Spark.
+Connections stay open as long as the process lives, because Spark reuses a worker for the next batch. A forked child
+opens its own.
 """
 
 import asyncio
@@ -23,15 +24,15 @@ START_MS = 15_000
 PAUSE_S = 0.3
 
 
-class Connects(Protocol):
-    """Options with the settings of a connection."""
+class HasConnection(Protocol):
+    """Options that contain the settings of a connection."""
 
     @property
     def connection(self) -> ConnectionSettings: ...
 
 
-class _Kept:
-    """The clusters of this process."""
+class _Clusters:
+    """The clusters and the loop of this process."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -39,14 +40,14 @@ class _Kept:
         self.clusters: dict[ConnectionSettings, Cluster] = {}
 
 
-_kept: _Kept | None = None
+_clusters: _Clusters | None = None
 
 
-def _of_this_process() -> _Kept:
-    global _kept
-    if _kept is None or _kept.pid != os.getpid():
-        _kept = _Kept()
-    return _kept
+def _of_this_process() -> _Clusters:
+    global _clusters
+    if _clusters is None or _clusters.pid != os.getpid():
+        _clusters = _Clusters()
+    return _clusters
 
 
 def run(coroutine: Coroutine[Any, Any, T], timeout_s: float) -> T:
@@ -69,19 +70,19 @@ def begin(coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
     return asyncio.run_coroutine_threadsafe(coroutine, _of_this_process().loop)
 
 
-def cluster_for(options: Connects) -> Cluster:
+def cluster_for(options: HasConnection) -> Cluster:
     """The started cluster of these servers with this security. Raises BrokerUnreachableError, AuthenticationError."""
-    kept = _of_this_process()
+    clusters = _of_this_process().clusters
     settings = options.connection
-    cluster = kept.clusters.get(settings)
+    cluster = clusters.get(settings)
     if cluster is None:
         cluster = run(_start_cluster(settings), settings.default_api_timeout_ms / 1000)
-        kept.clusters[settings] = cluster
+        clusters[settings] = cluster
     return cluster
 
 
 async def _start_cluster(settings: ConnectionSettings) -> Cluster:
-    """Waits for a broker that is restarting: a task that fails may end the whole query."""
+    """Start a Cluster. Waits while a broker restarts, because a failed task may end the whole query."""
     deadline = Deadline(SYSTEM.clock, START_MS)
     while True:
         cluster = Cluster(settings)
@@ -97,9 +98,9 @@ async def _start_cluster(settings: ConnectionSettings) -> Cluster:
 
 def close_all() -> None:
     """Close all clusters of this process: for tests, and for a clean exit."""
-    kept = _of_this_process()
-    clusters = list(kept.clusters.values())
-    kept.clusters.clear()
+    opened = _of_this_process().clusters
+    clusters = list(opened.values())
+    opened.clear()
 
     async def close() -> None:
         for cluster in clusters:

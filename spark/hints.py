@@ -13,7 +13,7 @@ from ..protocol.errors import ErrorCode
 
 @contextmanager
 def hinted() -> Iterator[None]:
-    """Add the hint to an error raised inside. Context manager and decorator."""
+    """Context manager and decorator: adds the hint to an error raised inside."""
     try:
         yield
     except ClientError as error:
@@ -28,7 +28,7 @@ def _hint(error: ClientError) -> str:
     if error.code == ErrorCode.MESSAGE_TOO_LARGE:
         return "raise the topic's max.message.bytes, or lower kafka.batch.size"
     if error.code == ErrorCode.POLICY_VIOLATION and "max.ledger.entries" in error.detail:
-        return "raise max.ledger.entries of the broker, which it takes while it runs"
-    if isinstance(error, AbortableTransactionError):  # Spark aborts and retries by itself: only the cause matters
+        return "raise max.ledger.entries of the broker, which can be changed while it runs"
+    if isinstance(error, AbortableTransactionError):  # its hint is to abort and retry, which Spark does by itself
         return error.__cause__.hint if isinstance(error.__cause__, ClientError) else ""
     return error.hint

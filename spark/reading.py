@@ -1,9 +1,9 @@
-"""Reads all records of a range of offsets, decoded, while the next ones are being fetched.
+"""Reads and decodes all records of a range of offsets. The next fetch runs while records are decoded.
 
-The rules: reading stops at the end of the range, by the offsets of batches and not of records, so it does not wait for
-records that were compacted or aborted, or for markers. Transient errors are retried as long as there is progress; what
-is gone is loss, with its offsets. The request has the topic's id, so that a topic created again under the same name is
-not read instead of the planned one.
+The rules: reading ends by the offsets of batches, not of records, so it does not wait for records that were compacted
+or aborted, or for markers. Transient errors are retried as long as there is progress; deleted records are reported as a
+loss, with their offsets. The request contains the topic's id, so that a topic created again under the same name is not
+read instead of the planned one.
 Source: Kafka's Fetch API; KIP-98, KIP-516.
 """
 
@@ -39,11 +39,11 @@ log = logging.getLogger("fencepost.spark")
 PURPOSE = "fetch"
 ROWS = 10_000
 CHUNK_BYTES = 4 << 20
-"""A chunk is yielded when it has this many rows, or about this many bytes: at most one record batch more."""
+"""A chunk is yielded when it has this many rows or bytes. It may exceed them by one record batch."""
 
 _BY_ID_FROM = 13  # of Fetch
-_HIGHEST_BYTES = (1 << 31) - 1  # that a request can ask for
-_BELIEVED_AFTER_MS = 5_000  # until a missing topic counts as gone: a restarted broker may not have it yet
+_HIGHEST_BYTES = (1 << 31) - 1  # the largest value of the request's field
+_GONE_AFTER_MS = 5_000  # how long a topic must be missing: a restarted broker may not have it yet
 _GONE = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.UNKNOWN_TOPIC_ID,
@@ -52,7 +52,10 @@ _GONE = (
 
 
 class _Answer(NamedTuple):
-    """found: the batches from `offset` on. aborted: listed with them. lost: why there is nothing more, or a gap."""
+    """found: the batches from `offset` on; None: there are no more. lost: what was lost before them, or why they end.
+
+    aborted: the aborted transactions that the broker lists with them.
+    """
 
     found: WholeBatches | None
     lost: str = ""
@@ -60,25 +63,25 @@ class _Answer(NamedTuple):
     aborted: tuple[tuple[int, int], ...] = ()
 
 
-def chunks(options: SourceOptions, whole: Range, asked: WantedColumns) -> Iterator[Columns]:
-    """The records of the range that the isolation level shows, in order, some thousands at a time.
+def chunks(options: SourceOptions, whole: Range, wanted: WantedColumns) -> Iterator[Columns]:
+    """The records of the range that this isolation level may read, in order, some thousands at a time.
 
     Raises DataLost, CorruptRecordError, RequestTimedOutError after patience_ms without progress, and the like.
     """
     reading = _Reading(cluster_for(options), options, whole)
-    columns = Columns(asked)
-    coming = begin(reading.fetch(whole.start))
+    columns = Columns(wanted)
+    fetching = begin(reading.fetch(whole.start))
     try:
         while True:
-            answer = coming.result()
+            answer = fetching.result()
             if answer.lost:
-                tell_loss(options, answer.lost)
+                handle_loss(options, answer.lost)
             found = answer.found
             if found is None:
                 break
             is_last = found.next_offset >= whole.end
             if not is_last:
-                coming = begin(reading.fetch(found.next_offset))
+                fetching = begin(reading.fetch(found.next_offset))
             isolation = AbortedFilter(answer.aborted)
             for batch in found.batches:
                 if batch.base_offset >= whole.end:
@@ -86,28 +89,28 @@ def chunks(options: SourceOptions, whole: Range, asked: WantedColumns) -> Iterat
                 _add(columns, batch, isolation, answer.offset, whole, options.fetch.decompressed_limit)
                 if len(columns) >= ROWS or columns.payload_bytes >= CHUNK_BYTES:
                     yield columns
-                    columns = Columns(asked)
+                    columns = Columns(wanted)
             if is_last:
                 break
             if found.damage is not None:
                 raise _corrupt(whole, found.next_offset, found.damage.reason)
     finally:
-        coming.cancel()
+        fetching.cancel()
     if len(columns):
         yield columns
 
 
-def tell_loss(options: SourceOptions, text: str) -> None:
-    """Raises DataLost, unless failOnDataLoss is off."""
+def handle_loss(options: SourceOptions, text: str) -> None:
+    """Raise DataLost, or only log the loss if failOnDataLoss is false."""
     if options.fail_on_loss:
         raise DataLost(text)
-    log.warning("%s; going on, as failOnDataLoss is false", text)
+    log.warning("%s; the query continues, as failOnDataLoss is false", text)
 
 
 def _add(columns: Columns, batch: Batch, isolation: AbortedFilter, start: int, whole: Range, limit: int) -> None:
     """start: the requested offset; the batch may begin below it. limit: bytes of its records, decompressed."""
     try:
-        verify(batch)  # also where nobody sees it: damage to it may hide others
+        verify(batch)  # also a hidden one: its damage may be in the fields by which it is hidden
         if not isolation.hides(batch):
             columns.add(batch, start, whole.end, limit=limit)
     except (CorruptBatch, KafkaError) as damage:
@@ -139,8 +142,8 @@ async def fetch_once(
 ) -> FetchResponse.Topic.Partition:
     """One fetch of one partition, by topic id if the broker has ids. Raises the errors of the request.
 
-    replica: the broker to ask, -1 for the leader. rack_id: if set, the leader may name a follower and return no
-    records.
+    replica: the broker to fetch from, -1 for the leader. rack_id: if it is set, the leader may name a follower and
+    return no records.
     """
     fetch = options.fetch
     leader = replica if replica in cluster.metadata.brokers else cluster.metadata.leader(tp)
@@ -173,11 +176,11 @@ async def fetch_once(
     for topic in response.responses:
         for part in topic.partitions:
             return part
-    raise error_of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{tp} is missing in the answer")
+    raise error_of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{tp} is missing in the response")
 
 
 class _Reading:
-    """Fetches one range, in the loop."""
+    """Fetches the records of one range. Runs in the loop's thread."""
 
     def __init__(self, cluster: Cluster, options: SourceOptions, whole: Range) -> None:
         self._cluster = cluster
@@ -228,13 +231,13 @@ class _Reading:
             attempt += 1
             await self._refresh()
         raise RequestTimedOutError(
-            f"no record of {self._tp} from offset {position} on within {self._options.patience_ms} ms; the batch is"
-            f" to be read up to offset {self._whole.end}: {failure or seen}",
+            f"no record of {self._tp} from offset {position} on within {self._options.patience_ms} ms; the batch ends"
+            f" at offset {self._whole.end}: {failure or seen}",
             hint="option kafkaConsumer.pollTimeoutMs sets how long to wait",
         ) from failure
 
     async def _part(self, position: int) -> FetchResponse.Topic.Partition:
-        """Fetch from the follower that the leader names; after its first failure, from the leader for the rest."""
+        """Fetch from the follower that the leader names; after its first failure, only from the leader."""
         cluster, options, tp, most = self._cluster, self._options, self._tp, self._most_bytes
         if self._replica >= 0:
             try:
@@ -258,22 +261,25 @@ class _Reading:
                 raise
 
     async def _why_gone(self, position: int) -> str:
-        """Why nothing can be read any more; empty if something can."""
-        if not self._is_fresh:  # the metadata may be of the deleted topic
+        """Why nothing can be read any more; empty if records can be read."""
+        if not self._is_fresh:  # the metadata may still have a deleted topic
             self._is_fresh = True
             await self._refresh()
         metadata = self._cluster.metadata
         now = id_text(metadata.topic_id(self._tp.topic))
         if now and self._whole.topic_id and now != self._whole.topic_id:
-            return f"topic {self._tp.topic} was deleted and made again while it was read, {self._tp} from {position} on"
+            return (
+                f"topic {self._tp.topic} was deleted and created again while {self._tp} was read,"
+                f" from offset {position} on"
+            )
         now_ms = self._cluster.environment.clock.monotonic_ms()
         if metadata.error(self._tp.topic) not in _GONE:
             self._unknown_since_ms = None
             return ""
         self._unknown_since_ms = self._unknown_since_ms or now_ms
-        if now_ms - self._unknown_since_ms < _BELIEVED_AFTER_MS:
+        if now_ms - self._unknown_since_ms < _GONE_AFTER_MS:
             return ""
-        return f"partition {self._tp} is gone, and with it its offsets {position} to {self._whole.end - 1}"
+        return f"partition {self._tp} does not exist any more, with its offsets {position} to {self._whole.end - 1}"
 
     def _aborted(self, part: FetchResponse.Topic.Partition) -> tuple[tuple[int, int], ...]:
         aborted = part.aborted_transactions if self._options.reads_committed else None
@@ -285,11 +291,11 @@ class _Reading:
         ends = await self._end(LATEST)
         end = self._whole.end
         if position < begins:
-            text = f"the records of {self._tp} from offset {position} to {min(begins, end) - 1} are gone"
+            text = f"the records of {self._tp} from offset {position} to {min(begins, end) - 1} were deleted"
             return (begins if begins < end else None), text
         if position > ends:
-            return None, f"the log of {self._tp} ends at offset {ends}, and is to be read from {position} to {end}"
-        return position, ""  # the answer of a broker that was not up to date
+            return None, f"the log of {self._tp} ends at offset {ends}, but the batch reads from {position} to {end}"
+        return position, ""  # the broker that answered was not up to date
 
     async def _end(self, which: int) -> int:
         found = await list_offsets(

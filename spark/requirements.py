@@ -1,4 +1,4 @@
-"""What the connector needs of Spark, Python and Java, and the error text for each that is missing."""
+"""What the connector needs: versions of Spark and Java, and packages; and the error text for what is missing."""
 
 import importlib
 import re
@@ -10,7 +10,7 @@ NEEDS = f"it needs pyspark 4.1, pyarrow and a Java {OLDEST_JAVA} or later: {INST
 
 
 class SparkUnusable(RuntimeError):
-    """The connector cannot work here; the text has the remedy."""
+    """The connector cannot work here. The text contains the remedy."""
 
 
 def check_versions() -> None:

@@ -1,8 +1,8 @@
 """Rows of the source: the schema of Spark's Kafka source, and Arrow record batches of decoded columns.
 
-The rule: a batch has exactly the Arrow schema that Spark derives from the rows' schema, because Spark compares them and
-reads the buffers unchecked. Only columns of the query's schema are built: with `.schema("offset bigint, value binary")`
-a query leaves out the others, since Spark does not pass its column selection to a Python source.
+The rule: a batch has exactly the Arrow schema that Spark derives from the rows' schema: Spark reads the buffers
+unchecked. Only columns of the query's schema are built. Spark does not pass its column selection to a Python source, so
+a query leaves columns out with `.schema("offset bigint, value binary")`.
 """
 
 import inspect
@@ -54,14 +54,14 @@ def check_schema(schema: StructType) -> None:
 
 
 def arrow_schema_of(schema: StructType) -> Any:
-    """The schema that Spark expects. Spark 4.1 has no time zone argument: it always uses UTC."""
+    """The Arrow schema that Spark expects. Spark 4.1 has no time zone argument: it always uses UTC."""
     if "timezone" in inspect.signature(to_arrow_schema).parameters:
         return to_arrow_schema(schema, timezone="UTC")
     return to_arrow_schema(schema)
 
 
-def asked_of(schema: StructType) -> WantedColumns:
-    """Which columns to decode."""
+def wanted_columns(schema: StructType) -> WantedColumns:
+    """The columns to decode for this schema."""
     names = {column.name.lower() for column in schema.fields}
     return WantedColumns(
         "key" in names, "value" in names, HEADERS in names, bool(names & {"timestamp", "timestamptype"})
@@ -105,7 +105,7 @@ def _numbers(type_: Any, found: Any, count: int) -> Any:
 
 
 def _timestamps(columns: Columns, type_: Any, count: int) -> Any:
-    """Microseconds; times out of their range become the largest or smallest one."""
+    """Microseconds; a time that is out of range becomes the largest or smallest one."""
     found = _numbers(pa.int64(), columns.timestamps, count)
     try:
         return pc.multiply_checked(found, 1000).cast(type_)

@@ -1,7 +1,7 @@
 """A Spark session that starts wherever the package is installed by pip: with a Java, and with workers of this Python.
 
-The rule: only environment variables are set, nothing of Spark is patched. A value of the user's is kept, unless Spark
-could not start with it.
+The rule: only environment variables are set, nothing of Spark is patched. A value that the user has set is kept, unless
+Spark could not start with it.
 """
 
 import os
@@ -40,7 +40,7 @@ def session(builder: "SparkSession.Builder | None" = None) -> "SparkSession":
     """builder.getOrCreate() with a Java, with workers of this Python, and with the format "fencepost" registered.
 
     Args:
-        builder: SparkSession.builder, with what is to be configured; a session of this machine without it.
+        builder: a configured SparkSession.builder; default: an unconfigured one.
 
     Raises:
         SparkUnusable: Spark is missing or too old, or there is no Java for it.
@@ -69,9 +69,9 @@ def _is_discovered() -> bool:
 
 
 def runs_lookup(given: Mapping[str, str] = os.environ) -> bool:
-    """Whether Spark looks for formats at all: only if a shell finds its Python, whose path it does not quote.
+    """Whether Spark looks for formats at all. It does so only if a shell finds its Python, and does not quote the path.
 
-    So it does not look with a space in that path (Utils.checkCommandAvailable, DataSourceManager).
+    So a space in that path prevents it. Source: Utils.checkCommandAvailable, DataSourceManager.
     """
     if os.name != "posix":
         return True

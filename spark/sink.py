@@ -3,11 +3,11 @@
 The guarantee: a read_committed reader sees each batch (a micro-batch of a stream, or one df.write) as a whole and once,
 although Spark may run a task, a commit and a whole batch more than once.
 
-**Who runs what.** Spark runs our Python code in worker processes. None shares memory with another, so all that must
-survive is in the writer (pickled), in the tasks' messages, or in the broker:
+**Who runs what.** Spark runs our Python code in worker processes that share no memory. So what one passes to another is
+in the writer (pickled), in the tasks' messages, or in the broker:
 
-- *Planning*, on the driver: Spark makes a writer for each attempt of a batch. It draws a random `attempt` id, is
-  pickled, and goes to all tasks of that attempt.
+- *Planning*, on the driver: Spark makes a writer for each attempt of a batch. The writer chooses a random `attempt` id,
+  is pickled, and sent to all tasks of that attempt.
 - *Tasks*, on executors: `write` gets the rows of one Spark partition and returns a message (TaskDone): the batch, and
   the task's transactions.
 - *Commit or abort*, on the driver, in another process: df.write uses the pickled writer; a stream gets a new one, which
@@ -39,15 +39,15 @@ prepare is aborted. Nothing is partly visible: one unit decides all partitions.
 - *The driver dies before the decision*: Spark repeats the batch, with the same offsets; deciding it aborts the first
   attempt. *After the decision*: PrepareTxn aborts the repeated transactions, since the number is decided. The messages
   list them all the same, the decision finds its own entry, and the batch counts as a success.
-- *The entry is another's* (higher number, other owner or digest): SinkConflictError stops the query. The checkpoint was
-  set back, or somebody else writes to the sink.
+- *The entry does not fit* (higher number, other owner or digest): SinkConflictError stops the query. The checkpoint was
+  set back, or another query writes to the sink.
 
 **What ends a transaction.** The decision; the driver's abort of a failed batch (`open_steps`); its own timeout before
 PrepareTxn, preparedTimeout after it; or an operator. A task prepares a transaction before it times out, and begins the
 next one.
 
 **Writes without sinkId** (df.write) have a ledger key of their own, which is used once: all rows or none are written,
-but a repeated write is another write.
+but a repeated write writes them again.
 
 The steps are generators: they yield a request and are sent its answer, so that tests can try every order of events.
 Sources: docs/apis.md (PrepareTxn, EndTxns); Spark's MicroBatchExecution, for who calls what when.
@@ -75,19 +75,19 @@ from ..protocol.messages.transactions import (
 )
 
 CLAIMS = "#writes"
-"""Appended to a sink's id: the ledger key for `claim_steps`. No sink id contains a '#'."""
+"""Appended to a sink's id, for the ledger key of `claim_steps`. No sink id contains a '#'."""
 
 UNNAMED = "fencepost.write."
 """Prefix of the ledger keys of batch writes without a sinkId; the attempt follows."""
 
 FORGOTTEN_AFTER_MS = 24 * 3_600_000
-"""When the entry of a write without a sinkId is removed: no task of it can prepare that late."""
+"""The entry of a write without a sinkId is removed after this time: no task of it can prepare so late."""
 
 WAITING_SHARE = 2
 """A transaction is prepared after its timeout divided by this, even while its task waits for rows."""
 
 TOPIC_DIGEST_BYTES = 32
-MOST_CLAIMS, _HALF_BYTES = 10, 12  # a digest has room for that many
+MOST_CLAIMS, _HALF_BYTES = 10, 12  # a digest has room for ten claims of two halves
 MOST_SINK_ID_CHARS = 200
 
 
@@ -98,9 +98,9 @@ class SinkConflictError(InvalidConfigurationError):
 
 
 class BatchRefusedError(ClientError):
-    """Nothing of the batch was committed: some of its transactions are not prepared, or not any more."""
+    """Nothing of the batch was committed: some of its transactions are not prepared, or have already ended."""
 
-    default_hint = "restart the query, it writes the batch again; repeat a df.write"
+    default_hint = "restart the query: it writes the batch again; or repeat the df.write"
 
 
 class WrongUseError(InvalidConfigurationError):
@@ -143,7 +143,7 @@ class TaskDone(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """already: an earlier attempt was committed; this one is aborted."""
+    """The decision about a batch. already: an earlier attempt was committed; this one is aborted."""
 
     number: int
     already: bool
@@ -200,12 +200,12 @@ TaskSteps = Generator[Step, Any, TaskDone]
 
 
 def task_name(prefix: str, batch: SinkBatch, partition: int, task: int, count: int) -> str:
-    """A transactional id for one transaction of one attempt of one task."""
+    """The transactional id of one transaction of one attempt of one task."""
     return f"{prefix}{batch.sink}.{batch.number}.{batch.attempt}.{partition}.{task}.{count}"
 
 
 def written_for(name: str, prefix: str, sink: str | None) -> tuple[int, str] | None:
-    """The batch number and the attempt in a task's transactional id. None: it is not a task's id of this sink.
+    """The batch number and the attempt in a task's transactional id. None: it is not an id of a task of this sink.
 
     sink: None for any.
     """
@@ -351,7 +351,7 @@ def _cut(digest: bytes) -> list[bytes]:
 
 
 def refuse_late(key: str) -> EndTxnsRequest:
-    """Decide that a write without a sinkId is aborted. LEDGER_CONFLICT: it was committed, and stays so.
+    """The request that aborts a write without a sinkId. LEDGER_CONFLICT: it was committed, and stays so.
 
     This aborts prepared transactions under the key; one that a late task prepares afterwards is aborted too.
     """
@@ -377,8 +377,8 @@ def open_steps(
     """Find the transactions of a sink's tasks, prepared or not, that no decision will end.
 
     Number and attempt are read from the transactional id, since the broker does not know the batch before PrepareTxn.
-    sink: None for any. is_over: whether no decision can list a transaction of this number and attempt any more. Ending
-    these is only for the readers, which wait for them; the guarantee does not depend on it.
+    sink: None for any. is_over: whether no decision can list a transaction of this number and attempt any more. They
+    are aborted only so that readers need not wait for them; the guarantee does not depend on it.
     """
     pattern = re.escape(prefix if sink is None else f"{prefix}{sink}.") + ".*"
     listed: ListTransactionsResponse = yield ListTransactionsRequest(
@@ -450,7 +450,7 @@ def _conflict(batch: SinkBatch, digest: bytes, entry: LedgerEntry) -> str:
         )
     if entry.number > batch.number:
         return f"{last}, but this is batch {batch.number}: the checkpoint was set back, or the query runs twice"
-    what = "was aborted by an operator" if not entry.committed else "went to another topic"
+    what = "was aborted by an operator" if not entry.committed else "was written to another topic"
     if entry.committed and bytes(entry.digest)[:TOPIC_DIGEST_BYTES] == digest[:TOPIC_DIGEST_BYTES]:
         what = "was read from other offsets: the query now uses another checkpoint"
     return f"{last}, and that batch {what}"

@@ -28,8 +28,10 @@ _SINK_ID = re.compile(rf"[A-Za-z0-9_.:/-]{{1,{MOST_SINK_ID_CHARS}}}")
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """topic: None: a column of the rows. guarantee: None: the best of the broker. sink_id: None: the query's id.
-    batch_id: of a foreachBatch. checkpoint, query_name: if given as options.
+    """The options of the sink.
+
+    None means, for topic: a column of the rows has it; for guarantee: the best one that the broker supports; for
+    sink_id: the query's id; for batch_id: it is not a write of a foreachBatch.
     """
 
     connection: AdminSettings
@@ -62,7 +64,7 @@ def sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     sink_id, batch_id = _identity(own, streaming)
     if spark.get("asyncprogresstrackingenabled", "false").lower() == "true" and guarantee != AT_LEAST_ONCE:
         raise WrongUseError(
-            "with asyncProgressTrackingEnabled a batch cannot be written exactly once: Spark may change its contents",
+            "with asyncProgressTrackingEnabled a batch cannot be written exactly once: a retry may have other rows",
             hint="leave it out, or set deliveryGuarantee to at_least_once",
         )
     produce = settings_from(ProducerSettings, kafka)
@@ -97,7 +99,7 @@ def _identity(own: Mapping[str, str], streaming: bool) -> tuple[str | None, int 
     return sink_id, batch_id
 
 
-# ---- what a batch is known by --------------------------------------------------------------------------------------
+# ---- what identifies a batch ---------------------------------------------------------------------------------------
 
 
 def stream_mark(options: SinkOptions) -> str:
@@ -112,10 +114,10 @@ def stream_mark(options: SinkOptions) -> str:
 
 
 def digest_of(topic: str | None, offsets: str | None) -> bytes:
-    """The digest of a decision. topic: None if a column has it. offsets: the batch's file in the checkpoint, if it was
-    read.
+    """The digest of a decision. topic: None if it is a column of the rows.
 
-    Only the planned offsets of the file count, not the version, time and settings before them.
+    offsets: the batch's file in the checkpoint, None if it cannot be read. Only its planned offsets are used, not the
+    version, time and settings before them.
     """
     found = sha256(b"*" if topic is None else b"=" + topic.encode()).digest()
     if offsets is not None:

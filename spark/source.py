@@ -1,7 +1,7 @@
-"""The data source and sink `fencepost`, as Spark finds it.
+"""The data source `fencepost`, with the classes that Spark expects of it, for reading and for writing.
 
-The rule: options are read when Spark makes a reader or a writer, so a wrong one is an error on the driver, at once. A
-query that only reads never loads the sink.
+The rule: options are checked when Spark makes a reader or a writer, so a wrong one fails at once, on the driver. A
+query that only reads does not import the sink.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
 """The selected topics in the cluster: their ids, and where their logs start and end.
 
-The rule: the end is what this isolation level may read; below the last stable offset everything is decided, so a range
-that ends there always reads the same. A missing topic is looked for again for some seconds before it counts as missing.
-A pattern does not select internal topics. Source: Spark's KafkaOffsetReaderAdmin.
+The rule: a log ends where this isolation level may read to. Below the last stable offset every transaction has ended,
+so a range that ends there always contains the same records. A topic counts as missing only if it was not found for some
+seconds. A pattern does not select internal topics. Source: Spark's KafkaOffsetReaderAdmin.
 """
 
 import asyncio
@@ -28,19 +28,19 @@ _MISSING = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE
 
 
 async def look(cluster: Cluster, options: SourceOptions, expected: Collection[str] = ()) -> Seen:
-    """The selected partitions now. expected: topics that are looked for again if they are missing.
+    """The selected partitions now. expected: topics to wait for if they are missing.
 
     Raises the broker's errors, or RequestTimedOutError.
     """
     clock = cluster.environment.clock
-    awaited = {name for name in expected if options.selection.takes(name)}
+    awaited = {name for name in expected if options.selection.selects(name)}
     missed, failing = Deadline(clock, MISSING_MS), Deadline(clock, options.fetch.default_api_timeout_ms)
     while True:
         try:
             topics = await _topics(cluster, options.selection)
             if not awaited - set(topics) or missed.passed():
                 return await _logs(cluster, options, topics)
-        except UnknownTopicError:  # deleted meanwhile
+        except UnknownTopicError:  # it was deleted in the meantime
             if missed.passed():
                 raise
         except KafkaError as error:  # for example a broker that is restarting
@@ -56,7 +56,7 @@ async def _topics(cluster: Cluster, selection: Selection) -> dict[str, Topic]:
         metadata = await cluster.refresh(selection.named)
     found: dict[str, Topic] = {}
     for name, topic in metadata.topics.items():
-        if not selection.takes(name) or (selection.pattern and topic.is_internal):
+        if not selection.selects(name) or (selection.pattern and topic.is_internal):
             continue
         if topic.error and topic.error not in _MISSING:
             raise error_of(topic.error, f"topic {name!r}: {error_of(topic.error).code.text}")
@@ -120,7 +120,7 @@ async def resolved(cluster: Cluster, options: SourceOptions, bound: Bound, seen:
                 f"{tp} has no record with timestamp {times[tp]} or later",
                 hint="with startingOffsetsByTimestampStrategy=latest such a partition starts at its end",
             )
-    ends = {tp: seen.logs[tp].end for tp in found}  # created since: not read now, and not lost
+    ends = {tp: seen.logs[tp].end for tp in found}  # records after it are for the next batch
     return {tp: min(each.offset, ends[tp]) if each.offset >= 0 else ends[tp] for tp, each in found.items()}
 
 
@@ -129,11 +129,11 @@ def _edge(log: Log, offset: int) -> int:
 
 
 def _check_all(name: str, given: Offsets, seen: Seen) -> None:
-    """As in Spark's Kafka source, every selected partition must be listed."""
+    """Raises InvalidConfigurationError unless every selected partition is listed, as in Spark's Kafka source."""
     left_out = sorted(set(seen.logs) - set(given))
     unknown = sorted(set(given) - set(seen.logs))
     if left_out or unknown:
-        which = f"does not name {left_out[0]}" if left_out else f"names {unknown[0]}, which there is not"
+        which = f"does not list {left_out[0]}" if left_out else f"lists {unknown[0]}, which does not exist"
         raise InvalidConfigurationError(
             f"{name} {which}", hint="list every selected partition; -1 is the latest offset, -2 the earliest"
         )
@@ -149,7 +149,7 @@ async def _density(cluster: Cluster, options: SourceOptions, tp: TopicPartition,
     try:
         part = await fetch_once(cluster, options, tp, at, max_bytes=_SAMPLE_BYTES, max_wait_ms=0)
     except KafkaError:
-        return None  # the batch itself will raise the error
+        return None  # reading the batch raises the error again
     if part.error_code or not part.records:
         return None
     sample = WholeBatches(at, part.records).batches
@@ -158,7 +158,7 @@ async def _density(cluster: Cluster, options: SourceOptions, tp: TopicPartition,
 
 
 def spread(found: Mapping[TopicPartition, float], parts: Iterable[TopicPartition]) -> dict[TopicPartition, float]:
-    """The same, with the mean for partitions without a sample."""
+    """The density of each partition; the mean of the others if it has no sample."""
     mean = sum(found.values()) / len(found) if found else 1.0
     return {tp: found.get(tp, mean) for tp in parts}
 

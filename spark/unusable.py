@@ -12,7 +12,7 @@ def refusing_source(problem: Exception) -> type[DataSource]:
     reason = explained(problem)
 
     class Unusable(DataSource):
-        """Raises the reason. Pickled by value, so it does not need to be importable."""
+        """Raises the reason. Spark pickles this class by value, so it need not be importable."""
 
         def __init__(self, options: dict[str, str]) -> None:
             super().__init__(options)

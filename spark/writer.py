@@ -1,8 +1,8 @@
-"""What Spark calls to write: a writer for a micro-batch, and one for `df.write`.
+"""The writers that Spark calls: one for a micro-batch, and one for `df.write`. Their protocol is in sink.py.
 
-The rules: a writer is made on the driver and pickled for the tasks (and for df.write, for the commit), so it holds
-plain values only. The protocol is in sink.py. A task gets its batch number and query id from local properties, which
-Spark sets but does not document; if one is missing, an error says which option to set instead, and nothing is guessed.
+The rules: a writer is made on the driver and pickled for the tasks (and for df.write, for the commit), so it contains
+plain values only. A task gets its batch number and query id from local properties, which Spark sets but does not
+document; if one is missing, an error names the option to set instead.
 Source: pyspark.sql.datasource; Spark's StreamExecution and MicroBatchExecution, for the properties.
 """
 
@@ -41,28 +41,28 @@ from .sink import (
     task_steps,
 )
 from .sink_options import AT_LEAST_ONCE, EXACTLY_ONCE, SinkOptions, digest_of, sink_options, stream_mark
-from .task_hands import TaskHands, monotonic_ms, write_plainly
+from .step_runner import StepRunner, monotonic_ms, write_at_least_once
 from .written_rows import check_columns, columns_of
 
 log = logging.getLogger("fencepost.spark")
 
 BATCH_ID, QUERY_ID = "streaming.sql.batchId", "sql.streaming.queryId"
 JOB_GROUP, JOB_TAGS = "spark.jobGroup.id", "spark.job.tags"
-"""The job group of a stream is the id of its run, unless the user's code sets another. One of the job tags contains the
-session of the outermost execution; a stream has a new session in each run, whatever the user's code sets.
+"""The job group of a stream is the id of its run, unless the user's code sets another one. One of the job tags contains
+the session of the outermost execution; a stream has a new session in each run, and the user's code cannot change that.
 Source: StreamExecution, SQLExecution.executionIdJobTag."""
 _SESSION = re.compile("spark-session-([^,]+?)-execution-root-id-")
 MARGIN_S = 10.0
 ABORT_TIMEOUT_MS = 10_000
 
 NAMELESS = (
-    "batch %d failed and no task was done, so the sink of this query is not known here: what its tasks left open waits"
-    " for the next run of the query, or for preparedTimeout. Set checkpointLocation, queryName or sinkId on the sink"
+    "batch %d failed before a task was done, so the sink of this query is not known here. Its open transactions end by"
+    " the next run of the query, or preparedTimeout. Set checkpointLocation, queryName or sinkId on the sink"
 )
 
 REPEATABLE = (
-    "a write to %s in foreachBatch has no sinkId and batchId: it is all or nothing, and it is written again when its"
-    " batch is"
+    "a write to %s in foreachBatch has no sinkId and batchId: all its rows are written or none, but they are written"
+    " again if Spark repeats the batch"
 )
 
 _logged: set[str] = set()
@@ -70,7 +70,7 @@ _logged: set[str] = set()
 
 @dataclass
 class TaskMessage(WriterCommitMessage):
-    """A task's message to the commit. done: None if nothing is to be decided. checkpoint: see Place."""
+    """A task's message to the commit. done: None if it wrote at least once. checkpoint: see Place."""
 
     done: TaskDone | None
     rows: int
@@ -78,7 +78,7 @@ class TaskMessage(WriterCommitMessage):
 
 
 class Place(NamedTuple):
-    """Which task this is, by Spark's properties; None: not set. checkpoint: of `checkpoint.place_of`."""
+    """This task's properties, as Spark sets them; None: not set. checkpoint: by `checkpoint.place_of`."""
 
     partition: int
     task: int
@@ -89,7 +89,7 @@ class Place(NamedTuple):
 
 
 def place() -> Place:
-    """Of this task."""
+    """The Place of this task."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -103,23 +103,23 @@ def place() -> Place:
 
 
 def _run_id(tags: str | None, job_group: str | None) -> str | None:
-    """Of the stream, if the task belongs to one. None: unknown."""
+    """The id of the stream's run, if the task belongs to a stream. None: unknown."""
     found = _SESSION.search(tags or "")
     if found is not None:
         return found[1]
     try:
         return str(UUID(job_group)) if job_group else None
-    except ValueError:  # the user's own, which may be the same in the next run
+    except ValueError:  # set by the user's code, and it may be the same in the next run
         return None
 
 
 def stream_writer(given: Mapping[str, str], schema: Any) -> "StreamWriter":
-    """For one micro-batch. In Append and Complete mode alike, the given rows are appended."""
+    """The writer of one micro-batch. It appends the rows, in Append and in Complete mode."""
     return StreamWriter(*_writer_arguments(given, schema, streaming=True))
 
 
 def batch_writer(given: Mapping[str, str], schema: Any, overwrite: bool) -> "BatchWriter":
-    """For one `df.write`."""
+    """The writer of one `df.write`."""
     if overwrite:
         raise WrongUseError("a topic cannot be overwritten", hint='use mode("append")')
     return BatchWriter(*_writer_arguments(given, schema, streaming=False))
@@ -134,8 +134,8 @@ def _writer_arguments(
     cluster = cluster_for(options)
     found = run(ledger.facts(cluster), options.connection.default_api_timeout_ms / 1000)
     if options.topic is not None:
-        may_make = options.produce.allow_auto_create_topics
-        run(ledger.find_topic(cluster, options.topic, may_make=may_make), ABORT_TIMEOUT_MS / 1000 + MARGIN_S)
+        may_create = options.produce.allow_auto_create_topics
+        run(ledger.find_topic(cluster, options.topic, may_create=may_create), ABORT_TIMEOUT_MS / 1000 + MARGIN_S)
     guarantee = options.guarantee or EXACTLY_ONCE
     if guarantee == EXACTLY_ONCE and not found.has_ledger:
         servers = ", ".join(f"{host}:{port}" for host, port in options.connection.bootstrap_servers)
@@ -145,7 +145,7 @@ def _writer_arguments(
                 hint="set deliveryGuarantee to at_least_once",
             )
         guarantee = AT_LEAST_ONCE
-        _say_once(f"the broker at {servers} is not fencepost: rows are written at least once, so a retry repeats them")
+        _warn_once(f"the broker at {servers} is not fencepost: rows are written at least once, so a retry repeats them")
     if guarantee == EXACTLY_ONCE and not options.produce.enable_idempotence:
         raise WrongUseError(
             "option 'kafka.enable.idempotence' is false: the sink cannot write exactly once without it",
@@ -156,17 +156,17 @@ def _writer_arguments(
     return options, guarantee, ledger.limits(found, options.prepared_timeout_ms), attempt, query
 
 
-def _say_once(text: str) -> None:
+def _warn_once(text: str) -> None:
     if text not in _logged:
         _logged.add(text)
         log.warning(text)
 
 
 class SinkWriter:
-    """What both writers do.
+    """The base class of both writers.
 
-    attempt: the same for all tasks of this attempt, and unique to it. query: the id in the checkpoint that was given as
-    an option; None: no option, or this process cannot read it.
+    attempt: unique to this attempt, and the same for all its tasks. query: the id in the checkpoint that the option
+    names; None: there is no such option, or this process cannot read the checkpoint.
     """
 
     is_stream: bool
@@ -185,14 +185,14 @@ class SinkWriter:
         """Write the rows of one task. They are visible only after the commit."""
         pieces = self._pieces(iterator)
         if self.guarantee == AT_LEAST_ONCE:
-            return TaskMessage(None, write_plainly(self.options, pieces))
+            return TaskMessage(None, write_at_least_once(self.options, pieces))
         here = place()
         batch = self.batch_of(here)
-        hands = TaskHands(self.options)
+        runner = StepRunner(self.options)
         try:
-            done = carry_out(task_steps(batch, here.partition, here.task, pieces, self.limits, monotonic_ms), hands.do)
+            done = carry_out(task_steps(batch, here.partition, here.task, pieces, self.limits, monotonic_ms), runner.do)
         finally:
-            hands.close()
+            runner.close()
         return TaskMessage(done, done.rows, here.checkpoint)
 
     def _pieces(self, iterator: Iterable[Any]) -> Iterator[Any]:
@@ -230,7 +230,7 @@ class SinkWriter:
 
     @hinted()
     def decide(self, messages: Sequence[TaskMessage | None], number: int) -> Decided | None:
-        """Commit the batch, or find that it was committed. None: at least once, nothing to decide.
+        """Commit the batch, or find that it was committed. None: it was written at least once, without a decision.
 
         Raises SinkConflictError, BatchRefusedError, and RetriableError if the outcome is unknown.
         """
@@ -252,33 +252,30 @@ class SinkWriter:
         except KafkaError as error:
             if error.code != ErrorCode.POLICY_VIOLATION:
                 raise
-            self._forget_old(time.time_ns() // 1_000_000)  # the ledger is full: old entries make room, if there are any
+            self._forget_old(time.time_ns() // 1_000_000)  # the ledger is full: remove old entries
             decided = self._send_decision(done, digest)
         if decided.already:
-            trust = "" if planned else ", on trust that it has the same offsets: no checkpoint can be read from here"
-            log.warning(
-                "batch %d of sink %r was committed before; what was written now is dropped%s", number, key, trust
-            )
-        self._free(key, lambda of, _: of <= number)
+            trust = "" if planned else "; its offsets could not be compared, as this process cannot read the checkpoint"
+            log.warning("batch %d of sink %r was committed before; this attempt is dropped%s", number, key, trust)
+        self._abort_left_open(key, lambda of, _: of <= number)
         return decided
 
     def _send_decision(self, done: Sequence[TaskDone], digest: bytes) -> Decided:
         timeout_ms = self.options.produce.delivery_timeout_ms
         steps = commit_steps(done, digest)
-        asked = ledger.carry_out(cluster_for(self.options), done[0].batch.sink, steps, timeout_ms=timeout_ms)
-        return run(asked, timeout_ms / 1000 + MARGIN_S)
+        deciding = ledger.carry_out(cluster_for(self.options), done[0].batch.sink, steps, timeout_ms=timeout_ms)
+        return run(deciding, timeout_ms / 1000 + MARGIN_S)
 
-    def _free(self, sink: str | None, is_over: Callable[[int, str], bool], *first: Any) -> None:
-        """Abort open transactions that no decision will end, so that readers continue. If that fails, they end by
-        timeout.
+    def _abort_left_open(self, sink: str | None, is_over: Callable[[int, str], bool], *first: Any) -> None:
+        """Abort open transactions that no decision will end, so that readers continue. If this fails, they time out.
 
-        sink: None for any. first: requests to send before; their answers do not matter.
+        sink: None for any. first: requests to send before; their answers are ignored.
         """
         try:
-            cluster = cluster_for(self.options)  # outside of the loop, because it blocks
+            cluster = cluster_for(self.options)  # not in the loop's thread, because it blocks
             run(self._abort_open(cluster, sink, is_over, first), ABORT_TIMEOUT_MS / 1000 + MARGIN_S)
         except KafkaError as error:
-            log.warning("what tasks of sink %r left open could not be aborted now: %s", sink or "?", error)
+            log.warning("open transactions of sink %r could not be aborted now: %s", sink or "?", error)
 
     async def _abort_open(
         self, cluster: Cluster, sink: str | None, is_over: Callable[[int, str], bool], first: Sequence[Any]
@@ -316,14 +313,14 @@ class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
     is_stream = True
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:
-        """All of the batch, or nothing of it."""
+        """Commit all of the batch, or nothing of it."""
         self.decide(messages, batchId)
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:
-        """Abort open transactions of the batch's tasks. Spark also calls this after a failed commit, which may have
-        been carried out.
+        """Abort open transactions of the batch's tasks.
 
-        Spark makes a new writer for this call, so only the messages have the attempt and the sink of the tasks.
+        Spark also calls this after a commit that failed here but may have been carried out by the broker. It makes a
+        new writer for this call, so only the messages have the attempt and the sink of the tasks.
         """
         if self.guarantee == AT_LEAST_ONCE:
             return
@@ -334,7 +331,7 @@ class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         if sink is None and not mark:
             log.warning(NAMELESS, batchId)
             return
-        self._free(sink, failed_with(done, batchId, mark))
+        self._abort_left_open(sink, failed_with(done, batchId, mark))
 
 
 class BatchWriter(SinkWriter, DataSourceArrowWriter):
@@ -354,19 +351,18 @@ class BatchWriter(SinkWriter, DataSourceArrowWriter):
             self._forget_old(decided.entry.decided_ms)
 
     def _settle(self, error: RetriableError) -> None:
-        """After a decision that was not answered. Returns if the write was committed.
+        """Find out about a decision that was not answered. Returns only if the write was committed.
 
-        Without a sinkId the write is aborted now, unless it was committed. With a sinkId, repeating the write finds
-        out.
+        Without a sinkId the write is aborted now, unless it was committed. With a sinkId the user can repeat it.
         """
-        unknown = f"it is not known whether the write was committed: {error}"
+        unknown = f"it is unknown whether the write was committed: {error}"
         if self.options.sink_id is not None:
             hint = "repeat it with the same sinkId and batchId: a committed batch is not written twice"
             raise RequestTimedOutError(unknown, hint=hint) from error
         key = UNNAMED + self.attempt
         try:
-            asked = ledger.ask(cluster_for(self.options), key, refuse_late(key), timeout_ms=ABORT_TIMEOUT_MS)
-            response = run(asked, ABORT_TIMEOUT_MS / 1000 + MARGIN_S)
+            aborting = ledger.ask(cluster_for(self.options), key, refuse_late(key), timeout_ms=ABORT_TIMEOUT_MS)
+            response = run(aborting, ABORT_TIMEOUT_MS / 1000 + MARGIN_S)
         except KafkaError:
             hint = (
                 f"`fencepost spark list --all` shows whether {key} was committed: repeat the write only if it was not"
@@ -377,17 +373,17 @@ class BatchWriter(SinkWriter, DataSourceArrowWriter):
             return
         if response.error_code:
             raise error
-        raise BatchRefusedError(f"the write was not committed, it was aborted: {error}") from error
+        raise BatchRefusedError(f"the write was not committed, but aborted: {error}") from error
 
     def abort(self, messages: Sequence[Any]) -> None:
-        """Abort open transactions of the tasks. Spark also calls this after a failed commit, which may have been
-        carried out.
+        """Abort open transactions of the tasks.
 
-        Without a sinkId no later decision would abort the transaction of a task that still runs. So the key is decided
-        here, and a late task is refused when it prepares. A commit that was carried out stays committed.
+        Spark also calls this after a commit that failed here but may have been carried out by the broker; then it stays
+        committed. Without a sinkId no later decision would abort the transaction of a task that still runs. So the key
+        is decided here: what a late task prepares is aborted.
         """
         if self.guarantee == AT_LEAST_ONCE:
             return
         sink = self.options.sink_id
         first = () if sink is not None else (refuse_late(UNNAMED + self.attempt),)
-        self._free(sink or UNNAMED + self.attempt, lambda _, attempt: attempt == self.attempt, *first)
+        self._abort_left_open(sink or UNNAMED + self.attempt, lambda _, attempt: attempt == self.attempt, *first)

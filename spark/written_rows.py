@@ -1,7 +1,7 @@
-"""The columns that the sink takes, and their conversion from Arrow batches to the lists that a producer takes.
+"""The columns that the sink writes, and their conversion from Arrow batches to lists for a producer.
 
 The rule: columns and their meaning are those of Spark's Kafka sink: `value`, and optionally `key`, `topic`, `partition`
-and `headers`. Names are case-sensitive, and other columns are ignored, `Key` too.
+and `headers`. Names are case-sensitive; other columns, `Key` among them, are ignored.
 Source: Spark's KafkaWriter and KafkaRowWriter.
 """
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ..client.errors import InvalidConfigurationError
 
-TAKEN = {
+COLUMNS = {
     "value": ("binary", "string"),
     "key": ("binary", "string"),
     "topic": ("string",),
@@ -36,7 +36,7 @@ def check_columns(schema: Any, topic: str | None) -> None:
     """schema: a StructType. Raises InvalidConfigurationError if it cannot be written."""
     types = {each.name: each.dataType.simpleString() for each in schema.fields}
     names = [each.name for each in schema.fields]
-    for name in TAKEN:
+    for name in COLUMNS:
         if names.count(name) > 1:
             raise InvalidConfigurationError(f"column {name!r} exists twice", hint="drop or rename one of them")
     if "value" not in types:
@@ -45,7 +45,7 @@ def check_columns(schema: Any, topic: str | None) -> None:
         )
     if topic is None and "topic" not in types:
         raise InvalidConfigurationError("no topic: neither option 'topic' nor a column 'topic' is set")
-    for name, allowed in TAKEN.items():
+    for name, allowed in COLUMNS.items():
         if name in types and types[name] not in allowed:
             wanted = " or ".join(allowed)
             raise InvalidConfigurationError(

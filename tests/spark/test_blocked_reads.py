@@ -2,7 +2,7 @@
 
 from fencepost.client.admin.values import Blocker, OpenTransaction, ProducerState, TransactionDescription
 from fencepost.client.values import TopicPartition
-from fencepost.spark.blocked_reads import EVERY_MS, PATIENCE_MS, Held, described
+from fencepost.spark.blocked_reads import EVERY_MS, WAITED_MS, BlockedPartitions, described
 from fencepost.spark.offsets import Log, Seen
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,17 +15,17 @@ def seen(end, high_watermark):
 
 
 def test_a_partition_is_named_when_it_has_stood_for_a_while_and_again_a_minute_later():
-    held = Held()
+    held = BlockedPartitions()
     assert held.due(seen(3, 9), 0) == []
-    assert held.due(seen(3, 9), PATIENCE_MS - 1) == []
-    assert held.due(seen(3, 9), PATIENCE_MS) == [T0]
-    assert held.due(seen(3, 12), PATIENCE_MS + EVERY_MS - 1) == []
-    assert held.due(seen(3, 12), PATIENCE_MS + EVERY_MS) == [T0]
+    assert held.due(seen(3, 9), WAITED_MS - 1) == []
+    assert held.due(seen(3, 9), WAITED_MS) == [T0]
+    assert held.due(seen(3, 12), WAITED_MS + EVERY_MS - 1) == []
+    assert held.due(seen(3, 12), WAITED_MS + EVERY_MS) == [T0]
 
 
 @given(st.lists(st.integers(0, 20_000), max_size=30))
 def test_what_moves_or_is_at_its_end_is_never_named(steps):
-    held, now_ms = Held(), 0
+    held, now_ms = BlockedPartitions(), 0
     for number, step in enumerate(steps):
         now_ms += step
         assert held.due(seen(number, number + 5), now_ms) == []
@@ -40,6 +40,6 @@ def blocker(description):
 def test_the_line_has_partition_id_and_age():
     known = TransactionDescription("job-1", "Ongoing", 7, 0, 60_000, 100_000, 1, (T0,))
     assert described(blocker(known), 142_000) == (
-        "t-0 is held at offset 3, below its end at 9, by transaction 'job-1', open for 42 s"
+        "t-0 is blocked at offset 3, below its end at 9, by transaction 'job-1', open for 42 s"
     )
     assert "producer id 7 that no coordinator knows, last written to 52 s ago" in described(blocker(None), 142_000)

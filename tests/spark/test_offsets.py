@@ -122,18 +122,18 @@ def test_a_new_partition_that_lost_records_is_loss_and_an_old_topic_new_here_not
 def test_a_topic_made_again_is_loss_even_when_it_has_grown_past_the_old_offset():
     start = Position({T0: 5}, {"t": "old"})
     end, lost = planned(start, seen({"t": "new"}, t0=(0, 9)))
-    assert "made again" in lost[0]
+    assert "created again" in lost[0]
     assert (end.offsets, end.starts, end.ids) == ({T0: 9}, {T0: 0}, {"t": "new"}), "what is read where loss is allowed"
     nothing_read, lost = planned(Position({T0: 0}, {"t": "old"}), seen({"t": "new"}, t0=(0, 0)))
     assert nothing_read.ids == {"t": "new"}
-    assert "made again" in lost[0]
+    assert "created again" in lost[0]
 
 
 def test_a_batch_planned_before_its_topic_was_made_again_reads_none_of_the_new_one():
     end = Position({T0: 9}, {"t": "old"})
     found, lost = ranges(Position({T0: 5}, {"t": "old"}), end, seen({"t": "new"}, t0=(0, 20)))
     assert found == []
-    assert "made again" in lost[0]
+    assert "created again" in lost[0]
 
 
 def test_a_topic_made_again_known_by_its_end_alone_is_loss_and_read_from_the_start():
@@ -143,7 +143,7 @@ def test_a_topic_made_again_known_by_its_end_alone_is_loss_and_read_from_the_sta
         found, lost = ranges(start, Position({T0: end}, {"t": "new"}), seen({"t": "new"}, t0=(0, end)))
         assert found == [Range("t", 0, 0, end, "new")]
         assert len(lost) == 1
-        assert "made again" in lost[0]
+        assert "created again" in lost[0]
 
 
 def test_a_start_beyond_the_log_is_loss_and_one_beyond_what_may_be_read_is_not():
@@ -162,13 +162,13 @@ def test_without_ids_the_name_has_to_do():
 
 def test_loss_is_a_log_that_begins_later_or_ends_earlier_and_no_gap():
     _, lost = begins_of(Position({T0: 5}), seen(t0=(8, 9)))
-    assert "from offset 5 to 7 are gone" in lost[0]
+    assert "from offset 5 to 7 were deleted" in lost[0]
     begins, lost = begins_of(Position({T0: 15}, {"t": "a"}), seen({"t": "a"}, t0=(0, 9)))
     assert ("ends at offset 9" in lost[0], begins) == (True, {T0: 9})
     begins, lost = begins_of(Position({T0: 15}), seen(t0=(2, 9)))
     assert ("ends at offset 9" in lost[0], begins) == (True, {T0: 2})
     assert begins_of(Position({T0: 8}), seen(t0=(8, 8)))[1] == []
-    assert "t-0 is gone" in begins_of(Position({T0: 15}), seen())[1][0]
+    assert "t-0 does not exist any more" in begins_of(Position({T0: 15}), seen())[1][0]
 
 
 def test_a_range_that_is_partly_gone_is_read_where_it_is_left():

@@ -49,8 +49,8 @@ def test_defaults_are_those_of_spark_but_for_the_isolation_level():
 
 def test_names_are_known_in_any_case_as_spark_passes_them():
     options = source_options(SERVERS | {"SUBSCRIBEPATTERN": "a.*", "maxoffsetspertrigger": "7"}, streaming=True)
-    assert options.selection.takes("abc")
-    assert not options.selection.takes("xabc"), "the whole name has to match"
+    assert options.selection.selects("abc")
+    assert not options.selection.selects("xabc"), "the whole name has to match"
     assert options.max_offsets == 7
 
 

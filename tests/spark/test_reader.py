@@ -137,14 +137,14 @@ def test_a_batch_that_begins_beyond_the_log_is_loss_and_not_nothing(source, topi
     with pytest.raises(DataLost, match="ends at offset 3"):
         source.rows(**given)
     assert source.rows(**given, failOnDataLoss=False) == []
-    assert "going on" in caplog.text
+    assert "the query continues" in caplog.text
     assert source.rows(**given | {"startingOffsets": f'{{"{topic}":{{"0":3,"1":0}}}}'}) == []
 
 
 def test_offsets_have_to_name_every_partition(source, topic):
-    with pytest.raises(InvalidConfigurationError, match=f"does not name {topic}-1"):
+    with pytest.raises(InvalidConfigurationError, match=f"does not list {topic}-1"):
         source.rows(subscribe=topic, startingOffsets=f'{{"{topic}":{{"0":0}}}}')
-    with pytest.raises(InvalidConfigurationError, match="which there is not"):
+    with pytest.raises(InvalidConfigurationError, match="which does not exist"):
         source.rows(subscribe=topic, startingOffsets=f'{{"{topic}":{{"0":0,"1":0,"2":0}}}}')
 
 
@@ -158,7 +158,7 @@ def test_partitions_by_number_and_topics_by_a_pattern(source, topic):
 
 
 def test_a_topic_that_is_not_there_is_said(source, monkeypatch):
-    monkeypatch.setattr(reading, "_BELIEVED_AFTER_MS", 100)
+    monkeypatch.setattr(reading, "_GONE_AFTER_MS", 100)
     monkeypatch.setattr("fencepost.spark.survey.MISSING_MS", 100)
     with pytest.raises(UnknownTopicError, match="'nowhere'") as caught:
         source.rows(subscribe="nowhere")
@@ -199,12 +199,12 @@ def test_records_that_are_gone_are_loss_and_gaps_are_not(source, topic, caplog):
     source.admin.delete_records({TopicPartition(topic, 0): 4})
     assert numbers(source.rows(subscribe=topic)) == list(range(4, 10)), "from the beginning is from where it begins"
     given = {"subscribe": topic, "startingOffsets": f'{{"{topic}":{{"0":2,"1":0}}}}'}
-    with pytest.raises(DataLost, match=f"{topic}-0 from offset 2 to 3 are gone") as caught:
+    with pytest.raises(DataLost, match=f"{topic}-0 from offset 2 to 3 were deleted") as caught:
         source.rows(**given)
     assert "failOnDataLoss" in caught.value.hint
     with caplog.at_level(logging.WARNING, "fencepost.spark"):
         assert numbers(source.rows(**given, failOnDataLoss="false")) == list(range(4, 10))
-    assert "from offset 2 to 3 are gone" in caplog.text
+    assert "from offset 2 to 3 were deleted" in caplog.text
 
 
 def test_records_that_go_between_planning_and_reading_are_loss(source, topic):
@@ -217,7 +217,7 @@ def test_records_that_go_between_planning_and_reading_are_loss(source, topic):
             found = [row["offset"] for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
             assert found == [6, 7, 8, 9], "also where one batch of records was cut"
         else:
-            with pytest.raises(DataLost, match="from offset 0 to 2 are gone"):
+            with pytest.raises(DataLost, match="from offset 0 to 2 were deleted"):
                 list(reader.read(parts[0]))
 
 
@@ -228,7 +228,7 @@ def test_a_topic_made_again_is_not_read_in_place_of_the_planned_one(source, topi
     source.admin.delete_topics([topic])
     source.create(topic, 2)
     put(source, topic, 100, 130)
-    with pytest.raises(DataLost, match="made again"):
+    with pytest.raises(DataLost, match="created again"):
         list(reader.read(part))
     assert len(source.rows(subscribe=topic)) == 30
 
@@ -345,11 +345,11 @@ def test_a_topic_made_again_while_it_is_read_is_loss_and_read_from_its_beginning
     source.admin.delete_topics([topic])
     source.create(topic, 2)
     put(source, topic, 100, 120)  # more than there were: an offset alone would not show it
-    with pytest.raises(DataLost, match="deleted and made again"):
+    with pytest.raises(DataLost, match="deleted and created again"):
         strict.batch()
     with caplog.at_level(logging.WARNING, "fencepost.spark"):
         assert numbers(lenient.batch()) == list(range(100, 120))
-    assert "deleted and made again" in caplog.text
+    assert "deleted and created again" in caplog.text
     assert lenient.batch() is None
 
 
@@ -359,7 +359,7 @@ def test_a_topic_that_is_deleted_is_loss(source, topic, monkeypatch):
     query = source.stream(subscribe=topic, startingOffsets="earliest")
     assert len(query.batch()) == 5
     source.admin.delete_topics([topic])
-    with pytest.raises(DataLost, match="is gone"):
+    with pytest.raises(DataLost, match="does not exist any more"):
         query.batch()
 
 
@@ -390,7 +390,7 @@ def test_records_deleted_ahead_of_a_stream_are_loss(source, topic):
     assert len(strict.batch()) == len(lenient.batch()) == 5
     put(source, topic, 5, 10)
     source.admin.delete_records({TopicPartition(topic, 0): 7})
-    with pytest.raises(DataLost, match="from offset 5 to 6 are gone"):
+    with pytest.raises(DataLost, match="from offset 5 to 6 were deleted"):
         strict.batch()
     assert numbers(lenient.batch()) == [7, 8, 9]
 
@@ -410,7 +410,7 @@ def test_progress_says_how_far_behind(source, topic):
 
 
 def test_a_stream_that_is_held_says_by_whom(source, topic, caplog, monkeypatch):
-    monkeypatch.setattr("fencepost.spark.blocked_reads.PATIENCE_MS", 0)
+    monkeypatch.setattr("fencepost.spark.blocked_reads.WAITED_MS", 0)
     query = source.stream(subscribe=topic, startingOffsets="earliest")
     query.batch()
     with (
@@ -423,7 +423,7 @@ def test_a_stream_that_is_held_says_by_whom(source, topic, caplog, monkeypatch):
             assert query.batch() is None
         said = [record.getMessage() for record in caplog.records]
     assert len(said) == 1, "once a minute"
-    assert f"{topic}-0 is held at offset 0" in said[0]
+    assert f"{topic}-0 is blocked at offset 0" in said[0]
     assert f"transaction 'id-{topic}', open for" in said[0]
 
 

@@ -7,7 +7,7 @@ from fencepost.client.errors import InvalidConfigurationError
 from fencepost.client.records.columns import Columns
 from fencepost.protocol.batches import read
 from fencepost.protocol.records import Record, build
-from fencepost.spark.rows import arrow_schema_of, asked_of, check_schema, schema_text, to_batch
+from fencepost.spark.rows import arrow_schema_of, check_schema, schema_text, to_batch, wanted_columns
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -35,7 +35,7 @@ FULL = StructType(
 
 
 def rows(records, schema=FULL, **how):
-    columns = Columns(asked_of(schema))
+    columns = Columns(wanted_columns(schema))
     columns.add(read(memoryview(build(records, **how))), 0, 1 << 62)
     arrow = arrow_schema_of(schema)
     batch = to_batch(columns, "t", 3, arrow)

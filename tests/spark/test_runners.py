@@ -383,7 +383,7 @@ def test_a_write_whose_decision_was_neither_made_nor_answered_is_aborted_and_say
     answers_lost(monkeypatch, carried_out=False)
     with pytest.raises(BatchRefusedError, match="not committed") as raised:
         job.commit(messages)
-    assert "repeat a df.write" in raised.value.hint
+    assert "repeat the df.write" in raised.value.hint
     assert not sink.open()
     assert sink.rows() == []
 
@@ -398,7 +398,7 @@ def test_a_write_that_may_stand_says_that_nobody_knows_and_what_to_do(sink, monk
     job = sink.job(False, **({"sinkId": sink.topic, "batchId": "1"} if named else {}))
     messages = [job.task([arrow(b"1")])]
     answers_lost(monkeypatch, carried_out=carried_out, away=True)
-    with pytest.raises(RequestTimedOutError, match="not known whether") as raised:
+    with pytest.raises(RequestTimedOutError, match="unknown whether") as raised:
         job.commit(messages)
     assert hint in raised.value.hint
 

@@ -19,7 +19,7 @@ from fencepost.client.errors import (
 from fencepost.client.values import TopicPartition
 from fencepost.spark import client_thread, ledger, writer
 from fencepost.spark.sink import BatchRefusedError, SinkConflictError, WrongUseError, task_steps
-from fencepost.spark.task_hands import TaskHands
+from fencepost.spark.step_runner import StepRunner
 from fencepost.spark.writer import Place, batch_writer, stream_writer
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructField, StructType
 from served_broker import ServedBroker
@@ -203,7 +203,7 @@ def test_so_does_one_whose_place_only_the_session_says_if_it_is_the_querys(drive
                 made.decide(messages, 0)
         else:
             made.decide(messages, 0)
-    assert ("no checkpoint can be read from here" in caplog.text) == (owner != QUERY)
+    assert ("this process cannot read the checkpoint" in caplog.text) == (owner != QUERY)
     assert len(driver.rows()) == 2
 
 
@@ -254,7 +254,7 @@ def killed(driver, made, rows, *, batch_id):
     """A task whose worker is killed when it has written, and has not prepared."""
     driver.task(made, [], batch_id=batch_id)  # says where the next one is
     here = writer.place()
-    hands = TaskHands(made.options)
+    hands = StepRunner(made.options)
     steps = task_steps(made.batch_of(here), here.partition, here.task, made._pieces([arrow(rows)]), made.limits, int)
     answer = None
     for _ in range(2):

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from fencepost.spark import client_thread, writer
 from fencepost.spark.sink import Abort
 from fencepost.spark.source import FencepostDataSource
-from fencepost.spark.task_hands import TaskHands
+from fencepost.spark.step_runner import StepRunner
 from pyspark import TaskContext
 from pyspark.serializers import read_int, write_int, write_long, write_with_length
 from pyspark.sql.types import BinaryType, StructField, StructType
@@ -30,27 +30,27 @@ class Killed(BaseException):
 @contextmanager
 def process(*, is_killed: bool = False) -> Iterator[None]:
     """A Python process that Spark starts. is_killed: its connections end later, with nothing said on them."""
-    before, client_thread._kept = client_thread._kept, None
+    before, client_thread._clusters = client_thread._clusters, None
     try:
         yield
     finally:
         if is_killed:
-            abandoned[-1] = (client_thread._kept, *abandoned[-1][1:])
-        elif client_thread._kept is not None:
+            abandoned[-1] = (client_thread._clusters, *abandoned[-1][1:])
+        elif client_thread._clusters is not None:
             client_thread.close_all()
-        client_thread._kept = before
+        client_thread._clusters = before
 
 
-abandoned: list[tuple[object, TaskHands]] = []
+abandoned: list[tuple[object, StepRunner]] = []
 
 
 def close_abandoned() -> None:
     """The connections of processes that were killed."""
     for kept, hands in abandoned:
-        client_thread._kept = kept
+        client_thread._clusters = kept
         hands.close()
         client_thread.close_all()
-    client_thread._kept = None
+    client_thread._clusters = None
     abandoned.clear()
 
 
@@ -112,7 +112,7 @@ class Job:
     def killed_task(self, rows, monkeypatch, *, partition: int = 0) -> None:
         """One whose worker is killed when the rows have reached the broker."""
 
-        def die(hands: TaskHands) -> None:
+        def die(hands: StepRunner) -> None:
             hands._await_sent()
             client_thread.run(hands._producer.flush(), 10)
             abandoned.append((None, hands))
@@ -122,9 +122,9 @@ class Job:
             raise Killed
 
         with monkeypatch.context() as patched, process(is_killed=True):
-            patched.setattr(TaskHands, "close", lambda hands: None)
+            patched.setattr(StepRunner, "close", lambda hands: None)
             patched.setattr("spark_runners.process", lambda: _here())
-            patched.setattr(TaskHands, "do", _dying(TaskHands.do, die))
+            patched.setattr(StepRunner, "do", _dying(StepRunner.do, die))
             try:
                 self.task(until_killed(), partition=partition)
             except Killed:
@@ -169,7 +169,7 @@ def _here() -> Iterator[None]:
 
 
 def _dying(do, die):
-    """TaskHands.do of a worker that is killed instead of aborting."""
+    """StepRunner.do of a worker that is killed instead of aborting."""
 
     def done(hands, step):
         if isinstance(step, Abort):

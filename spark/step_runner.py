@@ -1,8 +1,8 @@
-"""Carries out the steps of sink.py with a producer, in the loop's thread, a whole column at a time.
+"""Carries out the steps of sink.py with a producer, in the loop's thread, whole columns at a time.
 
-The rule: while one batch of rows is encoded and sent, the task reads the next from Spark, never more than one ahead, so
-the producer's buffer limits memory. While the task waits for rows, the loop prepares a transaction that has become too
-old; a lock decides which comes first, that or the next rows.
+The rule: while one batch of rows is encoded and sent, the task reads the next one from Spark, but never more, so the
+producer's buffer limits the memory. While the task waits for rows, the loop prepares a transaction that has become too
+old; a lock orders this and the next rows.
 """
 
 import asyncio
@@ -30,8 +30,8 @@ def monotonic_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
-class TaskHands:
-    """For one task. It has at most one open transaction."""
+class StepRunner:
+    """Carries out the steps of one task. It has at most one open transaction."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -127,7 +127,7 @@ class TaskHands:
         self.close()
 
     def finish(self, pieces: Iterable[TopicRows]) -> int:
-        """Without a transaction: write all rows and wait for their acknowledgements. Returns how many."""
+        """Write all rows without a transaction, and wait for their acknowledgements. Returns how many."""
         rows = 0
         for piece in pieces:
             if self._producer is None:
@@ -156,10 +156,10 @@ class TaskHands:
             log.info("%r: %s", producer, error)
 
 
-def write_plainly(options: SinkOptions, pieces: Iterable[TopicRows]) -> int:
-    """Write rows at least once, without a transaction. Returns how many."""
-    hands = TaskHands(options)
+def write_at_least_once(options: SinkOptions, pieces: Iterable[TopicRows]) -> int:
+    """Write rows without a transaction. Returns how many."""
+    runner = StepRunner(options)
     try:
-        return hands.finish(pieces)
+        return runner.finish(pieces)
     finally:
-        hands.close()
+        runner.close()
