@@ -199,7 +199,7 @@ def spark_two_tasks_read_a_record(stack: ExitStack) -> None:
 
 @killed_by("tests/spark/test_blocked_reads.py")
 def spark_nobody_hears_of_what_holds_a_stream_up(stack: ExitStack) -> None:
-    _replaced(stack, blocked_reads.Held, "due", lambda self, seen, now_ms: [])
+    _replaced(stack, blocked_reads.BlockedPartitions, "due", lambda self, seen, now_ms: [])
 
 
 @killed_by("tests/spark/test_options.py")

@@ -315,7 +315,7 @@ def test_a_pool_that_was_fenced_by_another_says_so_to_all_and_takes_no_id_back(v
                 for _ in range(3):
                     with pytest.raises(ProducerFencedError, match="prefix 'api'") as later:
                         await one(old, b"d")
-                assert "successor" in later.value.hint
+                assert "the other replaces it" in later.value.hint
                 assert later.value.reason == "newer_producer"
                 assert "InitProducerId" not in world.names(), "it does not fight"
                 assert "fenced" in repr(old)
