@@ -5,6 +5,7 @@ partition; one that cannot be read is listed without a leader. Sources: KIP-511,
 """
 
 import os.path
+from functools import partial
 
 from ...protocol.encoding import Lazy
 from ...protocol.errors import ErrorCode, KafkaError
@@ -28,12 +29,11 @@ from ..net.features import OWN_APIS_FROM, highest_served, named_as_supported, of
 from ..net.turns import SUBJECT_UNITS, Steps
 from ..requests.dispatch import HANDLERS, Call, handles
 from ..requests.services import Services
+from ..security.acls import CLUSTER_NAME, Operation, ResourceType
 from ..topics.names import check_name
 from ..topics.partition import Partition
 from ..topics.topics import Topic
 
-TOPIC_OPERATIONS = 3576  # bits of AclOperation that a topic has: all allowed while there is no authorizer
-CLUSTER_OPERATIONS = 8096
 IDS_SINCE = 12  # of Metadata: before, an id beside a name means nothing
 MADE_AT_ONCE = 2_000  # topics that one request of names may make: for the others clients have to ask again
 SORTED_PER_UNIT = 10  # names
@@ -80,30 +80,42 @@ def api_versions(broker: Services, call: Call, request: ApiVersionsRequest) -> A
 @handles(MetadataRequest, waits=False, in_steps=True)
 def metadata(broker: Services, call: Call, request: MetadataRequest) -> Steps[MetadataResponse]:
     """Topics by name or id, made on the way where that is asked for and allowed."""
+    sees = partial(broker.access.allows, call.session, Operation.DESCRIBE, ResourceType.TOPIC)
     everything = request.topics is None or (call.version == 0 and not request.topics)
     if everything:
-        known = list(broker.topics.by_name.values())
+        known = [topic for topic in broker.topics.by_name.values() if sees(topic.name)]
         topics: list[_Topic] = Lazy(len(known), (_described(broker, topic) for topic in known))
     else:
         topics = yield from _asked_for(broker, call, request)
     if request.include_topic_authorized_operations:
-        topics = Lazy(len(topics), map(_with_operations, topics))
+        topics = Lazy(len(topics), map(partial(_with_operations, broker, call), topics))
     host, port = advertised(broker.settings, call.listener_address)
     return MetadataResponse(
         brokers=[MetadataResponse.Broker(node_id=broker.node_id, host=host, port=port)],
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
         topics=topics,
-        cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_OPERATIONS
-        ),
+        cluster_authorized_operations=_cluster_operations(broker, call, request.include_cluster_authorized_operations),
     )
 
 
-def _with_operations(topic: _Topic) -> _Topic:
-    if topic.error_code == ErrorCode.NONE:
-        topic.topic_authorized_operations = TOPIC_OPERATIONS
+def _cluster_operations(broker: Services, call: Call, are_asked_for: bool) -> int:
+    """What whoever asks may do with the cluster (KIP-430); who may not describe it is told of nothing."""
+    if not are_asked_for:
+        return NO_OPERATIONS
+    if not broker.access.allows_on_cluster(call.session, Operation.DESCRIBE):
+        return 0
+    return broker.access.operations(call.session, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def _with_operations(broker: Services, call: Call, topic: _Topic) -> _Topic:
+    if topic.error_code == ErrorCode.NONE and topic.name is not None:
+        topic.topic_authorized_operations = _topic_operations(broker, call, topic.name)
     return topic
+
+
+def _topic_operations(broker: Services, call: Call, name: str) -> int:
+    return broker.access.operations(call.session, ResourceType.TOPIC, name)
 
 
 def _asked_for(broker: Services, call: Call, request: MetadataRequest) -> Steps[list[_Topic]]:
@@ -127,12 +139,20 @@ def _answer(broker: Services, call: Call, asked: MetadataRequest.Topic, may_crea
         return _refused(ErrorCode.INVALID_REQUEST, "", asked.topic_id)
     if by_id and call.version >= IDS_SINCE:
         topic = broker.topics.by_id.get(asked.topic_id)
-        return _described(broker, topic) if topic else _refused(ErrorCode.UNKNOWN_TOPIC_ID, None, asked.topic_id)
+        if topic is None:
+            return _refused(ErrorCode.UNKNOWN_TOPIC_ID, None, asked.topic_id)
+        if not broker.access.allows(call.session, Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
+            return _refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, asked.topic_id)
+        return _described(broker, topic)
     assert asked.name is not None
+    if not broker.access.allows(call.session, Operation.DESCRIBE, ResourceType.TOPIC, asked.name):
+        return _refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, asked.name, ZERO_UUID)
     topic = broker.topics.by_name.get(asked.name)
     if topic is not None:
         return _described(broker, topic)
     try:
+        if may_create and broker.settings.auto_create_topics_enable:
+            _check_may_create(broker, call, asked.name)
         check_name(asked.name)
         if may_create and not enough:
             broker.topics.auto_create(asked.name)
@@ -141,6 +161,12 @@ def _answer(broker: Services, call: Call, asked: MetadataRequest.Topic, may_crea
     # Kafka names a topic only after it is made: whoever asked it into being asks again, and is not told of one that
     # somebody has just deleted.
     return _refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked.name, ZERO_UUID)
+
+
+def _check_may_create(broker: Services, call: Call, name: str) -> None:
+    """Raises TOPIC_AUTHORIZATION_FAILED if whoever asks may make neither any topic nor this one."""
+    if not broker.access.allows_on_cluster(call.session, Operation.CREATE):
+        broker.access.check(call.session, Operation.CREATE, ResourceType.TOPIC, name)
 
 
 def _refused(code: ErrorCode, name: str | None, topic_id: bytes) -> _Topic:
@@ -185,9 +211,7 @@ def describe_cluster(broker: Services, call: Call, request: DescribeClusterReque
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
         brokers=[DescribeClusterResponse.Broker(broker_id=broker.node_id, host=host, port=port)],
-        cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_OPERATIONS
-        ),
+        cluster_authorized_operations=_cluster_operations(broker, call, request.include_cluster_authorized_operations),
     )
 
 
@@ -210,12 +234,21 @@ def _no_endpoint(kind: int) -> KafkaError | None:
 def describe_topic_partitions(
     broker: Services, call: Call, request: DescribeTopicPartitionsRequest
 ) -> Steps[DescribeTopicPartitionsResponse]:
-    """A page of partitions, topics in the order of their names; the cursor says where the next page begins."""
-    names = sorted({topic.name for topic in request.topics} or broker.topics.by_name)
-    yield 1 + len(names) // SORTED_PER_UNIT
+    """A page of partitions, topics in the order of their names; the cursor says where the next page begins.
+
+    Topics that whoever asks may not describe come last, if they were asked for by name, and take no room.
+    """
+    sees = partial(broker.access.allows, call.session, Operation.DESCRIBE, ResourceType.TOPIC)
+    asked = {topic.name for topic in request.topics}
+    names = sorted(filter(sees, asked or broker.topics.by_name))
+    unseen = [
+        _Page(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name, partitions=[])
+        for name in sorted(asked.difference(names))
+    ]
+    yield 1 + (len(names) + len(asked)) // SORTED_PER_UNIT
     cursor = request.cursor
     if cursor is not None:
-        if cursor.partition_index < 0 or (request.topics and cursor.topic_name not in names):
+        if cursor.partition_index < 0 or (request.topics and cursor.topic_name not in asked):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the cursor names no partition of the topics asked for")
         names = [name for name in names if name >= cursor.topic_name]
     limit = broker.settings.max_request_partition_size_limit
@@ -223,25 +256,24 @@ def describe_topic_partitions(
     topics: list[_Page] = []
     for name in names:
         if room == 0:
-            return DescribeTopicPartitionsResponse(
-                topics=topics, next_cursor=Cursor(topic_name=name, partition_index=0)
-            )
+            next_page = Cursor(topic_name=name, partition_index=0)
+            return DescribeTopicPartitionsResponse(topics=topics + unseen, next_cursor=next_page)
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
-        page, next_index = _page(broker, name, first, room)
+        page, next_index = _page(broker, call, name, first, room)
         topics.append(page)
         room -= len(page.partitions)
         yield 1
         if next_index is not None:
             next_page = Cursor(topic_name=name, partition_index=next_index)
-            return DescribeTopicPartitionsResponse(topics=topics, next_cursor=next_page)
-    return DescribeTopicPartitionsResponse(topics=topics)
+            return DescribeTopicPartitionsResponse(topics=topics + unseen, next_cursor=next_page)
+    return DescribeTopicPartitionsResponse(topics=topics + unseen)
 
 
-def _page(broker: Services, name: str, first: int, room: int) -> tuple[_Page, int | None]:
+def _page(broker: Services, call: Call, name: str, first: int, room: int) -> tuple[_Page, int | None]:
     """What fits of one topic, and the index of its first partition that did not."""
     topic = broker.topics.by_name.get(name)
     if topic is None:
-        return _unknown_page(name), None
+        return _unknown_page(name, _topic_operations(broker, call, name)), None
     shown = topic.partitions[first : first + room]
     end = first + len(shown)
     page = _Page(
@@ -249,18 +281,18 @@ def _page(broker: Services, name: str, first: int, room: int) -> tuple[_Page, in
         topic_id=topic.id,
         is_internal=topic.internal,
         partitions=Lazy(len(shown), (_page_partition(broker.node_id, partition) for partition in shown)),
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=_topic_operations(broker, call, name),
     )
     return page, end if end < len(topic.partitions) else None
 
 
-def _unknown_page(name: str) -> _Page:
+def _unknown_page(name: str, operations: int) -> _Page:
     try:
         check_name(name)
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     except KafkaError as error:
         code = error.code
-    return _Page(error_code=code, name=name, partitions=[], topic_authorized_operations=TOPIC_OPERATIONS)
+    return _Page(error_code=code, name=name, partitions=[], topic_authorized_operations=operations)
 
 
 def _page_partition(node_id: int, partition: Partition) -> _Page.Partition:
@@ -284,6 +316,7 @@ def _page_partition(node_id: int, partition: Partition) -> _Page.Partition:
 @handles(DescribeLogDirsRequest, in_steps=True)
 def describe_log_dirs(broker: Services, call: Call, request: DescribeLogDirsRequest) -> Steps[DescribeLogDirsResponse]:
     """The data directory, and how many bytes of each partition it holds."""
+    broker.access.check_on_cluster(call.session, Operation.DESCRIBE)
     wanted = None if request.topics is None else {topic.topic: set(topic.partitions) for topic in request.topics}
     names = (
         list(broker.topics.by_name) if wanted is None else [name for name in wanted if name in broker.topics.by_name]

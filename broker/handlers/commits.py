@@ -8,6 +8,7 @@ error: offset -1. Source: Kafka's KafkaApis, GroupCoordinatorService, OffsetMeta
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 from ...protocol.encoding import Lazy
@@ -28,6 +29,7 @@ from ..groups.states import State
 from ..net.turns import AnswerRoom
 from ..requests.dispatch import Call, handles
 from ..requests.services import Services
+from ..security.acls import Operation, ResourceType
 
 BY_ID_SINCE = 10
 BATCHED_SINCE = 8  # OffsetFetch asks for several groups
@@ -52,11 +54,12 @@ class _Wanted(NamedTuple):
 @handles(OffsetCommitRequest)
 def offset_commit(broker: Services, call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
     """From now on these offsets are where the group goes on."""
+    broker.access.check(call.session, Operation.READ, ResourceType.GROUP, request.group_id)
     wanted: list[_Wanted] = []
     response = OffsetCommitResponse(topics=[])
     for topic in request.topics:
         named = {"topic_id": topic.topic_id} if call.version >= BY_ID_SINCE else {"name": topic.name}
-        parts = list(_sorted_out(broker, topic, named, OffsetCommitResponse.Topic.Partition, wanted))
+        parts = list(_sorted_out(broker, call, topic, named, OffsetCommitResponse.Topic.Partition, wanted))
         if parts:
             response.topics.append(OffsetCommitResponse.Topic(**named, partitions=parts))
 
@@ -87,10 +90,13 @@ def _check_group(broker: Services, version: int, request: OffsetCommitRequest) -
 @handles(TxnOffsetCommitRequest)
 def txn_offset_commit(broker: Services, call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
     """With the transaction these offsets will count, or never have been."""
+    broker.access.check(call.session, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    broker.access.check(call.session, Operation.READ, ResourceType.GROUP, request.group_id)
     wanted: list[_Wanted] = []
     response = TxnOffsetCommitResponse(topics=[])
+    made = TxnOffsetCommitResponse.Topic.Partition
     for topic in request.topics:
-        parts = list(_sorted_out(broker, topic, {"name": topic.name}, TxnOffsetCommitResponse.Topic.Partition, wanted))
+        parts = list(_sorted_out(broker, call, topic, {"name": topic.name}, made, wanted))
         if parts:
             response.topics.append(TxnOffsetCommitResponse.Topic(name=topic.name, partitions=parts))
     with _told_to_all(broker, wanted):
@@ -128,16 +134,20 @@ def _commit_in_transaction(
 
 
 def _sorted_out(
-    broker: Services, asked: Any, named: dict[str, Any], answer: type, wanted: list[_Wanted]
+    broker: Services, call: Call, asked: Any, named: dict[str, Any], answer: type, wanted: list[_Wanted]
 ) -> Iterator[Any]:
-    """An answer for each partition of a topic. Those that exist are added to `wanted`."""
+    """An answer for each partition of a topic. Those that exist, and may be read, are added to `wanted`."""
     topics = broker.topics
     by_id = "topic_id" in named
     topic = topics.by_id.get(named["topic_id"]) if by_id else topics.by_name.get(named["name"])
+    name = topic.name if topic is not None else named.get("name")
+    readable = name is None or broker.access.allows(call.session, Operation.READ, ResourceType.TOPIC, name)
     now_ms, age_ms = broker.clock.now_ms(), broker.store.age_ms()
     for part in asked.partitions:
         part_answer = answer(partition_index=part.partition_index)
-        if topic is None:
+        if not readable:
+            part_answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif topic is None:
             part_answer.error_code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         elif not 0 <= part.partition_index < len(topic.partitions):
             part_answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -177,36 +187,50 @@ def _fitting(broker: Services, wanted: Sequence[_Wanted]) -> list[tuple[Partitio
 # ---- OffsetFetch ---------------------------------------------------------------------------------------------
 
 
+class _Reading(NamedTuple):
+    """How offsets are read for one request. sees: whether it may know of a topic."""
+
+    stable: bool
+    room: AnswerRoom
+    check_group: Callable[[str], None]
+    sees: Callable[[str], bool]
+
+
 @handles(OffsetFetchRequest, in_steps=True)
 def offset_fetch(broker: Services, call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """The offsets of one group, or of several; answered, as everything, when they are durable."""
-    stable, room = request.require_stable, AnswerRoom(len(broker.server.connections))
+    how = _Reading(
+        request.require_stable,
+        AnswerRoom(len(broker.server.connections)),
+        partial(broker.access.check, call.session, Operation.DESCRIBE, ResourceType.GROUP),
+        partial(broker.access.allows, call.session, Operation.DESCRIBE, ResourceType.TOPIC),
+    )
     if call.version < BATCHED_SINCE:
         single, group_id = OffsetFetchResponse.Topic, request.group_id
         topics = []
-        for name, keys in _looked_up(broker, group_id, request.topics):
-            found = _fetched(broker, group_id, keys, stable, single.Partition, room)
+        for name, keys in _looked_up(broker, group_id, request.topics, how):
+            found = _fetched(broker, group_id, keys, single.Partition, how)
             topics.append(single(name=name, partitions=Lazy(len(keys), found)))
         return OffsetFetchResponse(topics=topics)
     by_id, groups = call.version >= BY_ID_SINCE, request.groups
     return OffsetFetchResponse(
-        groups=Lazy(len(groups), (_group_fetched(broker, group, by_id, stable, room) for group in groups))
+        groups=Lazy(len(groups), (_group_fetched(broker, group, by_id, how) for group in groups))
     )
 
 
 def _group_fetched(
-    broker: Services, asked: OffsetFetchRequest.Group, by_id: bool, stable: bool, room: AnswerRoom
+    broker: Services, asked: OffsetFetchRequest.Group, by_id: bool, how: _Reading
 ) -> OffsetFetchResponse.Group:
     made = OffsetFetchResponse.Group.Topic
     topics = []
     try:
-        if room.is_full:
+        if how.room.is_full:
             raise KafkaError(LATER)
         known, unknown = _by_name(broker, asked.topics) if by_id and asked.topics is not None else (asked.topics, [])
-        for name, keys in _looked_up(broker, asked.group_id, known):
+        for name, keys in _looked_up(broker, asked.group_id, known, how):
             topic = broker.topics.by_name.get(name)
             topic_id = topic.id if topic is not None else ZERO_UUID
-            found = _fetched(broker, asked.group_id, keys, stable, made.Partition, room)
+            found = _fetched(broker, asked.group_id, keys, made.Partition, how)
             topics.append(made(name=name, topic_id=topic_id, partitions=Lazy(len(keys), found)))
     except KafkaError as error:
         broker.metrics.error(error.code)
@@ -232,9 +256,13 @@ def _by_name(
 
 
 def _looked_up(
-    broker: Services, group_id: str, asked: Sequence[Any] | None
+    broker: Services, group_id: str, asked: Sequence[Any] | None, how: _Reading
 ) -> Iterable[tuple[str, Sequence[PartitionKey]]]:
-    """The partitions of a group to tell of, by topic. asked: None for all. Raises COORDINATOR_NOT_AVAILABLE."""
+    """The partitions of a group to tell of, by topic. asked: None for all that may be seen.
+
+    Raises GROUP_AUTHORIZATION_FAILED, COORDINATOR_NOT_AVAILABLE.
+    """
+    how.check_group(group_id)
     offsets = broker.group_offsets
     offsets.check_online(group_id)
     if asked is not None:
@@ -242,27 +270,29 @@ def _looked_up(
     keys: dict[str, list[PartitionKey]] = {}
     for key in offsets.all_of(group_id):
         keys.setdefault(key[0], []).append(key)
-    return keys.items()
+    return [(name, of_topic) for name, of_topic in keys.items() if how.sees(name)]
 
 
 def _fetched(
     broker: Services,
     group_id: str,
     keys: Iterable[PartitionKey],
-    stable: bool,
     made: Callable[..., Any],
-    room: AnswerRoom,
+    how: _Reading,
 ) -> Iterator[Any]:
     """What the group has committed for these partitions, each looked up when it is taken."""
     offsets = broker.group_offsets
     for key in keys:
         committed, error = None, ErrorCode.NONE
-        if stable and offsets.is_pending(group_id, key):
+        if not how.sees(key[0]):
+            error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            broker.metrics.error(error)
+        elif how.stable and offsets.is_pending(group_id, key):
             error = ErrorCode.UNSTABLE_OFFSET_COMMIT
             broker.metrics.error(error)
         else:
             committed = offsets.fetch(group_id, key)
-        room.take(OFFSET_BYTES + (len(committed.metadata) if committed is not None else 0))
+        how.room.take(OFFSET_BYTES + (len(committed.metadata) if committed is not None else 0))
         yield _answer(made, key[1], committed, error)
 
 
@@ -282,16 +312,21 @@ def _answer(made: Callable[..., Any], index: int, committed: Committed | None, e
 @handles(OffsetDeleteRequest)
 def offset_delete(broker: Services, call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     """Forget offsets that nobody in the group is reading from (KIP-496)."""
+    access, session = broker.access, call.session
+    access.check(session, Operation.DELETE, ResourceType.GROUP, request.group_id)
     in_use = _topics_in_use(broker, request.group_id)
     gone: list[PartitionKey] = []
     made = OffsetDeleteResponse.Topic
     topics = []
     for asked in request.topics:
         topic = broker.topics.by_name.get(asked.name)
+        readable = access.allows(session, Operation.READ, ResourceType.TOPIC, asked.name)
         parts = []
         for part in asked.partitions:
             error = ErrorCode.NONE
-            if topic is None or not 0 <= part.partition_index < len(topic.partitions):
+            if not readable:
+                error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif topic is None or not 0 <= part.partition_index < len(topic.partitions):
                 error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif in_use(asked.name):
                 error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC

@@ -24,6 +24,7 @@ from ..config.settings import BROKER_OPTIONS, TOPIC_OPTIONS, Source, topic_synon
 from ..net.turns import SUBJECT_UNITS, AnswerRoom, Steps, answer_each
 from ..requests.dispatch import Call, handles
 from ..requests.services import Services
+from ..security.acls import Operation, ResourceType
 from ..topics.names import check_name
 from ..topics.topics import Topic
 
@@ -59,12 +60,20 @@ def describe_configs(broker: Services, call: Call, request: DescribeConfigsReque
                 resource_name=resource.resource_name,
             )
         named.add(which)
-        result = _described_or_refused(broker, resource, request, known)
+        result = _described_or_refused(broker, call, resource, request, known)
         room.take(_size_bytes(result))
         return result
 
     results = yield from answer_each(request.resources, answered, SUBJECT_UNITS)
     return DescribeConfigsResponse(results=results)
+
+
+def _check_access(broker: Services, call: Call, operation: Operation, kind: int, name: str) -> None:
+    """Raises TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED."""
+    if kind == TOPIC:
+        broker.access.check(call.session, operation, ResourceType.TOPIC, name)
+    elif kind == BROKER:
+        broker.access.check_on_cluster(call.session, operation)
 
 
 def _size_bytes(result: _Result) -> int:
@@ -76,10 +85,15 @@ def _size_bytes(result: _Result) -> int:
 
 
 def _described_or_refused(
-    broker: Services, resource: DescribeConfigsRequest.Resource, request: DescribeConfigsRequest, known: _Known
+    broker: Services,
+    call: Call,
+    resource: DescribeConfigsRequest.Resource,
+    request: DescribeConfigsRequest,
+    known: _Known,
 ) -> _Result:
     result = _Result(error_message="", resource_type=resource.resource_type, resource_name=resource.resource_name)
     try:
+        _check_access(broker, call, Operation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name)
         options, synonyms, given = _resource(broker, resource.resource_type, resource.resource_name)
     except KafkaError as error:
         result.error_code, result.error_message = error.code, error.text
@@ -161,7 +175,7 @@ def alter_configs(broker: Services, call: Call, request: AlterConfigsRequest) ->
     doubled = _doubled(request.resources)
 
     def altered(each: AlterConfigsRequest.Resource) -> AlterConfigsResponse.Resource:
-        code, text = _altered_or_refused(broker, each, _replacing(each), doubled, request.validate_only)
+        code, text = _altered_or_refused(broker, call, each, _replacing(each), doubled, request.validate_only)
         return AlterConfigsResponse.Resource(
             error_code=code, error_message=text, resource_type=each.resource_type, resource_name=each.resource_name
         )
@@ -177,7 +191,7 @@ def incremental_alter_configs(
     doubled = _doubled(request.resources)
 
     def altered(each: IncrementalAlterConfigsRequest.Resource) -> IncrementalAlterConfigsResponse.Resource:
-        code, text = _altered_or_refused(broker, each, _changing(each), doubled, request.validate_only)
+        code, text = _altered_or_refused(broker, call, each, _changing(each), doubled, request.validate_only)
         return IncrementalAlterConfigsResponse.Resource(
             error_code=code, error_message=text, resource_type=each.resource_type, resource_name=each.resource_name
         )
@@ -196,13 +210,14 @@ def _doubled(resources: Iterable[_Resource]) -> set[tuple[int, str]]:
 
 
 def _altered_or_refused(
-    broker: Services, resource: _Resource, merge: _Merge, doubled: set[tuple[int, str]], validate_only: bool
+    broker: Services, call: Call, resource: _Resource, merge: _Merge, doubled: set[tuple[int, str]], validate_only: bool
 ) -> tuple[int, str | None]:
     """The error code and message that one resource is answered with."""
     try:
         if (resource.resource_type, resource.resource_name) in doubled:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
         _check_entries(resource)
+        _check_access(broker, call, Operation.ALTER_CONFIGS, resource.resource_type, resource.resource_name)
         _alter(broker, resource, merge, validate_only)
     except KafkaError as error:
         return error.code, error.text

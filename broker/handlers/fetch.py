@@ -54,6 +54,7 @@ def _begin(broker: Services, call: Call, request: FetchRequest, wanted: dict[Key
         _forgotten(request, call.version),
         uses_topic_ids=call.version >= TOPIC_IDS_SINCE,
         now_ms=broker.clock.monotonic_ms(),
+        owner=call.session.principal,
     )
     if fetching.error is not None:
         broker.metrics.error(fetching.error)

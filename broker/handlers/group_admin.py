@@ -21,8 +21,8 @@ from ..groups.states import State
 from ..net.turns import SUBJECT_UNITS, AnswerRoom, Steps, answer_each
 from ..requests.dispatch import Call, handles
 from ..requests.services import Services
+from ..security.acls import Operation, ResourceType
 
-GROUP_OPERATIONS = 3400  # bits of AclOperation that a group has: all allowed while there is no authorizer
 NOT_FOUND_SINCE = 6  # of DescribeGroups (KIP-1043); before, such a group is Dead
 CLASSIC = "classic"
 MEMBER_BYTES = 200  # of an answer, for its ids and lengths
@@ -33,16 +33,19 @@ _Described = DescribeGroupsResponse.Group
 @handles(DescribeGroupsRequest, in_steps=True)
 def describe_groups(broker: Services, call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     """The state, and the members; their metadata only while the group is stable."""
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else NO_OPERATIONS
     room = AnswerRoom(len(broker.server.connections))
-    answers = (_described_or_refused(broker, call.version, group_id, operations, room) for group_id in request.groups)
+    answers = (
+        _described_or_refused(broker, call, group_id, request.include_authorized_operations, room)
+        for group_id in request.groups
+    )
     return DescribeGroupsResponse(groups=Lazy(len(request.groups), answers))
 
 
 def _described_or_refused(
-    broker: Services, version: int, group_id: str, operations: int, room: AnswerRoom
+    broker: Services, call: Call, group_id: str, with_operations: bool, room: AnswerRoom
 ) -> _Described:
     try:
+        broker.access.check(call.session, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         broker.group_offsets.check_online(group_id)
         if room.is_full:
             raise KafkaError(*LATER)
@@ -57,7 +60,10 @@ def _described_or_refused(
             protocol_data="",
             members=[],
         )
-    return _described(broker, version, group_id, operations, room)
+    operations = NO_OPERATIONS
+    if with_operations:
+        operations = broker.access.operations(call.session, ResourceType.GROUP, group_id)
+    return _described(broker, call.version, group_id, operations, room)
 
 
 def _described(broker: Services, version: int, group_id: str, operations: int, room: AnswerRoom) -> _Described:
@@ -98,7 +104,12 @@ def _member(member: Member, protocol: str | None, room: AnswerRoom) -> _Describe
 
 @handles(ListGroupsRequest, in_steps=True)
 def list_groups(broker: Services, call: Call, request: ListGroupsRequest) -> Steps[ListGroupsResponse]:
-    """All groups in one of the states, of one of the types; no filter lets all through."""
+    """All groups in one of the states, of one of the types; no filter lets all through.
+
+    Who may describe the cluster sees all of them, others those that they may describe.
+    """
+    access, session = broker.access, call.session
+    sees_all = access.allows_on_cluster(session, Operation.DESCRIBE)
     states = {name.lower() for name in request.states_filter}
     types = {name.lower() for name in request.types_filter}
     listed = []
@@ -106,7 +117,11 @@ def list_groups(broker: Services, call: Call, request: ListGroupsRequest) -> Ste
         group = broker.groups.group(group_id)
         state = group.state if group is not None else State.EMPTY
         exists = group is not None or broker.group_offsets.has_committed(group_id)
-        if exists and (not states or state.shown.lower() in states):
+        if (
+            exists
+            and (not states or state.shown.lower() in states)
+            and (sees_all or access.allows(session, Operation.DESCRIBE, ResourceType.GROUP, group_id))
+        ):
             listed.append(_listed(group_id, group))
         yield 1
     return ListGroupsResponse(groups=listed)
@@ -126,12 +141,13 @@ def delete_groups(broker: Services, call: Call, request: DeleteGroupsRequest) ->
     """Each group with its offsets, in a unit of its own; one that is named twice is answered for once, as by Kafka."""
     names = dict.fromkeys(request.groups_names)
     return DeleteGroupsResponse(
-        results=(yield from answer_each(names, lambda name: _deleted(broker, name), SUBJECT_UNITS))
+        results=(yield from answer_each(names, lambda name: _deleted(broker, call, name), SUBJECT_UNITS))
     )
 
 
-def _deleted(broker: Services, group_id: str) -> DeleteGroupsResponse.Result:
+def _deleted(broker: Services, call: Call, group_id: str) -> DeleteGroupsResponse.Result:
     try:
+        broker.access.check(call.session, Operation.DELETE, ResourceType.GROUP, group_id)
         broker.groups.delete(group_id)
     except KafkaError as error:
         broker.metrics.error(error.code)

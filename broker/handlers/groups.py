@@ -24,6 +24,7 @@ from ..net.turns import Steps, answer_each
 from ..net.waiting import Parked
 from ..requests.dispatch import Call, handles
 from ..requests.services import Services
+from ..security.acls import Operation, ResourceType
 
 GROUP, TRANSACTION = 0, 1
 BATCHED_SINCE = 4
@@ -42,7 +43,7 @@ MEMBERS_SINCE = 3  # of LeaveGroup
 def find_coordinator(broker: Services, call: Call, request: FindCoordinatorRequest) -> Steps[FindCoordinatorResponse]:
     """This broker, once there is a log for the state. Share groups (key type 2) and unknown types are refused."""
     if call.version < BATCHED_SINCE:
-        _check_coordinator(broker, request.key_type)
+        _check_coordinator(broker, call, request.key_type, request.key)
         host, port = advertised(broker.settings, call.listener_address)
         return FindCoordinatorResponse(error_message="NONE", node_id=broker.node_id, host=host, port=port)
     keys = request.coordinator_keys
@@ -53,7 +54,7 @@ def find_coordinator(broker: Services, call: Call, request: FindCoordinatorReque
 
 def _coordinator(broker: Services, call: Call, key_type: int, key: str) -> _Coordinator:
     try:
-        _check_coordinator(broker, key_type)
+        _check_coordinator(broker, call, key_type, key)
     except KafkaError as error:
         broker.metrics.error(error.code)
         return _Coordinator(
@@ -63,11 +64,13 @@ def _coordinator(broker: Services, call: Call, key_type: int, key: str) -> _Coor
     return _Coordinator(key=key, node_id=broker.node_id, host=host, port=port, error_message="")
 
 
-def _check_coordinator(broker: Services, key_type: int) -> None:
-    """Raises KafkaError if there is no such coordinator; otherwise its log exists now."""
+def _check_coordinator(broker: Services, call: Call, key_type: int, key: str) -> None:
+    """Raises KafkaError if there is no such coordinator, or not for whoever asks; otherwise its log exists now."""
     if key_type == GROUP:
+        broker.access.check(call.session, Operation.DESCRIBE, ResourceType.GROUP, key)
         broker.group_offsets.topic.ensure()
     elif key_type == TRANSACTION:
+        broker.access.check(call.session, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
         broker.transactions.topic.ensure()
     else:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
@@ -76,9 +79,15 @@ def _check_coordinator(broker: Services, key_type: int) -> None:
 # ---- members -------------------------------------------------------------------------------------------------
 
 
+def _check_member(broker: Services, call: Call, group_id: str) -> None:
+    """Raises GROUP_AUTHORIZATION_FAILED if whoever asks may not read as this group."""
+    broker.access.check(call.session, Operation.READ, ResourceType.GROUP, group_id)
+
+
 @handles(JoinGroupRequest)
 def join_group(broker: Services, call: Call, request: JoinGroupRequest) -> Parked:
     """The answer comes when everybody has joined, or time is over."""
+    _check_member(broker, call, request.group_id)
     parked = Parked()
     session_ms = request.session_timeout_ms
     asked = Joining(
@@ -121,6 +130,7 @@ def _joined(broker: Services, version: int, joined: Joined) -> JoinGroupResponse
 @handles(SyncGroupRequest)
 def sync_group(broker: Services, call: Call, request: SyncGroupRequest) -> Parked:
     """The answer comes when the leader has brought the assignments, and they are durable."""
+    _check_member(broker, call, request.group_id)
     if call.version >= NAMES_SINCE and (request.protocol_type is None or request.protocol_name is None):
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if request.assignments:  # the leader's: it is answered before its followers, as by Kafka
@@ -152,6 +162,7 @@ def _synced(broker: Services, synced: Synced) -> SyncGroupResponse:
 @handles(HeartbeatRequest, waits=False)
 def heartbeat(broker: Services, call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
     """The answer is only whether the member belongs to the generation; the client has that from an answer before."""
+    _check_member(broker, call, request.group_id)
     error = broker.groups.heartbeat(
         request.group_id, request.member_id, request.group_instance_id, request.generation_id
     )
@@ -163,6 +174,7 @@ def heartbeat(broker: Services, call: Call, request: HeartbeatRequest) -> Heartb
 @handles(LeaveGroupRequest)
 def leave_group(broker: Services, call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
     """One member, or from version 3 on many, each with an answer of its own."""
+    _check_member(broker, call, request.group_id)
     if call.version < MEMBERS_SINCE:
         error = broker.groups.leave(request.group_id, [Leaving(request.member_id)])[0]
         if error:

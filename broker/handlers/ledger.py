@@ -1,8 +1,12 @@
 """PrepareTxn, EndTxns, DescribeLedger, RemoveLedgerEntries: many transactions, one decision.
 
 The rules stand in docs/apis.md. These requests are never fenced by their connection: what they say is checked against
-the ledger, and a repeated decision is a success.
+the ledger, and a repeated decision is a success. With an authorizer a ledger key is a resource like a transactional id:
+who may write to it decides what becomes of all transactions that wait under it, and who prepares one under it agrees.
 """
+
+from collections.abc import Callable
+from functools import partial
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.ledger import (
@@ -19,10 +23,13 @@ from ...protocol.messages.ledger import (
 from ..net.turns import Steps, answer_each
 from ..requests.dispatch import Call, handles
 from ..requests.services import Services
+from ..security.acls import Operation, ResourceType
 from ..transactions.deciding import Deciding, Outcome
 from ..transactions.ledger import Entry, Item, Proposal, Verdict, wrong_in
 from ..transactions.ledger_log import Preparation
 from ..transactions.transaction import NEVER_MS
+
+CHECKED_PER_UNIT = 10  # rights
 
 _Key = DescribeLedgerResponse.Key
 _Removed = RemoveLedgerEntriesResponse.Key
@@ -31,6 +38,10 @@ _Removed = RemoveLedgerEntriesResponse.Key
 @handles(PrepareTxnRequest)
 def prepare_txn(broker: Services, call: Call, request: PrepareTxnRequest) -> PrepareTxnResponse:
     """From now on only its decision ends the transaction; refused, and aborted, if that has been taken already."""
+    for name in (request.transactional_id, request.ledger_key):
+        _check_access(broker, call, Operation.WRITE, name)
+    if request.prepared_timeout_ms == NEVER_MS:
+        _check_access(broker, call, Operation.TWO_PHASE_COMMIT, request.transactional_id)
     item = Item(request.transactional_id, request.producer_id, request.producer_epoch)
     proposal = Proposal(request.ledger_key, request.number, "", b"", True, False, ())
     reason = wrong_in(proposal)
@@ -51,9 +62,20 @@ def prepare_txn(broker: Services, call: Call, request: PrepareTxnRequest) -> Pre
     )
 
 
+def _check_access(broker: Services, call: Call, operation: Operation, name: str) -> None:
+    """Of a transactional id or a ledger key. Raises TRANSACTIONAL_ID_AUTHORIZATION_FAILED."""
+    broker.access.check(call.session, operation, ResourceType.TRANSACTIONAL_ID, name)
+
+
 @handles(EndTxnsRequest, in_steps=True)
 def end_txns(broker: Services, call: Call, request: EndTxnsRequest) -> Steps[EndTxnsResponse]:
     """Decide, in slices where it takes long. The answer leaves when every marker is on disk."""
+    _check_access(broker, call, Operation.WRITE, request.ledger_key)
+    refused = yield from _not_writable(broker, call, request)
+    if refused:
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        broker.metrics.error(code)
+        return EndTxnsResponse(error_code=code, error_message=code.text, refused=refused)
     proposal = Proposal(
         request.ledger_key,
         request.number,
@@ -71,6 +93,19 @@ def end_txns(broker: Services, call: Call, request: EndTxnsRequest) -> Steps[End
         step()
         yield 1
     return _answered(broker, deciding.finish())
+
+
+def _not_writable(broker: Services, call: Call, request: EndTxnsRequest) -> Steps[list[EndTxnsResponse.Transaction]]:
+    """The transactions of a decision that whoever asks has no right to end."""
+    refused = []
+    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    for number, each in enumerate(request.transactions, 1):
+        name = each.transactional_id
+        if not broker.access.allows(call.session, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name):
+            refused.append(EndTxnsResponse.Transaction(transactional_id=name, error_code=code))
+        if number % CHECKED_PER_UNIT == 0:
+            yield 1
+    return refused
 
 
 def _answered(broker: Services, outcome: Outcome) -> EndTxnsResponse:
@@ -106,19 +141,24 @@ def _entry_on_wire(entry: Entry | None) -> LedgerEntry | None:
 
 @handles(DescribeLedgerRequest, in_steps=True)
 def describe_ledger(broker: Services, call: Call, request: DescribeLedgerRequest) -> Steps[DescribeLedgerResponse]:
-    """Entries, and who waits."""
+    """Entries, and who waits; of all of them those that whoever asks may describe."""
+    sees = partial(broker.access.allows, call.session, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
     broker.ledger.check_known()
     keys = request.keys
     if keys is None:
-        keys = sorted({*broker.ledger.entries, *broker.transactions.prepared.keys()})
-    return DescribeLedgerResponse(keys=(yield from answer_each(keys, lambda key: _described(broker, key))))
+        keys = sorted(filter(sees, {*broker.ledger.entries, *broker.transactions.prepared.keys()}))
+    return DescribeLedgerResponse(keys=(yield from answer_each(keys, lambda key: _described(broker, key, sees))))
 
 
-def _described(broker: Services, key: str) -> _Key:
+def _described(broker: Services, key: str, sees: Callable[[str], bool]) -> _Key:
+    if not sees(key):
+        return _Key(key=key, error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     entry = broker.ledger.entries.get(key)
     age_ms, transactions = broker.store.age_ms(), broker.transactions.transactions
     waiting = []
     for name, number in broker.transactions.prepared.on(key).items():
+        if not sees(name):
+            continue
         txn = transactions[name]
         assert txn.prepared is not None
         waiting.append(
@@ -140,7 +180,8 @@ def _described(broker: Services, key: str) -> _Key:
 def remove_ledger_entries(
     broker: Services, call: Call, request: RemoveLedgerEntriesRequest
 ) -> Steps[RemoveLedgerEntriesResponse]:
-    """Each key by itself."""
+    """Each key by itself. Whoever asks may alter the cluster: a decision that is forgotten may be taken twice."""
+    broker.access.check_on_cluster(call.session, Operation.ALTER)
     return RemoveLedgerEntriesResponse(keys=(yield from answer_each(request.keys, lambda key: _removed(broker, key))))
 
 

@@ -23,6 +23,7 @@ from ..net.turns import Steps, answer_each
 from ..net.waiting import Parked
 from ..requests.dispatch import Call, handles
 from ..requests.services import Services
+from ..security.acls import Operation, ResourceType
 from ..topics.partition import Partition, storage_error
 
 Asked = ListOffsetsRequest.Topic.Partition
@@ -68,6 +69,7 @@ class _Listing:
 
     def __init__(self, broker: Services, call: Call, request: ListOffsetsRequest) -> None:
         self.broker = broker
+        self.call = call
         self.connection = call.connection
         self.version = call.version
         self.committed = request.isolation_level == READ_COMMITTED
@@ -92,6 +94,7 @@ class _Listing:
     def _answer(self, name: str, asked: Asked, times_named: int) -> Answer:
         answer = Answer(partition_index=asked.partition_index)
         try:
+            self.broker.access.check(self.call.session, Operation.DESCRIBE, ResourceType.TOPIC, name)
             if times_named > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice")
             if asked.timestamp < 0 and self.version < KNOWN_SINCE.get(asked.timestamp, 1 << 15):  # type: ignore[call-overload]
@@ -159,18 +162,23 @@ def offset_for_leader_epoch(
     broker: Services, call: Call, request: OffsetForLeaderEpochRequest
 ) -> Steps[OffsetForLeaderEpochResponse]:
     """Where an epoch ended, for clients that look whether their log was cut (KIP-320)."""
+    access, session = broker.access, call.session
+    sees_all = access.allows_on_cluster(session, Operation.CLUSTER_ACTION)
     response = OffsetForLeaderEpochResponse(topics=[])
     for topic in request.topics:
-        ends = yield from answer_each(topic.partitions, partial(_end_of_epoch, broker, topic.topic))
+        is_seen = sees_all or access.allows(session, Operation.DESCRIBE, ResourceType.TOPIC, topic.topic)
+        ends = yield from answer_each(topic.partitions, partial(_end_of_epoch, broker, topic.topic, is_seen))
         response.topics.append(OffsetForLeaderEpochResponse.Topic(topic=topic.topic, partitions=ends))
     return response
 
 
 def _end_of_epoch(
-    broker: Services, name: str, asked: OffsetForLeaderEpochRequest.Topic.Partition
+    broker: Services, name: str, is_seen: bool, asked: OffsetForLeaderEpochRequest.Topic.Partition
 ) -> OffsetForLeaderEpochResponse.Topic.Partition:
     answer = OffsetForLeaderEpochResponse.Topic.Partition(partition=asked.partition)
     try:
+        if not is_seen:
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         partition = find_partition(broker, name, asked.partition)
         partition.check_leader_epoch(asked.current_leader_epoch)
         partition.check_online()

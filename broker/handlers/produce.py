@@ -8,6 +8,7 @@ Source: Kafka's KafkaApis.handleProduceRequest and ReplicaManager.appendToLocalL
 """
 
 import logging
+from functools import partial
 
 from ...protocol.batches import CODEC_BITS, HEADER_BYTES, Batch
 from ...protocol.errors import ErrorCode, KafkaError
@@ -18,10 +19,11 @@ from ...storage.store import BrokerHalted
 from ..net.connection import OlderConnection
 from ..net.waiting import Parked
 from ..requests.dispatch import Call, handles, register_fast_path
-from ..requests.fast_produce import FastProduce
+from ..requests.guarded_fast_paths import make_fast_produce
 from ..requests.long_produce import LongProduce
 from ..requests.produce_targets import ATTRIBUTES_AT, Target, Targets
 from ..requests.services import Services
+from ..security.acls import Operation, ResourceType
 from ..topics.decompression_budget import OverBudget
 from ..topics.partition import Partition, TimestampsRefused, is_one_batch
 from ..transactions.admission import Joining
@@ -57,7 +59,7 @@ ERRORS_OF_THE_COORDINATOR = {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID
 """Of transactional batches: with others it is the log that finds them."""
 
 
-register_fast_path(ProduceRequest, made_by=lambda broker: FastProduce(broker).serve)
+register_fast_path(ProduceRequest, made_by=lambda broker: make_fast_produce(broker).serve)
 
 
 @handles(ProduceRequest)
@@ -65,7 +67,8 @@ def produce(broker: Services, call: Call, request: ProduceRequest) -> ProduceRes
     """Append what can be appended; say of every partition what became of it."""
     parked = Parked()
 
-    targets = Targets(broker.topics, request, call.version)
+    may_write = partial(_may_write, broker, call) if broker.access.is_enforced else None
+    targets = Targets(broker.topics, request, call.version, may_write)
 
     def finish() -> None:
         try:
@@ -82,6 +85,10 @@ def produce(broker: Services, call: Call, request: ProduceRequest) -> ProduceRes
     if not LongProduce(broker, call.connection, targets, finish, answered=request.acks != 0).begin():
         return _outcome(broker, call, request, targets)
     return None if request.acks == 0 else parked
+
+
+def _may_write(broker: Services, call: Call, topic: str) -> bool:
+    return broker.access.allows(call.session, Operation.WRITE, ResourceType.TOPIC, topic)
 
 
 def _outcome(broker: Services, call: Call, request: ProduceRequest, targets: Targets) -> ProduceResponse | None:
@@ -127,6 +134,7 @@ def _produce(broker: Services, call: Call, request: ProduceRequest, targets: Tar
 
 def _check_transactional(broker: Services, call: Call, transactional_id: str, found: set[tuple[int, int]]) -> None:
     """What concerns the request as a whole. Raises KafkaError, and OlderConnection if it comes late."""
+    broker.access.check(call.session, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
     if not transactional_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a transactional id must not be empty")
     if len({producer_id for producer_id, _ in found}) > 1:

@@ -25,6 +25,7 @@ from ..config.settings import TOPIC_OPTIONS, topic_synonyms
 from ..net.turns import SUBJECT_UNITS, Steps, answer_each
 from ..requests.dispatch import Call, handles
 from ..requests.services import Services
+from ..security.acls import Operation, ResourceType
 from ..topics.topics import MOST_PARTITIONS, Topic
 
 PARTITION_UNITS = 10  # one is made, in memory and in the journal
@@ -44,7 +45,8 @@ _Grown = CreatePartitionsResponse.Topic
 @handles(CreateTopicsRequest, in_steps=True)
 def create_topics(broker: Services, call: Call, request: CreateTopicsRequest) -> Steps[CreateTopicsResponse]:
     """Make topics, or only say whether they could be made."""
-    if sum(_wanted_partitions(topic) for topic in request.topics) > MOST_PARTITIONS:
+    may_create = _may_create(broker, call, {topic.name for topic in request.topics})
+    if sum(_wanted_partitions(topic) for topic in request.topics if topic.name in may_create) > MOST_PARTITIONS:
         return CreateTopicsResponse(
             topics=[
                 _Created(name=topic.name, error_code=TOO_MANY[0], error_message=TOO_MANY[1]) for topic in request.topics
@@ -60,10 +62,17 @@ def create_topics(broker: Services, call: Call, request: CreateTopicsRequest) ->
     answers = []
     for topic in request.topics:
         if named[topic.name] == 1:
-            created = _created_or_refused(broker, topic, request.validate_only, known)
+            created = _created_or_refused(broker, call, topic, request.validate_only, known, topic.name in may_create)
             answers.append(created)
-            yield SUBJECT_UNITS + PARTITION_UNITS * max(0, created.num_partitions)
+            yield SUBJECT_UNITS + PARTITION_UNITS * _wanted_partitions(topic)
     return CreateTopicsResponse(topics=answers + doubled)
+
+
+def _may_create(broker: Services, call: Call, names: set[str]) -> set[str]:
+    """Those of the names of which whoever asks may make topics."""
+    if broker.access.allows_on_cluster(call.session, Operation.CREATE):
+        return names
+    return broker.access.allowed(call.session, Operation.CREATE, ResourceType.TOPIC, names)
 
 
 def _wanted_partitions(asked: CreateTopicsRequest.Topic) -> int:
@@ -71,12 +80,18 @@ def _wanted_partitions(asked: CreateTopicsRequest.Topic) -> int:
 
 
 def _created_or_refused(
-    broker: Services, asked: CreateTopicsRequest.Topic, validate_only: bool, known: _Known
+    broker: Services, call: Call, asked: CreateTopicsRequest.Topic, validate_only: bool, known: _Known, may: bool
 ) -> _Created:
     try:
-        return _created(broker, asked, validate_only, known)
+        if not may:
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        created = _created(broker, asked, validate_only, known)
     except KafkaError as error:
         return _Created(name=asked.name, error_code=error.code, error_message=error.text)
+    if broker.access.allows(call.session, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, asked.name):
+        return created
+    unseen = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return _Created(name=asked.name, topic_id=created.topic_id, topic_config_error_code=unseen)
 
 
 def _created(broker: Services, asked: CreateTopicsRequest.Topic, validate_only: bool, known: _Known) -> _Created:
@@ -183,6 +198,8 @@ def delete_topics(broker: Services, call: Call, request: DeleteTopicsRequest) ->
     for each in asked:
         if (each.name is None) == (each.topic_id == ZERO_UUID):
             answers.append(_ambiguous(each))
+        elif refused := _may_not_delete(broker, call, each):
+            answers.append(refused)
         else:
             topic = _find(broker, each)
             groups.setdefault(topic.id if topic else each.name or each.topic_id, []).append(each)
@@ -193,6 +210,21 @@ def delete_topics(broker: Services, call: Call, request: DeleteTopicsRequest) ->
 def _find(broker: Services, asked: DeleteTopicsRequest.Topic) -> Topic | None:
     topics = broker.topics
     return topics.by_id.get(asked.topic_id) if asked.name is None else topics.by_name.get(asked.name)
+
+
+def _may_not_delete(broker: Services, call: Call, asked: DeleteTopicsRequest.Topic) -> _Deleted | None:
+    """The refusal for who may not delete it; None for who may. Its other half is told to who may describe it."""
+    access, session, topic = broker.access, call.session, _find(broker, asked)
+    name = topic.name if topic is not None else asked.name
+    if name is None or access.allows(session, Operation.DELETE, ResourceType.TOPIC, name):
+        return None
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    refused = _Deleted(name=asked.name, topic_id=asked.topic_id, error_code=code, error_message=code.text)
+    if access.allows(session, Operation.DESCRIBE, ResourceType.TOPIC, name):
+        if topic is None:
+            return None
+        refused.name, refused.topic_id = topic.name, topic.id
+    return refused
 
 
 def _ambiguous(asked: DeleteTopicsRequest.Topic) -> _Deleted:
@@ -246,7 +278,10 @@ def create_partitions(
     broker: Services, call: Call, request: CreatePartitionsRequest
 ) -> Steps[CreatePartitionsResponse]:
     """Give topics more partitions, or only say whether they could have them."""
-    if sum(_additional_partitions(broker, asked) for asked in request.topics) > MOST_PARTITIONS:
+    names = {asked.name for asked in request.topics}
+    may_alter = broker.access.allowed(call.session, Operation.ALTER, ResourceType.TOPIC, names)
+    allowed = [asked for asked in request.topics if asked.name in may_alter]
+    if sum(_additional_partitions(broker, asked) for asked in allowed) > MOST_PARTITIONS:
         return CreatePartitionsResponse(
             results=[
                 _Grown(name=name, error_code=TOO_MANY[0], error_message=TOO_MANY[1])
@@ -262,8 +297,8 @@ def create_partitions(
     answers = []
     for asked in request.topics:
         if named[asked.name] == 1:
-            additional = _additional_partitions(broker, asked)
-            answers.append(_grown_or_refused(broker, asked, request.validate_only))
+            additional = _additional_partitions(broker, asked) if asked.name in may_alter else 0
+            answers.append(_grown_or_refused(broker, asked, request.validate_only, asked.name in may_alter))
             yield SUBJECT_UNITS + PARTITION_UNITS * additional
     return CreatePartitionsResponse(results=answers + doubled)
 
@@ -273,8 +308,10 @@ def _additional_partitions(broker: Services, asked: CreatePartitionsRequest.Topi
     return 0 if topic is None else max(0, asked.count - len(topic.partitions))
 
 
-def _grown_or_refused(broker: Services, asked: CreatePartitionsRequest.Topic, validate_only: bool) -> _Grown:
+def _grown_or_refused(broker: Services, asked: CreatePartitionsRequest.Topic, validate_only: bool, may: bool) -> _Grown:
     try:
+        if not may:
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         topic = broker.topics.by_name.get(asked.name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -317,6 +354,7 @@ def list_partition_reassignments(
     broker: Services, call: Call, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
     """No partition of one broker is ever on its way to another."""
+    broker.access.check_on_cluster(call.session, Operation.DESCRIBE)
     return ListPartitionReassignmentsResponse()
 
 
@@ -330,7 +368,7 @@ def delete_records(broker: Services, call: Call, request: DeleteRecordsRequest) 
     for topic in request.topics:
         of_topic = answers.setdefault(topic.name, {})
         for asked in topic.partitions:
-            of_topic[asked.partition_index] = _emptied_or_refused(broker, topic.name, asked)
+            of_topic[asked.partition_index] = _emptied_or_refused(broker, call, topic.name, asked)
             yield EMPTYING_UNITS
     return DeleteRecordsResponse(
         topics=[
@@ -341,10 +379,11 @@ def delete_records(broker: Services, call: Call, request: DeleteRecordsRequest) 
 
 
 def _emptied_or_refused(
-    broker: Services, name: str, asked: DeleteRecordsRequest.Topic.Partition
+    broker: Services, call: Call, name: str, asked: DeleteRecordsRequest.Topic.Partition
 ) -> DeleteRecordsResponse.Topic.Partition:
     answer = DeleteRecordsResponse.Topic.Partition(partition_index=asked.partition_index)
     try:
+        broker.access.check(call.session, Operation.DELETE, ResourceType.TOPIC, name)
         answer.low_watermark = _emptied(broker, name, asked.partition_index, asked.offset)
     except KafkaError as error:
         answer.error_code = error.code

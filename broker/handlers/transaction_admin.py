@@ -25,6 +25,7 @@ from ..net.turns import AnswerRoom, Steps, answer_each
 from ..requests.dispatch import Call, handles
 from ..requests.safe_pattern import InvalidPattern, SafePattern
 from ..requests.services import Services
+from ..security.acls import Operation, ResourceType
 from ..topics.names import OFFSETS_TOPIC, check_name
 from ..topics.partition import Partition
 from ..transactions.transaction import MarkerOrder, Status, Transaction
@@ -48,6 +49,8 @@ _STATES = {status.text: status for status in Status}
 @handles(WriteTxnMarkersRequest, in_steps=True)
 def write_txn_markers(broker: Services, call: Call, request: WriteTxnMarkersRequest) -> Steps[WriteTxnMarkersResponse]:
     """Each partition has an answer of its own."""
+    if not broker.access.allows_on_cluster(call.session, Operation.CLUSTER_ACTION):
+        broker.access.check_on_cluster(call.session, Operation.ALTER)
     response = WriteTxnMarkersResponse(markers=[])
     for marker in request.markers:
         marked = _Marked(producer_id=marker.producer_id, topics=[])
@@ -101,16 +104,17 @@ def describe_transactions(
     """Every id that is asked for, known or not."""
     states, room = [], AnswerRoom(len(broker.server.connections))
     for transactional_id in request.transactional_ids:
-        state = _state_of(broker, transactional_id, room)
+        state = _state_of(broker, call, transactional_id, room)
         states.append(state)
         yield 1 + sum(len(topic.partitions) for topic in state.topics) // PARTITIONS_PER_UNIT
     return DescribeTransactionsResponse(transaction_states=states)
 
 
-def _state_of(broker: Services, transactional_id: str, room: AnswerRoom) -> _State:
+def _state_of(broker: Services, call: Call, transactional_id: str, room: AnswerRoom) -> _State:
     try:
         if room.is_full:
             raise KafkaError(*LATER_ID)
+        broker.access.check(call.session, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a transactional id must not be empty")
         txn = broker.transactions.find(transactional_id)
@@ -130,7 +134,11 @@ def _state_of(broker: Services, transactional_id: str, room: AnswerRoom) -> _Sta
         )
     topics: dict[str, list[int]] = {}
     room.take(STATE_BYTES + PARTITION_BYTES * len(txn.partitions))
+    names = {topic for topic, _ in txn.partitions}
+    seen = broker.access.allowed(call.session, Operation.DESCRIBE, ResourceType.TOPIC, names)
     for topic, index in txn.partitions:
+        if topic not in seen:
+            continue
         topics.setdefault(topic, []).append(index)
     return _State(
         transactional_id=transactional_id,
@@ -149,12 +157,13 @@ def list_transactions(
 ) -> Steps[ListTransactionsResponse]:
     """Those that pass every filter. A state that is none passes nothing, and is named in the answer."""
     wanted = _Filter(broker, request)
+    sees = partial(broker.access.allows, call.session, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
     transactions = broker.transactions.transactions
     ids = broker.transactions.open if wanted.only_open else transactions  # of many ids few are open
 
     def listed(transactional_id: str) -> _Listed | None:
         txn = transactions.get(transactional_id)
-        if txn is None or not wanted.passes(txn):
+        if txn is None or not wanted.passes(txn) or not sees(transactional_id):
             return None
         return _Listed(
             transactional_id=transactional_id, producer_id=txn.producer_id, transaction_state=txn.status.text
@@ -211,21 +220,23 @@ class _Filter:
 def describe_producers(broker: Services, call: Call, request: DescribeProducersRequest) -> DescribeProducersResponse:
     """The producers that each partition remembers; answered, as everything, when it is durable."""
     topics, room = request.topics, AnswerRoom(len(broker.server.connections))
-    return DescribeProducersResponse(topics=Lazy(len(topics), (_producers_of(broker, topic, room) for topic in topics)))
+    described = (_producers_of(broker, call, topic, room) for topic in topics)
+    return DescribeProducersResponse(topics=Lazy(len(topics), described))
 
 
 def _producers_of(
-    broker: Services, asked: DescribeProducersRequest.Topic, room: AnswerRoom
+    broker: Services, call: Call, asked: DescribeProducersRequest.Topic, room: AnswerRoom
 ) -> DescribeProducersResponse.Topic:
     indexes = asked.partition_indexes
-    partitions = (_described_or_refused(broker, asked.name, index, room) for index in indexes)
+    partitions = (_described_or_refused(broker, call, asked.name, index, room) for index in indexes)
     return DescribeProducersResponse.Topic(name=asked.name, partitions=Lazy(len(indexes), partitions))
 
 
-def _described_or_refused(broker: Services, name: str, index: int, room: AnswerRoom) -> _Partition:
+def _described_or_refused(broker: Services, call: Call, name: str, index: int, room: AnswerRoom) -> _Partition:
     try:
         if room.is_full:
             raise KafkaError(*LATER_PARTITION)
+        broker.access.check(call.session, Operation.READ, ResourceType.TOPIC, name)
         check_name(name)
         partition = _existing(broker, name, index)
         partition.check_online()

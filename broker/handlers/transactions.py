@@ -5,6 +5,8 @@ the coordinator; here is how they are read and answered, which depends on their 
 gets PRODUCER_FENCED only where its client knows that code. Sources: KIP-98, KIP-360, KIP-588, KIP-890.
 """
 
+from functools import partial
+
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
@@ -18,8 +20,9 @@ from ...protocol.messages.transactions import (
     TxnTopicResult,
 )
 from ..requests.dispatch import Call, handles, register_fast_path
-from ..requests.fast_transactions import FastTransactions
+from ..requests.guarded_fast_paths import make_fast_transactions
 from ..requests.services import Services
+from ..security.acls import Operation, ResourceType
 from ..topics.names import INTERNAL
 from ..transactions.fence import ADD_OFFSETS, ADD_PARTITIONS, END_TXN, INIT_PRODUCER_ID
 from ..transactions.init_producer_id import Initialisation
@@ -31,7 +34,9 @@ FENCED_SINCE = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS: 2, ADD_OFFSETS: 2, END_TXN:
 _Result = TxnTopicResult.Partition
 
 
-register_fast_path(AddPartitionsToTxnRequest, EndTxnRequest, made_by=lambda broker: FastTransactions(broker).serve)
+register_fast_path(
+    AddPartitionsToTxnRequest, EndTxnRequest, made_by=lambda broker: make_fast_transactions(broker).serve
+)
 
 
 @handles(InitProducerIdRequest)
@@ -41,6 +46,7 @@ def init_producer_id(broker: Services, call: Call, request: InitProducerIdReques
     What an idempotent producer says of its former id and of a timeout means nothing.
     """
     transactional_id = request.transactional_id
+    _check_may_produce(broker, call, request)
     if (request.producer_id == -1) != (request.producer_epoch == -1) or transactional_id == "":
         return _not_initialised(broker, ErrorCode.INVALID_REQUEST)
     if transactional_id is None:
@@ -57,6 +63,25 @@ def init_producer_id(broker: Services, call: Call, request: InitProducerIdReques
     if decision.error:
         return _not_initialised(broker, _error_for_version(decision.error, INIT_PRODUCER_ID, call.version))
     return InitProducerIdResponse(producer_id=decision.producer_id, producer_epoch=decision.producer_epoch)
+
+
+def _check_may_produce(broker: Services, call: Call, request: InitProducerIdRequest) -> None:
+    """Raises TRANSACTIONAL_ID_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED.
+
+    An idempotent producer is one that may write to any topic; the right of its own is for those of older clusters.
+    """
+    access, session, transactional_id = broker.access, call.session, request.transactional_id
+    if transactional_id is not None:
+        _check_writes(broker, call, transactional_id)
+        if request.enable2_pc:
+            access.check(session, Operation.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, transactional_id)
+    elif not access.allows_on_any(session, Operation.WRITE, ResourceType.TOPIC):
+        access.check_on_cluster(session, Operation.IDEMPOTENT_WRITE)
+
+
+def _check_writes(broker: Services, call: Call, transactional_id: str) -> None:
+    """Raises TRANSACTIONAL_ID_AUTHORIZATION_FAILED."""
+    broker.access.check(call.session, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
 
 
 def _not_initialised(broker: Services, code: ErrorCode) -> InitProducerIdResponse:
@@ -80,13 +105,17 @@ def _check_id(transactional_id: str) -> None:
 @handles(AddPartitionsToTxnRequest)
 def add_partitions(broker: Services, call: Call, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
     """All or none: where one partition does not exist, the others are not attempted."""
+    _check_writes(broker, call, request.v3_and_below_transactional_id)
     added: dict[PartitionKey, int] = {}
     missing: dict[PartitionKey, ErrorCode] = {}
     by_name = broker.topics.by_name
+    may_write = partial(broker.access.allows, call.session, Operation.WRITE, ResourceType.TOPIC)
     for topic in request.v3_and_below_topics:
         found = by_name.get(topic.name)
+        # What only the broker writes to, nobody takes into a transaction.
+        writable = topic.name not in INTERNAL and may_write(topic.name)
         for index in topic.partitions:
-            if topic.name in INTERNAL:  # what only the broker writes to, nobody takes into a transaction
+            if not writable:
                 missing[topic.name, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             elif found is None or not 0 <= index < len(found.partitions):
                 missing[topic.name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -137,6 +166,8 @@ def _partitions_answered(
 @handles(AddOffsetsToTxnRequest)
 def add_offsets(broker: Services, call: Call, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
     """The partition that holds the group's offsets becomes part of the transaction."""
+    _check_writes(broker, call, request.transactional_id)
+    broker.access.check(call.session, Operation.READ, ResourceType.GROUP, request.group_id)
     _check_id(request.transactional_id)
     error = broker.transactions.add_offsets(
         request.transactional_id,
@@ -155,6 +186,7 @@ def add_offsets(broker: Services, call: Call, request: AddOffsetsToTxnRequest) -
 @handles(EndTxnRequest)
 def end_txn(broker: Services, call: Call, request: EndTxnRequest) -> EndTxnResponse:
     """Commit or abort. The answer leaves when every marker is on disk: then every reader sees the outcome."""
+    _check_writes(broker, call, request.transactional_id)
     _check_id(request.transactional_id)
     decision = broker.transactions.end(
         request.transactional_id,

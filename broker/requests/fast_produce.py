@@ -28,6 +28,7 @@ from ...protocol.headers import read_request_header
 from ...protocol.primitives import Readable, read_uvarint, uvarint
 from ...storage.journal.journal import UnitRefused
 from ..net.connection import PRODUCE, Connection
+from ..security.principals import Session
 from ..topics.partition import Partition
 from .services import Services
 
@@ -50,6 +51,7 @@ class Route:
     """All of a request but its correlation id and partition: how it begins, and how its answer is written."""
 
     __slots__ = (
+        "allowed_to",
         "begins_with",
         "client_id",
         "flexible",
@@ -69,6 +71,7 @@ class Route:
     def __init__(
         self, frame: Readable, version: int, client_id: str, transactional_id: str | None, name: str, start: int
     ) -> None:
+        self.allowed_to: tuple[Session, int] | None = None  # by which version of the rules of access
         self.version = version
         self.transactional_id = transactional_id
         self.transaction_bit = 0 if transactional_id is None else TRANSACTIONAL_BIT
@@ -212,8 +215,7 @@ class FastProduce:
         goes_on = self._admission.goes_on
         return producer_id >= 0 and goes_on(transactional_id, producer_id, epoch, partition, route.version, on)
 
-    @staticmethod
-    def _route_of(connection: Connection, frame: Readable) -> Route:
+    def _route_of(self, connection: Connection, frame: Readable) -> Route:
         """How this request begins, which is not as the last did. Raises LookupError if it is not an ordinary one."""
         route = find_route(frame) if frame[:2] == PRODUCE else None
         if route is None:

@@ -2,7 +2,7 @@
 
 The rule: the cache is bounded, and a client that loses its session learns so by an error and starts again with a full
 fetch; nothing depends on a session surviving. An epoch counts the requests of a session, so that a repeated or
-reordered one is refused instead of confusing what both sides believe.
+reordered one is refused instead of confusing what both sides believe. A session is its principal's alone.
 Source: Kafka's FetchSession.scala; a session uses either topic names or topic ids, never both.
 """
 
@@ -13,6 +13,7 @@ from sortedcontainers import SortedSet
 
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.fetch import FetchRequest
+from ..security.principals import ANONYMOUS, Principal
 
 if TYPE_CHECKING:
     from ..topics.partition import Partition
@@ -102,10 +103,19 @@ class LastAnswer(NamedTuple):
 class Session:
     """One client's standing list of partitions."""
 
-    __slots__ = ("cached_size", "created_ms", "epoch", "id", "partitions", "used_ms", "uses_topic_ids")
+    __slots__ = ("cached_size", "created_ms", "epoch", "id", "owner", "partitions", "used_ms", "uses_topic_ids")
 
-    def __init__(self, session_id: int, partitions: dict[Key, Wanted], *, uses_topic_ids: bool, now_ms: int) -> None:
+    def __init__(
+        self,
+        session_id: int,
+        partitions: dict[Key, Wanted],
+        *,
+        uses_topic_ids: bool,
+        now_ms: int,
+        owner: Principal = ANONYMOUS,
+    ) -> None:
         self.id = session_id
+        self.owner = owner
         self.partitions = partitions
         self.uses_topic_ids = uses_topic_ids
         self.created_ms = now_ms
@@ -183,7 +193,9 @@ class SessionCache:
         """The session of that id."""
         return self._sessions.get(session_id)
 
-    def create(self, partitions: dict[Key, Wanted], *, uses_topic_ids: bool, now_ms: int) -> int:
+    def create(
+        self, partitions: dict[Key, Wanted], *, uses_topic_ids: bool, now_ms: int, owner: Principal = ANONYMOUS
+    ) -> int:
         """Open a session if there is room. Returns its id, or NO_SESSION."""
         size = len(partitions)
         if len(self._sessions) >= self._slots and not self._evict_for(size, now_ms):
@@ -194,7 +206,7 @@ class SessionCache:
         session_id = self._new_id()
         while session_id in self._sessions or session_id == NO_SESSION:
             session_id = self._new_id()
-        session = Session(session_id, partitions, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
+        session = Session(session_id, partitions, uses_topic_ids=uses_topic_ids, now_ms=now_ms, owner=owner)
         self._sessions[session_id] = session
         self.touch(session, now_ms)
         return session_id
@@ -249,7 +261,7 @@ class Fetching:
     error: the request is refused with it, and nothing is read. wanted: the partitions, in the order to read them.
     """
 
-    __slots__ = ("_cache", "_epoch", "_session", "error", "session_id", "uses_topic_ids", "wanted")
+    __slots__ = ("_cache", "_epoch", "_owner", "_session", "error", "session_id", "uses_topic_ids", "wanted")
 
     def __init__(
         self,
@@ -259,8 +271,9 @@ class Fetching:
         session: Session | None = None,
         cache: SessionCache | None = None,
         uses_topic_ids: bool = False,
+        owner: Principal = ANONYMOUS,
     ) -> None:
-        """cache: given when a session is to be opened with the answer."""
+        """cache: given when a session is to be opened with the answer, for the owner."""
         self.wanted = session.partitions if session else wanted
         self.error = error
         self.session_id = session.id if session else NO_SESSION
@@ -268,6 +281,7 @@ class Fetching:
         self._session = session
         self._epoch = session.epoch if session else 0
         self._cache = cache
+        self._owner = owner
 
     @property
     def is_incremental(self) -> bool:
@@ -304,7 +318,9 @@ class Fetching:
             wanted = self.wanted[key]
             wanted.high_watermark = state.high_watermark
             wanted.log_start_offset = state.log_start_offset
-        self.session_id = self._cache.create(self.wanted, uses_topic_ids=self.uses_topic_ids, now_ms=now_ms)
+        self.session_id = self._cache.create(
+            self.wanted, uses_topic_ids=self.uses_topic_ids, now_ms=now_ms, owner=self._owner
+        )
 
     @staticmethod
     def _changed(partitions: dict[Key, Wanted], answers: Collection[tuple[Key, LastAnswer]]) -> set[Key]:
@@ -333,13 +349,20 @@ class FetchSessions:
         *,
         uses_topic_ids: bool,
         now_ms: int,
+        owner: Principal = ANONYMOUS,
     ) -> Fetching:
-        """Take up a fetch request. Full ones close the session they name; incremental ones change it."""
-        if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self.cache.remove(session_id)
-            cache = self.cache if epoch == INITIAL_EPOCH else None
-            return Fetching(wanted, cache=cache, uses_topic_ids=uses_topic_ids)
+        """Take up a fetch request. Full ones close the session they name; incremental ones change it.
+
+        owner: whose request it is. The session of somebody else is not there for him.
+        """
         session = self.cache.get(session_id)
+        if session is not None and session.owner != owner:
+            session = None
+        if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            if session is not None:
+                self.cache.remove(session_id)
+            cache = self.cache if epoch == INITIAL_EPOCH else None
+            return Fetching(wanted, cache=cache, uses_topic_ids=uses_topic_ids, owner=owner)
         error = self._refused(session, epoch, uses_topic_ids)
         if session is None or error is not None:
             return Fetching({}, error=error)

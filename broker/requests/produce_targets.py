@@ -6,6 +6,7 @@ and made again, and what the worker found counts only for the partition and the 
 """
 
 import struct
+from collections.abc import Callable
 
 from ...protocol.batches import HEADER_BYTES, MAGIC, TRANSACTIONAL_BIT, Batch
 from ...protocol.errors import ErrorCode, KafkaError
@@ -73,20 +74,26 @@ class Target:
 class Targets:
     """All partitions of one request. by_topic: as the request has them; all: the same, in one list."""
 
-    __slots__ = ("_by_id", "_topics", "all", "by_topic")
+    __slots__ = ("_by_id", "_may_write", "_topics", "all", "by_topic")
 
-    def __init__(self, topics: Topics, request: ProduceRequest, version: int) -> None:
+    def __init__(
+        self, topics: Topics, request: ProduceRequest, version: int, may_write: Callable[[str], bool] | None = None
+    ) -> None:
+        """may_write: whether the client may write to a topic; None if everybody may."""
         self._topics = topics
+        self._may_write = may_write
         self._by_id = version >= TOPIC_IDS_SINCE
         self.by_topic = [(topic, [Target(part) for part in topic.partition_data]) for topic in request.topic_data]
         self.all = [target for _, targets in self.by_topic for target in targets]
         self.look_up()
 
     def look_up(self) -> None:
-        """Find where each goes now."""
-        topics, by_id = self._topics, self._by_id
+        """Find where each goes now. What the client may not write to is not there for it."""
+        topics, by_id, may_write = self._topics, self._by_id, self._may_write
         for named, targets in self.by_topic:
             topic = topics.by_id.get(named.topic_id) if by_id else topics.by_name.get(named.name)
+            if may_write is not None and topic is not None and not may_write(topic.name):
+                topic = None
             partitions = [] if topic is None else topic.partitions
             for target in targets:
                 index = target.part.index
@@ -94,6 +101,9 @@ class Targets:
 
     def refusal_of_missing(self, named: ProduceRequest.Topic) -> KafkaError:
         """The error for a partition that is not there."""
-        if self._by_id and named.topic_id not in self._topics.by_id:
+        topic = self._topics.by_id.get(named.topic_id) if self._by_id else None
+        if self._by_id and topic is None:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        if self._may_write is not None and not self._may_write(named.name if topic is None else topic.name):
+            return KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -8,6 +8,7 @@ Source: Kafka's ReplicaManager.readFromLog, DelayedFetch.
 """
 
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, cast
 
@@ -21,6 +22,7 @@ from ...storage.log.reads import AbortedLookup, ColdRead, Gone
 from ...storage.log.segment import Slice
 from ...storage.producers.aborted import AbortedTransaction
 from ..net.waiting import Parked, Waiter
+from ..security.acls import Operation, ResourceType
 from ..topics.partition import Partition, storage_error
 from .dispatch import Call
 from .fetch_sessions import Fetching, Key, LastAnswer, Wanted, has_no_news
@@ -81,6 +83,13 @@ class PartitionRead:
         )
 
 
+def _may_read(broker: Services, call: Call, replica_id: int, topic: str | None) -> bool:
+    """Whether a client may read a topic, or another broker may read any. topic: None for an id that nobody has."""
+    if replica_id >= 0:
+        return broker.access.allows_on_cluster(call.session, Operation.CLUSTER_ACTION)
+    return topic is None or broker.access.allows(call.session, Operation.READ, ResourceType.TOPIC, topic)
+
+
 def _is_missing(read: PartitionRead) -> bool:
     return read.missing
 
@@ -89,11 +98,14 @@ class RunningFetch:
     """One fetch under way."""
 
     def __init__(self, broker: Services, call: Call, request: FetchRequest, fetching: Fetching) -> None:
+        state = request.replica_state
+        self.replica_id = request.replica_id if state is None else state.replica_id
         self.broker = broker
         self.connection = call.connection
         self.version = call.version
         self.by_name = broker.topics.by_name
         self.by_id = broker.topics.by_id if call.version >= TOPIC_IDS_SINCE else None
+        self.may_read = partial(_may_read, broker, call, self.replica_id) if broker.access.is_enforced else None
         self.fetching = fetching
         self.committed = request.isolation_level == READ_COMMITTED
         self.max_wait_ms = request.max_wait_ms
@@ -101,8 +113,6 @@ class RunningFetch:
         self.min_bytes = min(request.min_bytes, max(0, most))
         self.max_bytes = max(0, min(most, max(READ_AT_ONCE_BYTES, self.min_bytes)))
         self.parts = fetching.partitions()
-        state = request.replica_state
-        self.replica_id = request.replica_id if state is None else state.replica_id
         self.reads: list[PartitionRead] = []
         self.quiet: list[tuple[Partition, int]] = []  # partitions of which a session has nothing to tell
         self.missing: set[Key] = set()  # partitions that did not exist when they were first looked for
@@ -212,11 +222,13 @@ class RunningFetch:
     def read_some(self, parts: Sequence[tuple[Key, Wanted]]) -> None:
         """Read these partitions, within what those before them left of the limit."""
         left_bytes, at_least_one, failed = self.left_bytes, self.at_least_one, self.failed
-        may_be_quiet = self.fetching.is_incremental
+        may_be_quiet, may_read = self.fetching.is_incremental, self.may_read
         for key, wanted in parts:
             topic = self.by_id.get(wanted.topic_id) if self.by_id is not None else self.by_name.get(wanted.topic or "")
-            partition = None
-            if topic is not None and 0 <= wanted.index < len(topic.partitions):
+            partition, allowed = None, True
+            if may_read is not None:
+                allowed = may_read(wanted.topic if topic is None else topic.name)
+            if allowed and topic is not None and 0 <= wanted.index < len(topic.partitions):
                 partition = topic.partitions[wanted.index]
                 if may_be_quiet and has_no_news(wanted, partition):
                     self.quiet.append((partition, partition.appended_bytes))
@@ -226,7 +238,7 @@ class RunningFetch:
             read.max_bytes, read.at_least_one = min(left_bytes, wanted.max_bytes), at_least_one
             try:
                 if partition is None:
-                    raise self._missing(read, topic is None)
+                    raise self._missing(read, topic is None, allowed)
                 self._read_one(read, partition)
             except KafkaError as error:
                 self._refuse(read, error)
@@ -250,8 +262,10 @@ class RunningFetch:
         enough = self.max_bytes - self.left_bytes >= self.min_bytes
         return enough or self.failed or nothing_there or self.behind or self.jobs_left > 0
 
-    def _missing(self, read: PartitionRead, topic_too: bool) -> KafkaError:
+    def _missing(self, read: PartitionRead, topic_too: bool, allowed: bool) -> KafkaError:
         read.missing = self.parked is None or read.key in self.missing  # one that goes later ends the wait
+        if not allowed:
+            return KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         by_id = topic_too and self.by_id is not None
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
@@ -400,8 +414,9 @@ class RunningFetch:
         read.answer, read.size_bytes = Answer(partition_index=wanted.index, records=[]), 0
         topic = self.by_id.get(wanted.topic_id) if self.by_id is not None else self.by_name.get(wanted.topic or "")
         try:
-            if topic is None or wanted.index >= len(topic.partitions):
-                raise self._missing(read, topic is None)
+            allowed = self.may_read is None or self.may_read(wanted.topic if topic is None else topic.name)
+            if not allowed or topic is None or wanted.index >= len(topic.partitions):
+                raise self._missing(read, topic is None, allowed)
             read.partition = topic.partitions[wanted.index]
             self._read_one(read, read.partition)
         except KafkaError as error:

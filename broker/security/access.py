@@ -1,14 +1,30 @@
 """What handlers ask: may whoever is at the other end of this connection do that? Pure.
 
 The rule: where no authorizer is configured everybody may do everything, so a handler asks in any case and never looks
-whether there is one.
+whether there is one. Which right each request takes is listed in docs/security.md.
 """
 
 from collections.abc import Iterable
 
+from ...protocol.errors import ErrorCode, KafkaError
 from .acls import CLUSTER_NAME, OPERATIONS, Operation, ResourceType
 from .authorizer import Authorizer
 from .principals import Session
+
+REFUSED = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+"""What is answered to who may not."""
+
+
+def _bits(operations: Iterable[Operation]) -> int:
+    return sum(1 << operation for operation in operations)
+
+
+EVERY_OPERATION = {kind: _bits(operations) for kind, operations in OPERATIONS.items()}
 
 
 class Access:
@@ -20,6 +36,11 @@ class Access:
         self._authorizer = authorizer
         self.is_enforced = is_enforced
 
+    @property
+    def version(self) -> int:
+        """Another one whenever the rules have changed: what was allowed before has to be asked for again."""
+        return self._authorizer.version
+
     def allows(self, session: Session, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         """Whether it may do this with the resource of that name, whether there is such a one or not."""
         return not self.is_enforced or self._authorizer.allows(
@@ -29,6 +50,15 @@ class Access:
     def allows_on_cluster(self, session: Session, operation: Operation) -> bool:
         """The same for the broker as a whole."""
         return self.allows(session, operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+    def check(self, session: Session, operation: Operation, resource_type: ResourceType, name: str) -> None:
+        """Raises TOPIC_AUTHORIZATION_FAILED, or the like for another type, if it may not."""
+        if not self.allows(session, operation, resource_type, name):
+            raise KafkaError(REFUSED[resource_type])
+
+    def check_on_cluster(self, session: Session, operation: Operation) -> None:
+        """Raises CLUSTER_AUTHORIZATION_FAILED if it may not."""
+        self.check(session, operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def allows_on_any(self, session: Session, operation: Operation, resource_type: ResourceType) -> bool:
         """Whether there may be a resource of that type with which it may do this."""
@@ -44,8 +74,8 @@ class Access:
 
     def operations(self, session: Session, resource_type: ResourceType, name: str) -> int:
         """All that it may do with a resource, as answers tell it (KIP-430): a bit for the code of each operation."""
-        return sum(
-            1 << operation
-            for operation in OPERATIONS[resource_type]
-            if self.allows(session, operation, resource_type, name)
-        )
+        if not self.is_enforced:
+            return EVERY_OPERATION[resource_type]
+        may = self._authorizer.allows
+        principal, host = session.principal, session.host
+        return _bits(each for each in OPERATIONS[resource_type] if may(principal, host, each, resource_type, name))

@@ -44,6 +44,7 @@ class Authorizer:
         self._by_principal: dict[tuple[ResourceType, Principal], _Rules] = {}
         self._prefix_lengths: dict[ResourceType, Counter[int]] = {kind: Counter() for kind in ResourceType}
         self._answers: dict[tuple[Principal, str, Operation, ResourceType, str | None], bool] = {}
+        self.version = 0  # how often the rules have changed
 
     def __len__(self) -> int:
         return len(self._bindings)
@@ -69,7 +70,7 @@ class Authorizer:
         self._bindings[binding] = None
         self._by_pattern[pattern].setdefault(principal, {})[binding] = host
         self._by_principal.setdefault((binding.resource_type, principal), {})[binding] = host
-        self._answers.clear()
+        self._changed()
 
     def remove(self, binding: AclBinding) -> None:
         """It does not hold any more; nothing changes if it did not."""
@@ -91,7 +92,11 @@ class Authorizer:
                 lengths[len(binding.resource_name)] -= 1
                 if not lengths[len(binding.resource_name)]:
                     del lengths[len(binding.resource_name)]
+        self._changed()
+
+    def _changed(self) -> None:
         self._answers.clear()
+        self.version += 1
 
     def find(self, wanted: AclFilter) -> list[AclBinding]:
         """The rules that a filter means, in the order in which they came."""
