@@ -7,10 +7,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .format import FencepostDataSource as FencepostDataSource
     from .sessions import session as session
-    from .source import FencepostDataSource as FencepostDataSource
 
-_FROM = {"FencepostDataSource": "source", "session": "sessions"}
+_FROM = {"FencepostDataSource": "format", "session": "sessions"}
 
 __all__ = ["FencepostDataSource", "session"]
 

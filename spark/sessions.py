@@ -53,7 +53,7 @@ def session(builder: "SparkSession.Builder | None" = None) -> "SparkSession":
         os.environ.update(environment())
     spark = chosen.getOrCreate()
     if not _is_discovered():
-        from .source import FencepostDataSource
+        from .format import FencepostDataSource
 
         spark.dataSource.register(FencepostDataSource)
     return spark

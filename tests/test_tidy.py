@@ -112,10 +112,10 @@ PURE = [
     "client/records/*.py",
     "client/group/subscription.py",
     "spark/hints.py",
-    "spark/offsets.py",
     "spark/options.py",
-    "spark/sink.py",
-    "spark/sink_options.py",
+    "spark/sink/options.py",
+    "spark/sink/protocol.py",
+    "spark/source/offsets.py",
 ]
 OUTSIDE = {"asyncio", "os", "time", "random", "socket", "threading", "subprocess", "select", "secrets", "uuid"}
 

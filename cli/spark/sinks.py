@@ -52,7 +52,7 @@ def facts_of(found: Any) -> dict[str, Any]:
 
 
 async def _one(cluster: "Cluster", sink: str, timeout_ms: int) -> Any:
-    from ...spark import ledger
+    from ...spark.sink import ledger
 
     (found,) = await ledger.described(cluster, sink, timeout_ms=timeout_ms)
     if found.entry is None and not found.waiting:
@@ -67,8 +67,8 @@ async def _one(cluster: "Cluster", sink: str, timeout_ms: int) -> Any:
 @connecting
 def list_sinks(to: Target, everything: bool) -> None:
     """List each sink: its last batch, its query, and its prepared transactions."""
-    from ...spark import ledger
-    from ...spark.sink import CLAIMS, UNNAMED
+    from ...spark.sink import ledger
+    from ...spark.sink.protocol import CLAIMS, UNNAMED
 
     async def work(cluster: "Cluster") -> list[dict[str, Any]]:
         keys = await ledger.described(cluster, timeout_ms=to.timeout_ms)
@@ -104,8 +104,8 @@ def abort(to: Target, sink: str) -> None:
 
     A running query writes its batch again.
     """
-    from ...spark import ledger
-    from ...spark.sink import Written, open_steps
+    from ...spark.sink import ledger
+    from ...spark.sink.protocol import Written, open_steps
 
     async def work(cluster: "Cluster") -> dict[str, Any]:
         (found,) = await ledger.described(cluster, sink, timeout_ms=to.timeout_ms)
@@ -140,8 +140,8 @@ def reset(to: Target, sink: str) -> None:
 
     Stop the old query for good first: it could write its last batch again.
     """
-    from ...spark import ledger
-    from ...spark.sink import CLAIMS
+    from ...spark.sink import ledger
+    from ...spark.sink.protocol import CLAIMS
 
     async def work(cluster: "Cluster") -> dict[str, Any]:
         found = await _one(cluster, sink, to.timeout_ms)

@@ -27,8 +27,8 @@ a batch is its last offset + 1, even if the last record was removed.
 Lazy. A fetch returns up to a megabyte, and the reader may pause, seek or stop after ten records. So steps 2 to 5 run
 when the reader reaches a batch. Only then is an error in it raised, after all records before it, and again each time it
 is reached. `fetched` does this for the consumer, and decodes 64 records at a time, or as many as are requested: objects
-that are freed before the next ones are created cost no garbage collection. Spark's source (`spark/reading.py`) needs
-all records of a range but no objects; it reads the batches in one pass. A tool that shows the log as it is
+that are freed before the next ones are created cost no garbage collection. Spark's source (`spark/source/reading.py`)
+needs all records of a range but no objects; it reads the batches in one pass. A tool that shows the log as it is
 (`client/admin/reading.py`) needs steps 1 and 2 only.
 
 Two results, from the same decoders:

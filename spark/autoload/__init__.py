@@ -9,7 +9,7 @@ from typing import Any
 
 DefaultSource: Any
 try:
-    from fencepost.spark.source import FencepostDataSource
+    from fencepost.spark.format import FencepostDataSource
 
     DefaultSource = FencepostDataSource
 except Exception as problem:

@@ -1,7 +1,7 @@
 """The bank of bugs, for Spark's source and sink: each names the test file that catches it.
 
 None of these modules imports Spark itself. They are wrong before others take names from them: so the writer, which
-takes names from `sink`, is imported by its mutants alone.
+takes names from `protocol`, is imported by its mutants alone.
 """
 
 import re
@@ -9,63 +9,65 @@ from contextlib import ExitStack
 from typing import Any
 from uuid import UUID
 
-from fencepost.spark import blocked_reads, offsets, options, reading, sink, written_rows
+from fencepost.spark import options
+from fencepost.spark.sink import protocol, written_rows
+from fencepost.spark.source import blocked_reads, offsets, reading
 from simulation.code_mutants import killed_by
 from simulation.mutants import _around, _replaced
 
 # ---- the sink ------------------------------------------------------------------------------------------------
 
 
-@killed_by("tests/spark/test_sink_model.py")
+@killed_by("tests/spark/sink/test_protocol.py")
 def spark_a_batch_is_committed_without_all_its_tasks(stack: ExitStack) -> None:
     def wrapper(complete: Any) -> Any:
         return lambda messages: complete([message for message in messages if message is not None])
 
-    _around(stack, sink, "complete", wrapper)
+    _around(stack, protocol, "complete", wrapper)
 
 
-@killed_by("tests/spark/test_sink_model.py")
+@killed_by("tests/spark/sink/test_protocol.py")
 def spark_attempts_of_a_task_share_their_transaction(stack: ExitStack) -> None:
     """The second fences the first, whose rows may be decided on."""
 
     def wrapper(name: Any) -> Any:
         return lambda prefix, batch, partition, task, count: name(prefix, batch, partition, 0, count)
 
-    _around(stack, sink, "task_name", wrapper)
+    _around(stack, protocol, "task_name", wrapper)
 
 
-@killed_by("tests/spark/test_writer.py")
+@killed_by("tests/spark/sink/test_writer.py")
 def spark_a_transaction_of_a_task_gets_as_old_as_it_likes(stack: ExitStack) -> None:
     def wrapper(steps: Any) -> Any:
         return lambda batch, partition, task, pieces, limits, now_ms: steps(
             batch, partition, task, pieces, limits, lambda: 0
         )
 
-    _around(stack, sink, "task_steps", wrapper)
+    _around(stack, protocol, "task_steps", wrapper)
 
 
-@killed_by("tests/spark/test_sink_model.py")
+@killed_by("tests/spark/sink/test_protocol.py")
 def spark_every_decision_of_a_number_is_this_one(stack: ExitStack) -> None:
     """Another query's, or of other offsets: its rows are dropped."""
-    _replaced(stack, sink, "same_decision", lambda entry, batch, digest: True)
+    _replaced(stack, protocol, "same_decision", lambda entry, batch, digest: True)
 
 
-@killed_by("tests/spark/test_writer.py")
+@killed_by("tests/spark/sink/test_writer.py")
 def spark_an_abort_frees_what_other_attempts_have_open(stack: ExitStack) -> None:
-    _replaced(stack, sink, "failed_with", lambda messages, number, mark="": lambda of, attempt: True)
+    _replaced(stack, protocol, "failed_with", lambda messages, number, mark="": lambda of, attempt: True)
 
 
-@killed_by("tests/spark/test_writer.py")
+@killed_by("tests/spark/sink/test_writer.py")
 def spark_nothing_that_is_open_is_found(stack: ExitStack) -> None:
     """Readers stand until it times out."""
 
     def wrapper(steps: Any) -> Any:
         return lambda prefix, sink, is_over: steps(prefix, sink, lambda of, attempt: False)
 
-    _around(stack, sink, "open_steps", wrapper)
+    _around(stack, protocol, "open_steps", wrapper)
 
 
-@killed_by("tests/spark/test_writer.py")
+@killed_by("tests/spark/sink/test_writer.py")
 def spark_two_writes_of_a_foreachbatch_are_one(stack: ExitStack) -> None:
     """The second is taken for decided, and dropped."""
 
@@ -73,13 +75,13 @@ def spark_two_writes_of_a_foreachbatch_are_one(stack: ExitStack) -> None:
         return
         yield
 
-    _replaced(stack, sink, "claim_steps", claim)
+    _replaced(stack, protocol, "claim_steps", claim)
 
 
-@killed_by("tests/spark/test_runners.py")
+@killed_by("tests/spark/sink/test_runners.py")
 def spark_a_run_is_known_by_its_job_group_alone(stack: ExitStack) -> None:
     """Which the user's code may set: a second write with one sinkId is taken for decided, and dropped."""
-    from fencepost.spark import writer
+    from fencepost.spark.sink import writer
 
     def run_id(tags: str | None, job_group: str | None) -> str | None:
         try:
@@ -90,10 +92,10 @@ def spark_a_run_is_known_by_its_job_group_alone(stack: ExitStack) -> None:
     _replaced(stack, writer, "_run_id", run_id)
 
 
-@killed_by("tests/spark/test_runners.py")
+@killed_by("tests/spark/sink/test_runners.py")
 def spark_a_write_of_a_foreachbatch_without_a_name_is_taken_for_any_other(stack: ExitStack) -> None:
     """It is repeated with its batch, and nobody is told."""
-    from fencepost.spark.writer import BatchWriter
+    from fencepost.spark.sink.writer import BatchWriter
 
     def wrapper(batch_of: Any) -> Any:
         def of_no_query(self: Any, here: Any) -> Any:
@@ -104,10 +106,10 @@ def spark_a_write_of_a_foreachbatch_without_a_name_is_taken_for_any_other(stack:
     _around(stack, BatchWriter, "batch_of", wrapper)
 
 
-@killed_by("tests/spark/test_runners.py")
+@killed_by("tests/spark/sink/test_runners.py")
 def spark_what_the_committing_process_thinks_of_the_broker_counts(stack: ExitStack) -> None:
     """Not what the tasks did: their batch is never decided, and the query goes on."""
-    from fencepost.spark.writer import AT_LEAST_ONCE, SinkWriter
+    from fencepost.spark.sink.writer import AT_LEAST_ONCE, SinkWriter
 
     def wrapper(decide: Any) -> Any:
         return lambda self, *given: None if self.guarantee == AT_LEAST_ONCE else decide(self, *given)
@@ -115,10 +117,10 @@ def spark_what_the_committing_process_thinks_of_the_broker_counts(stack: ExitSta
     _around(stack, SinkWriter, "decide", wrapper)
 
 
-@killed_by("tests/spark/test_runners.py")
+@killed_by("tests/spark/sink/test_runners.py")
 def spark_an_abort_does_not_ask_whose_the_checkpoint_is(stack: ExitStack) -> None:
     """It ends the batch of another query whose checkpoint has the same path."""
-    from fencepost.spark.writer import StreamWriter
+    from fencepost.spark.sink.writer import StreamWriter
 
     def wrapper(abort: Any) -> Any:
         def of_any_query(self: Any, *given: Any) -> Any:
@@ -130,7 +132,7 @@ def spark_an_abort_does_not_ask_whose_the_checkpoint_is(stack: ExitStack) -> Non
     _around(stack, StreamWriter, "abort", wrapper)
 
 
-@killed_by("tests/spark/test_written_rows.py")
+@killed_by("tests/spark/sink/test_written_rows.py")
 def spark_columns_are_taken_in_any_letters(stack: ExitStack) -> None:
     """Of `value` and `Value` the last is written."""
 
@@ -143,7 +145,7 @@ def spark_columns_are_taken_in_any_letters(stack: ExitStack) -> None:
 # ---- the source ----------------------------------------------------------------------------------------------
 
 
-@killed_by("tests/spark/test_reading.py")
+@killed_by("tests/spark/source/test_reading.py")
 def spark_what_was_aborted_is_read(stack: ExitStack) -> None:
     def wrapper(hidden: Any) -> Any:
         return lambda aborted: hidden(())
@@ -151,7 +153,7 @@ def spark_what_was_aborted_is_read(stack: ExitStack) -> None:
     _around(stack, reading, "AbortedFilter", wrapper)
 
 
-@killed_by("tests/spark/test_reading.py")
+@killed_by("tests/spark/source/test_reading.py")
 def spark_a_batch_is_read_from_its_beginning(stack: ExitStack) -> None:
     """Also below the offset where the task begins: another task reads that too."""
 
@@ -161,12 +163,12 @@ def spark_a_batch_is_read_from_its_beginning(stack: ExitStack) -> None:
     _around(stack, reading, "_add", wrapper)
 
 
-@killed_by("tests/spark/test_offsets.py")
+@killed_by("tests/spark/source/test_offsets.py")
 def spark_a_topic_made_again_is_the_same_one(stack: ExitStack) -> None:
     _replaced(stack, offsets, "is_another", lambda before, now, topic: False)
 
 
-@killed_by("tests/spark/test_offsets.py")
+@killed_by("tests/spark/source/test_offsets.py")
 def spark_records_that_are_gone_are_not_missed(stack: ExitStack) -> None:
     def wrapper(within: Any) -> Any:
         return lambda *given: (within(*given)[0], [])
@@ -174,7 +176,7 @@ def spark_records_that_are_gone_are_not_missed(stack: ExitStack) -> None:
     _around(stack, offsets, "_within", wrapper)
 
 
-@killed_by("tests/spark/test_offsets.py")
+@killed_by("tests/spark/source/test_offsets.py")
 def spark_a_limit_starves_small_partitions(stack: ExitStack) -> None:
     def limited(begins: Any, latest: Any, limits: Any, density: Any) -> Any:
         total = sum(latest[tp] - at for tp, at in begins.items())
@@ -185,7 +187,7 @@ def spark_a_limit_starves_small_partitions(stack: ExitStack) -> None:
     _replaced(stack, offsets, "limited", limited)
 
 
-@killed_by("tests/spark/test_offsets.py")
+@killed_by("tests/spark/source/test_offsets.py")
 def spark_two_tasks_read_a_record(stack: ExitStack) -> None:
     def wrapper(cut: Any) -> Any:
         def overlapping(whole: Any, count: int) -> Any:
@@ -197,7 +199,7 @@ def spark_two_tasks_read_a_record(stack: ExitStack) -> None:
     _around(stack, offsets, "_cut", wrapper)
 
 
-@killed_by("tests/spark/test_blocked_reads.py")
+@killed_by("tests/spark/source/test_blocked_reads.py")
 def spark_nobody_hears_of_what_holds_a_stream_up(stack: ExitStack) -> None:
     _replaced(stack, blocked_reads.BlockedPartitions, "due", lambda self, seen, now_ms: [])
 

@@ -164,7 +164,7 @@ def test_a_package_that_is_missing_is_named_with_the_command_that_brings_it(monk
 
 
 def test_the_module_that_spark_finds_never_fails_and_says_later_what_is_wrong(monkeypatch):
-    monkeypatch.setitem(sys.modules, "fencepost.spark.source", None)
+    monkeypatch.setitem(sys.modules, "fencepost.spark.format", None)
     monkeypatch.delitem(sys.modules, "pyspark_fencepost", raising=False)
     found = importlib.util.spec_from_file_location("pyspark_fencepost", ROOT / "spark" / "autoload" / "__init__.py")
     module = importlib.util.module_from_spec(found)

@@ -26,7 +26,7 @@ from fencepost.protocol.messages.transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
-from fencepost.spark.sink import Written
+from fencepost.spark.sink.protocol import Written
 from ledger_client import prepare
 from simulated_broker import SimulatedBroker
 from txn_client import Txn, values

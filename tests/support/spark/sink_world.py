@@ -3,7 +3,7 @@
 What Spark promises is what the world keeps: which rows a batch has is written down before the batch runs, that it is
 done is written down after its commit returned, and nothing else survives a driver. A batch that is run again may have
 another number of tasks. Each request may be lost, answered to nobody, or arrive long after whoever sent it has gone.
-Every choice comes from one seed. `shortcut` leaves something out that spark/sink.py does, to show what it is for.
+Every choice comes from one seed. `shortcut` leaves something out that the protocol does, to show what it is for.
 """
 
 import itertools
@@ -14,8 +14,8 @@ from typing import Any
 
 from fake_ledger import PREFIX, FakeBroker, RealBroker
 from fencepost.client.errors import KafkaError
-from fencepost.spark import sink
-from fencepost.spark.sink import (
+from fencepost.spark.sink import protocol
+from fencepost.spark.sink.protocol import (
     Abort,
     BatchRefusedError,
     Begin,
@@ -177,7 +177,7 @@ class World:
             if self.shortcut == "no ledger":
                 yield from self._end_each(job.messages)
             else:
-                yield from sink.commit_steps(job.messages, digest)
+                yield from protocol.commit_steps(job.messages, digest)
                 yield from self._free(batch.sink, lambda number, _: number <= batch.number)
         except (BatchRefusedError, SinkConflictError) as error:
             self.refusals += isinstance(error, BatchRefusedError)
@@ -193,11 +193,11 @@ class World:
                 yield ("end", written, True)
 
     def _abort(self, batch: SinkBatch, messages: list[TaskDone | None]) -> Generator[Any, Any, None]:
-        yield from self._free(batch.sink, sink.failed_with(messages, batch.number))
+        yield from self._free(batch.sink, protocol.failed_with(messages, batch.number))
 
     def _free(self, name: str, is_over: Callable[[int, str], bool]) -> Generator[Any, Any, None]:
         if self.shortcut != "what is open is left":
-            for written in (yield from sink.open_steps(PREFIX, name, is_over)):
+            for written in (yield from protocol.open_steps(PREFIX, name, is_over)):
                 yield ("end", written, False)
 
     def _split(self, rows: list[bytes]) -> Job:
@@ -218,7 +218,7 @@ class World:
         if self.shortcut == "one id for each partition":
             batch, task = batch._replace(attempt="."), 0
         try:
-            done = yield from sink.task_steps(batch, partition, task, pieces, LIMITS, lambda: self.broker.now_ms)
+            done = yield from protocol.task_steps(batch, partition, task, pieces, LIMITS, lambda: self.broker.now_ms)
         except TaskFailed:
             self._failed(job, batch, partition)
             return

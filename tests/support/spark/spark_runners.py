@@ -1,4 +1,4 @@
-"""PySpark's own runners around our data source, as its workers run them, without a JVM: tests/spark/test_runners.py.
+"""PySpark's own runners around our data source, as its workers run them, without a JVM: tests/spark/sink/.
 
 Each runner has its own process in Spark. Here each begins with none of the connections that another one has, and all
 that passes between them is pickled by Spark's own code.
@@ -10,10 +10,11 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fencepost.spark import client_thread, writer
-from fencepost.spark.sink import Abort
-from fencepost.spark.source import FencepostDataSource
-from fencepost.spark.step_runner import StepRunner
+from fencepost.spark import client_thread
+from fencepost.spark.format import FencepostDataSource
+from fencepost.spark.sink import writer
+from fencepost.spark.sink.protocol import Abort
+from fencepost.spark.sink.step_runner import StepRunner
 from pyspark import TaskContext
 from pyspark.serializers import read_int, write_int, write_long, write_with_length
 from pyspark.sql.types import BinaryType, StructField, StructType

@@ -5,7 +5,7 @@ import json
 from fencepost.client import sync
 from fencepost.client.admin.values import NewTopic
 from fencepost.spark.options import source_options
-from fencepost.spark.reader import BatchReader, StreamReader
+from fencepost.spark.source.reader import BatchReader, StreamReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 from pyspark.sql.types import IntegerType as Int

@@ -8,8 +8,8 @@ import threading
 import pytest
 from fencepost.client.errors import BrokerUnreachableError, InvalidConfigurationError
 from fencepost.spark import client_thread
-from fencepost.spark.reader import BatchReader, StreamReader
-from fencepost.spark.source import FencepostDataSource
+from fencepost.spark.format import FencepostDataSource
+from fencepost.spark.source.reader import BatchReader, StreamReader
 from fencepost.testing.served import ObservedBroker
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -102,10 +102,10 @@ def test_a_sink_waits_for_it_too_before_each_batch(source):
 @pytest.fixture
 def reader_of_4_1(monkeypatch):
     """The module as it is where Spark knows no limits."""
-    import fencepost.spark.reader as known
+    import fencepost.spark.source.reader as known
 
     monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)
-    spec = importlib.util.spec_from_file_location("fencepost.spark.reader_of_4_1", known.__file__)
+    spec = importlib.util.spec_from_file_location("fencepost.spark.source.reader_of_4_1", known.__file__)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     assert not module.ADMISSION

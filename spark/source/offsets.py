@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from ..client.errors import InvalidConfigurationError, OffsetOutOfRangeError
-from ..client.values import TopicPartition
-from ..protocol.primitives import ZERO_UUID
+from ...client.errors import InvalidConfigurationError, OffsetOutOfRangeError
+from ...client.values import TopicPartition
+from ...protocol.primitives import ZERO_UUID
 
 MARK = "@fencepost"
 """A key among the topics: no topic can have this name."""

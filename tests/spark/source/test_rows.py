@@ -7,7 +7,7 @@ from fencepost.client.errors import InvalidConfigurationError
 from fencepost.client.records.columns import Columns
 from fencepost.protocol.batches import read
 from fencepost.protocol.records import Record, build
-from fencepost.spark.rows import arrow_schema_of, check_schema, schema_text, to_batch, wanted_columns
+from fencepost.spark.source.rows import arrow_schema_of, check_schema, schema_text, to_batch, wanted_columns
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -120,5 +120,5 @@ def test_a_null_where_the_schema_has_none_is_said_and_not_left_to_spark():
 
 def test_spark_4_1_is_not_asked_for_a_time_zone(monkeypatch):
     newer = arrow_schema_of(FULL)
-    monkeypatch.setattr("fencepost.spark.rows.to_arrow_schema", lambda schema: newer)
+    monkeypatch.setattr("fencepost.spark.source.rows.to_arrow_schema", lambda schema: newer)
     assert arrow_schema_of(FULL) == newer

@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from fencepost.spark import checkpoint
-from fencepost.spark.checkpoint import place_of
+from fencepost.spark.sink import checkpoint
+from fencepost.spark.sink.checkpoint import place_of
 
 DESCRIPTION = "totals\nid = 5f0c\nrunId = 7a1b\nbatch = 3"
 

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 from fencepost.client.errors import InvalidConfigurationError
-from fencepost.spark.written_rows import check_columns, columns_of
+from fencepost.spark.sink.written_rows import check_columns, columns_of
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
 

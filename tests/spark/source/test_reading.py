@@ -18,9 +18,9 @@ from fencepost.client.values import TopicPartition
 from fencepost.protocol.messages.fetch import FetchResponse
 from fencepost.protocol.primitives import ZERO_UUID
 from fencepost.protocol.records import Marker, Record, build, control_marker
-from fencepost.spark import reading
-from fencepost.spark.offsets import Range
 from fencepost.spark.options import source_options
+from fencepost.spark.source import reading
+from fencepost.spark.source.offsets import Range
 from hypothesis import given
 from hypothesis import strategies as st
 

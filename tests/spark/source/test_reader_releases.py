@@ -6,7 +6,7 @@ import pytest
 from capped_broker import RELEASES, capped
 from fencepost.client import sync
 from fencepost.spark import client_thread
-from fencepost.spark.offsets import DataLost
+from fencepost.spark.source.offsets import DataLost
 from fencepost.testing.served import ObservedBroker
 from spark_source import Source, values
 
@@ -58,7 +58,7 @@ def test_a_topic_made_again_is_known_by_its_id_or_by_a_log_that_is_shorter(sourc
 
 
 def test_who_holds_a_stream_is_said_as_far_as_the_broker_knows(source, caplog, monkeypatch):
-    monkeypatch.setattr("fencepost.spark.blocked_reads.WAITED_MS", 0)
+    monkeypatch.setattr("fencepost.spark.source.blocked_reads.WAITED_MS", 0)
     source.create("t")
     query = source.stream(startingOffsets="earliest")
     with (

@@ -8,16 +8,16 @@ seconds. A pattern does not select internal topics. Source: Spark's KafkaOffsetR
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
 
-from ..client.consumer.list_offsets import READ_UNCOMMITTED, list_offsets
-from ..client.errors import InvalidConfigurationError, UnknownTopicError, error_of, is_retriable
-from ..client.net.cluster import Cluster
-from ..client.net.retry import Deadline
-from ..client.net.topology import Topic
-from ..client.records.whole_batches import WholeBatches
-from ..client.values import TopicPartition
-from ..protocol.errors import ErrorCode, KafkaError
+from ...client.consumer.list_offsets import READ_UNCOMMITTED, list_offsets
+from ...client.errors import InvalidConfigurationError, UnknownTopicError, error_of, is_retriable
+from ...client.net.cluster import Cluster
+from ...client.net.retry import Deadline
+from ...client.net.topology import Topic
+from ...client.records.whole_batches import WholeBatches
+from ...client.values import TopicPartition
+from ...protocol.errors import ErrorCode, KafkaError
+from ..options import EARLIEST, LATEST, Bound, Selection, SourceOptions
 from .offsets import Log, Offsets, Range, Seen, id_text
-from .options import EARLIEST, LATEST, Bound, Selection, SourceOptions
 from .reading import fetch_once
 
 MISSING_MS = 5_000

@@ -6,9 +6,10 @@ import pyarrow as pa
 import pytest
 from capped_broker import RELEASES, capped
 from fencepost.client.errors import UnknownTopicError, UnsupportedVersionError
-from fencepost.spark import client_thread, ledger
-from fencepost.spark import writer as spark_writer
-from fencepost.spark.source import FencepostDataSource
+from fencepost.spark import client_thread
+from fencepost.spark.format import FencepostDataSource
+from fencepost.spark.sink import ledger
+from fencepost.spark.sink import writer as spark_writer
 from fencepost.testing.served import ObservedBroker
 from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType
 from spark_source import Source, values

@@ -12,28 +12,28 @@ import logging
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ..client.consumer.list_offsets import READ_UNCOMMITTED, list_offsets
-from ..client.errors import (
+from ...client.consumer.list_offsets import READ_UNCOMMITTED, list_offsets
+from ...client.errors import (
     CorruptRecordError,
     RequestTimedOutError,
     code_of,
     error_of,
     is_retriable,
 )
-from ..client.net.cluster import Cluster
-from ..client.net.retry import Deadline
-from ..client.records.columns import Columns, WantedColumns
-from ..client.records.fetched import too_large
-from ..client.records.isolation import AbortedFilter
-from ..client.records.whole_batches import WholeBatches
-from ..client.values import TopicPartition
-from ..protocol.batches import Batch, CorruptBatch, verify
-from ..protocol.errors import ErrorCode, KafkaError
-from ..protocol.messages.fetch import FetchRequest, FetchResponse
-from ..protocol.primitives import ZERO_UUID
-from .client_thread import begin, cluster_for
+from ...client.net.cluster import Cluster
+from ...client.net.retry import Deadline
+from ...client.records.columns import Columns, WantedColumns
+from ...client.records.fetched import too_large
+from ...client.records.isolation import AbortedFilter
+from ...client.records.whole_batches import WholeBatches
+from ...client.values import TopicPartition
+from ...protocol.batches import Batch, CorruptBatch, verify
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.fetch import FetchRequest, FetchResponse
+from ...protocol.primitives import ZERO_UUID
+from ..client_thread import begin, cluster_for
+from ..options import EARLIEST, LATEST, SourceOptions
 from .offsets import DataLost, Range, id_text
-from .options import EARLIEST, LATEST, SourceOptions
 
 log = logging.getLogger("fencepost.spark")
 PURPOSE = "fetch"

@@ -8,7 +8,7 @@ Source: Spark's KafkaWriter and KafkaRowWriter.
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ..client.errors import InvalidConfigurationError
+from ...client.errors import InvalidConfigurationError
 
 COLUMNS = {
     "value": ("binary", "string"),

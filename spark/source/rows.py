@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from ..client.errors import InvalidConfigurationError
-from ..client.records.columns import Columns, WantedColumns
-from ..client.settings import nearest
+from ...client.errors import InvalidConfigurationError
+from ...client.records.columns import Columns, WantedColumns
+from ...client.settings import nearest
 
 HEADERS = "headers"
 TYPES = {

@@ -1,4 +1,4 @@
-"""Carries out the steps of sink.py with a producer, in the loop's thread, whole columns at a time.
+"""Carries out the steps of protocol.py with a producer, in the loop's thread, whole columns at a time.
 
 The rule: while one batch of rows is encoded and sent, the task reads the next one from Spark, but never more, so the
 producer's buffer limits the memory. While the task waits for rows, the loop prepares a transaction that has become too
@@ -12,13 +12,13 @@ from concurrent.futures import Future, wait
 from threading import Lock
 from typing import Any
 
-from ..client.errors import KafkaError
-from ..client.net.cluster import Cluster
-from ..client.net.connection import log
-from ..client.producer.task_producer import TaskProducer
-from .client_thread import begin, cluster_for, run
-from .sink import Abort, Begin, Prepare, Step, Write, Written
-from .sink_options import SinkOptions
+from ...client.errors import KafkaError
+from ...client.net.cluster import Cluster
+from ...client.net.connection import log
+from ...client.producer.task_producer import TaskProducer
+from ..client_thread import begin, cluster_for, run
+from .options import SinkOptions
+from .protocol import Abort, Begin, Prepare, Step, Write, Written
 from .written_rows import TopicRows
 
 CLOSE_TIMEOUT_MS = 5_000

@@ -15,13 +15,14 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from ..client.values import TopicPartition
-from ..protocol.errors import KafkaError
+from ...client.values import TopicPartition
+from ...protocol.errors import KafkaError
+from ..client_thread import cluster_for, run
+from ..hints import hinted
+from ..options import LIMITS, SourceOptions
 from . import survey
 from .blocked_reads import BlockedPartitions, log_blockers
-from .client_thread import cluster_for, run
 from .committing import commit_to_group
-from .hints import hinted
 from .offsets import (
     MARK,
     NO_LIMITS,
@@ -41,7 +42,6 @@ from .offsets import (
     to_json,
     up_to,
 )
-from .options import LIMITS, SourceOptions
 from .reading import chunks, handle_loss
 from .rows import arrow_schema_of, to_batch, wanted_columns
 

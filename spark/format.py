@@ -17,9 +17,9 @@ from pyspark.sql.types import StructType
 
 from .hints import hinted
 from .options import includes_headers, redacted, source_options
-from .reader import BatchReader, StreamReader
 from .requirements import check_versions
-from .rows import check_schema, schema_text
+from .source.reader import BatchReader, StreamReader
+from .source.rows import check_schema, schema_text
 
 check_versions()
 
@@ -53,14 +53,14 @@ class FencepostDataSource(DataSource):
             return StreamReader(source_options(self._given, streaming=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        from .writer import batch_writer
+        from .sink.writer import batch_writer
 
         with hinted():
             made: DataSourceArrowWriter = batch_writer(self._given, schema, overwrite)
             return made
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        from .writer import stream_writer
+        from .sink.writer import stream_writer
 
         with hinted():
             made: DataSourceStreamArrowWriter = stream_writer(self._given, schema)

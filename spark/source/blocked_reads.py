@@ -7,12 +7,12 @@ does not fail the query. Source: KIP-664.
 import logging
 from collections.abc import Iterable
 
-from ..client.admin.admin import Admin
-from ..client.admin.values import Blocker
-from ..client.errors import UnsupportedVersionError
-from ..client.settings import AdminSettings
-from ..client.values import TopicPartition
-from ..protocol.errors import KafkaError
+from ...client.admin.admin import Admin
+from ...client.admin.values import Blocker
+from ...client.errors import UnsupportedVersionError
+from ...client.settings import AdminSettings
+from ...client.values import TopicPartition
+from ...protocol.errors import KafkaError
 from .offsets import Seen
 
 log = logging.getLogger("fencepost.spark")

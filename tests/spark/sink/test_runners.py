@@ -15,10 +15,11 @@ from fencepost.client import sync
 from fencepost.client.admin.values import NewTopic
 from fencepost.client.errors import KafkaError, RequestTimedOutError
 from fencepost.client.values import TopicPartition
-from fencepost.spark import client_thread, ledger
-from fencepost.spark.sink import BatchRefusedError, SinkConflictError, WrongUseError
-from fencepost.spark.sink_options import sink_options
-from fencepost.spark.writer import JOB_GROUP, JOB_TAGS, QUERY_ID, SinkWriter
+from fencepost.spark import client_thread
+from fencepost.spark.sink import ledger
+from fencepost.spark.sink.options import sink_options
+from fencepost.spark.sink.protocol import BatchRefusedError, SinkConflictError, WrongUseError
+from fencepost.spark.sink.writer import JOB_GROUP, JOB_TAGS, QUERY_ID, SinkWriter
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 from served_broker import ServedBroker
 from spark_runners import Job
@@ -186,7 +187,7 @@ def test_which_writer_the_runner_calls_and_on_which_thread_is_as_the_sink_believ
         def record(self, *given, name=name):
             called.append((name, self.attempt, len(given), threading.get_ident()))
 
-        monkeypatch.setattr(f"fencepost.spark.writer.{ended}", record)
+        monkeypatch.setattr(f"fencepost.spark.sink.writer.{ended}", record)
     message = job.task([arrow(b"1")])
     job.commit([message])
     job.abort([message])
@@ -319,7 +320,7 @@ def test_what_tasks_prepared_is_decided_whatever_the_broker_seems_to_be_by_then(
 @KINDS
 def test_a_task_that_waits_for_rows_has_its_old_transaction_prepared_and_goes_on(sink, is_stream, monkeypatch):
     """The rows come when it has happened, so no task of the suite waits for a real timeout."""
-    monkeypatch.setattr("fencepost.spark.sink.WAITING_SHARE", 9_000)  # 100 ms of 15 minutes
+    monkeypatch.setattr("fencepost.spark.sink.protocol.WAITING_SHARE", 9_000)  # 100 ms of 15 minutes
     job = sink.job(is_stream)
 
     def slowly():
@@ -336,7 +337,7 @@ def test_a_task_that_waits_for_rows_has_its_old_transaction_prepared_and_goes_on
 
 
 def test_a_task_that_fails_after_its_old_prepare_leaves_it_to_the_abort(sink, monkeypatch):
-    monkeypatch.setattr("fencepost.spark.sink.WAITING_SHARE", 9_000)
+    monkeypatch.setattr("fencepost.spark.sink.protocol.WAITING_SHARE", 9_000)
     job = sink.job(False)
 
     def failing():
@@ -414,7 +415,7 @@ def test_at_max_ledger_entries_old_ones_make_room_and_else_it_is_said_what_to_ra
                     job.commit(messages)
                 assert any("raise max.ledger.entries" in note for note in raised.value.__notes__)
                 job.abort(messages)
-                monkeypatch.setattr("fencepost.spark.sink.FORGOTTEN_AFTER_MS", -60_000)
+                monkeypatch.setattr("fencepost.spark.sink.protocol.FORGOTTEN_AFTER_MS", -60_000)
             else:
                 job.commit(messages)
         assert not sink.open()

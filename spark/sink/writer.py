@@ -1,4 +1,4 @@
-"""The writers that Spark calls: one for a micro-batch, and one for `df.write`. Their protocol is in sink.py.
+"""The writers that Spark calls: one for a micro-batch, and one for `df.write`. Their protocol is in protocol.py.
 
 The rules: a writer is made on the driver and pickled for the tasks (and for df.write, for the commit), so it contains
 plain values only. A task gets its batch number and query id from local properties, which Spark sets but does not
@@ -17,13 +17,14 @@ from uuid import UUID
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from ..client.errors import KafkaError, RequestTimedOutError, RetriableError, UnsupportedVersionError
-from ..client.net.cluster import Cluster
-from ..protocol.errors import ErrorCode
+from ...client.errors import KafkaError, RequestTimedOutError, RetriableError, UnsupportedVersionError
+from ...client.net.cluster import Cluster
+from ...protocol.errors import ErrorCode
+from ..client_thread import cluster_for, run
+from ..hints import hinted
 from . import checkpoint, ledger
-from .client_thread import cluster_for, run
-from .hints import hinted
-from .sink import (
+from .options import AT_LEAST_ONCE, EXACTLY_ONCE, SinkOptions, digest_of, sink_options, stream_mark
+from .protocol import (
     UNNAMED,
     BatchRefusedError,
     Decided,
@@ -40,7 +41,6 @@ from .sink import (
     refuse_late,
     task_steps,
 )
-from .sink_options import AT_LEAST_ONCE, EXACTLY_ONCE, SinkOptions, digest_of, sink_options, stream_mark
 from .step_runner import StepRunner, monotonic_ms, write_at_least_once
 from .written_rows import check_columns, columns_of
 

@@ -2,8 +2,8 @@
 
 import pytest
 from fencepost.client.errors import InvalidConfigurationError
-from fencepost.spark.sink import MOST_SINK_ID_CHARS, WrongUseError
-from fencepost.spark.sink_options import AT_LEAST_ONCE, EXACTLY_ONCE, digest_of, sink_options, stream_mark
+from fencepost.spark.sink.options import AT_LEAST_ONCE, EXACTLY_ONCE, digest_of, sink_options, stream_mark
+from fencepost.spark.sink.protocol import MOST_SINK_ID_CHARS, WrongUseError
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 

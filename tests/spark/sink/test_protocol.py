@@ -7,7 +7,7 @@ import pytest
 from fake_ledger import PREFIX, FakeBroker, RealBroker
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.messages.ledger import DescribeLedgerRequest, LedgerEntry, RemoveLedgerEntriesRequest
-from fencepost.spark.sink import (
+from fencepost.spark.sink.protocol import (
     BatchRefusedError,
     SinkBatch,
     SinkConflictError,

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 
-from ..client.config_names import settings_from
-from ..client.errors import InvalidConfigurationError
-from ..client.settings import AdminSettings, ProducerSettings
-from .options import connection_of, duration_ms, read_names, whole
-from .sink import MOST_SINK_ID_CHARS, WrongUseError
+from ...client.config_names import settings_from
+from ...client.errors import InvalidConfigurationError
+from ...client.settings import AdminSettings, ProducerSettings
+from ..options import connection_of, duration_ms, read_names, whole
+from .protocol import MOST_SINK_ID_CHARS, WrongUseError
 
 SINK_NAMES = ("topic", "deliveryGuarantee", "sinkId", "batchId", "preparedTimeout", "includeHeaders")
 """includeHeaders is for the source: a sink writes the column if it exists, as Spark's Kafka sink does."""

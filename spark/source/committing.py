@@ -3,10 +3,10 @@
 The rule: the connector never reads them; a query continues from its checkpoint.
 """
 
-from ..client.errors import code_of
-from ..client.net.cluster import Cluster
-from ..protocol.errors import ErrorCode
-from ..protocol.messages.offsets import OffsetCommitRequest, OffsetCommitResponse
+from ...client.errors import code_of
+from ...client.net.cluster import Cluster
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.offsets import OffsetCommitRequest, OffsetCommitResponse
 from .offsets import Offsets
 
 _LAST_BY_NAME = 9  # of OffsetCommit

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 from fencepost.client.errors import InvalidConfigurationError
 from fencepost.client.values import TopicPartition
-from fencepost.spark.offsets import (
+from fencepost.spark.source.offsets import (
     Limits,
     Log,
     Position,

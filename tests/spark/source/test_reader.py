@@ -10,8 +10,9 @@ import pytest
 from fencepost.client import sync
 from fencepost.client.errors import InvalidConfigurationError, UnknownTopicError
 from fencepost.client.values import TopicPartition
-from fencepost.spark import client_thread, reader, reading, survey
-from fencepost.spark.offsets import DataLost
+from fencepost.spark import client_thread
+from fencepost.spark.source import reader, reading, survey
+from fencepost.spark.source.offsets import DataLost
 from fencepost.testing.served import ObservedBroker
 from pyspark.sql.types import ArrayType, BinaryType, LongType, StringType, StructField, StructType, TimestampType
 from spark_source import Source, places, values
@@ -159,7 +160,7 @@ def test_partitions_by_number_and_topics_by_a_pattern(source, topic):
 
 def test_a_topic_that_is_not_there_is_said(source, monkeypatch):
     monkeypatch.setattr(reading, "_GONE_AFTER_MS", 100)
-    monkeypatch.setattr("fencepost.spark.survey.MISSING_MS", 100)
+    monkeypatch.setattr("fencepost.spark.source.survey.MISSING_MS", 100)
     with pytest.raises(UnknownTopicError, match="'nowhere'") as caught:
         source.rows(subscribe="nowhere")
     assert any("create the topic" in note for note in caught.value.__notes__)
@@ -354,7 +355,7 @@ def test_a_topic_made_again_while_it_is_read_is_loss_and_read_from_its_beginning
 
 
 def test_a_topic_that_is_deleted_is_loss(source, topic, monkeypatch):
-    monkeypatch.setattr("fencepost.spark.survey.MISSING_MS", 300)
+    monkeypatch.setattr("fencepost.spark.source.survey.MISSING_MS", 300)
     put(source, topic, 0, 5)
     query = source.stream(subscribe=topic, startingOffsets="earliest")
     assert len(query.batch()) == 5
@@ -365,7 +366,7 @@ def test_a_topic_that_is_deleted_is_loss(source, topic, monkeypatch):
 
 @pytest.mark.parametrize("by", ["subscribe", "assign"])
 def test_what_a_query_selects_no_more_is_loss_and_is_not_said_to_be_gone(source, topic, by, monkeypatch, caplog):
-    monkeypatch.setattr("fencepost.spark.survey.MISSING_MS", 10**9)  # nor is it waited for
+    monkeypatch.setattr("fencepost.spark.source.survey.MISSING_MS", 10**9)  # nor is it waited for
     other = source.create(f"{topic}-{by}")
     put(source, topic, 0, 1)
     source.write(other, b"9")
@@ -410,7 +411,7 @@ def test_progress_says_how_far_behind(source, topic):
 
 
 def test_a_stream_that_is_held_says_by_whom(source, topic, caplog, monkeypatch):
-    monkeypatch.setattr("fencepost.spark.blocked_reads.WAITED_MS", 0)
+    monkeypatch.setattr("fencepost.spark.source.blocked_reads.WAITED_MS", 0)
     query = source.stream(subscribe=topic, startingOffsets="earliest")
     query.batch()
     with (

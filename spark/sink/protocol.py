@@ -58,16 +58,16 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from ..client.errors import ClientError, InvalidConfigurationError, error_of
-from ..protocol.errors import ErrorCode
-from ..protocol.messages.ledger import (
+from ...client.errors import ClientError, InvalidConfigurationError, error_of
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.ledger import (
     DescribeLedgerRequest,
     DescribeLedgerResponse,
     EndTxnsRequest,
     EndTxnsResponse,
     LedgerEntry,
 )
-from ..protocol.messages.transactions import (
+from ...protocol.messages.transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     ListTransactionsRequest,

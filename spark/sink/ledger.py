@@ -8,22 +8,22 @@ import asyncio
 from collections.abc import Generator
 from typing import Any, NamedTuple, TypeVar
 
-from ..client.errors import UnknownTopicError, code_of, error_of, is_retriable
-from ..client.net.cluster import Cluster
-from ..client.net.retry import Deadline
-from ..client.net.versions import OWN_FEATURE
-from ..protocol.errors import ErrorCode, KafkaError
-from ..protocol.messages.cluster import MetadataRequest, MetadataResponse
-from ..protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResponse
-from ..protocol.messages.ledger import (
+from ...client.errors import UnknownTopicError, code_of, error_of, is_retriable
+from ...client.net.cluster import Cluster
+from ...client.net.retry import Deadline
+from ...client.net.versions import OWN_FEATURE
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.cluster import MetadataRequest, MetadataResponse
+from ...protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResponse
+from ...protocol.messages.ledger import (
     DescribeLedgerRequest,
     DescribeLedgerResponse,
     RemoveLedgerEntriesRequest,
     RemoveLedgerEntriesResponse,
 )
-from ..protocol.messages.transactions import EndTxnRequest
-from .client_thread import PAUSE_S, START_MS
-from .sink import Limits, Written
+from ...protocol.messages.transactions import EndTxnRequest
+from ..client_thread import PAUSE_S, START_MS
+from .protocol import Limits, Written
 
 R = TypeVar("R")
 

@@ -17,10 +17,11 @@ from fencepost.client.errors import (
     UnsupportedVersionError,
 )
 from fencepost.client.values import TopicPartition
-from fencepost.spark import client_thread, ledger, writer
-from fencepost.spark.sink import BatchRefusedError, SinkConflictError, WrongUseError, task_steps
-from fencepost.spark.step_runner import StepRunner
-from fencepost.spark.writer import Place, batch_writer, stream_writer
+from fencepost.spark import client_thread
+from fencepost.spark.sink import ledger, writer
+from fencepost.spark.sink.protocol import BatchRefusedError, SinkConflictError, WrongUseError, task_steps
+from fencepost.spark.sink.step_runner import StepRunner
+from fencepost.spark.sink.writer import Place, batch_writer, stream_writer
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructField, StructType
 from served_broker import ServedBroker
 

@@ -2,8 +2,8 @@
 
 from fencepost.client.admin.values import Blocker, OpenTransaction, ProducerState, TransactionDescription
 from fencepost.client.values import TopicPartition
-from fencepost.spark.blocked_reads import EVERY_MS, WAITED_MS, BlockedPartitions, described
-from fencepost.spark.offsets import Log, Seen
+from fencepost.spark.source.blocked_reads import EVERY_MS, WAITED_MS, BlockedPartitions, described
+from fencepost.spark.source.offsets import Log, Seen
 from hypothesis import given
 from hypothesis import strategies as st
 
