@@ -8,7 +8,8 @@ more.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 
 from ..effects.clock import Clock, SystemClock
 from ..effects.disk import Disk, SystemDisk
@@ -18,13 +19,16 @@ from ..protocol.primitives import Readable
 from ..storage.log.partition_log import PartitionLog
 from ..storage.recovery import RecoveryReport, open_store
 from ..storage.store import StoreSettings
+from .config.listener_settings import ListenerSettings
 from .config.live_settings import LiveSettings
-from .config.settings import BrokerSettings, address
+from .config.settings import BrokerSettings
 from .groups.coordinator import GroupCoordinator
 from .groups.offset_log import GroupOffsets
+from .listeners.gate import Gate
+from .listeners.rules import login_rules
 from .metrics import Metrics
 from .net.connection import Connection
-from .net.server import UNBOUNDED, Server
+from .net.server import UNBOUNDED, Server, Welcome
 from .net.timed_waiting import TimedWaiting
 from .net.turns import Turns
 from .net.waiting_places import WaitingPlaces
@@ -34,6 +38,7 @@ from .requests.services import Services
 from .rounds import Rounds
 from .security.access import Access
 from .security.authorizer import Authorizer
+from .security.credentials import secret_set
 from .security.principals import parse_super_users
 from .security.security_log import SecurityLog
 from .security.security_state import SecurityState
@@ -55,6 +60,8 @@ Serve = Callable[[Connection, Readable], None]
 
 READ_THREADS = 4
 RECORD_THREADS = 2  # they look into batches, which takes time of the processor: reads do not queue behind that
+PASSWORD_THREADS = 1  # hundreds of logins a second, and no more of the processor
+SECRET_BYTES = 32
 SEGMENT_THREADS = 5  # a flush takes two, a checkpoint, a removal and a file made ahead one each
 
 
@@ -125,14 +132,16 @@ class Broker(Services):
         self.records_executor = self.disk.executor("records", RECORD_THREADS)
         self._journal_executor = self.disk.executor("journal", 1)
         self._segments_executor = self.disk.executor("segments", SEGMENT_THREADS)
+        self._passwords_executor = self.disk.executor("passwords", PASSWORD_THREADS)
         self._started = True
         try:
             self._assemble()
+            listeners = self._welcomed(self.settings.served_listeners)
             await settle(self.shared, self.group_offsets, self.transactions)
             self.housekeeping.keep(self._sweeps.abort_late())
             await self.idle()  # what recovery, the catalogue and transactions began is durable before anyone can ask
             self.store.check_running()
-            await self.server.listen([address(text) for text in self.settings.listeners])
+            await self.server.listen(listeners)
         except BaseException:
             await self.stop()
             raise
@@ -177,6 +186,7 @@ class Broker(Services):
         self.server = Server(
             self.net, self.clock, loop, lambda: self.settings, self.store, self.rounds, self.metrics, self._serve
         )
+        self.gate = Gate(self.server, self.clock, loop, lambda: self.settings, self._passwords_executor)
         self.intercept(self._between)
         self.server.most_connections = self.most_connections
         self.housekeeping.on_relief.append(self.server.relieve)
@@ -190,6 +200,17 @@ class Broker(Services):
         self.housekeeping.keep(self.groups.forget_from_time_to_time())
         self.housekeeping.keep(self.group_offsets.forget_from_time_to_time())
         self.housekeeping.before_checkpoint.append(self.coordinator_snapshots.take_if_due)
+
+    def _welcomed(self, listeners: Sequence[ListenerSettings]) -> list[tuple[ListenerSettings, Welcome | None]]:
+        """Each listener with what awaits its clients. Raises InvalidOption."""
+        users = self.security_log.state.users
+        made: list[tuple[ListenerSettings, Welcome | None]] = []
+        for listener in listeners:
+            rules = login_rules(listener, users, self.rng)
+            if rules is not None and not users.secret:
+                self.security_log.commit([secret_set(self.rng.bytes(SECRET_BYTES))])
+            made.append((listener, None if rules is None else partial(self.gate.take, rules=rules)))
+        return made
 
     def _load_security(self) -> None:
         settings = self.settings
@@ -221,6 +242,7 @@ class Broker(Services):
         self._started = False
         if hasattr(self, "server"):
             await self.server.stop_listening()
+            self.gate.stop()
             self.server.read_no_more()
             await self.idle()
             await self.server.stop()
@@ -239,6 +261,7 @@ class Broker(Services):
             if self.halted is None:
                 self.rounds.sync_soon()
                 await self.idle()
+        self._passwords_executor.close()
         for executor in (self.read_executor, self.records_executor, self._segments_executor, self._journal_executor):
             executor.close()
         await asyncio.sleep(0)  # what the executors delivered last

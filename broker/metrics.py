@@ -23,16 +23,20 @@ class Metrics:
         "bytes_in",
         "bytes_out",
         "bytes_uncopied",
+        "closed_expired",
         "closed_idle",
         "closed_malformed",
         "closed_slow",
+        "closed_unauthenticated",
         "closed_unsupported",
         "cold_reads",
         "duplicates_refused",
         "errors",
+        "failed_logins",
         "failures",
         "fenced_connections",
         "fetch_waits",
+        "logins",
         "out_of_order",
         "prepared_for_long",
         "refused_connections",
@@ -52,6 +56,10 @@ class Metrics:
         self.closed_unsupported = 0
         self.closed_idle = 0
         self.closed_slow = 0  # sent a large request so slowly that others could not send theirs
+        self.closed_unauthenticated = 0  # did not log in in time, or while too many others did not either
+        self.closed_expired = 0  # sent a request when its session had ended
+        self.logins = 0
+        self.failed_logins = 0
         self.bytes_in = 0
         self.bytes_out = 0
         self.bytes_uncopied = 0  # of these, what went from the page cache to a socket

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .kafka_names import is_harmless, promises_protection
+from .listener_settings import OVERRIDE
 from .options import InvalidOption, Option, nearest
 from .settings import BROKER_OPTIONS, BrokerSettings, Source
 
@@ -67,6 +68,9 @@ def _add(given: ConfigurationTexts, origin: str, names: Mapping[str, str]) -> No
             row, factor, _ = spellings[name]
             given.texts[row.name] = _in_units_of(row, name, names[name], factor)
             given.origins[row.name] = origin
+        elif name.startswith(OVERRIDE) and not is_harmless(name):
+            given.texts[name] = names[name]
+            given.origins[name] = origin
         elif promises_protection(name, names[name]):
             raise InvalidOption(f"{name} ({origin}) asks for protection that this broker does not have yet", name)
         elif is_harmless(name):

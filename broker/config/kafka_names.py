@@ -8,10 +8,10 @@ Source: what DescribeConfigs of Kafka 4.3.1 lists for a broker, and the names th
 import re
 
 HARMLESS_PREFIXES = ("zookeeper.", "listener.name.controller.", "rsm.config.", "rlmm.config.", "metrics.")
-PROTECTION_PREFIXES = ("ssl.", "sasl.", "delegation.token.", "authorizer.", "listener.name.")
+PROTECTION_PREFIXES = ("ssl.", "sasl.", "delegation.token.", "authorizer.")
 _PROTECTION = """
-alter.config.policy.class.name client.quota.callback.class connections.max.reauth.ms create.topic.policy.class.name
-listener.security.protocol.map principal.builder.class security.inter.broker.protocol security.providers
+alter.config.policy.class.name client.quota.callback.class create.topic.policy.class.name principal.builder.class
+security.inter.broker.protocol security.providers
 """
 PROTECTION = frozenset(_PROTECTION.split())
 

@@ -28,11 +28,12 @@ class ConfigType(IntEnum):
 
 
 class InvalidOption(ValueError):
-    """A name or value that cannot be set; the text says why, for a person."""
+    """A name or value that cannot be set; the text says why, for a person. hint: what to do, where that is known."""
 
-    def __init__(self, text: str, name: str = "") -> None:
+    def __init__(self, text: str, name: str = "", hint: str = "") -> None:
         super().__init__(text)
         self.name = name
+        self.hint = hint
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,25 @@ class SecuritySettings:
     allow_everyone_if_no_acl_found: bool = option(
         False, "Whether everybody may do everything with a resource whose name no rule fits."
     )
+    sasl_server_max_receive_size: int = option(
+        64 << 10,
+        "The largest request of a client that has not logged in where a listener asks for that (Kafka: 524288).",
+        type=INT,
+        at_least=1_024,
+    )
+    connection_failed_authentication_delay_ms: int = option(
+        100, "How long a client waits for the answer that its login failed.", type=INT, at_least=0
+    )
+    connection_login_timeout_ms: int = option(
+        10_000, "A client that has not logged in within this time is cut, where its listener asks for that.", at_least=1
+    )
+    max_unauthenticated_connections: int = option(
+        1_000,
+        "Connections at one time that have not logged in yet. One more ends the oldest of them.",
+        type=INT,
+        at_least=1,
+    )
+    max_unauthenticated_connections_per_ip: int = option(100, "The same, from one address.", type=INT, at_least=1)
     max_acls: int = option(
         100_000, "Rules of access that there may be at one time.", type=INT, at_least=0, dynamic=True
     )

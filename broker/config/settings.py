@@ -12,6 +12,16 @@ from enum import IntEnum
 from typing import Any, cast
 
 from .group_settings import GroupSettings
+from .listener_settings import (
+    OVERRIDE,
+    OWN_NAMES,
+    ListenerOptions,
+    ListenerSettings,
+    all_addresses,
+    all_protocols,
+    all_reachable,
+    listeners_of,
+)
 from .options import ConfigType, InvalidOption, Value, option, options_of, text_of
 from .security_settings import SecuritySettings
 from .transaction_settings import TransactionSettings
@@ -23,10 +33,6 @@ CLEANUP = ("compact", "delete")
 COMPRESSIONS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 DURABILITY_MODES = ("fsync", "interval", "os")
-ADDRESS = re.compile(
-    r"(?:(?P<listener>[A-Za-z0-9_]+)://)?(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[^:\[\]/\s\0]*):(?P<port>[0-9]{1,5})"
-)
-PROTECTED = ("SSL", "SASL_SSL", "SASL_PLAINTEXT")  # a listener of this name is of this protocol; of others, PLAINTEXT
 
 
 class Source(IntEnum):
@@ -37,37 +43,6 @@ class Source(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
-
-
-def address(text: str) -> tuple[str, int]:
-    """HOST:PORT, [V6]:PORT or PLAINTEXT://HOST:PORT as (host, port); an empty host is every interface.
-
-    Raises InvalidOption: not of this shape, or a listener of which a person believes that it protects something.
-    """
-    found = ADDRESS.fullmatch(text.strip())
-    if not found or int(found["port"]) > 65535:
-        raise InvalidOption(f"{text!r} is not HOST:PORT (an IPv6 address goes in brackets: [::1]:9092)")
-    if (found["listener"] or "").upper() in PROTECTED:
-        raise InvalidOption(f"{text.strip()} asks for protection that this broker does not have yet")
-    return found["host"].strip("[]"), int(found["port"])
-
-
-def _all_addresses(value: Value) -> str | None:
-    assert isinstance(value, tuple)
-    try:
-        for entry in value:
-            address(entry)
-    except InvalidOption as error:
-        return str(error)
-    return None
-
-
-def _all_reachable(value: Value) -> str | None:
-    assert isinstance(value, tuple)
-    wrong = _all_addresses(value)
-    if wrong is None and any(address(entry)[1] == 0 for entry in value):
-        return "clients cannot connect to port 0"
-    return wrong
 
 
 def _replicas(role: str) -> Callable[[Value], str | None]:
@@ -84,22 +59,29 @@ def _replicas(role: str) -> Callable[[Value], str | None]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerSettings(SecuritySettings, TransactionSettings, GroupSettings):
+class BrokerSettings(ListenerOptions, SecuritySettings, TransactionSettings, GroupSettings):
     """What the whole broker obeys. `layers` keeps what was given where, for whoever asks why a value is what it is."""
 
     node_id: int = option(1, "The id this broker has in metadata.", type=INT, at_least=0, aliases={"broker.id": 1})
     listeners: tuple[str, ...] = option(
         ("127.0.0.1:9092",),
-        "Addresses to listen on, HOST:PORT. Port 0 takes a free one; localhost binds both families.",
+        "Addresses to listen on, HOST:PORT or NAME://HOST:PORT. Port 0 takes any; localhost binds both families.",
         aliases={"listen": 1},
-        check=_all_addresses,
+        check=all_addresses,
+    )
+    listener_security_protocol_map: tuple[str, ...] = option(
+        OWN_NAMES,
+        "The protocol of each listener, NAME:PROTOCOL: `PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`. An address "
+        "without a name is of a listener named `PLAINTEXT`.",
+        check=all_protocols,
     )
     advertised_listeners: tuple[str, ...] = option(
         (),
-        "The address that clients get to connect to. Default: the listen address; where that is every interface, the "
-        "address that the client's connection arrived on.",
+        "The address that clients get to connect to, by the name of the listener that they came by, or by its place. "
+        "Default: the listen address; where that is every interface, the address that the client's connection arrived "
+        "on.",
         aliases={"advertise": 1},
-        check=_all_reachable,
+        check=all_reachable,
     )
     log_dir: str = option(
         ".fencepost", "The data directory: one broker, all its data.", aliases={"data.dir": 1, "log.dirs": 1}
@@ -284,6 +266,7 @@ class BrokerSettings(SecuritySettings, TransactionSettings, GroupSettings):
         86_400_000, "Default of delete.retention.ms.", at_least=0, dynamic=True
     )
 
+    listener_overrides: Mapping[str, str] = field(default_factory=dict, repr=False)  # by whole names
     layers: Mapping[Source, Mapping[str, str]] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -300,11 +283,26 @@ class BrokerSettings(SecuritySettings, TransactionSettings, GroupSettings):
         """Settings from texts by source. Raises InvalidOption; names must be known."""
         rows = BROKER_OPTIONS
         values: dict[str, Value] = {}
+        overrides: dict[str, str] = {}
         for source in sorted(layers, reverse=True):
-            values.update((rows[name].field_name, rows[name].parse(text)) for name, text in layers[source].items())
-        settings = cls(**cast(dict[str, Any], values), layers=dict(layers))
+            own = {name: text for name, text in layers[source].items() if name.startswith(OVERRIDE)}
+            overrides |= own
+            names = [name for name in layers[source] if name not in own]
+            values |= {rows[name].field_name: rows[name].parse(layers[source][name]) for name in names}
+        settings = cls(**cast(dict[str, Any], values), listener_overrides=overrides, layers=dict(layers))
         settings._check()
         return settings
+
+    @property
+    def served_listeners(self) -> tuple[ListenerSettings, ...]:
+        """What it listens on. Raises InvalidOption: these settings do not go together."""
+        return listeners_of(
+            self.listeners,
+            self.advertised_listeners,
+            self.listener_security_protocol_map,
+            self,
+            self.listener_overrides,
+        )
 
     def with_layer(self, source: Source, texts: Mapping[str, str]) -> "BrokerSettings":
         return BrokerSettings.of({**self.layers, source: texts})
@@ -318,6 +316,7 @@ class BrokerSettings(SecuritySettings, TransactionSettings, GroupSettings):
         return [*given, (name, text_of(row.default), Source.DEFAULT)]
 
     def _check(self) -> None:
+        _ = self.served_listeners
         if 0 <= self.queued_max_request_bytes < self.socket_request_max_bytes:
             raise InvalidOption(
                 "queued.max.request.bytes must be at least socket.request.max.bytes, or -1", "queued.max.request.bytes"

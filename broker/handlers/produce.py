@@ -16,7 +16,7 @@ from ...protocol.messages.produce import ProduceRequest, ProduceResponse
 from ...protocol.records import RecordsRefused
 from ...storage.producers.producers import ProducerStates
 from ...storage.store import BrokerHalted
-from ..net.connection import OlderConnection
+from ..net.owner import OlderConnection
 from ..net.waiting import Parked
 from ..requests.dispatch import Call, handles, register_fast_path
 from ..requests.guarded_fast_paths import make_fast_produce

@@ -1,8 +1,10 @@
-"""SaslHandshake and SaslAuthenticate: what a broker answers that has no authentication.
+"""SaslHandshake and SaslAuthenticate: how a client says who it is.
 
-The rule: they are listed and answered as Apache Kafka does on a listener without SASL, so that a tool learns why,
-and need not guess from a closed connection. Asked of 4.3.1; KIP-43.
+The rule: where a listener asks nobody they are listed and answered as Apache Kafka does it there, so that a tool learns
+why, and need not guess from a closed connection. Asked of 4.3.1; KIP-43, KIP-152.
 """
+
+from typing import Any
 
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.security import (
@@ -18,14 +20,20 @@ NO_SASL = "the connection uses no SASL: no such request is expected on it"
 
 
 @handles(SaslHandshakeRequest, waits=False)
-def sasl_handshake(broker: Services, call: Call, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
-    """No mechanism may be used."""
+def sasl_handshake(broker: Services, call: Call, request: SaslHandshakeRequest) -> Any:
+    """A mechanism is chosen."""
+    login = call.connection.login
+    if login is not None:
+        return login.handshake(request, call.version)
     broker.metrics.error(ErrorCode.ILLEGAL_SASL_STATE)
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
 
 
 @handles(SaslAuthenticateRequest, waits=False)
-def sasl_authenticate(broker: Services, call: Call, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
-    """Nobody has to say who he is."""
+def sasl_authenticate(broker: Services, call: Call, request: SaslAuthenticateRequest) -> Any:
+    """The mechanism's next message."""
+    login = call.connection.login
+    if login is not None:
+        return login.authenticate(request)
     broker.metrics.error(ErrorCode.ILLEGAL_SASL_STATE)
     return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=NO_SASL, auth_bytes=b"")

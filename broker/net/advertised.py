@@ -4,7 +4,8 @@ What `advertised.listeners` says, else the listen address; where that is every i
 connection arrived on, which it can surely reach. Clients connect to what metadata says, whatever they came by.
 """
 
-from ..config.settings import BrokerSettings, address
+from ..config.listener_settings import address
+from ..config.settings import BrokerSettings
 
 EVERY_INTERFACE = ("", "0.0.0.0", "::")
 IPV4_IN_IPV6 = "::ffff:"

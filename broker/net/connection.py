@@ -14,6 +14,7 @@ from ...protocol.errors import MalformedFrame
 from ...protocol.framing import PREFIX_BYTES, Framer
 from ...protocol.primitives import Buffer, Readable
 from ...storage.log.file_parts import LEFT_FROM_BYTES, release
+from ..config.listener_settings import ListenerSettings
 from ..security.principals import ANONYMOUS, Session
 from .owner import Owner
 from .sending import Overflow, Transport, send
@@ -35,13 +36,6 @@ CLOSING = 16
 AT_WORK = 32
 
 PRODUCE = b"\x00\x00"  # the key with which a frame begins that will be appended
-
-
-class OlderConnection(Exception):
-    """What comes over this connection was delayed: its client goes on over a newer one.
-
-    Not answered, and not carried out; the connection is closed.
-    """
 
 
 class Connection:
@@ -68,7 +62,9 @@ class Connection:
         "client_software",
         "idle_since_ms",
         "large_bytes",
+        "listener",
         "listener_address",
+        "login",
         "newest_unit",
         "number",
         "route",
@@ -84,7 +80,9 @@ class Connection:
         self.client_host = ""
         self.client_id: str | None = None
         self.session = Session(ANONYMOUS, "")  # another one once it is known who connected, from where
+        self.login: Any = None  # where its listener asks for one
         self.client_software = ""  # name and version, from ApiVersions
+        self.listener: ListenerSettings | None = None  # by which it came
         self.listener_address: tuple[str, int] = ("", 0)
         self.number = 0  # the later it was accepted, the higher
         self.seen = True  # something came, or was written, since the server last looked
@@ -105,6 +103,11 @@ class Connection:
         self._reserved_for = 0  # the number of the frame
         self._reading = True
         self._stopped = 0  # reasons for not reading
+
+    def belong_to(self, owner: "Owner[Connection]", max_frame_bytes: int) -> None:
+        """Have its requests served by this one from now on, up to this size."""
+        self._owner = owner
+        self._framer.max_bytes = max_frame_bytes
 
     # ---- requests in -----------------------------------------------------------------------------------------
 
@@ -370,7 +373,7 @@ class Connection:
         if out:
             self._write(out)
         if closes:
-            self._close()
+            self.hang_up()
             return False
         if self._stopped & TOO_MUCH_AHEAD and len(slots) <= WAITING_REPLIES and self._out_bytes <= WAITING_BYTES:
             self._allow(TOO_MUCH_AHEAD)
@@ -458,17 +461,14 @@ class Connection:
     def hang_up(self) -> None:
         """Read no more, and close once what was written has left."""
         self._stop(CLOSING)
-        self._close()
+        if self.transport is not None:
+            self.transport.close()
 
     def abort(self) -> None:
         """Close at once; nothing that waits is answered."""
         if self.transport is not None:
             self._stopped |= CLOSING
             self.transport.abort()
-
-    def _close(self) -> None:
-        if self.transport is not None:
-            self.transport.close()
 
 
 class Slot:

@@ -10,6 +10,13 @@ C = TypeVar("C", contravariant=True)
 """The connection's own class."""
 
 
+class OlderConnection(Exception):
+    """What comes over this connection was delayed: its client goes on over a newer one.
+
+    Not answered, and not carried out; the connection is closed.
+    """
+
+
 class Stored(Protocol):
     """What of a store a connection looks at."""
 

@@ -11,6 +11,7 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from ...effects import forks
@@ -18,6 +19,7 @@ from ...effects.clock import Clock
 from ...effects.net import Listener, Net, descriptor_of
 from ...protocol.primitives import Readable
 from ...storage.store import BrokerHalted, Store
+from ..config.listener_settings import ListenerSettings
 from ..config.settings import BrokerSettings
 from ..metrics import Metrics
 from ..rounds import Rounds
@@ -36,11 +38,13 @@ UNBOUNDED = 1 << 62
 class ServedConnection(Connection, asyncio.Protocol):
     """A connection with asyncio's face."""
 
-    __slots__ = ("descriptor", "server")
+    __slots__ = ("descriptor", "server", "welcome")
 
-    def __init__(self, server: "Server") -> None:
+    def __init__(self, server: "Server", listener: ListenerSettings, welcome: "Welcome | None") -> None:
         super().__init__(server, server.settings().socket_request_max_bytes)
         self.server = server
+        self.listener = listener
+        self.welcome = welcome
         self.descriptor = -1  # of its socket; −1 in the simulation
 
     def connection_made(self, transport: Any) -> None:
@@ -59,6 +63,10 @@ class ServedConnection(Connection, asyncio.Protocol):
         """The client is gone, or was cut."""
         forks.forget(self.descriptor)
         super().connection_lost(reason)
+
+
+Welcome = Callable[[ServedConnection], None]
+"""Called with each client that a listener has let in, before it is heard: for a listener that asks who it is."""
 
 
 class Server:
@@ -101,15 +109,16 @@ class Server:
 
     # ---- start and stop --------------------------------------------------------------------------------------
 
-    async def listen(self, addresses: Sequence[tuple[str, int]]) -> None:
-        """Serve on these addresses; port 0 takes a free one.
+    async def listen(self, listeners: Sequence[tuple[ListenerSettings, Welcome | None]]) -> None:
+        """Serve on these; port 0 takes a free one.
 
         Raises: OSError if one of them cannot be had; then none is.
         """
         try:
-            for host, port in addresses:
+            for settings, welcome in listeners:
+                make = partial(ServedConnection, self, settings, welcome)
                 send_buffer_bytes = self.settings().socket_send_buffer_bytes
-                listener = await self._net.listen(lambda: ServedConnection(self), host, port, send_buffer_bytes)
+                listener = await self._net.listen(make, settings.host, settings.port, send_buffer_bytes)
                 self._listeners.append(listener)
                 self.addresses += listener.addresses
         except BaseException:
@@ -173,6 +182,8 @@ class Server:
         self.metrics.accepted_connections += 1
         connection.number = self.metrics.accepted_connections
         connection.idle_since_ms = self._clock.monotonic_ms()
+        if connection.welcome is not None:
+            connection.welcome(connection)
 
     def lost(self, connection: Connection) -> None:
         """A connection has gone."""

@@ -12,7 +12,8 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ..config.live_settings import LiveSettings
 from ..config.transaction_settings import V1_POLICIES
 from ..metrics import Metrics
-from ..net.connection import Connection, OlderConnection
+from ..net.connection import Connection
+from ..net.owner import OlderConnection
 from .fence import HIGHEST_TV1_VERSION, Fences, Kind
 from .transaction import Transaction
 

@@ -73,7 +73,7 @@ def test_names_that_only_kafka_needs_are_accepted_with_one_warning() -> None:
     settings, warnings = broker_settings({}, {}, file)
     assert settings.node_id == 7
     assert len(warnings) == 1
-    for name in ("process.roles", "zookeeper.connect", "default.replication.factor", "listener.security.protocol.map"):
+    for name in ("process.roles", "zookeeper.connect", "default.replication.factor"):
         assert name in warnings[0]
 
 
@@ -82,8 +82,6 @@ def test_names_that_only_kafka_needs_are_accepted_with_one_warning() -> None:
     [
         ("ssl.keystore.location", "/etc/keys"),
         ("super.users", "User:admin"),
-        ("listener.security.protocol.map", "EXTERNAL:SASL_SSL,INTERNAL:PLAINTEXT"),
-        ("sasl.enabled.mechanisms", "SCRAM-SHA-512"),
     ],
 )
 def test_a_name_that_asks_for_protection_is_refused_while_there_is_none(name: str, text: str) -> None:
@@ -116,10 +114,15 @@ def test_a_wrong_value_is_refused_with_its_name() -> None:
         broker_settings({"listeners": "::1:9092"}, {}, {})
 
 
-@pytest.mark.parametrize("name", ["listeners", "advertised.listeners"])
-def test_a_listener_that_promises_protection_is_refused_as_the_names_are(name: str) -> None:
-    with pytest.raises(InvalidOption, match=rf"{name}.*SSL://.*asks for protection that this broker does not have yet"):
-        broker_settings({name: "PLAINTEXT://127.0.0.1:1,SSL://127.0.0.1:2"}, {}, {})
+def test_a_listeners_own_settings_come_from_every_source() -> None:
+    settings, warnings = broker_settings(
+        {"listener.name.sasl_plaintext.sasl.enabled.mechanisms": "PLAIN"},
+        {"FENCEPOST_LISTENER_NAME_SASL_PLAINTEXT_CONNECTIONS_MAX_REAUTH_MS": "5000"},
+        tomllib.loads('listeners = "SASL_PLAINTEXT://127.0.0.1:1"\n"sasl.enabled.mechanisms" = "SCRAM-SHA-512"'),
+    )
+    assert not warnings
+    (listener,) = settings.served_listeners
+    assert (listener.options.sasl_enabled_mechanisms, listener.options.connections_max_reauth_ms) == (("PLAIN",), 5000)
 
 
 @pytest.mark.parametrize("file", ['"log.dirs" = "/a,/b"', '"log.dirs" = ["/a", "/b"]'])

@@ -11,7 +11,6 @@ from fencepost.broker.config.settings import (
     BrokerSettings,
     Source,
     TopicSettings,
-    address,
     topic_synonyms,
 )
 
@@ -165,32 +164,3 @@ def test_the_page_of_settings_says_what_the_tables_say() -> None:
     assert page == settings_page.page(), (
         "write it anew: python -m fencepost.broker.config.settings_page > docs/settings.md"
     )
-
-
-@pytest.mark.parametrize(
-    ("text", "parsed"),
-    [
-        ("127.0.0.1:9092", ("127.0.0.1", 9092)),
-        ("[::1]:0", ("::1", 0)),
-        ("PLAINTEXT://host.example:1", ("host.example", 1)),
-        (":9092", ("", 9092)),
-        ("[fe80::1%eth0]:9", ("fe80::1%eth0", 9)),
-    ],
-)
-def test_an_address_is_host_and_port_with_ipv6_in_brackets(text: str, parsed: tuple[str, int]) -> None:
-    assert address(text) == parsed
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["::1:9092", "host", "host:", "host:x", "host:65536", "", "[::1]", "a:1:2", "two words:1", "host\t:1", "h\0:1"],
-)
-def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(InvalidOption, match="HOST:PORT"):
-        address(text)
-
-
-@pytest.mark.parametrize("text", ["SSL://h:1", "ssl://h:1", "SASL_SSL://h:1", "SASL_PLAINTEXT://h:1"])
-def test_an_address_that_promises_protection_is_refused(text: str) -> None:
-    with pytest.raises(InvalidOption, match="asks for protection that this broker does not have yet"):
-        address(text)

@@ -1,0 +1,213 @@
+"""What each listener is: its name, where it listens, its protocol, and what it asks of who connects. Pure.
+
+The rules are Kafka's: a listener's name stands before its address, `listener.security.protocol.map` gives the protocol
+of each name, and `listener.name.<name>.` before a setting sets it for that listener alone. An address without a name
+belongs to a listener named PLAINTEXT. What promises protection and cannot give it is refused.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from .options import ConfigType, InvalidOption, Value, nearest, option, options_of
+
+INT = ConfigType.INT
+PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL = PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+WITH_LOGIN = (SASL_PLAINTEXT, SASL_SSL)
+OWN_NAMES = tuple(f"{protocol}:{protocol}" for protocol in PROTOCOLS)
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+BY_TOKEN = MECHANISMS[3]
+OVERRIDE = "listener.name."
+ADDRESS = re.compile(
+    r"(?:(?P<listener>[A-Za-z0-9_.-]+)://)?(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[^:\[\]/\s\0]*):(?P<port>[0-9]{1,5})"
+)
+
+
+class NamedAddress(NamedTuple):
+    """listener: a name in capitals, empty where none was given. host: empty for every interface."""
+
+    listener: str
+    host: str
+    port: int
+
+
+def named_address(text: str) -> NamedAddress:
+    """HOST:PORT, [V6]:PORT or NAME://HOST:PORT. Raises InvalidOption."""
+    found = ADDRESS.fullmatch(text.strip())
+    if not found or int(found["port"]) > 65535:
+        raise InvalidOption(f"{text!r} is not HOST:PORT (an IPv6 address goes in brackets: [::1]:9092)")
+    return NamedAddress((found["listener"] or "").upper(), found["host"].strip("[]"), int(found["port"]))
+
+
+def address(text: str) -> tuple[str, int]:
+    """The same as (host, port)."""
+    _, host, port = named_address(text)
+    return host, port
+
+
+def all_addresses(value: Value) -> str | None:
+    """What is wrong with a list of them."""
+    assert isinstance(value, tuple)
+    try:
+        for entry in value:
+            address(entry)
+    except InvalidOption as error:
+        return str(error)
+    return None
+
+
+def all_reachable(value: Value) -> str | None:
+    """The same, of addresses that clients are given."""
+    assert isinstance(value, tuple)
+    wrong = all_addresses(value)
+    if wrong is None and any(address(entry)[1] == 0 for entry in value):
+        return "clients cannot connect to port 0"
+    return wrong
+
+
+def all_protocols(value: Value) -> str | None:
+    """What is wrong with a list of NAME:PROTOCOL."""
+    assert isinstance(value, tuple)
+    for entry in value:
+        name, _, protocol = entry.partition(":")
+        if not name or protocol.upper() not in PROTOCOLS:
+            return f"{entry!r} is not NAME:PROTOCOL, with one of {', '.join(PROTOCOLS)}"
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListenerOptions:
+    """What a listener asks of its clients: for all of them, or, behind `listener.name.<name>.`, for one."""
+
+    sasl_enabled_mechanisms: tuple[str, ...] = option(
+        ("SCRAM-SHA-256", "SCRAM-SHA-512"),
+        "How clients of a SASL listener may log in: `SCRAM-SHA-256`, `SCRAM-SHA-512`, `PLAIN`, `OAUTHBEARER`. Users "
+        "are those of `fencepost user`, whichever of the first three it is (Kafka: GSSAPI).",
+    )
+    connections_max_reauth_ms: int = option(
+        0,
+        "After so long a client has to log in again, or its next request closes the connection. 0: never.",
+        at_least=0,
+    )
+
+
+LISTENER_OPTIONS = options_of(ListenerOptions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListenerSettings:
+    """One listener. advertised: what its clients are told, if that was set."""
+
+    name: str
+    host: str
+    port: int
+    protocol: str
+    options: ListenerOptions
+    advertised: tuple[str, int] | None = None
+
+    @property
+    def asks_for_login(self) -> bool:
+        return self.protocol in WITH_LOGIN
+
+
+def listeners_of(
+    addresses: Sequence[str],
+    advertised: Sequence[str],
+    protocols: Sequence[str],
+    options: ListenerOptions,
+    overrides: Mapping[str, str],
+) -> tuple[ListenerSettings, ...]:
+    """All listeners, in the order in which they were given. options: for all of them. Raises InvalidOption."""
+    for_all = {row.field_name: getattr(options, row.field_name) for row in LISTENER_OPTIONS.values()}
+    named = [named_address(text) for text in addresses]
+    _check_names([each.listener for each in named if each.listener], "listeners")
+    protocol_of = {name.upper(): protocol.upper() for name, _, protocol in (each.partition(":") for each in protocols)}
+    names = dict.fromkeys(each.listener or PLAINTEXT for each in named)
+    own = _sorted_out(overrides, list(names))
+    told = _advertised(named, [named_address(text) for text in advertised])
+    made = []
+    for number, (listener, host, port) in enumerate(named):
+        name = listener or PLAINTEXT
+        if name not in protocol_of:
+            raise InvalidOption(
+                f"no security protocol is defined for listener {name}",
+                "listener.security.protocol.map",
+                f"add {name}:PLAINTEXT, or another protocol, to listener.security.protocol.map",
+            )
+        its = ListenerOptions(**(for_all | own[name]))
+        made.append(
+            ListenerSettings(
+                name=name, host=host, port=port, protocol=protocol_of[name], options=its, advertised=told[number]
+            )
+        )
+        _check(made[-1])
+    return tuple(made)
+
+
+def _check_names(names: Sequence[str], setting: str) -> None:
+    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    if twice:
+        raise InvalidOption(f"{setting}: each listener must have a different name, and two are {twice[0]}", setting)
+
+
+def _sorted_out(overrides: Mapping[str, str], names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """By listener the fields that are set for it alone. In the environment a name's _ is taken for a dot."""
+    own: dict[str, dict[str, Any]] = {name: {} for name in names}
+    for key, text in overrides.items():
+        rest = key.removeprefix(OVERRIDE)
+        for name in sorted(names, key=len, reverse=True):
+            spelt = [each for each in (name.lower(), name.lower().replace("_", ".")) if rest.startswith(f"{each}.")]
+            if spelt:
+                row = _overridable(key, rest.removeprefix(f"{spelt[0]}."))
+                own[name][row.field_name] = row.parse(text)
+                break
+        else:
+            raise InvalidOption(f"{key} is for a listener that there is not", key, f"listeners: {', '.join(names)}")
+    return own
+
+
+def _overridable(key: str, setting: str) -> Any:
+    plain = setting.removeprefix(f"{BY_TOKEN.lower()}.sasl.oauthbearer.")
+    setting = setting if plain == setting else f"sasl.oauthbearer.{plain}"
+    if setting in LISTENER_OPTIONS:
+        return LISTENER_OPTIONS[setting]
+    near = nearest(setting, list(LISTENER_OPTIONS))
+    hint = f"did you mean {key.removesuffix(setting)}{near}?" if near else "docs/settings.md marks what can"
+    raise InvalidOption(f"{key}: {setting} cannot be set for one listener", key, hint)
+
+
+def _advertised(listeners: Sequence[NamedAddress], advertised: Sequence[NamedAddress]) -> list[tuple[str, int] | None]:
+    """For each listener: by its name; where addresses have none by its place, and one alone is for all."""
+    named = {each.listener: (each.host, each.port) for each in advertised if each.listener}
+    plain = [(each.host, each.port) for each in advertised if not each.listener]
+    if named and plain:
+        raise InvalidOption("advertised.listeners names some listeners and not others", "advertised.listeners")
+    if named:
+        _check_names([each.listener for each in advertised], "advertised.listeners")
+        names = [each.listener or PLAINTEXT for each in listeners]
+        unknown = [name for name in named if name not in names]
+        if unknown:
+            raise InvalidOption(
+                f"advertised.listeners names {unknown[0]}, which is no listener", "advertised.listeners"
+            )
+        return [named.get(name) for name in names]
+    if len(plain) == len(listeners):
+        return list(plain)
+    return [plain[0] if plain else None] * len(listeners)
+
+
+def _check(listener: ListenerSettings) -> None:
+    if listener.protocol in (SSL, SASL_SSL):
+        raise InvalidOption(
+            f"listener {listener.name} asks for protection that this broker does not have yet", "listeners"
+        )
+    if listener.asks_for_login:
+        mechanisms = listener.options.sasl_enabled_mechanisms
+        wrong = [each for each in mechanisms if each not in MECHANISMS]
+        if wrong or not mechanisms:
+            raise InvalidOption(
+                f"listener {listener.name} has {f'the mechanism {wrong[0]}' if wrong else 'no mechanism'} to log in by",
+                "sasl.enabled.mechanisms",
+                f"set sasl.enabled.mechanisms to some of {', '.join(MECHANISMS)}",
+            )

@@ -1,0 +1,216 @@
+"""What stands between a connection and the broker where a listener asks who connects.
+
+The rules: before a login only ApiVersions, SaslHandshake and SaslAuthenticate are served, few of them and small, and
+not for long; a connection that asks for anything else is closed, as Kafka does it. A password is checked in a worker,
+in turns of the addresses that clients have; what comes behind it on its connection waits. A failed login is answered
+after a while. A session that has ended is closed at its next request, unless that is a new login (KIP-368). Until then
+the gate is its connection's owner in place of the server, so that a listener that asks nobody pays nothing for it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from ...effects.clock import Clock
+from ...effects.executors import Executor, JobDropped
+from ...protocol.messages.cluster import ApiVersionsRequest
+from ...protocol.messages.security import SaslAuthenticateRequest, SaslHandshakeRequest
+from ...protocol.primitives import Readable
+from ...protocol.schema import schema_of
+from ..config.settings import BrokerSettings
+from ..metrics import Metrics
+from ..net.connection import Connection
+from ..net.owner import Owner
+from ..net.server import Server
+from ..net.waiting import Parked
+from ..security.login import Login, LoginRules, Phase, Reply, Times
+from ..security.principals import USER, Principal, Session
+from .strangers import Strangers
+
+log = logging.getLogger("fencepost.broker")
+
+
+def _key_of(request: type) -> bytes:
+    return (schema_of(request).api or 0).to_bytes(2, "big")
+
+
+HANDSHAKE = _key_of(SaslHandshakeRequest)
+SERVED_BEFORE = (_key_of(ApiVersionsRequest), HANDSHAKE, _key_of(SaslAuthenticateRequest))
+
+
+class Gate:
+    """The owner of all connections of one broker that have to log in, and of those whose sessions end."""
+
+    def __init__(
+        self,
+        server: Server,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        settings: Callable[[], BrokerSettings],
+        passwords: Executor,
+    ) -> None:
+        """passwords: where they are checked."""
+        self.metrics: Metrics = server.metrics
+        self.store = server.store
+        self.touch = server.touch
+        self.reserve = server.reserve
+        self.give_back = server.give_back
+        self.stalled = server.stalled
+        self.soon = server.soon
+        self.failed = server.failed
+        self.malformed = server.malformed
+        self.server = server
+        self.loop = loop
+        self.settings = settings
+        self.passwords = passwords
+        self._clock = clock
+        self._strangers: Strangers[Connection] = Strangers()
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def now(self) -> Times:
+        return Times(self._clock.now_ms(), self._clock.monotonic_ms())
+
+    # ---- as the owner of a connection ------------------------------------------------------------------------
+
+    def serve(self, connection: Connection, frame: Readable) -> None:
+        """Hand it on to whoever answers it, if it may come now."""
+        login: Login = connection.login.login
+        key = bytes(frame[:2])
+        if login.phase is Phase.KNOWN:
+            if key != HANDSHAKE and login.is_expired(self._clock.monotonic_ms()):
+                self.metrics.closed_expired += 1
+                log.info("the session of %s, %s, has ended", login.name, connection.client_host)
+                connection.close_after_replies()
+                return
+        elif key not in SERVED_BEFORE:
+            connection.fail(f"a request of API {int.from_bytes(key, 'big')} before the login")
+            return
+        elif login.name is None and not login.admits_another():
+            connection.fail("too many requests before the login")
+            return
+        self.server.serve(connection, frame)
+
+    def lost(self, connection: Connection) -> None:
+        """It has gone."""
+        self._strangers.remove(connection)
+        self.server.lost(connection)
+
+    # ---- who comes and logs in -------------------------------------------------------------------------------
+
+    def take(self, connection: Connection, rules: LoginRules) -> None:
+        """A client has connected to a listener with these rules."""
+        settings = self.settings()
+        connection.login = ConnectionLogin(self, connection, Login(rules))
+        connection.belong_to(self, settings.sasl_server_max_receive_size)
+        leaves = self._strangers.add(
+            connection,
+            connection.client_host,
+            self._clock.monotonic_ms() + settings.connection_login_timeout_ms,
+            settings.max_unauthenticated_connections,
+            settings.max_unauthenticated_connections_per_ip,
+        )
+        if leaves is not None:
+            self._cut(leaves, "others came, and it had not logged in")
+        self._watch()
+
+    def let_in(self, connection: Connection, login: Login) -> None:
+        """It is known who this is."""
+        assert login.name is not None
+        self._strangers.remove(connection)
+        connection.session = Session(Principal(USER, login.name), connection.client_host)
+        owner: Owner[Any] = self if login.is_renewable else self.server
+        connection.belong_to(owner, self.settings().socket_request_max_bytes)
+
+    def _cut(self, connection: Connection, why: str) -> None:
+        self.metrics.closed_unauthenticated += 1
+        log.info("cutting the connection of %s: %s", connection.client_host, why)
+        connection.abort()
+
+    def _watch(self) -> None:
+        """Look again when the first of the strangers is late."""
+        deadline_ms = self._strangers.next_deadline_ms()
+        if self._timer is None and deadline_ms is not None:
+            delay_ms = max(1, deadline_ms - self._clock.monotonic_ms())
+            self._timer = self.loop.call_later(delay_ms / 1000, self._cut_late)
+
+    def _cut_late(self) -> None:
+        self._timer = None
+        for connection in self._strangers.late(self._clock.monotonic_ms()):
+            self._strangers.remove(connection)
+            self._cut(connection, "it has not logged in (connection.login.timeout.ms)")
+        self._watch()
+
+    def stop(self) -> None:
+        """The broker stops."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+class ConnectionLogin:
+    """The login of one connection, as handlers use it."""
+
+    __slots__ = ("_connection", "_gate", "login")
+
+    def __init__(self, gate: Gate, connection: Connection, login: Login) -> None:
+        self.login = login
+        self._gate = gate
+        self._connection = connection
+
+    def handshake(self, request: SaslHandshakeRequest, version: int) -> Any:
+        """The response, or a Parked that will have it."""
+        return self._answer(self.login.handshake(request, version, self._gate.now))
+
+    def authenticate(self, request: SaslAuthenticateRequest) -> Any:
+        """The same."""
+        gate, connection = self._gate, self._connection
+        outcome = self.login.authenticate(request, gate.now)
+        if isinstance(outcome, Reply):
+            return self._answer(outcome)
+        parked = Parked()
+        connection.hold()
+        gate.passwords.submit(
+            outcome.run,
+            lambda result: self._checked(parked, result),
+            owner=connection.client_host,
+            wanted=lambda: not connection.has_left(),
+        )
+        return parked
+
+    def _checked(self, parked: Parked, result: bool | BaseException) -> None:
+        connection = self._connection
+        if isinstance(result, BaseException):
+            if not isinstance(result, JobDropped):
+                self._gate.metrics.failed(result)
+                log.error("a password could not be checked", exc_info=result)
+            connection.abort()
+        elif connection.transport is not None:
+            answer = self._answer(self.login.conclude(result, self._gate.now))
+            if isinstance(answer, Parked):
+                answer.then(parked.answer)
+            else:
+                parked.answer(answer)
+                connection.go_on()
+
+    def _answer(self, reply: Reply) -> Any:
+        """Now, or after a while if it is the last one. Who is known by now is let in."""
+        gate, connection, login = self._gate, self._connection, self.login
+        if not reply.ends:
+            if login.phase is Phase.KNOWN and not reply.response.error_code:
+                gate.metrics.logins += 1
+                gate.let_in(connection, login)
+            return reply.response
+        gate.metrics.failed_logins += 1
+        gate.metrics.error(reply.response.error_code)
+        log.info("a login of %s by %s failed", connection.client_host, login.mechanism or "an unknown mechanism")
+        parked = Parked()
+        connection.hold()
+
+        def end() -> None:
+            if connection.transport is not None:
+                parked.answer(reply.response)
+                connection.close_after_replies()
+
+        gate.loop.call_later(gate.settings().connection_failed_authentication_delay_ms / 1000, end)
+        return parked

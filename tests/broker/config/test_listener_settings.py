@@ -1,0 +1,133 @@
+"""Listeners: their addresses, names, protocols, and what is set for one of them."""
+
+from typing import Any
+
+import pytest
+from fencepost.broker.config.listener_settings import address
+from fencepost.broker.config.options import InvalidOption
+from fencepost.broker.config.settings import BrokerSettings, Source
+
+
+def listeners(*addresses: str, advertised: str = "", **settings: Any) -> Any:
+    texts = {"listeners": ",".join(addresses), "advertised.listeners": advertised}
+    texts |= {name.replace("__", "-").replace("_", ".").replace("-", "_"): text for name, text in settings.items()}
+    return BrokerSettings.of(
+        {Source.STATIC_BROKER: {name: text for name, text in texts.items() if text}}
+    ).served_listeners
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("127.0.0.1:9092", ("127.0.0.1", 9092)),
+        ("[::1]:0", ("::1", 0)),
+        ("PLAINTEXT://host.example:1", ("host.example", 1)),
+        (":9092", ("", 9092)),
+        ("[fe80::1%eth0]:9", ("fe80::1%eth0", 9)),
+    ],
+)
+def test_an_address_is_host_and_port_with_ipv6_in_brackets(text: str, parsed: tuple[str, int]) -> None:
+    assert address(text) == parsed
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["::1:9092", "host", "host:", "host:x", "host:65536", "", "[::1]", "a:1:2", "two words:1", "host\t:1", "h\0:1"],
+)
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(InvalidOption, match="HOST:PORT"):
+        address(text)
+
+
+def test_a_listener_has_the_name_and_protocol_before_its_address() -> None:
+    found = listeners("a:1", "SASL_PLAINTEXT://b:2", "inside://[::1]:3", listener_security_protocol_map=MAP)
+    assert [(one.name, one.host, one.port, one.protocol) for one in found] == [
+        ("PLAINTEXT", "a", 1, "PLAINTEXT"),
+        ("SASL_PLAINTEXT", "b", 2, "SASL_PLAINTEXT"),
+        ("INSIDE", "::1", 3, "SASL_PLAINTEXT"),
+    ]
+    assert [one.asks_for_login for one in found] == [False, True, True]
+
+
+MAP = "PLAINTEXT:PLAINTEXT,Inside:sasl_plaintext,SASL_PLAINTEXT:SASL_PLAINTEXT"
+
+
+def test_addresses_without_names_may_be_many() -> None:
+    assert [one.name for one in listeners("a:1", "a:2")] == ["PLAINTEXT", "PLAINTEXT"]
+
+
+def test_a_setting_of_one_listener_is_not_that_of_another() -> None:
+    own = {"listener.name.inside.sasl.enabled.mechanisms": "PLAIN"}
+    inside, other = BrokerSettings.of(
+        {
+            Source.STATIC_BROKER: own
+            | {
+                "listeners": "INSIDE://a:1,SASL_PLAINTEXT://a:2",
+                "listener.security.protocol.map": MAP,
+                "connections.max.reauth.ms": "7000",
+            }
+        }
+    ).served_listeners
+    assert inside.options.sasl_enabled_mechanisms == ("PLAIN",)
+    assert other.options.sasl_enabled_mechanisms == ("SCRAM-SHA-256", "SCRAM-SHA-512")
+    assert inside.options.connections_max_reauth_ms == other.options.connections_max_reauth_ms == 7000
+
+
+@pytest.mark.parametrize(
+    ("advertised", "told"),
+    [
+        ("", [None, None]),
+        ("SASL_PLAINTEXT://x:12,PLAINTEXT://y:11", [("y", 11), ("x", 12)]),
+        ("SASL_PLAINTEXT://x:12", [None, ("x", 12)]),
+        ("y:11,x:12", [("y", 11), ("x", 12)]),
+        ("y:11", [("y", 11), ("y", 11)]),
+    ],
+)
+def test_clients_are_told_an_address_by_the_name_of_their_listener(
+    advertised: str, told: list[tuple[str, int] | None]
+) -> None:
+    found = listeners("a:1", "SASL_PLAINTEXT://a:2", advertised=advertised)
+    assert [one.advertised for one in found] == told
+
+
+@pytest.mark.parametrize(
+    ("texts", "reason", "hint"),
+    [
+        ({"listeners": "INSIDE://a:1"}, "no security protocol is defined for listener INSIDE", "add INSIDE:PLAINTEXT"),
+        ({"listeners": "PLAINTEXT://a:1,PLAINTEXT://a:2"}, "two are PLAINTEXT", ""),
+        (
+            {"listeners": "PLAINTEXT://a:1", "advertised.listeners": "SASL_PLAINTEXT://b:1"},
+            "names SASL_PLAINTEXT, which is no listener",
+            "",
+        ),
+        (
+            {"listeners": "PLAINTEXT://a:1,b:2", "advertised.listeners": "PLAINTEXT://b:1,c:2"},
+            "names some listeners and not others",
+            "",
+        ),
+        ({"listener.security.protocol.map": "A:TLS"}, "'A:TLS' is not NAME:PROTOCOL", ""),
+        ({"listener.name.other.sasl.enabled.mechanisms": "PLAIN"}, "for a listener that there is not", "PLAINTEXT"),
+        ({"listener.name.plaintext.num.partitions": "1"}, "cannot be set for one listener", "docs/settings.md"),
+        (
+            {"listener.name.plaintext.sasl.enabled.mechanism": "PLAIN"},
+            "cannot be set for one listener",
+            "did you mean listener.name.plaintext.sasl.enabled.mechanisms?",
+        ),
+        (
+            {"listeners": "SASL_PLAINTEXT://a:1", "sasl.enabled.mechanisms": "GSSAPI"},
+            "listener SASL_PLAINTEXT has the mechanism GSSAPI",
+            "some of PLAIN",
+        ),
+        ({"listeners": "SASL_PLAINTEXT://a:1", "sasl.enabled.mechanisms": ""}, "has no mechanism to log in by", "some"),
+        ({"listeners": "SSL://a:1"}, "protection that this broker does not have yet", ""),
+    ],
+)
+def test_listeners_that_do_not_fit_are_refused_with_a_hint(texts: dict[str, str], reason: str, hint: str) -> None:
+    with pytest.raises(InvalidOption) as refused:
+        BrokerSettings.of({Source.STATIC_BROKER: texts})
+    assert reason in str(refused.value)
+    assert hint in refused.value.hint
+
+
+def test_mechanisms_count_only_where_somebody_logs_in() -> None:
+    assert listeners("a:1", sasl_enabled_mechanisms="GSSAPI")

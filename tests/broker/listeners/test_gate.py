@@ -1,0 +1,287 @@
+"""What a connection may do before its login, how the login ends, and what a session is after that."""
+
+import struct
+
+import pytest
+from fencepost.broker.broker import Broker
+from fencepost.broker.security.login import REQUESTS_AT_MOST
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.cluster import ApiVersionsRequest, MetadataRequest
+from fencepost.protocol.messages.security import SaslAuthenticateRequest
+from login_client import add_users, asking, choose, log_in, plain, say
+from produce_requests import answers, batch, create, idempotent, produce
+from simulated_broker import SimulatedBroker
+from simulated_client import SimulatedClient
+
+FAILED, ILLEGAL = ErrorCode.SASL_AUTHENTICATION_FAILED, ErrorCode.ILLEGAL_SASL_STATE
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+NO_TOPICS = MetadataRequest(topics=[])
+
+
+@pytest.fixture
+def broker():
+    with SimulatedBroker(asking()) as broker:
+        add_users(broker.broker)
+        yield broker
+        assert not broker.broker.metrics.failures
+
+
+@pytest.fixture
+def client(broker):
+    return SimulatedClient(broker)
+
+
+def principals(broker):
+    return [str(one.session.principal) for one in broker.broker.server.connections]
+
+
+# ---- before the login --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "request_", [NO_TOPICS, create("t"), produce("t", batch())], ids=lambda one: type(one).__name__
+)
+def test_whoever_asks_for_anything_before_the_login_is_cut(broker, client, request_):
+    client.send(request_)
+    assert client.closed()
+    assert client.line.received == b""
+    assert not broker.broker.topics.by_name
+
+
+@pytest.mark.parametrize("key", [0, 1, 3, 22, 24, 25, 26, 256, 0x1100, 0x1211, 20_000])
+def test_no_short_way_leads_past_the_login(broker, client, key):
+    client.send_raw(struct.pack(">ihhih", 14, key, 9, 1, 0) + b"\0" * 4)
+    assert client.closed()
+    assert client.line.received == b""
+
+
+def test_versions_are_told_before_the_login_and_nothing_else_is_asked_for(broker, client):
+    assert client.ask(ApiVersionsRequest()).api_keys
+    assert client.ask(ApiVersionsRequest(), 0).api_keys
+    assert log_in(client).error_code == 0
+    assert client.ask(NO_TOPICS).brokers
+
+
+def test_requests_before_the_login_are_few(broker, client):
+    for _ in range(REQUESTS_AT_MOST):
+        client.ask(ApiVersionsRequest())
+    client.send(ApiVersionsRequest())
+    assert client.closed()
+
+
+def test_requests_before_the_login_are_small_and_larger_ones_follow_it(broker, client):
+    limit = broker.settings.sasl_server_max_receive_size
+    client.send_raw(struct.pack(">i", limit + 1))
+    assert client.closed()
+    other = SimulatedClient(broker)
+    assert log_in(other).error_code == 0
+    other.ask(create("t"))
+    assert answers(other.ask(produce("t", batch(value=b"v" * (limit + 1))), 7)) == [(0, 0)]
+
+
+@pytest.mark.parametrize("length", [2**31 - 1, 2**31, 2**32 - 1, 100 << 20, 0])
+def test_a_frame_that_promises_gigabytes_is_not_waited_for(broker, client, length):
+    choose(client, "PLAIN")
+    client.send_raw(struct.pack(">I", length) + b"\0\x24\0\2")
+    assert client.closed()
+
+
+def test_who_does_not_log_in_in_time_is_cut_and_who_has_is_not(broker, client):
+    silent, slow = SimulatedClient(broker), SimulatedClient(broker)
+    choose(slow, "PLAIN")
+    assert log_in(client).error_code == 0
+    broker.wait(9)
+    assert not silent.line.closed
+    broker.wait(2)
+    assert silent.line.closed
+    assert slow.line.closed
+    assert client.ask(NO_TOPICS).brokers
+    assert broker.broker.metrics.closed_unauthenticated == 2
+
+
+def test_many_that_never_log_in_do_not_keep_others_out():
+    with SimulatedBroker(asking(max_unauthenticated_connections_per_ip=5)) as broker:
+        add_users(broker.broker)
+        crowd = [SimulatedClient(broker) for _ in range(20)]
+        honest = SimulatedClient(broker)
+        assert log_in(honest).error_code == 0
+        crowd += [SimulatedClient(broker) for _ in range(20)]
+        broker.wait(0.1)
+        assert sum(not one.line.closed for one in crowd) == 5
+        assert honest.ask(NO_TOPICS).brokers
+        assert principals(broker).count("User:alice") == 1
+
+
+# ---- the login ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_who_proves_its_password_is_served_under_its_name(broker, client, mechanism):
+    assert log_in(client, "bob", mechanism=mechanism).error_code == 0
+    assert principals(broker) == ["User:bob"]
+    assert client.ask(create("t")).topics[0].error_code == 0
+    assert answers(client.ask(produce("t", idempotent(0)), 7)) == [(0, 0)]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_whether_a_user_exists_shows_in_no_answer_and_no_time(broker, mechanism):
+    answered = {}
+    for name in ("alice", "nobody"):
+        client = SimulatedClient(broker)
+        before = broker.loop.time()
+        answered[name] = (log_in(client, name, "wrong", mechanism), round(broker.loop.time() - before, 2))
+        assert client.closed()
+    assert answered["alice"] == answered["nobody"]
+    response, took_s = answered["alice"]
+    assert response.error_code == FAILED
+    assert took_s >= 0.1
+    assert broker.broker.metrics.failed_logins == 2
+
+
+def test_nothing_is_served_while_a_login_fails_and_after_it(broker, client):
+    choose(client, "PLAIN")
+    client.send_together(SaslAuthenticateRequest(auth_bytes=plain("alice", "no")), (NO_TOPICS, 9))
+    assert client.receive().error_code == FAILED
+    assert client.closed()
+    assert client.line.received == b""
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_what_is_sent_behind_the_last_message_of_a_login_waits_for_it(broker, client, mechanism):
+    if mechanism == "PLAIN":
+        choose(client, "PLAIN")
+        client.send_together(SaslAuthenticateRequest(auth_bytes=plain("alice")), (NO_TOPICS, 9), (NO_TOPICS, 9))
+    else:
+        from scram_client import ScramClient
+
+        choose(client, mechanism)
+        scram = ScramClient("alice", "alice-pw")
+        final = scram.final(say(client, scram.first()).auth_bytes)
+        client.send_together(SaslAuthenticateRequest(auth_bytes=final), (NO_TOPICS, 9), (NO_TOPICS, 9))
+    assert client.receive().error_code == 0
+    assert client.receive().brokers
+    assert client.receive().brokers
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "version", "code"),
+    [("GSSAPI", 1, 33), ("PLAIN", 0, 33), ("scram-sha-256", 1, 33), ("OAUTHBEARER", 1, 33)],
+)
+def test_a_mechanism_that_is_not_offered_ends_the_connection_with_a_list(broker, client, mechanism, version, code):
+    response = choose(client, mechanism, version)
+    assert (response.error_code, tuple(response.mechanisms)) == (code, MECHANISMS)
+    assert client.closed()
+
+
+def test_a_message_without_a_handshake_is_refused(broker, client):
+    assert say(client, plain("alice")).error_code == ILLEGAL
+    assert client.closed()
+
+
+def test_a_client_that_leaves_in_the_middle_of_its_login_is_forgotten(broker, client):
+    for _ in range(3):
+        one = SimulatedClient(broker)
+        choose(one, "PLAIN")
+        one.send(SaslAuthenticateRequest(auth_bytes=plain("alice", "no")))
+        one.close()
+    broker.wait(1)
+    assert principals(broker) == ["User:ANONYMOUS"]
+    assert log_in(client).error_code == 0
+
+
+def test_a_listener_that_asks_nobody_stands_beside_one_that_does():
+    listeners = ("SASL_PLAINTEXT://127.0.0.1:9093", "127.0.0.1:9092")
+    with SimulatedBroker(asking(listeners=listeners)) as broker:
+        client = SimulatedClient(broker)
+        assert client.ask(NO_TOPICS).brokers
+        response = choose(client, "PLAIN")
+        assert (response.error_code, response.mechanisms) == (ILLEGAL, [])
+        assert say(client, plain("alice")).error_code == ILLEGAL
+        assert principals(broker) == ["User:ANONYMOUS"]
+        (connection,) = broker.broker.server.connections
+        assert connection._owner is broker.broker.server
+
+
+def test_after_a_login_that_does_not_end_the_gate_is_out_of_the_way(broker, client):
+    (connection,) = broker.broker.server.connections or [None]
+    assert connection._owner is broker.broker.gate
+    log_in(client)
+    assert connection._owner is broker.broker.server
+
+
+# ---- sessions that end -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ending():
+    with SimulatedBroker(asking(connections_max_reauth_ms=10_000)) as broker:
+        add_users(broker.broker)
+        yield broker
+        assert not broker.broker.metrics.failures
+
+
+def test_a_session_that_has_ended_is_closed_at_its_next_request(ending):
+    client = SimulatedClient(ending)
+    assert log_in(client).session_lifetime_ms == 10_000
+    ending.wait(9)
+    assert client.ask(NO_TOPICS).brokers
+    ending.wait(2)
+    assert not client.line.closed
+    client.send(NO_TOPICS)
+    assert client.closed()
+    assert client.line.received == b""
+    assert ending.broker.metrics.closed_expired == 1
+
+
+@pytest.mark.parametrize("waits_s", [5, 15])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_session_is_renewed_before_and_after_its_end(ending, waits_s, mechanism):
+    client = SimulatedClient(ending)
+    log_in(client, mechanism=mechanism)
+    for _ in range(3):
+        ending.wait(waits_s)
+        assert log_in(client, mechanism=mechanism).session_lifetime_ms == 10_000
+        assert client.ask(NO_TOPICS).brokers
+    assert principals(ending) == ["User:alice"]
+
+
+def test_nobody_becomes_somebody_else_by_a_renewal(ending):
+    client = SimulatedClient(ending)
+    log_in(client)
+    response = log_in(client, "bob")
+    assert response.error_code == FAILED
+    assert "Cannot change principals" in response.error_message
+    assert client.closed()
+
+
+def test_nothing_is_served_in_the_middle_of_a_renewal(ending):
+    client = SimulatedClient(ending)
+    log_in(client)
+    choose(client, "SCRAM-SHA-256")
+    client.send(NO_TOPICS)
+    assert client.closed()
+    assert client.line.received == b""
+
+
+def test_a_user_that_is_removed_cannot_renew_its_session(ending):
+    from fencepost.broker.security.credentials import Mechanism, credential_removed
+
+    client = SimulatedClient(ending)
+    log_in(client)
+    ending.broker.security_log.commit([credential_removed("alice", mechanism) for mechanism in Mechanism])
+    assert client.ask(NO_TOPICS).brokers
+    assert log_in(client).error_code == FAILED
+    assert client.closed()
+
+
+# ---- across restarts ---------------------------------------------------------------------------------------------
+
+
+def test_what_decoys_are_made_of_outlasts_a_restart(broker):
+    def salt_of_nobody(each: Broker) -> bytes:
+        assert each.security_log.state.users.secret
+        return each.security_log.state.users.any_or_decoy("nobody").salt
+
+    before = salt_of_nobody(broker.broker)
+    with broker.after_power_cut() as again:
+        assert salt_of_nobody(again.broker) == before
