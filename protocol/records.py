@@ -403,8 +403,10 @@ def read_marker(batch: Batch) -> tuple[Marker, int] | None:
 
     Raises: KafkaError INVALID_RECORD.
     """
-    if batch.size == MARKER_BYTES and batch.buffer[HEADER_BYTES : HEADER_BYTES + 5] == _MARKER_BEGINS:
-        kind, value_length, coordinator_epoch = _MARKER_TAIL.unpack_from(batch.buffer, HEADER_BYTES + 7)
+    buffer = batch.buffer
+    is_usual = batch.size == MARKER_BYTES and batch.record_count == 1 and not batch.attributes & CODEC_BITS
+    if is_usual and buffer[HEADER_BYTES : HEADER_BYTES + 5] == _MARKER_BEGINS and not buffer[-1]:
+        kind, value_length, coordinator_epoch = _MARKER_TAIL.unpack_from(buffer, HEADER_BYTES + 7)
         marker = _MARKERS.get(kind)
         if marker is not None and value_length == 12:
             return marker, coordinator_epoch

@@ -222,9 +222,7 @@ def _add_singly(
 
     Raises: IndexError, KafkaError.
     """
-    times, offsets, keys, values, headers, end = decoded_singly(
-        payload, position, previous, count, batch.last_offset_delta
-    )
+    times, offsets, keys, values, headers, end = decoded_singly(payload, position, previous, count, batch)
     base_offset, base_timestamp = batch.base_offset, batch.base_timestamp
     found.take(
         [base_offset + each for each in offsets],

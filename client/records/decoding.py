@@ -142,9 +142,7 @@ def _singly(
     payload: bytes, position: int, previous: int, count: int, batch: Batch, topic: str, partition: int
 ) -> tuple[list[Record], int]:
     """(records, position after them). previous: offset delta of the record before. Raises: IndexError, KafkaError."""
-    times, offsets, keys, values, headers, end = decoded_singly(
-        payload, position, previous, count, batch.last_offset_delta
-    )
+    times, offsets, keys, values, headers, end = decoded_singly(payload, position, previous, count, batch)
     fields = zip(
         repeat(topic),
         repeat(partition),

@@ -7,7 +7,8 @@ the record does.
 
 from typing import NamedTuple
 
-from ...protocol.records import lies, read_headers, read_record
+from ...protocol.batches import Batch
+from ...protocol.records import HIGHEST, LOWEST, lies, read_headers, read_record
 from ..values import Headers
 
 
@@ -29,8 +30,9 @@ class _Unusual(Exception):
     """A record with a long varint, or one that may be malformed."""
 
 
-def decoded_singly(payload: bytes, position: int, previous: int, count: int, last_delta: int) -> Singly:
-    """previous, last_delta: offset deltas (record before, batch). Raises: IndexError (cut short), KafkaError."""
+def decoded_singly(payload: bytes, position: int, previous: int, count: int, batch: Batch) -> Singly:
+    """previous: offset delta of the record before. batch: theirs. Raises: IndexError (cut short), KafkaError."""
+    last_delta = batch.last_offset_delta
     found = Singly([], [], [], [], [], 0)
     times, offsets, keys, values, every, _ = found
     for _ in range(count):
@@ -79,9 +81,7 @@ def decoded_singly(payload: bytes, position: int, previous: int, count: int, las
             if position != end or not previous < offset <= last_delta:
                 raise _Unusual
         except _Unusual:
-            time, offset, key, value, headers, position = read_record(payload, start)
-            if not previous < offset <= last_delta:
-                lies(f"offset delta {offset} is out of place")
+            time, offset, key, value, headers, position = _checked(payload, start, previous, batch)
         previous = offset
         times.append(time)
         offsets.append(offset)
@@ -89,3 +89,17 @@ def decoded_singly(payload: bytes, position: int, previous: int, count: int, las
         values.append(value)
         every.append(headers)
     return found._replace(end=position)
+
+
+def _checked(
+    payload: bytes, start: int, previous: int, batch: Batch
+) -> tuple[int, int, bytes | None, bytes | None, Headers, int]:
+    """The fields of a record with a long varint, and the position after it. Raises: IndexError, KafkaError."""
+    time, offset, key, value, headers, position = read_record(payload, start)
+    if not previous < offset <= batch.last_offset_delta:
+        lies(f"offset delta {offset} is out of place")
+    if not LOWEST <= batch.base_timestamp + time <= HIGHEST:  # a delta of one or two bytes does not lead there
+        if not batch.is_log_append_time:
+            lies(f"timestamp {batch.base_timestamp + time} is out of range")
+        time = 0  # the batch's own time counts
+    return time, offset, key, value, headers, position

@@ -12,6 +12,7 @@ from fencepost.protocol.raw_records import emptied
 from fencepost.protocol.records import (
     Marker,
     Record,
+    _read_any_marker,
     build,
     control_marker,
     keyed_batch,
@@ -254,6 +255,25 @@ def test_a_marker_is_one_control_record_of_78_bytes(kind):
     assert (found.is_control, found.is_transactional, found.record_count, found.base_sequence) == (True, True, 1, -1)
     assert (found.producer_id, found.producer_epoch, found.max_timestamp) == (5, 3, NOW_MS)
     assert read_marker(found) == (kind, 11)
+
+
+@pytest.mark.parametrize(
+    ("at", "byte"),
+    [(22, 0x33), (60, 0), (62, 1), (67, 1), (72, 2), (77, 2)],
+    ids=["a codec", "no records", "unused attributes", "key version", "value version", "headers"],
+)
+def test_a_marker_with_one_more_byte_changed_is_read_as_its_records_are(at, byte):
+    changed = bytearray(control_marker(Marker.COMMIT, 5, 3, 11, NOW_MS))
+    changed[at] = byte
+    batch = read(memoryview(bytes(changed)))
+
+    def outcome(read):
+        try:
+            return read(batch)
+        except KafkaError as error:
+            return error.code
+
+    assert outcome(read_marker) == outcome(_read_any_marker)
 
 
 def test_aiokafka_reads_our_markers():

@@ -130,3 +130,13 @@ def test_a_batch_emptied_by_cleaning_adds_nothing():
 @pytest.mark.parametrize("timestamp", [-1, 0, FAR, -FAR])
 def test_far_timestamps_are_kept(timestamp):
     assert same(build([Record(0, timestamp, None, b"v"), Record(1, timestamp, None, b"v")]))[0][1] == timestamp
+
+
+@pytest.mark.parametrize("log_append_time", [None, 5])
+@pytest.mark.parametrize("base", [2**61, -(2**61)])
+def test_a_timestamp_delta_that_leads_out_of_range_is_refused(base, log_append_time):
+    latest = 2**63 - 1 if base > 0 else -(2**63)
+    built = bytearray(build([Record(0, 0, b"k", b"v"), Record(1, latest, b"k", b"v")], log_append_time=log_append_time))
+    built[27:35] = base.to_bytes(8, "big", signed=True)
+    found = same(bytes(built), 0, 2, WantedColumns())
+    assert (found == "refused") == (log_append_time is None)

@@ -128,6 +128,15 @@ def test_timestamps_and_offsets_at_the_ends_of_their_range_are_read():
     same(build([Record(2**63 - 41 + n, 5, None, b"v") for n in range(40)], base_offset=2**63 - 41))
 
 
+@pytest.mark.parametrize("log_append_time", [None, 5])
+@pytest.mark.parametrize("base", [2**61, -(2**61)])
+def test_a_timestamp_delta_that_leads_out_of_range_is_refused(base, log_append_time):
+    latest = 2**63 - 1 if base > 0 else -(2**63)
+    built = bytearray(build([Record(0, 0, b"k", b"v"), Record(1, latest, b"k", b"v")], log_append_time=log_append_time))
+    built[27:35] = base.to_bytes(8, "big", signed=True)
+    assert (same(bytes(built)) == "refused") == (log_append_time is None)
+
+
 @given(contents, st.sampled_from([0, 3]), st.integers(1, 5), st.booleans())
 def test_pieces_of_a_batch_are_the_same_records(drawn, codec, most, appended):
     made, offset = [], 99
