@@ -22,6 +22,7 @@ from .messages import (
     ledger,
     offsets,
     produce,
+    quotas,
     scram_users,
     security,
     topics,
@@ -45,6 +46,7 @@ _MODULES = (
     transactions,
     security,
     scram_users,
+    quotas,
     acls,
     ledger,
 )

@@ -63,6 +63,7 @@ PURE = [
     "broker/groups/states.py",
     "broker/groups/group_records.py",
     "broker/groups/subscriptions.py",
+    "broker/quotas/*.py",
     "broker/security/access.py",
     "broker/security/acl_records.py",
     "broker/security/acls.py",

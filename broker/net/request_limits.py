@@ -28,8 +28,9 @@ SMALL_BYTES = 4 << 10  # frames up to here hold no such number
 
 PRODUCE = 0
 _LISTS: dict[type, list[str]] = {}  # the fields of each class that are lists
-LABORIOUS = {15, 19, 20, 32, 33, 37, 42, 44, 65}
-"""Topics made, deleted or enlarged; settings described or changed; groups described or deleted; transactions described.
+LABORIOUS = {15, 19, 20, 32, 33, 37, 42, 44, 49, 65}
+"""Topics made, deleted or enlarged; settings described or changed; groups described or deleted; quotas changed;
+transactions described.
 """
 JOIN_GROUP, SYNC_GROUP, SASL_AUTHENTICATE = 11, 14, 36
 WITH_BLOBS = {JOIN_GROUP, SYNC_GROUP, SASL_AUTHENTICATE}  # what members tell each other passes through

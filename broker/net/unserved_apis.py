@@ -12,8 +12,6 @@ UNSERVED = {
     41: "DescribeDelegationToken",
     43: "ElectLeaders",
     45: "AlterPartitionReassignments",
-    48: "DescribeClientQuotas",
-    49: "AlterClientQuotas",
     50: "DescribeUserScramCredentials",
     51: "AlterUserScramCredentials",
     52: "Vote",

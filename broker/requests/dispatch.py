@@ -51,6 +51,7 @@ AREAS = (
     "group_admin",
     "security",
     "acls",
+    "quotas",
     "ledger",
 )
 PRODUCE, API_VERSIONS = 0, 18

@@ -1,4 +1,4 @@
-"""The log of who may log in, and who may do what: rules of access and users, in memory and on disk.
+"""The log of who may log in, do what, and how much: rules of access, users and quotas, in memory and on disk.
 
 The rules: it is made when there is first something to keep, and the catalogue says which log it is. A change is one
 unit of the journal, committed and applied in one step, and synced whatever the durability mode: access that was taken

@@ -1,7 +1,9 @@
-"""What the security log keeps: rules of access and users. Pure; it changes only by applying a record of the log."""
+"""What the security log keeps: rules of access, users and quotas. Pure; only a record of the log changes it."""
 
 import msgpack
 
+from ..quotas.entities import Quotas
+from ..quotas.quota_records import QUOTA, DamagedQuotaRecord, NewerQuotaRecord, apply_quota
 from .acl_records import ACL, DamagedAclRecord, NewerAclRecord, apply_acl
 from .authorizer import Authorizer
 from .credentials import SECRET, USER, DamagedUserRecord, NewerUserRecord, ScramUsers
@@ -11,8 +13,8 @@ class UnknownRecord(Exception):
     """A record of a kind that only a later version of fencepost knows."""
 
 
-DAMAGED_RECORD = (DamagedAclRecord, DamagedUserRecord)
-NEWER_RECORD = (UnknownRecord, NewerAclRecord, NewerUserRecord)
+DAMAGED_RECORD = (DamagedAclRecord, DamagedUserRecord, DamagedQuotaRecord)
+NEWER_RECORD = (UnknownRecord, NewerAclRecord, NewerUserRecord, NewerQuotaRecord)
 
 
 class SecurityState:
@@ -22,6 +24,7 @@ class SecurityState:
         """authorizer: without rules, as yet."""
         self.authorizer = authorizer
         self.users = ScramUsers()
+        self.quotas = Quotas()
 
     def apply(self, key: bytes, value: bytes | None) -> None:
         """The only way in, live and at start. Raises what DAMAGED_RECORD and NEWER_RECORD name."""
@@ -30,6 +33,8 @@ class SecurityState:
             apply_acl(self.authorizer, key, value)
         elif kind in (USER, SECRET):
             self.users.apply(key, value)
+        elif kind == QUOTA:
+            apply_quota(self.quotas, key, value)
         else:
             raise UnknownRecord(f"a record of kind {kind!r}")
 

@@ -134,6 +134,8 @@ def test_the_ranges_are_those_that_clients_are_told() -> None:
         "DeleteGroups": (0, 2),
         "IncrementalAlterConfigs": (0, 1),
         "OffsetDelete": (0, 0),
+        "DescribeClientQuotas": (0, 1),
+        "AlterClientQuotas": (0, 1),
         "DescribeUserScramCredentials": (0, 0),
         "AlterUserScramCredentials": (0, 0),
         "DescribeCluster": (0, 2),

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
+import quota_client
 from acl_client import creating, deleting, describing
 from fencepost.broker.handlers import fetch as fetches
 from fencepost.broker.net import turns
@@ -279,6 +280,11 @@ def delete_acls(world: World) -> list[Any]:
     return [deleting(*nothing), deleting(*[{"resource_type_filter": 2, "resource_name_filter": "xx"}] * MANY, {})]
 
 
+def alter_quotas(world: World) -> list[Any]:
+    rates = dict.fromkeys(("producer_byte_rate", "consumer_byte_rate", "request_percentage"), 5.0)
+    return [quota_client.altering(*[quota_client.entry(f"user={name}", **rates) for name in names()])]
+
+
 class Row(NamedTuple):
     """why: what bounds the lines of one step, where that is a decision about many things or a unit of the journal."""
 
@@ -339,6 +345,8 @@ ROWS = {
     "DescribeAcls": Row(times(OFTEN, describing())),
     "CreateAcls": Row(create_acls, 30_000, "one unit for 200 rules"),
     "DeleteAcls": Row(delete_acls, 30_000, "one unit for 200 rules"),
+    "DescribeClientQuotas": Row(times(OFTEN, quota_client.describing())),
+    "AlterClientQuotas": Row(alter_quotas, 30_000, "one unit for 200 quotas"),
     "ListPartitionReassignments": Row(times(OFTEN, ListPartitionReassignmentsRequest(topics=None))),
     "PrepareTxn": Row(prepare),
     "EndTxns": Row(end_txns),

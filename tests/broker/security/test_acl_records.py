@@ -98,8 +98,8 @@ def test_a_record_finds_what_it_is_of() -> None:
 
 def test_an_unknown_kind_is_of_a_later_version_and_what_does_not_parse_is_damage() -> None:
     state = SecurityState(Authorizer())
-    with pytest.raises(UnknownRecord, match="'quota'"):
-        state.apply(msgpack.packb(["quota", "alice"]), b"")
+    with pytest.raises(UnknownRecord, match="'other'"):
+        state.apply(msgpack.packb(["other", "alice"]), b"")
     for key in (b"", b"\xc1", msgpack.packb("acl"), msgpack.packb([1, "acl"])):
         with pytest.raises(DamagedAclRecord):
             state.apply(key, b"")

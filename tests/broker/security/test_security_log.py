@@ -223,7 +223,7 @@ def test_a_log_that_only_the_catalogue_knows_is_missed() -> None:
 @pytest.mark.parametrize(
     ("record", "kind"),
     [
-        ((b"\x92\xa5quota\x01", b""), NewerSecurityLog),
+        ((b"\x92\xa5other\x01", b""), NewerSecurityLog),
         ((acl_added(rule(ALLOW))[0], b"\x91\x01"), NewerSecurityLog),
         ((acl_added(rule(ALLOW))[0], b"\x91\xa1x"), SecurityLogDamaged),
         ((b"\xc1", b""), SecurityLogDamaged),

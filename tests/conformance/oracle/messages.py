@@ -53,6 +53,8 @@ def _of_kind(kind: Kind, value: Value, names: Names) -> Any:
             return names.text(value)
         case Fixed(format="16s"), str():
             return names.uuid(value)
+        case Fixed(format="d"), str():
+            return float(value)
         case Fixed(format="?"), "true" | "false":
             return value == "true"
         case Fixed(), str():

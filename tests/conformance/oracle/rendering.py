@@ -60,6 +60,8 @@ IDENTITY = (
     "host",
     "operation",
     "permission_type",
+    "entity_type",
+    "entity_name",
 )
 MEMBERS = ("member_id", "leader")
 CODES = ("error_code", "partition_error_code")
@@ -254,6 +256,8 @@ def _is_explanation(field: Field, message: Any) -> bool:
 
 
 def _identity(item: Any) -> tuple[Any, ...]:
+    if hasattr(item, "entity"):  # whose quotas, by one name or two
+        return tuple(sorted(map(_identity, item.entity)))
     return tuple(
         str(value) if isinstance(value, str) else value
         for f in IDENTITY

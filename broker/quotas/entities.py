@@ -1,0 +1,140 @@
+"""Whose quotas there are, what they limit, and which of them counts for a client. Pure.
+
+The rules are Kafka's: an entity is a user, a client id, both, or an address; in the place of each may stand the
+default, which counts for all that have no quota of their own. For each kind of quota by itself the most specific entity
+counts, a user before a client id, and all clients that an entity names by the same words share its quota. Other than
+in Kafka, who names no client id falls under the default of client ids as well: it would be a way around it.
+Sources: KIP-13, KIP-55, KIP-257, KIP-546, KIP-612; Kafka's QuotaConfig and ClientQuotaManager.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from ipaddress import IPv6Address, ip_address
+from typing import NamedTuple
+
+USER, CLIENT_ID, IP = "user", "client-id", "ip"
+
+PRODUCER_BYTE_RATE = "producer_byte_rate"
+CONSUMER_BYTE_RATE = "consumer_byte_rate"
+REQUEST_PERCENTAGE = "request_percentage"
+CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
+CONNECTION_CREATION_RATE = "connection_creation_rate"
+
+Entity = tuple[tuple[str, str | None], ...]
+"""Types and names, in the order of the types; None in the place of a name is the default."""
+
+Owner = tuple[str, str]
+"""User and client id that share one measurement; empty where that is one for all of them."""
+
+
+class Rule(NamedTuple):
+    """What the value of a quota may be. Values are above 0."""
+
+    of_address: bool
+    whole: bool
+    most: float
+
+
+RULES = {
+    PRODUCER_BYTE_RATE: Rule(of_address=False, whole=True, most=2.0**63),
+    CONSUMER_BYTE_RATE: Rule(of_address=False, whole=True, most=2.0**63),
+    REQUEST_PERCENTAGE: Rule(of_address=False, whole=False, most=float("inf")),
+    CONTROLLER_MUTATION_RATE: Rule(of_address=False, whole=False, most=float("inf")),
+    CONNECTION_CREATION_RATE: Rule(of_address=True, whole=True, most=2.0**31 - 1),
+}
+
+
+class Limit(NamedTuple):
+    """What counts for a client: so much a second, or so many percent, for all that `owner` stands for."""
+
+    owner: Owner
+    value: float
+
+
+def entity_of(names: Mapping[str, str | None]) -> Entity:
+    """By type."""
+    return tuple(sorted(names.items()))
+
+
+def is_of_address(entity: Entity) -> bool:
+    """Whether it is an address, or the default of all addresses."""
+    return entity[0][0] == IP
+
+
+def plain_address(text: str) -> str | None:
+    """An address in the one way in which it is compared; None if it is none. As principals.plain_host writes it."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return str(mapped or address)
+
+
+def _candidates(user: str, client_id: str) -> Iterator[tuple[Entity, Owner]]:
+    """The entities that a client belongs to, the most specific first, and who shares a quota of each."""
+    both, of_user, of_client = (user, client_id), (user, ""), ("", client_id)
+    yield ((CLIENT_ID, client_id), (USER, user)), both
+    yield ((CLIENT_ID, None), (USER, user)), both
+    yield ((USER, user),), of_user
+    yield ((CLIENT_ID, client_id), (USER, None)), both
+    yield ((CLIENT_ID, None), (USER, None)), both
+    yield ((USER, None),), of_user
+    yield ((CLIENT_ID, client_id),), of_client
+    yield ((CLIENT_ID, None),), of_client
+
+
+class Quotas:
+    """All that are set. on_change: called after each change."""
+
+    def __init__(self) -> None:
+        self.on_change: Callable[[], None] = lambda: None
+        self._by_entity: dict[Entity, dict[str, float]] = {}
+        self._with: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        """Entities that have any."""
+        return len(self._by_entity)
+
+    def __iter__(self) -> Iterator[Entity]:
+        return iter(self._by_entity)
+
+    def of(self, entity: Entity) -> Mapping[str, float]:
+        """By kind; empty if the entity has none."""
+        return self._by_entity.get(entity, {})
+
+    def has_any(self, key: str) -> bool:
+        """Whether anybody has a quota of this kind."""
+        return self._with[key] > 0
+
+    def put(self, entity: Entity, key: str, value: float | None) -> None:
+        """Set a quota, or remove it. Only by applying a record."""
+        quotas = self._by_entity.setdefault(entity, {})
+        if quotas.pop(key, None) is not None:
+            self._with[key] -= 1
+        if value is not None:
+            quotas[key] = value
+            self._with[key] += 1
+        if not quotas:
+            del self._by_entity[entity]
+        self.on_change()
+
+    def limit(self, key: str, user: str, client_id: str) -> Limit | None:
+        """What counts for this client; None if nothing limits it."""
+        if not self._with[key]:
+            return None
+        for entity, owner in _candidates(user, client_id):
+            value = self._by_entity.get(entity, {}).get(key)
+            if value is not None:
+                return Limit(owner, value)
+        return None
+
+    def address_limit(self, address: str) -> float | None:
+        """New connections a second from this address; None if nothing limits them."""
+        if not self._with[CONNECTION_CREATION_RATE]:
+            return None
+        for entity in (((IP, address),), ((IP, None),)):
+            value = self._by_entity.get(entity, {}).get(CONNECTION_CREATION_RATE)
+            if value is not None:
+                return value
+        return None

@@ -1,0 +1,85 @@
+"""Quotas as records of the security log: one of each entity and kind. Pure. docs/formats.md, "Security log"."""
+
+from typing import Any, NoReturn
+
+import msgpack
+
+from .entities import CLIENT_ID, IP, RULES, USER, Entity, Quotas, entity_of, is_of_address
+
+QUOTA = "quota"  # the kind of these records
+RECORD_VERSION = 0
+_TYPES = ((USER,), (CLIENT_ID,), (CLIENT_ID, USER), (IP,))
+
+Change = tuple[bytes, bytes | None]
+"""A record to be: its key and value; without a value, the quota that the key names is gone."""
+
+
+class DamagedQuotaRecord(Exception):
+    """A record of the log does not read as one was written."""
+
+
+class NewerQuotaRecord(Exception):
+    """Written by a later version of fencepost."""
+
+
+def quota_set(entity: Entity, key: str, value: float) -> Change:
+    """It counts from now on."""
+    return _key(entity, key), msgpack.packb([RECORD_VERSION, float(value)])
+
+
+def quota_removed(entity: Entity, key: str) -> Change:
+    """It does not count any more."""
+    return _key(entity, key), None
+
+
+def apply_quota(quotas: Quotas, key: bytes, value: bytes | None) -> None:
+    """Live and at start. Raises DamagedQuotaRecord, NewerQuotaRecord: then nothing was changed."""
+    entity, kind = _subject_of(key)
+    if value is None:
+        quotas.put(entity, kind, None)
+        return
+    match _unpacked(value):
+        case [0, float(limit)] if limit > 0:
+            quotas.put(entity, kind, limit)
+        case [int(version), *_] if version > RECORD_VERSION:
+            raise NewerQuotaRecord(f"a quota of version {version}, where {RECORD_VERSION} is known")
+        case _:
+            _refuse("a quota with another value than was written")
+
+
+def _key(entity: Entity, key: str) -> bytes:
+    packed: bytes = msgpack.packb([QUOTA, key, *([type_, name] for type_, name in entity)])
+    return packed
+
+
+def _subject_of(key: bytes) -> tuple[Entity, str]:
+    _, *parts = _unpacked(key)
+    if not parts or not isinstance(parts[0], str) or not all(map(_is_part, parts[1:])):
+        _refuse("a key that is no quota")
+    kind, entity = parts[0], entity_of({part[0]: part[1] for part in parts[1:]})
+    if kind not in RULES:
+        raise NewerQuotaRecord(f"a quota of the kind {kind!r}")
+    if tuple(type_ for type_, _ in entity) not in _TYPES or RULES[kind].of_address != is_of_address(entity):
+        _refuse("a quota of nobody that may have one")
+    return entity, kind
+
+
+def _is_part(part: Any) -> bool:
+    match part:
+        case [str(), str() | None]:
+            return True
+    return False
+
+
+def _unpacked(packed: bytes) -> list[Any]:
+    try:
+        found = msgpack.unpackb(packed, raw=False)
+    except (ValueError, TypeError, msgpack.UnpackException):
+        found = None
+    if not isinstance(found, list) or not found:
+        _refuse("a record that does not parse")
+    return found
+
+
+def _refuse(why: str) -> NoReturn:
+    raise DamagedQuotaRecord(why)
