@@ -56,3 +56,6 @@ class SecuritySettings:
     max_acls: int = option(
         100_000, "Rules of access that there may be at one time.", type=INT, at_least=0, dynamic=True
     )
+    max_users: int = option(
+        100_000, "Users with a password that there may be at one time.", type=INT, at_least=0, dynamic=True
+    )

@@ -28,9 +28,9 @@ SMALL_BYTES = 4 << 10  # frames up to here hold no such number
 
 PRODUCE = 0
 _LISTS: dict[type, list[str]] = {}  # the fields of each class that are lists
-LABORIOUS = {15, 19, 20, 32, 33, 37, 42, 44, 49, 65}
-"""Topics made, deleted or enlarged; settings described or changed; groups described or deleted; quotas changed;
-transactions described.
+LABORIOUS = {15, 19, 20, 32, 33, 37, 42, 44, 49, 50, 51, 65}
+"""Topics made, deleted or enlarged; settings and users described or changed; groups described or deleted; quotas
+changed; transactions described.
 """
 JOIN_GROUP, SYNC_GROUP, SASL_AUTHENTICATE = 11, 14, 36
 WITH_BLOBS = {JOIN_GROUP, SYNC_GROUP, SASL_AUTHENTICATE}  # what members tell each other passes through
@@ -72,7 +72,7 @@ def read_in_steps(api: Api, header: RequestHeader, frame: memoryview) -> Generat
             raise MalformedFrame(f"more than {most} items")
         yield more
     if api.key in LABORIOUS and (subjects := max(map(len, _lists(request)), default=0)) > MOST_SUBJECTS:
-        raise MalformedFrame(f"{subjects} topics or resources, where {MOST_SUBJECTS} are allowed")
+        raise MalformedFrame(f"{subjects} topics, resources or users, where {MOST_SUBJECTS} are allowed")
     return request
 
 

@@ -12,8 +12,6 @@ UNSERVED = {
     41: "DescribeDelegationToken",
     43: "ElectLeaders",
     45: "AlterPartitionReassignments",
-    50: "DescribeUserScramCredentials",
-    51: "AlterUserScramCredentials",
     52: "Vote",
     53: "BeginQuorumEpoch",
     54: "EndQuorumEpoch",

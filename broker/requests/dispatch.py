@@ -52,6 +52,7 @@ AREAS = (
     "security",
     "acls",
     "quotas",
+    "users",
     "ledger",
 )
 PRODUCE, API_VERSIONS = 0, 18

@@ -19,6 +19,7 @@ import msgpack
 LEAST_ITERATIONS = 4096
 MOST_ITERATIONS = 16_384  # as in Kafka: it is the client who does this work, but for a login by PLAIN
 SALT_BYTES = 24
+SECRET_BYTES = 32  # of what decoys are made of
 LONGEST_NAME = 1_000  # characters of a user's name
 LONGEST_SALT_BYTES = 1_024
 RECORD_VERSION = 0
@@ -122,6 +123,13 @@ class ScramUsers:
     @property
     def names(self) -> Iterable[str]:
         return self._by_name.keys()
+
+    @property
+    def count(self) -> int:
+        return len(self._by_name)
+
+    def has(self, name: str) -> bool:
+        return name in self._by_name
 
     def of(self, name: str) -> Iterable[ScramCredential]:
         """The credentials of one user, none if there is no such user."""

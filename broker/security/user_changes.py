@@ -5,10 +5,10 @@ nothing of it, and nothing for the others. Beyond Kafka's, a salted password has
 salt is not empty, and neither it nor a name is of any length. Asked of Apache Kafka 4.3.1; KIP-554.
 """
 
-from collections.abc import Iterable
+from collections.abc import Generator
 from typing import NamedTuple
 
-from ...protocol.errors import ErrorCode
+from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.scram_users import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -43,20 +43,34 @@ NO_CREDENTIAL = Refusal(ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user 
 UNKNOWN_MECHANISM = Refusal(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
 
 
-def decide_changes(users: ScramUsers, request: AlterUserScramCredentialsRequest) -> tuple[list[Change], list[Altered]]:
-    """The records to be, and what to tell of each user, in the order in which they are named."""
+def decide_changes(
+    users: ScramUsers, request: AlterUserScramCredentialsRequest, most_users: int
+) -> Generator[int, None, tuple[dict[str, Change], list[Altered]]]:
+    """The record to be of each user that is changed, and what to tell of all, in the order in which they are named.
+
+    Yields after each user.
+    most_users: that there may be, with those that the request adds.
+    """
     refused: dict[str, Refusal | None] = {}
     changes: dict[str, Change] = {}
+    new: set[str] = set()
     asked: list[Deletion | Upsertion] = [*request.deletions, *request.upsertions]
     for each in asked:
+        yield 1
         name = each.name
         if refused.get(name) is not None:
             continue
         refused[name] = TWICE if name in refused else _why_not(users, each)
         changes.pop(name, None)
+        new.discard(name)
+        if refused[name] is None and isinstance(each, Upsertion) and not users.has(name):
+            new.add(name)
+            if users.count + len(new) > most_users:
+                new.discard(name)
+                refused[name] = Refusal(ErrorCode.POLICY_VIOLATION, f"there may be {most_users} users (max.users)")
         if refused[name] is None:
             changes[name] = _change(each)
-    return list(changes.values()), [_altered(name, why) for name, why in refused.items()]
+    return changes, [_altered(name, why) for name, why in refused.items()]
 
 
 def _why_not(users: ScramUsers, asked: Deletion | Upsertion) -> Refusal | None:
@@ -94,23 +108,30 @@ def _altered(name: str, why: Refusal | None) -> Altered:
     return Altered(user=name) if why is None else Altered(user=name, error_code=why.code, error_message=why.text)
 
 
-def describe(users: ScramUsers, names: Iterable[str] | None) -> list[Described]:
-    """Each user that is named, or all of them; of their credentials only what is no secret."""
-    if names is None:
-        return [_described(users, name) for name in sorted(users.names)]
-    times: dict[str, int] = {}
-    for name in names:
-        times[name] = times.get(name, 0) + 1
-    return [_described(users, name, twice=count > 1) for name, count in times.items()]
+def refused(name: str, error: KafkaError) -> Altered:
+    """A user of whom nothing was changed."""
+    return Altered(user=name, error_code=error.code, error_message=error.text)
 
 
-def _described(users: ScramUsers, name: str, *, twice: bool = False) -> Described:
-    if twice:
-        text = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
-        return Described(user=name, error_code=ErrorCode.DUPLICATE_RESOURCE, error_message=text)
-    found = sorted((each.mechanism, each.iterations) for each in users.of(name))
-    if not found:
+Infos = tuple[tuple[int, int], ...]
+"""Of each credential of a user its mechanism and its iterations: what is no secret."""
+
+
+def infos_of(users: ScramUsers, name: str) -> Infos:
+    """As they are now."""
+    return tuple(sorted((int(each.mechanism), each.iterations) for each in users.of(name)))
+
+
+def described(name: str, infos: Infos) -> Described:
+    """A user with these credentials; none: there is no such user."""
+    if not infos:
         text = f"Attempt to describe a user credential that does not exist: {name}"
         return Described(user=name, error_code=ErrorCode.RESOURCE_NOT_FOUND, error_message=text)
-    infos = [Described.Credential(mechanism=mechanism, iterations=iterations) for mechanism, iterations in found]
-    return Described(user=name, error_message="", credential_infos=infos)
+    made = [Described.Credential(mechanism=mechanism, iterations=iterations) for mechanism, iterations in infos]
+    return Described(user=name, error_message="", credential_infos=made)
+
+
+def named_twice(name: str) -> Described:
+    """A user that a request names more than once."""
+    text = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
+    return Described(user=name, error_code=ErrorCode.DUPLICATE_RESOURCE, error_message=text)

@@ -52,6 +52,10 @@ from fencepost.protocol.messages.offsets import (
     OffsetFetchRequest,
     OffsetForLeaderEpochRequest,
 )
+from fencepost.protocol.messages.scram_users import (
+    AlterUserScramCredentialsRequest,
+    DescribeUserScramCredentialsRequest,
+)
 from fencepost.protocol.messages.security import SaslAuthenticateRequest, SaslHandshakeRequest
 from fencepost.protocol.messages.topics import (
     CreatePartitionsRequest,
@@ -285,6 +289,20 @@ def alter_quotas(world: World) -> list[Any]:
     return [quota_client.altering(*[quota_client.entry(f"user={name}", **rates) for name in names()])]
 
 
+def alter_users(world: World) -> list[Any]:
+    made = AlterUserScramCredentialsRequest
+    put = [
+        made.Upsertion(name=name, mechanism=2, iterations=4096, salt=b"s" * 1_024, salted_password=b"p" * 64)
+        for name in names()
+    ]
+    return [made(deletions=[], upsertions=put)]
+
+
+def describe_users(world: World) -> list[Any]:
+    made = DescribeUserScramCredentialsRequest
+    return [made(users=[made.User(name=f"u{number}") for number in range(MANY)]), *[made(users=None)] * OFTEN]
+
+
 class Row(NamedTuple):
     """why: what bounds the lines of one step, where that is a decision about many things or a unit of the journal."""
 
@@ -347,6 +365,8 @@ ROWS = {
     "DeleteAcls": Row(delete_acls, 30_000, "one unit for 200 rules"),
     "DescribeClientQuotas": Row(times(OFTEN, quota_client.describing())),
     "AlterClientQuotas": Row(alter_quotas, 30_000, "one unit for 200 quotas"),
+    "AlterUserScramCredentials": Row(alter_users, 30_000, "one unit for 200 users"),
+    "DescribeUserScramCredentials": Row(describe_users),
     "ListPartitionReassignments": Row(times(OFTEN, ListPartitionReassignmentsRequest(topics=None))),
     "PrepareTxn": Row(prepare),
     "EndTxns": Row(end_txns),

@@ -9,7 +9,7 @@ from fencepost.broker.security.credentials import (
     credential_from,
     salted_password,
 )
-from fencepost.broker.security.user_changes import decide_changes, describe
+from fencepost.broker.security.user_changes import decide_changes, described, infos_of, named_twice
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.scram_users import AlterUserScramCredentialsRequest
 
@@ -36,8 +36,14 @@ def alter(users, *asked):
     deletions = [each for each in asked if isinstance(each, AlterUserScramCredentialsRequest.Deletion)]
     upsertions = [each for each in asked if each not in deletions]
     request = AlterUserScramCredentialsRequest(deletions=deletions, upsertions=upsertions)
-    changes, results = decide_changes(users, request)
-    for change in changes:
+    deciding = decide_changes(users, request, most_users=5)
+    while True:
+        try:
+            assert next(deciding) == 1
+        except StopIteration as end:
+            changes, results = end.value
+            break
+    for change in changes.values():
         users.apply(*change)
     return {each.user: (each.error_code, each.error_message) for each in results}
 
@@ -131,31 +137,29 @@ def test_no_repr_of_a_request_shows_the_password():
 # ---- what is told ------------------------------------------------------------------------------------------------
 
 
-def told(users, names):
-    return [
-        (
-            each.user,
-            each.error_code,
-            each.error_message,
-            [(one.mechanism, one.iterations) for one in each.credential_infos],
-        )
-        for each in describe(users, names)
-    ]
-
-
-def test_all_users_are_told_of_or_those_that_are_named(users):
+def test_of_a_user_the_mechanisms_and_iterations_are_told(users):
     alter(users, put("bob", 1, 6000))
-    alice, bob = ("alice", 0, "", [(1, 4096)]), ("bob", 0, "", [(1, 6000), (2, 5000)])
-    assert told(users, None) == [alice, bob]
-    assert told(users, ["bob", "alice"]) == [bob, alice]
+    assert infos_of(users, "bob") == ((1, 6000), (2, 5000))
+    told = described("bob", infos_of(users, "bob"))
+    assert (told.user, told.error_code, told.error_message) == ("bob", 0, "")
+    assert [(one.mechanism, one.iterations) for one in told.credential_infos] == [(1, 6000), (2, 5000)]
 
 
 def test_whom_there_is_not_and_who_is_named_twice_is_an_error(users):
-    unknown = "Attempt to describe a user credential that does not exist: nobody"
-    twice = "Cannot describe SCRAM credentials for the same user twice in a single request: "
-    assert told(users, ["nobody"]) == [("nobody", 91, unknown, [])]
-    assert [each[:3] for each in told(users, ["bob", "alice", "bob", "bob"])] == [
-        ("bob", 92, f"{twice}bob"),
-        ("alice", 0, ""),
-    ]
-    assert told(users, ["nobody", "nobody"]) == [("nobody", 92, f"{twice}nobody", [])]
+    unknown, twice = described("nobody", infos_of(users, "nobody")), named_twice("bob")
+    text = "Attempt to describe a user credential that does not exist: nobody"
+    assert (unknown.error_code, unknown.error_message, unknown.credential_infos) == (91, text, [])
+    text = "Cannot describe SCRAM credentials for the same user twice in a single request: bob"
+    assert (twice.error_code, twice.error_message, twice.credential_infos) == (92, text, [])
+
+
+def test_there_are_no_more_users_than_may_be(users):
+    full = (ErrorCode.POLICY_VIOLATION, "there may be 5 users (max.users)")
+    assert alter(users, put("c"), put("d"), put("e"), put("f"), put("alice", 2)) == {
+        **dict.fromkeys("cde", OK),
+        "f": full,
+        "alice": OK,
+    }
+    assert alter(users, put("f"))["f"][0] == ErrorCode.POLICY_VIOLATION
+    assert alter(users, delete("c"), put("alice")) == {"c": OK, "alice": OK}
+    assert alter(users, put("f"), put("f"), put("g")) == {"f": TWICE, "g": OK}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import acls, asking, groups, handmade, preparing, shorthand, transactions
+from . import acls, asking, groups, handmade, preparing, shorthand, transactions, users
 from .notation import BadNotation, Command
 from .runner import Run
 
@@ -28,6 +28,8 @@ COMMANDS: dict[str, Callable[[Run, Command], list[str] | None]] = {
     "create-acls": acls.create,
     "describe-acls": acls.describe,
     "delete-acls": acls.delete,
+    "alter-users": users.alter,
+    "describe-users": users.describe,
     "answer": asking.answer,
     "frame": handmade.frame,
     "bytes": handmade.raw_bytes,

@@ -62,6 +62,8 @@ IDENTITY = (
     "permission_type",
     "entity_type",
     "entity_name",
+    "user",
+    "mechanism",
 )
 MEMBERS = ("member_id", "leader")
 CODES = ("error_code", "partition_error_code")

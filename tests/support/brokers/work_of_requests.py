@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from acl_client import creating, guarded
 from fencepost.protocol.apis import APIS, encode_request
 from fencepost.protocol.messages.groups import JoinGroupRequest, SyncGroupRequest
+from fencepost.protocol.messages.scram_users import AlterUserScramCredentialsRequest
 from fencepost.protocol.schema import schema_of
 from offset_requests import commit
 from produce_requests import answers, create, idempotent, produce
@@ -22,6 +23,7 @@ PARTITIONS = 200  # of the topic "wide"
 PRODUCERS = 100  # that its first partition remembers
 MEMBERS = 200  # static ones, of the group "static"
 RULES = 300  # of access
+USERS = 100
 GROUPS = 200  # with an offset each; the group "g" has one for each partition
 
 
@@ -38,6 +40,16 @@ def static_member(number: int) -> JoinGroupRequest:
     )
 
 
+def scram_users(count: int) -> AlterUserScramCredentialsRequest:
+    """Adds so many users."""
+    made = AlterUserScramCredentialsRequest
+    put = [
+        made.Upsertion(name=f"u{number}", mechanism=1, iterations=4096, salt=b"salt", salted_password=b"p" * 32)
+        for number in range(count)
+    ]
+    return made(deletions=[], upsertions=put)
+
+
 class World:
     """A broker with a little of everything."""
 
@@ -46,6 +58,7 @@ class World:
         broker = self.broker
         for number in range(RULES):
             broker.ask(creating(f"allow User:u{number} READ TOPIC ^ {'x' * (number % 40)}{number}"))
+        broker.ask(scram_users(USERS))
         broker.ask(create("wide", PARTITIONS))
         for name in ("a", "b"):
             broker.ask(create(name))

@@ -1,0 +1,105 @@
+"""AlterUserScramCredentials and DescribeUserScramCredentials: who may log in with a password (KIP-554).
+
+The rules: to see users takes Describe on the cluster, to change them Alter. What is kept of a password is made here and
+shown to nobody. Each user of a request is changed or refused by itself; those that are changed become a unit of the
+journal, or several where they are many. Asked of Apache Kafka 4.3.1.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+
+from ...protocol.encoding import Lazy
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.scram_users import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+)
+from ..net.turns import Steps
+from ..requests.dispatch import Call, handles
+from ..requests.services import Services
+from ..security.acls import Operation
+from ..security.credentials import SECRET_BYTES, Change, secret_set
+from ..security.user_changes import Altered, Described, Infos, decide_changes, described, infos_of, named_twice, refused
+
+CHANGES_AT_ONCE = 200  # of one unit
+CHANGE_UNITS = 4
+LOOKED_AT_ONCE = 50
+
+log = logging.getLogger("fencepost.broker")
+
+
+def _check_access(broker: Services, call: Call, operation: Operation) -> None:
+    """Raises CLUSTER_AUTHORIZATION_FAILED."""
+    if not broker.access.allows_on_cluster(call.session, operation):
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+
+# ---- AlterUserScramCredentials -------------------------------------------------------------------------------
+
+
+@handles(AlterUserScramCredentialsRequest, in_steps=True)
+def alter_users(
+    broker: Services, call: Call, request: AlterUserScramCredentialsRequest
+) -> Steps[AlterUserScramCredentialsResponse]:
+    """Credentials added, replaced and removed."""
+    try:
+        _check_access(broker, call, Operation.ALTER)
+    except KafkaError as error:
+        names = dict.fromkeys([each.name for each in request.deletions] + [each.name for each in request.upsertions])
+        return _told(broker, [refused(name, error) for name in names])
+    users = broker.security_log.state.users
+    changes, results = yield from decide_changes(users, request, broker.settings.max_users)
+    failed: dict[str, KafkaError] = {}
+    changed = list(changes)
+    for begin in range(0, len(changed), CHANGES_AT_ONCE):
+        part = changed[begin : begin + CHANGES_AT_ONCE]
+        try:
+            _commit(broker, call, [changes[name] for name in part])
+        except KafkaError as error:
+            failed |= dict.fromkeys(part, error)
+        yield CHANGE_UNITS * len(part)
+    return _told(broker, [refused(each.user, failed[each.user]) if each.user in failed else each for each in results])
+
+
+def _commit(broker: Services, call: Call, changes: list[Change]) -> None:
+    users = broker.security_log.state.users
+    secret = [] if users.secret else [secret_set(broker.rng.bytes(SECRET_BYTES))]
+    broker.security_log.commit(secret + changes)
+    who = call.session
+    log.info("credentials changed: %d, by %s from %s", len(changes), who.principal, who.host)
+
+
+def _told(broker: Services, results: list[Altered]) -> AlterUserScramCredentialsResponse:
+    for result in results:
+        if result.error_code:
+            broker.metrics.error(result.error_code)
+    return AlterUserScramCredentialsResponse(results=results)
+
+
+# ---- DescribeUserScramCredentials ----------------------------------------------------------------------------
+
+
+@handles(DescribeUserScramCredentialsRequest, in_steps=True)
+def describe_users(
+    broker: Services, call: Call, request: DescribeUserScramCredentialsRequest
+) -> Steps[DescribeUserScramCredentialsResponse]:
+    """The users that are named, or all; of their credentials nothing that is secret."""
+    _check_access(broker, call, Operation.DESCRIBE)
+    users = broker.security_log.state.users
+    times = Counter([each.name for each in request.users or []] or users.names)
+    found: list[tuple[str, Infos]] = []
+    for name in times:
+        infos = infos_of(users, name)
+        if infos or request.users:  # of all users, one that was removed meanwhile is none
+            found.append((name, infos))
+        if len(found) % LOOKED_AT_ONCE == 0:
+            yield LOOKED_AT_ONCE
+    results = Lazy(len(found), _described(found, times))
+    return DescribeUserScramCredentialsResponse(error_message="", results=results)
+
+
+def _described(found: list[tuple[str, Infos]], times: Counter[str]) -> Iterator[Described]:
+    return (described(name, infos) if times[name] == 1 else named_twice(name) for name, infos in found)

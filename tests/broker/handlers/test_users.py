@@ -1,0 +1,183 @@
+"""AlterUserScramCredentials, DescribeUserScramCredentials by a whole broker; what Kafka answers: tests/conformance."""
+
+import logging
+from typing import Any
+
+import pytest
+from acl_client import creating, guarded
+from fencepost.broker.config.settings import BrokerSettings
+from fencepost.broker.handlers import users as handlers
+from fencepost.broker.security.credentials import Mechanism, salted_password
+from fencepost.protocol.errors import ErrorCode, KafkaError
+from fencepost.protocol.messages.scram_users import (
+    AlterUserScramCredentialsRequest,
+    DescribeUserScramCredentialsRequest,
+)
+from simulated_broker import SimulatedBroker
+from simulated_client import SimulatedClient
+
+OK, FORBIDDEN, FULL = ErrorCode.NONE, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.POLICY_VIOLATION
+UNKNOWN, TWICE = ErrorCode.RESOURCE_NOT_FOUND, ErrorCode.DUPLICATE_RESOURCE
+SALT = b"salt-of-a-test"
+
+Request = AlterUserScramCredentialsRequest
+
+
+def putting(name: str, mechanism: int = 1, password: str = "secret of a user") -> Request.Upsertion:
+    salted = salted_password(Mechanism(mechanism), password.encode(), SALT, 4096)
+    return Request.Upsertion(name=name, mechanism=mechanism, iterations=4096, salt=SALT, salted_password=salted)
+
+
+def removing(name: str, mechanism: int = 1) -> Request.Deletion:
+    return Request.Deletion(name=name, mechanism=mechanism)
+
+
+def altering(*changes: Request.Deletion | Request.Upsertion) -> Request:
+    return Request(
+        deletions=[each for each in changes if isinstance(each, Request.Deletion)],
+        upsertions=[each for each in changes if isinstance(each, Request.Upsertion)],
+    )
+
+
+def altered(broker: Any, *changes: Request.Deletion | Request.Upsertion) -> dict[str, int]:
+    results = broker.ask(altering(*changes)).results
+    codes = {each.user: each.error_code for each in results}
+    assert len(codes) == len(results), "each user is answered once"
+    return codes
+
+
+def describing(*names: str) -> DescribeUserScramCredentialsRequest:
+    asked = [DescribeUserScramCredentialsRequest.User(name=name) for name in names]
+    return DescribeUserScramCredentialsRequest(users=asked or None)
+
+
+def described(broker: Any, *names: str) -> dict[str, list[int] | int]:
+    """Of each user its mechanisms, or the error."""
+    answer = broker.ask(describing(*names))
+    assert answer.error_code == OK
+    return {each.user: each.error_code or [info.mechanism for info in each.credential_infos] for each in answer.results}
+
+
+def test_users_are_added_described_and_removed_whether_or_not_there_is_an_authorizer() -> None:
+    for settings in (BrokerSettings(), guarded()):
+        with SimulatedBroker(settings) as broker:
+            assert described(broker) == {}
+            assert altered(broker, putting("alice"), putting("bob", 2)) == {"alice": OK, "bob": OK}
+            assert altered(broker, putting("alice", 2)) == {"alice": OK}
+            assert described(broker) == {"alice": [1, 2], "bob": [2]}
+            assert described(broker, "bob", "carol", "bob") == {"bob": TWICE, "carol": UNKNOWN}
+            assert altered(broker, removing("bob", 2), removing("alice")) == {"bob": OK, "alice": OK}
+            assert described(broker) == {"alice": [2]}
+            assert not broker.broker.metrics.failures
+
+
+def test_users_outlive_a_restart_and_a_power_cut_and_so_does_their_removal() -> None:
+    with SimulatedBroker() as broker:
+        altered(broker, putting("alice"), putting("bob"))
+        altered(broker, removing("bob"))
+        users = broker.broker.security_log.state.users
+        secret, kept = users.secret, users.find("alice", Mechanism.SHA_256)
+        assert len(secret) == 32
+        with broker.after_power_cut() as cut, cut.again() as again:
+            users = again.broker.security_log.state.users
+            assert (users.secret, users.find("alice", Mechanism.SHA_256)) == (secret, kept)
+            assert described(again) == {"alice": [1]}
+
+
+def test_nothing_from_which_one_could_log_in_is_on_disk_or_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    asked = putting("alice")
+    with caplog.at_level(logging.DEBUG), SimulatedBroker() as broker:
+        altered(broker, asked)
+        held = bytes_of(broker.disk, broker.settings.log_dir)
+        broker.stop()
+        held += bytes_of(broker.disk, broker.settings.log_dir)
+    kept = broker.broker.security_log.state.users.find("alice", Mechanism.SHA_256)
+    assert kept is not None
+    assert kept.stored_key in held, "it is looked for where it would be"
+    for secret in (asked.salted_password, b"secret of a user"):
+        assert secret not in held
+        assert secret.hex() not in caplog.text
+    assert "secret of a user" not in caplog.text
+    assert "credentials changed: 1, by User:ANONYMOUS from" in caplog.text
+
+
+def bytes_of(disk: Any, directory: str) -> bytes:
+    held = b""
+    for name in disk.list(directory):
+        path = f"{directory}/{name}"
+        if disk.is_directory(path):
+            held += bytes_of(disk, path)
+        else:
+            held += disk.open(path, read_only=True).read(disk.size(path), 0)
+    return held
+
+
+def test_who_may_describe_the_cluster_sees_users_and_who_may_alter_it_changes_them() -> None:
+    with SimulatedBroker(guarded()) as broker:
+        altered(broker, putting("alice"))
+        broker.ask(creating("allow User:ANONYMOUS DESCRIBE CLUSTER = kafka-cluster"))
+        with broker.again(guarded(super_users="User:admin")) as reading:
+            assert described(reading) == {"alice": [1]}
+            refused = altered(reading, putting("bob"), removing("alice"), removing("bob"))
+            assert refused == {"alice": FORBIDDEN, "bob": FORBIDDEN}
+            assert described(reading) == {"alice": [1]}
+    with SimulatedBroker(guarded(super_users="")) as closed:
+        answer = closed.ask(describing("alice"))
+        assert (answer.error_code, answer.results) == (FORBIDDEN, [])
+
+
+def test_there_are_no_more_users_than_max_users() -> None:
+    with SimulatedBroker(BrokerSettings(max_users=2)) as broker:
+        assert altered(broker, putting("a"), putting("b"), putting("c")) == {"a": OK, "b": OK, "c": FULL}
+        assert altered(broker, putting("a", 2)) == {"a": OK}
+        assert altered(broker, removing("b")) == {"b": OK}
+        assert altered(broker, putting("c")) == {"c": OK}
+
+
+def test_a_change_is_in_force_for_the_next_request_of_the_same_connection() -> None:
+    with SimulatedBroker() as broker:
+        client = SimulatedClient(broker)
+        first, second = client.ask_together(altering(putting("alice")), altering(removing("alice")))
+        assert [each.error_code for each in first.results + second.results] == [OK, OK]
+
+
+def test_users_whose_unit_finds_no_room_are_refused_and_the_others_are_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(handlers, "CHANGES_AT_ONCE", 2)
+    with SimulatedBroker() as broker:
+        altered(broker, putting("old"))
+        log = broker.broker.security_log
+        commit, calls = log.commit, [0]
+
+        def fails_the_second_time(changes: Any) -> None:
+            calls[0] += 1
+            if calls[0] == 2:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no room")
+            commit(changes)
+
+        monkeypatch.setattr(log, "commit", fails_the_second_time)
+        codes = altered(broker, *[putting(name) for name in "abcde"])
+        assert [codes[name] for name in "abcde"] == [OK, OK, *[ErrorCode.KAFKA_STORAGE_ERROR] * 2, OK]
+        assert described(broker).keys() == {"old", "a", "b", "e"}
+
+
+@pytest.mark.slow
+def test_many_users_are_changed_in_turns_with_other_requests() -> None:
+    names = [f"u{number}" for number in range(2_000)]
+    with SimulatedBroker() as broker:
+        client, other = SimulatedClient(broker), SimulatedClient(broker)
+        salted = bytes(32)
+        changes = [
+            Request.Upsertion(name=name, mechanism=1, iterations=4096, salt=SALT, salted_password=salted)
+            for name in names
+        ]
+        client.send(altering(*changes))
+        other.send(describing())
+        assert len(other.receive().results) < 2_000
+        assert {each.error_code for each in client.receive().results} == {OK}
+        assert described(broker).keys() == set(names)
+        client.send(altering(*map(removing, names)))
+        client.receive()
+        with broker.after_power_cut() as again:
+            assert described(again) == {}
