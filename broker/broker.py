@@ -53,6 +53,7 @@ from .transactions.sweeps import Sweeps
 from .upkeep.coordinator_snapshots import CoordinatorSnapshots, read_from
 from .upkeep.coordinator_sources import sources_of
 from .upkeep.housekeeping import Housekeeping, HousekeepingSettings
+from .upkeep.restored import fence_all, forget_mark, was_restored
 
 log = logging.getLogger("fencepost.broker")
 
@@ -138,9 +139,13 @@ class Broker(Services):
             self._assemble()
             listeners = self._welcomed(self.settings.served_listeners)
             await settle(self.shared, self.group_offsets, self.transactions)
+            if restored := was_restored(self.disk, self.settings.log_dir):
+                await fence_all(self.shared, self.groups, self.transactions)
             self.housekeeping.keep(self._sweeps.abort_late())
             await self.idle()  # what recovery, the catalogue and transactions began is durable before anyone can ask
             self.store.check_running()
+            if restored:
+                forget_mark(self.disk, self.settings.log_dir, self.shared)
             await self.server.listen(listeners)
         except BaseException:
             await self.stop()

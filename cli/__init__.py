@@ -24,6 +24,8 @@ COMMANDS = {
     "doctor": "Why does a client not get through?",
     "spark": "Spark's environment, and the sinks of its queries.",
     "log": "Read a data directory without a broker.",
+    "backup": "Copy a data directory, while a broker runs too.",
+    "restore": "Make a data directory of a backup.",
     "bench": "Measure a broker, any Kafka broker.",
     "demo": "Lose acknowledgements, kill the broker, and count what is left.",
 }

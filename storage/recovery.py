@@ -95,7 +95,7 @@ def open_store(
     Raises: AlreadyLocked; StoreDamaged, JournalDamaged, NewerFormat of checkpoint or journal, and nothing was changed;
         NewerFormat of a log's snapshot, DiskFull, OSError, and the next start does the same again.
     """
-    _make_directory(disk, directory)
+    make_directory(disk, directory)
     lock = disk.lock(layout.lock_path(directory))
     try:
         return _Recovery(disk, clock, rng, directory, settings, lock, look_from).run()
@@ -471,7 +471,7 @@ def _catalogue_entry(settings: StoreSettings) -> LogEntry:
     return LogEntry(layout.CATALOGUE_LOG_ID, layout.CATALOGUE_TOPIC, layout.NO_TOPIC_ID, 0, log_settings.pack(), None)
 
 
-def _make_directory(disk: Disk, directory: str) -> None:
+def make_directory(disk: Disk, directory: str) -> None:
     """Make it and its parents, one by one, each entry synced: or a power cut would take the whole directory.
 
     A start that was killed may have left the lowest that exists without that sync.

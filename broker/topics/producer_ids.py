@@ -24,6 +24,11 @@ class ProducerIds:
         self._next += 1
         return self._next - 1
 
+    def skip(self, count: int) -> None:
+        """Give none of the next so many: somebody may have them. Raises KafkaError while that cannot be written."""
+        self._log.commit([producer_ids_given(self._log.catalogue.next_producer_id + count)])
+        self._next = self._end = 0
+
     def gave(self, producer_id: int) -> bool:
         """Whether somebody may have been given this id: what was left of earlier blocks counts as given."""
         used_up = self._next == self._end

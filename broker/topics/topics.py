@@ -110,6 +110,10 @@ class Topics:
         """A producer id that nobody ever had."""
         return self._producer_ids.next()
 
+    def skip_producer_ids(self, count: int) -> None:
+        """Give none of the next so many. Raises KafkaError while that cannot be written."""
+        self._producer_ids.skip(count)
+
     def gave_producer_id(self, producer_id: int) -> bool:
         """Whether somebody may have been given this producer id."""
         return self._producer_ids.gave(producer_id)

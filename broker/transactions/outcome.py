@@ -1,8 +1,9 @@
 """How a transaction ends: PREPARE_x, the markers, COMPLETE_x, and the pair that its producer goes on with.
 
 The rule: a bumped end is marked with the next epoch, which at once fences whoever wrote (KIP-890). Where there is no
-next epoch to give, or the id goes with its transaction, the markers carry 32767, the producer id ends for ever, and a
-new one with epoch 0 follows. An outcome that was logged is never changed.
+next epoch to give, another producer id is set aside (renewal.py), or the id goes with its transaction, the markers
+carry 32767, the producer id ends for ever, and a new one with epoch 0 follows. An outcome that was logged is never
+changed.
 Source: Kafka's TransactionMetadata.prepareAbortOrCommit and prepareComplete.
 """
 
@@ -52,13 +53,14 @@ def _kept(txn: Transaction, commit: bool, given: Inputs) -> Transaction:
 
 def _bumped(txn: Transaction, commit: bool, given: Inputs) -> Transaction:
     """PREPARE_x with the epoch that goes onto the markers, and with the pair to follow where that needs another id."""
-    ends = txn.exhausted or given.ephemeral
-    rotates = txn.exhausted and not given.ephemeral
+    set_aside = txn.next_producer_id != NO_ID
+    ends = txn.exhausted or set_aside or given.ephemeral
+    rotates = ends and not given.ephemeral
     began = txn.status is Status.ONGOING
     return txn._replace(
         producer_epoch=RETIRED_EPOCH if ends else txn.producer_epoch + 1,
         last_producer_epoch=txn.producer_epoch,
-        next_producer_id=given.new_producer_id() if rotates else NO_ID,
+        next_producer_id=(txn.next_producer_id if set_aside else given.new_producer_id()) if rotates else NO_ID,
         next_producer_epoch=0 if rotates else NO_EPOCH,
         status=Status.PREPARE_COMMIT if commit else Status.PREPARE_ABORT,
         start_ms=txn.start_ms if began else given.now_ms,

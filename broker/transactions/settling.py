@@ -37,13 +37,13 @@ Owed = tuple[tuple[int, int], MarkerDebt]
 async def settle(shared: Shared, offsets: GroupOffsets, coordinator: TransactionCoordinator) -> None:
     """Pay and finish all there is. Raises KafkaError if there is no room for it on the disk."""
     while debts := list(islice(_payable(shared), SLICE)):
-        await _with_room(shared.clock, lambda: _pay(shared, offsets, debts))
+        await with_room(shared.clock, lambda: _pay(shared, offsets, debts))
     for transactional_id in [name for name, txn in coordinator.transactions.items() if machine.owed(txn)]:
         log.info("transaction %r was decided and not ended: it is now", transactional_id)
-        await _with_room(shared.clock, lambda: coordinator.finish(transactional_id))  # noqa: B023
+        await with_room(shared.clock, lambda: coordinator.finish(transactional_id))  # noqa: B023
 
 
-async def _with_room(clock: Clock, work: Callable[[], None]) -> None:
+async def with_room(clock: Clock, work: Callable[[], None]) -> None:
     """Do it, as soon as the journal has a file ready for it."""
     deadline = clock.monotonic_ms() + WAIT_FOR_ROOM_S * 1000
     while True:

@@ -189,12 +189,12 @@ class Expected:
 
 def check(image: Any, settings: StoreSettings = SETTINGS) -> Driven:
     """Recover on an image and compare with its notes. Returns the recovered store, open."""
-    return _check(image, settings)[0]
+    return check_present(image, settings)[0]
 
 
 def check_and_serve(image: Any, settings: StoreSettings = SETTINGS) -> Workload:
     """Recover on an image, compare, and note what is served from now on. Returns the next life, which goes on."""
-    recovered, present = _check(image, settings)
+    recovered, present = check_present(image, settings)
     starts = [(log.topic, log.start_offset) for log in recovered.store.logs.values() if log.log_id]
     image.note(Recovered(frozenset(present), tuple(starts)))
     recovered.store.close()
@@ -206,7 +206,8 @@ def check_and_serve(image: Any, settings: StoreSettings = SETTINGS) -> Workload:
     return life
 
 
-def _check(image: Any, settings: StoreSettings) -> tuple[Driven, set[Sent]]:
+def check_present(image: Any, settings: StoreSettings = SETTINGS) -> tuple[Driven, set[Sent]]:
+    """As check. Returns what was found, too."""
     expected = Expected.of(image.notes)
     recovered = Driven(image, SimulatedClock(), settings)
     assert not recovered.report.offline, recovered.report.offline

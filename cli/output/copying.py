@@ -1,0 +1,78 @@
+"""What `backup` and `restore` show: how far they are, and why they failed, in one line of cause and one of hint."""
+
+import errno
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import click
+
+from ...effects.disk import DiskFull
+from ...storage.backup.manifest import BackupRefused
+from ...storage.checkpoints import Damaged, NewerFormat
+from .failures import Failure
+from .interruption import Interruption
+
+SHOWN_EVERY_S = 0.2
+SHOWN_AFTER_S = 1.0
+
+
+@contextmanager
+def copying(interruption: Interruption, words: str) -> Iterator[Callable[[int, int], None]]:
+    """Yields what is to be called with (bytes done, bytes in all). Only a terminal is shown anything, after a moment.
+
+    words: "copied", for example. Raises: KeyboardInterrupt from the calls, after a signal.
+    """
+    begun = shown = time.monotonic()
+    width = 0
+
+    def report(done: int, of: int) -> None:
+        nonlocal shown, width
+        interruption.check()
+        now = time.monotonic()
+        if now - begun < SHOWN_AFTER_S or now - shown < SHOWN_EVERY_S or not sys.stderr.isatty():
+            return
+        shown = now
+        text = f"{words} {size_text(done)} of {size_text(of)}"
+        click.echo(f"\r{text:<{width}}", err=True, nl=False)
+        width = len(text)
+
+    try:
+        yield report
+    finally:
+        if width:
+            click.echo(f"\r{'':<{width}}\r", err=True, nl=False)
+
+
+def size_text(size_bytes: int) -> str:
+    """For people: 512 bytes, 3.4 MB."""
+    if size_bytes < 1000:
+        return f"{size_bytes} bytes"
+    size = float(size_bytes)
+    for unit in ("kB", "MB", "GB"):
+        size /= 1000
+        if size < 1000:
+            return f"{size:.1f} {unit}"
+    return f"{size / 1000:.1f} TB"
+
+
+def failure_of(error: Exception, damaged_hint: str) -> Failure:
+    """damaged_hint: what to do where a file has an unexpected content."""
+    if isinstance(error, BackupRefused):
+        return Failure(str(error), error.hint)
+    if isinstance(error, Damaged):
+        return Failure(str(error), damaged_hint)
+    if isinstance(error, NewerFormat):
+        return Failure(str(error), "use that version")
+    if isinstance(error, DiskFull):
+        reason = "" if error.strerror in (None, "No space left on device") else f": {error.strerror}"
+        return Failure(
+            f"{error.filename}: the disk is full{reason}", "free some space, or name a folder on another disk"
+        )
+    if isinstance(error, OSError):
+        hint = (
+            "run it as the user of the broker" if error.errno in (errno.EACCES, errno.EPERM) else "see the system's log"
+        )
+        return Failure(f"{error.filename or 'copying'}: {error.strerror or error}", hint)
+    raise error

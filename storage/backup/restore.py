@@ -1,0 +1,176 @@
+"""Restores a backup to a directory that is empty: every byte compared with its checksum, the checkpoint last.
+
+The rule: before the checkpoint has its name, the directory holds a journal and no checkpoint, which no broker begins
+on. So a restore that was killed is seen, and one that found a checksum wrong leaves nothing behind. A mark says that
+the directory was restored: the next start of a broker fences whoever knew what came after the backup
+(broker/upkeep/restored.py), and removes it.
+"""
+
+from collections.abc import Callable
+
+from ...effects.disk import AlreadyLocked, Disk
+from .. import checkpoints, layout, store_checkpoint
+from ..leftovers import holds_anything
+from ..recovery import make_directory
+from . import manifest
+from .copying import EMPTY, OnBytes, Unreadable, checksum, copy_range, remove_contents, sync_tree
+from .manifest import BackupFile, BackupRefused, Contents
+
+LOST_AND_FOUND = "lost+found"  # in the root of a file system
+MARK = "restored"
+MARK_VERSION = 1
+_ANOTHER = "use another backup; `fencepost restore --check` lists all that is damaged in this one"
+
+Report = Callable[[int, int], None]
+
+
+def mark_path(directory: str) -> str:
+    """The file that says that no broker has begun on this directory since it was restored."""
+    return f"{directory}/{MARK}"
+
+
+def read_contents(disk: Disk, backup: str) -> Contents:
+    """What the backup says of itself. Raises: BackupRefused; checkpoints.Damaged, NewerFormat, OSError."""
+    try:
+        contents = manifest.read(disk, backup)
+    except (FileNotFoundError, NotADirectoryError):
+        raise BackupRefused(
+            f"{backup} is no backup, or one that was cut short: it has no manifest",
+            "name a folder that `fencepost backup` has finished",
+        ) from None
+    for name in contents.files:
+        if name.startswith("/") or ".." in name.split("/"):
+            raise checkpoints.Damaged(manifest.manifest_path(backup), f"it names {name!r}")
+    return contents
+
+
+def check_backup(disk: Disk, backup: str, report: Report = lambda done, of: None) -> tuple[Contents, list[str]]:
+    """Compare every file with its checksum. Returns what is wrong. Raises as read_contents."""
+    contents = read_contents(disk, backup)
+    problems: list[str] = []
+    on_bytes = _counting(report, contents.size_bytes)
+    for name, expected in sorted(contents.files.items()):
+        path = f"{manifest.data_path(backup)}/{name}"
+        try:
+            file = disk.open(path, read_only=True)
+            try:
+                found = checksum(file, on_bytes)
+            finally:
+                file.close()
+        except OSError as error:
+            problems.append(f"{path}: {error.strerror or error}")
+            continue
+        if found != expected:
+            problems.append(_difference(path, found, expected))
+    return contents, problems
+
+
+def restore_backup(disk: Disk, backup: str, directory: str, report: Report = lambda done, of: None) -> Contents:
+    """Make a data directory of a backup. Returns what is in it.
+
+    Raises: BackupRefused; checkpoints.Damaged, NewerFormat; DiskFull, OSError. Then what was written is removed.
+    """
+    contents = read_contents(disk, backup)
+    _check_empty(disk, directory)
+    make_directory(disk, directory)
+    try:
+        lock = disk.lock(layout.lock_path(directory))
+    except AlreadyLocked as locked:
+        raise BackupRefused(f"{directory} is in use by process {locked.pid}", "name another folder") from None
+    done = False
+    try:
+        _check_empty(disk, directory, besides="lock")
+        _copy_all(disk, manifest.data_path(backup), directory, contents, _counting(report, contents.size_bytes))
+        checkpoints.write_file(disk, mark_path(directory), MARK, MARK_VERSION, b"")
+        _copy_checkpoint(disk, manifest.data_path(backup), directory, contents)
+        done = True
+        return contents
+    finally:
+        if not done:
+            remove_contents(disk, directory, keep=LOST_AND_FOUND)
+        lock.release()
+
+
+def _check_empty(disk: Disk, directory: str, besides: str = "") -> None:
+    if not disk.exists(directory):
+        return
+    if not disk.is_directory(directory):
+        raise BackupRefused(f"{directory} is a file", "name a folder that does not exist or is empty")
+    names = [name for name in disk.list(directory) if name not in (LOST_AND_FOUND, besides)]
+    if names and not store_checkpoint.numbers(disk, directory) and holds_anything(disk, directory):
+        raise BackupRefused(
+            f"{directory} has files of a broker and no checkpoint, as a restore that was cut short leaves them",
+            "name another folder, or remove these files if they are of such a restore",
+        )
+    if names:
+        raise BackupRefused(f"{directory} is not empty", "name a folder that does not exist or is empty")
+
+
+def _copy_all(disk: Disk, source: str, directory: str, contents: Contents, on_bytes: OnBytes) -> None:
+    """All but the checkpoint, the journal first. Raises: BackupRefused, OSError."""
+    journal, logs = (folder("") for folder in (layout.journal_directory, layout.logs_directory))
+    for folder in (journal, logs):
+        disk.make_directory(f"{directory}{folder}")
+    last = _checkpoint_name(contents)
+    if last not in contents.files:
+        raise checkpoints.Damaged(source, f"the manifest does not name {last}")
+    names = sorted(contents.files.keys() - {last}, key=lambda name: (not f"/{name}".startswith(journal), name))
+    folders: set[str] = set()
+    for name in names:
+        folder = name.rpartition("/")[0]
+        if folder not in folders:
+            disk.make_directory(f"{directory}/{folder}")
+            folders.add(folder)
+        _copy(disk, f"{source}/{name}", f"{directory}/{name}", contents.files[name], on_bytes)
+    sync_tree(disk, directory, names)
+
+
+def _copy(disk: Disk, path: str, to: str, expected: BackupFile, on_bytes: OnBytes) -> None:
+    try:
+        source = disk.open(path, read_only=True)
+    except FileNotFoundError:
+        raise BackupRefused(f"{path} is missing", _ANOTHER) from None
+    target = None
+    try:
+        if source.size() != expected.size_bytes:
+            raise BackupRefused(f"{path} has {source.size()} bytes instead of {expected.size_bytes}", _ANOTHER)
+        target = disk.open(to, create=True)
+        found = copy_range(source, target, EMPTY, expected.size_bytes, on_bytes)
+    except Unreadable as problem:
+        raise BackupRefused(f"{path} cannot be read {problem}", _ANOTHER) from None
+    finally:
+        source.close()
+        if target is not None:
+            target.close()
+    if found != expected:
+        raise BackupRefused(_difference(path, found, expected), _ANOTHER)
+
+
+def _copy_checkpoint(disk: Disk, source: str, directory: str, contents: Contents) -> None:
+    """From now on it is a data directory. Raises: BackupRefused; checkpoints.Damaged, OSError."""
+    name = _checkpoint_name(contents)
+    temporary = f"{directory}/{name}{checkpoints.UNFINISHED}"
+    _copy(disk, f"{source}/{name}", temporary, contents.files[name], lambda count: None)
+    start = store_checkpoint.read(disk, source, contents.checkpoint)
+    store_checkpoint.write(disk, directory, contents.checkpoint, start)
+
+
+def _checkpoint_name(contents: Contents) -> str:
+    return f"{layout.CHECKPOINT}{contents.checkpoint}"
+
+
+def _difference(path: str, found: BackupFile, expected: BackupFile) -> str:
+    if found.size_bytes != expected.size_bytes:
+        return f"{path} has {found.size_bytes} bytes instead of {expected.size_bytes}"
+    return f"{path} fails its checksum"
+
+
+def _counting(report: Report, total: int) -> OnBytes:
+    done = 0
+
+    def on_bytes(count: int) -> None:
+        nonlocal done
+        done += count
+        report(done, max(done, total))
+
+    return on_bytes

@@ -1,0 +1,316 @@
+"""Takes a backup of a data directory, beside a broker that serves from it, or alone.
+
+What a backup is: the state of one moment, as a `kill -9` at that moment would have left it. It consists of a checkpoint
+N, of what N names, and of the journal up to a round that was whole.
+
+Why that can be had from outside, without the broker's help. A broker keeps two checkpoints, and removes or writes over
+nothing that one of them needs: segments, snapshots, kept parts, files of the journal. Below the sizes that a checkpoint
+names, segments never change. So all that N needs stands as it was until N + 2 has its name, and a copy that was
+complete before there was an N + 2 is a copy of what N needs. The newest number is looked up after the last byte was
+read. If it is too high, the next pass begins from the newest checkpoint; what was copied of a segment stays, and only
+what came since is added. So each pass has less to do than the one before.
+
+The journal comes last, at one go (journal_copy.py). Whatever was acknowledged before the backup began was in a whole
+round by then. Transactions span partitions and internal topics by units of the journal, of which the copy has all up
+to one and none behind it.
+
+Coordinators' snapshots are left out: their logs say the same.
+"""
+
+import errno
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from ...effects.disk import AlreadyLocked, Disk, DiskFull
+from .. import checkpoints, layout, store_checkpoint
+from ..journal import kept_parts
+from ..log.index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX
+from ..log.manifest import Manifest
+from ..log.segment import LOG_SUFFIX, TXN_SUFFIX
+from ..producers.aborted import TXN_ENTRY
+from ..recovery import make_directory
+from ..store_checkpoint import LogEntry, StoreCheckpoint
+from ..system_errors import MISPLACED
+from . import manifest
+from .copying import EMPTY, Unreadable, checksum, copy_range, remove_contents, sync_tree
+from .journal_copy import Changed, copy_judged, judge_beside
+from .manifest import BackupFile, BackupRefused, Contents
+
+PASSES = 50
+WHOLE = 1 << 62  # bytes of a file whose size no checkpoint tells
+
+
+class _Overtaken(Exception):
+    """A checkpoint is not kept any more: what it names may be gone."""
+
+
+class _Wanted(NamedTuple):
+    """A file that a checkpoint names, and how many bytes of it. vital: not to be derived from others."""
+
+    path: str
+    size_bytes: int
+    vital: bool = True
+
+
+def take_backup(
+    disk: Disk,
+    directory: str,
+    target: Disk,
+    backup: str,
+    *,
+    made_by: str,
+    taken_ms: int,
+    report: Callable[[int, int], None] = lambda copied, of: None,
+    pause: Callable[[], None] = lambda: None,
+) -> Contents:
+    """Copy a data directory to a folder that does not exist or is empty. Returns what is in the backup.
+
+    made_by: this version. report: is called with the bytes copied so far, and how many there will be as far as is
+    known. pause: is called between two passes. target: the disk of the backup.
+    Raises: BackupRefused; DiskFull, checkpoints.Damaged, NewerFormat, OSError. Then what was written is removed.
+    """
+    if not store_checkpoint.numbers(disk, directory):
+        raise BackupRefused(f"{directory} has no broker's data", "name the data directory of fencepost serve")
+    _begin(target, backup)
+    done = False
+    try:
+        with _locked_if_free(disk, directory) as running:
+            taking = _Taking(disk, directory, target, backup, report)
+            contents = taking.run(pause, running=running, made_by=made_by, taken_ms=taken_ms)
+        sync_tree(target, manifest.data_path(backup), contents.files)
+        manifest.write(target, backup, contents)
+        done = True
+        return contents
+    finally:
+        if not done and target.exists(backup):
+            remove_contents(target, backup)
+
+
+def _begin(target: Disk, backup: str) -> None:
+    if target.exists(backup):
+        if not target.is_directory(backup):
+            raise BackupRefused(f"{backup} is a file", "name a folder that does not exist")
+        if target.list(backup):
+            raise BackupRefused(f"{backup} is not empty", "name a folder that does not exist or is empty")
+    make_directory(target, manifest.data_path(backup))
+
+
+@contextmanager
+def _locked_if_free(disk: Disk, directory: str) -> Iterator[bool]:
+    """Keep a broker from starting meanwhile, if none runs. Yields whether one does."""
+    try:
+        lock = disk.lock(layout.lock_path(directory))
+    except AlreadyLocked:
+        yield True
+        return
+    try:
+        yield False
+    finally:
+        lock.release()
+
+
+class _Taking:
+    """A backup under way. `copied`: what the target holds, by relative path."""
+
+    def __init__(
+        self, disk: Disk, directory: str, target: Disk, backup: str, report: Callable[[int, int], None]
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._target = target
+        self._data = manifest.data_path(backup)
+        self._report = report
+        self._copied: dict[str, BackupFile] = {}
+        self._folders: set[str] = set()
+        self._copied_bytes = self._expected_bytes = 0
+        self._whole: set[str] = set()
+        self._journal: set[str] = set()
+        self._warnings: list[str] = []
+
+    def run(self, pause: Callable[[], None], *, running: bool, made_by: str, taken_ms: int) -> Contents:
+        for _ in range(PASSES):
+            number, start = self._newest_checkpoint()
+            try:
+                last_unit = self._pass(number, start)
+            except (_Overtaken, Changed):
+                pause()
+                continue
+            return Contents(made_by, taken_ms, running, number, last_unit, self._warnings, self._copied)
+        raise BackupRefused(
+            f"the broker made checkpoints more quickly than they could be copied, {PASSES} times",
+            "try again while it has less to do, or with a target that takes bytes more quickly",
+        )
+
+    def _pass(self, number: int, start: StoreCheckpoint) -> int:
+        """Copy all that a checkpoint needs. Returns the last unit. Raises: _Overtaken, Changed."""
+        self._warnings = []
+        wanted = list(self._wanted(start))
+        self._make_room(wanted)
+        for file in wanted:
+            self._copy(file)
+        self._check_holds(number)
+        for folder in (layout.journal_directory(""), layout.logs_directory("")):
+            self._make_folder(_below(folder))
+        last_unit = self._copy_journal(number, start)
+        self._check_holds(number)
+        store_checkpoint.write(self._target, self._data, number, start)
+        name = f"{layout.CHECKPOINT}{number}"
+        self._copied[name] = self._sum_up(name)
+        self._keep_only({file.path for file in wanted} | {name} | self._journal)
+        return last_unit
+
+    # ---- checkpoints -----------------------------------------------------------------------------------------
+
+    def _newest_checkpoint(self) -> tuple[int, StoreCheckpoint]:
+        damage: checkpoints.Damaged | None = None
+        for _ in range(PASSES):
+            for number in store_checkpoint.numbers(self._disk, self._directory):
+                try:
+                    return number, store_checkpoint.read(self._disk, self._directory, number)
+                except checkpoints.Damaged as error:
+                    damage = error
+                except FileNotFoundError:  # there are newer ones now
+                    break
+            else:
+                break
+        raise damage or BackupRefused(
+            f"{self._directory}: no checkpoint can be read", "is it being restored or removed?"
+        )
+
+    def _check_holds(self, number: int) -> None:
+        newest = max(store_checkpoint.numbers(self._disk, self._directory), default=WHOLE)
+        if newest >= number + 2:
+            raise _Overtaken
+
+    # ---- what a checkpoint names -----------------------------------------------------------------------------
+
+    def _wanted(self, start: StoreCheckpoint) -> Iterator[_Wanted]:
+        for entry in start.logs:
+            yield from self._of_log(entry)
+        folder = _below(layout.kept_parts_directory(""))
+        files, _ = kept_parts.list_files(self._disk, self._directory)
+        for found in files:
+            if found.incarnation <= start.incarnation:
+                yield _Wanted(f"{folder}/{found.name}", WHOLE)
+
+    def _of_log(self, entry: LogEntry) -> Iterator[_Wanted]:
+        if entry.manifest is None:
+            return
+        folder = _below(layout.log_directory("", entry.topic, entry.partition, entry.log_id))
+        try:
+            named = Manifest.from_row(entry.manifest)
+        except (TypeError, ValueError) as error:
+            self._warnings.append(f"{folder}: its entry in the checkpoint does not parse: {error}")
+            return
+        for state in named.segments:
+            stem = f"{folder}/{state.stem}"
+            yield _Wanted(stem + LOG_SUFFIX, state.size_bytes)
+            for suffix, entries, entry_bytes in (
+                (OFFSET_SUFFIX, state.offset_index.entries, OFFSET_ENTRY.size),
+                (TIME_SUFFIX, state.time_index.entries, TIME_ENTRY.size),
+                (TXN_SUFFIX, state.txn_index.entries, TXN_ENTRY.size),
+            ):
+                if entries:
+                    yield _Wanted(stem + suffix, entries * entry_bytes, vital=False)
+        for snapshot in named.snapshots:
+            if not snapshot.empty:
+                yield _Wanted(f"{folder}/{snapshot.name}", WHOLE)
+        try:
+            names = self._disk.list(f"{self._directory}/{folder}")
+        except MISPLACED:
+            names = []
+        for name in kept_parts.list_old_names(names):
+            yield _Wanted(f"{folder}/{name}", WHOLE)
+
+    def _make_room(self, wanted: list[_Wanted]) -> None:
+        """Know beforehand whether all of it fits. Raises: DiskFull."""
+        have = self._copied
+        missing = sum(
+            file.size_bytes - have.get(file.path, EMPTY).size_bytes for file in wanted if file.size_bytes != WHOLE
+        )
+        self._expected_bytes = self._copied_bytes + missing
+        free = self._target.free_bytes(self._data)
+        if free < missing:
+            raise DiskFull(errno.ENOSPC, f"{missing:,} bytes are to be copied, and {free:,} are free", self._data)
+
+    # ---- copying ---------------------------------------------------------------------------------------------
+
+    def _copy(self, wanted: _Wanted) -> None:
+        """Bring the copy of a file to its size. What is not there is a warning, if the checkpoint still holds."""
+        name, size_bytes, is_vital = wanted
+        is_whole = size_bytes == WHOLE
+        begun = self._copied.get(name)
+        if begun is not None and (name in self._whole or begun.size_bytes >= size_bytes):
+            return
+        path = f"{self._directory}/{name}"
+        try:
+            source = self._disk.open(path, read_only=True)
+        except MISPLACED as error:
+            if is_vital:
+                self._warnings.append(f"{path}: {error.strerror}")
+            return
+        self._make_folder(name.rpartition("/")[0])
+        copy = self._target.open(f"{self._data}/{name}", create=True)
+        try:
+            self._copied[name] = copy_range(source, copy, begun or EMPTY, size_bytes, self._on_bytes)
+            if is_whole:
+                self._whole.add(name)
+        except Unreadable as problem:
+            self._copied[name] = problem.copied
+            self._warnings.append(f"{path} cannot be read {problem}")
+            return
+        finally:
+            copy.close()
+            source.close()
+        copied_bytes = self._copied[name].size_bytes
+        if is_vital and not is_whole and copied_bytes < size_bytes:
+            self._warnings.append(f"{path} has {copied_bytes} bytes, the checkpoint counts {size_bytes}")
+
+    def _copy_journal(self, number: int, start: StoreCheckpoint) -> int:
+        """All rounds that are whole. Returns the last unit. Raises: _Overtaken, Changed; JournalDamaged."""
+        folder = _below(layout.journal_directory(""))
+        for name in self._journal:
+            self._target.unlink(f"{self._data}/{name}")
+            del self._copied[name]
+        self._journal = set()
+        found = judge_beside(self._disk, self._directory, start, lambda: self._check_holds(number))
+        self._expected_bytes = self._copied_bytes + sum(
+            one.header.size_bytes for one in found.files[: len(found.rounds)]
+        )
+        try:
+            copies = copy_judged(self._disk, found, self._target, f"{self._data}/{folder}", self._on_bytes)
+        except FileNotFoundError:
+            raise Changed from None
+        finally:
+            self._journal = {f"{folder}/{name}" for name in self._target.list(f"{self._data}/{folder}")}
+            self._copied |= dict.fromkeys(self._journal, EMPTY)
+        self._copied |= {f"{folder}/{name}": copy for name, copy in copies.items()}
+        return max(found.last_unit, start.through_unit)
+
+    def _sum_up(self, name: str) -> BackupFile:
+        file = self._target.open(f"{self._data}/{name}", read_only=True)
+        try:
+            return checksum(file, lambda count: None)
+        finally:
+            file.close()
+
+    def _keep_only(self, names: set[str]) -> None:
+        """Remove copies that the checkpoint does not name: earlier ones did."""
+        for name in self._copied.keys() - names:
+            self._target.unlink(f"{self._data}/{name}")
+            del self._copied[name]
+
+    def _make_folder(self, name: str) -> None:
+        if name not in self._folders:
+            self._target.make_directory(f"{self._data}/{name}")
+            self._folders.add(name)
+
+    def _on_bytes(self, count: int) -> None:
+        self._copied_bytes += count
+        self._report(self._copied_bytes, max(self._copied_bytes, self._expected_bytes))
+
+
+def _below(path: str) -> str:
+    """A path of layout for a data directory "", relative to it."""
+    return path.removeprefix("/")

@@ -1,0 +1,222 @@
+"""`fencepost backup` and `restore` as processes, beside a broker under load; their errors in one line and one hint."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from broker_process import BrokerProcess
+from click.testing import CliRunner
+from confluent_kafka import Consumer, Producer, TopicPartition
+from eventually import wait_until
+from fencepost.cli import main
+
+TOPICS = ("a", "b")
+
+
+def run(*words):
+    found = CliRunner().invoke(main, list(map(str, words)))
+    if found.exception is not None and not isinstance(found.exception, SystemExit):
+        raise found.exception
+    return found
+
+
+def refused(*words):
+    """(cause, hint) of a command that fails."""
+    found = run(*words)
+    assert found.exit_code == 1, found.output
+    cause, hint = found.stderr.splitlines()[-2:]
+    assert (cause[:7], hint[:6]) == ("error: ", "hint: ")
+    return cause[7:], hint[6:]
+
+
+class Load:
+    """Transactions of two records, one in each topic, one after the other; `committed`: how many were answered."""
+
+    def __init__(self, broker):
+        self._producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "load", "linger.ms": 0})
+        self._producer.init_transactions(30)
+        self.committed = 0
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._write)
+        self._thread.start()
+
+    def _write(self):
+        while not self._ends.is_set():
+            self._producer.begin_transaction()
+            for topic in TOPICS:
+                self._producer.produce(topic, b"%d" % self.committed + b" " * 20_000, partition=0)
+            self._producer.commit_transaction(30)
+            self.committed += 1
+
+    def end(self):
+        self._ends.set()
+        self._thread.join()
+
+
+def committed_in(broker, topic):
+    """The numbers that a read_committed reader gets."""
+    reader = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g", "isolation.level": "read_committed"})
+    end = reader.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)[1]
+    reader.assign([TopicPartition(topic, 0, 0)])
+    found = []
+    while reader.position([TopicPartition(topic, 0)])[0].offset < end:
+        message = reader.poll(0.5)
+        if message is not None:
+            assert message.error() is None
+            found.append(int(message.value()))
+    reader.close()
+    return found
+
+
+@pytest.fixture
+def broker(tmp_path):
+    process = BrokerProcess(str(tmp_path / "data"), "-X", "journal.max.bytes=8388608")
+    process.start()
+    yield process
+    process.kill()
+
+
+@pytest.mark.slow
+def test_backups_of_a_broker_under_load_hold_whole_transactions_in_order(broker, tmp_path):
+    run("topic", "create", *TOPICS[:1], "-b", broker.bootstrap)
+    run("topic", "create", *TOPICS[1:], "-b", broker.bootstrap)
+    load, least = Load(broker), []
+    for number in range(3):
+        wait_until(lambda begun=load.committed: load.committed > begun + 200)
+        least.append(load.committed)
+        found = run("backup", broker.directory, tmp_path / f"backup{number}")
+        assert found.exit_code == 0, found.output
+        assert "beside a running broker" in found.stdout
+    load.end()
+    for number, before in enumerate(least):
+        target = tmp_path / f"restored{number}"
+        assert run("restore", tmp_path / f"backup{number}", target).exit_code == 0
+        assert run("log", "verify", target).exit_code == 0
+        copy = BrokerProcess(str(target))
+        copy.start()
+        first, second = (committed_in(copy, topic) for topic in TOPICS)
+        assert first == second == list(range(len(first)))
+        assert before <= len(first) < load.committed + 1
+        again = Producer({"bootstrap.servers": copy.bootstrap, "transactional.id": "load"})
+        again.init_transactions(30)
+        assert copy.stop() == 0
+
+
+@pytest.mark.slow
+def test_a_backup_killed_at_any_moment_is_refused_and_the_broker_goes_on(broker, tmp_path):
+    run("topic", "create", "a", "-b", broker.bootstrap)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for _ in range(30):
+        producer.produce("a", b"x" * 900_000, partition=0)
+        producer.flush(30)
+    outcomes = set()
+    for number in range(5):
+        target = tmp_path / f"backup{number}"
+        process = subprocess.Popen([sys.executable, "-m", "fencepost", "backup", broker.directory, str(target)])
+        wait_until(lambda target=target: (target / "data").exists())
+        time.sleep(0.02 * number)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        if (target / "manifest").exists():
+            assert run("restore", "--check", target).exit_code == 0
+            outcomes.add("whole")
+            continue
+        outcomes.add("refused")
+        cause, _ = refused("restore", target, tmp_path / "copy")
+        assert cause == f"{target} is no backup, or one that was cut short: it has no manifest"
+        assert not (tmp_path / "copy").exists()
+        assert refused("backup", broker.directory, target)[0] == f"{target} is not empty"
+    assert "refused" in outcomes
+    producer.produce("a", b"more", partition=0)
+    assert producer.flush(30) == 0
+    assert broker.stop() == 0
+    assert run("log", "verify", broker.directory).exit_code == 0
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_backup_and_leaves_nothing_of_it(broker, tmp_path):
+    target = tmp_path / "backup"
+    script = (
+        "import sys\n"
+        "from fencepost.storage.backup import take\n"
+        "import os, signal\n"
+        "copy = take.copy_judged\n"
+        "def late(*args):\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    return copy(*args)\n"
+        "take.copy_judged = late\n"
+        "from fencepost.cli import main\n"
+        "main()\n"
+    )
+    process = subprocess.run([sys.executable, "-c", script, "backup", broker.directory, str(target)], check=False)
+    assert process.returncode == 130
+    assert list(target.iterdir()) == []
+
+
+@pytest.fixture
+def stopped(tmp_path):
+    """A data directory that nobody uses."""
+    process = BrokerProcess(str(tmp_path / "data"))
+    process.start()
+    run("topic", "create", "a", "-b", process.bootstrap)
+    assert process.stop() == 0
+    return tmp_path / "data"
+
+
+@pytest.mark.slow
+def test_a_stopped_broker_is_backed_up_restored_and_refused_where_anything_is(stopped, tmp_path):
+    backup, copy = tmp_path / "backup", tmp_path / "copy"
+    found = run("backup", stopped, backup)
+    assert re.fullmatch(rf"{backup}: \d+ files, [\d.]+ MB, through unit \d+; no broker ran\n", found.stdout), (
+        found.output
+    )
+    assert refused("backup", stopped, backup) == (
+        f"{backup} is not empty", "name a folder that does not exist or is empty",
+    )  # fmt: skip
+    assert refused("backup", tmp_path, copy) == (
+        f"{tmp_path} has no broker's data", "name the data directory of fencepost serve",
+    )  # fmt: skip
+    assert refused("restore", backup, stopped)[0] == f"{stopped} is not empty"
+    assert refused("restore", tmp_path, copy)[0].startswith(f"{tmp_path} is no backup")
+    assert run("restore", backup).exit_code == 2
+    assert ": sound: " in run("restore", "--check", backup).stdout
+    assert run("restore", backup, copy).exit_code == 0
+    journal = next((backup / "data" / "journal").iterdir())
+    content = bytearray(journal.read_bytes())
+    content[5000] ^= 1
+    journal.write_bytes(content)
+    assert refused("restore", "--check", backup)[0].endswith("files are damaged")
+    cause, hint = refused("restore", backup, tmp_path / "other")
+    assert cause == f"{journal} fails its checksum"
+    assert "--check" in hint
+    assert list((tmp_path / "other").iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_full_is_one_line_and_leaves_nothing(stopped, tmp_path):
+    """The limit on the size of files gives the error that a full disk gives elsewhere: at any byte of a write."""
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    fencepost = f'"{sys.executable}" -m fencepost'
+    script = (
+        'mount -t tmpfs -o size=8k tmpfs "$1" || exit 99\n'
+        f'{fencepost} backup "$2" "$1/backup"; echo "code $?"; ls -A "$1/backup"'
+    )
+    found = subprocess.run(
+        ["unshare", "--mount", *user, "sh", "-c", script, "sh", volume, stopped],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if found.returncode == 99:
+        pytest.skip("no tmpfs can be mounted here")
+    assert found.stdout == "code 1\n", found
+    cause, hint = found.stderr.splitlines()
+    assert cause.endswith("the disk is full")
+    assert hint == "hint: free some space, or name a folder on another disk"

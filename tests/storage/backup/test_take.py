@@ -1,0 +1,185 @@
+"""Taking a backup: what is refused, what is left after it failed, and what a directory that is damaged gives."""
+
+import pytest
+from backed_up import BACKUP, FACTS, overwrite, paths_below
+from crash_points import crash_images
+from failing_steps import fail_each_step
+from fencepost.effects.disk import AlreadyLocked, DiskFull
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.storage.backup.manifest import BackupRefused, read
+from fencepost.storage.backup.restore import check_backup, restore_backup
+from fencepost.storage.backup.take import take_backup
+from fencepost.storage.checkpoints import Damaged
+from recovery_oracle import SETTINGS
+from store_driver import Driven
+from store_dump import dump
+
+
+def taken(disk, target=None, **more):
+    return take_backup(disk, "/data", target or disk, BACKUP, **FACTS | more)
+
+
+def content_of(disk):
+    store = Driven(disk, settings=SETTINGS).store
+    found = dump(store)
+    store.close()
+    return found
+
+
+def segment_of(disk, topic="a"):
+    return next(path for path in paths_below(disk, "/data/logs") if f"/{topic}-0" in path and path.endswith(".log"))
+
+
+def test_a_backup_without_a_broker_restores_to_the_same_state(disk):
+    taken(disk)
+    restore_backup(disk, BACKUP, "/copy")
+    for path in paths_below(disk, "/data"):
+        disk.unlink(path)
+    original = disk.at(0)
+    disk.remove_tree("/data")
+    disk.rename("/copy", "/data")
+    assert content_of(disk) == content_of(original)
+
+
+def test_the_manifest_tells_what_is_in_it(disk):
+    contents = taken(disk)
+    found = read(disk, BACKUP)
+    assert found == contents
+    assert (found.made_by, found.taken_ms, found.running, found.warnings) == ("1.2.3", 1_795_000_000_000, False, [])
+    on_disk = {path.removeprefix(f"{BACKUP}/data/") for path in paths_below(disk, f"{BACKUP}/data")}
+    assert found.files.keys() == on_disk
+    assert check_backup(disk, BACKUP) == (contents, [])
+
+
+def test_nothing_of_the_directory_is_changed_but_its_lock(disk):
+    before = {path: disk.size(path) for path in paths_below(disk, "/data") if not path.endswith("/lock")}
+    operations = len(disk.operations)
+    taken(disk, SimulatedDisk())
+    assert all("/lock" in str(each) for each in disk.operations[operations:])
+    assert {path: disk.size(path) for path in paths_below(disk, "/data") if not path.endswith("/lock")} == before
+
+
+def test_no_broker_starts_while_one_without_a_broker_is_taken(disk):
+    def report(_done, _of):
+        with pytest.raises(AlreadyLocked):
+            Driven(disk, settings=SETTINGS)
+
+    taken(disk, report=report)
+    Driven(disk, settings=SETTINGS).store.close()
+
+
+@pytest.mark.parametrize(
+    ("folder", "cause"), [("/data", "is not empty"), ("/data/lock", "is a file"), (BACKUP, "is not empty")]
+)
+def test_a_target_that_holds_anything_is_refused(disk, folder, cause):
+    taken(disk)
+    with pytest.raises(BackupRefused, match=cause):
+        take_backup(disk, "/data", disk, folder, **FACTS)
+
+
+def test_what_is_no_data_directory_is_refused_and_left_alone(disk):
+    disk.make_directory("/elsewhere")
+    with pytest.raises(BackupRefused, match="/elsewhere has no broker's data"):
+        take_backup(disk, "/elsewhere", disk, BACKUP, **FACTS)
+    assert disk.list("/elsewhere") == []
+    assert not disk.exists(BACKUP)
+
+
+def test_progress_goes_up_to_all_of_it(disk):
+    told = []
+    contents = taken(disk, report=lambda done, of: told.append((done, of)))
+    assert told == sorted(told)
+    assert all(done <= of for done, of in told)
+    assert told[-1][0] > contents.files["journal/00000000000000000001.journal"].size_bytes // 100
+
+
+def test_too_little_room_is_seen_before_a_byte_is_copied(disk):
+    target = SimulatedDisk(capacity_bytes=100)
+    told = []
+    with pytest.raises(DiskFull, match="are to be copied, and 100 are free"):
+        taken(disk, target, report=lambda *bytes_: told.append(bytes_))
+    assert (told, target.list(BACKUP)) == ([], [])
+
+
+def test_a_disk_that_is_full_on_the_way_has_nothing_of_it_afterwards(disk):
+    enough = taken(disk, SimulatedDisk()).size_bytes
+    for capacity in range(2_000, enough, 40_000):
+        target = SimulatedDisk(capacity_bytes=capacity)
+        with pytest.raises(DiskFull):
+            taken(disk, target)
+        assert target.list(BACKUP) == []
+
+
+def test_an_error_at_any_step_leaves_no_backup_that_counts(disk):
+    def judge(target, contents):
+        if contents is None and target.exists(BACKUP):
+            with pytest.raises(BackupRefused):
+                check_backup(target, BACKUP)
+        elif contents is not None:
+            assert check_backup(target, BACKUP) == (contents, [])
+
+    ended = fail_each_step(SimulatedDisk, lambda target: taken(disk.at(0), target), judge)
+    assert ended > 10
+
+
+def test_one_that_is_cut_short_by_a_power_cut_is_whole_or_no_backup(disk):
+    target = SimulatedDisk()
+    contents = taken(disk, target)
+    target.note("done")
+    outcomes = set()
+    for _, image in crash_images(target, limit=150, seed=1):
+        try:
+            assert check_backup(image, BACKUP) == (contents, [])
+            outcomes.add("whole")
+        except BackupRefused:
+            assert not image.notes
+            outcomes.add("refused")
+    assert outcomes == {"whole", "refused"}
+
+
+# ---- a directory that is damaged ---------------------------------------------------------------------------------
+
+
+def test_a_segment_that_is_missing_is_named_and_all_else_is_in_the_backup(disk):
+    path = segment_of(disk)
+    disk.unlink(path)
+    contents = taken(disk)
+    assert contents.warnings == [f"{path}: No such file or directory"]
+    restore_backup(disk, BACKUP, "/copy")
+
+
+def test_a_segment_that_is_too_short_is_named(disk):
+    path = segment_of(disk)
+    size = disk.size(path)
+    file = disk.open(path)
+    file.truncate(10)
+    file.close()
+    (warning,) = taken(disk).warnings
+    assert warning == f"{path} has 10 bytes, the checkpoint counts {size}"
+
+
+def test_a_segment_that_the_device_cannot_read_is_named(disk):
+    path = segment_of(disk)
+    disk.fail(lambda one: type(one).__name__ == "Read" and one.path == path, times=None)
+    (warning,) = taken(disk).warnings
+    assert warning == f"{path} cannot be read at byte 0: Input/output error"
+
+
+def test_a_damaged_journal_makes_no_backup(disk):
+    number = next(name for name in disk.list("/data/journal") if name.endswith(".journal"))
+    overwrite(disk, f"/data/journal/{number}", 4096 + 60, b"damaged")
+    with pytest.raises(Damaged):
+        taken(disk)
+    assert disk.list(BACKUP) == []
+
+
+def test_without_its_newest_checkpoint_the_one_before_is_taken(disk):
+    newest = max(name for name in disk.list("/data") if name.startswith("checkpoint-"))
+    overwrite(disk, f"/data/{newest}", 50, b"damaged")
+    original = disk.at(0) if not disk.operations else disk.found(disk._seen)
+    contents = taken(disk)
+    assert f"checkpoint-{contents.checkpoint}" != newest
+    restore_backup(disk, BACKUP, "/copy")
+    disk.remove_tree("/data")
+    disk.rename("/copy", "/data")
+    assert content_of(disk) == content_of(original)
