@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from .broker.embedded.broker import Broker as Broker
     from .broker.embedded.broker import BrokerHaltedError as BrokerHaltedError
     from .client.admin.admin import Admin as Admin
+    from .client.admin.security_values import AclBinding as AclBinding
+    from .client.admin.security_values import AclFilter as AclFilter
+    from .client.admin.security_values import ScramCredentialInfo as ScramCredentialInfo
+    from .client.admin.security_values import ScramDeletion as ScramDeletion
+    from .client.admin.security_values import ScramUpsertion as ScramUpsertion
     from .client.admin.values import NewTopic as NewTopic
     from .client.consumer.batches import Batch as Batch
     from .client.consumer.consumer import Consumer as Consumer
@@ -77,6 +82,7 @@ if not os.path.isdir(os.path.join(__path__[0], "client")) and os.path.isfile(os.
 _MODULES = {
     "broker.embedded.broker": "Broker BrokerHaltedError",
     "client.admin.admin": "Admin",
+    "client.admin.security_values": "AclBinding AclFilter ScramCredentialInfo ScramDeletion ScramUpsertion",
     "client.admin.values": "NewTopic",
     "client.consumer.batches": "Batch",
     "client.consumer.consumer": "Consumer",

@@ -19,6 +19,7 @@ from ..snapshots import AdminSnapshot
 from .configs import ConfigAdmin
 from .groups import GroupAdmin
 from .reading import ReadingAdmin
+from .security import SecurityAdmin
 from .transactions import TransactionAdmin
 from .values import ClusterDescription
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from typing import Self, Unpack
 
 
-class Admin(ConfigAdmin, GroupAdmin, TransactionAdmin, ReadingAdmin):
+class Admin(ConfigAdmin, GroupAdmin, TransactionAdmin, SecurityAdmin, ReadingAdmin):
     """`async with` starts and closes it. Needs a broker of Kafka 2.1; a newer call raises UnsupportedVersionError."""
 
     def __init__(

@@ -11,6 +11,7 @@ from dataclasses import fields
 from typing import Any
 
 from .. import config_names, snapshots, values
+from ..admin import security_values
 from ..admin import values as admin_values
 from ..admin.admin import Admin
 from ..consumer.batches import Batch
@@ -120,7 +121,7 @@ def _member_row(name: str, function: Any) -> str:
 def _value_rows() -> Iterator[str]:
     yield "| | |"
     yield "|---|---|"
-    for module in (values, admin_values, snapshots):
+    for module in (values, admin_values, security_values, snapshots):
         for name, cls in vars(module).items():
             if inspect.isclass(cls) and cls.__module__ == module.__name__ and not name.startswith("_"):
                 yield f"| `{name}({', '.join(_field_names(cls))})` | {_cell(_text(cls))} |"
