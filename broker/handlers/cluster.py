@@ -34,6 +34,7 @@ from ..topics.names import check_name
 from ..topics.partition import Partition
 from ..topics.topics import Topic
 
+TOLD_NOTHING = {ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INVALID_REQUEST}
 IDS_SINCE = 12  # of Metadata: before, an id beside a name means nothing
 MADE_AT_ONCE = 2_000  # topics that one request of names may make: for the others clients have to ask again
 SORTED_PER_UNIT = 10  # names
@@ -109,7 +110,7 @@ def _cluster_operations(broker: Services, call: Call, are_asked_for: bool) -> in
 
 
 def _with_operations(broker: Services, call: Call, topic: _Topic) -> _Topic:
-    if topic.error_code == ErrorCode.NONE and topic.name is not None:
+    if topic.error_code not in TOLD_NOTHING and topic.name is not None:
         topic.topic_authorized_operations = _topic_operations(broker, call, topic.name)
     return topic
 

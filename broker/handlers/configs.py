@@ -217,6 +217,8 @@ def _altered_or_refused(
         if (resource.resource_type, resource.resource_name) in doubled:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
         _check_entries(resource)
+        if resource.resource_type == BROKER and resource.resource_name:
+            _check_broker_id(broker, resource.resource_name, "Node id", "expected {}")
         _check_access(broker, call, Operation.ALTER_CONFIGS, resource.resource_type, resource.resource_name)
         _alter(broker, resource, merge, validate_only)
     except KafkaError as error:
@@ -261,8 +263,6 @@ def _alter_topic(broker: Services, name: str, merge: _Merge, validate_only: bool
 
 def _alter_broker(broker: Services, resource: _Resource, merge: _Merge, validate_only: bool) -> None:
     name = resource.resource_name
-    if name:
-        _check_broker_id(broker, name, "Node id", "expected {}")
     fixed = [config.name for config in resource.configs if _is_fixed(config.name)]
     if fixed:
         text = f"Cannot update these configs dynamically: [{', '.join(fixed)}]"

@@ -216,7 +216,9 @@ def _may_not_delete(broker: Services, call: Call, asked: DeleteTopicsRequest.Top
     """The refusal for who may not delete it; None for who may. Its other half is told to who may describe it."""
     access, session, topic = broker.access, call.session, _find(broker, asked)
     name = topic.name if topic is not None else asked.name
-    if name is None or access.allows(session, Operation.DELETE, ResourceType.TOPIC, name):
+    if name is None or access.allows_on_cluster(session, Operation.DELETE):
+        return None
+    if access.allows(session, Operation.DELETE, ResourceType.TOPIC, name):
         return None
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     refused = _Deleted(name=asked.name, topic_id=asked.topic_id, error_code=code, error_message=code.text)

@@ -30,6 +30,7 @@ from .services import Services
 
 if TYPE_CHECKING:
     from ...storage.log.partition_log import PartitionLog
+    from ..topics.topics import Topic
 
 Answer = FetchResponse.Topic.Partition
 Found = Slice | tuple[Slice, list[AbortedTransaction]] | list[AbortedTransaction]
@@ -227,7 +228,7 @@ class RunningFetch:
             topic = self.by_id.get(wanted.topic_id) if self.by_id is not None else self.by_name.get(wanted.topic or "")
             partition, allowed = None, True
             if may_read is not None:
-                allowed = may_read(wanted.topic if topic is None else topic.name)
+                allowed = may_read(self._name_of(wanted, topic))
             if allowed and topic is not None and 0 <= wanted.index < len(topic.partitions):
                 partition = topic.partitions[wanted.index]
                 if may_be_quiet and has_no_news(wanted, partition):
@@ -261,6 +262,10 @@ class RunningFetch:
         nothing_there = not self.existing and not self.quiet
         enough = self.max_bytes - self.left_bytes >= self.min_bytes
         return enough or self.failed or nothing_there or self.behind or self.jobs_left > 0
+
+    def _name_of(self, wanted: Wanted, topic: "Topic | None") -> str | None:
+        """None for an id that nobody has."""
+        return topic.name if topic is not None else wanted.topic if self.by_id is None else None
 
     def _missing(self, read: PartitionRead, topic_too: bool, allowed: bool) -> KafkaError:
         read.missing = self.parked is None or read.key in self.missing  # one that goes later ends the wait
@@ -414,7 +419,7 @@ class RunningFetch:
         read.answer, read.size_bytes = Answer(partition_index=wanted.index, records=[]), 0
         topic = self.by_id.get(wanted.topic_id) if self.by_id is not None else self.by_name.get(wanted.topic or "")
         try:
-            allowed = self.may_read is None or self.may_read(wanted.topic if topic is None else topic.name)
+            allowed = self.may_read is None or self.may_read(self._name_of(wanted, topic))
             if not allowed or topic is None or wanted.index >= len(topic.partitions):
                 raise self._missing(read, topic is None, allowed)
             read.partition = topic.partitions[wanted.index]

@@ -1,0 +1,85 @@
+"""Who asks: one user for each set of rules, and the rules.
+
+`Topic Read` is a user with that one right to the resources that rows name; `not Topic Read` has every right to
+everything, and is denied that one. Rules with prefixes, for any name, from another host and for another user are
+those of Kafka's operation All.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fencepost.broker.security.acls import (
+    ANY_NAME,
+    CLUSTER_NAME,
+    OPERATIONS,
+    AclBinding,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
+
+PREFIX = "rights."
+TOPICS = [PREFIX + name for name in ("t", "gone", "doomed", "fresh")]
+GROUPS = [PREFIX + name for name in ("g", "gone")]
+TRANSACTIONAL_IDS = [PREFIX + name for name in ("x", "open", "key", "waits", "gone")]
+NAMES = {
+    ResourceType.TOPIC: TOPICS,
+    ResourceType.GROUP: GROUPS,
+    ResourceType.CLUSTER: [CLUSTER_NAME],
+    ResourceType.TRANSACTIONAL_ID: TRANSACTIONAL_IDS,
+}
+"""What users with a right have it to. What is named `hidden` is nobody's."""
+
+SUPER, NOTHING = "super user", "nothing"
+ELSEWHERE = "192.0.2.1"
+
+
+def rules() -> dict[str, list[AclBinding]]:
+    """The rules of each user, by what the user is called in the table."""
+    found: dict[str, list[AclBinding]] = {SUPER: [], NOTHING: []}
+    for kind, operation in rights():
+        what = f"{word(kind)} {word(operation)}"
+        found[what] = list(_rules(what, kind, operation))
+        everything = [rule for each in NAMES for rule in _rules(f"not {what}", each, Operation.ALL, names=[ANY_NAME])]
+        found[f"not {what}"] = everything + list(_rules(f"not {what}", kind, operation, permission=Permission.DENY))
+    for kind in NAMES:
+        what = f"{word(kind)} All"
+        found[f"elsewhere {what}"] = list(_rules(f"elsewhere {what}", kind, Operation.ALL, host=ELSEWHERE))
+        if kind is not ResourceType.CLUSTER:
+            prefixed = _rules(f"prefixed {what}", kind, Operation.ALL, names=[PREFIX], pattern=PatternType.PREFIXED)
+            found[f"prefixed {what}"] = list(prefixed)
+            found[f"any {what}"] = list(_rules(f"any {what}", kind, Operation.ALL, names=[ANY_NAME]))
+    return found
+
+
+def rights() -> Iterator[tuple[ResourceType, Operation]]:
+    """Each right there is, one after the other."""
+    for kind in NAMES:
+        for operation in (*OPERATIONS[kind], Operation.ALL):
+            yield kind, operation
+
+
+def user_of(what: str) -> str:
+    """The name with which such a user logs in."""
+    return what.replace(" ", "-").lower()
+
+
+def word(code: ResourceType | Operation) -> str:
+    """As Kafka writes it: IdempotentWrite."""
+    return "".join(part.capitalize() for part in code.name.split("_"))
+
+
+def _rules(
+    what: str,
+    kind: ResourceType,
+    operation: Operation,
+    *,
+    names: list[str] | None = None,
+    pattern: PatternType = PatternType.LITERAL,
+    host: str = "*",
+    permission: Permission = Permission.ALLOW,
+) -> Iterator[AclBinding]:
+    for name in NAMES[kind] if names is None or kind is ResourceType.CLUSTER else names:
+        yield AclBinding(kind, pattern, name, f"User:{user_of(what)}", host, operation, permission)

@@ -1,0 +1,64 @@
+"""The rows of the APIs that Kafka does not have: transactions that wait for a decision. docs/apis.md.
+
+What is answered is written in ours.txt by hand: there is nobody to ask.
+"""
+
+from __future__ import annotations
+
+from .grants import PREFIX
+from .rows import KEY, NOBODY, Fields, Row, T, X
+from .world import World
+
+WAITS, HIDDEN = PREFIX + "waits", "hidden"
+DECISION = {"number": 5, "owner": "o", "digest": b"d", "committed": False}
+
+
+def prepare_ledger(world: World) -> None:
+    """Two keys, and somebody who waits for each."""
+    for name, key in ((WAITS, KEY), (PREFIX + "unseen", KEY), ("hidden", HIDDEN)):
+        found = world.init(name)
+        world.add(name, found, (T,))
+        world.eventually(
+            "PrepareTxn",
+            0,
+            transactional_id=name,
+            producer_id=found.producer_id,
+            producer_epoch=found.producer_epoch,
+            ledger_key=key,
+            number=9,
+            prepared_timeout_ms=600_000,
+        )
+
+
+def _prepare(**more: object) -> Fields:
+    return {**NOBODY, "transactional_id": X, "ledger_key": KEY, "number": 7, "prepared_timeout_ms": 1000, **more}
+
+
+OWN_ROWS = [
+    Row("PrepareTxn", (0,), lambda world, version: _prepare()),
+    Row("PrepareTxn", (0,), lambda world, version: _prepare(ledger_key="hidden"), "under a hidden key"),
+    Row("PrepareTxn", (0,), lambda world, version: _prepare(prepared_timeout_ms=-1), "for good"),
+    Row(
+        "EndTxns",
+        (0,),
+        lambda world, version: {
+            **DECISION,
+            "ledger_key": KEY,
+            "transactions": [{**NOBODY, "transactional_id": name} for name in (X, "hidden")],
+        },
+    ),
+    Row(
+        "EndTxns",
+        (0,),
+        lambda world, version: {
+            **DECISION,
+            "ledger_key": "hidden",
+            "number": 0,
+            "transactions": [{**NOBODY, "transactional_id": X}],
+        },
+        "under a hidden key",
+    ),
+    Row("DescribeLedger", (0,), lambda world, version: {"keys": [KEY, "hidden", PREFIX + "gone"]}),
+    Row("DescribeLedger", (0,), lambda world, version: {"keys": None}, "of every key"),
+    Row("RemoveLedgerEntries", (0,), lambda world, version: {"keys": [PREFIX + "gone"]}),
+]

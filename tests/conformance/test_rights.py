@@ -1,0 +1,117 @@
+"""The matrix of rights: who may do what is answered as Apache Kafka answers it, or as rights/differences.py says.
+
+What is answered of our own APIs is written in rights/ours.txt.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fencepost.broker.config.security_settings import STANDARD_AUTHORIZER
+from fencepost.broker.net.connection import Connection
+from fencepost.broker.requests.dispatch import AREAS, HANDLERS
+from fencepost.broker.security.principals import Principal, Session
+from fencepost.protocol.headers import read_request_header
+from fencepost.protocol.primitives import Readable
+from served_broker import ServedBroker
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+from oracle.wire import Connection as Wire  # noqa: E402
+from rights import differences  # noqa: E402
+from rights.grants import SUPER, rules  # noqa: E402
+from rights.own_rows import OWN_ROWS, prepare_ledger  # noqa: E402
+from rights.rows import ROWS, Row  # noqa: E402
+from rights.table import Answers, read  # noqa: E402
+from rights.world import World, client_id  # noqa: E402
+
+for area in AREAS:
+    importlib.import_module(f"fencepost.broker.handlers.{area}")
+
+USERS = rules()
+ANSWERS: Answers = read(HERE / "rights" / "kafka.txt", USERS) | read(HERE / "rights" / "ours.txt", USERS)
+SERVED = {handler.api.name for handler in HANDLERS.values()}
+CELLS = [(row, version) for row in ROWS if row.api in SERVED for version in row.versions]
+OWN_CELLS = [(row, version) for row in OWN_ROWS for version in row.versions]
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    yield from _worlds()
+
+
+@pytest.fixture(scope="module")
+def own_world() -> Iterator[World]:
+    for world in _worlds():
+        prepare_ledger(world)
+        yield world
+
+
+def _worlds() -> Iterator[World]:
+    """A broker that takes the name of a client for that of its user."""
+    with ServedBroker(
+        authorizer_class_name=STANDARD_AUTHORIZER,
+        super_users=f"User:{client_id(SUPER)}",
+        transaction_two_phase_commit_enable=True,
+        transaction_v1_policy="allow",  # users take turns with one transactional id
+    ) as broker:
+        broker.inside(lambda inside: inside.intercept(_believing))
+        found = World(lambda what: Wire("127.0.0.1", broker.port))
+        found.prepare(USERS)
+        yield found
+        found.close()
+
+
+def _believing(serve: Callable[[Connection, Readable], None]) -> Callable[[Connection, Readable], None]:
+    def served(connection: Connection, frame: Readable) -> None:
+        user = read_request_header(frame).client_id or ""
+        if connection.session.principal.name != user:
+            connection.session = Session(Principal("User", user), "127.0.0.1")
+        serve(connection, frame)
+
+    return served
+
+
+def parameters(cells: list[tuple[Row, int]]) -> list[Any]:
+    return [pytest.param(*cell, id=f"{cell[0].name} v{cell[1]}") for cell in cells]
+
+
+@pytest.mark.parametrize(("row", "version"), parameters(CELLS))
+def test_each_right_is_needed_where_kafka_needs_it(row: Row, version: int, world: World) -> None:
+    check(row, version, world)
+
+
+@pytest.mark.parametrize(("row", "version"), parameters(OWN_CELLS))
+def test_each_right_to_our_own_apis_is_needed_as_written(row: Row, version: int, own_world: World) -> None:
+    check(row, version, own_world)
+
+
+def check(row: Row, version: int, world: World) -> None:
+    name = f"{row.name} v{version}"
+    expected: dict[str, Any] = ANSWERS[name]
+    found = {what: row.ask(world, what, version) for what in USERS}
+    differing = {what: (expected[what], answer) for what, answer in found.items() if answer != expected[what]}
+    assert differing == differences.of(name)
+
+
+def test_every_api_that_is_served_has_a_row() -> None:
+    """A new one: write what is asked in rights/rows.py, and record what Kafka answers (README.md, "Rights")."""
+    assert SERVED - {row.api for row in [*ROWS, *OWN_ROWS]} == differences.NO_RIGHT_NEEDED.keys() & SERVED
+
+
+def test_the_matrix_has_the_newest_version_of_every_api() -> None:
+    newest = {handler.api.name: handler.api.max for handler in HANDLERS.values()}
+    cells = CELLS + OWN_CELLS
+    for api in {row.api for row, _ in cells}:
+        assert max(version for row, version in cells if row.api == api) >= newest[api], api
+
+
+def test_the_matrix_is_as_large_as_it_has_to_be() -> None:
+    assert len(CELLS) * len(USERS) > 5_000
+    assert len({answer for by_user in ANSWERS.values() for answer in by_user.values()}) > 150
