@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ..broker.broker import Serve
-from ..broker.net.connection import Connection, Slot
+from ..broker.net.connection import Connection
 from ..broker.net.refusals import refusal
-from ..broker.net.waiting import Parked
+from ..broker.net.waiting import Parked, Slot
 from ..protocol.apis import APIS, decode_request, encode_response
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.headers import RequestHeader

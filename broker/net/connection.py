@@ -18,7 +18,7 @@ from ..config.listener_settings import ListenerSettings
 from ..security.principals import ANONYMOUS, Session
 from .owner import Owner
 from .sending import Overflow, Transport, send
-from .waiting import Parked
+from .waiting import Parked, Slot
 
 JOIN_BELOW_BYTES = LEFT_FROM_BYTES  # replies of any size that together are smaller are one write: no part of a file
 WAITING_REPLIES = 4096  # a client with so many unanswered requests is not read further
@@ -34,6 +34,7 @@ STORE_IS_FULL = 4
 NO_ROOM_FOR_FRAME = 8
 CLOSING = 16
 AT_WORK = 32
+THROTTLED = 64
 
 PRODUCE = b"\x00\x00"  # the key with which a frame begins that will be appended
 
@@ -256,6 +257,14 @@ class Connection:
         """The request at hand takes effect later, and those behind it are to wait for that."""
         self._stop(AT_WORK)
 
+    def mute(self) -> None:
+        """Over a quota: replies leave, and nothing more is begun before unmute()."""
+        self._stop(THROTTLED)
+
+    def unmute(self) -> None:
+        """The time to wait is over."""
+        self._allow(THROTTLED)
+
     def is_active(self) -> bool:
         """Whether anything came or left since this was last asked, or the client is kept waiting by the broker."""
         seen, unsent_bytes = self.seen, self.unsent_bytes
@@ -292,7 +301,7 @@ class Connection:
         self._other_replies += 1
         self.count(sum(map(len, reply)))
 
-    def park(self, parked: Parked) -> "Slot":
+    def park(self, parked: Parked) -> Slot:
         """A place for a reply that comes later."""
         slot = Slot(self, parked)
         self.slots.append((0, slot))
@@ -302,7 +311,7 @@ class Connection:
             slot.expect(parked.expected_bytes)
         return slot
 
-    def take_back(self) -> "tuple[int, list[Buffer] | Slot]":
+    def take_back(self) -> tuple[int, list[Buffer] | Slot]:
         """The reply put last, with its unit, is not to leave: for faults in tests, in the turn in which it was put."""
         unit, reply = self.slots.pop()
         assert reply is not None
@@ -469,32 +478,3 @@ class Connection:
         if self.transport is not None:
             self._stopped |= CLOSING
             self.transport.abort()
-
-
-class Slot:
-    """The place of a parked reply."""
-
-    __slots__ = ("connection", "expected_bytes", "parked", "reply", "unit")
-
-    def __init__(self, connection: Connection, parked: Parked) -> None:
-        self.connection = connection
-        self.parked = parked
-        self.unit = 0
-        self.reply: list[Buffer] | None = None
-        self.expected_bytes = 0
-
-    def expect(self, size_bytes: int) -> None:
-        """The reply may come to so many bytes."""
-        self.connection.count(size_bytes - self.expected_bytes)
-        self.expected_bytes = size_bytes
-
-    def fill(self, reply: list[Buffer], unit: int) -> None:
-        """The reply has come; it leaves in its turn, when `unit` is released."""
-        self.reply = reply
-        self.unit = unit
-        self.connection.newest_unit = max(self.connection.newest_unit, unit)
-        self.connection.filled(sum(map(len, reply)) - self.expected_bytes)
-
-    def close(self) -> None:
-        """There will be no reply: close the connection."""
-        self.connection.abort()

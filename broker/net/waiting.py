@@ -10,6 +10,8 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Protocol
 
+from ...protocol.primitives import Buffer
+
 _STALE_ENTRIES_KEPT = 1024  # answered waiters may stay in the heap of deadlines up to this many, then it is rebuilt
 
 
@@ -71,6 +73,45 @@ class Parked:
             on_cancel, self._on_answer, self.on_cancel, self.slot = self.on_cancel, None, None, None
             if on_cancel is not None:
                 on_cancel()
+
+
+class Replying(Protocol):
+    """The connection that the place belongs to."""
+
+    newest_unit: int
+
+    def count(self, size_bytes: int, /) -> None: ...
+    def filled(self, size_bytes: int, /) -> None: ...
+    def abort(self) -> None: ...
+
+
+class Slot:
+    """The place of a parked reply among the replies of its connection."""
+
+    __slots__ = ("connection", "expected_bytes", "parked", "reply", "unit")
+
+    def __init__(self, connection: Replying, parked: Parked) -> None:
+        self.connection = connection
+        self.parked = parked
+        self.unit = 0
+        self.reply: list[Buffer] | None = None
+        self.expected_bytes = 0
+
+    def expect(self, size_bytes: int) -> None:
+        """The reply may come to so many bytes."""
+        self.connection.count(size_bytes - self.expected_bytes)
+        self.expected_bytes = size_bytes
+
+    def fill(self, reply: list[Buffer], unit: int) -> None:
+        """The reply has come; it leaves in its turn, when `unit` is released."""
+        self.reply = reply
+        self.unit = unit
+        self.connection.newest_unit = max(self.connection.newest_unit, unit)
+        self.connection.filled(sum(map(len, reply)) - self.expected_bytes)
+
+    def close(self) -> None:
+        """There will be no reply: close the connection."""
+        self.connection.abort()
 
 
 def _answered(at_deadline: bool) -> bool:

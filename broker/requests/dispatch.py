@@ -24,14 +24,14 @@ from ...protocol.primitives import Buffer, Readable
 from ...protocol.schema import schema_of
 from ...storage.store import BrokerHalted
 from ..metrics import counted_at
-from ..net.connection import Connection, Slot
+from ..net.connection import Connection
 from ..net.features import highest_served
 from ..net.owner import OlderConnection
 from ..net.refusals import refusal
 from ..net.request_limits import SMALL_BYTES, check_extent, read_in_steps
 from ..net.turns import BYTES_PER_UNIT, REQUEST_UNITS, Job, Steps
 from ..net.unserved_apis import UNSERVED
-from ..net.waiting import Parked
+from ..net.waiting import Parked, Slot
 from ..security.principals import Session
 from .services import Services
 
