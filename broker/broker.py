@@ -32,9 +32,13 @@ from .net.server import UNBOUNDED, Server, Welcome
 from .net.timed_waiting import TimedWaiting
 from .net.turns import Turns
 from .net.waiting_places import WaitingPlaces
+from .quotas.limits import Measures
+from .quotas.mutes import Mutes
+from .quotas.rates import Windows
 from .requests.dispatch import Dispatcher
 from .requests.fetch_sessions import FetchSessions
 from .requests.services import Services
+from .requests.throttling import Throttling
 from .rounds import Rounds
 from .security.access import Access
 from .security.authorizer import Authorizer
@@ -171,6 +175,7 @@ class Broker(Services):
         )
         self.topics.load()
         self._load_security()
+        self._begin_quotas()
         self.shared = shared = self._what_coordinators_share()
         self.group_offsets = GroupOffsets(shared)
         self.groups = self.group_offsets.groups = GroupCoordinator(shared, self.group_offsets, loop)
@@ -226,6 +231,16 @@ class Broker(Services):
         self.security_log.load()
         if len(authorizer) and not self.access.is_enforced:
             log.warning("%d rules of access are kept and not obeyed: set authorizer.class.name", len(authorizer))
+
+    def _begin_quotas(self) -> None:
+        now = self.live_settings
+        measures = Measures(
+            self.security_log.state.quotas,
+            lambda: Windows(now.now.quota_window_num, now.now.quota_window_size_seconds * 1000),
+            lambda: Windows(now.now.controller_quota_window_num, now.now.controller_quota_window_size_seconds * 1000),
+        )
+        mutes = Mutes(self.clock, self._loop.call_later)
+        self.throttling = Throttling(measures, mutes, self.clock, self.metrics)
 
     def _what_coordinators_share(self) -> Shared:
         return Shared(

@@ -44,6 +44,8 @@ class Metrics:
         "space_refusals",
         "stale_epochs",
         "stalls",
+        "throttle_ms",
+        "throttles",
     )
 
     def __init__(self) -> None:
@@ -72,6 +74,14 @@ class Metrics:
         self.fetch_waits = 0
         self.cold_reads = 0
         self.stalls = 0  # times a connection was not read because something was full
+
+        self.throttles: dict[str, int] = {}  # answers that told their client to wait, by the quota that it was over
+        self.throttle_ms: dict[str, int] = {}  # for how long, together
+
+    def throttled(self, kind: str, wait_ms: int) -> None:
+        """A client was told to wait, for one of the few kinds of quotas."""
+        self.throttles[kind] = self.throttles.get(kind, 0) + 1
+        self.throttle_ms[kind] = self.throttle_ms.get(kind, 0) + wait_ms
 
     def error(self, code: int) -> None:
         """A response says `code`."""

@@ -11,7 +11,7 @@ _NS_PER_MS = 1_000_000
 
 
 class Clock(Protocol):
-    """Both clocks in whole milliseconds."""
+    """Both clocks in whole milliseconds, and what work takes."""
 
     def now_ms(self) -> int:
         """Wall clock, ms since 1970, UTC. May jump, also backwards."""
@@ -20,6 +20,10 @@ class Clock(Protocol):
     def monotonic_ms(self) -> int:
         """Never goes back. Its origin is arbitrary and differs from start to start."""
         ...
+
+    def work_ns(self) -> int:
+        """As monotonic_ms, in nanoseconds: for how long a piece of work takes."""
+        return self.monotonic_ms() * _NS_PER_MS
 
 
 class SystemClock(Clock):
@@ -32,3 +36,6 @@ class SystemClock(Clock):
 
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // _NS_PER_MS
+
+    def work_ns(self) -> int:
+        return time.monotonic_ns()

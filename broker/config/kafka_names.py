@@ -24,7 +24,7 @@ controller.listener.names controller.quorum.append.linger.ms controller.quorum.a
 controller.quorum.bootstrap.servers controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms
 controller.quorum.fetch.max.bytes controller.quorum.fetch.snapshot.max.bytes controller.quorum.fetch.timeout.ms
 controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms controller.quorum.voters
-controller.quota.window.num controller.quota.window.size.seconds controller.socket.timeout.ms cordoned.log.dirs
+controller.socket.timeout.ms cordoned.log.dirs
 default.replication.factor delete.records.purgatory.purge.interval.requests early.start.listeners
 fetch.purgatory.purge.interval.requests follower.fetch.last.tiered.offset.enable group.consumer.assignment.interval.ms
 group.consumer.assignors group.consumer.heartbeat.interval.ms group.consumer.max.assignment.interval.ms
@@ -59,8 +59,8 @@ metadata.max.retention.bytes metadata.max.retention.ms metric.reporters metrics.
 metrics.sample.window.ms num.io.threads num.network.threads num.recovery.threads.per.data.dir
 num.replica.alter.log.dirs.threads num.replica.fetchers offsets.commit.timeout.ms offsets.load.buffer.size
 offsets.topic.compression.codec offsets.topic.replication.factor password.encoder.secret
-process.roles producer.purgatory.purge.interval.requests queued.max.requests quota.window.num
-quota.window.size.seconds remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms
+process.roles producer.purgatory.purge.interval.requests queued.max.requests
+remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms
 remote.log.index.file.cache.total.size.bytes remote.log.manager.copier.thread.pool.size
 remote.log.manager.copy.max.bytes.per.second remote.log.manager.copy.quota.window.num
 remote.log.manager.copy.quota.window.size.seconds remote.log.manager.expiration.thread.pool.size

@@ -23,6 +23,7 @@ from .listener_settings import (
     listeners_of,
 )
 from .options import ConfigType, InvalidOption, Value, option, options_of, text_of
+from .quota_settings import QuotaSettings
 from .security_settings import SecuritySettings
 from .transaction_settings import TransactionSettings
 
@@ -59,7 +60,7 @@ def _replicas(role: str) -> Callable[[Value], str | None]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerSettings(ListenerOptions, SecuritySettings, TransactionSettings, GroupSettings):
+class BrokerSettings(ListenerOptions, SecuritySettings, QuotaSettings, TransactionSettings, GroupSettings):
     """What the whole broker obeys. `layers` keeps what was given where, for whoever asks why a value is what it is."""
 
     node_id: int = option(1, "The id this broker has in metadata.", type=INT, at_least=0, aliases={"broker.id": 1})

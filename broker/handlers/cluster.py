@@ -156,9 +156,12 @@ def _answer(broker: Services, call: Call, asked: MetadataRequest.Topic, may_crea
             _check_may_create(broker, call, asked.name)
         check_name(asked.name)
         if may_create and not enough:
+            if call.meter is not None and broker.settings.auto_create_topics_enable:
+                broker.throttling.check_mutations(call.meter, broker.settings.num_partitions, strict=True)
             broker.topics.auto_create(asked.name)
     except KafkaError as error:
-        return _refused(error.code, asked.name, ZERO_UUID)
+        if error.code is not ErrorCode.THROTTLING_QUOTA_EXCEEDED:  # which means to ask again, too
+            return _refused(error.code, asked.name, ZERO_UUID)
     # Kafka names a topic only after it is made: whoever asked it into being asks again, and is not told of one that
     # somebody has just deleted.
     return _refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked.name, ZERO_UUID)

@@ -82,7 +82,7 @@ def produce(broker: Services, call: Call, request: ProduceRequest) -> ProduceRes
             outcome = error
         parked.answer(outcome)
 
-    if not LongProduce(broker, call.connection, targets, finish, answered=request.acks != 0).begin():
+    if not LongProduce(broker, call.connection, targets, finish, answered=request.acks != 0, meter=call.meter).begin():
         return _outcome(broker, call, request, targets)
     return None if request.acks == 0 else parked
 

@@ -30,6 +30,7 @@ from ..topics.topics import MOST_PARTITIONS, Topic
 
 PARTITION_UNITS = 10  # one is made, in memory and in the journal
 EMPTYING_UNITS = 5  # it may be a unit of the journal
+STRICT_CREATION_SINCE, STRICT_DELETION_SINCE, STRICT_GROWTH_SINCE = 6, 5, 3  # versions (KIP-599); older ones wait only
 HIGH_WATERMARK = -1  # as an offset of DeleteRecords
 TOO_MANY = ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
 
@@ -85,7 +86,7 @@ def _created_or_refused(
     try:
         if not may:
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        created = _created(broker, asked, validate_only, known)
+        created = _created(broker, call, asked, validate_only, known)
     except KafkaError as error:
         return _Created(name=asked.name, error_code=error.code, error_message=error.text)
     if broker.access.allows(call.session, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, asked.name):
@@ -94,13 +95,16 @@ def _created_or_refused(
     return _Created(name=asked.name, topic_id=created.topic_id, topic_config_error_code=unseen)
 
 
-def _created(broker: Services, asked: CreateTopicsRequest.Topic, validate_only: bool, known: _Known) -> _Created:
+def _created(
+    broker: Services, call: Call, asked: CreateTopicsRequest.Topic, validate_only: bool, known: _Known
+) -> _Created:
     configs = _given_configs(asked.configs)
     broker.topics.check_new(asked.name, 1, configs)
     key = frozenset(configs.items())
     if key not in known:
         known[key] = [_config(broker, name, configs) for name in sorted(TOPIC_OPTIONS)]
     partitions = _number_of_partitions(broker, asked)
+    _check_mutations(broker, call, partitions, STRICT_CREATION_SINCE)
     topic_id = ZERO_UUID if validate_only else broker.topics.create(asked.name, partitions, configs).id
     return _Created(
         name=asked.name,
@@ -109,6 +113,12 @@ def _created(broker: Services, asked: CreateTopicsRequest.Topic, validate_only: 
         replication_factor=1,
         configs=known[key],
     )
+
+
+def _check_mutations(broker: Services, call: Call, partitions: int, strict_since: int) -> None:
+    """Raises THROTTLING_QUOTA_EXCEEDED where it is too much for the client, in the versions that know the error."""
+    if call.meter is not None:
+        broker.throttling.check_mutations(call.meter, partitions, strict=call.version >= strict_since)
 
 
 def _given_configs(configs: Iterable[CreateTopicsRequest.Topic.Config]) -> dict[str, str]:
@@ -203,7 +213,9 @@ def delete_topics(broker: Services, call: Call, request: DeleteTopicsRequest) ->
         else:
             topic = _find(broker, each)
             groups.setdefault(topic.id if topic else each.name or each.topic_id, []).append(each)
-    deleted = yield from answer_each(groups.values(), lambda group: _deleted_or_refused(broker, group), SUBJECT_UNITS)
+    deleted = yield from answer_each(
+        groups.values(), lambda group: _deleted_or_refused(broker, call, group), SUBJECT_UNITS
+    )
     return DeleteTopicsResponse(responses=answers + deleted)
 
 
@@ -235,7 +247,7 @@ def _ambiguous(asked: DeleteTopicsRequest.Topic) -> _Deleted:
     return _Deleted(name=asked.name, topic_id=asked.topic_id, error_code=ErrorCode.INVALID_REQUEST, error_message=text)
 
 
-def _deleted_or_refused(broker: Services, group: Sequence[DeleteTopicsRequest.Topic]) -> _Deleted:
+def _deleted_or_refused(broker: Services, call: Call, group: Sequence[DeleteTopicsRequest.Topic]) -> _Deleted:
     """The answer to all requests for one topic, in the terms in which it was asked for."""
     topic = _find(broker, group[0])
     answer = _Deleted(
@@ -249,6 +261,7 @@ def _deleted_or_refused(broker: Services, group: Sequence[DeleteTopicsRequest.To
             by_name = answer.name is not None
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if by_name else ErrorCode.UNKNOWN_TOPIC_ID)
         _check_not_internal(topic)
+        _check_mutations(broker, call, len(topic.partitions), STRICT_DELETION_SINCE)
         broker.topics.delete(topic)
     except KafkaError as error:
         answer.error_code, answer.error_message = error.code, error.text
@@ -300,7 +313,7 @@ def create_partitions(
     for asked in request.topics:
         if named[asked.name] == 1:
             additional = _additional_partitions(broker, asked) if asked.name in may_alter else 0
-            answers.append(_grown_or_refused(broker, asked, request.validate_only, asked.name in may_alter))
+            answers.append(_grown_or_refused(broker, call, asked, request.validate_only, asked.name in may_alter))
             yield SUBJECT_UNITS + PARTITION_UNITS * additional
     return CreatePartitionsResponse(results=answers + doubled)
 
@@ -310,7 +323,9 @@ def _additional_partitions(broker: Services, asked: CreatePartitionsRequest.Topi
     return 0 if topic is None else max(0, asked.count - len(topic.partitions))
 
 
-def _grown_or_refused(broker: Services, asked: CreatePartitionsRequest.Topic, validate_only: bool, may: bool) -> _Grown:
+def _grown_or_refused(
+    broker: Services, call: Call, asked: CreatePartitionsRequest.Topic, validate_only: bool, may: bool
+) -> _Grown:
     try:
         if not may:
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -319,6 +334,7 @@ def _grown_or_refused(broker: Services, asked: CreatePartitionsRequest.Topic, va
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         _check_not_internal(topic)
         _check_growth(broker, topic, asked)
+        _check_mutations(broker, call, asked.count - len(topic.partitions), STRICT_GROWTH_SINCE)
         if not validate_only:
             broker.topics.add_partitions(topic, asked.count)
     except KafkaError as error:

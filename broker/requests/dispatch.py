@@ -34,6 +34,7 @@ from ..net.unserved_apis import UNSERVED
 from ..net.waiting import Parked, Slot
 from ..security.principals import Session
 from .services import Services
+from .throttling import Meter
 
 log = logging.getLogger("fencepost.broker")
 
@@ -65,9 +66,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Call:
-    """Who asks, and how: what a handler may know beside the request itself. request: None until it is read."""
+    """Who asks, and how: what a handler may know beside the request itself. request: None until it is read.
 
-    __slots__ = ("client_host", "client_id", "connection", "correlation_id", "listener_address", "request", "version")
+    meter: what it costs, where its client has a quota.
+    """
+
+    __slots__ = (
+        "client_host",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "listener_address",
+        "meter",
+        "request",
+        "version",
+    )
 
     def __init__(self, connection: Connection, header: RequestHeader) -> None:
         self.connection = connection
@@ -75,6 +88,7 @@ class Call:
         self.correlation_id = header.correlation_id
         self.client_id: str | None = header.client_id
         self.request: Any = None
+        self.meter: Meter | None = None
         self.client_host = connection.client_host
         self.listener_address = connection.listener_address
 
@@ -165,6 +179,8 @@ class Dispatcher:
         self._metrics = broker.metrics
         self._requests = broker.metrics.requests
         self._turns = broker.turns
+        self._throttling = broker.throttling
+        self._measures = broker.throttling.measures
         self.fast_paths: dict[int, FastPath] = {}  # by the lower byte of the API key
         for keys, made_by in FAST_PATHS:
             self.fast_paths |= dict.fromkeys(keys, made_by(broker))
@@ -192,6 +208,8 @@ class Dispatcher:
         self._requests[counted_at(header.api_key)] += 1
         connection.client_id = header.client_id
         call, turns = Call(connection, header), self._turns
+        if self._measures.is_active:
+            call.meter = self._throttling.meter(connection, header.api_key, header.client_id, len(frame))
         if header.api_key == PRODUCE:
             if turns.left <= 0 and turns.is_spent():
                 connection.put_back(frame)
@@ -199,7 +217,7 @@ class Dispatcher:
                 return
         else:
             if turns.left <= 0 and turns.is_spent():
-                steps = self._read_and_answer(handler, call, frame, header)
+                steps = _metered(call, self._read_and_answer(handler, call, frame, header))
                 self._enqueue(handler, call, self._put_off(handler, call), steps)
                 return
             turns.left -= REQUEST_UNITS + len(frame) // BYTES_PER_UNIT
@@ -230,7 +248,7 @@ class Dispatcher:
     def _answer(self, handler: Handler, call: Call) -> None:
         try:
             if handler.in_steps:
-                steps = self._answer_in_steps(handler, call)
+                steps = _metered(call, self._answer_in_steps(handler, call))
                 job = Job(steps)
                 if not self._turns.begin(job):
                     self._enqueue(handler, call, self._put_off(handler, call), steps)
@@ -252,8 +270,12 @@ class Dispatcher:
         except Exception as error:
             outcome = self._failed(handler, error)
         if outcome is None:
+            if call.meter is not None:
+                self._throttling.judge(call.meter, None)
             return
         if outcome.__class__ is Parked:
+            if call.meter is not None:
+                call.meter.pause()
             slot = call.connection.park(outcome)
             outcome.then(lambda answer: self._fill(slot, handler, call, answer))
             return
@@ -267,6 +289,8 @@ class Dispatcher:
 
     def _put_off(self, handler: Handler, call: Call) -> Parked:
         """The request keeps its place among the replies; those behind it on its connection are not begun."""
+        if call.meter is not None:
+            call.meter.pause()
         parked = Parked()
         slot = call.connection.park(parked)
         parked.then(lambda answer: self._fill(slot, handler, call, answer))
@@ -275,6 +299,7 @@ class Dispatcher:
 
     def _begin(self, handler: Handler, call: Call, steps: Steps[object]) -> None:
         """Do these steps: the first slice of them now."""
+        steps = _metered(call, steps)
         parked, job = self._put_off(handler, call), Job(steps)
         try:
             is_done = self._turns.begin(job)
@@ -299,7 +324,7 @@ class Dispatcher:
 
         def released() -> None:
             if not parked.cancelled:
-                self._enqueue(handler, call, parked, self._answer_in_steps(handler, call))
+                self._enqueue(handler, call, parked, _metered(call, self._answer_in_steps(handler, call)))
 
         self._broker.rounds.when_released(call.connection.newest_unit, released)
 
@@ -337,6 +362,8 @@ class Dispatcher:
             if isinstance(outcome, Exception):
                 raise outcome
             api = handler.api
+            if call.meter is not None:
+                outcome = self._throttling.judge(call.meter, outcome)
             return Encoded((yield from encode_response_in_steps(api, call.version, call.correlation_id, outcome)))
         except (BrokerHalted, OlderConnection):
             raise
@@ -368,7 +395,7 @@ class Dispatcher:
 
     def _fill(self, slot: Slot, handler: Handler, call: Call, outcome: object) -> None:
         if outcome.__class__ is GeneratorType:
-            job = Job(self._encode_in_steps(handler, call, outcome))
+            job = Job(_metered(call, self._encode_in_steps(handler, call, outcome)))
             job.wanted = lambda: call.connection.transport is not None
             job.finish = lambda: self._fill(slot, handler, call, job.result)
             self._turns.enqueue(job)
@@ -387,6 +414,8 @@ class Dispatcher:
         try:
             if isinstance(outcome, BaseException):
                 outcome = self._refused(handler, call, outcome)
+            if call.meter is not None:
+                outcome = self._throttling.judge(call.meter, outcome)
             return encode_response(api, call.version, call.correlation_id, outcome)
         except Exception as error:
             self._failed(handler, error)
@@ -433,6 +462,10 @@ class Dispatcher:
 
 def _unreadable(handler: Handler, header: RequestHeader, error: MalformedFrame) -> MalformedFrame:
     return MalformedFrame(f"a {handler.api.name} request v{header.api_version} that does not parse: {error}")
+
+
+def _metered(call: Call, steps: Steps[object]) -> Steps[object]:
+    return steps if call.meter is None else call.meter.pieces(steps)
 
 
 def _go_on(connection: Connection) -> Steps[None]:

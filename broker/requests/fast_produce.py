@@ -148,6 +148,8 @@ class FastProduce:
         self._now_ms = broker.clock.now_ms
         self._store = broker.store
         self._requests = broker.metrics.requests
+        self._throttling = broker.throttling
+        self._measures = broker.throttling.measures
         self._turn = -1
         self._wall_ms = 0  # as of this turn's first request
 
@@ -189,6 +191,7 @@ class FastProduce:
                 and length <= partition.largest_bytes  # Partition.accept
                 and base_ms <= self._wall_ms + partition.rules.timestamp_after_max_ms >= newest_ms  # _tells_the_future
                 and (producer_id < 0 or log.producers.is_next(producer_id, epoch, sequence, bit != 0))  # judge
+                and (not self._measures.is_active or self._throttling.is_free(connection.session, route.client_id))
                 and (store.tail_bytes + length <= store.spare_bytes and not store.space_low)  # Store.admits
                 and crc32c(frame[position + CRC_COVERS_FROM : end]) == crc  # check_produced: late, as it costs most
                 and (not bit or self._goes_on(route, producer_id, epoch, partition, connection))  # admit_batch

@@ -69,6 +69,8 @@ class FastTransactions:
         self._store = broker.store
         self._turns = broker.turns
         self._requests = broker.metrics.requests
+        self._throttling = broker.throttling
+        self._measures = broker.throttling.measures
         self._known: dict[bytes, OrdinaryRequest] = {}
         self._turn = -1
         self._given = broker.transactions.given("")  # as of this turn's first request
@@ -77,7 +79,7 @@ class FastTransactions:
         """Carry out and reply; or change nothing and return False."""
         if frame.__class__ is bytes and self._turns.left > 0:  # else the frame is large, or the turn is over
             asked = self._known.get(frame[:4] + frame[8:]) or self._read(frame)
-            if asked is not None and self._carried_out(asked, connection):
+            if asked is not None and self._is_free(connection, asked) and self._carried_out(asked, connection):
                 self._requests[asked.api] += 1
                 connection.client_id = asked.client_id
                 reply = asked.reply_begins + frame[4:8] + asked.reply_ends
@@ -85,6 +87,10 @@ class FastTransactions:
                 connection.slots.append((unit, reply))
                 return True
         return False
+
+    def _is_free(self, connection: Connection, asked: OrdinaryRequest) -> bool:
+        """Whether nobody counts what it costs."""
+        return not self._measures.is_active or self._throttling.is_free(connection.session, asked.client_id)
 
     def _carried_out(self, asked: OrdinaryRequest, connection: Connection) -> bool:
         """Whether the request is a success; if not, nothing is changed."""

@@ -312,6 +312,15 @@ class Fetching:
             return set()
         return self._changed(self._session.partitions, answers)
 
+    def put_off(self) -> ErrorCode | None:
+        """The answer tells of no partition, because its client has to wait. The session goes on as if it had none.
+
+        None is opened for it. Returns the error to answer with, if there is one.
+        """
+        if self._session is not None and self._session.epoch != self._epoch:
+            self.error = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        return self.error
+
     def _open(self, answers: Collection[tuple[Key, LastAnswer]], now_ms: int) -> None:
         assert self._cache is not None
         for key, state in answers:

@@ -18,6 +18,7 @@ from ..topics.decompression_budget import DecompressionBudget
 from ..topics.partition import FEW_RECORDS, Partition
 from .produce_targets import Targets
 from .services import Services
+from .throttling import Meter
 
 log = logging.getLogger("fencepost.broker")
 
@@ -33,8 +34,9 @@ class LongProduce:
         finish: Callable[[], None],
         *,
         answered: bool,
+        meter: Meter | None = None,
     ) -> None:
-        """finish: judge and append; it may not raise but for a halt.
+        """finish: judge and append; it may not raise but for a halt. meter: what counts the time, if it is counted.
 
         answered: whether the client waits for an answer.
         """
@@ -43,6 +45,7 @@ class LongProduce:
         self._targets = targets
         self._finish = finish
         self._answered = answered
+        self._meter = meter
 
     def begin(self) -> bool:
         """Give a worker what is long. False: nothing is, and nothing was done."""
@@ -64,7 +67,8 @@ class LongProduce:
                 target.looked_into(partition, rules, _found(partition, records, now_ms, budget))
 
         self._connection.hold()
-        self._broker.records_executor.submit(work, self._go_on_with, owner=self._connection, wanted=self._wanted)
+        job = work if self._meter is None else self._meter.timed(work)
+        self._broker.records_executor.submit(job, self._go_on_with, owner=self._connection, wanted=self._wanted)
         return True
 
     def _wanted(self) -> bool:

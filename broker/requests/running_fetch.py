@@ -42,6 +42,7 @@ STORAGE_ERROR_SINCE = 6  # before, clients know NOT_LEADER_OR_FOLLOWER only, and
 READ_COMMITTED = 1
 FEW_PARTITIONS = 50  # of more, one fetch of a connection waits at a time
 WAITING_FETCH_BYTES = 64 << 10  # what one that waits counts as: of one connection, only so many wait
+ANSWER_BYTES, PARTITION_BYTES = 30, 60  # of what goes around records, with a short name of a topic
 READ_AT_ONCE_BYTES = 8 << 20  # an answer is no larger unless that is the least asked for: reading it holds up the loop
 
 
@@ -110,7 +111,10 @@ class RunningFetch:
         self.fetching = fetching
         self.committed = request.isolation_level == READ_COMMITTED
         self.max_wait_ms = request.max_wait_ms
+        self.meter = call.meter
         most = min(request.max_bytes, broker.settings.fetch_max_bytes)
+        if self.meter is not None:
+            most = min(most, broker.throttling.fetched_at_once(self.meter))
         self.min_bytes = min(request.min_bytes, max(0, most))
         self.max_bytes = max(0, min(most, max(READ_AT_ONCE_BYTES, self.min_bytes)))
         self.parts = fetching.partitions()
@@ -168,11 +172,15 @@ class RunningFetch:
     def _look(self, at_deadline: bool) -> bool:
         """Some partition moved, or time is over: whether that ends the wait."""
         assert self.parked is not None
+        if self.meter is not None:
+            self.meter.begin()
         try:
             done = self._is_done(at_deadline)
         except Exception as error:  # a bug, which is this fetch's alone: others wait for the same round
             self.parked.answer(error)
             done = True
+        if self.meter is not None:
+            self.meter.pause()
         if done:
             self.broker.waiting_places.leave(self.connection, self)
         return done
@@ -378,8 +386,9 @@ class RunningFetch:
     def _submit(self, read: PartitionRead) -> None:
         if read.cold is not None:
             self.broker.metrics.cold_reads += 1
+            job = read.cold if self.meter is None else self.meter.timed(read.cold)
             self.broker.read_executor.submit(
-                read.cold, lambda result: self._cold_done(read, result), owner=self.connection, wanted=self._is_wanted
+                job, lambda result: self._cold_done(read, result), owner=self.connection, wanted=self._is_wanted
             )
 
     def _is_wanted(self) -> bool:
@@ -449,9 +458,18 @@ class RunningFetch:
     def begin_response(self) -> tuple[FetchResponse, set[Key] | None]:
         """The response without its partitions, and which of them to name; None for all."""
         fetching = self.fetching
+        if self.meter is not None and self.broker.throttling.is_fetch_over(self.meter, self._answer_bytes()):
+            self.forget_reads()
+            return FetchResponse(
+                error_code=fetching.put_off() or 0, session_id=fetching.session_id, responses=[]
+            ), set()
         answers = [(read.key, read.last_answer()) for read in self.reads] if fetching.remembers else []
         named = fetching.finish(answers, self.broker.clock.monotonic_ms())
         return FetchResponse(error_code=fetching.error or 0, session_id=fetching.session_id, responses=[]), named
+
+    def _answer_bytes(self) -> int:
+        """What the answer comes to, but for some bytes."""
+        return ANSWER_BYTES + sum(PARTITION_BYTES + read.size_bytes for read in self.reads)
 
     @staticmethod
     def add_answers(response: FetchResponse, reads: Sequence[PartitionRead], named: set[Key] | None) -> None:

@@ -24,6 +24,7 @@ from ..transactions.coordinator import TransactionCoordinator
 from ..transactions.ledger_log import Ledger
 from ..upkeep.housekeeping import Housekeeping
 from .fetch_sessions import FetchSessions
+from .throttling import Throttling
 
 
 class Services:
@@ -43,6 +44,7 @@ class Services:
     topics: Topics
     access: Access
     security_log: SecurityLog
+    throttling: Throttling
     producer_limit: ProducerLimit
     groups: GroupCoordinator
     group_offsets: GroupOffsets

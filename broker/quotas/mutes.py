@@ -1,0 +1,58 @@
+"""Connections that are not read for a while, because their clients are over a quota (KIP-219). Pure but for the timer.
+
+The rule: whoever has waited goes on; a longer wait that comes meanwhile counts instead of a shorter one. From time to
+time a waiting connection is looked at, for a client that has left is noticed by nobody else while it is not read.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from ...effects.clock import Clock
+
+LOOKED_AT_AFTER_MS = 5_000
+
+
+class Muted(Protocol):
+    """What is asked of a connection."""
+
+    @property
+    def transport(self) -> object | None: ...
+    def mute(self) -> None: ...
+    def unmute(self) -> None: ...
+    def has_left(self) -> bool: ...
+    def abort(self) -> None: ...
+
+
+class Mutes:
+    """All of one broker."""
+
+    def __init__(self, clock: Clock, call_later: Callable[..., object]) -> None:
+        """call_later: the loop's, of seconds, a callback and its arguments."""
+        self._clock = clock
+        self._call_later = call_later
+        self._until_ms: dict[Muted, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._until_ms)
+
+    def mute(self, connection: Muted, wait_ms: int) -> None:
+        """Begin nothing more of this connection for so long."""
+        until_ms, known_ms = self._clock.monotonic_ms() + wait_ms, self._until_ms.get(connection)
+        self._until_ms[connection] = until_ms if known_ms is None else max(known_ms, until_ms)
+        if known_ms is None:
+            connection.mute()
+            self._look_after(connection, wait_ms)
+
+    def _look_after(self, connection: Muted, left_ms: int) -> None:
+        self._call_later(min(left_ms, LOOKED_AT_AFTER_MS) / 1000, self._look, connection)
+
+    def _look(self, connection: Muted) -> None:
+        left_ms = self._until_ms[connection] - self._clock.monotonic_ms()
+        if left_ms > 0 and not connection.has_left():
+            self._look_after(connection, left_ms)
+            return
+        del self._until_ms[connection]
+        if left_ms <= 0:
+            connection.unmute()
+        elif connection.transport is not None:
+            connection.abort()

@@ -1,0 +1,113 @@
+"""How fast something goes, and for how long to wait until it is as fast as it may be: Kafka's two measures. Pure.
+
+The rules: a `WindowedRate` is what came in the last windows over their length, where those that have not begun yet
+count as empty ones. A `TokenBucket` fills at the limit, up to what the limit gives in all windows, and may be overdrawn
+by what was let in while anything was left. Both are as they were new once nothing was recorded for so long that it
+makes no difference (is_fresh). Times are monotonic milliseconds.
+Source: Kafka's SampledStat, Rate, TokenBucket, QuotaUtils; ControllerMutationQuotaManager (KIP-13, KIP-599).
+"""
+
+from math import floor
+from typing import NamedTuple
+
+LONGEST_MS = 2**31 - 1  # what an answer can tell
+
+
+class Windows(NamedTuple):
+    """So many windows of this length: `quota.window.num`, `quota.window.size.seconds`."""
+
+    number: int
+    size_ms: int
+
+    @property
+    def all_ms(self) -> int:
+        return self.number * self.size_ms
+
+
+class WindowedRate:
+    """What was recorded in the last windows. windows: (begun_ms, last_ms, amount) each, the newest last."""
+
+    __slots__ = ("_windows",)
+
+    def __init__(self) -> None:
+        self._windows: list[tuple[int, int, float]] = []
+
+    def record(self, amount: float, now_ms: int, shape: Windows) -> None:
+        """So much came now; below 0, so much that was recorded now did not come after all."""
+        windows = self._windows
+        if windows and now_ms - windows[-1][0] < shape.size_ms:
+            begun_ms, _, before = windows[-1]
+            windows[-1] = begun_ms, now_ms, before + amount
+        else:
+            windows.append((now_ms, now_ms, amount))
+            if len(windows) > shape.number + 1:
+                del windows[0]
+
+    def per_second(self, now_ms: int, shape: Windows) -> float:
+        """How much came in a second, on average."""
+        span_ms = self.span_ms(now_ms, shape)
+        return sum(amount for _, _, amount in self._windows) * 1000 / span_ms
+
+    def span_ms(self, now_ms: int, shape: Windows) -> int:
+        """The time over which the average is taken. Forgets what is too old to count."""
+        windows = self._windows
+        while windows and now_ms - windows[0][1] >= shape.all_ms:
+            del windows[0]
+        passed_ms = now_ms - windows[0][0] if windows else 0
+        missing = max(0, shape.number - 1 - passed_ms // shape.size_ms)
+        return max(1, passed_ms + missing * shape.size_ms)
+
+    def throttle_ms(self, limit: float, now_ms: int, shape: Windows) -> int:
+        """How long nothing may come until the average is no more than the limit; 0 if it is not above it now."""
+        rate = self.per_second(now_ms, shape)
+        if rate <= limit:
+            return 0
+        return _rounded((rate - limit) / limit * self.span_ms(now_ms, shape))
+
+    def is_fresh(self, now_ms: int, shape: Windows) -> bool:
+        """Whether all that was recorded is too old to count."""
+        return not self._windows or now_ms - self._windows[-1][1] >= shape.all_ms
+
+
+class TokenBucket:
+    """What may still come at once."""
+
+    __slots__ = ("_filled_ms", "_spent")
+
+    def __init__(self) -> None:
+        self._spent = 0.0  # of a full bucket
+        self._filled_ms = 0
+
+    def left(self, limit: float, now_ms: int, shape: Windows) -> float:
+        """How much may come now; below 0, so much too much came."""
+        self._fill(limit, now_ms)
+        return _burst(limit, shape) - self._spent
+
+    def record(self, amount: float, limit: float, now_ms: int) -> None:
+        """So much came now."""
+        self._fill(limit, now_ms)
+        self._spent = max(0.0, self._spent + amount)
+
+    def throttle_ms(self, limit: float, now_ms: int, shape: Windows) -> int:
+        """How long nothing may come until nothing is overdrawn; 0 if nothing is now."""
+        left = self.left(limit, now_ms, shape)
+        return _rounded(-left / limit * 1000) if left < 0 else 0
+
+    def is_fresh(self, limit: float, now_ms: int) -> bool:
+        """Whether it is full."""
+        self._fill(limit, now_ms)
+        return self._spent == 0
+
+    def _fill(self, limit: float, now_ms: int) -> None:
+        if self._spent:
+            self._spent = max(0.0, self._spent - limit * (now_ms - self._filled_ms) / 1000)
+        self._filled_ms = now_ms
+
+
+def _burst(limit: float, shape: Windows) -> float:
+    return limit * shape.all_ms / 1000
+
+
+def _rounded(milliseconds: float) -> int:
+    """As Java's Math.round, and no more than an answer can tell."""
+    return floor(min(milliseconds, LONGEST_MS) + 0.5) if milliseconds < LONGEST_MS else LONGEST_MS

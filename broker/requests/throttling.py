@@ -1,0 +1,212 @@
+"""How requests obey quotas: what each costs its client, and how long that has to wait for it.
+
+The rules are Kafka's (KIP-124, KIP-219, KIP-599): a request is carried out and answered at once, the answer tells how
+long its client has to wait, and so long nothing more of its connection is begun; of several waits the longest counts. A
+Fetch that is over a quota is answered without records, which do not count then. A Produce without an answer costs no
+request time. Request time is what the loop and its workers take; what they take once the answer is known, to encode it,
+counts when the client asks next. Without quotas of clients all this is one test of `measures.is_active` a request.
+"""
+
+from collections.abc import Callable
+from copy import copy
+from typing import Any, TypeVar
+
+from ...effects.clock import Clock
+from ...protocol.errors import ErrorCode, KafkaError
+from ..metrics import Metrics
+from ..net.connection import Connection
+from ..net.turns import Steps
+from ..quotas.entities import (
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+)
+from ..quotas.limits import ClientLimits, Measures
+from ..quotas.mutes import Mutes
+from ..security.principals import Session
+
+T = TypeVar("T")
+
+PRODUCE, WRITE_TXN_MARKERS = 0, 27
+MOST_FETCHED = 2**31 - 1
+PERCENT_OF_NS = 100 / 1e9  # of a second of one thread
+
+
+class Meter:
+    """What one request of a client with quotas costs."""
+
+    __slots__ = (
+        "_throttling",
+        "api_key",
+        "began_ns",
+        "connection",
+        "is_judged",
+        "limits",
+        "mutations_wait_ms",
+        "mutations_waited_for_ms",
+        "size_bytes",
+        "spent_ns",
+        "wait_for",
+        "wait_ms",
+        "worked_ns",
+    )
+
+    def __init__(
+        self, throttling: "Throttling", limits: ClientLimits, connection: Connection, api_key: int, size_bytes: int
+    ) -> None:
+        self._throttling = throttling
+        self.limits = limits
+        self.connection = connection
+        self.api_key = api_key
+        self.size_bytes = size_bytes
+        self.began_ns: int | None = throttling.clock.work_ns()  # of the piece of work at hand
+        self.spent_ns = 0  # by the loop, for the pieces before
+        self.worked_ns: list[int] = []  # by workers, which may be several at once
+        self.mutations_wait_ms = self.mutations_waited_for_ms = 0  # and since when
+        self.is_judged = False
+        self.wait_ms = 0
+        self.wait_for = ""
+
+    def begin(self) -> None:
+        """A piece of work begins."""
+        self.began_ns = self._throttling.clock.work_ns()
+
+    def pause(self) -> None:
+        """It ends, for now."""
+        if self.began_ns is not None:
+            self.spent_ns += self._throttling.clock.work_ns() - self.began_ns
+            self.began_ns = None
+
+    def taken_percent(self) -> float:
+        """The time spent since this was last asked, as percents of a second of one thread."""
+        if self.began_ns is not None:
+            self.pause()
+            self.begin()
+        spent_ns, self.spent_ns = self.spent_ns + sum(self.worked_ns), 0
+        self.worked_ns.clear()
+        return spent_ns * PERCENT_OF_NS
+
+    def pieces(self, steps: Steps[T]) -> Steps[T]:
+        """These steps, timed."""
+        try:
+            while True:
+                self.begin()
+                try:
+                    units = next(steps)
+                except StopIteration as end:
+                    result: T = end.value
+                    return result
+                finally:
+                    self.pause()
+                yield units
+        finally:
+            steps.close()
+            if self.is_judged:
+                self._throttling.add_time(self)
+
+    def timed(self, work: Callable[[], T]) -> Callable[[], T]:
+        """What a worker does for the request, timed."""
+
+        def run() -> T:
+            clock = self._throttling.clock
+            began_ns = clock.work_ns()
+            try:
+                return work()
+            finally:
+                self.worked_ns.append(clock.work_ns() - began_ns)
+
+        return run
+
+
+class Throttling:
+    """Of one broker."""
+
+    def __init__(self, measures: Measures, mutes: Mutes, clock: Clock, metrics: Metrics) -> None:
+        self.measures = measures
+        self.clock = clock
+        self._mutes = mutes
+        self._metrics = metrics
+
+    def is_free(self, session: Session, client_id: str | None) -> bool:
+        """Whether no quota counts for this client."""
+        return self.measures.limits_of(session.principal.name, client_id or "") is None
+
+    def meter(self, connection: Connection, api_key: int, client_id: str | None, size_bytes: int) -> Meter | None:
+        """For a request that begins now; None if no quota counts for its client."""
+        limits = self.measures.limits_of(connection.session.principal.name, client_id or "")
+        return None if limits is None else Meter(self, limits, connection, api_key, size_bytes)
+
+    # ---- what is asked while a request is carried out --------------------------------------------------------
+
+    def fetched_at_once(self, meter: Meter) -> int:
+        """How many bytes a Fetch may bring: with more it would be over its quota for certain, each time anew."""
+        limit = meter.limits.fetch
+        return MOST_FETCHED if limit is None else int(min(self.measures.fetch.most_at_once(limit), MOST_FETCHED))
+
+    def is_fetch_over(self, meter: Meter, answer_bytes: int) -> bool:
+        """Whether a Fetch is to be answered without records. Nothing more is recorded for it afterwards."""
+        now_ms, limit = self.clock.monotonic_ms(), meter.limits.fetch
+        self._record_time(meter, now_ms)
+        if limit is not None:
+            self._wait(meter, CONSUMER_BYTE_RATE, self.measures.fetch.record(limit, answer_bytes, now_ms))
+            if meter.wait_ms:
+                self.measures.fetch.take_back(limit, answer_bytes, now_ms)
+        meter.is_judged = True
+        return meter.wait_ms > 0
+
+    def check_mutations(self, meter: Meter | None, partitions: int, *, strict: bool) -> None:
+        """So many partitions are about to be made or deleted. Raises THROTTLING_QUOTA_EXCEEDED where strict."""
+        if meter is None or meter.limits.mutations is None:
+            return
+        now_ms = self.clock.monotonic_ms()
+        taken, wait_ms = self.measures.mutations.record(meter.limits.mutations, partitions, now_ms, strict=strict)
+        if wait_ms:
+            meter.mutations_wait_ms, meter.mutations_waited_for_ms = wait_ms, now_ms
+        if not taken:
+            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+
+    # ---- when the answer is known ----------------------------------------------------------------------------
+
+    def judge(self, meter: Meter, response: Any) -> Any:
+        """Record what is not recorded yet, and have the client wait if it must. Returns the response, which tells it.
+
+        response: None if there is none.
+        """
+        if not meter.is_judged:
+            self._record(meter, answered=response is not None)
+        if not meter.wait_ms:
+            return response
+        self._mutes.mute(meter.connection, meter.wait_ms)
+        self._metrics.throttled(meter.wait_for, meter.wait_ms)
+        if hasattr(response, "throttle_time_ms"):
+            response = copy(response)
+            response.throttle_time_ms = meter.wait_ms
+        return response
+
+    def _record(self, meter: Meter, *, answered: bool) -> None:
+        now_ms, limit = self.clock.monotonic_ms(), meter.limits.produce
+        meter.is_judged = True
+        if answered and meter.api_key != WRITE_TXN_MARKERS:
+            self._record_time(meter, now_ms)
+        if meter.mutations_wait_ms:
+            waited_ms = now_ms - meter.mutations_waited_for_ms
+            self._wait(meter, CONTROLLER_MUTATION_RATE, meter.mutations_wait_ms - waited_ms)
+        if limit is not None and meter.api_key == PRODUCE:
+            self._wait(meter, PRODUCER_BYTE_RATE, self.measures.produce.record(limit, meter.size_bytes, now_ms))
+
+    def add_time(self, meter: Meter) -> None:
+        """What was spent since the answer was known. It makes nobody wait by itself."""
+        limit, percent = meter.limits.request, meter.taken_percent()
+        if limit is not None and percent:
+            self.measures.request.record(limit, percent, self.clock.monotonic_ms())
+
+    def _record_time(self, meter: Meter, now_ms: int) -> None:
+        if meter.limits.request is not None:
+            wait_ms = self.measures.request.record(meter.limits.request, meter.taken_percent(), now_ms)
+            self._wait(meter, REQUEST_PERCENTAGE, wait_ms)
+
+    @staticmethod
+    def _wait(meter: Meter, kind: str, wait_ms: int) -> None:
+        if wait_ms > meter.wait_ms:
+            meter.wait_ms, meter.wait_for = wait_ms, kind
