@@ -8,8 +8,7 @@ more.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
-from functools import partial
+from collections.abc import Callable, Collection
 
 from ..effects.clock import Clock, SystemClock
 from ..effects.disk import Disk, SystemDisk
@@ -19,16 +18,17 @@ from ..protocol.primitives import Readable
 from ..storage.log.partition_log import PartitionLog
 from ..storage.recovery import RecoveryReport, open_store
 from ..storage.store import StoreSettings
-from .config.listener_settings import ListenerSettings
 from .config.live_settings import LiveSettings
 from .config.settings import BrokerSettings
 from .groups.coordinator import GroupCoordinator
 from .groups.offset_log import GroupOffsets
+from .listeners.certificates import Certificate, CertificateWatch
+from .listeners.door import ListenerDoor, tls_files
 from .listeners.gate import Gate
 from .listeners.rules import login_rules
 from .metrics import Metrics
 from .net.connection import Connection
-from .net.server import UNBOUNDED, Server, Welcome
+from .net.server import UNBOUNDED, Door, OpenDoor, Server
 from .net.timed_waiting import TimedWaiting
 from .net.turns import Turns
 from .net.waiting_places import WaitingPlaces
@@ -141,7 +141,7 @@ class Broker(Services):
         self._started = True
         try:
             self._assemble()
-            listeners = self._welcomed(self.settings.served_listeners)
+            doors = self._doors()
             await settle(self.shared, self.group_offsets, self.transactions)
             if restored := was_restored(self.disk, self.settings.log_dir):
                 await fence_all(self.shared, self.groups, self.transactions)
@@ -150,7 +150,8 @@ class Broker(Services):
             self.store.check_running()
             if restored:
                 forget_mark(self.disk, self.settings.log_dir, self.shared)
-            await self.server.listen(listeners)
+            await self.server.listen(doors)
+            self.certificates.start()
         except BaseException:
             await self.stop()
             raise
@@ -197,6 +198,7 @@ class Broker(Services):
             self.net, self.clock, loop, lambda: self.settings, self.store, self.rounds, self.metrics, self._serve
         )
         self.gate = Gate(self.server, self.clock, loop, lambda: self.settings, self._passwords_executor)
+        self.certificates = CertificateWatch(self._passwords_executor, loop)
         self.intercept(self._between)
         self.server.most_connections = self.most_connections
         self.housekeeping.on_relief.append(self.server.relieve)
@@ -211,16 +213,21 @@ class Broker(Services):
         self.housekeeping.keep(self.group_offsets.forget_from_time_to_time())
         self.housekeeping.before_checkpoint.append(self.coordinator_snapshots.take_if_due)
 
-    def _welcomed(self, listeners: Sequence[ListenerSettings]) -> list[tuple[ListenerSettings, Welcome | None]]:
-        """Each listener with what awaits its clients. Raises InvalidOption."""
+    def _doors(self) -> list[Door]:
+        """What awaits the clients of each listener. Raises InvalidOption, BadTlsFiles."""
         users = self.security_log.state.users
-        made: list[tuple[ListenerSettings, Welcome | None]] = []
-        for listener in listeners:
+        doors: list[Door] = []
+        for listener in self.settings.served_listeners:
             rules = login_rules(listener, users, self.rng)
             if rules is not None and not users.secret:
                 self.security_log.commit([secret_set(self.rng.bytes(SECRET_BYTES))])
-            made.append((listener, None if rules is None else partial(self.gate.take, rules=rules)))
-        return made
+            certificate = None
+            if listener.uses_tls:
+                certificate = Certificate(listener.name, tls_files(listener), self.clock)
+                self.certificates.certificates.append(certificate)
+            asks = rules is not None or certificate is not None
+            doors.append(ListenerDoor(listener, self.gate, rules, certificate) if asks else OpenDoor(listener))
+        return doors
 
     def _load_security(self) -> None:
         settings = self.settings
@@ -263,6 +270,7 @@ class Broker(Services):
         if hasattr(self, "server"):
             await self.server.stop_listening()
             self.gate.stop()
+            self.certificates.stop()
             self.server.read_no_more()
             await self.idle()
             await self.server.stop()

@@ -32,6 +32,7 @@ class Metrics:
         "cold_reads",
         "duplicates_refused",
         "errors",
+        "failed_handshakes",
         "failed_logins",
         "failures",
         "fenced_connections",
@@ -62,6 +63,7 @@ class Metrics:
         self.closed_expired = 0  # sent a request when its session had ended
         self.logins = 0
         self.failed_logins = 0
+        self.failed_handshakes = 0  # of TLS
         self.bytes_in = 0
         self.bytes_out = 0
         self.bytes_uncopied = 0  # of these, what went from the page cache to a socket

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from . import forks
 from .gathering import Buffer
+from .tls import TlsAcceptor, TlsDoor
 
 if TYPE_CHECKING:
     import ssl
@@ -50,11 +51,11 @@ class Listener(Protocol):
 
 class Net(Protocol):
     async def listen(
-        self, factory: ProtocolFactory, host: str, port: int, send_buffer_bytes: int = SYSTEMS_OWN
+        self, factory: ProtocolFactory | TlsDoor, host: str, port: int, send_buffer_bytes: int = SYSTEMS_OWN
     ) -> Listener:
         """Make a protocol of `factory` for each connection to `host`:`port` (0: any free one). Raises OSError.
 
-        send_buffer_bytes: SO_SNDBUF of each.
+        factory: a door where the listener speaks TLS. send_buffer_bytes: SO_SNDBUF of each.
         """
         ...
 
@@ -187,7 +188,9 @@ class Writable:
 
 
 class SystemListener(Listener):
-    def __init__(self, sockets: Sequence[socket.socket], servers: Sequence[asyncio.AbstractServer]) -> None:
+    def __init__(
+        self, sockets: Sequence[socket.socket], servers: Sequence[asyncio.AbstractServer | TlsAcceptor]
+    ) -> None:
         self._sockets = sockets
         self._servers = servers
         self._addresses = [one.getsockname()[:2] for one in sockets]
@@ -219,17 +222,22 @@ class SystemNet(Net):
         self._backlog = backlog
 
     async def listen(
-        self, factory: ProtocolFactory, host: str, port: int, send_buffer_bytes: int = SYSTEMS_OWN
+        self, factory: ProtocolFactory | TlsDoor, host: str, port: int, send_buffer_bytes: int = SYSTEMS_OWN
     ) -> Listener:
         loop = asyncio.get_running_loop()
         sockets = bind(await _places(loop, host, port), dual_stack=host == "::")
-        servers: list[asyncio.AbstractServer] = []
+        servers: list[asyncio.AbstractServer | TlsAcceptor] = []
         try:
             for one in sockets:
                 if send_buffer_bytes != SYSTEMS_OWN:  # those it takes inherit this
                     one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
                 _pace_nothing_on_loopback(one)
-                servers.append(await loop.create_server(factory, sock=one, backlog=self._backlog))
+                if not callable(factory):
+                    one.listen(self._backlog)
+                else:
+                    servers.append(await loop.create_server(factory, sock=one, backlog=self._backlog))
+            if not callable(factory):
+                servers.append(TlsAcceptor(sockets, factory))
         except BaseException:
             for server in servers:
                 server.close()

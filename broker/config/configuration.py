@@ -72,7 +72,7 @@ def _add(given: ConfigurationTexts, origin: str, names: Mapping[str, str]) -> No
             given.texts[name] = names[name]
             given.origins[name] = origin
         elif promises_protection(name, names[name]):
-            raise InvalidOption(f"{name} ({origin}) asks for protection that this broker does not have yet", name)
+            raise InvalidOption(f"{name} ({origin}) asks for protection that this broker does not have", name)
         elif is_harmless(name):
             given.ignored.append(name)
         else:

@@ -1,7 +1,7 @@
 """Names that Kafka knows and this broker does not obey, so that a server.properties can be brought along.
 
 HARMLESS ones (another node's business, thread counts, ZooKeeper, KRaft) are accepted with one warning. Those that would
-promise protection the broker does not give (TLS, SASL, policies) are refused: silence would be a lie.
+promise protection the broker does not give (ciphers, policies) are refused: silence would be a lie.
 Source: what DescribeConfigs of Kafka 4.3.1 lists for a broker, and the names that 4.0 removed.
 """
 
@@ -11,7 +11,7 @@ HARMLESS_PREFIXES = ("zookeeper.", "listener.name.controller.", "rsm.config.", "
 PROTECTION_PREFIXES = ("ssl.", "sasl.", "delegation.token.", "authorizer.")
 _PROTECTION = """
 alter.config.policy.class.name client.quota.callback.class create.topic.policy.class.name principal.builder.class
-security.inter.broker.protocol security.providers
+security.providers
 """
 PROTECTION = frozenset(_PROTECTION.split())
 
@@ -74,13 +74,14 @@ remote.log.storage.system.enable replica.fetch.backoff.ms replica.fetch.max.byte
 replica.fetch.response.max.bytes replica.fetch.wait.max.ms replica.high.watermark.checkpoint.interval.ms
 replica.lag.time.max.ms replica.selector.class replica.socket.receive.buffer.bytes replica.socket.timeout.ms
 replication.quota.window.num replication.quota.window.size.seconds request.timeout.ms reserved.broker.max.id
+sasl.mechanism.inter.broker.protocol security.inter.broker.protocol
 share.coordinator.append.linger.ms share.coordinator.cached.buffer.max.bytes share.coordinator.load.buffer.size
 share.coordinator.snapshot.update.records.per.snapshot share.coordinator.state.topic.compression.codec
 share.coordinator.state.topic.min.isr share.coordinator.state.topic.num.partitions
 share.coordinator.state.topic.replication.factor share.coordinator.state.topic.segment.bytes share.coordinator.threads
 share.coordinator.write.timeout.ms share.fetch.purgatory.purge.interval.requests
 socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms socket.listen.backlog.size
-socket.receive.buffer.bytes telemetry.max.bytes
+socket.receive.buffer.bytes ssl.endpoint.identification.algorithm telemetry.max.bytes
 transaction.partition.verification.enable transaction.state.log.load.buffer.size transaction.state.log.min.isr
 transaction.state.log.replication.factor
 """
@@ -94,6 +95,6 @@ def is_harmless(name: str) -> bool:
 
 def promises_protection(name: str, text: str) -> bool:
     """Whether a person who set this believes that the broker protects something."""
-    if name not in PROTECTION and not name.startswith(PROTECTION_PREFIXES):
+    if name in HARMLESS or (name not in PROTECTION and not name.startswith(PROTECTION_PREFIXES)):
         return False
     return re.sub(r"[A-Z0-9_]+:", "", text.strip()).replace("PLAINTEXT", "").strip(",") not in ("", "none", "GSSAPI")

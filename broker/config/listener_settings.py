@@ -15,6 +15,9 @@ from .options import ConfigType, InvalidOption, Value, nearest, option, options_
 INT = ConfigType.INT
 PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL = PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 WITH_LOGIN = (SASL_PLAINTEXT, SASL_SSL)
+WITH_TLS = (SSL, SASL_SSL)
+TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
+CLIENT_AUTH = NO_CERTIFICATE, _, REQUIRED = ("none", "requested", "required")
 OWN_NAMES = tuple(f"{protocol}:{protocol}" for protocol in PROTOCOLS)
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 BY_TOKEN = MECHANISMS[3]
@@ -76,6 +79,10 @@ def all_protocols(value: Value) -> str | None:
     return None
 
 
+def _at_least_one(value: Value) -> str | None:
+    return None if value else "at least one is needed"
+
+
 @dataclass(frozen=True, kw_only=True)
 class ListenerOptions:
     """What a listener asks of its clients: for all of them, or, behind `listener.name.<name>.`, for one."""
@@ -89,6 +96,34 @@ class ListenerOptions:
         0,
         "After so long a client has to log in again, or its next request closes the connection. 0: never.",
         at_least=0,
+    )
+
+    ssl_keystore_location: str = option(
+        "",
+        "Of a listener with TLS: a PEM file with its certificate, those that signed it, and the key, unless "
+        "ssl.key.location has that. Loaded again when it changes, and at SIGHUP.",
+        aliases={"ssl.certificate.location": 1},
+    )
+    ssl_key_location: str = option("", "The key of that certificate, as a PEM file (not Kafka's).")
+    ssl_key_password: str = option("", "What the key is encrypted with.", type=ConfigType.PASSWORD)
+    ssl_keystore_type: str = option("PEM", "The format of ssl.keystore.location (Kafka: JKS).", one_of=("PEM",))
+    ssl_truststore_location: str = option(
+        "", "A PEM file of the authorities whose client certificates count.", aliases={"ssl.ca.location": 1}
+    )
+    ssl_truststore_type: str = option("PEM", "The format of ssl.truststore.location (Kafka: JKS).", one_of=("PEM",))
+    ssl_client_auth: str = option(
+        NO_CERTIFICATE,
+        "Whether clients show a certificate, whose subject is their user: `none`, `requested` or `required`. Of a "
+        "SASL_SSL listener, where the login says who it is, only with `listener.name.<name>.` before it.",
+        one_of=CLIENT_AUTH,
+    )
+    ssl_enabled_protocols: tuple[str, ...] = option(
+        TLS_VERSIONS, "Versions of TLS.", one_of=TLS_VERSIONS, check=_at_least_one
+    )
+    ssl_principal_mapping_rules: str = option(
+        "DEFAULT",
+        "How a certificate's subject becomes a user's name: `RULE:pattern/replacement/[LU]` or `DEFAULT`, with commas "
+        "between; the first that fits. The patterns are Python's. Where none fits, the client is cut.",
     )
 
 
@@ -109,6 +144,15 @@ class ListenerSettings:
     @property
     def asks_for_login(self) -> bool:
         return self.protocol in WITH_LOGIN
+
+    @property
+    def uses_tls(self) -> bool:
+        return self.protocol in WITH_TLS
+
+    @property
+    def asks_who_connects(self) -> bool:
+        """Whether nobody is served who has not shown who it is."""
+        return self.asks_for_login or (self.uses_tls and self.options.ssl_client_auth == REQUIRED)
 
 
 def listeners_of(
@@ -135,6 +179,8 @@ def listeners_of(
                 "listener.security.protocol.map",
                 f"add {name}:PLAINTEXT, or another protocol, to listener.security.protocol.map",
             )
+        if protocol_of[name] == SASL_SSL:  # there it is no login, as in Kafka
+            own[name].setdefault("ssl_client_auth", NO_CERTIFICATE)
         its = ListenerOptions(**(for_all | own[name]))
         made.append(
             ListenerSettings(
@@ -170,8 +216,9 @@ def _sorted_out(overrides: Mapping[str, str], names: Sequence[str]) -> dict[str,
 def _overridable(key: str, setting: str) -> Any:
     plain = setting.removeprefix(f"{BY_TOKEN.lower()}.sasl.oauthbearer.")
     setting = setting if plain == setting else f"sasl.oauthbearer.{plain}"
-    if setting in LISTENER_OPTIONS:
-        return LISTENER_OPTIONS[setting]
+    for row in LISTENER_OPTIONS.values():
+        if setting == row.name or setting in row.aliases:
+            return row
     near = nearest(setting, list(LISTENER_OPTIONS))
     hint = f"did you mean {key.removesuffix(setting)}{near}?" if near else "docs/settings.md marks what can"
     raise InvalidOption(f"{key}: {setting} cannot be set for one listener", key, hint)
@@ -198,9 +245,18 @@ def _advertised(listeners: Sequence[NamedAddress], advertised: Sequence[NamedAdd
 
 
 def _check(listener: ListenerSettings) -> None:
-    if listener.protocol in (SSL, SASL_SSL):
+    if listener.uses_tls and not listener.options.ssl_keystore_location:
         raise InvalidOption(
-            f"listener {listener.name} asks for protection that this broker does not have yet", "listeners"
+            f"listener {listener.name} speaks TLS and has no certificate",
+            "ssl.keystore.location",
+            "set ssl.keystore.location and ssl.key.location (serve --tls-cert FILE --tls-key FILE)",
+        )
+    asks = listener.uses_tls and listener.options.ssl_client_auth != NO_CERTIFICATE
+    if asks and not listener.options.ssl_truststore_location:
+        raise InvalidOption(
+            f"listener {listener.name} asks for client certificates and trusts nobody who signs them",
+            "ssl.truststore.location",
+            "set ssl.truststore.location (serve --tls-client-ca FILE)",
         )
     if listener.asks_for_login:
         mechanisms = listener.options.sasl_enabled_mechanisms

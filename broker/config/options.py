@@ -25,6 +25,7 @@ class ConfigType(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    PASSWORD = 9
 
 
 class InvalidOption(ValueError):
@@ -61,12 +62,17 @@ class Option:
     check: Callable[[Value], str | None] | None = None
 
     @property
+    def is_secret(self) -> bool:
+        """Whether nobody is shown its value."""
+        return self.type is ConfigType.PASSWORD
+
+    @property
     def field_name(self) -> str:
         return self.name.replace(".", "_")
 
     def parse(self, text: str) -> Value:
         """The value in `text`. Raises InvalidOption with Kafka's own words."""
-        value = self._typed(text.strip())
+        value = self._typed(text if self.is_secret else text.strip())
         reason = self._out_of_bounds(value) or (self.check(value) if self.check else None)
         if reason:
             shown = self._wrong(value)
@@ -153,6 +159,7 @@ _PARSERS: dict[ConfigType, Callable[[str], Value]] = {
     ConfigType.LONG: _whole_number(64),
     ConfigType.DOUBLE: _number,
     ConfigType.LIST: _entries,
+    ConfigType.PASSWORD: str,
 }
 
 
@@ -167,7 +174,8 @@ def option(default: Any, doc: str, **row: Any) -> Any:
     """A field of a settings class; `row` holds what else an Option has. The type follows from the default."""
     kinds = {bool: ConfigType.BOOLEAN, float: ConfigType.DOUBLE, str: ConfigType.STRING, tuple: ConfigType.LIST}
     row.setdefault("type", kinds.get(default.__class__, ConfigType.LONG))
-    return field(default=default, metadata={"option": {"doc": doc, **row}})
+    secret = row["type"] is ConfigType.PASSWORD
+    return field(default=default, repr=not secret, metadata={"option": {"doc": doc, **row}})
 
 
 def options_of(settings: type) -> dict[str, Option]:

@@ -154,11 +154,14 @@ def _described(row: Option, synonyms: _Synonyms, request: DescribeConfigsRequest
     _, value, source = synonyms[0]
     return _Described(
         name=row.name,
-        value=value,
+        value=None if row.is_secret else value,
         read_only=kind == BROKER and not row.dynamic,
         config_source=source,
-        is_sensitive=False,
-        synonyms=[_Described.Synonym(name=name, value=text, source=of) for name, text, of in synonyms]
+        is_sensitive=row.is_secret,
+        synonyms=[
+            _Described.Synonym(name=name, value=None if row.is_secret else text, source=of)
+            for name, text, of in synonyms
+        ]
         if request.include_synonyms
         else [],
         config_type=row.type,

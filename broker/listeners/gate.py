@@ -14,6 +14,7 @@ from typing import Any
 
 from ...effects.clock import Clock
 from ...effects.executors import Executor, JobDropped
+from ...effects.tls import Handshake
 from ...protocol.messages.cluster import ApiVersionsRequest
 from ...protocol.messages.security import SaslAuthenticateRequest, SaslHandshakeRequest
 from ...protocol.primitives import Readable
@@ -37,6 +38,9 @@ def _key_of(request: type) -> bytes:
 
 HANDSHAKE = _key_of(SaslHandshakeRequest)
 SERVED_BEFORE = (_key_of(ApiVersionsRequest), HANDSHAKE, _key_of(SaslAuthenticateRequest))
+
+
+Stranger = Connection | Handshake
 
 
 class Gate:
@@ -65,7 +69,7 @@ class Gate:
         self.settings = settings
         self.passwords = passwords
         self._clock = clock
-        self._strangers: Strangers[Connection] = Strangers()
+        self._strangers: Strangers[Stranger] = Strangers()
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -101,12 +105,16 @@ class Gate:
 
     def take(self, connection: Connection, rules: LoginRules) -> None:
         """A client has connected to a listener with these rules."""
-        settings = self.settings()
         connection.login = ConnectionLogin(self, connection, Login(rules))
-        connection.belong_to(self, settings.sasl_server_max_receive_size)
+        connection.belong_to(self, self.settings().sasl_server_max_receive_size)
+        self.add_stranger(connection, connection.client_host)
+
+    def add_stranger(self, stranger: Stranger, host: str) -> None:
+        """One more of whom nobody knows who it is; another may have to go for it."""
+        settings = self.settings()
         leaves = self._strangers.add(
-            connection,
-            connection.client_host,
+            stranger,
+            host,
             self._clock.monotonic_ms() + settings.connection_login_timeout_ms,
             settings.max_unauthenticated_connections,
             settings.max_unauthenticated_connections_per_ip,
@@ -114,6 +122,10 @@ class Gate:
         if leaves is not None:
             self._cut(leaves, "others came, and it had not logged in")
         self._watch()
+
+    def remove_stranger(self, stranger: Stranger) -> None:
+        """It is known, or has gone."""
+        self._strangers.remove(stranger)
 
     def let_in(self, connection: Connection, login: Login) -> None:
         """It is known who this is."""
@@ -123,10 +135,11 @@ class Gate:
         owner: Owner[Any] = self if login.is_renewable else self.server
         connection.belong_to(owner, self.settings().socket_request_max_bytes)
 
-    def _cut(self, connection: Connection, why: str) -> None:
+    def _cut(self, stranger: Stranger, why: str) -> None:
         self.metrics.closed_unauthenticated += 1
-        log.info("cutting the connection of %s: %s", connection.client_host, why)
-        connection.abort()
+        host = stranger.host if isinstance(stranger, Handshake) else stranger.client_host
+        log.info("cutting the connection of %s: %s", host, why)
+        stranger.abort()
 
     def _watch(self) -> None:
         """Look again when the first of the strangers is late."""
@@ -137,9 +150,9 @@ class Gate:
 
     def _cut_late(self) -> None:
         self._timer = None
-        for connection in self._strangers.late(self._clock.monotonic_ms()):
-            self._strangers.remove(connection)
-            self._cut(connection, "it has not logged in (connection.login.timeout.ms)")
+        for stranger in self._strangers.late(self._clock.monotonic_ms()):
+            self._strangers.remove(stranger)
+            self._cut(stranger, "it has not logged in (connection.login.timeout.ms)")
         self._watch()
 
     def stop(self) -> None:

@@ -12,11 +12,12 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...effects import forks
 from ...effects.clock import Clock
 from ...effects.net import Listener, Net, descriptor_of
+from ...effects.tls import Handshake, TlsDoor
 from ...protocol.primitives import Readable
 from ...storage.store import BrokerHalted, Store
 from ..config.listener_settings import ListenerSettings
@@ -26,6 +27,9 @@ from ..rounds import Rounds
 from ..security.principals import ANONYMOUS, Session
 from .connection import Connection
 from .request_memory import RequestMemory
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 log = logging.getLogger("fencepost.broker")
 
@@ -38,13 +42,14 @@ UNBOUNDED = 1 << 62
 class ServedConnection(Connection, asyncio.Protocol):
     """A connection with asyncio's face."""
 
-    __slots__ = ("descriptor", "server", "welcome")
+    __slots__ = ("descriptor", "door", "handshake", "server")
 
-    def __init__(self, server: "Server", listener: ListenerSettings, welcome: "Welcome | None") -> None:
+    def __init__(self, server: "Server", door: "Door", handshake: Handshake | None = None) -> None:
         super().__init__(server, server.settings().socket_request_max_bytes)
         self.server = server
-        self.listener = listener
-        self.welcome = welcome
+        self.listener = door.settings
+        self.door = door
+        self.handshake = handshake  # that has just succeeded
         self.descriptor = -1  # of its socket; −1 in the simulation
 
     def connection_made(self, transport: Any) -> None:
@@ -55,6 +60,9 @@ class ServedConnection(Connection, asyncio.Protocol):
         self.session = Session(ANONYMOUS, self.client_host)
         self.listener_address = (str(here[0]), int(here[1])) if here else ("", 0)
         self.transport = transport
+        if self.handshake is not None:
+            self.server.handshake_over(self.door, self.handshake)
+            self.handshake = None
         self.descriptor = descriptor_of(transport)
         forks.keep_from_children(self.descriptor)
         self.server.arrived(self)
@@ -65,8 +73,71 @@ class ServedConnection(Connection, asyncio.Protocol):
         super().connection_lost(reason)
 
 
-Welcome = Callable[[ServedConnection], None]
-"""Called with each client that a listener has let in, before it is heard: for a listener that asks who it is."""
+class Door(Protocol):
+    """What awaits those who come by one listener. certificate: what context() of it is, where it speaks TLS."""
+
+    settings: ListenerSettings
+
+    @property
+    def certificate(self) -> "HasContext | None": ...
+
+    def begun(self, handshake: Handshake) -> None:
+        """A client has connected, and TLS begins."""
+
+    def over(self, handshake: Handshake) -> None:
+        """It has come to an end, whichever."""
+
+    def welcome(self, connection: Connection) -> None:
+        """A client is let in; nothing has been heard of it yet."""
+
+
+class HasContext(Protocol):
+    @property
+    def context(self) -> "SSLContext": ...
+
+
+class OpenDoor(Door):
+    """Nobody is asked anything."""
+
+    certificate = None
+
+    def __init__(self, settings: ListenerSettings) -> None:
+        self.settings = settings
+
+    def begun(self, handshake: Handshake) -> None:
+        return
+
+    def over(self, handshake: Handshake) -> None:
+        return
+
+    def welcome(self, connection: Connection) -> None:
+        return
+
+
+class _TlsDoor(TlsDoor):
+    """A door as the network asks it."""
+
+    def __init__(self, server: "Server", door: Door) -> None:
+        self._server = server
+        self._door = door
+
+    def context(self) -> "SSLContext":
+        assert self._door.certificate is not None
+        return self._door.certificate.context
+
+    @property
+    def timeout_s(self) -> float:
+        return self._server.settings().connection_login_timeout_ms / 1000
+
+    def admit(self, handshake: Handshake) -> Callable[[], asyncio.Protocol] | None:
+        if not self._server.handshake_begins(self._door, handshake):
+            return None
+        return partial(ServedConnection, self._server, self._door, handshake)
+
+    def failed(self, handshake: Handshake, reason: str) -> None:
+        self._server.handshake_over(self._door, handshake)
+        self._server.metrics.failed_handshakes += 1
+        log.info("TLS with %s did not succeed: %s", handshake.host, reason)
 
 
 class Server:
@@ -89,6 +160,7 @@ class Server:
         self.touch: Callable[[Connection], None] = rounds.touch
         self.soon: Callable[[Callable[[], None]], object] = loop.call_soon
         self.connections: dict[Connection, None] = {}  # in the order they came: runs under virtual time repeat exactly
+        self.handshakes: dict[Handshake, None] = {}  # of TLS, that connections may come of
         self.addresses: list[tuple[str, int]] = []
         self.most_connections = UNBOUNDED  # that this process can bear
         self._net = net
@@ -109,16 +181,20 @@ class Server:
 
     # ---- start and stop --------------------------------------------------------------------------------------
 
-    async def listen(self, listeners: Sequence[tuple[ListenerSettings, Welcome | None]]) -> None:
+    async def listen(self, doors: Sequence[Door]) -> None:
         """Serve on these; port 0 takes a free one.
 
         Raises: OSError if one of them cannot be had; then none is.
         """
         try:
-            for settings, welcome in listeners:
-                make = partial(ServedConnection, self, settings, welcome)
-                send_buffer_bytes = self.settings().socket_send_buffer_bytes
-                listener = await self._net.listen(make, settings.host, settings.port, send_buffer_bytes)
+            for door in doors:
+                factory = _TlsDoor(self, door) if door.certificate else partial(ServedConnection, self, door)
+                host, port, send_buffer_bytes = (
+                    door.settings.host,
+                    door.settings.port,
+                    self.settings().socket_send_buffer_bytes,
+                )
+                listener = await self._net.listen(factory, host, port, send_buffer_bytes)
                 self._listeners.append(listener)
                 self.addresses += listener.addresses
         except BaseException:
@@ -144,6 +220,8 @@ class Server:
         if self._sweeper is not None:
             self._sweeper.cancel()
         self._memory.close()
+        for handshake in list(self.handshakes):
+            handshake.abort()
         for connection in list(self.connections):
             connection.hang_up()
         if self.connections:
@@ -157,45 +235,70 @@ class Server:
         """Cut every connection without an answer: the broker is halted, or stops."""
         for connection in list(self.connections):
             connection.abort()
+        for handshake in list(self.handshakes):
+            handshake.abort()
 
     # ---- connections come and go -----------------------------------------------------------------------------
 
     def arrived(self, connection: ServedConnection) -> None:
         """A new connection: keep it, unless there are too many."""
-        settings, host = self.settings(), connection.client_host
-        refused = ""
-        if self._stopping or self.store.halted is not None:
-            refused = "the broker is stopping"
-        elif len(self.connections) >= settings.max_connections:
-            refused = f"there are {settings.max_connections} connections already (max.connections)"
-        elif len(self.connections) >= self.most_connections:
-            refused = f"there are {self.most_connections} connections already, as many as its open files allow"
-        elif self._by_host[host] >= settings.max_connections_per_ip:
-            refused = f"it has {settings.max_connections_per_ip} connections already (max.connections.per.ip)"
+        host = connection.client_host
+        refused = self._is_refused(host)
         self._by_host[host] += 1
         self.connections[connection] = None
         if refused:
-            self.metrics.refused_connections += 1
-            log.warning("a connection from %s is refused: %s", host, refused)
             connection.abort()
             return
         self.metrics.accepted_connections += 1
         connection.number = self.metrics.accepted_connections
         connection.idle_since_ms = self._clock.monotonic_ms()
-        if connection.welcome is not None:
-            connection.welcome(connection)
+        connection.door.welcome(connection)
+
+    def _is_refused(self, host: str) -> bool:
+        """Whether one more from there is too many."""
+        settings, there_are = self.settings(), len(self.connections) + len(self.handshakes)
+        refused = ""
+        if self._stopping or self.store.halted is not None:
+            refused = "the broker is stopping"
+        elif there_are >= settings.max_connections:
+            refused = f"there are {settings.max_connections} connections already (max.connections)"
+        elif there_are >= self.most_connections:
+            refused = f"there are {self.most_connections} connections already, as many as its open files allow"
+        elif self._by_host[host] >= settings.max_connections_per_ip:
+            refused = f"it has {settings.max_connections_per_ip} connections already (max.connections.per.ip)"
+        if refused:
+            self.metrics.refused_connections += 1
+            log.warning("a connection from %s is refused: %s", host, refused)
+        return bool(refused)
+
+    def handshake_begins(self, door: Door, handshake: Handshake) -> bool:
+        """A client of a listener with TLS has connected. False: there are too many."""
+        if self._is_refused(handshake.host):
+            return False
+        self._by_host[handshake.host] += 1
+        self.handshakes[handshake] = None
+        door.begun(handshake)
+        return True
+
+    def handshake_over(self, door: Door, handshake: Handshake) -> None:
+        """It has succeeded, and a connection follows, or not."""
+        del self.handshakes[handshake]
+        self._left(handshake.host)
+        door.over(handshake)
 
     def lost(self, connection: Connection) -> None:
         """A connection has gone."""
         self.connections.pop(connection, None)
         self._stalled.pop(connection, None)
         self._rounds.forget(connection)
-        host = connection.client_host
+        self._left(connection.client_host)
+        if self._emptied is not None and not self.connections:
+            self._emptied.set()
+
+    def _left(self, host: str) -> None:
         self._by_host[host] -= 1
         if self._by_host[host] <= 0:
             del self._by_host[host]
-        if self._emptied is not None and not self.connections:
-            self._emptied.set()
 
     def read_no_more(self) -> None:
         """The broker is to end: no further request is handled, those that were are answered."""

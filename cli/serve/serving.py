@@ -87,7 +87,7 @@ def _settings(flags: Mapping[str, str], file: Mapping[str, Any], file_name: str)
         raise Failure(str(error), error.hint, WRONG_USAGE) from None
     except InvalidOption as error:
         row = BROKER_OPTIONS.get(error.name)
-        raise Failure(str(error), row.doc if row else EVERY_SETTING, WRONG_USAGE) from None
+        raise Failure(str(error), error.hint or (row.doc if row else EVERY_SETTING), WRONG_USAGE) from None
     for warning in warnings:
         click.echo(f"warning: {warning}", err=True)
     return settings
@@ -249,11 +249,21 @@ class _Server:
             self._loop.call_later(interval_s, self._report_alive)
 
     def _on_signal(self, number: int, frame: object) -> None:
-        """The first signal stops the broker, the second one ends the process at once."""
+        """The first signal stops the broker, the second one ends the process at once.
+
+        With TLS, SIGHUP loads the certificates again instead.
+        """
+        if number == signal.SIGHUP and any(one.uses_tls for one in self._settings.served_listeners):
+            self._loop.call_soon_threadsafe(self._load_certificates)
+            return
         self._signals += 1
         if self._signals > 1:
             os._exit(128 + number)
         self._loop.call_soon_threadsafe(self._end.set)
+
+    def _load_certificates(self) -> None:
+        if hasattr(self._broker, "certificates"):
+            self._broker.certificates.reload()
 
     def _make_directory(self) -> None:
         """Create the default directory with a .gitignore: it is in the working directory, often a repository."""

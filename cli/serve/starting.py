@@ -5,7 +5,9 @@ import os
 import socket
 from pathlib import Path
 
-from ...broker.config.settings import BrokerSettings
+from ...broker.config.configuration import EVERY_SETTING
+from ...broker.config.options import InvalidOption
+from ...broker.config.settings import BROKER_OPTIONS, BrokerSettings
 from ...broker.security.security_log import NewerSecurityLog, SecurityLogDamaged
 from ...broker.topics.catalogue import NewerCatalogue
 from ...broker.topics.catalogue_log import CatalogueDamaged
@@ -13,12 +15,13 @@ from ...broker.topics.internal_topic import InternalTopicDamaged
 from ...broker.transactions.ledger import DamagedLedgerRecord, NewerLedgerRecord
 from ...broker.transactions.records import DamagedTransactionRecord, NewerTransactionRecord
 from ...effects.disk import AlreadyLocked, DiskFull
+from ...effects.tls import BadTlsFiles
 from ...storage import layout
 from ...storage.checkpoints import Damaged, NewerFormat
 from ...storage.recovery import StoreDamaged
 from ...storage.store import BrokerHalted
 from ...storage.system_errors import MISPLACED
-from ..output.failures import FAILED, HALTED, REFUSED_BY_SYSTEM, Failure
+from ..output.failures import FAILED, HALTED, REFUSED_BY_SYSTEM, WRONG_USAGE, Failure
 
 UPGRADE = "use that version, or another --data-dir; nothing was changed"
 _NEWER = (NewerFormat, NewerCatalogue, NewerSecurityLog, NewerTransactionRecord, NewerLedgerRecord)
@@ -46,6 +49,11 @@ _WITHOUT_PARTITION = "-X storage.unreadable.partitions=offline starts without th
 def explain_failure(error: Exception, settings: BrokerSettings) -> Failure | None:
     """The failure for an exception that ended the start; None if it is a bug: then its traceback is shown."""
     directory = settings.log_dir
+    if isinstance(error, InvalidOption):
+        row = BROKER_OPTIONS.get(error.name)
+        return Failure(str(error), error.hint or (row.doc if row else EVERY_SETTING), WRONG_USAGE)
+    if isinstance(error, BadTlsFiles):
+        return Failure(str(error), "ssl.keystore.location, ssl.key.location and ssl.truststore.location are PEM files")
     if isinstance(error, AlreadyLocked):
         holder = f"process {error.pid}" if error.pid is not None else "another process"
         return Failure(f"{directory} is in use by {holder}", "stop that process, or use another --data-dir")

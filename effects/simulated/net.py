@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Literal
 
 from ..net import Listener, Net, ProtocolFactory
+from ..tls import Handshake, TlsDoor
 from .transport import Address, SimulatedTransport
 from .wire import Wire
 
@@ -117,7 +118,9 @@ class SimulatedNetwork:
 
 
 class SimulatedListener(Listener):
-    def __init__(self, net: "SimulatedNet", factory: ProtocolFactory, hosts: tuple[str, ...], port: int) -> None:
+    def __init__(
+        self, net: "SimulatedNet", factory: ProtocolFactory | TlsDoor, hosts: tuple[str, ...], port: int
+    ) -> None:
         self.net = net
         self.factory = factory
         self._hosts = hosts
@@ -164,7 +167,10 @@ class SimulatedNet(Net):
         """The network's open connections that begin or end here, oldest first."""
         return [one for one in self.network.connections if self in one.nets.values()]
 
-    async def listen(self, factory: ProtocolFactory, host: str, port: int, send_buffer_bytes: int = -1) -> Listener:
+    async def listen(
+        self, factory: ProtocolFactory | TlsDoor, host: str, port: int, send_buffer_bytes: int = -1
+    ) -> Listener:
+        """Nothing is encrypted in memory: a door is only asked whom it admits."""
         hosts = LOOPBACK if host == "localhost" else (host,)
         if host not in (*LOOPBACK, *EVERYWHERE, "localhost", self.name):
             raise OSError(errno.EADDRNOTAVAIL, f"{host} is not an address of {self.name}")
@@ -228,5 +234,11 @@ class SimulatedNet(Net):
 
 
 def _accept(transport: SimulatedTransport, listener: SimulatedListener) -> None:
-    if not transport.is_closing():
-        transport.start(listener.factory())
+    if transport.is_closing():
+        return
+    factory = listener.factory
+    make = factory if callable(factory) else factory.admit(Handshake(transport.get_extra_info("peername")[0]))
+    if make is None:
+        transport.abort()
+    else:
+        transport.start(make())

@@ -80,7 +80,8 @@ def test_names_that_only_kafka_needs_are_accepted_with_one_warning() -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("ssl.keystore.location", "/etc/keys"),
+        ("ssl.cipher.suites", "TLS_AES_256_GCM_SHA384"),
+        ("sasl.jaas.config", "x"),
         ("super.users", "User:admin"),
     ],
 )

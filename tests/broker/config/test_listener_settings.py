@@ -119,7 +119,12 @@ def test_clients_are_told_an_address_by_the_name_of_their_listener(
             "some of PLAIN",
         ),
         ({"listeners": "SASL_PLAINTEXT://a:1", "sasl.enabled.mechanisms": ""}, "has no mechanism to log in by", "some"),
-        ({"listeners": "SSL://a:1"}, "protection that this broker does not have yet", ""),
+        ({"listeners": "SSL://a:1"}, "listener SSL speaks TLS and has no certificate", "--tls-cert FILE"),
+        (
+            {"listeners": "SSL://a:1", "ssl.keystore.location": "k", "ssl.client.auth": "required"},
+            "asks for client certificates and trusts nobody",
+            "--tls-client-ca FILE",
+        ),
     ],
 )
 def test_listeners_that_do_not_fit_are_refused_with_a_hint(texts: dict[str, str], reason: str, hint: str) -> None:
@@ -127,6 +132,23 @@ def test_listeners_that_do_not_fit_are_refused_with_a_hint(texts: dict[str, str]
         BrokerSettings.of({Source.STATIC_BROKER: texts})
     assert reason in str(refused.value)
     assert hint in refused.value.hint
+
+
+def test_a_login_over_tls_asks_for_a_certificate_only_where_that_was_set_for_it() -> None:
+    texts = {"listeners": "SSL://a:1,SASL_SSL://a:2", "ssl.keystore.location": "k", "ssl.truststore.location": "t"}
+    texts["ssl.client.auth"] = "required"
+    own = {"listener.name.sasl_ssl.ssl.client.auth": "requested"}
+    for more, expected in (({}, ["required", "none"]), (own, ["required", "requested"])):
+        found = BrokerSettings.of({Source.STATIC_BROKER: texts | more}).served_listeners
+        assert [one.options.ssl_client_auth for one in found] == expected
+        assert all(one.asks_who_connects for one in found)
+
+
+def test_a_certificates_other_names_are_taken_for_one_listener_too() -> None:
+    texts = {"listeners": "SSL://a:1", "listener.name.ssl.ssl.certificate.location": "k"}
+    (found,) = BrokerSettings.of({Source.STATIC_BROKER: texts}).served_listeners
+    assert found.options.ssl_keystore_location == "k"
+    assert not found.asks_who_connects
 
 
 def test_mechanisms_count_only_where_somebody_logs_in() -> None:

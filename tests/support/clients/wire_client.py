@@ -5,6 +5,7 @@ wire, and may send bytes that no honest client would.
 """
 
 import socket
+import ssl
 import struct
 from types import TracebackType
 from typing import Any
@@ -23,10 +24,20 @@ class Closed(Exception):
 class WireClient:
     """One connection. Requests may be sent ahead; replies come in their order."""
 
-    def __init__(self, host: str, port: int, *, client_id: str = "wire", timeout_s: float = 10) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        client_id: str = "wire",
+        timeout_s: float = 10,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.client_id = client_id
         self.socket = socket.create_connection((host, port), timeout=timeout_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname=host)
         self._next_id = 1
         self._received = b""
         self._sent: list[tuple[int, Any, int]] = []  # (correlation id, api, version) of requests not answered yet

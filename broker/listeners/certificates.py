@@ -1,0 +1,117 @@
+"""The certificate of a listener: loaded, and loaded again when its files change, while clients come and go.
+
+The rule: a certificate that cannot be used, or has ended, does not take the place of one that can: the log says why,
+and the next change of the files is tried again. Connections that there are go on with what they began with.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from ...effects.clock import Clock
+from ...effects.executors import Executor, JobDropped
+from ...effects.tls import BadTlsFiles, TlsFiles, first_certificate, server_context, stamp
+from ..security.certificate_names import BadCertificate, expires_ms
+
+log = logging.getLogger("fencepost.broker")
+
+LOOK_S = 5.0  # how often files are looked at
+
+
+class Certificate:
+    """The certificate of one listener. context: what counts for whoever connects now."""
+
+    context: ssl.SSLContext
+
+    def __init__(self, listener: str, files: TlsFiles, clock: Clock) -> None:
+        """Loads it. listener: a name, for the log. Raises BadTlsFiles."""
+        self._listener = listener
+        self._files = files
+        self._clock = clock
+        self._stamp = stamp(files.paths)
+        self.context = server_context(files)
+        end_ms = _end_ms(files)
+        if self._has_ended(end_ms):
+            log.warning("listener %s: the certificate in %s has ended: %s", listener, files.certificate, _day(end_ms))
+
+    def changed(self, *, always: bool = False) -> Callable[[], None] | None:
+        """Reads the files if they changed since this last looked. What it returns, if anything, takes effect.
+
+        Blocks for a moment, in any thread; the effect is for the loop. Raises BadTlsFiles.
+        """
+        now = stamp(self._files.paths)
+        if now == self._stamp and not always:
+            return None
+        self._stamp = now
+        context, end_ms = server_context(self._files), _end_ms(self._files)
+        if self._has_ended(end_ms):
+            raise BadTlsFiles(f"{self._files.certificate}: it ended {_day(end_ms)}")
+
+        def take() -> None:
+            self.context = context
+            log.info("listener %s: its certificate is loaded again, and ends %s", self._listener, _day(end_ms))
+
+        return take
+
+    def keeps_old(self, reason: str) -> None:
+        """The new one cannot be used."""
+        log.error("listener %s: a new certificate cannot be used, the old one stays: %s", self._listener, reason)
+
+    def _has_ended(self, end_ms: int) -> bool:
+        return end_ms <= self._clock.now_ms()
+
+
+def _end_ms(files: TlsFiles) -> int:
+    try:
+        return expires_ms(first_certificate(files.certificate))
+    except BadCertificate as error:
+        raise BadTlsFiles(f"{files.certificate}: {error}") from None
+
+
+def _day(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).date().isoformat()
+
+
+class CertificateWatch:
+    """Looks from time to time, in a worker, whether the files of certificates have changed."""
+
+    def __init__(self, executor: Executor, loop: asyncio.AbstractEventLoop) -> None:
+        self.certificates: list[Certificate] = []
+        self._executor = executor
+        self._loop = loop
+        self._timer: asyncio.TimerHandle | None = None
+        self._stopped = False
+
+    def start(self) -> None:
+        """From now on."""
+        if self.certificates:
+            self._timer = self._loop.call_later(LOOK_S, self._look)
+
+    def stop(self) -> None:
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        self.reload(always=False)
+        self.start()
+
+    def reload(self, *, always: bool = True) -> None:
+        """Load them all again: those whose files have changed, or always."""
+        if not self._stopped:
+            for certificate in self.certificates:
+                self._reload(certificate, always)
+
+    def _reload(self, certificate: Certificate, always: bool) -> None:
+        def done(outcome: Callable[[], None] | BaseException | None) -> None:
+            if isinstance(outcome, BadTlsFiles):
+                certificate.keeps_old(str(outcome))
+            elif isinstance(outcome, BaseException):
+                if not isinstance(outcome, JobDropped):
+                    certificate.keeps_old(type(outcome).__name__)
+            elif outcome is not None:
+                outcome()
+
+        self._executor.submit(lambda: certificate.changed(always=always), done, wanted=lambda: not self._stopped)

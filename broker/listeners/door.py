@@ -1,0 +1,81 @@
+"""What awaits the clients of one listener: a handshake, a login, or nothing.
+
+The rule: handshakes count among those who have not logged in. Where the certificate says who a client is and nobody is
+let in by it, the connection is cut.
+"""
+
+import logging
+
+from ...effects.tls import Handshake, TlsFiles, peer_certificate
+from ..config.listener_settings import NO_CERTIFICATE, ListenerSettings
+from ..config.options import InvalidOption
+from ..net.connection import Connection
+from ..security.certificate_names import BadCertificate, mapping_rules, name_of, subject_of
+from ..security.login import LoginRules
+from ..security.principals import USER, Principal, Session
+from .certificates import Certificate
+from .gate import Gate
+
+log = logging.getLogger("fencepost.broker")
+
+
+def tls_files(listener: ListenerSettings) -> TlsFiles:
+    """What its certificate is made of."""
+    options = listener.options
+    return TlsFiles(
+        certificate=options.ssl_keystore_location,
+        key=options.ssl_key_location or None,
+        key_password=options.ssl_key_password or None,
+        authorities=(options.ssl_truststore_location or None) if options.ssl_client_auth != NO_CERTIFICATE else None,
+        client_auth=options.ssl_client_auth,
+        versions=options.ssl_enabled_protocols,
+    )
+
+
+class ListenerDoor:
+    """One listener's. certificate: None where it does not speak TLS. rules: None where nobody logs in."""
+
+    def __init__(
+        self, settings: ListenerSettings, gate: Gate, rules: LoginRules | None, certificate: Certificate | None
+    ) -> None:
+        """Raises InvalidOption."""
+        self.settings = settings
+        self.certificate = certificate
+        self._gate = gate
+        self._rules = rules
+        self._names_by_certificate = certificate is not None and settings.options.ssl_client_auth != NO_CERTIFICATE
+        try:
+            self._mapping = mapping_rules(settings.options.ssl_principal_mapping_rules)
+        except ValueError as error:
+            raise InvalidOption(str(error), "ssl.principal.mapping.rules") from None
+
+    def begun(self, handshake: Handshake) -> None:
+        """A client has connected, and TLS begins."""
+        self._gate.add_stranger(handshake, handshake.host)
+
+    def over(self, handshake: Handshake) -> None:
+        """It has come to an end, whichever."""
+        self._gate.remove_stranger(handshake)
+
+    def welcome(self, connection: Connection) -> None:
+        """A client was let in, and nothing has been heard of it."""
+        if self._rules is not None:
+            self._gate.take(connection, self._rules)
+        elif self._names_by_certificate:
+            self._look_at(connection)
+
+    def _look_at(self, connection: Connection) -> None:
+        shown = peer_certificate(connection.transport)
+        if shown is None:  # it was asked for, and not required
+            return
+        try:
+            subject = subject_of(shown)
+            name = name_of(subject, self._mapping)
+        except BadCertificate as error:
+            subject, name = str(error), None
+        if name:
+            connection.session = Session(Principal(USER, name), connection.client_host)
+            return
+        self._gate.metrics.failed_logins += 1
+        log.warning("no rule lets a certificate of %s in (%s)", connection.client_host, subject)
+        connection.abort()

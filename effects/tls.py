@@ -1,0 +1,241 @@
+"""TLS of a listener: the context made of PEM files, and the handshakes of those who connect.
+
+The rules: TLS 1.2 is the least, without renegotiation and compression; a client whose certificate is asked for resumes
+no session, so that its certificate is looked at each time. Each connection is accepted here and shown to the listener's
+door before its handshake, which the door may cut at any time; it gets the context that there is at that moment. So a
+new certificate needs no new listener, and a handshake counts as much as a connection.
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+SHUTDOWN_S = 5.0  # for a client to say that it has heard the end
+ACCEPTED_AT_ONCE = 64
+PAUSE_S = 1.0  # after the system could not accept, as in asyncio
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """What a context is made of. key: None where the certificate's file has it. authorities: of clients."""
+
+    certificate: str
+    key: str | None = None
+    key_password: str | None = field(default=None, repr=False)
+    authorities: str | None = None
+    client_auth: str = "none"
+    versions: Sequence[str] = tuple(VERSIONS)
+
+    @property
+    def paths(self) -> list[str]:
+        return [path for path in (self.certificate, self.key, self.authorities) if path]
+
+
+class BadTlsFiles(Exception):
+    """No context can be made of them; says which file, and why."""
+
+
+def server_context(files: TlsFiles) -> ssl.SSLContext:
+    """Reads the files. Raises BadTlsFiles."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    versions = [VERSIONS[each] for each in files.versions]
+    context.minimum_version, context.maximum_version = min(versions), max(versions)
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    password = files.key_password or ""  # never asked of whoever sits at the terminal
+    for path in files.paths:
+        _check_readable(path)
+    try:
+        context.load_cert_chain(files.certificate, files.key, password)
+    except (OSError, ValueError) as error:
+        raise BadTlsFiles(f"{files.certificate}: {_why(error, files)}") from None
+    if files.authorities is not None:
+        try:
+            context.load_verify_locations(files.authorities)
+        except (OSError, ValueError) as error:
+            raise BadTlsFiles(f"{files.authorities}: {_why(error, files)}") from None
+    if files.client_auth != "none":
+        context.verify_mode = CLIENT_AUTH[files.client_auth]
+        context.options |= ssl.OP_NO_TICKET
+        context.num_tickets = 0
+    return context
+
+
+def _check_readable(path: str) -> None:
+    try:
+        with open(path, "rb") as file:
+            file.read(1)
+    except OSError as error:
+        raise BadTlsFiles(f"{path}: {(error.strerror or str(error)).lower()}") from None
+
+
+def _why(error: Exception, files: TlsFiles) -> str:
+    reason = getattr(error, "reason", None) or ""
+    if reason == "KEY_VALUES_MISMATCH":
+        return f"the key in {files.key or 'the same file'} is not that of the certificate"
+    with open(files.key or files.certificate, "rb") as file:
+        if b"ENCRYPTED" in file.read():
+            return "the key is encrypted, and ssl.key.password does not decrypt it"
+    if reason in ("NO_START_LINE", "NO_CERTIFICATE_OR_CRL_FOUND", "") or "PEM" in str(error):
+        return f"no certificate{'' if files.key else ' with a key'} in PEM"
+    return reason.lower().replace("_", " ")
+
+
+def stamp(paths: Sequence[str]) -> tuple[object, ...]:
+    """Something that is another when one of these files has changed."""
+    stamps: list[object] = []
+    for path in paths:
+        try:
+            found = os.stat(path)
+            stamps.append((found.st_mtime_ns, found.st_size, found.st_ino))
+        except OSError as error:
+            stamps.append(error.errno)
+    return tuple(stamps)
+
+
+def first_certificate(path: str) -> bytes:
+    """The DER of the first certificate in a PEM file. Raises BadTlsFiles."""
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            text = file.read()
+        begin, end = text.index(ssl.PEM_HEADER), text.index(ssl.PEM_FOOTER) + len(ssl.PEM_FOOTER)
+        return ssl.PEM_cert_to_DER_cert(text[begin:end])
+    except (OSError, ValueError) as error:
+        raise BadTlsFiles(f"{path}: {error}") from None
+
+
+def peer_certificate(transport: Any) -> bytes | None:
+    """The DER of the certificate that a client has shown, and that was verified; None if it has shown none."""
+    shown = transport.get_extra_info("ssl_object")
+    found: bytes | None = None if shown is None else shown.getpeercert(binary_form=True)
+    return found
+
+
+# ---- handshakes --------------------------------------------------------------------------------------------------
+
+
+class Handshake:
+    """A client that has connected, and whose TLS is not there yet. host: its address."""
+
+    __slots__ = ("host", "task")
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        self.task: asyncio.Task[None] | None = None
+
+    def abort(self) -> None:
+        """Cut it. Harmless once it is over."""
+        if self.task is not None:
+            self.task.cancel()
+
+
+class TlsDoor(Protocol):
+    """What a listener with TLS asks for each client."""
+
+    def context(self) -> ssl.SSLContext:
+        """The one that counts now."""
+        ...
+
+    def admit(self, handshake: Handshake) -> Callable[[], asyncio.Protocol] | None:
+        """A client has connected: what its protocol is made with; None if it is to be cut."""
+        ...
+
+    def failed(self, handshake: Handshake, reason: str) -> None:
+        """It has come to nothing. Where it succeeds, its protocol's connection_made is called instead."""
+        ...
+
+    @property
+    def timeout_s(self) -> float:
+        """How long a handshake may take."""
+        ...
+
+
+class TlsAcceptor:
+    """Accepts the connections of bound sockets that listen, and shakes hands with each."""
+
+    def __init__(self, sockets: Sequence[socket.socket], door: TlsDoor) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._door = door
+        self._sockets = sockets
+        self._closed = False
+        self._paused: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()  # the loop alone does not keep them
+        self._resume()
+
+    def close(self) -> None:
+        """Accept nobody any more; handshakes that have begun go on. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            self._pause()
+            for one in self._sockets:
+                one.close()
+
+    def _resume(self) -> None:
+        self._paused = None
+        for one in self._sockets:
+            self._loop.add_reader(one.fileno(), self._accept, one)
+
+    def _pause(self) -> None:
+        if self._paused is not None:
+            self._paused.cancel()
+        else:
+            for one in self._sockets:
+                self._loop.remove_reader(one.fileno())
+
+    def _accept(self, listener: socket.socket) -> None:
+        for _ in range(ACCEPTED_AT_ONCE):
+            try:
+                accepted, peer = listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError:  # no descriptors, most likely
+                self._pause()
+                self._paused = self._loop.call_later(PAUSE_S, self._resume)
+                return
+            self._begin(accepted, str(peer[0]))
+
+    def _begin(self, accepted: socket.socket, host: str) -> None:
+        handshake = Handshake(host)
+        make = self._door.admit(handshake)
+        if make is None:
+            accepted.close()
+            return
+        accepted.setblocking(False)
+        with contextlib.suppress(OSError):  # the client has gone
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        task = handshake.task = self._loop.create_task(self._shake(accepted, make))
+        self._tasks.add(task)
+        task.add_done_callback(lambda task: self._over(task, handshake, accepted))
+
+    async def _shake(self, accepted: socket.socket, make: Callable[[], asyncio.Protocol]) -> None:
+        await self._loop.connect_accepted_socket(
+            make,
+            accepted,
+            ssl=self._door.context(),
+            ssl_handshake_timeout=self._door.timeout_s,
+            ssl_shutdown_timeout=SHUTDOWN_S,
+        )
+
+    def _over(self, task: asyncio.Task[None], handshake: Handshake, accepted: socket.socket) -> None:
+        """Called too where the task was cut before it began."""
+        self._tasks.discard(task)
+        handshake.task = None
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error is None:
+            return
+        accepted.close()
+        self._door.failed(handshake, _why_failed(error))
+        if not isinstance(error, OSError | asyncio.CancelledError):  # cancelled by abort(), or with everything else
+            raise error
+
+
+def _why_failed(error: BaseException) -> str:
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or "TLS failed").lower().replace("_", " ")
+    return "it was cut" if isinstance(error, asyncio.CancelledError) else "it took too long, or the client has gone"

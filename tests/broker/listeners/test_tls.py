@@ -1,0 +1,411 @@
+"""Listeners with TLS on real sockets: who is let in under which name, what is cut, and how certificates change."""
+
+import contextlib
+import os
+import shutil
+import socket
+import ssl
+import threading
+
+import pytest
+from certificates import Authority, serving
+from eventually import wait_until
+from fencepost.broker.config.options import InvalidOption
+from fencepost.effects.tls import BadTlsFiles
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.cluster import ApiVersionsRequest, MetadataRequest
+from login_client import add_users, log_in
+from produce_requests import batch, bytes_of, create, fetch, fetched, produce
+from served_broker import ServedBroker
+from wire_client import Closed, WireClient
+
+SUBJECT = "User:CN=alice,OU=unit,O=org"
+NO_TOPICS = MetadataRequest(topics=[])
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    return Authority(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def stranger(authority):
+    return Authority(authority.directory, "stranger")
+
+
+@pytest.fixture(scope="module")
+def broker(authority):
+    listeners = ("SSL://127.0.0.1:0", "SASL_SSL://127.0.0.1:0", "PLAINTEXT://127.0.0.1:0")
+    client_auth = {"ssl_client_auth": "required", "ssl_truststore_location": authority.file}
+    with ServedBroker(listeners=listeners, **serving(authority.of_broker(), **client_auth)) as broker:
+        broker.inside(add_users)
+        yield broker
+
+
+def port(broker, number=0):
+    return broker.broker.addresses[number][1]
+
+
+def connect(broker, context, number=0, **more):
+    return WireClient("127.0.0.1", port(broker, number), tls=context, **more)
+
+
+def principals(broker):
+    return broker.inside(lambda inner: {str(one.session.principal) for one in inner.server.connections})
+
+
+def is_served(client):
+    return client.call(NO_TOPICS, 9).brokers[0].port
+
+
+# ---- who comes in ------------------------------------------------------------------------------------------------
+
+
+def test_a_client_certificate_says_who_a_client_is(broker, authority):
+    with connect(broker, authority.trusting(authority.of_client())) as client:
+        assert is_served(client) == port(broker)
+        assert principals(broker) == {SUBJECT}
+
+
+def test_a_login_says_it_where_both_are_and_no_certificate_is_asked_for(broker, authority):
+    with connect(broker, authority.trusting(), 1) as client:
+        client.send(NO_TOPICS, 9)
+        assert client.is_closed()
+    with connect(broker, authority.trusting(), 1) as client:
+        assert log_in(client).error_code == 0
+        assert is_served(client) == port(broker, 1)
+        assert principals(broker) == {"User:alice"}
+
+
+@pytest.mark.parametrize("shown", ["nothing", "of another authority", "an ended one"])
+def test_without_a_certificate_that_counts_nobody_is_served(broker, authority, stranger, shown):
+    certificate = {
+        "nothing": lambda: None,
+        "of another authority": lambda: stranger.of_client("stranger-client"),
+        "an ended one": lambda: authority.of_client("ended", ended=True),
+    }[shown]()
+    before = broker.inside(lambda inner: inner.metrics.failed_handshakes)
+    with pytest.raises((OSError, Closed)), connect(broker, authority.trusting(certificate)) as client:
+        client.call(NO_TOPICS, 9)
+    wait_until(lambda: broker.inside(lambda inner: inner.metrics.failed_handshakes) == before + 1)
+    assert not broker.inside(lambda inner: inner.server.handshakes)
+
+
+def test_where_a_certificate_is_only_requested_who_has_none_is_nobody(authority):
+    settings = {"ssl_client_auth": "requested", "ssl_truststore_location": authority.file}
+    with ServedBroker(listeners=("SSL://127.0.0.1:0",), **serving(authority.of_broker(), **settings)) as broker:
+        with connect(broker, authority.trusting()) as client:
+            assert is_served(client)
+            assert principals(broker) == {"User:ANONYMOUS"}
+        with connect(broker, authority.trusting(authority.of_client())) as client:
+            assert is_served(client)
+            assert SUBJECT in principals(broker)
+
+
+def test_rules_make_a_name_of_a_subject_and_let_nobody_else_in(authority):
+    settings = {
+        "ssl_client_auth": "required",
+        "ssl_truststore_location": authority.file,
+        "ssl_principal_mapping_rules": "RULE:^CN=(al[a-z]*),.*$/$1/U",
+    }
+    with ServedBroker(listeners=("SSL://127.0.0.1:0",), **serving(authority.of_broker(), **settings)) as broker:
+        with connect(broker, authority.trusting(authority.of_client())) as client:
+            assert is_served(client)
+            assert principals(broker) == {"User:ALICE"}
+        bob = authority.trusting(authority.of_client("bob", user="bob"))
+        with connect(broker, bob) as client, contextlib.suppress(OSError):
+            client.send(NO_TOPICS, 9)
+            assert client.is_closed()
+
+
+def test_a_client_that_trusts_another_authority_or_sees_an_ended_certificate_leaves(broker, authority, stranger):
+    with pytest.raises(ssl.SSLCertVerificationError):
+        connect(broker, stranger.trusting(), 1)
+    ended = serving(authority.of_broker("ended-broker", ended=True))
+    broker_of = ServedBroker(listeners=("SSL://127.0.0.1:0",), **ended)
+    with broker_of as other, pytest.raises(ssl.SSLCertVerificationError, match="expired"):
+        connect(other, authority.trusting())
+
+
+# ---- the protocol ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1])
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
+def test_older_versions_are_refused(broker, authority, version):
+    context = authority.trusting()
+    context.minimum_version = ssl.TLSVersion.TLSv1
+    context.maximum_version = version
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with pytest.raises(OSError):
+        connect(broker, context, 1)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_both_versions_are_served_without_compression(broker, authority, version):
+    context = authority.trusting()
+    context.minimum_version = context.maximum_version = version
+    with connect(broker, context, 1) as client:
+        assert client.socket.compression() is None
+        assert log_in(client).error_code == 0
+
+
+def test_only_the_versions_that_are_set_are_served(authority):
+    settings = serving(authority.of_broker(), ssl_enabled_protocols=("TLSv1.3",))
+    context = authority.trusting()
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with ServedBroker(listeners=("SSL://127.0.0.1:0",), **settings) as broker, pytest.raises(OSError):
+        connect(broker, context)
+
+
+def test_who_speaks_no_tls_is_cut_and_others_are_served(broker, authority):
+    with WireClient("127.0.0.1", port(broker, 1)) as plain:
+        plain.send(ApiVersionsRequest(), 0)
+        with contextlib.suppress(Closed):
+            assert plain.receive_frame()[:1] == b"\x15", "an alert of TLS at most"
+    with connect(broker, authority.trusting(), 1) as client:
+        assert log_in(client).error_code == 0
+
+
+def test_large_answers_come_whole_and_are_not_copied_past_tls(broker, authority):
+    values = [os.urandom(900_000) for _ in range(8)]
+    with connect(broker, authority.trusting(authority.of_client())) as client:
+        client.call(create("large"))
+        for value in values:
+            client.call(produce("large", batch(value=value)))
+        uncopied = broker.inside(lambda inner: inner.metrics.bytes_uncopied)
+        for offset, value in enumerate(values):
+            assert value in bytes_of(fetched(client.call(fetch("large", offset, partition_max_bytes=3 << 20), 12)))
+        assert broker.inside(lambda inner: inner.metrics.bytes_uncopied) == uncopied
+
+
+# ---- certificates that change ------------------------------------------------------------------------------------
+
+
+def serial(context, at):
+    with (
+        socket.create_connection(("127.0.0.1", at)) as one,
+        context.wrap_socket(one, server_hostname="127.0.0.1") as tls,
+    ):
+        return tls.getpeercert()["serialNumber"]
+
+
+def replaced(old, new):
+    for one, other in zip(old, new, strict=True):
+        shutil.copy(other, one + ".new")
+        os.replace(one + ".new", one)
+
+
+@pytest.fixture
+def changing(authority, monkeypatch):
+    monkeypatch.setattr("fencepost.broker.listeners.certificates.LOOK_S", 0.02)
+    files = authority.of_broker("changing")
+    with ServedBroker(listeners=("SSL://127.0.0.1:0",), **serving(files)) as broker:
+        yield broker, files
+
+
+def test_a_changed_certificate_is_shown_to_new_clients_and_old_ones_go_on(changing, authority):
+    broker, files = changing
+    context = authority.trusting()
+    before = serial(context, broker.port)
+    with connect(broker, context) as client:
+        assert is_served(client)
+        replaced(files, authority.of_broker("next"))
+        wait_until(lambda: serial(context, broker.port) != before)
+        assert is_served(client)
+
+
+@pytest.mark.parametrize("broken", ["another key", "no certificate", "gone", "ended"])
+def test_a_new_certificate_that_cannot_be_used_leaves_the_old_one(changing, authority, broken, caplog):
+    broker, files = changing
+    context = authority.trusting()
+    before = serial(context, broker.port)
+    other = authority.of_broker("other", ended=broken == "ended")
+    if broken == "another key":
+        shutil.copy(other[1], files[1])
+    elif broken == "no certificate":
+        with open(files[0], "w") as file:
+            file.write("nothing")
+    elif broken == "gone":
+        os.remove(files[0])
+    else:
+        replaced(files, other)
+    wait_until(lambda: "a new certificate cannot be used, the old one stays" in caplog.text)
+    assert serial(context, broker.port) == before
+    replaced(files, authority.of_broker("mended"))
+    wait_until(lambda: serial(context, broker.port) != before)
+
+
+def test_certificates_are_loaded_again_when_asked(authority):
+    files = authority.of_broker("asked")
+    context = authority.trusting()
+    with ServedBroker(listeners=("SSL://127.0.0.1:0",), **serving(files)) as broker:
+        before = serial(context, broker.port)
+        replaced(files, authority.of_broker("next"))
+        broker.inside(lambda inner: inner.certificates.reload())
+        wait_until(lambda: serial(context, broker.port) != before)
+
+
+@pytest.mark.slow
+def test_no_connection_is_dropped_while_certificates_change_under_load(changing, authority):
+    broker, files = changing
+    context = authority.trusting()
+    lost, calls, serials, done = [], [], set(), threading.Event()
+
+    def load():
+        try:
+            with connect(broker, context) as client:
+                while not done.is_set():
+                    is_served(client)
+                    calls.append(1)
+        except Exception as error:
+            lost.append(error)
+
+    def come_and_go():
+        while not done.is_set():
+            try:
+                serials.add(serial(context, broker.port))
+            except Exception as error:
+                lost.append(error)
+
+    threads = [threading.Thread(target=work) for work in (load, load, come_and_go)]
+    for thread in threads:
+        thread.start()
+    for number in range(8):
+        replaced(files, authority.of_broker(f"round-{number % 2}"))
+        known = len(serials)
+        wait_until(lambda known=known: len(serials) > known or lost)
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert not lost
+    assert len(serials) >= 8
+    assert len(calls) > 100
+
+
+# ---- what is refused at the start --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda one, other: serving((one[0], other[1])), "is not that of the certificate"),
+        (lambda one, other: serving((one[1], one[1])), "no certificate in PEM"),
+        (lambda one, other: serving((one[0], one[0])), "no certificate in PEM"),
+        (lambda one, other: {"ssl_keystore_location": one[0]}, "no certificate with a key in PEM"),
+        (lambda one, other: serving((one[0] + "x", one[1])), "no such file"),
+        (
+            lambda one, other: serving(one, ssl_client_auth="required", ssl_truststore_location=one[1]),
+            "no certificate in PEM",
+        ),
+    ],
+)
+def test_files_that_make_no_listener_are_refused_with_the_reason(authority, change, reason):
+    one, other = authority.of_broker("one"), authority.of_broker("other-one")
+    with pytest.raises(BadTlsFiles, match=reason), ServedBroker(listeners=("SSL://127.0.0.1:0",), **change(one, other)):
+        pass
+
+
+def test_an_encrypted_key_needs_its_password_and_nobody_is_asked_for_it(authority):
+    from cryptography.hazmat.primitives import serialization as form
+
+    certificate, key = authority.of_broker("encrypted")
+    with open(key, "rb") as file:
+        loaded = form.load_pem_private_key(file.read(), None)
+    with open(key, "wb") as file:
+        how = form.BestAvailableEncryption(b"secret")
+        file.write(loaded.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, how))
+    for password in ("", "wrong"):
+        settings = serving((certificate, key), ssl_key_password=password)
+        with pytest.raises(BadTlsFiles, match=r"ssl\.key\.password does not decrypt it"):
+            ServedBroker(listeners=("SSL://127.0.0.1:0",), **settings).__enter__()
+    settings = serving((certificate, key), ssl_key_password="secret")
+    with ServedBroker(listeners=("SSL://127.0.0.1:0",), **settings) as broker:
+        assert "secret" not in repr(broker.settings)
+        with connect(broker, authority.trusting()) as client:
+            assert is_served(client)
+
+
+def test_rules_of_names_that_do_not_read_are_refused(authority):
+    settings = serving(authority.of_broker(), ssl_principal_mapping_rules="RULE:(/")
+    with pytest.raises(InvalidOption, match="RULE:pattern/replacement"):
+        ServedBroker(listeners=("SSL://127.0.0.1:0",), **settings).__enter__()
+
+
+def test_the_password_of_a_key_is_shown_to_nobody(authority):
+    from fencepost.protocol.messages.configs import DescribeConfigsRequest
+
+    with ServedBroker(ssl_key_password="secret") as broker, broker.connect() as client:
+        resource = DescribeConfigsRequest.Resource(resource_type=4, resource_name="1", configuration_keys=None)
+        described = client.call(DescribeConfigsRequest(resources=[resource], include_synonyms=True))
+        assert "secret" not in repr(described)
+        (found,) = [one for one in described.results[0].configs if one.name == "ssl.key.password"]
+        assert (found.value, found.is_sensitive, found.config_type) == (None, True, 9)
+        assert described.results[0].error_code == ErrorCode.NONE
+
+
+# ---- those who do not get so far ---------------------------------------------------------------------------------
+
+
+def hello(context):
+    """The first bytes of an honest handshake."""
+    out = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), out, server_hostname="127.0.0.1").do_handshake()
+    return out.read()
+
+
+def test_handshakes_that_stop_anywhere_are_cut_in_time(authority):
+    said = hello(authority.trusting())
+    settings = serving(authority.of_broker(), connection_login_timeout_ms=300)
+    with ServedBroker(listeners=("SSL://127.0.0.1:0",), **settings) as broker:
+        halves = []
+        for length in (0, 1, 5, 100, len(said) - 1, len(said)):
+            halves.append(socket.create_connection(("127.0.0.1", broker.port), timeout=10))
+            halves[-1].sendall(said[:length])
+        wait_until(lambda: not broker.inside(lambda inner: inner.server.handshakes))
+        for half in halves:
+            with contextlib.suppress(ConnectionError):
+                while half.recv(65536):
+                    pass
+            half.close()
+        assert broker.inside(lambda inner: inner.metrics.failed_handshakes) == len(halves)
+        with connect(broker, authority.trusting()) as client:
+            assert is_served(client)
+        wait_until(lambda: not broker.inside(lambda inner: inner.server.connections))
+        assert not broker.inside(lambda inner: inner.server._by_host)
+
+
+def test_many_handshakes_that_never_end_keep_nobody_out(authority):
+    settings = serving(authority.of_broker(), max_unauthenticated_connections_per_ip=10)
+    with ServedBroker(listeners=("SSL://127.0.0.1:0",), **settings) as broker:
+        crowd = [socket.create_connection(("127.0.0.1", broker.port)) for _ in range(50)]
+        with connect(broker, authority.trusting()) as client:
+            assert is_served(client)
+            wait_until(lambda: len(broker.inside(lambda inner: inner.server.handshakes)) <= 10)
+        for one in crowd:
+            one.close()
+
+
+def test_handshakes_count_among_the_connections_there_may_be(authority):
+    settings = serving(authority.of_broker(), max_connections=3)
+    with ServedBroker(listeners=("SSL://127.0.0.1:0",), **settings) as broker:
+        crowd = [socket.create_connection(("127.0.0.1", broker.port)) for _ in range(3)]
+        wait_until(lambda: len(broker.inside(lambda inner: inner.server.handshakes)) == 3)
+        with pytest.raises(OSError):
+            connect(broker, authority.trusting())
+        crowd.pop().close()
+        wait_until(lambda: len(broker.inside(lambda inner: inner.server.handshakes)) == 2)
+        with connect(broker, authority.trusting()) as client:
+            assert is_served(client)
+        for one in crowd:
+            one.close()
+
+
+def test_a_broker_stops_while_hands_are_shaken(authority):
+    with ServedBroker(listeners=("SSL://127.0.0.1:0",), **serving(authority.of_broker())) as broker:
+        half = socket.create_connection(("127.0.0.1", broker.port), timeout=10)
+        wait_until(lambda: broker.inside(lambda inner: inner.server.handshakes))
+    with contextlib.suppress(ConnectionError):
+        assert half.recv(1) == b""
+    half.close()

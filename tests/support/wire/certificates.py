@@ -1,0 +1,54 @@
+"""Certificates for tests, as PEM files: of brokers, of clients, of authorities that nobody trusts, and ended ones."""
+
+import datetime
+import ssl
+from pathlib import Path
+from typing import Any
+
+import trustme
+
+LONG_AGO = datetime.datetime(2001, 1, 1, tzinfo=datetime.UTC)
+
+
+class Authority:
+    """One that signs certificates. directory: where files are written."""
+
+    def __init__(self, directory: Path, name: str = "authority") -> None:
+        self.directory = directory
+        self._made = trustme.CA(organization_name=name)
+        self.file = str(directory / f"{name}.pem")
+        self._made.cert_pem.write_to_path(self.file)
+
+    def of_broker(self, name: str = "broker", *, ended: bool = False) -> tuple[str, str]:
+        """The files of a certificate for this machine, and of its key."""
+        return self._written(name, "127.0.0.1", "localhost", ended=ended)
+
+    def of_client(self, name: str = "client", *, user: str = "alice", ended: bool = False) -> tuple[str, str]:
+        """The files of a certificate whose subject has this common name, and of its key."""
+        return self._written(name, f"{user}@example.com", common_name=user, ended=ended)
+
+    def _written(self, name: str, *identities: str, ended: bool = False, **more: Any) -> tuple[str, str]:
+        made = self._made.issue_cert(
+            *identities,
+            organization_name="org",
+            organization_unit_name="unit",
+            not_after=LONG_AGO if ended else None,
+            not_before=LONG_AGO,
+            **more,
+        )
+        certificate, key = self.directory / f"{name}.pem", self.directory / f"{name}.key"
+        certificate.write_bytes(b"".join(each.bytes() for each in made.cert_chain_pems))
+        made.private_key_pem.write_to_path(key)
+        return str(certificate), str(key)
+
+    def trusting(self, client: tuple[str, str] | None = None) -> ssl.SSLContext:
+        """A client's context that trusts this authority."""
+        context = ssl.create_default_context(cafile=self.file)
+        if client is not None:
+            context.load_cert_chain(*client)
+        return context
+
+
+def serving(certificate: tuple[str, str], **more: Any) -> dict[str, Any]:
+    """Settings of a broker that has this certificate."""
+    return {"ssl_keystore_location": certificate[0], "ssl_key_location": certificate[1]} | more
