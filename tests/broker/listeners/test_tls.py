@@ -271,13 +271,15 @@ def test_no_connection_is_dropped_while_certificates_change_under_load(changing,
     threads = [threading.Thread(target=work) for work in (load, load, come_and_go)]
     for thread in threads:
         thread.start()
-    for number in range(8):
-        replaced(files, authority.of_broker(f"round-{number % 2}"))
-        known = len(serials)
-        wait_until(lambda known=known: len(serials) > known or lost)
-    done.set()
-    for thread in threads:
-        thread.join()
+    try:
+        for number in range(8):
+            known = len(serials)
+            replaced(files, authority.of_broker(f"round-{number % 2}"))
+            wait_until(lambda known=known: len(serials) > known or lost)
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
     assert not lost
     assert len(serials) >= 8
     assert len(calls) > 100
