@@ -9,7 +9,7 @@ both: a batch may be used for another transaction while the positions are where 
 end.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, overload
 
@@ -28,6 +28,7 @@ class Batch(Sequence[Record]):
     """
 
     __slots__ = (
+        "_asks",
         "_claimed_by",
         "_jumps",
         "_records",
@@ -51,14 +52,19 @@ class Batch(Sequence[Record]):
         group_metadata: ConsumerGroupMetadata | None,
         settled: Callable[["Batch"], None],
         *,
+        asks: Collection[PartitionState] = (),
         commits_itself: bool = False,
     ) -> None:
-        """settled: called with the batch after a commit or abort. commits_itself: with enable_auto_commit."""
+        """settled: called with the batch after a commit or abort. commits_itself: with enable_auto_commit.
+
+        asks: partitions of which a part may be committed already: the group is asked after an abort.
+        """
         self._records = records
         self._states = tuple(taken)
         self._rewinds = {state: state.rewinds.count for state in taken}
         self._jumps = {state: state.jumps for state in taken}
         self._rolled_back_to: dict[PartitionState, tuple[int, int]] = {}  # (rewinds, position) after its rollback
+        self._asks = asks
         self._claimed_by: Sources | None = None  # the newest transaction that uses it
         self.commits_itself = commits_itself
         self._subscription = subscription
@@ -207,7 +213,7 @@ class Batch(Sequence[Record]):
         for state in self._own():
             first = self.first_offsets[state.tp]
             if state.rewinds.count == self._rewinds[state] or state.position > first:
-                state.roll_back(first)
+                state.roll_back(first, asks=state in self._asks)
                 self._rolled_back_to[state] = state.rewinds.count, state.position
         self._settled(self)
         self._subscription.on_change()

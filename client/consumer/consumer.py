@@ -281,9 +281,10 @@ class Consumer:
 
     @property
     def last_batch(self) -> Batch | None:
-        """The last batch yielded, whose offsets `send_offsets_to_transaction(consumer)` commits.
+        """What `send_offsets_to_transaction(consumer)` commits: the last batch, if nothing else was returned since the
+        last commit or abort.
 
-        After getone and getmany: all their records since the last commit or abort.
+        Else a batch without records, with the offsets of everything that was returned since then.
         """
         return self._reading.last_batch()
 
@@ -331,8 +332,9 @@ class Consumer:
 
     async def seek_to_committed(self, *partitions: TopicPartition) -> None:
         """Continue at the group's committed offsets; without arguments, in all assigned partitions."""
-        self._reading.settle()
-        self._subscription.seek_to_committed(partitions or self.assignment())
+        chosen = partitions or self.assignment()
+        self._reading.forget(chosen)
+        self._subscription.seek_to_committed(chosen)
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Return no records of these partitions until `resume`."""
@@ -410,11 +412,11 @@ class Consumer:
         group = self._member()
         self._reading.settle()
         if offsets is None:
-            positions = self._subscription.positions()
-            await group.commit(positions)
-            self._reading.settled_to(positions)
+            wanted = self._subscription.positions()
         else:
-            await group.commit({TopicPartition(*tp): offset_of(one) for tp, one in offsets.items()})
+            wanted = {TopicPartition(*tp): offset_of(one) for tp, one in offsets.items()}
+        await group.commit(wanted)
+        self._reading.note_committed(wanted)
 
     async def committed(
         self, *partitions: TopicPartition, require_stable: bool = True

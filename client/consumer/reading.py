@@ -4,8 +4,8 @@ The rule: reading moves positions only here, by the records that were really ret
 `async for` iterates over a run of records, the position is behind; `settle` updates it before other code uses it.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from ..errors import NoOffsetError, OffsetOutOfRangeError
 from ..group.subscription import Need, PartitionState, Subscription
@@ -16,6 +16,17 @@ from .batches import Batch
 from .positions import RESETS
 
 NO_RECORDS: Iterator[Record] = iter(())
+
+
+class _Given(NamedTuple):
+    """The records of one partition that were returned and are not known to be committed.
+
+    first: the position before them. went_back: the reader, by a seek between them, so that the group's committed offset
+    says nothing about them.
+    """
+
+    first: int
+    went_back: bool = False
 
 
 class Reading:
@@ -43,7 +54,7 @@ class Reading:
         self._turn = 0
         self._failed: PartitionState | None = None  # its error is raised by the next call, as this one had records
         self._running: tuple[PartitionState, Fetched] | None = None
-        self._since: dict[PartitionState, int] = {}  # the position of each at the last commit or abort
+        self._since: dict[PartitionState, _Given] = {}  # what was returned since the last commit or abort
         self._since_group: ConsumerGroupMetadata | None = None
         self.last: Batch | None = None
         self.run: Iterator[Record] = NO_RECORDS
@@ -164,16 +175,22 @@ class Reading:
     # ---- since the last commit or abort ------------------------------------------------------------------------
 
     def _remember(self, firsts: dict[PartitionState, int], group: ConsumerGroupMetadata | None) -> None:
-        self.last = None
         since = self._since
         if self._assignments != self._subscription.assignments:
             self._assignments = self._subscription.assignments
             for revoked in [state for state in since if not self._subscription.is_current(state)]:
                 del since[revoked]
+        if not firsts:
+            return
+        self.last = None
         if not since:
             self._since_group = group
         for state, first in firsts.items():
-            since.setdefault(state, first)
+            before = since.get(state)
+            if before is None:
+                since[state] = _Given(first)
+            elif first < before.first:
+                since[state] = _Given(first, went_back=True)
 
     def batch(
         self, taken: dict[PartitionState, tuple[int, list[Record]]], group: ConsumerGroupMetadata | None
@@ -182,38 +199,67 @@ class Reading:
         runs = [records for _, records in taken.values()]
         records = runs[0] if len(runs) == 1 else [record for run in runs for record in run]
         firsts = {state: first for state, (first, _) in taken.items()}
-        self.last = self._make_batch(records, firsts, group)
-        self._since = {}
-        return self.last
+        batch = self._make_batch(records, firsts, group)
+        if firsts == {state: given.first for state, given in self._since.items()}:
+            self.last = batch  # nothing was returned before it
+        return batch
 
     def last_batch(self) -> Batch | None:
-        """The last batch; or one without records for all single records since the last commit or abort."""
-        if self.last is not None:
-            return self.last
+        """All records since the last commit or abort: the last batch if it has them all, else one without records.
+
+        After an abort the same again, until there are other records.
+        """
         self.settle()
-        current = {state: first for state, first in self._since.items() if self._subscription.is_current(state)}
-        if not current:
-            return None
-        return self._make_batch((), current, self._since_group)
+        if self.last is None:
+            found = {
+                state: given
+                for state, given in self._since.items()
+                if self._subscription.is_current(state) and state.position > given.first
+            }
+            if not found:
+                return None
+            firsts = {state: given.first for state, given in found.items()}
+            asks = {state for state, given in found.items() if not given.went_back}  # some may be committed by number
+            self.last = self._make_batch((), firsts, self._since_group, asks)
+        return self.last
 
     def _make_batch(
-        self, records: Sequence[Record], firsts: dict[PartitionState, int], group: ConsumerGroupMetadata | None
+        self,
+        records: Sequence[Record],
+        firsts: dict[PartitionState, int],
+        group: ConsumerGroupMetadata | None,
+        asks: Collection[PartitionState] = (),
     ) -> Batch:
         itself = self._commits_itself
-        return Batch(records, firsts, self._subscription, group, self._settle, commits_itself=itself)
+        return Batch(records, firsts, self._subscription, group, self._settle, asks=asks, commits_itself=itself)
 
-    def settled_to(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """What was returned of these partitions is committed, or will be returned again."""
+        self.settle()
+        for tp in partitions:
+            self._since.pop(self._subscription.state(tp), None)
+        self.last = None
+
+    def note_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Records below these offsets were committed without a transaction."""
+        self._settle_to(offsets)
+        self.last = None
+
+    def _settle_to(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Records below these offsets are committed or aborted; later ones that were returned meanwhile are not."""
         self.settle()
-        for state in [state for state in self._since if state.tp in offsets]:
-            after = offsets[state.tp].offset
-            if state.position > after:
-                self._since[state] = after
-            else:
-                del self._since[state]
+        for state, given in [*self._since.items()]:
+            if state.tp in offsets:
+                after = offsets[state.tp].offset
+                if state.position > after:
+                    self._since[state] = given._replace(first=max(given.first, after))
+                else:
+                    del self._since[state]
 
     def _settle(self, batch: Batch) -> None:
-        self.settled_to(batch.offsets)
+        self._settle_to(batch.offsets)
+        if batch is not self.last:
+            self.last = None
 
 
 def _has_some(state: PartitionState, wanted: Collection[TopicPartition]) -> bool:

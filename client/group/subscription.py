@@ -65,8 +65,8 @@ class PartitionState:
     """A consumer's position in one partition, and its fetched records.
 
     position: the next offset to return to the application, -1 while it is not known. fetch_offset: after the records
-    in `fetched`. fallback: the position if there is no committed offset, None for the reset policy. epoch: counts
-    changes of the position, so that responses to earlier fetches are ignored. rewinds: changes by a rollback, after
+    in `fetched`. fallback: the lowest position, also without a committed offset; None for the reset policy. epoch:
+    counts changes of the position, so that responses to earlier fetches are ignored. rewinds: changes by a rollback, after
     which records are read again. jumps: counts all other changes, such as seeks.
     claimed_by: the open transaction that uses batches of this partition. claimed_end: (jumps, offset) of the end of the
     last of them. committed: the same for the end of batches that transactions have committed. Both are only for batches
@@ -184,16 +184,16 @@ class PartitionState:
         if since <= self.committed_below:
             self.note_committed(self.position)
 
-    def roll_back(self, offset: int) -> None:
+    def roll_back(self, offset: int, *, asks: bool = False) -> None:
         """Read again from `offset`, the begin of a batch that was rolled back, or from an earlier offset.
 
-        Records returned before the batch may belong to the same work without being committed. If there are such, the
-        position is the group's committed offset, or without one the first such record.
+        Records returned before the batch may belong to the same work without being committed. If there are such, or
+        with asks, the position is the group's committed offset, but not before the first such record.
         """
         first = self.committed_below = min(offset, self.committed_below)
         self.rewinds.add(first)
         self.go_on(first)
-        if first < offset:
+        if asks or first < offset:
             self.need = Need.COMMITTED
             self.fallback = first
 

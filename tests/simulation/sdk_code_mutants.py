@@ -9,6 +9,7 @@ from unittest import mock
 from fencepost.client import config_names, partitioner
 from fencepost.client.consumer.batches import Batch
 from fencepost.client.consumer.fetcher import Fetcher
+from fencepost.client.consumer.reading import Reading
 from fencepost.client.group import offsets
 from fencepost.client.group.commits import GroupCommits
 from fencepost.client.group.group import Group
@@ -86,6 +87,44 @@ def sdk_offsets_are_committed_by_two(stack: ExitStack) -> None:
         return lambda self, *given, **more: make(self, *given, **(more | {"commits_itself": False}))
 
     _around(stack, Batch, "__init__", wrapper)
+
+
+@killed_by("tests/client/consumer/test_offsets_of_consumer.py")
+def sdk_offsets_of_a_consumer_are_those_of_its_last_batch(stack: ExitStack) -> None:
+    """Partitions that only earlier batches had are passed over after an abort."""
+
+    def wrapper(make: Any) -> Any:
+        def batch(self: Any, taken: Any, group: Any) -> Any:
+            self.last = make(self, taken, group)
+            return self.last
+
+        return batch
+
+    _around(stack, Reading, "batch", wrapper)
+
+
+@killed_by("tests/client/consumer/test_offsets_of_consumer.py")
+def sdk_a_position_that_is_looked_up_is_committed(stack: ExitStack) -> None:
+    """As -1: the group begins anew."""
+
+    def last_batch(self: Any) -> Any:
+        firsts = {state: given.first for state, given in self._since.items()}
+        return self._make_batch((), firsts, self._since_group, firsts)
+
+    _replaced(stack, Reading, "last_batch", last_batch)
+
+
+@killed_by("tests/client/consumer/test_offsets_of_consumer.py")
+def sdk_what_was_committed_by_number_comes_again(stack: ExitStack) -> None:
+    def wrapper(roll_back: Any) -> Any:
+        return lambda self, offset, asks=False: roll_back(self, offset)
+
+    _around(stack, PartitionState, "roll_back", wrapper)
+
+
+@killed_by("tests/client/consumer/test_offsets_of_consumer.py")
+def sdk_a_commit_of_the_consumer_does_not_settle_what_it_gave(stack: ExitStack) -> None:
+    _replaced(stack, Reading, "note_committed", lambda self, offsets: None)
 
 
 @killed_by("tests/client/producer/test_forgotten_ids.py")

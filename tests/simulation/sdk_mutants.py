@@ -318,12 +318,12 @@ def sdk_what_is_given_beside_a_commit_counts_as_committed(stack):
 
         return all_of_it
 
-    def settled_to(self, offsets):
+    def settle_to(self, offsets):
         self.settle()
         self._since = {state: first for state, first in self._since.items() if state.tp not in offsets}
 
     _around(stack, Batch, "committed", wrapper)
-    _replaced(stack, Reading, "settled_to", settled_to)
+    _replaced(stack, Reading, "_settle_to", settle_to)
 
 
 @mutant
