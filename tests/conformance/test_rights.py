@@ -97,7 +97,7 @@ def check(row: Row, version: int, world: World) -> None:
     expected: dict[str, Any] = ANSWERS[name]
     found = {what: row.ask(world, what, version) for what in USERS}
     differing = {what: (expected[what], answer) for what, answer in found.items() if answer != expected[what]}
-    assert differing == differences.of(name)
+    assert differing == differences.of(name, expected)
 
 
 def test_every_api_that_is_served_has_a_row() -> None:

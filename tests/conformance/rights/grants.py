@@ -1,7 +1,7 @@
 """Who asks: one user for each set of rules, and the rules.
 
 `Topic Read` is a user with that one right to the resources that rows name; `not Topic Read` has every right to
-everything, and is denied that one. Rules with prefixes, for any name, from another host and for another user are
+everything, and is denied that one. Some have several rights. Rules with prefixes, for any name, from another host and for another user are
 those of Kafka's operation All.
 """
 
@@ -32,6 +32,23 @@ NAMES = {
 }
 """What users with a right have it to. What is named `hidden` is nobody's."""
 
+DESCRIBE_TOPIC = ResourceType.TOPIC, Operation.DESCRIBE
+WRITE_ID = ResourceType.TRANSACTIONAL_ID, Operation.WRITE
+READ_GROUP = ResourceType.GROUP, Operation.READ
+TOGETHER = [
+    (DESCRIBE_TOPIC, (ResourceType.TOPIC, Operation.CREATE)),
+    (DESCRIBE_TOPIC, (ResourceType.CLUSTER, Operation.CREATE)),
+    (DESCRIBE_TOPIC, READ_GROUP),
+    (DESCRIBE_TOPIC, (ResourceType.GROUP, Operation.DELETE)),
+    ((ResourceType.TOPIC, Operation.READ), READ_GROUP),
+    (WRITE_ID, (ResourceType.TOPIC, Operation.WRITE)),
+    (WRITE_ID, (ResourceType.TRANSACTIONAL_ID, Operation.TWO_PHASE_COMMIT)),
+    (WRITE_ID, READ_GROUP),
+    (WRITE_ID, READ_GROUP, (ResourceType.TOPIC, Operation.READ)),
+    ((ResourceType.CLUSTER, Operation.CREATE), (ResourceType.TOPIC, Operation.DESCRIBE_CONFIGS)),
+]
+"""Rights that clients need together."""
+
 SUPER, NOTHING = "super user", "nothing"
 ELSEWHERE = "192.0.2.1"
 
@@ -44,6 +61,9 @@ def rules() -> dict[str, list[AclBinding]]:
         found[what] = list(_rules(what, kind, operation))
         everything = [rule for each in NAMES for rule in _rules(f"not {what}", each, Operation.ALL, names=[ANY_NAME])]
         found[f"not {what}"] = everything + list(_rules(f"not {what}", kind, operation, permission=Permission.DENY))
+    for several in TOGETHER:
+        what = " + ".join(f"{word(kind)} {word(operation)}" for kind, operation in several)
+        found[what] = [rule for kind, operation in several for rule in _rules(what, kind, operation)]
     for kind in NAMES:
         what = f"{word(kind)} All"
         found[f"elsewhere {what}"] = list(_rules(f"elsewhere {what}", kind, Operation.ALL, host=ELSEWHERE))
@@ -63,7 +83,7 @@ def rights() -> Iterator[tuple[ResourceType, Operation]]:
 
 def user_of(what: str) -> str:
     """The name with which such a user logs in."""
-    return what.replace(" ", "-").lower()
+    return what.replace(" + ", " and ").replace(" ", "-").lower()
 
 
 def word(code: ResourceType | Operation) -> str:

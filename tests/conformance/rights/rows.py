@@ -415,4 +415,18 @@ ROWS += [
         (0,),
         lambda world, version: {"deletions": [{"name": PREFIX + "nobody", "mechanism": 1}]},
     ),
+    Row("DescribeClientQuotas", (0, 1), lambda world, version: {"components": [], "strict": False}),
+    Row(
+        "AlterClientQuotas",
+        (0, 1),
+        lambda world, version: {
+            "entries": [
+                {
+                    "entity": [{"entity_type": "client-id", "entity_name": "nobody"}],
+                    "ops": [{"key": "producer_byte_rate", "value": 1.0, "remove": False}],
+                }
+            ],
+            "validate_only": True,
+        },
+    ),
 ]

@@ -255,7 +255,7 @@ class World:
 
 def client_id(what: str) -> str:
     """By which a broker of the tests knows who asks."""
-    return what.replace(" ", "-").lower()
+    return what.replace(" + ", " and ").replace(" ", "-").lower()
 
 
 def made(cls: type, values: dict[str, Any]) -> Any:
