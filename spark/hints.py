@@ -1,14 +1,21 @@
 """Shows the hint of a client's error to users of Spark.
 
 The rule: an error of the client has its hint in an attribute, and Spark shows only a traceback. So the hint is added as
-a note, which a traceback shows below the error.
+a note, which a traceback shows below the error. It names settings as options of Spark, so that it can be followed.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ..client.config_names import names_of
 from ..client.errors import AbortableTransactionError, ClientError
+from ..client.settings import ConsumerSettings, ProducerSettings, keywords_of
 from ..protocol.errors import ErrorCode
+from .options import KAFKA
+
+_KEYWORDS = keywords_of(ConsumerSettings) | keywords_of(ProducerSettings)
+_WORD = re.compile(r"\b[a-z]+(?:_[a-z]+)+\b")
 
 
 @contextmanager
@@ -17,7 +24,7 @@ def hinted() -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        hint = _hint(error)
+        hint = _WORD.sub(_option, _hint(error))
         note = f"→ {hint}"
         if hint and note not in getattr(error, "__notes__", ()):
             error.add_note(note)
@@ -25,10 +32,22 @@ def hinted() -> Iterator[None]:
 
 
 def _hint(error: ClientError) -> str:
-    if error.code == ErrorCode.MESSAGE_TOO_LARGE:
-        return "raise the topic's max.message.bytes, or lower kafka.batch.size"
+    while isinstance(error, AbortableTransactionError) and isinstance(error.__cause__, ClientError):
+        error = error.__cause__
+    own = "" if isinstance(error, AbortableTransactionError) else error.hint  # else: abort and retry, as Spark does
+    if error.code == ErrorCode.MESSAGE_TOO_LARGE and not own:  # the broker's answer
+        return "raise the topic's max.message.bytes, or lower kafka.batch.size if each record is smaller"
     if error.code == ErrorCode.POLICY_VIOLATION and "max.ledger.entries" in error.detail:
         return "raise max.ledger.entries of the broker, which can be changed while it runs"
-    if isinstance(error, AbortableTransactionError):  # its hint is to abort and retry, which Spark does by itself
-        return error.__cause__.hint if isinstance(error.__cause__, ClientError) else ""
-    return error.hint
+    if error.code == ErrorCode.INVALID_REQUEST and "in one decision" in error.detail:
+        return (
+            "each task marks every partition that it wrote to: use fewer tasks, by coalesce() or"
+            " spark.sql.shuffle.partitions, or smaller batches"
+        )
+    return own
+
+
+def _option(found: re.Match[str]) -> str:
+    """A setting of the client by its name among Spark's options; any other word as it is."""
+    word = found[0]
+    return word if word not in _KEYWORDS else KAFKA + next(iter(names_of(word)), word.replace("_", "."))

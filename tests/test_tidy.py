@@ -117,6 +117,7 @@ PURE = [
     "client/group/subscription.py",
     "spark/hints.py",
     "spark/options.py",
+    "spark/sink/left_open.py",
     "spark/sink/options.py",
     "spark/sink/protocol.py",
     "spark/source/offsets.py",

@@ -105,7 +105,8 @@ def abort(to: Target, sink: str) -> None:
     A running query writes its batch again.
     """
     from ...spark.sink import ledger
-    from ...spark.sink.protocol import Written, open_steps
+    from ...spark.sink.left_open import open_steps
+    from ...spark.sink.protocol import Written
 
     async def work(cluster: "Cluster") -> dict[str, Any]:
         (found,) = await ledger.described(cluster, sink, timeout_ms=to.timeout_ms)

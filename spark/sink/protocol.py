@@ -39,10 +39,12 @@ prepare is aborted. Nothing is partly visible: one unit decides all partitions.
 - *The driver dies before the decision*: Spark repeats the batch, with the same offsets; deciding it aborts the first
   attempt. *After the decision*: PrepareTxn aborts the repeated transactions, since the number is decided. The messages
   list them all the same, the decision finds its own entry, and the batch counts as a success.
+- *Too much is prepared for one decision* (40,000 partitions to mark, also of earlier attempts): the driver aborts the
+  earlier attempts (`left_open.others_than`), and decides then.
 - *The entry does not fit* (higher number, other owner or digest): SinkConflictError stops the query. The checkpoint was
   set back, or another query writes to the sink.
 
-**What ends a transaction.** The decision; the driver's abort of a failed batch (`open_steps`); its own timeout before
+**What ends a transaction.** The decision; the driver's abort of a failed batch (left_open.py); its own timeout before
 PrepareTxn, preparedTimeout after it; or an operator. A task prepares a transaction before it times out, and begins the
 next one.
 
@@ -53,25 +55,18 @@ The steps are generators: they yield a request and are sent its answer, so that 
 Sources: docs/apis.md (PrepareTxn, EndTxns); Spark's MicroBatchExecution, for who calls what when.
 """
 
-import re
 from collections.abc import Callable, Generator, Iterable, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
 from ...client.errors import ClientError, InvalidConfigurationError, error_of
-from ...protocol.errors import ErrorCode
+from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.ledger import (
     DescribeLedgerRequest,
     DescribeLedgerResponse,
     EndTxnsRequest,
     EndTxnsResponse,
     LedgerEntry,
-)
-from ...protocol.messages.transactions import (
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    ListTransactionsRequest,
-    ListTransactionsResponse,
 )
 
 CLAIMS = "#writes"
@@ -85,6 +80,9 @@ FORGOTTEN_AFTER_MS = 24 * 3_600_000
 
 WAITING_SHARE = 2
 """A transaction is prepared after its timeout divided by this, even while its task waits for rows."""
+
+NEXT_RUN = "let the query fail: its next run writes the batch again, unless it was committed"
+"""The hint for a write in foreachBatch that failed: a repeated one in the same run looks like a second write."""
 
 TOPIC_DIGEST_BYTES = 32
 MOST_CLAIMS, _HALF_BYTES = 10, 12  # a digest has room for ten claims of two halves
@@ -100,7 +98,10 @@ class SinkConflictError(InvalidConfigurationError):
 class BatchRefusedError(ClientError):
     """Nothing of the batch was committed: some of its transactions are not prepared, or have already ended."""
 
-    default_hint = "restart the query: it writes the batch again; or repeat the df.write"
+    default_hint = (
+        "restart the query: it writes the batch again; or repeat the df.write. If writing took longer than"
+        " preparedTimeout, raise preparedTimeout"
+    )
 
 
 class WrongUseError(InvalidConfigurationError):
@@ -330,7 +331,7 @@ def claim_steps(batch: SinkBatch) -> Generator[Any, Any, None]:
         if any(each.startswith(run) for each in claims):
             raise SinkConflictError(
                 f"batch {batch.number} is written twice to sink {batch.sink!r} in one run of the query",
-                hint="each write of a foreachBatch needs its own sinkId",
+                hint=f"each write of a foreachBatch needs its own sinkId; if this is a failed write again, {NEXT_RUN}",
             )
         response: EndTxnsResponse = yield EndTxnsRequest(
             ledger_key=key,
@@ -358,46 +359,9 @@ def refuse_late(key: str) -> EndTxnsRequest:
     return EndTxnsRequest(ledger_key=key, number=0, owner="", digest=b"", committed=False, transactions=[])
 
 
-def failed_with(messages: Sequence[TaskDone | None], number: int, mark: str = "") -> Callable[[int, str], bool]:
-    """The `is_over` of open_steps for a micro-batch that Spark aborts. mark: prefix of the attempts of its query.
-
-    Only the messages have the attempt that failed. Without any message it is every attempt of the query up to that
-    batch: if another driver is about to decide one of these, its whole decision is refused, and the batch is written
-    again.
-    """
-    attempts = {message.batch.attempt for message in messages if message is not None}
-    if attempts:
-        return lambda _, attempt: attempt in attempts
-    return lambda of, attempt: of <= number and attempt.startswith(mark)
-
-
-def open_steps(
-    prefix: str, sink: str | None, is_over: Callable[[int, str], bool]
-) -> Generator[Any, Any, list[Written]]:
-    """Find the transactions of a sink's tasks, prepared or not, that no decision will end.
-
-    Number and attempt are read from the transactional id, since the broker does not know the batch before PrepareTxn.
-    sink: None for any. is_over: whether no decision can list a transaction of this number and attempt any more. They
-    are aborted only so that readers need not wait for them; the guarantee does not depend on it.
-    """
-    pattern = re.escape(prefix if sink is None else f"{prefix}{sink}.") + ".*"
-    listed: ListTransactionsResponse = yield ListTransactionsRequest(
-        state_filters=["Ongoing"], transactional_id_pattern=pattern
-    )
-    _check(listed.error_code, None)
-    names = [
-        each.transactional_id
-        for each in listed.transaction_states
-        if (found := written_for(each.transactional_id, prefix, sink)) is not None and is_over(*found)
-    ]
-    if not names:
-        return []
-    described: DescribeTransactionsResponse = yield DescribeTransactionsRequest(transactional_ids=names)
-    return [
-        Written(each.transactional_id, each.producer_id, each.producer_epoch)
-        for each in described.transaction_states
-        if not each.error_code and each.transaction_state == "Ongoing"
-    ]
+def is_too_large(error: KafkaError) -> bool:
+    """Whether the broker refused a decision because it marks too many partitions."""
+    return error.code == ErrorCode.INVALID_REQUEST and "in one decision" in error.detail
 
 
 def forgettable(keys: Iterable[Any], now_ms: int) -> list[str]:
@@ -435,7 +399,10 @@ def _interpret_response(batch: SinkBatch, digest: bytes, response: EndTxnsRespon
         raise BatchRefusedError(
             f"batch {batch.number} of sink {batch.sink!r} was not committed: "
             + "; ".join(f"{each.transactional_id}: {_reason(each.error_code)}" for each in response.refused[:3])
-            + (f"; and {len(response.refused) - 3} more" if len(response.refused) > 3 else "")
+            + (f"; and {len(response.refused) - 3} more" if len(response.refused) > 3 else ""),
+            hint=f"{NEXT_RUN}. If writing took longer than preparedTimeout, raise preparedTimeout"
+            if batch.is_shared
+            else "",
         )
     raise error_of(code, response.error_message or f"EndTxns of sink {batch.sink!r}: {error_of(code)}")
 

@@ -23,8 +23,10 @@ from ...protocol.errors import ErrorCode
 from ..client_thread import cluster_for, run
 from ..hints import hinted
 from . import checkpoint, ledger
+from .left_open import failed_with, open_steps, others_than
 from .options import AT_LEAST_ONCE, EXACTLY_ONCE, SinkOptions, digest_of, sink_options, stream_mark
 from .protocol import (
+    NEXT_RUN,
     UNNAMED,
     BatchRefusedError,
     Decided,
@@ -35,9 +37,8 @@ from .protocol import (
     carry_out,
     commit_steps,
     complete,
-    failed_with,
     forgettable,
-    open_steps,
+    is_too_large,
     refuse_late,
     task_steps,
 )
@@ -250,9 +251,12 @@ class SinkWriter:
         try:
             decided = self._send_decision(done, digest)
         except KafkaError as error:
-            if error.code != ErrorCode.POLICY_VIOLATION:
+            if is_too_large(error):
+                self._abort_left_open(key, others_than(done[0].batch))
+            elif error.code == ErrorCode.POLICY_VIOLATION:  # the ledger is full
+                self._forget_old(time.time_ns() // 1_000_000)
+            else:
                 raise
-            self._forget_old(time.time_ns() // 1_000_000)  # the ledger is full: remove old entries
             decided = self._send_decision(done, digest)
         if decided.already:
             trust = "" if planned else "; its offsets could not be compared, as this process cannot read the checkpoint"
@@ -345,19 +349,21 @@ class BatchWriter(SinkWriter, DataSourceArrowWriter):
         try:
             decided = self.decide(messages, self.options.batch_id or 0)
         except RetriableError as error:
-            self._settle(error)
+            self._settle(error, any(each.done.batch.is_shared for each in messages))
             return
         if decided is not None and decided.entry is not None and self.options.sink_id is None:
             self._forget_old(decided.entry.decided_ms)
 
-    def _settle(self, error: RetriableError) -> None:
+    def _settle(self, error: RetriableError, is_shared: bool) -> None:
         """Find out about a decision that was not answered. Returns only if the write was committed.
 
-        Without a sinkId the write is aborted now, unless it was committed. With a sinkId the user can repeat it.
+        Without a sinkId the write is aborted now, unless it was committed. With a sinkId the user can repeat it; if
+        it is a write in foreachBatch (is_shared), the query's next run does.
         """
         unknown = f"it is unknown whether the write was committed: {error}"
         if self.options.sink_id is not None:
             hint = "repeat it with the same sinkId and batchId: a committed batch is not written twice"
+            hint = NEXT_RUN if is_shared else hint
             raise RequestTimedOutError(unknown, hint=hint) from error
         key = UNNAMED + self.attempt
         try:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from ...client.consumer.list_offsets import READ_UNCOMMITTED, list_offsets
 from ...client.errors import (
     CorruptRecordError,
+    RecordTooLargeError,
     RequestTimedOutError,
     code_of,
     error_of,
@@ -23,7 +24,6 @@ from ...client.errors import (
 from ...client.net.cluster import Cluster
 from ...client.net.retry import Deadline
 from ...client.records.columns import Columns, WantedColumns
-from ...client.records.fetched import too_large
 from ...client.records.isolation import AbortedFilter
 from ...client.records.whole_batches import WholeBatches
 from ...client.values import TopicPartition
@@ -115,7 +115,10 @@ def _add(columns: Columns, batch: Batch, isolation: AbortedFilter, start: int, w
             columns.add(batch, start, whole.end, limit=limit)
     except (CorruptBatch, KafkaError) as damage:
         if isinstance(damage, KafkaError) and damage.code is ErrorCode.MESSAGE_TOO_LARGE:
-            raise too_large(whole.topic_partition, batch, damage) from damage
+            raise RecordTooLargeError(
+                f"{whole.topic_partition}: at offset {batch.base_offset}: {damage}",
+                hint="raise kafka.max.decompressed.bytes, or start a query after this offset to skip it",
+            ) from damage
         text = damage.reason if isinstance(damage, CorruptBatch) else str(damage)
         raise _corrupt(whole, batch.base_offset, text) from damage
 

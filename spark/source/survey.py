@@ -133,7 +133,10 @@ def _check_all(name: str, given: Offsets, seen: Seen) -> None:
     left_out = sorted(set(seen.logs) - set(given))
     unknown = sorted(set(given) - set(seen.logs))
     if left_out or unknown:
-        which = f"does not list {left_out[0]}" if left_out else f"lists {unknown[0]}, which does not exist"
+        if left_out:
+            which = f"does not list {left_out[0]}"
+        else:
+            which = f"lists {unknown[0]}, which {'does not exist' if seen.selects(unknown[0]) else 'is not selected'}"
         raise InvalidConfigurationError(
             f"{name} {which}", hint="list every selected partition; -1 is the latest offset, -2 the earliest"
         )

@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from typing import Any
 from uuid import UUID
 
-from fencepost.spark import options
-from fencepost.spark.sink import protocol, written_rows
+from fencepost.spark import hints, options
+from fencepost.spark.sink import left_open, protocol, written_rows
 from fencepost.spark.source import blocked_reads, offsets, reading
 from simulation.code_mutants import killed_by
 from simulation.mutants import _around, _replaced
@@ -54,7 +54,7 @@ def spark_every_decision_of_a_number_is_this_one(stack: ExitStack) -> None:
 
 @killed_by("tests/spark/sink/test_writer.py")
 def spark_an_abort_frees_what_other_attempts_have_open(stack: ExitStack) -> None:
-    _replaced(stack, protocol, "failed_with", lambda messages, number, mark="": lambda of, attempt: True)
+    _replaced(stack, left_open, "failed_with", lambda messages, number, mark="": lambda of, attempt: True)
 
 
 @killed_by("tests/spark/sink/test_writer.py")
@@ -64,7 +64,19 @@ def spark_nothing_that_is_open_is_found(stack: ExitStack) -> None:
     def wrapper(steps: Any) -> Any:
         return lambda prefix, sink, is_over: steps(prefix, sink, lambda of, attempt: False)
 
-    _around(stack, protocol, "open_steps", wrapper)
+    _around(stack, left_open, "open_steps", wrapper)
+
+
+@killed_by("tests/spark/sink/test_protocol.py")
+def spark_earlier_attempts_stay_prepared_when_a_decision_is_too_large(stack: ExitStack) -> None:
+    """So each later one is too large as well."""
+    _replaced(stack, left_open, "others_than", lambda batch: lambda of, attempt: False)
+
+
+@killed_by("tests/spark/test_hints.py")
+def spark_a_hint_has_the_clients_own_names(stack: ExitStack) -> None:
+    """Spark takes none of them."""
+    _replaced(stack, hints, "_option", lambda found: found[0])
 
 
 @killed_by("tests/spark/sink/test_writer.py")

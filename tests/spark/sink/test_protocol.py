@@ -7,14 +7,13 @@ import pytest
 from fake_ledger import PREFIX, FakeBroker, RealBroker
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.messages.ledger import DescribeLedgerRequest, LedgerEntry, RemoveLedgerEntriesRequest
+from fencepost.spark.sink.left_open import failed_with, open_steps
 from fencepost.spark.sink.protocol import (
     BatchRefusedError,
     SinkBatch,
     SinkConflictError,
     TaskDone,
     commit_steps,
-    failed_with,
-    open_steps,
     same_decision,
     task_steps,
     written_for,
@@ -124,6 +123,18 @@ def test_without_the_broker_aborting_the_others_they_hold_readers_up():
 def test_unless_the_driver_ends_what_is_open_killed_tasks_hold_readers_up():
     found = set().union(*(lives(FakeBroker(), seed, "what is open is left") for seed in range(100)))
     assert found == {"left open"}
+
+
+MOST_AT_ONCE = 7  # transactions; a batch has six at most, if none becomes old
+
+
+def test_what_killed_drivers_left_prepared_makes_no_decision_too_large_for_ever():
+    assert not set().union(*(lives(FakeBroker(MOST_AT_ONCE), seed) for seed in range(300)))
+
+
+def test_unless_the_driver_ends_earlier_attempts_first_a_query_may_never_go_on():
+    found = set().union(*(lives(FakeBroker(MOST_AT_ONCE), seed, "earlier attempts are left") for seed in range(300)))
+    assert "stuck" in found
 
 
 def test_without_a_success_for_what_is_decided_already_a_query_never_goes_on():

@@ -167,6 +167,28 @@ def test_a_task_that_ends_after_its_batch_write_was_aborted_holds_nobody_up(sink
 
 
 @KINDS
+def test_what_killed_drivers_left_prepared_makes_no_decision_too_large(sink, is_stream, monkeypatch):
+    """A decision also ends what earlier attempts prepared, and the broker ends so many at once."""
+    monkeypatch.setattr("fencepost.broker.transactions.deciding.MOST_MARKERS", 3)
+    more = {} if is_stream else {"sinkId": sink.topic, "batchId": "0"}
+    killed = sink.job(is_stream, **more)
+    for partition in range(2):
+        killed.task([arrow(b"1")], partition=partition)
+    job = sink.job(is_stream, **more)
+    job.commit([job.task([arrow(b"2")], partition=partition) for partition in range(2)])
+    assert sink.rows() == [b"2", b"2"]
+    assert not sink.open()
+
+
+def test_a_batch_that_marks_more_than_the_broker_can_at_once_says_what_to_do(sink, monkeypatch):
+    monkeypatch.setattr("fencepost.broker.transactions.deciding.MOST_MARKERS", 3)
+    job = sink.job(True)
+    with pytest.raises(KafkaError, match="4 partitions to mark in one decision") as raised:
+        job.commit([job.task([arrow(b"1")], partition=partition) for partition in range(4)])
+    assert any("spark.sql.shuffle.partitions" in note for note in raised.value.__notes__)
+
+
+@KINDS
 def test_an_abort_after_a_commit_that_was_carried_out_takes_nothing_back(sink, is_stream):
     job = sink.job(is_stream)
     messages = [job.task([arrow(b"1")])]
@@ -223,6 +245,44 @@ def test_two_writes_with_one_sink_id_in_one_run_of_a_foreachbatch_stop_the_query
     jobs[0].commit([jobs[0].task([arrow(b"1")])])
     with pytest.raises(SinkConflictError, match="written twice"):
         jobs[1].commit([jobs[1].task([arrow(b"2")])])
+
+
+def foreachbatch_job(sink):
+    """A write of batch 7, always in the same run of the query."""
+    job = sink.job(False, sinkId=sink.topic, batchId="7")
+    job.properties = {JOB_GROUP: RUNS[0], QUERY_ID: "q"}
+    return job
+
+
+def test_a_write_of_a_foreachbatch_that_fails_is_repeated_by_the_next_run_alone(sink, monkeypatch):
+    """Repeated by the user's code it looks like a second write, so no hint tells anybody to do that."""
+    job = foreachbatch_job(sink)
+    messages = [job.task([arrow(b"1")])]
+    with monkeypatch.context() as patched:
+        answers_lost(patched, carried_out=True, away=True)
+        with pytest.raises(RequestTimedOutError, match="unknown whether") as unknown:
+            job.commit(messages)
+    again = foreachbatch_job(sink)
+    with pytest.raises(SinkConflictError, match="written twice") as twice:
+        again.commit([again.task([arrow(b"1")])])
+    for raised in (unknown, twice):
+        assert "next run" in raised.value.hint
+        assert "repeat it" not in raised.value.hint
+    later = foreachbatch_job(sink)
+    later.properties[JOB_GROUP] = RUNS[1]
+    later.commit([later.task([arrow(b"1")])])
+    assert sink.rows() == [b"1"]
+
+
+@pytest.mark.parametrize("in_foreachbatch", [True, False])
+def test_a_batch_that_waited_too_long_says_what_to_raise_and_who_repeats_it(sink, in_foreachbatch):
+    job = foreachbatch_job(sink) if in_foreachbatch else sink.job(True)
+    messages = [job.task([arrow(b"1")])]
+    job.abort(messages)  # as the broker does after preparedTimeout
+    with pytest.raises(BatchRefusedError, match="it has already ended") as raised:
+        job.commit(messages)
+    assert "raise preparedTimeout" in raised.value.hint
+    assert ("repeat the df.write" in raised.value.hint) is not in_foreachbatch
 
 
 def tags(session):

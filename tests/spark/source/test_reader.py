@@ -149,6 +149,13 @@ def test_offsets_have_to_name_every_partition(source, topic):
         source.rows(subscribe=topic, startingOffsets=f'{{"{topic}":{{"0":0,"1":0,"2":0}}}}')
 
 
+def test_offsets_of_a_topic_that_is_not_selected_are_not_said_to_be_of_none(source, topic):
+    source.create("beside-it")
+    offsets = json.dumps({topic: {"0": 0, "1": 0}, "beside-it": {"0": 0}})
+    with pytest.raises(InvalidConfigurationError, match="lists beside-it-0, which is not selected"):
+        source.rows(subscribe=topic, startingOffsets=offsets)
+
+
 def test_partitions_by_number_and_topics_by_a_pattern(source, topic):
     put(source, topic, 0, 3)
     put(source, topic, 3, 5, partition=1)

@@ -45,9 +45,10 @@ class Open:
 
 
 class FakeBroker:
-    """Ids are for one transaction: with its end they are not known."""
+    """Ids are for one transaction: with its end they are not known. most: how many one decision may end."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = 40_000) -> None:
+        self.most = most
         self.now_ms = 0
         self.open: dict[str, Open] = {}
         self.ledger: dict[str, LedgerEntry] = {}
@@ -166,6 +167,9 @@ class FakeBroker:
         ]
         if refused:
             return EndTxnsResponse(error_code=NOT_SO, entry=entry, refused=refused)
+        if (count := len({*listed, *self._others(asked)})) > self.most:
+            message = f"{count} partitions to mark in one decision, {self.most} are allowed"
+            return EndTxnsResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=message)
         for each in listed:
             self.end(each, asked.committed)
         self._end_others(asked)
@@ -178,10 +182,17 @@ class FakeBroker:
         )
         return EndTxnsResponse(entry=entry)
 
+    def _others(self, asked: EndTxnsRequest) -> list[Written]:
+        """What waits for this number or one below it."""
+        return [
+            each.written
+            for each in self.open.values()
+            if each.waits is not None and each.waits[0] == asked.ledger_key and each.waits[1] <= asked.number
+        ]
+
     def _end_others(self, asked: EndTxnsRequest) -> None:
-        for other in list(self.open.values()):
-            if other.waits is not None and other.waits[0] == asked.ledger_key and other.waits[1] <= asked.number:
-                del self.open[other.written.transactional_id]
+        for other in self._others(asked):
+            del self.open[other.transactional_id]
 
     def advance(self, ms: int) -> None:
         self.now_ms += ms

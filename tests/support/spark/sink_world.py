@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fake_ledger import PREFIX, FakeBroker, RealBroker
-from fencepost.client.errors import KafkaError
-from fencepost.spark.sink import protocol
+from fencepost.client.errors import ClientError, KafkaError
+from fencepost.spark.sink import left_open, protocol
 from fencepost.spark.sink.protocol import (
     Abort,
     BatchRefusedError,
@@ -177,9 +177,9 @@ class World:
             if self.shortcut == "no ledger":
                 yield from self._end_each(job.messages)
             else:
-                yield from protocol.commit_steps(job.messages, digest)
+                yield from self._decide(batch, job.messages, digest)
                 yield from self._free(batch.sink, lambda number, _: number <= batch.number)
-        except (BatchRefusedError, SinkConflictError) as error:
+        except ClientError as error:
             self.refusals += isinstance(error, BatchRefusedError)
             if isinstance(error, SinkConflictError):
                 self.conflicts.append(error)
@@ -187,17 +187,27 @@ class World:
             return False
         return True
 
+    def _decide(self, batch: SinkBatch, messages: list[TaskDone | None], digest: bytes) -> Generator[Any, Any, None]:
+        """As the driver's writer does."""
+        try:
+            yield from protocol.commit_steps(messages, digest)
+        except ClientError as error:
+            if not protocol.is_too_large(error) or self.shortcut == "earlier attempts are left":
+                raise
+            yield from self._free(batch.sink, left_open.others_than(batch))
+            yield from protocol.commit_steps(messages, digest)
+
     def _end_each(self, messages: list[TaskDone | None]) -> Generator[Any, Any, None]:
         for message in messages:
             for written in message.transactions if message is not None else ():
                 yield ("end", written, True)
 
     def _abort(self, batch: SinkBatch, messages: list[TaskDone | None]) -> Generator[Any, Any, None]:
-        yield from self._free(batch.sink, protocol.failed_with(messages, batch.number))
+        yield from self._free(batch.sink, left_open.failed_with(messages, batch.number))
 
     def _free(self, name: str, is_over: Callable[[int, str], bool]) -> Generator[Any, Any, None]:
         if self.shortcut != "what is open is left":
-            for written in (yield from protocol.open_steps(PREFIX, name, is_over)):
+            for written in (yield from left_open.open_steps(PREFIX, name, is_over)):
                 yield ("end", written, False)
 
     def _split(self, rows: list[bytes]) -> Job:

@@ -1,0 +1,69 @@
+"""Which transactions of a sink's tasks no decision will end, so that the driver aborts them. Pure.
+
+The rule: they are aborted only so that readers need not wait for them, or so that a decision is not too large; the
+guarantee does not depend on it (protocol.py). A decision that lists one of them is refused as a whole.
+"""
+
+import re
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+from ...client.errors import error_of
+from ...protocol.messages.transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+from .protocol import SinkBatch, TaskDone, Written, written_for
+
+
+def failed_with(messages: Sequence[TaskDone | None], number: int, mark: str = "") -> Callable[[int, str], bool]:
+    """The `is_over` of open_steps for a micro-batch that Spark aborts. mark: prefix of the attempts of its query.
+
+    Only the messages have the attempt that failed. Without any message it is every attempt of the query up to that
+    batch: if another driver is about to decide one of these, its whole decision is refused, and the batch is written
+    again.
+    """
+    attempts = {message.batch.attempt for message in messages if message is not None}
+    if attempts:
+        return lambda _, attempt: attempt in attempts
+    return lambda of, attempt: of <= number and attempt.startswith(mark)
+
+
+def others_than(batch: SinkBatch) -> Callable[[int, str], bool]:
+    """The `is_over` of open_steps for what a decision about this attempt ends besides: all attempts before it.
+
+    If another driver is about to decide one of these, its whole decision is refused, and the batch is written again.
+    """
+    return lambda number, attempt: number < batch.number or (number == batch.number and attempt != batch.attempt)
+
+
+def open_steps(
+    prefix: str, sink: str | None, is_over: Callable[[int, str], bool]
+) -> Generator[Any, Any, list[Written]]:
+    """Find the transactions of a sink's tasks, prepared or not, that no decision will end.
+
+    Number and attempt are read from the transactional id, since the broker does not know the batch before PrepareTxn.
+    sink: None for any. is_over: whether no decision can list a transaction of this number and attempt any more. They
+    are aborted only so that readers need not wait for them; the guarantee does not depend on it.
+    """
+    pattern = re.escape(prefix if sink is None else f"{prefix}{sink}.") + ".*"
+    listed: ListTransactionsResponse = yield ListTransactionsRequest(
+        state_filters=["Ongoing"], transactional_id_pattern=pattern
+    )
+    if listed.error_code:
+        raise error_of(listed.error_code)
+    names = [
+        each.transactional_id
+        for each in listed.transaction_states
+        if (found := written_for(each.transactional_id, prefix, sink)) is not None and is_over(*found)
+    ]
+    if not names:
+        return []
+    described: DescribeTransactionsResponse = yield DescribeTransactionsRequest(transactional_ids=names)
+    return [
+        Written(each.transactional_id, each.producer_id, each.producer_epoch)
+        for each in described.transaction_states
+        if not each.error_code and each.transaction_state == "Ongoing"
+    ]

@@ -1,0 +1,67 @@
+"""What is shown below an error: a hint that a user of Spark can follow to the letter."""
+
+import pytest
+from fencepost.client.errors import (
+    AbortableTransactionError,
+    ClientError,
+    InvalidConfigurationError,
+    RecordTooLargeError,
+    error_of,
+)
+from fencepost.protocol.errors import ErrorCode
+from fencepost.spark.hints import hinted
+from fencepost.spark.sink.options import sink_options
+
+
+def shown(error):
+    """The note below the error."""
+    with pytest.raises(type(error)) as caught, hinted():
+        raise error
+    return "".join(getattr(caught.value, "__notes__", ()))
+
+
+def abortable(cause):
+    """As a transaction's error comes: with what ended it."""
+    error = AbortableTransactionError("the transaction has failed", code=cause.code)
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (RecordTooLargeError("large", hint="raise max_request_size"), "→ raise kafka.max.request.size"),
+        (RecordTooLargeError("large", hint="raise max_batch_size"), "→ raise kafka.batch.size"),
+        (ClientError("x", hint="raise max_decompressed_bytes"), "→ raise kafka.max.decompressed.bytes"),
+        (
+            ClientError("x", hint="see max_poll_interval_ms, not max_people"),
+            "kafka.max.poll.interval.ms, not max_people",
+        ),
+        (error_of(ErrorCode.MESSAGE_TOO_LARGE), "raise the topic's max.message.bytes"),
+        (abortable(error_of(ErrorCode.MESSAGE_TOO_LARGE)), "raise the topic's max.message.bytes"),
+    ],
+)
+def test_a_hint_names_options_as_spark_takes_them(error, says):
+    assert says in shown(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        abortable(AbortableTransactionError("topic")),
+        abortable(abortable(AbortableTransactionError("topic"))),
+        AbortableTransactionError("topic"),
+        abortable(ClientError("no hint")),
+    ],
+)
+def test_nobody_is_told_to_abort_a_transaction_that_the_sink_aborts(error):
+    assert shown(error) == ""
+
+
+def test_a_hint_at_an_option_can_be_followed():
+    with pytest.raises(InvalidConfigurationError) as caught, hinted():
+        sink_options({"kafka.bootstrap.servers": "b:9092", "kafka.acks": "1"}, streaming=True)
+    assert "kafka.enable.idempotence=False" in caught.value.__notes__[0]
+    assert not sink_options(
+        {"kafka.bootstrap.servers": "b:9092", "kafka.acks": "1", "kafka.enable.idempotence": "False"}, streaming=True
+    ).produce.enable_idempotence
