@@ -66,8 +66,8 @@ class PartitionState:
 
     position: the next offset to return to the application, -1 while it is not known. fetch_offset: after the records
     in `fetched`. fallback: the lowest position, also without a committed offset; None for the reset policy. epoch:
-    counts changes of the position, so that responses to earlier fetches are ignored. rewinds: changes by a rollback, after
-    which records are read again. jumps: counts all other changes, such as seeks.
+    counts changes of the position, so that responses to earlier fetches are ignored. rewinds: changes by a rollback,
+    after which records are read again. jumps: counts all other changes, such as seeks.
     claimed_by: the open transaction that uses batches of this partition. claimed_end: (jumps, offset) of the end of the
     last of them. committed: the same for the end of batches that transactions have committed. Both are only for batches
     that were read after so many jumps. committed_below: all offsets below this that were returned since the last jump

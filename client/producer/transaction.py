@@ -125,7 +125,7 @@ class Transaction:
             raise IllegalStateError("this transaction is not the producer's open one")
 
     async def send_offsets_to_transaction(self, source: Any, metadata: ConsumerGroupMetadata | None = None) -> None:
-        """Commit offsets with the transaction: of a consumer (of all it returned since the last), a batch, or a mapping.
+        """Commit offsets with the transaction: of a consumer (of all it returned since the last), a batch, a mapping.
 
         metadata: for a mapping, consumer.group_metadata() from the time of the fetch; a group id alone is a TypeError.
         """
