@@ -16,6 +16,7 @@ from .log.settings import LogSettings
 
 KIND = "store"
 VERSION = 1
+_ROW_TYPES = (int, str, bytes, int, dict)  # of a LogEntry, up to the manifest
 
 
 @dataclass(slots=True)
@@ -98,8 +99,13 @@ def pack(content: StoreCheckpoint) -> bytes:
 
 
 def unpack(payload: bytes) -> StoreCheckpoint:
-    """The inverse of pack."""
+    """The inverse of pack. Raises ValueError, TypeError, msgpack.UnpackException for what pack does not write."""
     head, rows = msgpack.unpackb(payload, raw=False, use_list=True, strict_map_key=False)
     content = StoreCheckpoint(*head)
+    if set(map(type, head)) != {int}:
+        raise ValueError("its head is not of numbers")
     content.logs = [LogEntry(*row) for row in rows]
+    for row in rows:
+        if tuple(map(type, row[:-1])) != _ROW_TYPES:
+            raise ValueError(f"an entry of a log has other types: {row[:4]!r}")
     return content

@@ -26,8 +26,13 @@ class Manifest(NamedTuple):
         if not isinstance(row, Sequence):
             raise TypeError(f"a manifest is a row, not {row!r}")
         start_offset, end_offset, cleaned_offset, snapshots, segments = row
+        if {type(start_offset), type(end_offset), type(cleaned_offset)} != {int}:
+            raise TypeError(f"the offsets of a manifest are numbers, not {row[:3]!r}")
         states = tuple(SegmentState.from_row(segment) for segment in segments)
-        return cls(start_offset, end_offset, cleaned_offset, tuple(Snapshot(*each) for each in snapshots), states)
+        kept = tuple(Snapshot(*each) for each in snapshots)
+        if any(tuple(map(type, each)) != (int, bool, int) for each in kept):
+            raise TypeError(f"snapshots are not {snapshots!r}")
+        return cls(start_offset, end_offset, cleaned_offset, kept, states)
 
     @property
     def snapshot_floor(self) -> int:

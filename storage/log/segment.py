@@ -66,11 +66,11 @@ class SegmentState(NamedTuple):
     def from_row(cls, row: Sequence[Any]) -> "SegmentState":
         """The inverse of what msgpack makes of a state. Raises TypeError or ValueError."""
         state = cls(*row)
-        return state._replace(
-            offset_index=IndexRow(*state.offset_index),
-            time_index=IndexRow(*state.time_index),
-            txn_index=IndexRow(*state.txn_index),
-        )
+        indexes = [IndexRow(*each) for each in (state.offset_index, state.time_index, state.txn_index)]
+        state = state._replace(offset_index=indexes[0], time_index=indexes[1], txn_index=indexes[2])
+        if {type(number) for part in (*indexes, state) for number in part} != {int, IndexRow}:
+            raise TypeError(f"a segment is described by numbers, not by {row!r}")
+        return state
 
     @property
     def stem(self) -> str:
