@@ -31,6 +31,7 @@ _HEAD = Struct(">hqi")  # version, offset, leader epoch
 _TOPIC_ID_HEAD = uvarint(_TOPIC_ID) + uvarint(16)
 _AGE_HEAD = uvarint(_AGE) + uvarint(8)
 _RETENTION_HEAD = uvarint(_RETENTION) + uvarint(8)
+_LONGEST_MS = 2**63 - 1
 _LEGACY = {0: ">q", 1: ">q", 2: ">q", 3: ">qi"}  # what is before the metadata
 
 
@@ -125,7 +126,7 @@ def _read_legacy(value: bytes, version: int) -> Committed:
     retention_ms = NO_LIMIT
     if version == 1:
         (expire_ms,) = _INT64.unpack_from(value, position + 8)
-        retention_ms = NO_LIMIT if expire_ms < 0 else max(0, expire_ms - commit_ms)
+        retention_ms = NO_LIMIT if expire_ms < 0 else min(max(0, expire_ms - commit_ms), _LONGEST_MS)
     return Committed(offset, epoch[0] if epoch else -1, metadata, commit_ms, UNKNOWN_AGE, retention_ms=retention_ms)
 
 
@@ -136,13 +137,16 @@ def _read_flexible(value: bytes) -> Committed:
     metadata = value[position:end].decode("utf-8", "surrogatepass")
     (commit_ms,) = _INT64.unpack_from(value, end)
     tags = _read_tags(value, end + 8)
+    topic_id = tags.get(_TOPIC_ID, ZERO_UUID)
+    if len(topic_id) != len(ZERO_UUID):
+        raise IndexError(f"a topic id of {len(topic_id)} bytes")
     return Committed(
         offset,
         leader_epoch,
         metadata,
         commit_ms,
         _INT64.unpack(tags[_AGE])[0] if _AGE in tags else UNKNOWN_AGE,
-        tags.get(_TOPIC_ID, ZERO_UUID),
+        topic_id,
         _INT64.unpack(tags[_RETENTION])[0] if _RETENTION in tags else NO_LIMIT,
     )
 

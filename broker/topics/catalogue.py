@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import msgpack
 
 VERSION = 1
+DAMAGED_RECORD = (ValueError, LookupError, TypeError, msgpack.UnpackException)  # what apply raises for one
 PRODUCER_ID_BLOCK = 1000
 
 
@@ -79,7 +80,7 @@ class Catalogue:
         if state is None:
             self.topics.pop(topic_id, None)
         else:
-            self.topics[topic_id] = TopicEntry(state["name"], topic_id, tuple(state["logs"]), state["configs"])
+            self.topics[topic_id] = TopicEntry(state["name"], topic_id, tuple(state["logs"]), dict(state["configs"]))
 
     def _apply_marker_debt(self, log_id: int, producer_id: int, state: list[Any] | None) -> None:
         if state is None:

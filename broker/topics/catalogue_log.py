@@ -7,8 +7,6 @@ go together whatever happens. An answer that names it waits for the unit like an
 from collections.abc import Sequence
 from dataclasses import replace
 
-import msgpack
-
 from ...effects.clock import Clock
 from ...protocol.batches import CorruptBatch
 from ...protocol.errors import ErrorCode, KafkaError
@@ -16,7 +14,7 @@ from ...protocol.records import Record, build, records
 from ...storage.journal.journal import Part
 from ...storage.layout import CATALOGUE_LOG_ID
 from ...storage.store import Store
-from .catalogue import Catalogue, Change
+from .catalogue import DAMAGED_RECORD, Catalogue, Change
 from .reading import checked_batches, why_refused
 
 SEGMENT_BYTES = 1 << 20  # compaction leaves the newest segment alone, so this bounds what is never compacted
@@ -45,7 +43,7 @@ class CatalogueLog:
                 for record in records(batch):
                     self.catalogue.apply(record.key or b"", record.value)
                 offset = batch.next_offset
-        except (KafkaError, CorruptBatch, ValueError, KeyError, TypeError, msgpack.UnpackException) as error:
+        except (KafkaError, CorruptBatch, *DAMAGED_RECORD) as error:
             reason = why_refused(error, log)
             raise CatalogueDamaged(f"{log.directory}: from offset {offset} on: {reason}") from error
 

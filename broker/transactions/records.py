@@ -167,7 +167,7 @@ def _read_value(transactional_id: str, data: bytes, age_ms: int) -> Transaction:
         _int64(tags, 0),
         _int64(tags, 1),
         _int16(tags, 3, NO_EPOCH),
-        _int16(tags, 2, 0),
+        _client_version(transactional_id, tags),
         timeout_ms == TWO_PHASE_TIMEOUT_MS and tags.get(_TAG_2PC, b"\x01") != b"\x00",  # without a tag: by the timeout
         _prepared(tags[_TAG_PREPARED]) if _TAG_PREPARED in tags else None,
     )
@@ -194,6 +194,15 @@ def _int16(tags: dict[int, bytes], tag: int, default: int) -> int:
     return int(_INT16.unpack(tags[tag])[0]) if tag in tags else default
 
 
+def _client_version(transactional_id: str, tags: dict[int, bytes]) -> int:
+    version = _int16(tags, 2, 0)
+    if version > max(_CLIENT_VERSION):
+        raise NewerTransactionRecord(f"{transactional_id!r}: transactions of version {version}")
+    if version < 0:
+        raise ValueError(f"transactions of version {version}")
+    return version
+
+
 def _prepared(content: bytes) -> Prepared:
     number, timeout_ms, since_age_ms = _PREPARED.unpack_from(content)
     return Prepared(content[_PREPARED.size :].decode(), number, timeout_ms, since_age_ms)
@@ -211,7 +220,7 @@ def _partitions(data: bytes, position: int) -> tuple[list[tuple[str, int]], int]
     topics, position = read_uvarint(data, position)
     for _ in range(topics - 1):
         size, position = read_uvarint(data, position)
-        topic = data[position : position + size - 1].decode()
+        topic = _name(data, position, size - 1)
         count, position = read_uvarint(data, position + size - 1)
         found += [(topic, index) for index in _indexes(data, position, count - 1)]
         position += 4 * (count - 1)
@@ -227,12 +236,18 @@ def _old_partitions(data: bytes, position: int) -> tuple[list[tuple[str, int]], 
     position += 4
     for _ in range(topics):
         (size,) = _INT16.unpack_from(data, position)
-        topic = data[position + 2 : position + 2 + size].decode()
+        topic = _name(data, position + 2, size)
         (count,) = _INT32.unpack_from(data, position + 2 + size)
         position += 6 + size
         found += [(topic, index) for index in _indexes(data, position, count)]
         position += 4 * count
     return found, position
+
+
+def _name(data: bytes, position: int, size: int) -> str:
+    if not 0 <= size <= len(data) - position:
+        raise ValueError(f"a name of {size} bytes")
+    return data[position : position + size].decode()
 
 
 def _indexes(data: bytes, position: int, count: int) -> tuple[int, ...]:

@@ -64,6 +64,14 @@ def test_tags_that_nobody_here_knows_are_skipped() -> None:
     assert read_offset_value(value[:count_at] + b"\x04" + value[count_at + 1 :] + b"\xc0\xbb\x01\x02xy") == committed
 
 
+@pytest.mark.parametrize("size", [0, 15, 17])
+def test_a_topic_id_of_another_size_is_refused(size: int) -> None:
+    value = offset_value(Committed(5, 3, "m", 1_000, UNKNOWN_AGE))
+    assert value[-1] == 0
+    with pytest.raises(UnreadableRecord):
+        read_offset_value(value[:-1] + bytes((1, 0, size)) + bytes(size))
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
@@ -73,12 +81,17 @@ def test_tags_that_nobody_here_knows_are_skipped() -> None:
             Committed(5, -1, "m", 100, UNKNOWN_AGE, retention_ms=100),
         ),
         ("0001 0000000000000005 0000 0000000000000064 ffffffffffffffff", Committed(5, -1, "", 100, UNKNOWN_AGE)),
+        (
+            "0001 0000000000000005 0000 ffffffffffffff9c 7fffffffffffffff",
+            Committed(5, -1, "", -100, UNKNOWN_AGE, retention_ms=2**63 - 1),
+        ),
         ("0002 0000000000000005 0001 6d 0000000000000064", Committed(5, -1, "m", 100, UNKNOWN_AGE)),
         ("0003 0000000000000005 00000007 0001 6d 0000000000000064", Committed(5, 7, "m", 100, UNKNOWN_AGE)),
     ],
 )
 def test_the_older_versions_are_read(value: str, expected: Committed) -> None:
     assert read_offset_value(bytes.fromhex(value)) == expected
+    assert read_offset_value(offset_value(expected)) == expected
 
 
 @pytest.mark.parametrize("value", [b"", b"\x00", KAFKAS_VALUE[:-1], KAFKAS_VALUE[:12], b"\xff\xff" + KAFKAS_VALUE[2:]])

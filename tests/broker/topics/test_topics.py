@@ -1,5 +1,6 @@
 """Topics over the catalogue: one unit a change, the same state after a restart, ids that never come back."""
 
+import msgpack
 import pytest
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.topics import catalogue_log
@@ -8,6 +9,7 @@ from fencepost.broker.topics.topics import Topics, append_rules, log_settings, t
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.messages.fetch import FetchRequest
 from fencepost.protocol.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
+from fencepost.protocol.records import Record, build
 from fencepost.storage.layout import CATALOGUE_LOG_ID
 from simulated_broker import SimulatedBroker
 
@@ -97,6 +99,17 @@ def test_a_damaged_catalogue_is_not_believed_and_the_broker_does_not_start() -> 
     with SimulatedBroker(BrokerSettings(log_dir="/d"), disk=disk) as mended:
         assert set(mended.broker.topics.by_name) == {"kept", "gone", "__consumer_offsets"}
     file.close()
+
+
+@pytest.mark.parametrize("key", [["topic"], ["marker debt", 1], []])
+def test_a_record_of_the_catalogue_with_too_few_fields_is_damage(key: list[str]) -> None:
+    broker = SimulatedBroker(BrokerSettings(log_dir="/d"))
+    store, disk = broker.broker.store, broker.disk
+    record = Record(0, 0, msgpack.packb(key), msgpack.packb({"name": "t", "logs": [], "configs": {}}))
+    store.commit([store.append_part(CATALOGUE_LOG_ID, build([record]))])
+    broker.stop()
+    with pytest.raises(CatalogueDamaged, match="from offset"):
+        SimulatedBroker(BrokerSettings(log_dir="/d"), disk=disk)
 
 
 def test_a_damaged_catalogue_comes_back_whole_from_a_copy_and_the_journal() -> None:

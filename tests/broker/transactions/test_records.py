@@ -181,6 +181,30 @@ def test_newer_records_are_refused_by_name(key_bytes, value_bytes, says):
         read(key_bytes, value_bytes)
 
 
+@pytest.mark.parametrize(("version", "error"), [(3, NewerTransactionRecord), (-1, DamagedTransactionRecord)])
+def test_a_transaction_of_a_protocol_that_is_not_known_here_is_refused(version, error):
+    txn = in_state("EMPTY")
+    written = value(txn._replace(client_version=2))
+    at = written.index(b"\x02\x02\x00\x02") + 2
+    with pytest.raises(error, match=f"version {version}"):
+        read(key("id"), written[:at] + version.to_bytes(2, "big", signed=True) + written[at + 2 :])
+
+
+@pytest.mark.parametrize("topics", [1, 1000, 2**31 - 1])
+@pytest.mark.parametrize("size", [-1, -6, -(2**15), 2**15 - 1])
+def test_a_name_of_a_topic_that_leads_backwards_or_too_far_is_refused(topics, size):
+    head = b"\x00\x00" + value(in_state("ONGOING"))[2 : records._HEAD.size]
+    array = topics.to_bytes(4, "big") + size.to_bytes(2, "big", signed=True) + bytes(30)
+    with pytest.raises(DamagedTransactionRecord, match="a name of"):
+        read(key("id"), head + array)
+
+
+def test_a_null_name_of_a_topic_is_refused():
+    head = value(in_state("ONGOING"))[: records._HEAD.size]
+    with pytest.raises(DamagedTransactionRecord, match="a name of"):
+        read(key("id"), head + b"\x02\x00" + bytes(30))
+
+
 def test_a_status_that_is_none_is_refused():
     written = bytearray(value(in_state("EMPTY")))
     written[16] = 8
