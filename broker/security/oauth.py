@@ -68,7 +68,7 @@ def read_key_set(text: bytes) -> KeySet:
             name = entry.get("kid")
             if name in keys:
                 raise BadKeySet("two keys have the same id, or none")
-            keys[name if isinstance(name, str) else None] = key
+            keys[name] = key
     if not keys:
         raise BadKeySet("no key that tokens could be verified with")
     if None in keys and len(keys) > 1:
@@ -85,8 +85,10 @@ def _key_of(entry: Mapping[str, Any]) -> VerificationKey | None:
     algorithms = _ALGORITHMS.get((kind, None if kind == "RSA" else str(entry.get("crv"))), ())
     if "alg" in entry:
         algorithms = tuple(each for each in algorithms if each == entry["alg"])
-    signs = entry.get("use", "sig") == "sig" and "verify" in entry.get("key_ops", ["verify"])
-    if not algorithms or not signs or any(part in entry for part in _SECRET_PARTS):
+    purposes = entry.get("key_ops", ["verify"])
+    signs = entry.get("use", "sig") == "sig" and isinstance(purposes, list) and "verify" in purposes
+    is_named = isinstance(entry.get("kid"), str | None)
+    if not algorithms or not signs or not is_named or any(part in entry for part in _SECRET_PARTS):
         return None
     try:
         key = PyJWK(dict(entry), algorithms[0]).key

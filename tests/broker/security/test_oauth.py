@@ -232,6 +232,10 @@ USELESS = {
     "of an unknown kind": {"kty": "XYZ", "kid": "x"},
     "of a list for a kind": {"kty": ["RSA"], "kid": "x"},
     "without a kind": {"kid": "x"},
+    "with a number for an id": jwk("rsa-1", kid=5),
+    "with a list for an id": jwk("rsa-1", kid=["rsa-1"]),
+    "with a number for its purposes": jwk("rsa-1", key_ops=5),
+    "with a text for its purposes": jwk("rsa-1", key_ops="verify"),
     "no object": 7,
 }
 
