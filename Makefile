@@ -88,6 +88,11 @@ power-cuts: $(STAMP) ## ROUNDS (default 300) power cuts by the kernel, on ext4 i
 damage: $(STAMP)    ## every bit flipped, every truncation, of every file of a data directory (DAMAGE=0), or so many
 	DAMAGE=$${DAMAGE:-0} SEED=$${SEED:-1} $(BIN)/python -m pytest -q -s -n $(WORKERS) tests/crash/test_byte_damage.py tests/crash/test_damage_and_restore.py
 
+fuzz: $(STAMP)      ## every reader of bytes, MINUTES in all (default 10), or TARGETS of them, by atheris (installed beside) or a loop of our own
+	@test -d build/atheris || $(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --target build/atheris 'atheris>=3' \
+		|| echo "atheris does not install here: the loop of our own takes its place"
+	@PYTHONPATH=build/atheris $(BIN)/python tests/fuzz/run.py --minutes $(or $(MINUTES),10) $(TARGETS)
+
 demo: $(STAMP)      ## real text through a bad network, transactions, and a copy under random kills: lost 0, twice 0
 	@$(BIN)/fencepost demo
 

@@ -1,0 +1,232 @@
+"""Targets: records of internal topics, the catalogue, the consumer protocol of group members.
+
+The rule: a record is read, or refused by the error that its module names; what was read is written as a record that
+reads as the same.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from fencepost.broker.groups import records as offsets
+from fencepost.broker.groups.records import Committed, Place, UnreadableRecord
+from fencepost.broker.security.acl_records import acl_added
+from fencepost.broker.security.acls import AclBinding, Operation, PatternType, Permission, ResourceType
+from fencepost.broker.security.authorizer import Authorizer
+from fencepost.broker.security.credentials import Mechanism, ScramCredential, credential_set, secret_set
+from fencepost.broker.security.security_state import DAMAGED_RECORD, NEWER_RECORD, SecurityState
+from fencepost.broker.topics import catalogue
+from fencepost.broker.topics.catalogue import Catalogue, MarkerDebt, NewerCatalogue, TopicEntry
+from fencepost.broker.transactions import ledger
+from fencepost.broker.transactions import records as transactions
+from fencepost.broker.transactions.ledger import DamagedLedgerRecord, Entry, NewerLedgerRecord
+from fencepost.broker.transactions.records import DamagedTransactionRecord, NewerTransactionRecord
+from fencepost.broker.transactions.transaction import NO_EPOCH, NO_ID, Prepared, Status, Transaction
+from fencepost.client.assignors import consumer_protocol as consumers
+from fencepost.client.assignors.consumer_protocol import Assignment, Subscription
+from fencepost.client.values import TopicPartition
+from fencepost.protocol.errors import MalformedFrame
+from fuzz.target import REFUSED, Target, joined, outcome, two
+
+# ---- offsets -----------------------------------------------------------------------------------------------------
+
+
+def look_at_offsets(data: bytes) -> None:
+    key, value = two(data)
+    kind = outcome(lambda: offsets.key_kind(key), UnreadableRecord)
+    place = outcome(lambda: offsets.read_offset_key(key), UnreadableRecord) if kind in offsets.OFFSET_KEYS else REFUSED
+    if place is not REFUSED:
+        assert offsets.read_offset_key(offsets.offset_key(place)) == place
+    committed = outcome(lambda: offsets.read_offset_value(value, 5), UnreadableRecord)
+    if committed is not REFUSED:
+        assert offsets.read_offset_value(offsets.offset_value(committed), 5) == committed
+
+
+def _offset_records() -> Iterator[bytes]:
+    key = offsets.offset_key(Place("group", "topic", 3))
+    for committed in (
+        Committed(5, 1, "metadata", 1_000, 50, bytes(range(16)), 7_000),
+        Committed(5, -1, "", 1_000, offsets.UNKNOWN_AGE),
+    ):
+        yield joined(key, offsets.offset_value(committed))
+    text, number = b"\0\4text", (5).to_bytes(8, "big")
+    yield joined(b"\0\0" + key[2:], b"\0\0" + number + text + number)
+    yield joined(key, b"\0\1" + number + text + number + number)
+    yield joined(key, b"\0\2" + number + text + number)
+    yield joined(key, b"\0\3" + number + b"\0\0\0\1" + text + number)
+    yield joined(b"\0\2" + text, b"")
+
+
+# ---- transactions ------------------------------------------------------------------------------------------------
+
+
+def look_at_transactions(data: bytes) -> None:
+    key, value = two(data)
+    refusals = DamagedTransactionRecord, NewerTransactionRecord
+    outcome(lambda: transactions.read(key, None), *refusals)
+    found = outcome(lambda: transactions.read(key, value, 77), *refusals)
+    if found is REFUSED:
+        return
+    name, state = found
+    assert state.transactional_id == name
+    again = transactions.read(transactions.key(name), transactions.value(state), 77)
+    # Of a transaction that is over no partition is written, and the old version has no way to say what is ours.
+    assert again == (name, state if state.status != Status.EMPTY else state._replace(partitions={}))
+
+
+def _transaction(status: Status, **more: Any) -> Transaction:
+    partitions = {("t", 0): 5, ("t", 1): 6, ("u", 0): 7}
+    fields: dict[str, Any] = {
+        "transactional_id": "x",
+        "producer_id": 9,
+        "producer_epoch": 3,
+        "timeout_ms": 60_000,
+        "status": status,
+        "partitions": partitions if status is not Status.EMPTY else {},
+        "start_ms": 1_000,
+        "last_update_ms": 2_000,
+        "started_age_ms": 10,
+        "updated_age_ms": 20,
+        "last_producer_epoch": NO_EPOCH,
+        "previous_producer_id": NO_ID,
+        "next_producer_id": NO_ID,
+        "next_producer_epoch": NO_EPOCH,
+        "client_version": 0,
+        "enable_2pc": False,
+        "prepared": None,
+    }
+    return Transaction(**fields | more)
+
+
+def _transaction_records() -> Iterator[bytes]:
+    key = transactions.key("x")
+    for status in Status:
+        yield joined(key, transactions.value(_transaction(status)))
+    full = _transaction(
+        Status.ONGOING,
+        previous_producer_id=8,
+        next_producer_id=10,
+        next_producer_epoch=0,
+        client_version=2,
+        last_producer_epoch=2,
+        prepared=Prepared("ledger key", 4, 9_000, 15),
+    )
+    yield joined(key, transactions.value(full))
+    old = b"\0\0" + transactions.value(full)[2:17]
+    one_topic = b"\0\0\0\1\0\1t\0\0\0\2" + bytes(7) + b"\1"
+    yield joined(key, old + one_topic + bytes(16))
+    yield joined(key, old + b"\xff\xff\xff\xff" + bytes(16))
+
+
+# ---- ledger ------------------------------------------------------------------------------------------------------
+
+
+def look_at_ledger(data: bytes) -> None:
+    key, value = two(data)
+    refusals = DamagedLedgerRecord, NewerLedgerRecord
+    outcome(lambda: ledger.read_record(key, None), *refusals)
+    found = outcome(lambda: ledger.read_record(key, value), *refusals)
+    if found is not REFUSED:
+        name, entry = found
+        assert ledger.read_record(ledger.record_key(name), ledger.record_value(entry)) == found
+
+
+def _ledger_records() -> Iterator[bytes]:
+    for entry in (Entry(4, "owner", b"digest", True, 1_000), Entry(0, "", b"", False, 0)):
+        yield joined(ledger.record_key("key"), ledger.record_value(entry))
+
+
+# ---- catalogue and security log ----------------------------------------------------------------------------------
+
+
+def look_at_catalogue(data: bytes) -> None:
+    key, value = two(data)
+    state = Catalogue()
+    for content in (None, value):
+        if outcome(partial(state.apply, key, content), NewerCatalogue, *catalogue.DAMAGED_RECORD) is REFUSED:
+            continue
+        for entry in state.topics.values():
+            again = Catalogue()
+            again.apply(*catalogue.topic_changed(entry))
+            assert again.topics == {entry.topic_id: entry}
+
+
+def _catalogue_records() -> Iterator[bytes]:
+    yield from (
+        joined(key, value or b"")
+        for key, value in (
+            catalogue.topic_changed(TopicEntry("t", bytes(16), (1, 2), {"cleanup.policy": "compact"})),
+            catalogue.producer_ids_given(1000),
+            catalogue.broker_configs_changed("", {"log.retention.ms": "5"}),
+            catalogue.marker_owed(5, 9, MarkerDebt(1, 2, True)),
+            catalogue.security_log_made(3),
+            catalogue.cluster_begun("id"),
+        )
+    )
+
+
+def look_at_security_log(data: bytes) -> None:
+    key, value = two(data)
+    state = SecurityState(Authorizer())
+    refusals = (*DAMAGED_RECORD, *NEWER_RECORD)
+    outcome(lambda: state.apply(key, None), *refusals)
+    if outcome(lambda: state.apply(key, value), *refusals) is REFUSED:
+        return
+    again = SecurityState(Authorizer())
+    for binding in state.authorizer:
+        again.apply(*acl_added(binding))
+    for name in state.users.names:
+        for credential in state.users.of(name):
+            again.apply(*credential_set(name, credential))
+            assert again.users.find(name, credential.mechanism) == credential
+    assert set(again.authorizer) == set(state.authorizer)
+    state.users.find_or_decoy("somebody", Mechanism.SHA_256)
+
+
+def _security_records() -> Iterator[bytes]:
+    allow = AclBinding(
+        ResourceType.TOPIC, PatternType.PREFIXED, "orders", "User:alice", "10.0.0.1", Operation.READ, Permission.ALLOW
+    )
+    yield joined(*_present(acl_added(allow)))
+    for mechanism in Mechanism:
+        size = mechanism.bits // 8
+        credential = ScramCredential(mechanism, b"salt", 4096, bytes(size), bytes(size))
+        yield joined(*_present(credential_set("alice", credential)))
+    yield joined(*_present(secret_set(b"s" * 32)))
+
+
+def _present(change: tuple[bytes, bytes | None]) -> tuple[bytes, bytes]:
+    assert change[1] is not None
+    return change[0], change[1]
+
+
+# ---- the consumer protocol ---------------------------------------------------------------------------------------
+
+
+def look_at_consumer_protocol(data: bytes) -> None:
+    _back(data, consumers.decode_subscription, consumers.encode_subscription)
+    _back(data, consumers.decode_assignment, consumers.encode_assignment)
+
+
+def _back(data: bytes, decode: Callable[[bytes], Any], encode: Callable[[Any], bytes]) -> None:
+    found = outcome(lambda: decode(data), MalformedFrame)
+    if found is not REFUSED:
+        written = encode(found)
+        assert encode(decode(written)) == written
+
+
+def _members() -> Iterator[bytes]:
+    owned = (TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0))
+    yield consumers.encode_subscription(Subscription(("t", "u"), b"data", owned, 5, "rack"))
+    yield consumers.encode_subscription(Subscription(()))
+    yield consumers.encode_assignment(Assignment(owned, b"data"))
+
+
+TARGETS = [
+    Target("offset-records", look_at_offsets, _offset_records),
+    Target("transaction-records", look_at_transactions, _transaction_records),
+    Target("ledger-records", look_at_ledger, _ledger_records),
+    Target("catalogue-records", look_at_catalogue, _catalogue_records),
+    Target("security-log", look_at_security_log, _security_records),
+    Target("consumer-protocol", look_at_consumer_protocol, _members),
+]

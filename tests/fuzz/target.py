@@ -1,0 +1,73 @@
+"""What is fuzzed: a function of bytes that anybody may have written, and the bounds of its work.
+
+The rule: a target returns, whatever the bytes. It catches the errors by which its function refuses bytes; any other
+error fails it, and so does a result that a second decoder, or encoding and decoding again, does not confirm.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from crc32c import crc32c
+
+
+class Target(NamedTuple):
+    """seeds: valid inputs, made by code. at_most_bytes: of one input.
+
+    lines, lines_per_byte: of Python that one input may cost; memory, memory_per_byte: bytes at the peak.
+    """
+
+    name: str
+    look: Callable[[bytes], None]
+    seeds: Callable[[], Iterable[bytes]]
+    at_most_bytes: int = 2048
+    lines: int = 20_000
+    lines_per_byte: int = 200
+    memory: int = 400_000
+    memory_per_byte: int = 400
+
+
+class _Refused:
+    def __repr__(self) -> str:
+        return "refused"
+
+
+REFUSED = _Refused()
+
+
+def outcome(call: Callable[[], Any], *refusals: type[Exception]) -> Any:
+    """What the call returns, or REFUSED if it raises one of these."""
+    try:
+        return call()
+    except refusals:
+        return REFUSED
+
+
+def with_crc(data: bytearray, at: int, covered: slice, start: int = 0) -> bytearray:
+    """The same with a big-endian CRC-32C of this part of it written at a position."""
+    data[at : at + 4] = crc32c(bytes(data[covered]), start).to_bytes(4, "big")
+    return data
+
+
+def two(data: bytes) -> tuple[bytes, bytes]:
+    """Two byte strings out of one: a length in two bytes, the first, the rest."""
+    size = int.from_bytes(data[:2], "big")
+    return data[2 : 2 + size], data[2 + size :]
+
+
+def joined(first: bytes, second: bytes) -> bytes:
+    """The inverse of `two`."""
+    return len(first).to_bytes(2, "big") + first + second
+
+
+def several(data: bytes) -> list[bytes]:
+    """Byte strings out of one, each with its length before it in two bytes."""
+    found = []
+    while data:
+        first, data = two(data)
+        found.append(first)
+    return found
+
+
+def all_joined(parts: Iterable[bytes]) -> bytes:
+    """The inverse of `several`."""
+    return b"".join(joined(part, b"") for part in parts)

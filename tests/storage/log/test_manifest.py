@@ -1,0 +1,29 @@
+"""A log's row in a checkpoint: taken back as it was, or refused by name."""
+
+import msgpack
+import pytest
+from fencepost.storage.log.index import IndexRow
+from fencepost.storage.log.manifest import Manifest
+from fencepost.storage.log.producer_snapshots import Snapshot
+from fencepost.storage.log.segment import SegmentState
+
+
+def test_what_msgpack_makes_of_a_manifest_is_taken_back():
+    segment = SegmentState(0, 1, 200, 9, offset_index=IndexRow(3, 4))
+    manifest = Manifest(1, 9, 0, (Snapshot(0, True), Snapshot(5, False, 1)), (segment, segment))
+    assert Manifest.from_row(msgpack.unpackb(msgpack.packb(manifest))) == manifest
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        ([0, "0", 0, [], []], "the offsets of a manifest are numbers"),
+        ([0, 0, 0, [["0", False, 0]], []], "snapshots are not"),
+        ([0, 0, 0, [[0, 0, 0]], []], "snapshots are not"),
+        ([0, 0, 0, [], [[0, 0, 0, None]]], "a segment is described by numbers"),
+        ([0, 0, 0, [], [[0, 0, 0, 5, 0, 0, 0, 0, [0, "0"]]]], "a segment is described by numbers"),
+    ],
+)
+def test_a_row_of_other_types_is_refused_by_name(row, why):
+    with pytest.raises(TypeError, match=why):
+        Manifest.from_row(row)
