@@ -28,10 +28,11 @@ from .listeners.gate import Gate
 from .listeners.rules import login_rules
 from .metrics import Metrics
 from .net.connection import Connection
-from .net.server import UNBOUNDED, Door, OpenDoor, Server
+from .net.server import UNBOUNDED, Door, OpenDoor, ServedConnection, Server
 from .net.timed_waiting import TimedWaiting
 from .net.turns import Turns
 from .net.waiting_places import WaitingPlaces
+from .quotas.connection_pace import ConnectionPace
 from .quotas.limits import Measures
 from .quotas.mutes import Mutes
 from .quotas.rates import Windows
@@ -199,6 +200,7 @@ class Broker(Services):
         )
         self.gate = Gate(self.server, self.clock, loop, lambda: self.settings, self._passwords_executor)
         self.certificates = CertificateWatch(self._passwords_executor, loop)
+        self.server.pace = self._connection_pace()
         self.intercept(self._between)
         self.server.most_connections = self.most_connections
         self.housekeeping.on_relief.append(self.server.relieve)
@@ -240,14 +242,27 @@ class Broker(Services):
             log.warning("%d rules of access are kept and not obeyed: set authorizer.class.name", len(authorizer))
 
     def _begin_quotas(self) -> None:
-        now = self.live_settings
-        measures = Measures(
-            self.security_log.state.quotas,
-            lambda: Windows(now.now.quota_window_num, now.now.quota_window_size_seconds * 1000),
-            lambda: Windows(now.now.controller_quota_window_num, now.now.controller_quota_window_size_seconds * 1000),
-        )
+        measures = Measures(self.security_log.state.quotas, self._windows, self._controller_windows)
         mutes = Mutes(self.clock, self._loop.call_later)
         self.throttling = Throttling(measures, mutes, self.clock, self.metrics)
+
+    def _windows(self) -> Windows:
+        return Windows(self.settings.quota_window_num, self.settings.quota_window_size_seconds * 1000)
+
+    def _controller_windows(self) -> Windows:
+        settings = self.settings
+        return Windows(settings.controller_quota_window_num, settings.controller_quota_window_size_seconds * 1000)
+
+    def _connection_pace(self) -> ConnectionPace[ServedConnection]:
+        return ConnectionPace(
+            self.security_log.state.quotas,
+            self._windows,
+            lambda: self.settings.max_connection_creation_rate,
+            self.clock,
+            self._loop.call_later,
+            self.metrics,
+            self.server.let_in,
+        )
 
     def _what_coordinators_share(self) -> Shared:
         return Shared(

@@ -52,8 +52,8 @@ log.cleaner.io.max.bytes.per.second log.cleaner.threads log.dir.failure.timeout.
 log.flush.interval.ms log.flush.offset.checkpoint.interval.ms log.flush.scheduler.interval.ms
 log.flush.start.offset.checkpoint.interval.ms log.index.size.max.bytes log.initial.task.delay.ms
 log.local.retention.bytes log.local.retention.ms log.message.downconversion.enable log.message.format.version
-log.preallocate log.roll.jitter.hours log.roll.jitter.ms log.segment.delete.delay.ms max.connection.creation.rate
-max.connections.per.ip.overrides metadata.log.dir metadata.log.max.record.bytes.between.snapshots
+log.preallocate log.roll.jitter.hours log.roll.jitter.ms log.segment.delete.delay.ms
+metadata.log.dir metadata.log.max.record.bytes.between.snapshots
 metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes metadata.log.segment.ms metadata.max.idle.interval.ms
 metadata.max.retention.bytes metadata.max.retention.ms metric.reporters metrics.num.samples metrics.recording.level
 metrics.sample.window.ms num.io.threads num.network.threads num.recovery.threads.per.data.dir

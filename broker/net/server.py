@@ -21,10 +21,12 @@ from ...effects.tls import Handshake, TlsDoor
 from ...protocol.primitives import Readable
 from ...storage.store import BrokerHalted, Store
 from ..config.listener_settings import ListenerSettings
+from ..config.quota_settings import connections_of_addresses
 from ..config.settings import BrokerSettings
 from ..metrics import Metrics
+from ..quotas.connection_pace import ConnectionPace
 from ..rounds import Rounds
-from ..security.principals import ANONYMOUS, Session
+from ..security.principals import ANONYMOUS, Session, plain_host
 from .connection import Connection
 from .request_memory import RequestMemory
 
@@ -67,10 +69,27 @@ class ServedConnection(Connection, asyncio.Protocol):
         forks.keep_from_children(self.descriptor)
         self.server.arrived(self)
 
+    @property
+    def address(self) -> str:
+        """Whence it came, in the one way in which addresses are compared."""
+        return self.session.host
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the rate of its address was looked at before: for TLS that is done when the handshake begins."""
+        return self.door.certificate is not None
+
     def connection_lost(self, reason: BaseException | None) -> None:
         """The client is gone, or was cut."""
         forks.forget(self.descriptor)
         super().connection_lost(reason)
+
+
+def _most_of(host: str, settings: BrokerSettings) -> int:
+    """Connections at one time from this host."""
+    overrides = settings.max_connections_per_ip_overrides
+    one = connections_of_addresses(overrides).get(plain_host(host)) if overrides else None
+    return settings.max_connections_per_ip if one is None else one
 
 
 class Door(Protocol):
@@ -163,6 +182,7 @@ class Server:
         self.handshakes: dict[Handshake, None] = {}  # of TLS, that connections may come of
         self.addresses: list[tuple[str, int]] = []
         self.most_connections = UNBOUNDED  # that this process can bear
+        self.pace: ConnectionPace[ServedConnection] | None = None  # decides when new ones are let in
         self._net = net
         self._clock = clock
         self._loop = loop
@@ -252,6 +272,14 @@ class Server:
         self.metrics.accepted_connections += 1
         connection.number = self.metrics.accepted_connections
         connection.idle_since_ms = self._clock.monotonic_ms()
+        if self.pace is None:
+            self.let_in(connection)
+        else:
+            self.pace.arrived(connection)
+
+    @staticmethod
+    def let_in(connection: ServedConnection) -> None:
+        """Its turn has come."""
         connection.door.welcome(connection)
 
     def _is_refused(self, host: str) -> bool:
@@ -264,8 +292,8 @@ class Server:
             refused = f"there are {settings.max_connections} connections already (max.connections)"
         elif there_are >= self.most_connections:
             refused = f"there are {self.most_connections} connections already, as many as its open files allow"
-        elif self._by_host[host] >= settings.max_connections_per_ip:
-            refused = f"it has {settings.max_connections_per_ip} connections already (max.connections.per.ip)"
+        elif self._by_host[host] >= (most := _most_of(host, settings)):
+            refused = f"it has {most} connections already (max.connections.per.ip)"
         if refused:
             self.metrics.refused_connections += 1
             log.warning("a connection from %s is refused: %s", host, refused)
@@ -274,6 +302,8 @@ class Server:
     def handshake_begins(self, door: Door, handshake: Handshake) -> bool:
         """A client of a listener with TLS has connected. False: there are too many."""
         if self._is_refused(handshake.host):
+            return False
+        if self.pace is not None and self.pace.is_too_fast(plain_host(handshake.host)):
             return False
         self._by_host[handshake.host] += 1
         self.handshakes[handshake] = None
