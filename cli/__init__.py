@@ -17,6 +17,8 @@ COMMANDS = {
     "serve": "Run a broker.",
     "topic": "Topics: list, describe, create, alter, trim, delete.",
     "group": "Consumer groups: lag and why, seek, delete.",
+    "user": "Users with a password: add, list, remove.",
+    "acl": "Who may do what: add, list, remove rules of access.",
     "txn": "Transactions: what is open, whom it blocks, ending it.",
     "produce": "Send lines of standard input, in transactions too.",
     "consume": "Print records, and what became of each.",
@@ -29,6 +31,7 @@ COMMANDS = {
     "bench": "Measure a broker, any Kafka broker.",
     "demo": "Lose acknowledgements, kill the broker, and count what is left.",
 }
+_MODULES = {"user": "access.user", "acl": "access.acl"}  # where it is not the module of the command's name
 
 
 class LazyGroup(click.Group):
@@ -40,7 +43,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        command = getattr(importlib.import_module(f"{__package__}.{name}"), name)
+        command = getattr(importlib.import_module(f"{__package__}.{_MODULES.get(name, name)}"), name)
         assert isinstance(command, click.Command)
         return command
 

@@ -1,4 +1,4 @@
-"""The options of commands that talk to a broker (-b, -X, --timeout, -o, -q), and how such a command runs and ends.
+"""The options of commands that talk to a broker (-b, --user, -X, --timeout, …), and how such a command runs and ends.
 
 The rule: nothing of the SDK is imported before a command runs. Admin's commands end within --timeout, whatever the
 broker does; Ctrl-C ends any command without a traceback; an error is one line with the cause and one with a hint.
@@ -7,13 +7,14 @@ broker does; Ctrl-C ends any command without a traceback; an error is one line w
 import functools
 import os
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ..output.failures import NOT_FOUND, TIMED_OUT, WRONG_USAGE, Failure
 from ..output.tables import Output, duration
+from .login import BOOTSTRAP, login_options, login_properties
 from .ranges import DURATION
 
 if TYPE_CHECKING:
@@ -35,10 +36,10 @@ _NO_ANSWER = "a broker of the cluster does not answer; fencepost doctor {} shows
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The cluster that a command talks to. properties: of the client, by their Kafka names."""
+    """The cluster that a command talks to. properties: of the client, by their Kafka names; passwords among them."""
 
     bootstrap: str
-    properties: tuple[tuple[str, str], ...]
+    properties: tuple[tuple[str, str], ...] = field(repr=False)
     timeout_ms: int
     output: Output
 
@@ -129,7 +130,15 @@ def _system_failure(error: OSError) -> Exception:
 
 def connecting(command: F) -> F:
     """Adds the options of a command that talks to a broker; it gets a Target as its first argument."""
+    return _connecting(command, password_stdin=True)
 
+
+def connecting_with_own_password(command: F) -> F:
+    """As connecting, for a command that reads a password of its own from standard input: not that of the login."""
+    return _connecting(command, password_stdin=False)
+
+
+def _connecting(command: F, *, password_stdin: bool) -> F:
     @functools.wraps(command)
     def connected(
         bootstrap: str, properties: Sequence[str], timeout_ms: int, output: str, quiet: bool, **rest: Any
@@ -137,26 +146,36 @@ def connecting(command: F) -> F:
         if "NO_COLOR" in os.environ:
             click.get_current_context().color = False
         shown = Output(json=output == "json", quiet=quiet)
+        login = {name: rest.pop(name) for name in list(rest) if name.startswith("login_")}
         try:
-            return command(Target(bootstrap, pairs(properties), timeout_ms, shown), **rest)
+            found = login_properties(**login)
+            where = _bootstrap(bootstrap, found.pop(BOOTSTRAP, bootstrap))
+            given = tuple((found | dict(pairs(properties))).items())
+            return command(Target(where, given, timeout_ms, shown), **rest)
         except OSError as error:  # the result cannot be written
             raise _system_failure(error) from None
 
-    for option in reversed(_OPTIONS):
+    for option in reversed((_BOOTSTRAP, *login_options(password_stdin=password_stdin), *_OPTIONS)):
         connected = option(connected)
     return connected  # type: ignore[return-value]
 
 
+def _bootstrap(given: str, of_file: str) -> str:
+    """The broker's address: of -b or the environment, else of --client-config, else the default."""
+    source = click.get_current_context().get_parameter_source("bootstrap")
+    return of_file if source is click.core.ParameterSource.DEFAULT else given
+
+
+_BOOTSTRAP = click.option(
+    "-b",
+    "--bootstrap",
+    metavar="HOST:PORT",
+    envvar=BOOTSTRAP_VARIABLE,
+    default=DEFAULT_BOOTSTRAP,
+    show_default=True,
+    help=f"The broker, or several separated by commas. Also ${BOOTSTRAP_VARIABLE}.",
+)
 _OPTIONS = (
-    click.option(
-        "-b",
-        "--bootstrap",
-        metavar="HOST:PORT",
-        envvar=BOOTSTRAP_VARIABLE,
-        default=DEFAULT_BOOTSTRAP,
-        show_default=True,
-        help=f"The broker, or several separated by commas. Also ${BOOTSTRAP_VARIABLE}.",
-    ),
     click.option("-X", "properties", metavar="NAME=VALUE", multiple=True, help="A client property, by its Kafka name."),
     click.option(
         "--timeout",

@@ -46,7 +46,16 @@ _WRONG = {
 _UNREACHABLE = "is a Kafka broker running there? -b HOST:PORT sets the address; run fencepost doctor HOST:PORT"
 _SLOW = "use a longer --timeout, or run fencepost doctor HOST:PORT"
 _ADVERTISED = "clients connect to the address that the broker advertises: fencepost doctor HOST:PORT checks it"
-_DENIED = "check -X security.protocol, sasl.mechanism, sasl.username, sasl.password and ssl.ca.location"
+_DENIED = "check --user and its password; --sasl sets the mechanism, --tls-ca the certificate authorities"
+_NOT_ALLOWED = "this user may not do that; fencepost acl add grants rights, --user NAME logs in as another user"
+_OPTIONS = {  # what the SDK's hints call by its own names
+    "set security_protocol and sasl_plain_username": "--user NAME logs in",
+    "sasl_plain_username": "--user",
+    "sasl_plain_password": "its password",
+    "sasl_mechanism": "--sasl",
+    "ssl_cafile": "--tls-ca",
+}
+_AUTHORIZER = "fencepost serve with --super-user NAME, or authorizer.class.name, turns it on"
 _BY_BROKER = "the broker refused it; see its log"
 
 
@@ -54,6 +63,8 @@ def refusal(error: KafkaError, bootstrap: str = "HOST:PORT") -> Failure:
     """The failure for an error. bootstrap: the broker's address, for hints that can be copied."""
     code, hint = _kind(error)
     hint = getattr(error, "hint", "") or hint
+    for name, option in _OPTIONS.items():
+        hint = hint.replace(name, option)
     return Failure(_cause(error), hint.replace("doctor HOST:PORT", f"doctor {bootstrap}"), code)
 
 
@@ -76,8 +87,12 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _kind(error: KafkaError) -> tuple[int, str]:
-    if isinstance(error, AuthenticationError | AuthorizationError):
+    if isinstance(error, AuthorizationError):
+        return DENIED, _NOT_ALLOWED
+    if isinstance(error, AuthenticationError):
         return DENIED, _DENIED
+    if error.code is ErrorCode.SECURITY_DISABLED:
+        return FAILED, f"the broker has no authorizer, so everybody may do everything; {_AUTHORIZER}"
     if isinstance(error, UnsupportedVersionError):
         return FAILED, "this broker is too old for it; fencepost doctor HOST:PORT shows its version"
     if isinstance(error, UnknownTopicError) or error.code in _NOT_FOUND:

@@ -26,6 +26,7 @@ JOIN_BELOW_BYTES = 64 << 10  # smaller buffers are copied into one write
 _API_VERSIONS = APIS[API_VERSIONS]
 _UNSUPPORTED = int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "big")
 _ID_MASK = 0x7FFFFFFF
+_FIRST_IDS = 4  # correlation ids up to here are of requests right after the connection was opened
 _RESOLUTION_S = 0.001  # a loop may run a timer early by the resolution of its clock
 
 _Pending = tuple[int, Api, int, "asyncio.Future[Any]", float]  # correlation id, api, version, response, deadline
@@ -63,6 +64,7 @@ class Connection(asyncio.Protocol):
         self.writable = True  # False while asyncio's write buffer is full: the broker reads too slowly
         self.on_lost: list[Any] = []
         self.is_retired = False  # the next request opens a new connection instead
+        self.hint_if_refused = ""  # of the error if the broker closes it at the first requests
         self._loop = asyncio.get_running_loop()
         self._max_idle_s = max_idle_ms / 1000
         self._framer = Framer(max_frame_bytes)
@@ -224,7 +226,9 @@ class Connection(asyncio.Protocol):
 
     def _unreachable(self, *, sent: bool) -> BrokerUnreachableError:
         reason = "it was closed" if self.error is None else _text_of(self.error)
-        error = BrokerUnreachableError(f"the connection to {self.name} ended: {reason}", sent=sent)
+        refused = isinstance(self.error, ConnectionError) and self._next_id <= _FIRST_IDS
+        hint = self.hint_if_refused if refused else ""
+        error = BrokerUnreachableError(f"the connection to {self.name} ended: {reason}", sent=sent, hint=hint)
         error.__cause__ = self.error
         return error
 

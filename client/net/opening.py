@@ -20,6 +20,7 @@ from .versions import offer_of
 if TYPE_CHECKING:
     import ssl
 
+LOGIN_HINT = "if the broker asks for a login, set security_protocol and sasl_plain_username"
 FIRST_VERSION = 3  # of ApiVersions: it has the features; nothing here needs what version 4 adds
 
 
@@ -41,6 +42,8 @@ async def open_connection(
                 from .sasl import authenticate
 
                 await authenticate(connection, settings, environment)
+            else:
+                connection.hint_if_refused = LOGIN_HINT
     except BaseException as error:
         connection.close()
         if isinstance(error, TimeoutError):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import cast
 
 import click
+from fencepost.broker.config.security_settings import STANDARD_AUTHORIZER
 from fencepost.cli import COMMANDS, main
 from served_broker import ServedBroker
 
@@ -41,8 +42,10 @@ def untimed(line: str) -> str:
 
 
 def test_the_sessions_of_the_page_say_what_the_page_says(tmp_path: Path) -> None:
-    assert len(SESSIONS) == 4
-    with ServedBroker(log_dir=str(tmp_path / "data")) as broker:
+    assert len(SESSIONS) == 5
+    (tmp_path / "password.txt").write_text("of alice\n")
+    guarded = {"authorizer_class_name": STANDARD_AUTHORIZER, "super_users": "User:ANONYMOUS"}
+    with ServedBroker(log_dir=str(tmp_path / "data"), **guarded) as broker:
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         environment = {**os.environ, "PATH": path, "FENCEPOST_BOOTSTRAP": f"127.0.0.1:{broker.port}"}
         held: list[subprocess.Popen[bytes]] = []
@@ -83,8 +86,9 @@ def leaves(group: click.Group, ctx: click.Context, *names: str) -> Iterator[tupl
 
 
 def test_every_command_has_the_options_that_the_page_promises() -> None:
-    common = set(re.findall(r"`(--?\w+)", PAGE.split("| option")[1].split("\n\n")[0]))
-    assert common == {"-b", "--bootstrap", "-X", "--timeout", "-o", "-q"}
+    common = set(re.findall(r"`(--?[\w-]+)", PAGE.split("| option")[1].split("\n\n")[0]))
+    login = {"--user", "--sasl", "--tls", "--tls-ca", "--tls-cert", "--tls-key", "--client-config"}
+    assert common == {"-b", "--bootstrap", "-X", "--timeout", "-o", "-q"} | login
     (exceptions,) = re.findall(r"^(`serve`.*?) have their own options", PAGE, flags=re.MULTILINE)
     others = {"serve", "log dump", "log verify", "backup", "restore", "demo", "spark env", "spark demo"}
     assert set(re.findall(r"`([a-z ]+)`", exceptions)) == {

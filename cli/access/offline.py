@@ -1,0 +1,93 @@
+"""Runs a command about users and rules on a data directory whose broker is down (--data-dir).
+
+The rule: the directory is opened by a whole broker, as at its start: locked, recovered, and changed by the same log and
+the same requests. It listens on no socket: this process reaches it through a network in its memory.
+"""
+
+import os
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ..arguments.connecting import Target
+from ..output.failures import NOT_FOUND, WRONG_USAGE, Failure
+
+if TYPE_CHECKING:
+    from ...client.admin.admin import Admin
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+_HOST, _PORT = "localhost", 9092  # of the network in memory
+
+data_dir = click.option(
+    "--data-dir", metavar="DIR", default=None, help="Work on this data directory while its broker is down."
+)
+
+
+def ask(
+    to: Target, directory: str | None, work: "Callable[[Admin], Coroutine[Any, Any, T]]", *, may_create: bool = False
+) -> T:
+    """Run `work` with an Admin of the broker or of a data directory. may_create: which may be new. Raises Failure."""
+    if directory is None:
+        return to.ask(work)
+    _check(directory, may_create)
+    return to.run(lambda: _with_broker(directory, to.timeout_ms, work))
+
+
+def _check(directory: str, may_create: bool) -> None:
+    source = click.get_current_context().get_parameter_source("bootstrap")
+    if source is click.core.ParameterSource.COMMANDLINE:
+        raise Failure(
+            "-b and --data-dir cannot be used together",
+            "-b changes a running broker, --data-dir the data directory of one that is down",
+            WRONG_USAGE,
+        )
+    if not directory:
+        raise Failure("--data-dir is empty", "give it a value, or leave it out to ask a running broker", WRONG_USAGE)
+    if not may_create and not os.path.isdir(directory):
+        raise Failure(f"{directory}: there is no such directory", "--data-dir is that of fencepost serve", NOT_FOUND)
+
+
+async def _with_broker(directory: str, timeout_ms: int, work: "Callable[[Admin], Coroutine[Any, Any, T]]") -> T:
+    from ...broker.broker import Broker
+    from ...broker.config.security_settings import STANDARD_AUTHORIZER
+    from ...broker.config.settings import BrokerSettings
+    from ...client.admin.admin import Admin
+    from ...client.net.environment import Environment
+    from ...client.settings import admin_settings
+    from ...effects.clock import SystemClock
+    from ...effects.rng import SystemRng
+    from ...effects.simulated.net import SimulatedNet
+    from ..serve.starting import explain_failure
+
+    net = SimulatedNet(seed=0)
+    settings = BrokerSettings(
+        log_dir=directory,
+        listeners=(f"{_HOST}:{_PORT}",),
+        authorizer_class_name=STANDARD_AUTHORIZER,
+        super_users="User:ANONYMOUS",
+    )
+    broker = Broker(settings, net=net)
+    try:
+        await broker.start()
+    except Exception as error:
+        failure = explain_failure(error, settings)
+        if failure is None:
+            raise
+        raise _while_it_runs(failure, directory) from None
+    try:
+        environment = Environment(SystemClock(), SystemRng(), net)
+        asked = admin_settings(f"{_HOST}:{_PORT}", default_api_timeout_ms=timeout_ms)
+        async with Admin.of(asked, environment) as admin:
+            return await work(admin)
+    finally:
+        await broker.stop()
+
+
+def _while_it_runs(failure: Failure, directory: str) -> Failure:
+    if "is in use by" not in failure.message:
+        return failure
+    hint = "a broker runs on it: ask that one (-b HOST:PORT instead of --data-dir), or stop it first"
+    return Failure(failure.message, hint, failure.code)
