@@ -23,6 +23,7 @@ _SAME = {  # names of one thing: in requests, in responses
     "topic": "name",
     "topic_names": "name",
     "coordinator_keys": "key",
+    "keys": "key",
     "groups": "group_id",
     "groups_names": "group_id",
     "transactional_ids": "transactional_id",

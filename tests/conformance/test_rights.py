@@ -7,23 +7,20 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from acl_client import by_client_id
 from fencepost.broker.config.security_settings import STANDARD_AUTHORIZER
-from fencepost.broker.net.connection import Connection
 from fencepost.broker.requests.dispatch import AREAS, HANDLERS
-from fencepost.broker.security.principals import Principal, Session
-from fencepost.protocol.headers import read_request_header
-from fencepost.protocol.primitives import Readable
 from served_broker import ServedBroker
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-from oracle.wire import Connection as Wire  # noqa: E402
+from oracle.wire import Connection  # noqa: E402
 from rights import differences  # noqa: E402
 from rights.grants import SUPER, rules  # noqa: E402
 from rights.own_rows import OWN_ROWS, prepare_ledger  # noqa: E402
@@ -61,21 +58,11 @@ def _worlds() -> Iterator[World]:
         transaction_two_phase_commit_enable=True,
         transaction_v1_policy="allow",  # users take turns with one transactional id
     ) as broker:
-        broker.inside(lambda inside: inside.intercept(_believing))
-        found = World(lambda what: Wire("127.0.0.1", broker.port))
+        broker.inside(lambda inside: inside.intercept(by_client_id))
+        found = World(lambda what: Connection("127.0.0.1", broker.port))
         found.prepare(USERS)
         yield found
         found.close()
-
-
-def _believing(serve: Callable[[Connection, Readable], None]) -> Callable[[Connection, Readable], None]:
-    def served(connection: Connection, frame: Readable) -> None:
-        user = read_request_header(frame).client_id or ""
-        if connection.session.principal.name != user:
-            connection.session = Session(Principal("User", user), "127.0.0.1")
-        serve(connection, frame)
-
-    return served
 
 
 def parameters(cells: list[tuple[Row, int]]) -> list[Any]:

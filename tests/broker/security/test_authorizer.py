@@ -1,6 +1,7 @@
 """What the rules of access come to: a table for each, and everything against a reference that looks at all rules."""
 
 from itertools import product
+from random import Random
 from typing import Any
 
 import pytest
@@ -340,3 +341,58 @@ def test_a_filter_finds_what_going_through_all_rules_finds(bindings: set[AclBind
         found = made.find(wanted)
         assert len(found) == len(set(found))
         assert set(found) == {binding for binding in bindings if wanted.matches(binding)}
+
+
+# ---- what holds of any rules ---------------------------------------------------------------------------------
+
+SETS_OF_RULES = st.lists(BINDINGS, max_size=8)
+
+
+def answers_to(rules: list[AclBinding]) -> list[bool]:
+    made = Authorizer()
+    for each in rules:
+        made.add(each)
+    return [made.allows(who, host, operation, TOPIC, name) for who, host, operation, name in QUESTIONS]
+
+
+@pytest.mark.slow
+@settings(max_examples=60)
+@given(SETS_OF_RULES, BINDINGS)
+def test_a_rule_that_denies_never_allows_more_and_one_that_allows_never_less(
+    rules: list[AclBinding], more: AclBinding
+) -> None:
+    before, after = answers_to(rules), answers_to([*rules, more])
+    denies = more.permission is Permission.DENY
+    assert all(new <= old if denies else new >= old for old, new in zip(before, after, strict=True))
+
+
+@pytest.mark.slow
+@settings(max_examples=60)
+@given(SETS_OF_RULES, st.randoms(use_true_random=False))
+def test_the_order_in_which_rules_came_does_not_matter(rules: list[AclBinding], random: Random) -> None:
+    assert answers_to(random.sample(rules, len(rules))) == answers_to(rules)
+
+
+@given(BINDINGS)
+def test_what_everybody_is_denied_nobody_may_do_whatever_allows_it(rule: AclBinding) -> None:
+    denied = rule._replace(resource_type=TOPIC, principal="User:*", host="*", permission=Permission.DENY)
+    allowed = denied._replace(permission=Permission.ALLOW, operation=ALL)
+    everything = allowed._replace(pattern_type=PatternType.LITERAL, resource_name="*")
+    made = Authorizer()
+    for each in (everything, allowed, denied, allowed._replace(principal="User:alice")):
+        made.add(each)
+    name = denied.resource_name  # `*` among them, which as a literal fits any
+    assert not made.allows(ALICE, HERE, READ if denied.operation is ALL else denied.operation, TOPIC, name)
+
+
+def test_the_version_changes_with_the_rules_and_with_nothing_else() -> None:
+    made = authorizer_of("allow alice READ = orders")
+    before = made.version
+    made.add(rule("allow alice READ = orders"))
+    made.remove(rule("allow alice READ = other"))
+    made.allows(ALICE, HERE, READ, TOPIC, "orders")
+    assert made.version == before
+    made.add(rule("deny alice READ = orders"))
+    changed = made.version
+    made.remove(rule("deny alice READ = orders"))
+    assert before != changed != made.version != before

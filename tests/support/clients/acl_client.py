@@ -1,11 +1,16 @@
-"""Requests about rules of access, written as `allow User:alice READ TOPIC = orders @10.0.0.1`."""
+"""Requests about rules of access, written as `allow User:alice READ TOPIC = orders @10.0.0.1`; and users for them."""
 
 from typing import Any
 
+from fencepost.broker.broker import Broker, Serve
 from fencepost.broker.config.security_settings import STANDARD_AUTHORIZER
 from fencepost.broker.config.settings import BrokerSettings
+from fencepost.broker.net.connection import Connection
 from fencepost.broker.security.acls import AclBinding, Operation, PatternType, Permission, ResourceType
+from fencepost.broker.security.principals import Principal, Session
+from fencepost.protocol.headers import read_request_header
 from fencepost.protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
+from fencepost.protocol.primitives import Readable
 
 EVERY_FILTER = {
     "resource_type_filter": ResourceType.ANY,
@@ -89,3 +94,34 @@ def described(broker: Any, **wanted: Any) -> list[str]:
         for each in answer.resources
         for acl in each.acls
     )
+
+
+class Door:
+    """Takes whoever comes for the user that is named here now."""
+
+    def __init__(self, broker: Broker, user: str) -> None:
+        self.user = user
+        broker.intercept(self._between)
+
+    def _between(self, serve: Serve) -> Serve:
+        def served(connection: Connection, frame: Readable) -> None:
+            be(connection, self.user)
+            serve(connection, frame)
+
+        return served
+
+
+def by_client_id(serve: Serve) -> Serve:
+    """Takes the name of a client for that of its user: broker.intercept(by_client_id)."""
+
+    def served(connection: Connection, frame: Readable) -> None:
+        be(connection, read_request_header(frame).client_id or "")
+        serve(connection, frame)
+
+    return served
+
+
+def be(connection: Connection, user: str) -> None:
+    """As if that user had logged in over it."""
+    if connection.session.principal.name != user:
+        connection.session = Session(Principal("User", user), "127.0.0.1")
