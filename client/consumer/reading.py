@@ -205,23 +205,20 @@ class Reading:
         return batch
 
     def last_batch(self) -> Batch | None:
-        """All records since the last commit or abort: the last batch if it has them all, else one without records.
-
-        After an abort the same again, until there are other records.
-        """
+        """All records since the last commit or abort: the last batch if it has them all, else one without records."""
+        if self.last is not None:
+            return self.last
         self.settle()
-        if self.last is None:
-            found = {
-                state: given
-                for state, given in self._since.items()
-                if self._subscription.is_current(state) and state.position > given.first
-            }
-            if not found:
-                return None
-            firsts = {state: given.first for state, given in found.items()}
-            asks = {state for state, given in found.items() if not given.went_back}  # some may be committed by number
-            self.last = self._make_batch((), firsts, self._since_group, asks)
-        return self.last
+        found = {
+            state: given
+            for state, given in self._since.items()
+            if self._subscription.is_current(state) and state.position > given.first
+        }
+        if not found:
+            return None
+        firsts = {state: given.first for state, given in found.items()}
+        asks = {state for state, given in found.items() if not given.went_back}  # some may be committed by number
+        return self._make_batch((), firsts, self._since_group, asks)
 
     def _make_batch(
         self,
@@ -258,8 +255,6 @@ class Reading:
 
     def _settle(self, batch: Batch) -> None:
         self._settle_to(batch.offsets)
-        if batch is not self.last:
-            self.last = None
 
 
 def _has_some(state: PartitionState, wanted: Collection[TopicPartition]) -> bool:

@@ -77,7 +77,10 @@ def offsets_of(
         return {TopicPartition(*partition): offset_of(at) for partition, at in offsets.items()}, metadata, None
     batch = source if isinstance(source, FromGroup) else getattr(source, "last_batch", source)
     if batch is None:
-        raise IllegalStateError("the consumer has yielded nothing yet, so there are no offsets to commit")
+        raise IllegalStateError(
+            "the consumer has returned nothing since the last commit or abort, so there are no offsets to commit",
+            hint="after an abort its records come again: read them in the transaction that is tried again",
+        )
     if not isinstance(batch, FromGroup):
         raise TypeError(f"expected a consumer, a batch, or a mapping of offsets, not {type(source).__name__}")
     group = metadata or batch.group_metadata

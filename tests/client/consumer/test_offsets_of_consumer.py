@@ -4,7 +4,7 @@ If that transaction is rolled back, exactly this is read again.
 """
 
 import pytest
-from fencepost.client.errors import AbortableTransactionError, AlreadyCommittedError
+from fencepost.client.errors import AbortableTransactionError, IllegalStateError
 from fencepost.client.values import TopicPartition
 from reading import make, member, reader, values, write
 from txn_world import within
@@ -123,23 +123,29 @@ def test_an_earlier_offset_than_was_given_may_be_committed_and_brings_nothing_ba
     within(main)
 
 
-def test_records_given_one_by_one_may_be_worked_on_again_at_once():
+@pytest.mark.parametrize("reads", ["before the transaction", "in the transaction"])
+def test_work_that_is_run_again_has_to_read_again(reads):
     async def main(world):
         await write(world, b"a", b"b", b"c")
         producer = await world.producer()
         async with member(world) as consumer:
-            assert await one_by_one(consumer, 2) == [b"a", b"b"]
             tries = []
 
             async def work(tx):
-                tries.append(tx)
+                tries.append(await one_by_one(consumer, 2) if reads == "in the transaction" else None)
                 await tx.send_offsets_to_transaction(consumer)
                 if len(tries) == 1:
                     raise FAILED
 
-            await producer.run_in_transaction(work)
-            assert len(tries) == 2
-            with pytest.raises(AlreadyCommittedError):
+            if reads == "in the transaction":
+                await producer.run_in_transaction(work)
+                assert tries == [[b"a", b"b"]] * 2
+            else:
+                await one_by_one(consumer, 2)
+                with pytest.raises(IllegalStateError, match="returned nothing since the last commit or abort") as none:
+                    await producer.run_in_transaction(work)
+                assert "come again" in none.value.hint
+                assert await one_by_one(consumer, 2) == [b"a", b"b"]
                 await commit(producer, consumer)
             assert await one_by_one(consumer) == [b"c"]
 
