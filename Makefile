@@ -99,8 +99,8 @@ demo: $(STAMP)      ## real text through a bad network, transactions, and a copy
 demo-spark: $(STAMP) ## word counts and a copy of real text by Spark, driver and executor killed: lost 0, twice 0
 	@$(BIN)/fencepost spark demo
 
-spark-kills: $(STAMP) ## every kill of driver, Python worker and broker at every step of the sink, on real Spark
-	$(BIN)/python -m pytest -q -s -m long tests/spark/sink/test_kills.py
+spark-kills: $(STAMP) ## every kill of driver, Python worker and broker at every step of the sink, on real Spark, and copies of slow tasks
+	$(BIN)/python -m pytest -q -s -m long tests/spark/sink/test_speculation.py tests/spark/sink/test_kills.py
 
 bench: $(STAMP)     ## the table against Apache Kafka and others, in one run of 15 minutes at most; into bench/results
 	@$(BIN)/python -m fencepost.bench.contest.run $(OPTIONS)

@@ -39,6 +39,8 @@ def _hint(error: ClientError) -> str:
         return "raise the topic's max.message.bytes, or lower kafka.batch.size if each record is smaller"
     if error.code == ErrorCode.POLICY_VIOLATION and "max.ledger.entries" in error.detail:
         return "raise max.ledger.entries of the broker, which can be changed while it runs"
+    if error.code == ErrorCode.POLICY_VIOLATION and "PrepareTxn" in error.detail:
+        return "raise max.prepared.transactions of the broker, which can be changed while it runs, or use fewer tasks"
     if error.code == ErrorCode.INVALID_REQUEST and "in one decision" in error.detail:
         return (
             "each task marks every partition that it wrote to: use fewer tasks, by coalesce() or"

@@ -90,7 +90,7 @@ def spark_two_writes_of_a_foreachbatch_are_one(stack: ExitStack) -> None:
     _replaced(stack, protocol, "claim_steps", claim)
 
 
-@killed_by("tests/spark/sink/test_runners.py")
+@killed_by("tests/spark/sink/test_runners_of_foreachbatch.py")
 def spark_a_run_is_known_by_its_job_group_alone(stack: ExitStack) -> None:
     """Which the user's code may set: a second write with one sinkId is taken for decided, and dropped."""
     from fencepost.spark.sink import writer
@@ -104,7 +104,7 @@ def spark_a_run_is_known_by_its_job_group_alone(stack: ExitStack) -> None:
     _replaced(stack, writer, "_run_id", run_id)
 
 
-@killed_by("tests/spark/sink/test_runners.py")
+@killed_by("tests/spark/sink/test_runners_of_foreachbatch.py")
 def spark_a_write_of_a_foreachbatch_without_a_name_is_taken_for_any_other(stack: ExitStack) -> None:
     """It is repeated with its batch, and nobody is told."""
     from fencepost.spark.sink.writer import BatchWriter

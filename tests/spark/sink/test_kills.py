@@ -2,7 +2,7 @@
 
 A driver, a Python worker or the broker gets SIGKILL when a request of a step is on its way, before the broker has it or
 after it has answered and before that was heard; queries are started again on the same checkpoint until one ends well.
-A line is said for each, with what a read_committed reader found of each batch and could see meanwhile.
+A line is printed for each, with what a read_committed reader found of each batch and could see meanwhile.
 """
 
 import re
@@ -38,13 +38,15 @@ def counted(request, spark_broker, place):
 
 
 def until_it_ends_well(spark, place, attempts: int = 5, **options: str) -> None:
-    for left in reversed(range(attempts)):
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
         query = spark_copies.start(spark, place, **options)
         try:
             assert query.awaitTermination(TIMEOUT_S), "the query goes on and on"
             return
-        except Exception:
-            if not left:
+        except Exception as failure:
+            attempts -= not spark_copies.was_too_slow(failure)
+            if not attempts or time.monotonic() > deadline:
                 raise
         finally:
             query.stop()

@@ -101,6 +101,11 @@ def start(spark: Any, place: Place, **options: str) -> Any:
     return writer.option("checkpointLocation", place.checkpoint).trigger(availableNow=True).start()
 
 
+def was_too_slow(failure: Exception) -> bool:
+    """Whether the query failed only since Spark waits 10 s, and no longer, for a Python worker to start."""
+    return "failed to connect back" in str(failure)
+
+
 @dataclass
 class Seen:
     """Where the target's last stable offset stood, sampled while queries ran."""
@@ -256,8 +261,14 @@ def main() -> None:
     builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.memory", "1g")
     spark = session(builder.config("spark.ui.showConsoleProgress", "false"))
     spark.sparkContext.setLogLevel("ERROR")
-    query = start(spark, Place(*place, int(per_batch)))
-    query.awaitTermination()
+    while True:
+        query = start(spark, Place(*place, int(per_batch)))
+        try:
+            query.awaitTermination()
+            return
+        except Exception as failure:
+            if not was_too_slow(failure):
+                raise
 
 
 if __name__ == "__main__":

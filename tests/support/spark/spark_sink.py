@@ -1,0 +1,91 @@
+"""The sink without a JVM: one topic, to which jobs write by PySpark's own runners (spark_runners.py)."""
+
+import time
+
+import pyarrow as pa
+import pytest
+import spark_runners
+from fencepost.client import sync
+from fencepost.client.admin.values import NewTopic
+from fencepost.client.errors import RequestTimedOutError
+from fencepost.client.values import TopicPartition
+from fencepost.spark import client_thread
+from fencepost.spark.sink import ledger
+from fencepost.spark.sink.options import sink_options
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+from spark_runners import Job
+
+SCHEMA = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+KINDS = pytest.mark.parametrize("is_stream", [False, True], ids=["batch", "stream"])
+
+
+class Sink:
+    """One topic of one partition, to which one test writes."""
+
+    def __init__(self, broker, topic):
+        self.topic, self.servers = topic, f"127.0.0.1:{broker.port}"
+        with sync.Admin(self.servers) as admin:
+            admin.create_topics([NewTopic(topic, 1)])
+
+    def job(self, is_stream, *, number=0, schema=SCHEMA, query="", **more):
+        options = {"kafka.bootstrap.servers": self.servers, "topic": self.topic, **more}
+        if is_stream and not more:
+            options["checkpointLocation"] = f"s3://nobody-can-read/{self.topic}"
+        return Job(options, schema, query or self.topic, is_stream=is_stream, number=number)
+
+    def open(self):
+        """The transactions that hold readers up, prepared or not."""
+        with sync.Admin(self.servers) as admin:
+            names = [each.transactional_id for each in admin.list_transactions(states=["Ongoing"])]
+            found = admin.describe_transactions(names)
+            return [name for name in names if any(tp.topic == self.topic for tp in found[name].partitions)]
+
+    def prepared(self):
+        """Those of them that wait for a decision."""
+        options = sink_options({"kafka.bootstrap.servers": self.servers, "topic": self.topic}, streaming=True)
+        with spark_runners.process():
+            cluster = client_thread.cluster_for(options)
+            keys = client_thread.run(ledger.described(cluster, timeout_ms=5000), 10)
+        waiting = {each.transactional_id for key in keys for each in key.waiting}
+        return waiting & set(self.open())
+
+    def wait_for_prepared(self, count):
+        """Until so many wait, or for long enough that they never will."""
+        deadline = time.monotonic() + 20
+        while len(self.prepared()) < count:
+            assert time.monotonic() < deadline, f"never {count} prepared"
+            time.sleep(0.05)
+
+    def rows(self):
+        """How a read_committed reader finds the topic: the values, in order."""
+        with sync.Consumer(self.servers, auto_offset_reset="earliest") as consumer:
+            tp = TopicPartition(self.topic, 0)
+            consumer.assign([tp])
+            (end,) = consumer.end_offsets([tp]).values()
+            found = []
+            while consumer.position(tp) < end:
+                for records in consumer.getmany(timeout_ms=200).values():
+                    found += [each.value for each in records]
+            return found
+
+
+def arrow(*values):
+    columns = [pa.array([None] * len(values), pa.string()), pa.array(values, pa.binary())]
+    return pa.RecordBatch.from_arrays(columns, ["key", "value"])
+
+
+def answers_lost(monkeypatch, *, carried_out, away=False):
+    """No decision is answered. carried_out: but the broker made it. away: it answers nothing else either."""
+    real = ledger.carry_out
+
+    async def lost(cluster, key, steps, *, timeout_ms):
+        if carried_out:
+            await real(cluster, key, steps, timeout_ms=timeout_ms)
+        if away:
+            monkeypatch.setattr(ledger, "ask", silent)
+        raise RequestTimedOutError("no answer")
+
+    async def silent(*given, **more):
+        raise RequestTimedOutError("no answer")
+
+    monkeypatch.setattr(ledger, "carry_out", lost)
