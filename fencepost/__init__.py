@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .client.admin.security_values import ScramDeletion as ScramDeletion
     from .client.admin.security_values import ScramUpsertion as ScramUpsertion
     from .client.admin.values import NewTopic as NewTopic
+    from .client.admin.values import QuotaEntity as QuotaEntity
     from .client.consumer.batches import Batch as Batch
     from .client.consumer.consumer import Consumer as Consumer
     from .client.errors import AbortableTransactionError as AbortableTransactionError
@@ -83,7 +84,7 @@ _MODULES = {
     "broker.embedded.broker": "Broker BrokerHaltedError",
     "client.admin.admin": "Admin",
     "client.admin.security_values": "AclBinding AclFilter ScramCredentialInfo ScramDeletion ScramUpsertion",
-    "client.admin.values": "NewTopic",
+    "client.admin.values": "NewTopic QuotaEntity",
     "client.consumer.batches": "Batch",
     "client.consumer.consumer": "Consumer",
     "client.producer.delivery": "Delivery",

@@ -1,4 +1,4 @@
-"""The parameters and results of Admin: topics, configs, groups, transactions, as values. Pure.
+"""The parameters and results of Admin: topics, configs, quotas, groups, transactions, as values. Pure.
 
 The rule: a value is the broker's answer in Kafka's terms; times are ms since 1970 on the broker's clock.
 """
@@ -13,6 +13,8 @@ from ..values import TopicPartition
 DEFAULT_SOURCE = "default"
 _SOURCES = {1: "topic", 2: "broker", 3: "all brokers", 4: "file or flag", 5: DEFAULT_SOURCE, 6: "broker logger"}
 ONGOING = "Ongoing"
+DEFAULT_ENTITY = "<default>"  # in the place of a name
+ANY_ENTITY = "<any>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,21 @@ class ClusterDescription:
     controller: int
     nodes: tuple[Node, ...]
     features: Mapping[str, int]
+
+
+class QuotaEntity(NamedTuple):
+    """The owner of quotas: a user, a client id, both, or an address.
+
+    "<default>" stands for all without quotas of their own; in a filter, "<any>" matches every name and the default.
+    """
+
+    user: str | None = None
+    client_id: str | None = None
+    ip: str | None = None
+
+    def __str__(self) -> str:
+        named = zip(("user", "client id", "ip"), self, strict=True)
+        return ", ".join(f"{type_} {name}" for type_, name in named if name is not None)
 
 
 class GroupListing(NamedTuple):

@@ -27,6 +27,7 @@ class Admin(Blocking[AsyncAdmin]):
 
     state = forward(AsyncAdmin.state)
     abort_transaction = forward(AsyncAdmin.abort_transaction)
+    alter_client_quotas = forward(AsyncAdmin.alter_client_quotas)
     alter_configs = forward(AsyncAdmin.alter_configs)
     alter_group_offsets = forward(AsyncAdmin.alter_group_offsets)
     alter_user_scram_credentials = forward(AsyncAdmin.alter_user_scram_credentials)
@@ -39,6 +40,7 @@ class Admin(Blocking[AsyncAdmin]):
     delete_records = forward(AsyncAdmin.delete_records)
     delete_topics = forward(AsyncAdmin.delete_topics)
     describe_acls = forward(AsyncAdmin.describe_acls)
+    describe_client_quotas = forward(AsyncAdmin.describe_client_quotas)
     describe_cluster = forward(AsyncAdmin.describe_cluster)
     describe_configs = forward(AsyncAdmin.describe_configs)
     describe_groups = forward(AsyncAdmin.describe_groups)
