@@ -9,7 +9,7 @@ WORKERS ?= 2
 # of the whole suite on two cores: many of its tests wait for processes
 TEST_WORKERS ?= 3
 
-.PHONY: help install java-clients demo check test dist types lint format requirements bench bench-full clean
+.PHONY: help install java-clients demo check test dist docs compatibility types lint format requirements bench bench-full clean
 help:            ## this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
 
@@ -119,6 +119,15 @@ types: $(STAMP)     ## mypy --strict over the package, pyright's strict over wha
 	@for d in effects protocol storage broker client spark testing cli bench; do ln -s "$(CURDIR)/$$d" build/types/fencepost/$$d; done
 	cd build/types && MYPYPATH=. "$(CURDIR)/$(BIN)/mypy" --config-file "$(CURDIR)/pyproject.toml" --cache-dir "$(CURDIR)/.mypy_cache" -p fencepost
 	$(BIN)/basedpyright --warnings
+
+docs: $(STAMP)      ## the documentation as a site in build/site; every link is checked
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "build/site is written; to look at it: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8000"
+
+compatibility: $(STAMP) $(JAVA_CLIENTS) ## tests with other clients, and docs/compatibility.md from what they found
+	mkdir -p build
+	-$(BIN)/python -m pytest -q -m 'not long' --junitxml=build/interop.xml tests/interop
+	$(BIN)/python docs/site/pages.py build/interop.xml
 
 oracle: $(STAMP)    ## what a running Apache Kafka answers, asked again: KAFKA=HOST:PORT [OPTIONS="--check --broker impatient"]
 	@PYTHON=$(BIN)/python tests/conformance/oracle.sh $(KAFKA) $(OPTIONS)

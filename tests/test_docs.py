@@ -11,6 +11,7 @@ from broker_process import broker_process
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 README = (ROOT / "README.md").read_text()
+WRITTEN_WITH_THE_SITE = [ROOT / "docs" / name for name in ("errors.md", "cli-reference.md")]
 
 
 def fenced(text: str, language: str) -> list[str]:
@@ -21,6 +22,8 @@ def fenced(text: str, language: str) -> list[str]:
     "document", [each for each in DOCUMENTS if fenced(each.read_text(), "python")], ids=lambda p: p.name
 )
 def test_every_python_snippet_runs_against_a_broker(document, tmp_path):
+    if document.name == "faststream.md":
+        pytest.importorskip("faststream")
     with broker_process(str(tmp_path / "data")) as broker:
         for snippet in fenced(document.read_text(), "python"):
             code = snippet.replace("127.0.0.1:9092", broker.bootstrap)
@@ -94,5 +97,5 @@ def test_where_the_guarantee_ends_is_said():
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_lead_somewhere(document):
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text()):
-        if not target.startswith("http"):
+        if not target.startswith("http") and (document.parent / target).resolve() not in WRITTEN_WITH_THE_SITE:
             assert (document.parent / target).exists(), target

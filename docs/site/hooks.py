@@ -1,0 +1,46 @@
+"""What mkdocs does for this site beside its own: pages that a program writes, and links to files that are no pages."""
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import pages
+
+DOCS = Path(__file__).resolve().parents[1]
+GENERATED = {
+    "errors.md": pages.errors_page,
+    "cli-reference.md": pages.commands_page,
+    "decisions.md": pages.decisions_page,
+}
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages that are written when the site is built."""
+    for name, page in GENERATED.items():
+        files.append(File.generated(config, name, content=page()))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    """A link to a file of the repository that is no page becomes its path, to be looked up in a checkout."""
+    here = (DOCS / page.file.src_uri).parent
+
+    def replaced(found: re.Match[str]) -> str:
+        text, target = found[1], found[2].split("#")[0]
+        if not target or "://" in target:
+            return found[0]
+        path = (here / target).resolve()
+        if path.is_relative_to(DOCS):
+            return found[0]
+        return f"{text} (`{path.relative_to(DOCS.parent)}`)"
+
+    linked = re.sub(r"\[([^\]]+)\]\(([^)\s]+)\)", replaced, markdown)
+    # GitHub wants a | inside of code escaped in tables; here it would show.
+    return re.sub(
+        r"^\|.*", lambda row: re.sub(r"`[^`]*`", lambda code: code[0].replace("\\|", "|"), row[0]), linked, flags=re.M
+    )
