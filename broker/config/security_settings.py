@@ -25,7 +25,7 @@ class SecuritySettings:
     authorizer_class_name: str = option(
         "",
         f"`{STANDARD_AUTHORIZER}`: access control lists are obeyed, as Kafka's authorizer of that name does. Empty: "
-        "everybody may do everything. So far only the requests that read and change these lists are checked.",
+        "everybody may do everything ([which right each request takes](security.md#rights)).",
         check=_known_authorizer,
     )
     super_users: str = option(

@@ -6,6 +6,7 @@ What is answered of our own APIs is written in rights/ours.txt.
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,10 +24,11 @@ sys.path.insert(0, str(HERE))
 from oracle.wire import Connection  # noqa: E402
 from rights import differences  # noqa: E402
 from rights.grants import SUPER, rules  # noqa: E402
+from rights.needed import needed  # noqa: E402
 from rights.own_rows import OWN_ROWS, prepare_ledger  # noqa: E402
 from rights.rows import ROWS, Row  # noqa: E402
 from rights.table import Answers, read  # noqa: E402
-from rights.world import World, client_id  # noqa: E402
+from rights.world import APIS_BY_NAME, World, client_id  # noqa: E402
 
 for area in AREAS:
     importlib.import_module(f"fencepost.broker.handlers.{area}")
@@ -85,6 +87,19 @@ def check(row: Row, version: int, world: World) -> None:
     found = {what: row.ask(world, what, version) for what in USERS}
     differing = {what: (expected[what], answer) for what, answer in found.items() if answer != expected[what]}
     assert differing == differences.of(name, expected)
+
+
+def test_the_page_about_security_tells_of_each_api_which_rights_it_needs() -> None:
+    page = (HERE.parent.parent / "docs" / "security.md").read_text()
+    told: dict[str, set[str]] = {}
+    for apis, text in re.findall(r"^\| ([A-Z]\w+(?:, [A-Z]\w+)*) \| (.*) \|$", page, re.MULTILINE):
+        for api in apis.split(", "):
+            told[api] = set(re.findall(r"[A-Z]\w+ on (?:Topic|Group|Cluster|TransactionalId)\b", text))
+    rows: dict[str, list[Row]] = {}
+    for row in [*ROWS, *OWN_ROWS]:
+        rows.setdefault(row.api, []).append(row)
+    found = {api: needed(of_api, ANSWERS) for api, of_api in rows.items() if api != "ApiVersions"}
+    assert {api: rights for api, rights in told.items() if api in APIS_BY_NAME} == found
 
 
 def test_every_api_that_is_served_has_a_row() -> None:
