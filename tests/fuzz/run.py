@@ -7,11 +7,14 @@ corpus is measured: lines of Python and memory. An input that fails is printed a
 import argparse
 import hashlib
 import importlib.util
+import logging
 import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable
+from itertools import count
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -21,6 +24,8 @@ if __name__ == "__main__":
     sys.path[:0] = [str(TESTS), *map(str, (TESTS / "support").glob("**/"))]
 
 from fuzz.found import FOUND
+from fuzz.live import attack, check_nothing_is_left, no_errors_logged, work_honestly
+from fuzz.live import target as brokers
 from fuzz.loop import Failed, Watch, grow, measure
 from fuzz.table import TARGETS
 from fuzz.target import Target
@@ -29,6 +34,9 @@ HERE = Path(__file__).resolve().parent
 PLACE = HERE.parent.parent / "build" / "fuzz"
 LONGEST_S = 20  # that libFuzzer lets one input take
 LARGEST_MB = 2048
+MEASURED = 200
+LIVE = "live"  # requests by chance against whole brokers
+REQUESTS = 2_000  # to each of these
 
 
 class Result(NamedTuple):
@@ -66,7 +74,7 @@ def by_atheris(target: Target, seconds: int) -> Result:
     failures = [data for data in read_inputs(failing) if data not in before]
     if done.returncode and not failures:
         raise RuntimeError(f"atheris ended with {done.returncode}: see {PLACE / target.name}.log")
-    return Result(int(executed[-1]), int(covered[-1]), len(read_inputs(corpus)), failures)
+    return Result(int([0, *executed][-1]), int([0, *covered][-1]), len(read_inputs(corpus)), failures)
 
 
 def by_own_loop(target: Target, seconds: int) -> Result:
@@ -75,9 +83,9 @@ def by_own_loop(target: Target, seconds: int) -> Result:
     ends_at = time.monotonic() + seconds
     executions = 0
 
-    def goes_on(count: int) -> bool:
+    def goes_on(so_far: int) -> bool:
         nonlocal executions
-        executions = count
+        executions = so_far
         return time.monotonic() < ends_at
 
     try:
@@ -89,9 +97,10 @@ def by_own_loop(target: Target, seconds: int) -> Result:
 
 
 def too_costly(target: Target) -> list[bytes]:
-    """Those of the corpus that take more lines or memory than they may."""
+    """Those of the corpus, or of MEASURED of it, that take more lines or memory than they may."""
     found, watch = [], Watch()
-    for data in read_inputs(PLACE / "corpus" / target.name):
+    corpus = read_inputs(PLACE / "corpus" / target.name)
+    for data in Random(len(corpus)).sample(corpus, min(len(corpus), MEASURED)):
         try:
             measure(target, data, watch)
         except Failed as failure:
@@ -100,16 +109,37 @@ def too_costly(target: Target) -> list[bytes]:
     return found
 
 
+def live(seconds: int) -> bool:
+    """Attack brokers, with an authorizer and without one in turns. Whether all held."""
+    logging.getLogger("fencepost").addHandler(logging.NullHandler())  # warnings for each bad request say nothing here
+    first, ends_at = time.time_ns() % 1_000_000, time.monotonic() + seconds
+    came: Counter[str] = Counter()
+    for seed in count(first):
+        try:
+            with no_errors_logged(), brokers(is_guarded=seed % 2 == 1) as broker:
+                came += attack(broker, seed, REQUESTS)
+                check_nothing_is_left(broker)
+                work_honestly(broker, seed)
+        except (Exception, AssertionError) as error:
+            print(f"  {LIVE} seed {seed}: {type(error).__name__}: {error}")
+            return False
+        if time.monotonic() >= ends_at:
+            break
+    print(f"{LIVE:<20} {came['requests']:>12,} requests, {came['answers']:,} answers", flush=True)
+    return True
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--own-loop", action="store_true", help="even if atheris can be imported")
-    parser.add_argument("targets", nargs="*", metavar="TARGET")
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"all: {', '.join([*TARGETS, LIVE])}")
     given = parser.parse_args()
-    targets = [TARGETS[name] for name in given.targets or TARGETS]
+    names = given.targets or [*TARGETS, LIVE]
+    targets = [TARGETS[name] for name in names if name != LIVE]
     has_atheris = importlib.util.find_spec("atheris") is not None and not given.own_loop
-    seconds = max(1, int(given.minutes * 60 / len(targets)))
-    print(f"{len(targets)} targets, {seconds} s each, by {'atheris' if has_atheris else 'the loop of our own'}")
+    seconds = max(1, int(given.minutes * 60 / len(names)))
+    print(f"{len(names)} targets, {seconds} s each, by {'atheris' if has_atheris else 'the loop of our own'}")
     print(f"{'target':<20} {'executions':>12} {'coverage':>9} {'corpus':>7} {'failing':>8}", flush=True)
     failing = 0
     for target in targets:
@@ -120,7 +150,8 @@ def main() -> int:
         for data in failures:
             print(f"  {target.name} {data.hex()}", flush=True)
         failing += len(failures)
-    return 1 if failing else 0
+    held = LIVE not in names or live(seconds)
+    return 0 if held and not failing else 1
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ from typing import Any
 
 from fencepost.broker.groups import records as offsets
 from fencepost.broker.groups.records import Committed, Place, UnreadableRecord
+from fencepost.broker.quotas.entities import CLIENT_ID, PRODUCER_BYTE_RATE, USER
+from fencepost.broker.quotas.quota_records import quota_set
 from fencepost.broker.security.acl_records import acl_added
 from fencepost.broker.security.acls import AclBinding, Operation, PatternType, Permission, ResourceType
 from fencepost.broker.security.authorizer import Authorizer
@@ -180,6 +182,10 @@ def look_at_security_log(data: bytes) -> None:
             again.apply(*credential_set(name, credential))
             assert again.users.find(name, credential.mechanism) == credential
     assert set(again.authorizer) == set(state.authorizer)
+    for entity in state.quotas:
+        for kind, limit in state.quotas.of(entity).items():
+            again.apply(*quota_set(entity, kind, limit))
+            assert again.quotas.of(entity)[kind] == limit
     state.users.find_or_decoy("somebody", Mechanism.SHA_256)
 
 
@@ -193,6 +199,7 @@ def _security_records() -> Iterator[bytes]:
         credential = ScramCredential(mechanism, b"salt", 4096, bytes(size), bytes(size))
         yield joined(*_present(credential_set("alice", credential)))
     yield joined(*_present(secret_set(b"s" * 32)))
+    yield joined(*_present(quota_set(((CLIENT_ID, None), (USER, "alice")), PRODUCER_BYTE_RATE, 1e6)))
 
 
 def _present(change: tuple[bytes, bytes | None]) -> tuple[bytes, bytes]:

@@ -1,0 +1,49 @@
+"""Requests by chance, many of them malformed, against a whole broker: only their own connections end.
+
+`make fuzz` does the same for longer, with other seeds.
+"""
+
+import pytest
+from fuzz.live import (
+    HONEST,
+    Asking,
+    attack,
+    attack_over_sockets,
+    check_nothing_is_left,
+    no_errors_logged,
+    target,
+    work_honestly,
+    write_and_read,
+)
+from peak_memory import peak_bytes
+from produce_requests import create
+from served_broker import ServedBroker
+
+REQUESTS = 800
+MOST_BYTES = 16 << 20  # of all that the broker keeps of them, the simulated disk among it
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_guarded", [False, True], ids=["no authorizer", "authorizer"])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_after_requests_by_chance_nothing_is_left_and_honest_clients_work(is_guarded: bool, seed: int) -> None:
+    with no_errors_logged(), target(is_guarded=is_guarded) as broker:
+        came = attack(broker, seed, REQUESTS)
+        assert came["answers"] > REQUESTS / 10
+        check_nothing_is_left(broker)
+        work_honestly(broker, seed)
+
+
+@pytest.mark.slow
+def test_requests_by_chance_take_a_bounded_memory() -> None:
+    with target(is_guarded=False) as broker:
+        assert peak_bytes(lambda: attack(broker, 3, REQUESTS)) < MOST_BYTES
+
+
+@pytest.mark.slow
+def test_over_sockets_too_only_their_own_connections_end() -> None:
+    with no_errors_logged(), ServedBroker() as broker, broker.connect() as honest:
+        honest.call(create(HONEST, 3))
+        honest.call(create("t", 3))
+        attack_over_sockets(broker, 4, REQUESTS)
+        write_and_read(Asking(honest), 4)
