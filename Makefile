@@ -34,6 +34,10 @@ java-clients: $(JAVA_CLIENTS) ## Kafka's Java client, if a JDK and Maven are her
 check: $(STAMP)     ## what to run while you work, in a minute: protocol, storage, broker and client, but for what is marked slow
 	$(BIN)/python -m pytest -q -n $(WORKERS) --hypothesis-profile check -m 'not slow and not long' tests/test_tidy.py tests/protocol tests/storage tests/broker tests/client
 
+check-asyncio: $(STAMP) ## broker, clients and other libraries on asyncio's own loop, without uvloop
+	PYTHONPATH="$(CURDIR)/tests/no_uvloop" $(BIN)/python -m pytest -q -n $(WORKERS) --hypothesis-profile check -m 'not slow and not long' \
+		tests/effects tests/broker tests/client tests/testing tests/interop
+
 test: $(STAMP) $(JAVA_CLIENTS) ## all tests that fit a few minutes
 	$(BIN)/python -m pytest -q -rs -n $(TEST_WORKERS) -m 'not long and not jvm'
 	$(BIN)/python -m pytest -q -rs -m 'jvm and not long' tests/spark

@@ -5,19 +5,18 @@ import time
 import weakref
 
 import pytest
-import uvloop
 from eventually import wait_until
 from fencepost.effects.disk import SystemDisk
 from fencepost.effects.executors import QUICK_NS, JobDropped, ThreadExecutor
+from loops import LOOPS
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
+@pytest.fixture(params=LOOPS)
 def run(request):
     """Run a coroutine to its end on either kind of loop."""
 
     def run(main):
-        factory = asyncio.new_event_loop if request.param == "asyncio" else uvloop.new_event_loop
-        with asyncio.Runner(loop_factory=factory) as runner:
+        with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
             return runner.run(main())
 
     return run

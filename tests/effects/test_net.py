@@ -8,17 +8,16 @@ import threading
 from collections import deque
 
 import pytest
-import uvloop
 from fencepost.effects import net as net_module
 from fencepost.effects.net import SystemNet, Writable, has_left, send_now
+from loops import LOOPS
 from this_machine import congestion_controls, has_ipv6
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
+@pytest.fixture(params=LOOPS)
 def run(request):
     def run(main):
-        factory = asyncio.new_event_loop if request.param == "asyncio" else uvloop.new_event_loop
-        with asyncio.Runner(loop_factory=factory) as runner:
+        with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
             return runner.run(asyncio.wait_for(main(), 10))
 
     return run

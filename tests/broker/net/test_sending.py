@@ -4,7 +4,6 @@ Each file counts as cached: a loaded machine takes pages back at any moment. Wha
 matter of tests/effects/test_page_cache.py, and tests/interop reads uncopied records with a real client.
 """
 
-import asyncio
 import contextlib
 import random
 import socket
@@ -20,6 +19,7 @@ from fencepost.protocol.batches import walk
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.cluster import ApiVersionsRequest
 from fencepost.storage.log.file_parts import FilePart
+from loops import LOOPS
 from produce_requests import batch, bytes_of, create, fetch, fetched, produce
 from served_broker import ServedBroker
 from small_parts import uses
@@ -32,13 +32,12 @@ NARROW_BYTES = 16 << 10  # a receive buffer
 AHEAD = 10  # requests
 
 
-@pytest.fixture(scope="module", params=["uvloop", "asyncio"])
+@pytest.fixture(scope="module", params=LOOPS)
 def served(request):
     """4 MB in one partition, in a segment whose checksums a first reader has had checked."""
     served = ServedBroker()
-    if request.param == "asyncio":
-        served.loop.close()
-        served.loop = asyncio.new_event_loop()
+    served.loop.close()
+    served.loop = LOOPS[request.param]()
     with served:
         client = served.connect()
         client.call(create("t"))

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar
 
-import uvloop
 from fencepost.broker.broker import Broker
 from fencepost.broker.config.settings import BrokerSettings
+from loops import new_loop
 from wire_client import WireClient
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ class ServedBroker:
         self._directory = tempfile.TemporaryDirectory(prefix="fencepost-test-")
         settings = {"listeners": ("127.0.0.1:0",), "log_dir": self._directory.name, **settings}
         self.settings = BrokerSettings(**settings)
-        self.loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+        self.loop: asyncio.AbstractEventLoop = new_loop()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._clients: list[WireClient] = []
 
