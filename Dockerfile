@@ -1,4 +1,4 @@
-# fencepost serve, as a plain user, with its data in a volume.
+# fencepost serve, as a plain user, with its data in a volume. Clients log in; make users first (docs/deploy.md).
 FROM python:3.13-slim AS build
 COPY . /src
 RUN pip wheel --no-cache-dir --wheel-dir /wheels /src
@@ -14,7 +14,9 @@ RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
 USER fencepost
 VOLUME /var/lib/fencepost
 EXPOSE 9092
+# Programs inside the container, its health check among them, need no login.
+ENV FENCEPOST_BOOTSTRAP=127.0.0.1:9093
 HEALTHCHECK --interval=5s --timeout=5s --start-period=60s CMD ["fencepost", "health"]
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["fencepost"]
-CMD ["serve", "--data-dir", "/var/lib/fencepost", "--listen", "0.0.0.0:9092"]
+CMD ["serve", "--data-dir", "/var/lib/fencepost", "--sasl", "SCRAM-SHA-256", "--listen", "0.0.0.0:9092", "--listen", "PLAINTEXT://127.0.0.1:9093"]

@@ -22,13 +22,10 @@ from .config.live_settings import LiveSettings
 from .config.settings import BrokerSettings
 from .groups.coordinator import GroupCoordinator
 from .groups.offset_log import GroupOffsets
-from .listeners.certificates import Certificate, CertificateWatch
-from .listeners.door import ListenerDoor, tls_files
-from .listeners.gate import Gate
-from .listeners.rules import login_rules
+from .listeners.listeners import Listeners
 from .metrics import Metrics
 from .net.connection import Connection
-from .net.server import UNBOUNDED, Door, OpenDoor, ServedConnection, Server
+from .net.server import UNBOUNDED, ServedConnection, Server
 from .net.timed_waiting import TimedWaiting
 from .net.turns import Turns
 from .net.waiting_places import WaitingPlaces
@@ -43,7 +40,6 @@ from .requests.throttling import Throttling
 from .rounds import Rounds
 from .security.access import Access
 from .security.authorizer import Authorizer
-from .security.credentials import secret_set
 from .security.principals import parse_super_users
 from .security.security_log import SecurityLog
 from .security.security_state import SecurityState
@@ -66,8 +62,6 @@ Serve = Callable[[Connection, Readable], None]
 
 READ_THREADS = 4
 RECORD_THREADS = 2  # they look into batches, which takes time of the processor: reads do not queue behind that
-PASSWORD_THREADS = 1  # hundreds of logins a second, and no more of the processor
-SECRET_BYTES = 32
 SEGMENT_THREADS = 5  # a flush takes two, a checkpoint, a removal and a file made ahead one each
 
 
@@ -138,11 +132,10 @@ class Broker(Services):
         self.records_executor = self.disk.executor("records", RECORD_THREADS)
         self._journal_executor = self.disk.executor("journal", 1)
         self._segments_executor = self.disk.executor("segments", SEGMENT_THREADS)
-        self._passwords_executor = self.disk.executor("passwords", PASSWORD_THREADS)
         self._started = True
         try:
             self._assemble()
-            doors = self._doors()
+            doors = self.listeners.open_doors(self.security_log)
             await settle(self.shared, self.group_offsets, self.transactions)
             if restored := was_restored(self.disk, self.settings.log_dir):
                 await fence_all(self.shared, self.groups, self.transactions)
@@ -152,7 +145,7 @@ class Broker(Services):
             if restored:
                 forget_mark(self.disk, self.settings.log_dir, self.shared)
             await self.server.listen(doors)
-            self.certificates.start()
+            self.listeners.start()
         except BaseException:
             await self.stop()
             raise
@@ -198,8 +191,7 @@ class Broker(Services):
         self.server = Server(
             self.net, self.clock, loop, lambda: self.settings, self.store, self.rounds, self.metrics, self._serve
         )
-        self.gate = Gate(self.server, self.clock, loop, lambda: self.settings, self._passwords_executor)
-        self.certificates = CertificateWatch(self._passwords_executor, loop)
+        self.listeners = Listeners(self.server, self.clock, self.rng, loop, lambda: self.settings, self.disk)
         self.server.pace = self._connection_pace()
         self.intercept(self._between)
         self.server.most_connections = self.most_connections
@@ -214,22 +206,6 @@ class Broker(Services):
         self.housekeeping.keep(self.groups.forget_from_time_to_time())
         self.housekeeping.keep(self.group_offsets.forget_from_time_to_time())
         self.housekeeping.before_checkpoint.append(self.coordinator_snapshots.take_if_due)
-
-    def _doors(self) -> list[Door]:
-        """What awaits the clients of each listener. Raises InvalidOption, BadTlsFiles."""
-        users = self.security_log.state.users
-        doors: list[Door] = []
-        for listener in self.settings.served_listeners:
-            rules = login_rules(listener, users, self.rng)
-            if rules is not None and not users.secret:
-                self.security_log.commit([secret_set(self.rng.bytes(SECRET_BYTES))])
-            certificate = None
-            if listener.uses_tls:
-                certificate = Certificate(listener.name, tls_files(listener), self.clock)
-                self.certificates.certificates.append(certificate)
-            asks = rules is not None or certificate is not None
-            doors.append(ListenerDoor(listener, self.gate, rules, certificate) if asks else OpenDoor(listener))
-        return doors
 
     def _load_security(self) -> None:
         settings = self.settings
@@ -284,8 +260,7 @@ class Broker(Services):
         self._started = False
         if hasattr(self, "server"):
             await self.server.stop_listening()
-            self.gate.stop()
-            self.certificates.stop()
+            self.listeners.stop()
             self.server.read_no_more()
             await self.idle()
             await self.server.stop()
@@ -304,7 +279,8 @@ class Broker(Services):
             if self.halted is None:
                 self.rounds.sync_soon()
                 await self.idle()
-        self._passwords_executor.close()
+        if hasattr(self, "listeners"):
+            self.listeners.close()
         for executor in (self.read_executor, self.records_executor, self._segments_executor, self._journal_executor):
             executor.close()
         await asyncio.sleep(0)  # what the executors delivered last

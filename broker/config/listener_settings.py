@@ -1,8 +1,9 @@
 """What each listener is: its name, where it listens, its protocol, and what it asks of who connects. Pure.
 
 The rules are Kafka's: a listener's name stands before its address, `listener.security.protocol.map` gives the protocol
-of each name, and `listener.name.<name>.` before a setting sets it for that listener alone. An address without a name
-belongs to a listener named PLAINTEXT. What promises protection and cannot give it is refused.
+of each name, and `listener.name.<name>.` before a setting sets it for that listener alone. What promises protection
+and cannot give it is refused. Ours: an address without a name belongs to a listener that is named as
+`security.protocol` says, and one listener may have several addresses.
 """
 
 import re
@@ -98,6 +99,18 @@ class ListenerOptions:
         at_least=0,
     )
 
+    sasl_oauthbearer_jwks_endpoint_url: str = option(
+        "",
+        "The keys with which tokens of OAUTHBEARER are verified (JWKS): `file:///…`, `https://…` or `http://…`. "
+        "Fetched again when a token names another key, a file too when it changes.",
+    )
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = option(3_600_000, "How often they are fetched again.", at_least=1)
+    sasl_oauthbearer_expected_issuer: str = option("", "Who has to have issued a token (its `iss`).")
+    sasl_oauthbearer_expected_audience: tuple[str, ...] = option((), "Whom it has to be for: one of these (its `aud`).")
+    sasl_oauthbearer_sub_claim_name: str = option("sub", "What of a token is the user's name.")
+    sasl_oauthbearer_clock_skew_seconds: int = option(
+        30, "By how much clocks may differ.", type=INT, at_least=0, at_most=3600
+    )
     ssl_keystore_location: str = option(
         "",
         "Of a listener with TLS: a PEM file with its certificate, those that signed it, and the key, unless "
@@ -157,22 +170,23 @@ class ListenerSettings:
 
 def listeners_of(
     addresses: Sequence[str],
+    unnamed: str,
     advertised: Sequence[str],
     protocols: Sequence[str],
     options: ListenerOptions,
     overrides: Mapping[str, str],
 ) -> tuple[ListenerSettings, ...]:
-    """All listeners, in the order in which they were given. options: for all of them. Raises InvalidOption."""
+    """All listeners, in the order in which they were given. Raises InvalidOption.
+
+    unnamed: the protocol of addresses without a name, and their name. options: for all of them.
+    """
     for_all = {row.field_name: getattr(options, row.field_name) for row in LISTENER_OPTIONS.values()}
-    named = [named_address(text) for text in addresses]
-    _check_names([each.listener for each in named if each.listener], "listeners")
+    named = [_named(text, unnamed) for text in addresses]
     protocol_of = {name.upper(): protocol.upper() for name, _, protocol in (each.partition(":") for each in protocols)}
-    names = dict.fromkeys(each.listener or PLAINTEXT for each in named)
-    own = _sorted_out(overrides, list(names))
+    own = _sorted_out(overrides, list(dict.fromkeys(each.listener for each in named)))
     told = _advertised(named, [named_address(text) for text in advertised])
     made = []
-    for number, (listener, host, port) in enumerate(named):
-        name = listener or PLAINTEXT
+    for number, (name, host, port) in enumerate(named):
         if name not in protocol_of:
             raise InvalidOption(
                 f"no security protocol is defined for listener {name}",
@@ -191,10 +205,9 @@ def listeners_of(
     return tuple(made)
 
 
-def _check_names(names: Sequence[str], setting: str) -> None:
-    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
-    if twice:
-        raise InvalidOption(f"{setting}: each listener must have a different name, and two are {twice[0]}", setting)
+def _named(text: str, unnamed: str) -> NamedAddress:
+    found = named_address(text)
+    return found if found.listener else found._replace(listener=unnamed)
 
 
 def _sorted_out(overrides: Mapping[str, str], names: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -231,8 +244,7 @@ def _advertised(listeners: Sequence[NamedAddress], advertised: Sequence[NamedAdd
     if named and plain:
         raise InvalidOption("advertised.listeners names some listeners and not others", "advertised.listeners")
     if named:
-        _check_names([each.listener for each in advertised], "advertised.listeners")
-        names = [each.listener or PLAINTEXT for each in listeners]
+        names = [each.listener for each in listeners]
         unknown = [name for name in named if name not in names]
         if unknown:
             raise InvalidOption(

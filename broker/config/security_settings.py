@@ -34,6 +34,11 @@ class SecuritySettings:
     allow_everyone_if_no_acl_found: bool = option(
         False, "Whether everybody may do everything with a resource whose name no rule fits."
     )
+    allow_insecure_listeners: bool = option(
+        False,
+        "Whether `serve` listens on addresses that other machines can reach where anybody is served who does, or where "
+        "passwords cross the network as they are.",
+    )
     sasl_server_max_receive_size: int = option(
         64 << 10,
         "The largest request of a client that has not logged in where a listener asks for that (Kafka: 524288).",

@@ -15,6 +15,7 @@ from .group_settings import GroupSettings
 from .listener_settings import (
     OVERRIDE,
     OWN_NAMES,
+    PROTOCOLS,
     ListenerOptions,
     ListenerSettings,
     all_addresses,
@@ -72,9 +73,11 @@ class BrokerSettings(ListenerOptions, SecuritySettings, QuotaSettings, Transacti
     )
     listener_security_protocol_map: tuple[str, ...] = option(
         OWN_NAMES,
-        "The protocol of each listener, NAME:PROTOCOL: `PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`. An address "
-        "without a name is of a listener named `PLAINTEXT`.",
+        "The protocol of each listener, NAME:PROTOCOL: `PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`.",
         check=all_protocols,
+    )
+    security_protocol: str = option(
+        PROTOCOLS[0], "The protocol of addresses without a name, and the name of their listener.", one_of=PROTOCOLS
     )
     advertised_listeners: tuple[str, ...] = option(
         (),
@@ -299,6 +302,7 @@ class BrokerSettings(ListenerOptions, SecuritySettings, QuotaSettings, Transacti
         """What it listens on. Raises InvalidOption: these settings do not go together."""
         return listeners_of(
             self.listeners,
+            self.security_protocol,
             self.advertised_listeners,
             self.listener_security_protocol_map,
             self,

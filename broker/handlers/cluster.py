@@ -24,7 +24,6 @@ from ...protocol.messages.cluster import (
     MetadataResponse,
 )
 from ...protocol.primitives import ZERO_UUID
-from ..net.advertised import advertised
 from ..net.features import OWN_APIS_FROM, highest_served, named_as_supported, offered
 from ..net.turns import SUBJECT_UNITS, Steps
 from ..requests.dispatch import HANDLERS, Call, handles
@@ -90,7 +89,7 @@ def metadata(broker: Services, call: Call, request: MetadataRequest) -> Steps[Me
         topics = yield from _asked_for(broker, call, request)
     if request.include_topic_authorized_operations:
         topics = Lazy(len(topics), map(partial(_with_operations, broker, call), topics))
-    host, port = advertised(broker.settings, call.listener_address)
+    host, port = call.advertised
     return MetadataResponse(
         brokers=[MetadataResponse.Broker(node_id=broker.node_id, host=host, port=port)],
         cluster_id=broker.cluster_id,
@@ -210,7 +209,7 @@ def describe_cluster(broker: Services, call: Call, request: DescribeClusterReque
     if refused is not None:
         broker.metrics.error(refused.code)
         return DescribeClusterResponse(error_code=refused.code, error_message=refused.text, cluster_id="", brokers=[])
-    host, port = advertised(broker.settings, call.listener_address)
+    host, port = call.advertised
     return DescribeClusterResponse(
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,

@@ -19,7 +19,6 @@ from ...protocol.messages.groups import (
     SyncGroupResponse,
 )
 from ..groups.members import Joined, Joining, Leaving, Synced, Syncing
-from ..net.advertised import advertised
 from ..net.turns import Steps, answer_each
 from ..net.waiting import Parked
 from ..requests.dispatch import Call, handles
@@ -44,7 +43,7 @@ def find_coordinator(broker: Services, call: Call, request: FindCoordinatorReque
     """This broker, once there is a log for the state. Share groups (key type 2) and unknown types are refused."""
     if call.version < BATCHED_SINCE:
         _check_coordinator(broker, call, request.key_type, request.key)
-        host, port = advertised(broker.settings, call.listener_address)
+        host, port = call.advertised
         return FindCoordinatorResponse(error_message="NONE", node_id=broker.node_id, host=host, port=port)
     keys = request.coordinator_keys
     return FindCoordinatorResponse(
@@ -60,7 +59,7 @@ def _coordinator(broker: Services, call: Call, key_type: int, key: str) -> _Coor
         return _Coordinator(
             key=key, node_id=NOBODY, host=NOWHERE, port=NO_PORT, error_code=error.code, error_message=error.text
         )
-    host, port = advertised(broker.settings, call.listener_address)
+    host, port = call.advertised
     return _Coordinator(key=key, node_id=broker.node_id, host=host, port=port, error_message="")
 
 

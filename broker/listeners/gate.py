@@ -94,6 +94,9 @@ class Gate:
         elif login.name is None and not login.admits_another():
             connection.fail("too many requests before the login")
             return
+        elif len(frame) > self.settings().sasl_server_max_receive_size:  # it began to come before the gate did
+            connection.fail("a large request before the login")
+            return
         self.server.serve(connection, frame)
 
     def lost(self, connection: Connection) -> None:

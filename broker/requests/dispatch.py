@@ -24,6 +24,7 @@ from ...protocol.primitives import Buffer, Readable
 from ...protocol.schema import schema_of
 from ...storage.store import BrokerHalted
 from ..metrics import counted_at
+from ..net.advertised import advertised
 from ..net.connection import Connection
 from ..net.features import highest_served
 from ..net.owner import OlderConnection
@@ -91,6 +92,13 @@ class Call:
         self.meter: Meter | None = None
         self.client_host = connection.client_host
         self.listener_address = connection.listener_address
+
+    @property
+    def advertised(self) -> tuple[str, int]:
+        """Host and port that the client is to connect to."""
+        listener = self.connection.listener
+        assert listener is not None
+        return advertised(listener, self.listener_address)
 
     @property
     def session(self) -> Session:

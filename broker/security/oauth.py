@@ -108,7 +108,7 @@ class TokenVerifier:
 
         self.keys: KeySet = {}
         self._rules = rules
-        self._on_unknown_key = on_unknown_key
+        self.on_unknown_key = on_unknown_key
         self._jws = PyJWS(algorithms=[each for group in _ALGORITHMS.values() for each in group])
 
     def verify(self, token: str, now_ms: int) -> Identity:
@@ -139,7 +139,7 @@ class TokenVerifier:
             return next(iter(self.keys.values()))
         found = self.keys.get(name) if isinstance(name, str) else None
         if found is None:
-            self._on_unknown_key()
+            self.on_unknown_key()
             raise TokenRefused("it names no key that is known")
         return found
 

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from ..output.failures import WRONG_USAGE, Failure
+from .protection import protection
 
 DEFAULT_DIRECTORY = ".fencepost"
 EPHEMERAL_HINT = "--ephemeral keeps its data in a new directory that is removed at the end"
@@ -20,12 +21,25 @@ EPHEMERAL_HINT = "--ephemeral keeps its data in a new directory that is removed 
 @click.command()
 @click.option("--data-dir", metavar="DIR", help=f"The data directory. [default: ./{DEFAULT_DIRECTORY}]")
 @click.option(
-    "--listen", metavar="HOST:PORT", multiple=True, help="Port 0 means a free port. [default: 127.0.0.1:9092]"
+    "--listen",
+    metavar="[NAME://]HOST:PORT",
+    multiple=True,
+    help="Port 0 means a free port. [default: 127.0.0.1:9092]",
 )
 @click.option("--advertise", metavar="HOST:PORT", multiple=True, help="The address that clients connect to.")
 @click.option(
     "--ephemeral", is_flag=True, envvar="FENCEPOST_EPHEMERAL", help="Use a new directory, removed at the end."
 )
+@click.option(
+    "--sasl", metavar="MECHANISM[,…]", help="Clients log in: SCRAM-SHA-256, SCRAM-SHA-512, PLAIN, OAUTHBEARER."
+)
+@click.option("--tls-cert", metavar="FILE", help="Speak TLS, with this certificate (PEM, and those that signed it).")
+@click.option("--tls-key", metavar="FILE", help="Its key (PEM), unless it is in the same file.")
+@click.option("--tls-client-ca", metavar="FILE", help="Clients show a certificate that one of these (PEM) has signed.")
+@click.option(
+    "--super-user", metavar="NAME", multiple=True, help="May do everything; others, what access control lists allow."
+)
+@click.option("--insecure", is_flag=True, help="Let other machines connect without a login, or without TLS.")
 @click.option("--durability", metavar="fsync|interval|os", help="When a write is acknowledged. [default: fsync]")
 @click.option("--config", metavar="FILE", envvar="FENCEPOST_CONFIG", help="A TOML file of settings.")
 @click.option("--ignore-dynamic", is_flag=True, help="Ignore settings that were changed at runtime.")
@@ -41,6 +55,12 @@ def serve(
     listen: Sequence[str],
     advertise: Sequence[str],
     ephemeral: bool,
+    sasl: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
+    tls_client_ca: str | None,
+    super_user: Sequence[str],
+    insecure: bool,
     durability: str | None,
     config: str | None,
     ignore_dynamic: bool,
@@ -56,12 +76,15 @@ def serve(
     flags = _pairs(settings)
     named = {"log.dir": data_dir, "durability.mode": durability}
     named |= {"listeners": ",".join(listen), "advertised.listeners": ",".join(advertise)}
-    for option, values in {"--data-dir": [data_dir], "--listen": listen, "--advertise": advertise}.items():
+    given = {"--data-dir": [data_dir], "--listen": listen, "--advertise": advertise, "--sasl": [sasl]}
+    given |= {"--tls-cert": [tls_cert], "--tls-key": [tls_key], "--tls-client-ca": [tls_client_ca]}
+    for option, values in given.items():
         if "" in values:
             raise Failure(f"{option} is empty", "give it a value, or leave it out to use the default", WRONG_USAGE)
     if ephemeral and data_dir is not None:
         raise Failure("--ephemeral and --data-dir cannot be used together", EPHEMERAL_HINT, WRONG_USAGE)
     flags |= {name: text for name, text in named.items() if text}
+    flags |= protection(sasl, tls_cert, tls_key, tls_client_ca, super_user, insecure)
     gc.disable()  # until the broker serves: the imports alone would trigger fifty collections
     from .serving import run
 

@@ -22,11 +22,13 @@ from ... import __version__
 from ...broker.broker import Broker
 from ...broker.config.configuration import EVERY_SETTING, UnknownName, broker_settings
 from ...broker.config.descriptors import ENOUGH_OPEN_FILES, LEAST_DESCRIPTORS, RESERVE, Shares, shares
+from ...broker.config.listener_settings import BY_TOKEN
 from ...broker.config.options import InvalidOption
 from ...broker.config.settings import BROKER_OPTIONS, BrokerSettings, Source
 from ...effects.net import SystemNet, Writable
 from ...effects.systemd import ALIVE, READY, STOPPING, ServiceManager
 from ..output.failures import WRONG_USAGE, Failure
+from .protection import check_protection, shown
 from .starting import explain_failure, halted
 
 MIB = 1 << 20
@@ -50,6 +52,7 @@ def run(
     began = time.monotonic()
     _open_standard_files()
     settings = _settings(flags, file, file_name)
+    check_protection(settings)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     tune_process()
     settings, limits = _within_descriptors(settings)
@@ -262,8 +265,8 @@ class _Server:
         self._loop.call_soon_threadsafe(self._end.set)
 
     def _load_certificates(self) -> None:
-        if hasattr(self._broker, "certificates"):
-            self._broker.certificates.reload()
+        if hasattr(self._broker, "listeners"):
+            self._broker.listeners.reload_certificates()
 
     def _make_directory(self) -> None:
         """Create the default directory with a .gitignore: it is in the working directory, often a repository."""
@@ -282,10 +285,16 @@ class _Server:
         click.echo(f"fencepost  {__version__}, process {os.getpid()}")
         click.echo(f"data       {where}")
         click.echo(f"durability {self._settings.durability_mode}{_warning_of(self._settings.durability_mode)}")
+        for line in shown(self._settings):
+            click.echo(f"listener   {line}")
+        if _nobody_can_log_in(broker):
+            click.echo(
+                "warning: there are no users yet: stop it, and run fencepost user add NAME --data-dir DIR", err=True
+            )
         for line in _recovery_lines(broker):
             click.echo(f"recovered  {line}")
         click.echo(f"started    in {time.monotonic() - self._began:.2f} s, topics: {len(broker.topics.by_name)}")
-        click.echo("ready      " + " ".join(_shown(host, port) for host, port in broker.addresses))
+        click.echo("ready      " + " ".join(_address(host, port) for host, port in broker.addresses))
         sys.stdout.flush()
 
     async def _stop(self) -> None:
@@ -298,8 +307,15 @@ class _Server:
             raise halted(cause)
 
 
-def _shown(host: str, port: int) -> str:
+def _address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _nobody_can_log_in(broker: Broker) -> bool:
+    """Whether clients log in by passwords, at every listener, and nobody has one."""
+    listeners = broker.settings.served_listeners
+    by_password = all(one.asks_for_login and one.options.sasl_enabled_mechanisms != (BY_TOKEN,) for one in listeners)
+    return by_password and not broker.security_log.state.users.names
 
 
 def _warning_of(mode: str) -> str:

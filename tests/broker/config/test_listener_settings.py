@@ -52,8 +52,10 @@ def test_a_listener_has_the_name_and_protocol_before_its_address() -> None:
 MAP = "PLAINTEXT:PLAINTEXT,Inside:sasl_plaintext,SASL_PLAINTEXT:SASL_PLAINTEXT"
 
 
-def test_addresses_without_names_may_be_many() -> None:
+def test_addresses_without_names_have_the_protocol_that_is_set_for_them() -> None:
     assert [one.name for one in listeners("a:1", "a:2")] == ["PLAINTEXT", "PLAINTEXT"]
+    found = listeners("a:1", "PLAINTEXT://a:2", "a:3", security_protocol="SASL_PLAINTEXT")
+    assert [one.protocol for one in found] == ["SASL_PLAINTEXT", "PLAINTEXT", "SASL_PLAINTEXT"]
 
 
 def test_a_setting_of_one_listener_is_not_that_of_another() -> None:
@@ -94,7 +96,6 @@ def test_clients_are_told_an_address_by_the_name_of_their_listener(
     ("texts", "reason", "hint"),
     [
         ({"listeners": "INSIDE://a:1"}, "no security protocol is defined for listener INSIDE", "add INSIDE:PLAINTEXT"),
-        ({"listeners": "PLAINTEXT://a:1,PLAINTEXT://a:2"}, "two are PLAINTEXT", ""),
         (
             {"listeners": "PLAINTEXT://a:1", "advertised.listeners": "SASL_PLAINTEXT://b:1"},
             "names SASL_PLAINTEXT, which is no listener",

@@ -204,7 +204,7 @@ def test_a_listener_that_asks_nobody_stands_beside_one_that_does():
 
 def test_after_a_login_that_does_not_end_the_gate_is_out_of_the_way(broker, client):
     (connection,) = broker.broker.server.connections or [None]
-    assert connection._owner is broker.broker.gate
+    assert connection._owner is broker.broker.listeners.gate
     log_in(client)
     assert connection._owner is broker.broker.server
 

@@ -242,7 +242,7 @@ def test_certificates_are_loaded_again_when_asked(authority):
     with ServedBroker(listeners=("SSL://127.0.0.1:0",), **serving(files)) as broker:
         before = serial(context, broker.port)
         replaced(files, authority.of_broker("next"))
-        broker.inside(lambda inner: inner.certificates.reload())
+        broker.inside(lambda inner: inner.listeners.reload_certificates())
         wait_until(lambda: serial(context, broker.port) != before)
 
 

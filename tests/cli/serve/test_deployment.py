@@ -29,7 +29,9 @@ def list_after(word: str, text: str) -> list[str]:
 
 def started(words: list[str], data: Path, **environment: str) -> subprocess.Popen[str]:
     """`fencepost` with these words, but for where it listens and writes."""
-    changed = [word.replace(DATA, str(data)).replace("0.0.0.0:9092", "127.0.0.1:0") for word in words]
+    changed = [
+        re.sub(r"(0\.0\.0\.0|127\.0\.0\.1):909\d", "127.0.0.1:0", word.replace(DATA, str(data))) for word in words
+    ]
     return subprocess.Popen(
         [sys.executable, "-m", "fencepost", *changed],
         stdout=subprocess.PIPE,
@@ -43,7 +45,7 @@ def address_of(broker: subprocess.Popen[str]) -> str:
     assert broker.stdout is not None
     for line in broker.stdout:
         if line.startswith("ready"):
-            return line.split()[1]
+            return line.split()[-1]  # of several, the last is the one for programs inside the container
     raise AssertionError(broker.communicate()[1])
 
 
@@ -80,6 +82,7 @@ def test_the_unit_of_systemd_is_told_when_the_broker_serves_lives_and_stops(tmp_
 def test_the_container_serves_and_its_health_check_says_so(tmp_path, file):
     image, text = (ROOT / "Dockerfile").read_text(), (ROOT / file).read_text()
     assert list_after("ENTRYPOINT", image) == ["fencepost"]
+    assert re.search(r"FENCEPOST_BOOTSTRAP[=:] *\"?127\.0\.0\.1:909[23]", text)
     if file == "Dockerfile":
         words, check = list_after("CMD", image), list_after(re.search(r"HEALTHCHECK .* CMD", image)[0], image)
     else:

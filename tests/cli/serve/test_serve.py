@@ -129,7 +129,7 @@ def test_it_says_ready_with_its_real_address_keeps_its_settings_and_stops_cleanl
 def test_it_listens_where_it_is_told(serve: Runner, listen: str, hosts: set[str]) -> None:
     if ":" in "".join(hosts) and not has_ipv6():
         pytest.skip("this machine has no IPv6")
-    addresses = serve("--listen", listen, "--ephemeral").ready()
+    addresses = serve("--listen", listen, "--ephemeral", "--insecure").ready()
     assert {host for host, _ in addresses} == hosts
     assert len({port for _, port in addresses}) == 1
     for host, port in addresses:

@@ -1,0 +1,123 @@
+"""All listeners of one broker: what awaits their clients, and what goes on behind that.
+
+The rule: what a listener needs in order to know its clients is there before it listens, or the broker does not start.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from ...effects.clock import Clock
+from ...effects.disk import Disk
+from ...effects.rng import Rng
+from ..config.listener_settings import BY_TOKEN, ListenerSettings
+from ..config.settings import BrokerSettings
+from ..net.server import Door, OpenDoor, Server
+from ..security.credentials import ScramUsers, secret_set
+from ..security.jwks import KeyRefresher
+from ..security.login import LoginRules
+from ..security.sasl import (
+    NONCE_BYTES,
+    PLAIN,
+    SCRAM,
+    BearerExchange,
+    Exchange,
+    PlainExchange,
+    ScramExchange,
+    fresh_nonce,
+)
+from ..security.security_log import SecurityLog
+from .certificates import Certificate, CertificateWatch
+from .door import ListenerDoor, tls_files
+from .gate import Gate
+from .tokens import TokenSource
+
+log = logging.getLogger("fencepost.broker")
+
+PASSWORD_THREADS = 1  # hundreds of logins a second, and no more of the processor
+SECRET_BYTES = 32
+
+
+class Listeners:
+    """Their logins, certificates and keys of tokens. gate: who has not logged in yet."""
+
+    def __init__(
+        self,
+        server: Server,
+        clock: Clock,
+        rng: Rng,
+        loop: asyncio.AbstractEventLoop,
+        settings: Callable[[], BrokerSettings],
+        disk: Disk,
+    ) -> None:
+        self._server = server
+        self._clock = clock
+        self._rng = rng
+        self._loop = loop
+        self._settings = settings
+        self._passwords = disk.executor("passwords", PASSWORD_THREADS)
+        self._fetches = disk.executor("keys of tokens")
+        self.gate = Gate(server, clock, loop, settings, self._passwords)
+        self._certificates = CertificateWatch(self._passwords, loop)
+        self._refreshers: list[KeyRefresher] = []
+
+    def open_doors(self, security_log: SecurityLog) -> list[Door]:
+        """What awaits the clients of each listener. Raises InvalidOption, BadTlsFiles."""
+        users = security_log.state.users
+        doors: list[Door] = []
+        for listener in self._settings().served_listeners:
+            rules = self._login_rules(listener, users) if listener.asks_for_login else None
+            if rules is not None and not users.secret:
+                security_log.commit([secret_set(self._rng.bytes(SECRET_BYTES))])
+            certificate = None
+            if listener.uses_tls:
+                certificate = Certificate(listener.name, tls_files(listener), self._clock)
+                self._certificates.certificates.append(certificate)
+            asks = rules is not None or certificate is not None
+            doors.append(ListenerDoor(listener, self.gate, rules, certificate) if asks else OpenDoor(listener))
+        return doors
+
+    def _login_rules(self, listener: ListenerSettings, users: ScramUsers) -> LoginRules:
+        options = listener.options
+        tokens = TokenSource(listener) if BY_TOKEN in options.sasl_enabled_mechanisms else None
+        if tokens is not None:
+            shown = f"{tokens.url} (listener {listener.name})"
+            refresher = KeyRefresher(tokens.fetch, tokens.put, self._fetches, self._loop, tokens.every_ms, shown)
+            tokens.verifier.on_unknown_key = refresher.hurry
+            self._refreshers.append(refresher)
+
+        def begin(mechanism: str) -> Exchange:
+            if mechanism == PLAIN:
+                return PlainExchange(users)
+            if mechanism in SCRAM:
+                return ScramExchange(users, SCRAM[mechanism], fresh_nonce(self._rng.bytes(NONCE_BYTES)))
+            assert tokens is not None
+            return BearerExchange(tokens.verifier.verify, _token_refused)
+
+        return LoginRules(options.sasl_enabled_mechanisms, begin, options.connections_max_reauth_ms)
+
+    def start(self) -> None:
+        """Look after what changes while it listens."""
+        self._certificates.start()
+        for refresher in self._refreshers:
+            refresher.start()
+
+    def reload_certificates(self) -> None:
+        """Load them all again."""
+        self._certificates.reload()
+
+    def stop(self) -> None:
+        """Nobody else comes."""
+        self.gate.stop()
+        self._certificates.stop()
+        for refresher in self._refreshers:
+            refresher.stop()
+
+    def close(self) -> None:
+        """Wait for what workers do."""
+        self._passwords.close()
+        self._fetches.close()
+
+
+def _token_refused(reason: str) -> None:
+    log.info("a token is refused: %s", reason)

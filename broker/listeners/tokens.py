@@ -1,0 +1,69 @@
+"""What OAUTHBEARER verifies tokens with: the settings of a listener, and keys that are fetched from time to time.
+
+The rule: without keys, an issuer and an audience a broker does not start, for it would let anybody in or nobody
+(CVE-2026-33557). Keys in a file have to be there at the start; those of a web server may come later.
+"""
+
+from functools import partial
+
+from ...effects.fetching import CannotFetch, fetch, scheme_of
+from ..config.listener_settings import ListenerOptions, ListenerSettings
+from ..config.options import InvalidOption
+from ..security.oauth import BadKeySet, KeySet, TokenRules, TokenVerifier, read_key_set
+
+FETCH_S = 5.0
+MOST_BYTES = 1 << 20
+FILE_AGAIN_MS = 10_000
+URL = "sasl.oauthbearer.jwks.endpoint.url"
+INSTALL = "install it: pip install 'fencepost[oauth]'"
+
+
+class TokenSource:
+    """Where the keys of one listener come from. verifier: what they are for."""
+
+    def __init__(self, listener: ListenerSettings) -> None:
+        """Raises InvalidOption."""
+        options = listener.options
+        self.url = options.sasl_oauthbearer_jwks_endpoint_url
+        rules = _rules_of(listener.name, options)
+        self.every_ms = options.sasl_oauthbearer_jwks_endpoint_refresh_ms
+        try:
+            self.verifier = TokenVerifier(rules)
+            is_file = scheme_of(self.url) == "file"
+            if is_file:
+                self.every_ms = min(self.every_ms, FILE_AGAIN_MS)
+                self.put(read_key_set(self.fetch()))
+        except ImportError:
+            raise InvalidOption("OAUTHBEARER needs PyJWT, which is not installed", URL, INSTALL) from None
+        except (ValueError, CannotFetch, BadKeySet) as error:
+            raise InvalidOption(f"{URL}: {error}", URL, "file:///PATH of a JWKS, or its https:// address") from None
+
+    @property
+    def fetch(self) -> "partial[bytes]":
+        """Blocks. Raises CannotFetch."""
+        return partial(fetch, self.url, FETCH_S, MOST_BYTES)
+
+    def put(self, keys: KeySet) -> None:
+        """These count from now on."""
+        self.verifier.keys = keys
+
+
+def _rules_of(listener: str, options: ListenerOptions) -> TokenRules:
+    needed = {
+        URL: options.sasl_oauthbearer_jwks_endpoint_url,
+        "sasl.oauthbearer.expected.issuer": options.sasl_oauthbearer_expected_issuer,
+        "sasl.oauthbearer.expected.audience": options.sasl_oauthbearer_expected_audience,
+    }
+    missing = [name for name, value in needed.items() if not value]
+    if missing:
+        raise InvalidOption(
+            f"listener {listener} offers OAUTHBEARER and has nothing to verify tokens with",
+            missing[0],
+            f"set {', '.join(missing)}",
+        )
+    return TokenRules(
+        issuer=options.sasl_oauthbearer_expected_issuer,
+        audiences=options.sasl_oauthbearer_expected_audience,
+        claim=options.sasl_oauthbearer_sub_claim_name,
+        skew_s=options.sasl_oauthbearer_clock_skew_seconds,
+    )
