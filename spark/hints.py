@@ -37,6 +37,12 @@ def _hint(error: ClientError) -> str:
     own = "" if isinstance(error, AbortableTransactionError) else error.hint  # else: abort and retry, as Spark does
     if error.code == ErrorCode.MESSAGE_TOO_LARGE and not own:  # the broker's answer
         return "raise the topic's max.message.bytes, or lower kafka.batch.size if each record is smaller"
+    if error.code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+        return (
+            "a sink needs the right Write to the transactional ids fencepost.once.SINK.* (of its tasks), SINK and"
+            " SINK#writes, where SINK is its sinkId, or else the query's id; a df.write without a sinkId to"
+            " fencepost.once.fencepost.write.* and fencepost.write.*"
+        )
     if error.code == ErrorCode.POLICY_VIOLATION and "max.ledger.entries" in error.detail:
         return "raise max.ledger.entries of the broker, which can be changed while it runs"
     if error.code == ErrorCode.POLICY_VIOLATION and "PrepareTxn" in error.detail:

@@ -22,8 +22,10 @@ KINDS = pytest.mark.parametrize("is_stream", [False, True], ids=["batch", "strea
 class Sink:
     """One topic of one partition, to which one test writes."""
 
-    def __init__(self, broker, topic):
+    def __init__(self, broker, topic, *, is_new=True):
         self.topic, self.servers = topic, f"127.0.0.1:{broker.port}"
+        if not is_new:
+            return
         with sync.Admin(self.servers) as admin:
             admin.create_topics([NewTopic(topic, 1)])
 
