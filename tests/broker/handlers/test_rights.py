@@ -1,0 +1,99 @@
+"""What the matrix of rights does not show: what a right is about, and what a refusal leaves as it was."""
+
+from collections.abc import Iterator
+
+import pytest
+from acl_client import guarded
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.cluster import MetadataRequest
+from fencepost.protocol.messages.transactions import InitProducerIdRequest
+from guarded_broker import Guarded
+from produce_requests import answers, batch, idempotent, produce
+from simulated_broker import SimulatedBroker
+from txn_client import Txn, state
+
+OK = ErrorCode.NONE
+NO_TOPIC = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+NO_ID = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+NO_CLUSTER = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+@pytest.fixture
+def world() -> Iterator[Guarded]:
+    with SimulatedBroker(guarded(super_users="User:root")) as broker:
+        yield Guarded(broker)
+
+
+@pytest.mark.requirement("S-36", "C-4")
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        ([], NO_CLUSTER),
+        (["allow User:alice IDEMPOTENT_WRITE CLUSTER = kafka-cluster"], OK),
+        (["allow User:alice WRITE TOPIC = none"], OK),
+        (["allow User:alice WRITE TOPIC ^ n"], OK),
+        (["allow User:alice ALL TOPIC = *", "deny User:alice WRITE TOPIC = *"], NO_CLUSTER),
+        (["allow User:alice WRITE TOPIC = none @192.0.2.1"], NO_CLUSTER),
+        (["allow User:alice READ TOPIC = t", "allow User:alice WRITE TRANSACTIONAL_ID = *"], NO_CLUSTER),
+    ],
+)
+def test_who_may_write_to_some_topic_may_be_an_idempotent_producer(
+    world: Guarded, rules: list[str], expected: ErrorCode
+) -> None:
+    world.have(*rules)
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+    answer = world.as_user("alice", lambda: world.client.ask(request))
+    assert (answer.error_code, answer.producer_id >= 0) == (expected, expected is OK)
+
+
+@pytest.mark.requirement("S-36", "C-4")
+def test_idempotent_batches_need_nothing_but_their_topic(world: Guarded) -> None:
+    world.have("allow User:alice WRITE TOPIC = t")
+    assert world.write("alice", idempotent(0)) == OK
+
+
+@pytest.mark.requirement("S-35")
+def test_batches_are_judged_by_what_they_are_not_by_what_the_request_says(world: Guarded) -> None:
+    """CVE-2018-17196: one batch of a transaction among others, with or without an id of the request."""
+    world.have("allow User:alice WRITE TOPIC = t", "allow User:bob ALL TRANSACTIONAL_ID = x")
+    txn = Txn(world.broker, client=world.client)
+    world.as_user("root", lambda: (txn.init(), txn.add("t", 0)))
+    of_txn = idempotent(0, producer_id=txn.producer_id, epoch=txn.epoch, transactional=True)
+    plain = produce("t", batch())
+    plain.topic_data[0].partition_data[0].index = 1
+    for named in (None, "x"):
+        request = produce("t", of_txn, transactional_id=named)
+        request.topic_data += plain.topic_data
+        got = answers(world.as_user("alice", lambda asked=request: world.client.ask(asked, 11)))  # type: ignore[misc]
+        assert [code for code, _ in got] == [NO_ID, NO_ID]
+    assert world.written() == 0
+
+
+def test_a_topic_is_not_made_by_who_may_not(world: Guarded) -> None:
+    world.have("allow User:alice READ TOPIC = new")
+
+    def ask() -> int:
+        request = MetadataRequest(topics=[MetadataRequest.Topic(name="new")])
+        return int(world.as_user("alice", lambda: world.client.ask(request, 9)).topics[0].error_code)
+
+    assert ask() == NO_TOPIC
+    assert "new" not in world.broker.broker.topics.by_name
+    world.have("allow User:alice CREATE TOPIC = new")
+    assert ask() == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "as ever when a topic is made"
+    assert ask() == OK
+
+
+def test_an_unauthorised_commit_or_abort_leaves_the_transaction_open(world: Guarded) -> None:
+    txn = Txn(world.broker, client=world.client)
+    world.as_user("root", lambda: (txn.init(), txn.write("t", b"v")))
+    world.have("allow User:alice DESCRIBE TRANSACTIONAL_ID = x", "allow User:alice ALL TOPIC = *")
+    assert world.as_user("alice", lambda: (txn.commit(), txn.abort(), *txn.add("t", 1))) == (NO_ID, NO_ID, NO_ID)
+    assert world.as_user("root", lambda: state(world.broker)) == "Ongoing"
+    assert world.as_user("root", txn.commit) == OK
+
+
+def test_without_an_authorizer_rules_are_not_asked() -> None:
+    with SimulatedBroker() as broker:
+        world = Guarded(broker)
+        assert world.write("alice") == OK
+        assert not world.handled["Produce"], "by the fast path"
