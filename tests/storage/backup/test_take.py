@@ -11,6 +11,7 @@ from fencepost.storage.backup.restore import check_backup, restore_backup
 from fencepost.storage.backup.take import take_backup
 from fencepost.storage.checkpoints import Damaged
 from recovery_oracle import SETTINGS
+from scripted_workloads import flush_and_checkpoint
 from store_driver import Driven
 from store_dump import dump
 
@@ -183,3 +184,31 @@ def test_without_its_newest_checkpoint_the_one_before_is_taken(disk):
     disk.remove_tree("/data")
     disk.rename("/copy", "/data")
     assert content_of(disk) == content_of(original)
+
+
+def test_what_is_kept_for_a_partition_that_is_offline_is_in_the_backup():
+    """The segment is lost; what the journal had above it is in journal-parts, and waits for the segment's return."""
+    disk = SimulatedDisk()
+    flush_and_checkpoint(disk)
+    disk = disk.found(disk.after_process_crash()._seen)
+    expected = content_of(disk.at(0))
+    path = segment_of(disk)
+    file = disk.open(path)
+    segment = file.read(file.size(), 0)
+    file.close()
+    disk.unlink(path)
+    driven = Driven(disk, settings=SETTINGS)
+    assert driven.log("a").offline
+    driven.store.close()
+    contents = taken(disk)
+    assert contents.warnings == [f"{path}: No such file or directory"]
+    (kept,) = [name for name in contents.files if name.startswith("journal-parts/")]
+    restore_backup(disk, BACKUP, "/copy")
+    assert disk.exists(f"/copy/{kept}")
+    disk.remove_tree("/data")
+    disk.rename("/copy", "/data")
+    disk.make_directory(path.rpartition("/")[0])
+    again = disk.open(path, create=True)
+    again.write([segment], 0)
+    again.close()
+    assert content_of(disk) == expected
