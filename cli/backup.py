@@ -2,6 +2,7 @@
 
 import json
 import time
+from pathlib import Path
 
 import click
 
@@ -36,6 +37,8 @@ def backup(directory: str, backup_folder: str, output: str) -> None:
 
     disk = SystemDisk()
     directory, target = directory.rstrip("/") or directory, backup_folder.rstrip("/") or backup_folder
+    if Path(target).resolve().is_relative_to(Path(directory).resolve()):
+        raise Failure(f"{target} is inside of {directory}", "name a folder elsewhere, best on another disk")
     with Interruption() as interruption, copying(interruption, "copied") as report:
         try:
             contents = take_backup(

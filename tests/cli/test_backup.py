@@ -181,6 +181,7 @@ def test_a_stopped_broker_is_backed_up_restored_and_refused_where_anything_is(st
     assert refused("backup", tmp_path, copy) == (
         f"{tmp_path} has no broker's data", "name the data directory of fencepost serve",
     )  # fmt: skip
+    assert refused("backup", stopped, stopped / "backup")[0] == f"{stopped / 'backup'} is inside of {stopped}"
     assert refused("restore", backup, stopped)[0] == f"{stopped} is not empty"
     assert refused("restore", tmp_path, copy)[0].startswith(f"{tmp_path} is no backup")
     assert run("restore", backup).exit_code == 2
