@@ -178,8 +178,9 @@ def test_a_stopped_broker_is_backed_up_restored_and_refused_where_anything_is(st
     assert refused("backup", stopped, backup) == (
         f"{backup} is not empty", "name a folder that does not exist or is empty",
     )  # fmt: skip
-    assert refused("backup", tmp_path, copy) == (
-        f"{tmp_path} has no broker's data", "name the data directory of fencepost serve",
+    (tmp_path / "nothing").mkdir()
+    assert refused("backup", tmp_path / "nothing", copy) == (
+        f"{tmp_path / 'nothing'} has no broker's data", "name the data directory of fencepost serve",
     )  # fmt: skip
     assert refused("backup", stopped, stopped / "backup")[0] == f"{stopped / 'backup'} is inside of {stopped}"
     assert refused("restore", backup, stopped)[0] == f"{stopped} is not empty"
