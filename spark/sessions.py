@@ -4,6 +4,8 @@ The rule: only environment variables are set, nothing of Spark is patched. A val
 Spark could not start with it.
 """
 
+import importlib
+import locale
 import os
 import pkgutil
 import subprocess
@@ -12,7 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from .java import java_home
-from .requirements import check_versions
+from .requirements import SparkUnusable, check_versions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,9 +29,11 @@ def environment(given: Mapping[str, str] = os.environ) -> dict[str, str]:
     Without PYSPARK_PYTHON workers are the `python3` of the PATH, which need not have our packages.
 
     Raises:
-        SparkUnusable: Spark is missing or too old, or there is no Java for it.
+        SparkUnusable: Spark is missing or too old, there is no Java for it, or Java could not open the paths of this
+            Python.
     """
     check_versions()
+    _check_locale()
     return {
         "JAVA_HOME": str(java_home(given)),
         "PYSPARK_PYTHON": given.get("PYSPARK_PYTHON") or sys.executable,
@@ -49,7 +53,7 @@ def session(builder: "SparkSession.Builder | None" = None) -> "SparkSession":
     from pyspark.sql import SparkSession
 
     chosen = SparkSession.builder if builder is None else builder
-    if not _is_remote(chosen):  # a Spark Connect server has its own Java
+    if not _is_remote(chosen):
         os.environ.update(environment())
     spark = chosen.getOrCreate()
     if not _is_discovered():
@@ -60,7 +64,21 @@ def session(builder: "SparkSession.Builder | None" = None) -> "SparkSession":
 
 
 def _is_remote(builder: "SparkSession.Builder") -> bool:
-    return "SPARK_REMOTE" in os.environ or "spark.remote" in getattr(builder, "_options", {})
+    """Whether it connects to a Spark Connect server, which has a Java. For `local` one is started here."""
+    server = getattr(builder, "_options", {}).get("spark.remote") or os.environ.get("SPARK_REMOTE", "")
+    return bool(server) and not server.startswith("local")
+
+
+def _check_locale() -> None:
+    """Raises SparkUnusable if Java takes the letters of a path for question marks: in the locale C it knows ASCII only.
+
+    Python itself sets a UTF-8 locale where none is set (PEP 538), but not where LC_ALL is C.
+    """
+    if locale.setlocale(locale.LC_CTYPE) not in ("C", "POSIX"):
+        return
+    for path in (sys.executable, str(importlib.import_module("pyspark").__path__[0])):
+        if not path.isascii():
+            raise SparkUnusable(f"Java cannot open {path} in the locale C, which has only ASCII: set LC_ALL=C.UTF-8")
 
 
 def _is_discovered() -> bool:

@@ -126,6 +126,55 @@ def test_the_users_choice_of_python_is_left_alone():
     assert sessions.environment({**os.environ, "PYSPARK_PYTHON": "/my/python"})["PYSPARK_PYTHON"] == "/my/python"
 
 
+@pytest.mark.parametrize(
+    ("python", "ctype", "works"),
+    [
+        ("/opt/ümlaut/python", "C", False),
+        ("/opt/ümlaut/python", "POSIX", False),
+        ("/opt/ümlaut/python", "C.UTF-8", True),
+        ("/opt/ümlaut/python", "de_DE.UTF-8", True),
+        ("/opt/with space/python", "C", True),
+    ],
+)
+def test_a_path_that_java_cannot_open_in_its_locale_is_one_clear_line(monkeypatch, python, ctype, works):
+    monkeypatch.setattr(sys, "executable", python)
+    monkeypatch.setattr("locale.setlocale", lambda category, name=None: ctype)
+    if works:
+        sessions.environment()
+        return
+    with pytest.raises(SparkUnusable, match=r"cannot open /opt/ümlaut/python .* set LC_ALL=C\.UTF-8"):
+        sessions.environment()
+
+
+@pytest.mark.parametrize(
+    ("remote", "needs_java"),
+    [
+        (None, True),
+        ("sc://spark.example:15002", False),
+        ("local", True),
+        ("local[2]", True),
+        ("local-cluster[1,1,1]", True),
+    ],
+)
+@pytest.mark.parametrize("how", ["of the builder", "of the environment"])
+def test_a_server_of_spark_connect_brings_its_own_java_unless_it_is_started_here(monkeypatch, remote, needs_java, how):
+    asked = []
+
+    class Builder:
+        _options = {"spark.remote": remote} if remote and how == "of the builder" else {}
+
+        def getOrCreate(self):
+            raise InterruptedError
+
+    monkeypatch.setattr(sessions, "environment", lambda: asked.append(True) or {})
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    if remote and how == "of the environment":
+        monkeypatch.setenv("SPARK_REMOTE", remote)
+    with pytest.raises(InterruptedError):
+        sessions.session(Builder())
+    assert asked == [True] * needs_java
+
+
 @pytest.mark.parametrize("folder", ["with space", "it's", "plain", "ümlaut"])
 def test_spark_looks_for_formats_only_by_a_python_whose_path_a_shell_takes_as_one(tmp_path, folder):
     python = tmp_path / folder / "python"
