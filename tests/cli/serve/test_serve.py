@@ -303,7 +303,7 @@ def test_a_signal_before_it_is_ready_ends_it_without_a_traceback(serve: Runner) 
 
 
 def test_an_address_that_is_not_of_this_machine_is_named(serve: Runner) -> None:
-    code, cause, hint = serve("--listen", "no.such.host.invalid:0", "--ephemeral").refusal()
+    code, cause, hint = serve("--listen", "no.such.host.invalid:0", "--insecure", "--ephemeral").refusal()
     assert code == 1
     assert cause.startswith("cannot listen on no.such.host.invalid:0")
     assert "--listen must be" in hint

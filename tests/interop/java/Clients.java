@@ -31,7 +31,9 @@ import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
 public class Clients {
-    static final Pattern FIELD = Pattern.compile("\"((?:[^\"\\\\]|\\\\.)*)\"\\s*:\\s*\"((?:[^\"\\\\]|\\\\.)*)\"");
+    static final Pattern FIELD =
+        Pattern.compile("\"((?:[^\"\\\\]|\\\\.)*)\": \"((?:[^\"\\\\]|\\\\.)*)\"");
+    static final Pattern ESCAPE = Pattern.compile("\\\\(u[0-9a-f]{4}|.)");
     static final PrintStream OUT = System.out;
 
     final Map<String, KafkaProducer<String, String>> producers = new ConcurrentHashMap<>();
@@ -185,9 +187,17 @@ public class Clients {
     static Map<String, String> fields(String line) {
         var found = new LinkedHashMap<String, String>();
         for (Matcher match = FIELD.matcher(line); match.find(); ) {
-            found.put(match.group(1), match.group(2));
+            found.put(match.group(1), unquoted(match.group(2)));
         }
         return found;
+    }
+
+    static String unquoted(String text) {
+        return ESCAPE.matcher(text).replaceAll(match -> Matcher.quoteReplacement(switch (match.group(1).charAt(0)) {
+            case 'n' -> "\n";
+            case 'u' -> String.valueOf((char) Integer.parseInt(match.group(1).substring(1), 16));
+            default -> match.group(1);
+        }));
     }
 
     static synchronized void say(Map<String, String> answer) {

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import trustme
+from cryptography.hazmat.primitives import serialization as form
 
 LONG_AGO = datetime.datetime(2001, 1, 1, tzinfo=datetime.UTC)
 
@@ -38,7 +39,8 @@ class Authority:
         )
         certificate, key = self.directory / f"{name}.pem", self.directory / f"{name}.key"
         certificate.write_bytes(b"".join(each.bytes() for each in made.cert_chain_pems))
-        made.private_key_pem.write_to_path(key)
+        loaded = form.load_pem_private_key(made.private_key_pem.bytes(), None)
+        key.write_bytes(loaded.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption()))
         return str(certificate), str(key)
 
     def trusting(self, client: tuple[str, str] | None = None) -> ssl.SSLContext:

@@ -1,0 +1,122 @@
+"""Every library logs in by every mechanism it has, over TLS and without; and hears it when it is refused."""
+
+import time
+from functools import partial
+
+import pytest
+from certificates import Authority, serving
+from library_logins import LIBRARIES, Refused, Way, java
+from login_client import add_users
+from served_broker import ServedBroker
+from signed_tokens import AUDIENCE, ISSUER, jwk, key_set, token
+
+PASSWORDS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+LISTENERS = ("SASL_PLAINTEXT", "SASL_SSL", "SSL")
+BY_TOKEN = ("confluent-kafka", "kafka-python", "aiokafka")
+
+
+class World:
+    """A broker with every listener, and the certificates that go with it."""
+
+    def __init__(self, directory):
+        self.authority = Authority(directory)
+        self.stranger = Authority(directory, "stranger")
+        keys = directory / "keys.json"
+        keys.write_bytes(key_set(jwk("rsa-1")))
+        self.broker = ServedBroker(
+            listeners=tuple(f"{name}://127.0.0.1:0" for name in LISTENERS),
+            sasl_enabled_mechanisms=(*PASSWORDS, "OAUTHBEARER"),
+            sasl_oauthbearer_jwks_endpoint_url=keys.as_uri(),
+            sasl_oauthbearer_expected_issuer=ISSUER,
+            sasl_oauthbearer_expected_audience=(AUDIENCE,),
+            ssl_client_auth="required",
+            ssl_truststore_location=self.authority.file,
+            group_initial_rebalance_delay_ms=0,
+            **serving(self.authority.of_broker()),
+        )
+
+    def bootstrap(self, protocol):
+        return f"127.0.0.1:{self.broker.broker.addresses[LISTENERS.index(protocol)][1]}"
+
+    def way(self, protocol, mechanism="", **more):
+        return Way(protocol, mechanism, authority=self.authority.file)._replace(**more)
+
+    def users(self):
+        """Who has sent a record over a connection that is still here."""
+        return self.broker.inside(lambda inner: {str(one.session.principal) for one in inner.server.connections})
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    world = World(tmp_path_factory.mktemp("logins"))
+    with world.broker:
+        world.broker.inside(add_users)
+        yield world
+
+
+def signed():
+    now = int(time.time())
+    return token("rsa-1", {"iat": now - 1, "exp": now + 600, "sub": "carol"})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
+@pytest.mark.parametrize("mechanism", PASSWORDS)
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_record_is_sent_and_read_by_who_has_a_password(world, name, library, mechanism, protocol):
+    way = world.way(protocol, mechanism)
+    assert LIBRARIES[library](world.bootstrap(protocol), way, name, b"value") == b"value"
+    assert world.users() <= {"User:alice", "User:ANONYMOUS"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
+@pytest.mark.parametrize("library", BY_TOKEN)
+def test_a_record_is_sent_and_read_by_who_has_a_token(world, name, library, protocol):
+    way = world.way(protocol, "OAUTHBEARER", token=signed)
+    assert LIBRARIES[library](world.bootstrap(protocol), way, name, b"value") == b"value"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_record_is_sent_and_read_by_who_has_a_certificate(world, name, library):
+    way = world.way("SSL", certificate=world.authority.of_client())
+    assert LIBRARIES[library](world.bootstrap("SSL"), way, name, b"value") == b"value"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
+@pytest.mark.parametrize("mechanism", PASSWORDS)
+def test_a_java_client_sends_and_reads_by_a_password(world, java_or_skip, name, mechanism, protocol):
+    way = world.way(protocol, mechanism)
+    assert java(java_or_skip, world.bootstrap(protocol), way, name, b"value") == b"value"
+
+
+@pytest.mark.slow
+def test_a_java_client_sends_and_reads_by_a_certificate(world, java_or_skip, name):
+    way = world.way("SSL", certificate=world.authority.of_client())
+    assert java(java_or_skip, world.bootstrap("SSL"), way, name, b"value") == b"value"
+
+
+@pytest.fixture
+def java_or_skip(request):
+    return request.getfixturevalue("java")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", [*LIBRARIES, "java"])
+@pytest.mark.parametrize("wrong", ["password", "user", "authority", "certificate", "ended certificate"])
+def test_who_is_not_let_in_is_told_and_sends_nothing(world, request, name, library, wrong):
+    ways = {
+        "password": lambda: world.way("SASL_SSL", "SCRAM-SHA-256", password="wrong"),
+        "user": lambda: world.way("SASL_SSL", "SCRAM-SHA-512", user="nobody"),
+        "authority": lambda: world.way("SASL_SSL", "PLAIN", authority=world.stranger.file),
+        "certificate": lambda: world.way("SSL", certificate=world.stranger.of_client("other")),
+        "ended certificate": lambda: world.way("SSL", certificate=world.authority.of_client("ended", ended=True)),
+    }
+    way = ways[wrong]()
+    bootstrap = world.bootstrap(way.protocol)
+    attempt = LIBRARIES.get(library) or partial(java, request.getfixturevalue("java"))
+    with pytest.raises(Refused):
+        attempt(bootstrap, way, name, b"value")
+    assert world.broker.inside(lambda inner: name not in inner.topics.by_name)

@@ -1,0 +1,215 @@
+"""One record sent and read back by each client library over a listener that asks who connects, with one face for all.
+
+A way is what the libraries' settings say in common: protocol, authority, and how to log in. What a library raises for
+a refused login is Refused.
+"""
+
+import asyncio
+import gc
+import ssl
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import aiokafka
+import aiokafka.abc
+import kafka
+import kafka.errors
+from confluent_kafka import Consumer, KafkaError, Producer
+from java_clients import JavaClients, JavaError
+from kafka.net.sasl.oauth import AbstractTokenProvider
+
+import fencepost as fp
+
+WITHIN_S = 20
+
+
+class Refused(Exception):
+    """The broker, or the library itself, did not accept who the other side is."""
+
+
+class Way(NamedTuple):
+    protocol: str
+    mechanism: str = ""
+    user: str = "alice"
+    password: str = "alice-pw"
+    authority: str = ""
+    certificate: tuple[str, str] | None = None
+    token: Callable[[], str] | None = None
+
+    @property
+    def uses_tls(self) -> bool:
+        return self.protocol.endswith("SSL")
+
+    @property
+    def context(self) -> ssl.SSLContext | None:
+        if not self.uses_tls:
+            return None
+        context = ssl.create_default_context(cafile=self.authority)
+        if self.certificate:
+            context.load_cert_chain(*self.certificate)
+        return context
+
+
+def confluent(bootstrap: str, way: Way, topic: str, value: bytes) -> bytes:
+    settings: dict[str, Any] = {"bootstrap.servers": bootstrap, "security.protocol": way.protocol}
+    settings |= {"reconnect.backoff.ms": 50, "log_level": 0}
+    if way.uses_tls:
+        settings["ssl.ca.location"] = way.authority
+    if way.certificate:
+        settings |= {"ssl.certificate.location": way.certificate[0], "ssl.key.location": way.certificate[1]}
+    if way.mechanism:
+        settings["sasl.mechanism"] = way.mechanism
+        if way.token is None:
+            settings |= {"sasl.username": way.user, "sasl.password": way.password}
+        else:
+            token = way.token
+            settings["oauth_cb"] = lambda _: (token(), 4e9)
+    failures: list[KafkaError] = []
+    found: list[bytes] = []
+    producer = Producer(settings | {"error_cb": failures.append})
+    producer.produce(topic, value)
+    for _ in range(WITHIN_S * 20):
+        if not producer.flush(0.05) or any(each.code() in AUTHENTICATION for each in failures):
+            break
+    if len(producer):
+        producer.purge()
+        raise Refused(failures)
+    consumer = Consumer(settings | {"group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    try:
+        message = consumer.poll(WITHIN_S)
+        assert message is not None
+        found.append(message.value() or b"")
+    finally:
+        consumer.close()
+    return found[0]
+
+
+AUTHENTICATION = (KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._ALL_BROKERS_DOWN)
+
+
+def kafka_python(bootstrap: str, way: Way, topic: str, value: bytes) -> bytes:
+    settings: dict[str, Any] = {"bootstrap_servers": bootstrap, "security_protocol": way.protocol}
+    settings["ssl_context"] = way.context
+    if way.mechanism:
+        settings["sasl_mechanism"] = way.mechanism
+        if way.token is None:
+            settings |= {"sasl_plain_username": way.user, "sasl_plain_password": way.password}
+        else:
+            settings["sasl_oauth_token_provider"] = _KafkaPythonTokens(way.token)
+    try:
+        with kafka.KafkaProducer(**settings, max_block_ms=3_000, bootstrap_timeout_ms=3_000) as producer:
+            producer.send(topic, value).get(WITHIN_S)
+    except (kafka.errors.KafkaError, OSError) as error:
+        _collect_what_kafka_python_leaves()
+        raise Refused(str(error)) from None
+    with kafka.KafkaConsumer(topic, **settings, auto_offset_reset="earliest", consumer_timeout_ms=20_000) as consumer:
+        return bytes(next(consumer).value)
+
+
+def _collect_what_kafka_python_leaves() -> None:
+    """A producer that cannot be made closes none of its sockets."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
+class _KafkaPythonTokens(AbstractTokenProvider):
+    def __init__(self, token: Callable[[], str]) -> None:
+        super().__init__()
+        self._token = token
+
+    def token(self) -> str:
+        return self._token()
+
+
+class _AiokafkaTokens(aiokafka.abc.AbstractTokenProvider):
+    def __init__(self, token: Callable[[], str]) -> None:
+        self._token = token
+
+    async def token(self) -> str:
+        return self._token()
+
+
+def aiokafka_(bootstrap: str, way: Way, topic: str, value: bytes) -> bytes:
+    settings: dict[str, Any] = {"bootstrap_servers": bootstrap, "security_protocol": way.protocol}
+    settings["ssl_context"] = way.context
+    if way.mechanism:
+        settings["sasl_mechanism"] = way.mechanism
+        if way.token is None:
+            settings |= {"sasl_plain_username": way.user, "sasl_plain_password": way.password}
+        else:
+            settings["sasl_oauth_token_provider"] = _AiokafkaTokens(way.token)
+
+    async def run() -> bytes:
+        producer = aiokafka.AIOKafkaProducer(**settings)
+        try:
+            await producer.start()
+            await producer.send_and_wait(topic, value)
+        except (aiokafka.errors.KafkaError, OSError) as error:
+            raise Refused(error) from error
+        finally:
+            await producer.stop()
+        async with aiokafka.AIOKafkaConsumer(topic, **settings, auto_offset_reset="earliest") as consumer:
+            return bytes((await asyncio.wait_for(consumer.getone(), WITHIN_S)).value)
+
+    return asyncio.run(run())
+
+
+def sdk(bootstrap: str, way: Way, topic: str, value: bytes) -> bytes:
+    settings: dict[str, Any] = {"security_protocol": way.protocol, "ssl_context": way.context}
+    if way.mechanism:
+        settings |= {"sasl_mechanism": way.mechanism}
+        settings |= {"sasl_plain_username": way.user, "sasl_plain_password": way.password}
+
+    async def run() -> bytes:
+        try:
+            async with fp.Producer(bootstrap, **settings) as producer:
+                await (await producer.send(topic, value))
+        except (fp.AuthenticationError, fp.BrokerUnreachableError) as error:  # of TLS 1.3, at the first answer
+            raise Refused(error) from error
+        async with fp.Consumer(bootstrap, auto_offset_reset="earliest", **settings) as consumer:
+            consumer.subscribe([topic])
+            async for record in consumer:
+                return bytes(record.value)
+        raise AssertionError("nothing was read")
+
+    return asyncio.run(run())
+
+
+def java(jvm: JavaClients, bootstrap: str, way: Way, topic: str, value: bytes) -> bytes:
+    settings: dict[str, Any] = {"security_protocol": way.protocol}
+    if way.uses_tls:
+        settings |= {"ssl_truststore_type": "PEM", "ssl_truststore_location": way.authority}
+    if way.certificate:
+        with open(way.certificate[0]) as chain, open(way.certificate[1]) as key:
+            settings |= {"ssl_keystore_type": "PEM", "ssl_keystore_certificate_chain": chain.read()}
+            settings["ssl_keystore_key"] = key.read()
+    if way.mechanism:
+        module = "plain.Plain" if way.mechanism == "PLAIN" else "scram.Scram"
+        settings["sasl_mechanism"] = way.mechanism
+        settings["sasl_jaas_config"] = (
+            f"org.apache.kafka.common.security.{module}LoginModule required "
+            f'username="{way.user}" password="{way.password}";'
+        )
+    try:
+        producer = jvm.producer(bootstrap, f"{topic}-id", **settings)
+        producer.do("init")
+    except JavaError as error:
+        raise Refused(error) from error
+    producer.do("begin")
+    producer.send(topic, value.decode())
+    producer.do("commit")
+    producer.do("close")
+    consumer = jvm.consumer(bootstrap, topic, **settings)
+    consumer.do("subscribe", topic=topic)
+    for _ in range(40):
+        found = consumer.poll()
+        if found:
+            consumer.do("close")
+            return found[0].encode()
+    raise AssertionError("nothing was read")
+
+
+LIBRARIES = {"confluent-kafka": confluent, "kafka-python": kafka_python, "aiokafka": aiokafka_, "SDK": sdk}
