@@ -21,6 +21,7 @@ from .environment import Environment
 IN_KAFKA_FRAMES = 1  # the version of SaslHandshake after which SaslAuthenticate carries the mechanism's messages
 _RETIRED_AT = 0.85  # fraction of the session's lifetime
 _NONCE_BYTES = 24
+MOST_ITERATIONS = 1_000_000  # of a hash, half a second: the server says how many, before it has proved anything
 
 
 async def authenticate(connection: Connection, settings: ConnectionSettings, environment: Environment) -> None:
@@ -88,6 +89,8 @@ async def _scram(exchange: _Exchange, mechanism: str, username: str, password: s
         )
         first = await exchange.send(client.get_client_first().encode())
         client.set_server_first(first.decode())
+        if not 0 < int(client.iterations) <= MOST_ITERATIONS:
+            raise ValueError("too much work, or none")
         final = await exchange.send(client.get_client_final().encode())
         client.set_server_final(final.decode())
     except (ScramException, UnicodeDecodeError, ValueError) as error:

@@ -122,6 +122,19 @@ def test_a_scram_server_that_does_not_know_the_password_is_not_trusted():
         _with_sasl("SCRAM-SHA-256", "alice", answer=liar)
 
 
+@pytest.mark.parametrize("iterations", [0, -1, 1_000_001, 2**31 - 1, 2**64])
+def test_iterations_that_are_too_many_or_none_are_refused_without_doing_them(iterations, monkeypatch):
+    def greedy(line, request, version, number):
+        nonce = bytes(request.auth_bytes).decode().rpartition("r=")[2]
+        _reply(line, version, number, f"r={nonce}more,s=c2FsdA==,i={iterations}".encode())
+
+    done = []
+    monkeypatch.setattr("hashlib.pbkdf2_hmac", lambda *arguments: done.append(arguments))
+    with pytest.raises(AuthenticationError, match="is not valid"):
+        _with_sasl("SCRAM-SHA-256", "alice", answer=greedy)
+    assert not done
+
+
 def _tls(trusted: bool = True, name: str = "127.0.0.1", **keywords):
     authority, stranger = trustme.CA(), trustme.CA()
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

@@ -66,7 +66,12 @@ def by_atheris(target: Target, seconds: int) -> Result:
     before = set(read_inputs(failing))
     command = [sys.executable, str(HERE / "under_atheris.py"), target.name, str(corpus), str(seeds)]
     command += [f"-max_total_time={seconds}", f"-max_len={target.at_most_bytes}", f"-artifact_prefix={failing}/"]
-    command += [f"-timeout={LONGEST_S}", f"-rss_limit_mb={LARGEST_MB}", "-print_final_stats=1"]
+    command += [
+        f"-timeout={LONGEST_S}",
+        f"-rss_limit_mb={LARGEST_MB}",
+        "-print_final_stats=1",
+        f"-report_slow_units={LONGEST_S}",
+    ]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
     (PLACE / f"{target.name}.log").write_text(done.stdout)
     executed = re.findall(r"number_of_executed_units: (\d+)", done.stdout) or re.findall(r"^#(\d+)", done.stdout, re.M)
