@@ -1,0 +1,32 @@
+"""Tests of a small program with a real broker: `pytest test_orders.py`, with nothing to start and no Docker."""
+
+from confluent_kafka import Producer
+
+
+class Shop:
+    """The program."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "log_level": 0})
+
+    def place(self, number: int) -> None:
+        self._producer.produce("orders", str(number).encode())
+        self._producer.flush()
+
+
+def test_an_order_is_written(fp_bootstrap, fp_broker):
+    Shop(fp_bootstrap).place(1)
+    assert [record.value for record in fp_broker.records("orders")][-1:] == [b"1"]
+
+
+def test_an_order_is_written_once_though_its_answer_was_lost(fp_bootstrap, fp_broker, fp_faults):
+    fp_faults.disconnect("Produce", when="after_write").once()
+    Shop(fp_bootstrap).place(2)
+    assert [record.value for record in fp_broker.records("orders")].count(b"2") == 1
+
+
+def test_an_order_is_there_after_a_power_cut(fp_bootstrap, fp_broker):
+    Shop(fp_bootstrap).place(3)
+    fp_broker.kill()
+    fp_broker.restart()
+    assert b"3" in [record.value for record in fp_broker.records("orders")]
