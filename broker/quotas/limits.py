@@ -64,6 +64,11 @@ class Rates:
         wait_ms = rate.throttle_ms(limit.value, now_ms, shape)
         return min(wait_ms, shape.size_ms) if self._cut else wait_ms
 
+    def is_over(self, limit: Limit, now_ms: int) -> bool:
+        """Whether too much came already."""
+        rate = self._by_owner.get(limit.owner)
+        return rate is not None and rate.throttle_ms(limit.value, now_ms, self._windows()) > 0
+
     def take_back(self, limit: Limit, amount: float, now_ms: int) -> None:
         """It was recorded now, and is not done."""
         self._rate_of(limit.owner, now_ms).record(-amount, now_ms, self._windows())

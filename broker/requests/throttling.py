@@ -145,15 +145,23 @@ class Throttling:
         return MOST_FETCHED if limit is None else int(min(self.measures.fetch.most_at_once(limit), MOST_FETCHED))
 
     def is_fetch_over(self, meter: Meter, answer_bytes: int) -> bool:
-        """Whether a Fetch is to be answered without records. Nothing more is recorded for it afterwards."""
-        now_ms, limit = self.clock.monotonic_ms(), meter.limits.fetch
+        """Whether a Fetch is to be answered without records. Nothing more is recorded for it afterwards.
+
+        Other than in Kafka, a batch that is larger than all that the quota ever lets in at once does come, and its
+        client waits for it afterwards: else it would wait for ever.
+        """
+        now_ms, limit, fetch = self.clock.monotonic_ms(), meter.limits.fetch, self.measures.fetch
         self._record_time(meter, now_ms)
-        if limit is not None:
-            self._wait(meter, CONSUMER_BYTE_RATE, self.measures.fetch.record(limit, answer_bytes, now_ms))
-            if meter.wait_ms:
-                self.measures.fetch.take_back(limit, answer_bytes, now_ms)
         meter.is_judged = True
-        return meter.wait_ms > 0
+        if limit is None:
+            return meter.wait_ms > 0
+        comes_anyway = answer_bytes > fetch.most_at_once(limit) and not fetch.is_over(limit, now_ms)
+        comes_anyway = comes_anyway and not meter.wait_ms
+        self._wait(meter, CONSUMER_BYTE_RATE, fetch.record(limit, answer_bytes, now_ms))
+        if comes_anyway or not meter.wait_ms:
+            return False
+        fetch.take_back(limit, answer_bytes, now_ms)
+        return True
 
     def check_mutations(self, meter: Meter | None, partitions: int, *, strict: bool) -> None:
         """So many partitions are about to be made or deleted. Raises THROTTLING_QUOTA_EXCEEDED where strict."""

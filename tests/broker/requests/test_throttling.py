@@ -169,6 +169,19 @@ def test_a_fetch_is_no_larger_than_what_its_quota_can_ever_bear(broker: Simulate
     assert 9_000 < len(bytes_of(fetched(response))) <= 10_000
 
 
+def test_a_batch_larger_than_its_quota_can_bear_comes_and_is_waited_for(broker: SimulatedBroker) -> None:
+    writer = SimulatedClient(broker, "writer")
+    for number in range(3):
+        writer.ask(produce("t", idempotent(number, value=KB * 60)))
+    set_quota(broker, "client-id=reader", consumer_byte_rate=1000)
+    client, begun = SimulatedClient(broker, "reader"), now_ms(broker)
+    for number in range(3):
+        response = client.ask(fetch("t", number), 12)
+        assert len(bytes_of(fetched(response))) > 60_000
+        assert response.throttle_time_ms == pytest.approx(50_000, rel=0.02)
+        assert now_ms(broker) - begun == pytest.approx(50_000 * number, abs=2_000)
+
+
 def test_a_reader_gets_everything_at_its_rate(broker: SimulatedBroker) -> None:
     filled(broker)
     set_quota(broker, "client-id=reader", consumer_byte_rate=1000)
