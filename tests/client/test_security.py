@@ -22,6 +22,7 @@ from scripted_server import ScriptedServer
 
 SASL = (SPOKEN[SaslHandshakeRequest], SPOKEN[SaslAuthenticateRequest])
 PASSWORD = "hush-hush"
+SALT = "c2FsdCBvZiAxNiBieXRlcyE="  # shorter ones are refused for that alone
 
 
 def _handshake(mechanism):
@@ -114,22 +115,24 @@ def test_a_scram_server_that_does_not_know_the_password_is_not_trusted():
         if line.state is None:
             line.state = True
             nonce = bytes(request.auth_bytes).decode().rpartition("r=")[2]
-            _reply(line, version, number, f"r={nonce}more,s=c2FsdA==,i=4096".encode())
+            _reply(line, version, number, f"r={nonce}more,s={SALT},i=4096".encode())
         else:
             _reply(line, version, number, b"v=bm90IGl0")
 
-    with pytest.raises(AuthenticationError, match="is not valid"):
+    with pytest.raises(AuthenticationError, match="is not valid") as caught:
         _with_sasl("SCRAM-SHA-256", "alice", answer=liar)
+    assert "signature" in str(caught.value.__context__)
 
 
-@pytest.mark.parametrize("iterations", [0, -1, 1_000_001, 2**31 - 1, 2**64])
+@pytest.mark.parametrize("iterations", [0, -1, 1_000_001, 10_000_000, 2**31 - 1, 2**64])
 def test_iterations_that_are_too_many_or_none_are_refused_without_doing_them(iterations, monkeypatch):
-    def greedy(line, request, version, number):
-        nonce = bytes(request.auth_bytes).decode().rpartition("r=")[2]
-        _reply(line, version, number, f"r={nonce}more,s=c2FsdA==,i={iterations}".encode())
-
     done = []
-    monkeypatch.setattr("hashlib.pbkdf2_hmac", lambda *arguments: done.append(arguments))
+
+    def greedy(line, request, version, number):
+        monkeypatch.setattr("hashlib.pbkdf2_hmac", lambda *arguments: done.append(arguments) or bytes(32))
+        nonce = bytes(request.auth_bytes).decode().rpartition("r=")[2]
+        _reply(line, version, number, f"r={nonce}more,s={SALT},i={iterations}".encode())
+
     with pytest.raises(AuthenticationError, match="is not valid"):
         _with_sasl("SCRAM-SHA-256", "alice", answer=greedy)
     assert not done
