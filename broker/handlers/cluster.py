@@ -26,6 +26,7 @@ from ...protocol.messages.cluster import (
 from ...protocol.primitives import ZERO_UUID
 from ..net.features import OWN_APIS_FROM, highest_served, named_as_supported, offered
 from ..net.turns import SUBJECT_UNITS, Steps
+from ..requests.allowed_names import allowed_names
 from ..requests.dispatch import HANDLERS, Call, handles
 from ..requests.services import Services
 from ..security.acls import CLUSTER_NAME, Operation, ResourceType
@@ -33,6 +34,7 @@ from ..topics.names import check_name
 from ..topics.partition import Partition
 from ..topics.topics import Topic
 
+DESCRIBE_TOPIC = Operation.DESCRIBE, ResourceType.TOPIC
 TOLD_NOTHING = {ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INVALID_REQUEST}
 IDS_SINCE = 12  # of Metadata: before, an id beside a name means nothing
 MADE_AT_ONCE = 2_000  # topics that one request of names may make: for the others clients have to ask again
@@ -80,10 +82,12 @@ def api_versions(broker: Services, call: Call, request: ApiVersionsRequest) -> A
 @handles(MetadataRequest, waits=False, in_steps=True)
 def metadata(broker: Services, call: Call, request: MetadataRequest) -> Steps[MetadataResponse]:
     """Topics by name or id, made on the way where that is asked for and allowed."""
-    sees = partial(broker.access.allows, call.session, Operation.DESCRIBE, ResourceType.TOPIC)
     everything = request.topics is None or (call.version == 0 and not request.topics)
     if everything:
-        known = [topic for topic in broker.topics.by_name.values() if sees(topic.name)]
+        known = list(broker.topics.by_name.values())
+        if broker.access.is_enforced:
+            seen = set((yield from allowed_names(broker, call, *DESCRIBE_TOPIC, [topic.name for topic in known])))
+            known = [topic for topic in known if topic.name in seen]
         topics: list[_Topic] = Lazy(len(known), (_described(broker, topic) for topic in known))
     else:
         topics = yield from _asked_for(broker, call, request)
@@ -241,9 +245,8 @@ def describe_topic_partitions(
 
     Topics that whoever asks may not describe come last, if they were asked for by name, and take no room.
     """
-    sees = partial(broker.access.allows, call.session, Operation.DESCRIBE, ResourceType.TOPIC)
     asked = {topic.name for topic in request.topics}
-    names = sorted(filter(sees, asked or broker.topics.by_name))
+    names = sorted((yield from allowed_names(broker, call, *DESCRIBE_TOPIC, list(asked or broker.topics.by_name))))
     unseen = [
         _Page(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name, partitions=[])
         for name in sorted(asked.difference(names))

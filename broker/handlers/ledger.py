@@ -21,6 +21,7 @@ from ...protocol.messages.ledger import (
     RemoveLedgerEntriesResponse,
 )
 from ..net.turns import Steps, answer_each
+from ..requests.allowed_names import allowed_names
 from ..requests.dispatch import Call, handles
 from ..requests.services import Services
 from ..security.acls import Operation, ResourceType
@@ -28,8 +29,6 @@ from ..transactions.deciding import Deciding, Outcome
 from ..transactions.ledger import Entry, Item, Proposal, Verdict, wrong_in
 from ..transactions.ledger_log import Preparation
 from ..transactions.transaction import NEVER_MS
-
-CHECKED_PER_UNIT = 10  # rights
 
 _Key = DescribeLedgerResponse.Key
 _Removed = RemoveLedgerEntriesResponse.Key
@@ -97,15 +96,12 @@ def end_txns(broker: Services, call: Call, request: EndTxnsRequest) -> Steps[End
 
 def _not_writable(broker: Services, call: Call, request: EndTxnsRequest) -> Steps[list[EndTxnsResponse.Transaction]]:
     """The transactions of a decision that whoever asks has no right to end."""
-    refused = []
+    names = dict.fromkeys(each.transactional_id for each in request.transactions)
+    writable = set((yield from allowed_names(broker, call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, names)))
     code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    for number, each in enumerate(request.transactions, 1):
-        name = each.transactional_id
-        if not broker.access.allows(call.session, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name):
-            refused.append(EndTxnsResponse.Transaction(transactional_id=name, error_code=code))
-        if number % CHECKED_PER_UNIT == 0:
-            yield 1
-    return refused
+    return [
+        EndTxnsResponse.Transaction(transactional_id=name, error_code=code) for name in names if name not in writable
+    ]
 
 
 def _answered(broker: Services, outcome: Outcome) -> EndTxnsResponse:
@@ -146,7 +142,9 @@ def describe_ledger(broker: Services, call: Call, request: DescribeLedgerRequest
     broker.ledger.check_known()
     keys = request.keys
     if keys is None:
-        keys = sorted(filter(sees, {*broker.ledger.entries, *broker.transactions.prepared.keys()}))
+        known = {*broker.ledger.entries, *broker.transactions.prepared.keys()}
+        described = Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID
+        keys = sorted((yield from allowed_names(broker, call, *described, known)))
     return DescribeLedgerResponse(keys=(yield from answer_each(keys, lambda key: _described(broker, key, sees))))
 
 

@@ -23,6 +23,7 @@ from ...protocol.messages.topics import (
 from ...protocol.primitives import ZERO_UUID
 from ..config.settings import TOPIC_OPTIONS, topic_synonyms
 from ..net.turns import SUBJECT_UNITS, Steps, answer_each
+from ..requests.allowed_names import allowed_names
 from ..requests.dispatch import Call, handles
 from ..requests.services import Services
 from ..security.acls import Operation, ResourceType
@@ -46,7 +47,7 @@ _Grown = CreatePartitionsResponse.Topic
 @handles(CreateTopicsRequest, in_steps=True)
 def create_topics(broker: Services, call: Call, request: CreateTopicsRequest) -> Steps[CreateTopicsResponse]:
     """Make topics, or only say whether they could be made."""
-    may_create = _may_create(broker, call, {topic.name for topic in request.topics})
+    may_create = yield from _may_create(broker, call, {topic.name for topic in request.topics})
     if sum(_wanted_partitions(topic) for topic in request.topics if topic.name in may_create) > MOST_PARTITIONS:
         return CreateTopicsResponse(
             topics=[
@@ -69,11 +70,11 @@ def create_topics(broker: Services, call: Call, request: CreateTopicsRequest) ->
     return CreateTopicsResponse(topics=answers + doubled)
 
 
-def _may_create(broker: Services, call: Call, names: set[str]) -> set[str]:
+def _may_create(broker: Services, call: Call, names: set[str]) -> Steps[set[str]]:
     """Those of the names of which whoever asks may make topics."""
     if broker.access.allows_on_cluster(call.session, Operation.CREATE):
         return names
-    return broker.access.allowed(call.session, Operation.CREATE, ResourceType.TOPIC, names)
+    return set((yield from allowed_names(broker, call, Operation.CREATE, ResourceType.TOPIC, names)))
 
 
 def _wanted_partitions(asked: CreateTopicsRequest.Topic) -> int:
@@ -213,6 +214,7 @@ def delete_topics(broker: Services, call: Call, request: DeleteTopicsRequest) ->
         else:
             topic = _find(broker, each)
             groups.setdefault(topic.id if topic else each.name or each.topic_id, []).append(each)
+        yield 1
     deleted = yield from answer_each(
         groups.values(), lambda group: _deleted_or_refused(broker, call, group), SUBJECT_UNITS
     )
@@ -294,7 +296,7 @@ def create_partitions(
 ) -> Steps[CreatePartitionsResponse]:
     """Give topics more partitions, or only say whether they could have them."""
     names = {asked.name for asked in request.topics}
-    may_alter = broker.access.allowed(call.session, Operation.ALTER, ResourceType.TOPIC, names)
+    may_alter = set((yield from allowed_names(broker, call, Operation.ALTER, ResourceType.TOPIC, names)))
     allowed = [asked for asked in request.topics if asked.name in may_alter]
     if sum(_additional_partitions(broker, asked) for asked in allowed) > MOST_PARTITIONS:
         return CreatePartitionsResponse(
