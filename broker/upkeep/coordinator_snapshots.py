@@ -76,6 +76,11 @@ def read_snapshot(disk: Disk, path: str) -> Snapshot:
     """Raises: checkpoints.Damaged, NewerFormat; what _unpacked does."""
     payload = checkpoints.read_file(disk, path, KIND, VERSION)
     positions, fields, slices = _unpacked(payload)
+    if not all(isinstance(part, dict) for part in (positions, fields, slices)):
+        raise ValueError("its parts are not by topic")
+    for of_topic in positions.values():
+        if any(tuple(map(type, row)) != (int, int, int) for row in of_topic):
+            raise ValueError("a position in a log is not of numbers")
     return Snapshot(positions, fields, slices, len(payload))
 
 

@@ -19,15 +19,19 @@ from fencepost.broker.security.credentials import Mechanism, ScramCredential, cr
 from fencepost.broker.security.security_state import DAMAGED_RECORD, NEWER_RECORD, SecurityState
 from fencepost.broker.topics import catalogue
 from fencepost.broker.topics.catalogue import Catalogue, MarkerDebt, NewerCatalogue, TopicEntry
+from fencepost.broker.topics.names import LEDGER_TOPIC, OFFSETS_TOPIC, STATE_TOPIC
 from fencepost.broker.transactions import ledger
 from fencepost.broker.transactions import records as transactions
 from fencepost.broker.transactions.ledger import DamagedLedgerRecord, Entry, NewerLedgerRecord
 from fencepost.broker.transactions.records import DamagedTransactionRecord, NewerTransactionRecord
 from fencepost.broker.transactions.transaction import NO_EPOCH, NO_ID, Prepared, Status, Transaction
+from fencepost.broker.upkeep import coordinator_snapshots as snapshots
+from fencepost.broker.upkeep import coordinator_sources
 from fencepost.client.assignors import consumer_protocol as consumers
 from fencepost.client.assignors.consumer_protocol import Assignment, Subscription
 from fencepost.client.values import TopicPartition
 from fencepost.protocol.errors import MalformedFrame
+from fuzz.storage import PATH, disk_with, written
 from fuzz.target import REFUSED, Target, joined, outcome, two
 
 # ---- offsets -----------------------------------------------------------------------------------------------------
@@ -138,6 +142,31 @@ def _ledger_records() -> Iterator[bytes]:
         yield joined(ledger.record_key("key"), ledger.record_value(entry))
 
 
+# ---- snapshots of all of these -----------------------------------------------------------------------------------
+
+
+def look_at_snapshots(data: bytes) -> None:
+    """A file with a sound checksum: where to read on, and the rows of each topic."""
+    disk = disk_with(PATH, written(snapshots.KIND, data))
+    found = outcome(lambda: snapshots.read_snapshot(disk, PATH), *snapshots._UNUSABLE)
+    if found is REFUSED:
+        return
+    for rows in found.positions.values():
+        assert all(type(number) is int for row in rows for number in row)
+    for topic in (OFFSETS_TOPIC, STATE_TOPIC, LEDGER_TOPIC):
+        entries = outcome(partial(found.entries, topic), *snapshots._UNUSABLE)
+        for row in () if entries is REFUSED else entries:
+            outcome(partial(coordinator_sources._transaction, row), *snapshots._UNUSABLE)
+
+
+def _snapshots() -> Iterator[bytes]:
+    positions = {OFFSETS_TOPIC: [(0, 5, 100), (1, 6, 0)], STATE_TOPIC: [(0, 7, 3)]}
+    fields = {STATE_TOPIC: (*Transaction._fields, *Prepared._fields)}
+    rows = {STATE_TOPIC: [snapshots._packed([_transaction(Status.ONGOING), _transaction(Status.EMPTY)])]}
+    yield snapshots._packed([positions, fields, rows])
+    yield snapshots._packed([{}, {}, {}])
+
+
 # ---- catalogue and security log ----------------------------------------------------------------------------------
 
 
@@ -233,6 +262,7 @@ TARGETS = [
     Target("offset-records", look_at_offsets, _offset_records),
     Target("transaction-records", look_at_transactions, _transaction_records),
     Target("ledger-records", look_at_ledger, _ledger_records),
+    Target("coordinator-snapshots", look_at_snapshots, _snapshots),
     Target("catalogue-records", look_at_catalogue, _catalogue_records),
     Target("security-log", look_at_security_log, _security_records),
     Target("consumer-protocol", look_at_consumer_protocol, _members),

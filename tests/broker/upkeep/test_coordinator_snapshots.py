@@ -5,9 +5,11 @@ import logging
 import random
 from typing import Any
 
+import msgpack
 import pytest
 from fencepost.broker.broker import Broker
 from fencepost.broker.config.settings import BrokerSettings
+from fencepost.broker.topics.names import OFFSETS_TOPIC
 from fencepost.broker.upkeep import coordinator_snapshots
 from fencepost.effects.disk import DiskFull
 from fencepost.effects.simulated.disk import SimulatedDisk
@@ -172,6 +174,31 @@ def test_what_bears_nearly_a_snapshots_name_is_left_alone_and_not_taken_for_one(
             busy(later, 2)
             later.loop.run_until_complete(later.broker.coordinator_snapshots.take())
     assert {*foreign, "coordinators-9"} <= set(disk.list("/d"))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        7,
+        [[], {}, {}],
+        [{}, 5, {}],
+        [{}, {}, [1]],
+        [{OFFSETS_TOPIC: 5}, {}, {}],
+        [{OFFSETS_TOPIC: [[0, "1", 2]]}, {}, {}],
+        [{}, {}, {OFFSETS_TOPIC: [5]}],
+        [{}, {}, {OFFSETS_TOPIC: [msgpack.packb([5])]}],
+    ],
+)
+def test_a_snapshot_of_another_shape_is_not_used(content: Any, caplog: pytest.LogCaptureFixture) -> None:
+    world = SimulatedBroker(SETTINGS)
+    busy(world, 1)
+    before = pictured(world.broker)
+    disk = world.disk.after_power_cut()
+    world.abandon()
+    write_file(disk, "/d/coordinators-1", coordinator_snapshots.KIND, 1, msgpack.packb(content))
+    with caplog.at_level(logging.WARNING), SimulatedBroker(SETTINGS, disk=disk, seed=7) as later:
+        assert pictured(later.broker) == before
+    assert "/d/coordinators-1 is not used" in caplog.text
 
 
 def test_a_snapshot_of_other_logs_or_that_knows_more_than_they_have_is_not_used(
