@@ -6,11 +6,12 @@ import ssl
 import pytest
 import trustme
 from client_world import run
-from fencepost.client.errors import AuthenticationError, BrokerUnreachableError
+from fencepost.client.errors import AuthenticationError, BrokerUnreachableError, ClientError
 from fencepost.client.net.environment import SYSTEM
 from fencepost.client.net.opening import open_connection
 from fencepost.client.net.versions import SPOKEN
 from fencepost.client.settings import producer_settings
+from fencepost.protocol.apis import encode_response
 from fencepost.protocol.messages.security import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
@@ -18,7 +19,7 @@ from fencepost.protocol.messages.security import (
     SaslHandshakeResponse,
 )
 from scramp import ScramException, ScramMechanism
-from scripted_server import ScriptedServer
+from scripted_server import Line, ScriptedServer
 
 SASL = (SPOKEN[SaslHandshakeRequest], SPOKEN[SaslAuthenticateRequest])
 PASSWORD = "hush-hush"
@@ -136,6 +137,54 @@ def test_iterations_that_are_too_many_or_none_are_refused_without_doing_them(ite
     with pytest.raises(AuthenticationError, match="is not valid"):
         _with_sasl("SCRAM-SHA-256", "alice", answer=greedy)
     assert not done
+
+
+class Touched:
+    """The answers to a login, on whose way something happens to the byte at one place."""
+
+    def __init__(self, fault: str, place: int) -> None:
+        self.hit_message = False  # the byte belonged to a message of the mechanism
+        self.sent = 0
+        self._fault, self._place = fault, place
+
+    def reply(self, line, request_class, version, number, response) -> None:
+        api = line.server.by_request[request_class]
+        data = b"".join(encode_response(api, version, number, response))
+        if request_class not in (SaslHandshakeRequest, SaslAuthenticateRequest):
+            line.transport.write(data)
+            return
+        at, self.sent = self._place - self.sent, self.sent + len(data)
+        if not 0 <= at < len(data):
+            line.transport.write(data)
+            return
+        message = bytes(getattr(response, "auth_bytes", b""))
+        begin = data.index(message)
+        self.hit_message = begin <= at < begin + len(message)
+        if self._fault in ("changed", "inverted"):
+            mask = 0xFF if self._fault == "inverted" else 1 << at % 8
+            line.transport.write(data[:at] + bytes([data[at] ^ mask]) + data[at + 1 :])
+            return
+        line.transport.write(data[:at])
+        if self._fault == "cut":
+            line.transport.close()
+        else:
+            asyncio.get_running_loop().call_later(1, line.transport.write, data[at:])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["changed", "inverted", "cut", "late"])
+def test_one_byte_of_a_servers_answers_changed_cut_or_late_is_an_error_or_nothing(fault, monkeypatch):
+    for place in range(200):
+        touched = Touched(fault, place)
+        monkeypatch.setattr(Line, "reply", lambda line, *rest, touched=touched: touched.reply(line, *rest))
+        try:
+            _with_sasl("SCRAM-SHA-256", "alice")
+        except ClientError:
+            assert fault != "late", place
+        else:
+            assert fault != "cut", place
+            assert fault == "late" or not touched.hit_message, place
+        assert place < touched.sent
 
 
 def _tls(trusted: bool = True, name: str = "127.0.0.1", **keywords):
