@@ -93,6 +93,7 @@ class Polls:
 
     def state(self, group_id: str | None) -> ConsumerSnapshot:
         """A snapshot of the consumer's state."""
+        self.reading.settle()  # else the position stays before the records that `async for` iterates over
         membership, member_id, generation = (None, "", -1) if self.group is None else self.group.member
         return ConsumerSnapshot(
             life="closed" if self._closed else "open" if self._started else "not started",

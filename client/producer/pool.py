@@ -272,9 +272,12 @@ class ProducerPool:
                 return producer
             self._replace(slot, producer)
             self._check()
-        producer = self._producers[slot] = _SlotProducer(self._settings[slot], self._environment)
+        producer = self._producers[slot] = self._make_producer(slot)
         await producer.start()  # if this fails, it is replaced when its slot is given back
         return producer
+
+    def _make_producer(self, slot: int) -> "_SlotProducer":
+        return _SlotProducer(self._settings[slot], self._environment)
 
     def _release(self, slot: int) -> None:
         """Give the slot back after its transaction has ended, or could not begin."""

@@ -21,6 +21,7 @@ from simulation.plain_clients import PlainProducer, Reader, batches_in, earliest
 from simulation.recreation import Recreator, Stayer
 from simulation.sdk_clients import MAX_MESSAGE_BYTES, SdkIncarnation, SdkProducer
 from simulation.sdk_habits import SDK_SINGLES, SdkAhead, SdkPair, SdkPauser, SdkRestless, SdkSeveral, SdkSingle
+from simulation.sdk_pools import SdkPool
 from simulation.sdk_readers import SDK_GROUP, SDK_WORKERS, SdkMover, SdkReader, SdkWorker
 from simulation.sink_clients import SinkDriver
 from simulation.trimming import Once, Trimmer
@@ -121,6 +122,7 @@ def sdk_clients_of(world: World) -> list[Any]:
         clients.append(sdk_single(world, f"sdk-one{each}"))
     clients += [sdk_moving(world, f"sdk-mv{each}", 1 + each % 2) for each in range(3)]
     clients.append(sdk_pausing(world, "sdk-pauser"))
+    clients.append(sdk_pooling(world, "sdk-pool", 1 + world.seed % 2))
     return clients
 
 
@@ -129,6 +131,13 @@ def sdk_transactional(world: World, name: str, tv: int) -> Supervisor:
         return SdkIncarnation(world, name, number, tv, [*SDK_INPUTS, *WRITTEN])
 
     return Supervisor(world, name, tv, make, (4.0, 20.0))
+
+
+def sdk_pooling(world: World, name: str, tv: int) -> Supervisor:
+    def make(number: int, tv: int) -> SdkPool:
+        return SdkPool(world, name, number, tv, [*SDK_INPUTS, *WRITTEN])
+
+    return Supervisor(world, name, tv, make, (6.0, 20.0))
 
 
 def sdk_moving(world: World, name: str, tv: int) -> Supervisor:

@@ -43,6 +43,9 @@ class Mistake(Exception):
 def _leave_unclosed(client: Any) -> None:
     """It does not complain when it is collected."""
     (client._polls if isinstance(client, fp.Consumer) else client)._closed = True
+    if isinstance(client, fp.ProducerPool):
+        for producer in client._producers.values():
+            _leave_unclosed(producer)
 
 
 class SdkClient(ABC):
@@ -223,56 +226,23 @@ class SdkProducer(SdkClient):
             await asyncio.sleep(self.rng.choice((0, 0.02, 0.2)))
 
 
-class SdkIncarnation(SdkClient):
-    """One process with a transactional id, until it is fenced, unsure, or killed in the middle of something."""
+class Watched:
+    """One transactional producer: what it asks InitProducerId is written down; the old protocol is as an old broker's.
 
-    lost = 0.03  # share of its EndTxns
+    said_yes: the broker, to the last EndTxn: what nobody was asked is no End.
+    """
 
-    def __init__(self, world: World, transactional_id: str, number: int, tv: int, places: Sequence[Place]) -> None:
-        super().__init__(world, f"{transactional_id}#{number}", places)
-        self.transactional_id = transactional_id
-        self.tv = tv
-        self._txns = 0
+    def __init__(self, history: Any, name: str, tv: int, driver: Any) -> None:
+        self.said_yes = False
         self._given: set[Producer] = set()
-        self._said_yes = False  # the broker, to the last EndTxn: what nobody was asked is no End
-        self._accidents = world.rng(f"{self.name} loses EndTxns")
-        self._lost_until = 0.0
-        self._patience_s = self._accidents.choice((1.0, 10.0))
-
-    def on_send(self, transport: SimulatedTransport, keys: list[int]) -> None:
-        """Now and then none of its EndTxns arrives, for about as long as it waits for an answer."""
-        super().on_send(transport, keys)
-        if END_TXN not in keys or self.world.over:
-            return
-        now = self.world.loop.time()
-        if self._accidents.random() < self.lost:
-            self._lost_until = now + self._accidents.uniform(0.8, 1.3) * self._patience_s
-        if now < self._lost_until:
-            for connection in self._host.connections:
-                if connection.client is transport:
-                    connection.cut()
-
-    async def live(self) -> None:
-        self.producer = await self.started(
-            fp.Producer,
-            transactional_id=self.transactional_id,
-            transaction_timeout_ms=TXN_TIMEOUT_MS,
-            delivery_timeout_ms=self.rng.choice((2_000, 8_000)),
-            max_block_ms=int(self._patience_s * 1000),
-        )
-        await self.work()
-
-    def prepare(self, client: Any) -> None:
-        """What it asks InitProducerId is written down; and the old protocol is as with an old broker."""
-        if client.__class__ is not fp.Producer:
-            return
-        requests, machine = client._driver._requests, client._driver.machine
+        self._machine = driver.machine
+        requests, machine = driver._requests, driver.machine
         init, end, coordinator = requests.init, requests.end, requests._coordinator
 
         async def watched(within_ms: float) -> Any:
             former = machine.former_identity()
             current = None if former.producer_id < 0 else (former.producer_id, former.epoch)
-            op = self.history.invoke(self.name, Init(self.transactional_id, current))
+            op = history.invoke(name, Init(driver.transactional_id, current))
             op.late = True  # unless it is answered
             try:
                 code, identity = await init(within_ms)
@@ -289,7 +259,7 @@ class SdkIncarnation(SdkClient):
 
         async def ended(commit: bool) -> Any:
             code, identity = await end(commit)
-            self._said_yes = code == 0
+            self.said_yes = code == 0
             return code, identity
 
         async def old_coordinator() -> Any:
@@ -298,8 +268,66 @@ class SdkIncarnation(SdkClient):
             return connection
 
         requests.init, requests.end = watched, ended
-        if self.tv < 2:
+        if tv < 2:
             requests._coordinator = old_coordinator
+
+    @property
+    def identity(self) -> Producer:
+        return (self._machine.identity.producer_id, self._machine.identity.epoch)
+
+    def goes_on_with(self, producer: Producer) -> Producer:
+        """As End tells it: what it gave, if no InitProducerId did."""
+        identity = self.identity
+        return producer if identity in self._given else identity
+
+
+class LosesEnds(SdkClient):
+    """A process with transactions: now and then none of its EndTxns arrives, for about as long as it waits for one."""
+
+    lost = 0.03  # share of its EndTxns
+
+    def __init__(self, world: World, name: str, places: Sequence[Place]) -> None:
+        super().__init__(world, name, places)
+        self._accidents = world.rng(f"{name} loses EndTxns")
+        self._lost_until = 0.0
+        self._patience_s = self._accidents.choice((1.0, 10.0))
+
+    def on_send(self, transport: SimulatedTransport, keys: list[int]) -> None:
+        super().on_send(transport, keys)
+        if END_TXN not in keys or self.world.over:
+            return
+        now = self.world.loop.time()
+        if self._accidents.random() < self.lost:
+            self._lost_until = now + self._accidents.uniform(0.8, 1.3) * self._patience_s
+        if now < self._lost_until:
+            for connection in self._host.connections:
+                if connection.client is transport:
+                    connection.cut()
+
+
+class SdkIncarnation(LosesEnds):
+    """One process with a transactional id, until it is fenced, unsure, or killed in the middle of something."""
+
+    def __init__(self, world: World, transactional_id: str, number: int, tv: int, places: Sequence[Place]) -> None:
+        super().__init__(world, f"{transactional_id}#{number}", places)
+        self.transactional_id = transactional_id
+        self.tv = tv
+        self._txns = 0
+        self._watched: Watched
+
+    async def live(self) -> None:
+        self.producer = await self.started(
+            fp.Producer,
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=TXN_TIMEOUT_MS,
+            delivery_timeout_ms=self.rng.choice((2_000, 8_000)),
+            max_block_ms=int(self._patience_s * 1000),
+        )
+        await self.work()
+
+    def prepare(self, client: Any) -> None:
+        if client.__class__ is fp.Producer:
+            self._watched = Watched(self.history, self.name, self.tv, client._driver)
 
     @property
     def identity(self) -> Producer:
@@ -323,7 +351,7 @@ class SdkIncarnation(SdkClient):
         commit = self.rng.random() < COMMITS
         try:
             async with self.open(batch) as tx:
-                self._said_yes = False  # to what the one before may have left to be done
+                self._watched.said_yes = False  # to what the one before may have left to be done
                 identity = self.identity
                 self.history.invoke(self.name, Begin(txn, self.transactional_id, identity, TXN_TIMEOUT_MS)).ok()
                 await self.fill(tx, identity, txn, sent, batch)
@@ -353,20 +381,15 @@ class SdkIncarnation(SdkClient):
 
     def _committed(self, ends: Sequence[Op]) -> None:
         for op in ends:
-            op.ok(self._go_on_with(op.what.producer) if isinstance(op.what, End) else None)
-
-    def _go_on_with(self, producer: Producer) -> Producer:
-        """As End tells it: what it gave, if no InitProducerId did."""
-        identity = self.identity
-        return producer if identity in self._given else identity
+            op.ok(self._watched.goes_on_with(op.what.producer) if isinstance(op.what, End) else None)
 
     def _aborted(self, ends: Sequence[Op], error: Exception) -> None:
         is_over = not getattr(error, "__notes__", ())  # else the abort was not answered; the next begin repeats it
         for op in ends:
             if isinstance(error, fp.KafkaError):
                 op.fail(int(error.code))
-            elif is_over and self._said_yes:
-                op.ok(self._go_on_with(op.what.producer))
+            elif is_over and self._watched.said_yes:
+                op.ok(self._watched.goes_on_with(op.what.producer))
 
     async def _resolve(self, error: Any, ends: Sequence[Op]) -> None:
         """An unknown commit is asked after; what the SDK says of it is held against the log. Or it is left behind."""

@@ -16,7 +16,7 @@ from fencepost.client.group.group import Group
 from fencepost.client.group.membership import Membership
 from fencepost.client.group.subscription import PartitionState, Rewinds, Subscription
 from fencepost.client.producer.delivery import Delivery
-from fencepost.client.producer.pool import ProducerPool
+from fencepost.client.producer.pool import ProducerPool, _SlotProducer
 from fencepost.client.producer.slots import Slots
 from fencepost.client.records.fetched import Fetched
 from fencepost.client.serialization import Serializers
@@ -24,6 +24,7 @@ from fencepost.client.sync.loop_thread import _Running
 from fencepost.client.transactions.answers import Verdict
 from fencepost.client.transactions.driver import TransactionDriver
 from fencepost.client.transactions.machine import ClientTransaction, fenced
+from fencepost.client.transactions.table import State
 from simulation.code_mutants import killed_by
 from simulation.mutants import _around, _replaced
 
@@ -125,6 +126,20 @@ def sdk_what_was_committed_by_number_comes_again(stack: ExitStack) -> None:
 @killed_by("tests/client/consumer/test_offsets_of_consumer.py")
 def sdk_a_commit_of_the_consumer_does_not_settle_what_it_gave(stack: ExitStack) -> None:
     _replaced(stack, Reading, "note_committed", lambda self, offsets: None)
+
+
+@killed_by("tests/client/producer/test_pool.py")
+def sdk_a_pool_begins_without_asking_what_its_last_commit_became(stack: ExitStack) -> None:
+    """It may be aborted though it was committed."""
+
+    async def can_begin(self: Any) -> bool:
+        machine = self._driver.machine
+        if machine.state is State.UNKNOWN_OUTCOME:
+            machine.state, machine.maybe_ended = State.ABORTABLE_ERROR, False
+            self._driver._owes_abort = True
+        return bool(self.goes_on)
+
+    _replaced(stack, _SlotProducer, "can_begin", can_begin)
 
 
 @killed_by("tests/client/producer/test_forgotten_ids.py")

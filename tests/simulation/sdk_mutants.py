@@ -19,6 +19,7 @@ from fencepost.client.records.fetched import AbortedFilter
 from fencepost.client.transactions.driver import TransactionDriver
 from fencepost.client.transactions.machine import ClientTransaction
 from fencepost.client.transactions.requests import TransactionRequests
+from fencepost.client.transactions.sources import Sources
 from fencepost.client.transactions.table import Event, State
 from fencepost.client.values import NO_IDENTITY, ConsumerGroupMetadata
 from simulation.mutants import _around, _replaced, mutant
@@ -287,6 +288,19 @@ def sdk_a_batch_that_is_committed_is_committed_again(stack):
             state.committed = (-1, -1)
 
     _replaced(stack, Batch, "_check_outcome", claim)
+
+
+# ---- impatient handlers of a pool ----------------------------------------------------------------------------
+
+
+@mutant
+def sdk_a_commit_that_is_cancelled_counts_as_aborted(stack):
+    """Whoever lost patience does its work again."""
+
+    def wrapper(notify):
+        return lambda self, outcome: notify(self, None if outcome == "unknown" else outcome)
+
+    _around(stack, Sources, "notify", wrapper)
 
 
 # ---- several batches in one transaction ----------------------------------------------------------------------
