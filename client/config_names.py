@@ -6,11 +6,13 @@ affects no record, offset or guarantee, or if its value is how this client works
 own keywords: a consumer with a group commits automatically, as in all other clients.
 """
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from .errors import InvalidConfigurationError
+from .security import Token
 from .settings import CODECS, INT32_MAX, Bootstrap, ConnectionSettings, keywords_of, nearest, settings_of
 
 S = TypeVar("S", bound=ConnectionSettings)
@@ -46,6 +48,10 @@ _NAMES = {  # names that are not our keyword with dots for underscores
     "ssl.certificate.location": "ssl_certfile",
     "ssl.key.location": "ssl_keyfile",
     "ssl.key.password": "ssl_password",
+    "ssl.keystore.certificate.chain": "ssl_certificate_pem",
+    "ssl.keystore.key": "ssl_key_pem",
+    "ssl.keystore.location": "ssl_certfile",
+    "ssl.truststore.certificates": "ssl_ca_pem",
     "ssl.truststore.location": "ssl_cafile",
     "topic.metadata.refresh.interval.ms": "metadata_max_age_ms",
 }
@@ -53,6 +59,7 @@ _OURS_ALONE = {  # keywords that no other client has with dots
     "connect_timeout_ms",
     "max_batch_size",
     "max_decompressed_bytes",
+    "sasl_oauth_token_provider",
     "sasl_plain_password",
     "sasl_plain_username",
     "ssl_cafile",
@@ -76,7 +83,7 @@ queued.min.messages receive.buffer.bytes
 reconnect.backoff.jitter.ms reconnect.backoff.max.ms reconnect.backoff.ms send.buffer.bytes
 socket.blocking.max.ms socket.connection.setup.timeout.max.ms socket.keepalive.enable socket.max.fails
 socket.nagle.disable socket.receive.buffer.bytes socket.send.buffer.bytes ssl.keymanager.algorithm
-ssl.trustmanager.algorithm ssl.truststore.type statistics.interval.ms sticky.partitioning.linger.ms
+ssl.trustmanager.algorithm statistics.interval.ms sticky.partitioning.linger.ms
 topic.metadata.propagation.max.ms topic.metadata.refresh.fast.cnt topic.metadata.refresh.fast.interval.ms
 topic.metadata.refresh.sparse
 """  # the values of these do not affect records, offsets or guarantees
@@ -97,6 +104,8 @@ _ALWAYS: dict[str, tuple[str, ...]] = {  # the only accepted values: how this cl
     "queuing.strategy": ("fifo",),
     "security.providers": ("",),
     "ssl.engine.factory.class": ("",),
+    "ssl.keystore.type": ("pem",),
+    "ssl.truststore.type": ("pem",),
     "transaction.two.phase.commit.enable": ("false",),
 }
 _LEVELS = {f"compression.{codec}.level": codec for codec in CODECS}  # Java's names, one for each codec
@@ -134,6 +143,9 @@ def settings_from(cls: type[S], config: Mapping[str, Any]) -> S:
         servers = left.pop(name, "") or servers
     known = keywords_of(cls)
     keywords: dict[str, Any] = {}
+    oauth_config = left.pop("sasl.oauthbearer.config", "")
+    if callable(left.get("oauth_cb")):
+        left["oauth_cb"] = functools.partial(_librdkafka_token, left["oauth_cb"], str(oauth_config))
     for name, value in left.items():
         _take(name, value, known, keywords)
     for name, codec in _LEVELS.items():
@@ -249,11 +261,29 @@ def _strategies(listed: Iterable[object]) -> tuple[str, ...]:
 
 
 def _jaas(text: str) -> dict[str, str]:
-    """User name and password in Java's format for them."""
+    """User name and password in Java's format for them; nothing if a token takes their place."""
+    if "OAuthBearerLoginModule" in text:
+        return {}
     found = {key: re.sub(r"\\(.)", r"\1", quoted) or word for key, _, quoted, word in _JAAS.findall(text)}
     if not found.keys() >= {"username", "password"}:
         raise InvalidConfigurationError('sasl.jaas.config must contain username="…" and password="…"')
     return {"sasl_plain_username": found["username"], "sasl_plain_password": found["password"]}
+
+
+def _librdkafka_token(provide: Callable[[str], Any], config: str) -> Token:
+    """confluent-kafka's oauth_cb returns the token, when it ends in seconds since 1970, and maybe more."""
+    token, expires, *_ = provide(config)
+    return Token(token, expires * 1000)
+
+
+def _extensions(value: Any) -> Any:
+    """NAME=VALUE, with commas between several."""
+    if not isinstance(value, str):
+        return value
+    pairs = [part.partition("=") for part in value.split(",") if part.strip()]
+    if not all(equals for _, equals, _ in pairs):
+        raise InvalidConfigurationError("sasl.oauthbearer.extensions must be NAME=VALUE, with commas between several")
+    return {name.strip(): text for name, _, text in pairs}
 
 
 def _identification(value: Any) -> bool:
@@ -298,6 +328,8 @@ _CONVERTED: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "message.timeout.ms": ("delivery_timeout_ms", _delivery),
     "queue.buffering.max.ms": ("linger_ms", _linger),
     "queue.buffering.max.kbytes": ("buffer_memory", _kilobytes),
+    "oauth_cb": ("sasl_oauth_token_provider", lambda provide: provide),
+    "sasl.oauthbearer.extensions": ("sasl_oauthbearer_extensions", _extensions),
     "security.protocol": ("security_protocol", lambda value: str(value).upper()),
     "ssl.endpoint.identification.algorithm": ("ssl_check_hostname", _identification),
 }

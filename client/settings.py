@@ -5,13 +5,13 @@ aiokafka where it has the setting. Source: Kafka's ProducerConfig, ConsumerConfi
 """
 
 import difflib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 from .errors import InvalidConfigurationError
 from .partitioner import PARTITIONERS, Partitioner
-from .security import Mechanism, Security, SecurityProtocol
+from .security import Mechanism, Security, SecurityProtocol, TokenProvider
 from .serialization import HasDeserialize, HasSerialize, way_of
 
 if TYPE_CHECKING:
@@ -247,13 +247,18 @@ class ConnectionKeywords(TypedDict, total=False):
     security_protocol: SecurityProtocol
     ssl_context: "ssl.SSLContext | None"
     ssl_cafile: str | None
+    ssl_ca_pem: str | None
     ssl_certfile: str | None
+    ssl_certificate_pem: str | None
     ssl_keyfile: str | None
+    ssl_key_pem: str | None
     ssl_password: str | None
     ssl_check_hostname: bool
     sasl_mechanism: Mechanism | None
     sasl_plain_username: str | None
     sasl_plain_password: str | None
+    sasl_oauth_token_provider: TokenProvider | None
+    sasl_oauthbearer_extensions: Mapping[str, str] | None
 
 
 class ProducerKeywords(ConnectionKeywords, total=False):
@@ -303,13 +308,18 @@ SECURITY_KEYWORDS = {
     "security_protocol": "protocol",
     "ssl_context": "context",
     "ssl_cafile": "ca_file",
+    "ssl_ca_pem": "ca_pem",
     "ssl_certfile": "certificate_file",
+    "ssl_certificate_pem": "certificate_pem",
     "ssl_keyfile": "key_file",
+    "ssl_key_pem": "key_pem",
     "ssl_password": "key_password",
     "ssl_check_hostname": "check_hostname",
     "sasl_mechanism": "mechanism",
     "sasl_plain_username": "username",
     "sasl_plain_password": "password",
+    "sasl_oauth_token_provider": "token_provider",
+    "sasl_oauthbearer_extensions": "extensions",
 }
 
 S = TypeVar("S", bound=ConnectionSettings)

@@ -54,6 +54,8 @@ _OPTIONS = {  # what the SDK's hints call by its own names
     "sasl_plain_password": "its password",
     "sasl_mechanism": "--sasl",
     "ssl_cafile": "--tls-ca",
+    "ssl_certfile": "--tls-cert",
+    "ssl_keyfile": "--tls-key",
 }
 _AUTHORIZER = "fencepost serve with --super-user NAME, or authorizer.class.name, turns it on"
 _BY_BROKER = "the broker refused it; see its log"

@@ -9,6 +9,7 @@ whose `sent` says whether it may have reached the broker (`BrokerUnreachableErro
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from ...effects.gathering import neighbours_joined
@@ -69,7 +70,10 @@ class Connection(asyncio.Protocol):
         self._max_idle_s = max_idle_ms / 1000
         self._framer = Framer(max_frame_bytes)
         self._transport: Transport | None = None
-        self._pending: deque[_Pending] = deque()
+        self._pending: deque[_Pending] = deque()  # requests in the order of their responses
+        self._sending: deque[_Pending] = (
+            self._pending
+        )  # where a new request goes: while they are held, not among those with a response
         self._versions: dict[type, tuple[int, int]] = {}
         self._next_id = 1
         self._out: list[Buffer] = []
@@ -92,7 +96,15 @@ class Connection(asyncio.Protocol):
     @property
     def in_flight(self) -> int:
         """The number of requests without a response."""
-        return len(self._pending)
+        return sum(map(len, self._queues()))
+
+    def _queues(self) -> "tuple[deque[_Pending], ...]":
+        return (self._pending, self._sending) if self.is_held else (self._pending,)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether new requests wait for release()."""
+        return self._sending is not self._pending
 
     # ---- versions ----------------------------------------------------------------------------------------------
 
@@ -139,10 +151,35 @@ class Connection(asyncio.Protocol):
             future.set_result(None)
             return future
         deadline = now + timeout_ms / 1000
-        self._pending.append((number, api, version, future, deadline))
+        self._sending.append((number, api, version, future, deadline))
         if deadline < self._timer_at or self._timer is None:
             self._set_timer(deadline)
         return future
+
+    def hold(self) -> None:
+        """Keep new requests back until release(); those before are on their way."""
+        self._flush()
+        self._sending = deque[_Pending]()
+
+    def release(self) -> None:
+        """Send what was held back."""
+        held, self._sending = self._sending, self._pending
+        if held is not self._pending:
+            self._pending += held
+            self._flush()
+
+    def send_past_hold(self, request: Any, version: int, *, timeout_ms: float) -> "asyncio.Future[Any]":
+        """As send, before all requests that are held back. timeout_ms: after the last request before it has its own."""
+        held, out = self._sending, self._out
+        self._sending, self._out = self._pending, []
+        latest = max((each[4] for each in self._pending), default=0.0)
+        wait_ms = max(0.0, latest - self._loop.time()) * 1000
+        try:
+            sent = self.send(request, version, timeout_ms=wait_ms + timeout_ms)
+            self._flush()
+            return sent
+        finally:
+            self._sending, self._out = held, out
 
     def close(self, error: BaseException | None = None) -> None:
         """Close now. Pending requests fail with BrokerUnreachableError. error: the cause, None if it is intended."""
@@ -156,7 +193,7 @@ class Connection(asyncio.Protocol):
         """Write all requests of this turn of the loop."""
         out = self._out
         transport = self._transport
-        if not out or self.closed or transport is None:
+        if not out or self.closed or transport is None or self._sending is not self._pending:
             return
         self._out = []
         if len(out) == 1:
@@ -214,15 +251,20 @@ class Connection(asyncio.Protocol):
             self._timer.cancel()
             self._timer = None
         self._out = []
-        waiting, self._pending = self._pending, deque()
-        now = self._loop.time() + _RESOLUTION_S
-        for _, api, _, future, deadline in waiting:
-            if not future.done():
-                late = isinstance(error, RequestTimedOutError) and deadline <= now
-                future.set_exception(self._timed_out(api) if late else self._unreachable(sent=True))
-                future.exception()  # marks it as retrieved, so that asyncio does not log it if nobody awaits it
+        sent, held = self._pending, self._sending if self.is_held else ()
+        self._pending = self._sending = deque[_Pending]()
+        self._fail(sent, sent=True)
+        self._fail(held, sent=False)
         for call in self.on_lost:
             call(self, error)
+
+    def _fail(self, requests: "Iterable[_Pending]", *, sent: bool) -> None:
+        now = self._loop.time() + _RESOLUTION_S
+        for _, api, _, future, deadline in requests:
+            if not future.done():
+                late = isinstance(self.error, RequestTimedOutError) and deadline <= now
+                future.set_exception(self._timed_out(api) if late else self._unreachable(sent=sent))
+                future.exception()  # marks it as retrieved, so that asyncio does not log it if nobody awaits it
 
     def _unreachable(self, *, sent: bool) -> BrokerUnreachableError:
         reason = "it was closed" if self.error is None else _text_of(self.error)
@@ -250,8 +292,8 @@ class Connection(asyncio.Protocol):
         """
         self._timer = None
         now = self._loop.time() + _RESOLUTION_S
-        if self._pending:
-            api, earliest = min(((one[1], one[4]) for one in self._pending), key=_second)
+        if any(self._queues()):
+            api, earliest = min(((one[1], one[4]) for queue in self._queues() for one in queue), key=_second)
             if earliest <= now:
                 log.warning("%s did not answer %s in time: the connection is closed", self.name, api.name)
                 self.close(self._timed_out(api))

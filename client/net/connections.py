@@ -16,7 +16,7 @@ from ..settings import Address, ConnectionSettings
 from ..snapshots import ConnectionSnapshot, error_text
 from .connection import Connection, log
 from .environment import Environment
-from .opening import open_connection
+from .opening import login_of, open_connection
 from .retry import Backoff
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ class Connections:
         self._closed = False
         self._tls: ssl.SSLContext | None = None
         self._tls_made = False
+        self._login = login_of(settings, environment)
 
     def ready(self, node_id: int, purpose: str = "") -> Connection | None:
         """The open connection, or None."""
@@ -112,7 +113,7 @@ class Connections:
                 raise BrokerUnreachableError(f"there is no broker {slot.node_id} in the cluster's metadata")
             node_id = max(slot.node_id, -1)
             connection = await open_connection(
-                address, self._settings, self._environment, self._context(), node_id=node_id
+                address, self._settings, self._environment, self._context(), login=self._login, node_id=node_id
             )
         except BaseException as error:
             if not isinstance(error, asyncio.CancelledError):

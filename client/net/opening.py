@@ -20,7 +20,11 @@ from .versions import offer_of
 if TYPE_CHECKING:
     import ssl
 
+    from .sasl import Login
+
 LOGIN_HINT = "if the broker asks for a login, set security_protocol and sasl_plain_username"
+_CLOSED = "is this a Kafka listener, and do both sides use TLS, or neither?"
+_CLOSED_WITH_TLS = "is this a Kafka listener with TLS? if it asks for a certificate, set ssl_certfile and ssl_keyfile"
 FIRST_VERSION = 3  # of ApiVersions: it has the features; nothing here needs what version 4 adds
 
 
@@ -30,20 +34,23 @@ async def open_connection(
     environment: Environment,
     tls: "ssl.SSLContext | None",
     *,
+    login: "Login | None" = None,
     node_id: int = -1,
 ) -> Connection:
-    """A connection that is ready. Raises BrokerUnreachableError, AuthenticationError, UnsupportedVersionError."""
+    """A connection that is ready. login: made from the settings if there is none.
+
+    Raises BrokerUnreachableError, AuthenticationError, UnsupportedVersionError.
+    """
     connection = Connection(address, settings.client_id, node_id=node_id, max_idle_ms=settings.connections_max_idle_ms)
     try:
         async with asyncio.timeout(settings.connect_timeout_ms / 1000):
             await _connect(connection, environment, tls)
             await _agree(connection, settings)
-            if settings.security.uses_sasl:
-                from .sasl import authenticate
-
-                await authenticate(connection, settings, environment)
-            else:
+            login = login or login_of(settings, environment)
+            if login is None:
                 connection.hint_if_refused = LOGIN_HINT
+            else:
+                await _log_in(connection, login, environment)
     except BaseException as error:
         connection.close()
         if isinstance(error, TimeoutError):
@@ -52,6 +59,26 @@ async def open_connection(
             ) from None
         raise
     return connection
+
+
+def login_of(settings: ConnectionSettings, environment: Environment) -> "Login | None":
+    """How these settings log in, for all connections of a client; None: they do not."""
+    security = settings.security
+    if not security.uses_sasl:
+        return None
+    from .sasl import Login
+    from .tokens import TokenSource
+
+    provider = security.token_provider
+    tokens = None if provider is None else TokenSource(provider, environment.clock)
+    return Login(security, environment, tokens, timeout_ms=settings.connect_timeout_ms)
+
+
+async def _log_in(connection: Connection, login: "Login", environment: Environment) -> None:
+    from .renewal import Renewal
+
+    lifetime_ms = await login.run(connection, connection.send, await login.prepare())
+    Renewal(connection, login, environment.rng).renew_in(lifetime_ms)
 
 
 async def _connect(connection: Connection, environment: Environment, tls: "ssl.SSLContext | None") -> None:
@@ -78,9 +105,12 @@ async def _agree(connection: Connection, settings: ConnectionSettings) -> None:
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
             response = await ask(request, _next_version(response))
     except BrokerUnreachableError as error:
+        cause = error.__cause__
+        if isinstance(cause, OSError) and "ALERT" in str(cause) and _is_tls(cause):  # TLS 1.3 tells after the handshake
+            raise AuthenticationError(f"TLS with {connection.name} failed: {cause}", hint=_tls_hint(cause)) from cause
         raise BrokerUnreachableError(
             error.detail,
-            hint="is this a Kafka listener, and do both sides use TLS, or neither?",
+            hint=_CLOSED_WITH_TLS if settings.security.uses_tls else _CLOSED,
         ) from error
     if response.error_code:
         code = code_of(response.error_code)
@@ -106,6 +136,8 @@ def _is_tls(error: OSError) -> bool:
 def _tls_hint(error: OSError) -> str:
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         return "set ssl_cafile to the authority that signed the broker's certificate"
+    if "ALERT" in str(error) and ("CERTIFICATE" in str(error) or "UNKNOWN_CA" in str(error)):
+        return "the broker asks for a certificate that it trusts: set ssl_certfile and ssl_keyfile"
     return "is this the broker's TLS listener?"
 
 

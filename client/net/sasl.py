@@ -1,9 +1,10 @@
-"""SASL over Kafka's requests: PLAIN and SCRAM.
+"""SASL over Kafka's requests: PLAIN, SCRAM and OAUTHBEARER.
 
 The rule: no error contains a sent or received message; a SCRAM server that cannot prove that it knows the password is
-rejected. Sources: KIP-43, KIP-84, KIP-152, KIP-368, RFC 4616, RFC 5802.
+rejected. Sources: KIP-43, KIP-84, KIP-152, KIP-255, KIP-342, RFC 4616, RFC 5802, RFC 7628.
 """
 
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 from ...protocol.errors import ErrorCode
@@ -14,69 +15,126 @@ from ...protocol.messages.security import (
     SaslHandshakeResponse,
 )
 from ..errors import AuthenticationError, UnsupportedVersionError
-from ..settings import ConnectionSettings
+from ..security import OAUTHBEARER, Security
 from .connection import Connection
 from .environment import Environment
+from .tokens import TokenSource
 
 IN_KAFKA_FRAMES = 1  # the version of SaslHandshake after which SaslAuthenticate carries the mechanism's messages
-_RETIRED_AT = 0.85  # fraction of the session's lifetime
 _NONCE_BYTES = 24
 MOST_ITERATIONS = 1_000_000  # of a hash, half a second: the server says how many, before it has proved anything
+_ABORT = b"\x01"  # RFC 7628: the client's answer to the server's reasons, after which the server ends the exchange
+
+Send = Callable[..., Awaitable[Any]]
+"""Connection.send, or Connection.send_past_hold."""
 
 
-async def authenticate(connection: Connection, settings: ConnectionSettings, environment: Environment) -> None:
-    """Authenticate this connection. Raises AuthenticationError, UnsupportedVersionError."""
-    security = settings.security
-    mechanism, username, password = security.mechanism, security.username, security.password
-    assert mechanism is not None
-    assert username is not None
-    assert password is not None
-    exchange = _Exchange(connection, settings)
-    await exchange.agree_on(mechanism)
-    if mechanism == "PLAIN":
-        await exchange.send(b"\0" + username.encode() + b"\0" + password.encode())
-    else:
-        await _scram(exchange, mechanism, username, password, environment)
-    if exchange.lifetime_ms > 0:
-        _retire_in(connection, exchange.lifetime_ms)
+class Login:
+    """How one client logs in on each of its connections. tokens: for OAUTHBEARER alone."""
+
+    def __init__(
+        self, security: Security, environment: Environment, tokens: TokenSource | None, *, timeout_ms: float
+    ) -> None:
+        """timeout_ms: of each request."""
+        self._security = security
+        self._environment = environment
+        self._tokens = tokens
+        self.timeout_ms = timeout_ms
+
+    async def prepare(self) -> str:
+        """What has to be known beforehand and may take long: the token, "" for other mechanisms."""
+        return "" if self._tokens is None else await self._tokens.token()
+
+    async def run(self, connection: Connection, send: Send, token: str) -> float:
+        """Log in. Returns for how many milliseconds that holds; 0: for ever.
+
+        Raises AuthenticationError, UnsupportedVersionError, BrokerUnreachableError.
+        """
+        security = self._security
+        mechanism = security.mechanism
+        assert mechanism is not None
+        exchange = _Exchange(connection, send, self.timeout_ms, mechanism)
+        await exchange.agree()
+        if mechanism == OAUTHBEARER:
+            await self._bearer(exchange, token)
+            return exchange.lifetime_ms
+        username, password = security.username, security.password
+        assert username is not None
+        assert password is not None
+        if mechanism == "PLAIN":
+            await exchange.send(b"\0" + username.encode() + b"\0" + password.encode())
+        else:
+            await _scram(exchange, mechanism, username, password, self._environment)
+        return exchange.lifetime_ms
+
+    async def _bearer(self, exchange: "_Exchange", token: str) -> None:
+        extensions = self._security.extensions or {}
+        pairs = [("auth", f"Bearer {token}"), *extensions.items()]
+        message = b"n,,\x01" + b"".join(f"{name}={value}\x01".encode() for name, value in pairs) + b"\x01"
+        try:
+            if await exchange.send(message):  # the server's reasons for a refusal
+                await exchange.send(_ABORT)
+                raise exchange.refused()
+        except AuthenticationError:
+            if self._tokens is not None:
+                self._tokens.forget()
+            raise
 
 
 class _Exchange:
     """Exchanges SASL messages. lifetime_ms: after which the broker demands a new authentication; 0: never."""
 
-    def __init__(self, connection: Connection, settings: ConnectionSettings) -> None:
+    def __init__(self, connection: Connection, send: Send, timeout_ms: float, mechanism: str) -> None:
         self.lifetime_ms = 0
         self._connection = connection
-        self._timeout_ms = settings.connect_timeout_ms
+        self._send = send
+        self._timeout_ms = timeout_ms
+        self._mechanism = mechanism
 
-    async def agree_on(self, mechanism: str) -> None:
+    async def agree(self) -> None:
+        """Choose the mechanism."""
         connection = self._connection
         if not connection.knows(SaslHandshakeRequest, IN_KAFKA_FRAMES):
             raise UnsupportedVersionError(
                 f"{connection.name} does not support SASL in Kafka's frames (SaslAuthenticate)"
             )
-        sent = connection.send(SaslHandshakeRequest(mechanism=mechanism), IN_KAFKA_FRAMES, timeout_ms=self._timeout_ms)
-        response: SaslHandshakeResponse = await sent
+        request = SaslHandshakeRequest(mechanism=self._mechanism)
+        response: SaslHandshakeResponse = await self._send(request, IN_KAFKA_FRAMES, timeout_ms=self._timeout_ms)
+        if response.error_code == ErrorCode.ILLEGAL_SASL_STATE:
+            raise AuthenticationError(
+                f"{connection.name} does not expect a login now",
+                code=ErrorCode.ILLEGAL_SASL_STATE,
+                hint='is it a listener without SASL? then set security_protocol to "PLAINTEXT" or "SSL"',
+            )
         if response.error_code:
             offered = ", ".join(response.mechanisms) or "none"
             raise AuthenticationError(
-                f"{connection.name} does not offer {mechanism}",
+                f"{connection.name} does not offer {self._mechanism}",
                 code=ErrorCode.UNSUPPORTED_SASL_MECHANISM,
                 hint=f"it offers: {offered}",
             )
 
     async def send(self, message: bytes) -> bytes:
-        connection = self._connection
-        version = connection.version_of(SaslAuthenticateRequest)
-        sent = connection.send(SaslAuthenticateRequest(auth_bytes=message), version, timeout_ms=self._timeout_ms)
-        response: SaslAuthenticateResponse = await sent
+        """The server's answer. Raises AuthenticationError."""
+        version = self._connection.version_of(SaslAuthenticateRequest)
+        request = SaslAuthenticateRequest(auth_bytes=message)
+        response: SaslAuthenticateResponse = await self._send(request, version, timeout_ms=self._timeout_ms)
         if response.error_code:
-            raise AuthenticationError(
-                f"{connection.name} does not accept the user name and password",
-                hint="check sasl_plain_username, sasl_plain_password and sasl_mechanism",
-            )
+            raise self.refused()
         self.lifetime_ms = response.session_lifetime_ms
         return bytes(response.auth_bytes)
+
+    def refused(self) -> AuthenticationError:
+        name = self._connection.name
+        if self._mechanism == OAUTHBEARER:
+            return AuthenticationError(
+                f"{name} does not accept the token",
+                hint="check its issuer, audience, signature and expiry; the broker's log shows the reason",
+            )
+        return AuthenticationError(
+            f"{name} does not accept the user name and password",
+            hint="check sasl_plain_username, sasl_plain_password and sasl_mechanism",
+        )
 
 
 async def _scram(exchange: _Exchange, mechanism: str, username: str, password: str, environment: Environment) -> None:
@@ -96,13 +154,3 @@ async def _scram(exchange: _Exchange, mechanism: str, username: str, password: s
     except (ScramException, UnicodeDecodeError, ValueError) as error:
         # scramp's texts may quote a message, so only the class of the error is shown.
         raise AuthenticationError(f"the broker's {mechanism} answer is not valid ({type(error).__name__})") from None
-
-
-def _retire_in(connection: Connection, lifetime_ms: int) -> None:
-    """Replace this connection before the broker closes it at the end of the session (KIP-368)."""
-    import asyncio
-
-    def retire() -> None:
-        connection.is_retired = True
-
-    asyncio.get_running_loop().call_later(lifetime_ms * _RETIRED_AT / 1000, retire)

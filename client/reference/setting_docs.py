@@ -13,13 +13,19 @@ CONNECTION = {
     "security_protocol": "`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`.",
     "ssl_context": "An `ssl.SSLContext` of your own, instead of the settings below.",
     "ssl_cafile": "File with the certificate authorities (PEM) for the broker's certificate; by default the system's.",
-    "ssl_certfile": "File with the client's own certificate (PEM).",
+    "ssl_ca_pem": "The same authorities as a text in PEM format.",
+    "ssl_certfile": "File with the client's own certificate (PEM), for a broker that asks for one (mutual TLS).",
+    "ssl_certificate_pem": "The same certificate as a text in PEM format.",
     "ssl_keyfile": "File with its key (PEM), if the key is not in the same file.",
+    "ssl_key_pem": "The same key as a text in PEM format, if it is not in that of the certificate.",
     "ssl_password": "The key's password.",
     "ssl_check_hostname": "Whether the broker's certificate must contain the host name of the connection.",
-    "sasl_mechanism": "`PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`.",
-    "sasl_plain_username": "The user name, for all three mechanisms.",
-    "sasl_plain_password": "The password, for all three mechanisms.",
+    "sasl_mechanism": "`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512` or `OAUTHBEARER`.",
+    "sasl_plain_username": "The user name, for PLAIN and SCRAM.",
+    "sasl_plain_password": "The password, for PLAIN and SCRAM.",
+    "sasl_oauth_token_provider": "A function, `async` or not, that returns a token, or a token and for how many"
+    " milliseconds it is good; it is called again before the token ends.",
+    "sasl_oauthbearer_extensions": "What is sent with a token (KIP-342), by name.",
 }
 
 PRODUCER = {

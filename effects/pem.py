@@ -1,0 +1,35 @@
+"""Loads a client's certificate from PEM texts into an SSLContext, which OpenSSL's binding only does from files.
+
+The rule: a key is on no disk where the system has files in memory (Linux); elsewhere it is for a moment in a file that
+only this user can read.
+"""
+
+import os
+import ssl
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+def load_certificate(context: ssl.SSLContext, certificate: str, key: str | None, password: str | None) -> None:
+    """key: None if the certificate's text contains it. Raises OSError, ssl.SSLError, ValueError."""
+    with _file(certificate if key is None else f"{certificate.rstrip()}\n{key}") as path:
+        context.load_cert_chain(path, None, password or "")  # "": never ask whoever sits at the terminal
+
+
+@contextmanager
+def _file(text: str) -> Iterator[str]:
+    """A path at which the text can be read."""
+    if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
+        fd = os.memfd_create("pem", os.MFD_CLOEXEC)
+        path = f"/proc/self/fd/{fd}"
+    else:
+        fd, path = tempfile.mkstemp(suffix=".pem")
+    try:
+        with os.fdopen(os.dup(fd), "w") as file:
+            file.write(text)
+        yield path
+    finally:
+        os.close(fd)
+        if not path.startswith("/proc/"):
+            os.unlink(path)

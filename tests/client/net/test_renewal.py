@@ -1,0 +1,349 @@
+"""Logging in again on an open connection (KIP-368): nothing is lost, whatever happens meanwhile."""
+
+import asyncio
+import logging
+
+import pytest
+from client_world import BOOTSTRAP, run
+from fencepost.client.admin.admin import Admin
+from fencepost.client.consumer.consumer import Consumer
+from fencepost.client.errors import AuthenticationError, BrokerUnreachableError, RequestTimedOutError
+from fencepost.client.net.opening import login_of, open_connection
+from fencepost.client.net.versions import SPOKEN
+from fencepost.client.producer.producer import Producer
+from fencepost.protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
+from fencepost.protocol.messages.security import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+from login_client import add_users
+from scripted_server import ScriptedServer
+
+SASL = (SPOKEN[SaslHandshakeRequest], SPOKEN[SaslAuthenticateRequest])
+LOGIN = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
+ALICE = {**LOGIN, "sasl_plain_username": "alice", "sasl_plain_password": "alice-pw"}
+LIFE_MS = 10_000
+
+
+class Renewing:
+    """A server whose sessions last LIFE_MS. script: what a test does with a login, by its number; None: let in."""
+
+    def __init__(self, world):
+        self.server = ScriptedServer(world.net, more=SASL)
+        self.server.answers |= {
+            SaslHandshakeRequest: self._handshake,
+            SaslAuthenticateRequest: self._authenticate,
+            HeartbeatRequest: self._heartbeat,
+        }
+        self.world = world
+        self.logins = 0
+        self.script = {}
+        self.is_silent = False
+        self.held = []
+
+    def _handshake(self, line, request, version, number):
+        response = SaslHandshakeResponse(mechanisms=[request.mechanism])
+        self._in_order(lambda: line.reply(SaslHandshakeRequest, version, number, response))
+
+    def _in_order(self, answer):
+        """As a broker does: behind what is not answered yet."""
+        if self.is_silent:
+            self.held.append(answer)
+        else:
+            answer()
+
+    def speak(self):
+        self.is_silent = False
+        held, self.held = self.held, []
+        for answer in held:
+            answer()
+
+    def _authenticate(self, line, request, version, number):
+        self.logins += 1
+        act = self.script.get(self.logins, self.let_in)
+        act(line, version, number)
+
+    def let_in(self, line, version, number, message=b""):
+        response = SaslAuthenticateResponse(error_message="", auth_bytes=message, session_lifetime_ms=LIFE_MS)
+        line.reply(SaslAuthenticateRequest, version, number, response)
+
+    def refuse(self, line, version, number):
+        response = SaslAuthenticateResponse(error_code=58, error_message="no: hush", auth_bytes=b"")
+        line.reply(SaslAuthenticateRequest, version, number, response)
+
+    def cut(self, line, version, number):
+        line.transport.abort()
+
+    def ignore(self, line, version, number):
+        pass
+
+    def _heartbeat(self, line, request, version, number):
+        response = HeartbeatResponse(error_code=request.generation_id)
+        self._in_order(lambda: line.reply(HeartbeatRequest, version, number, response))
+
+    @property
+    def order(self):
+        """What came, without what opens a connection."""
+        return [name for name, _, _ in self.server.requests if name != "ApiVersions"]
+
+    async def open(self, **keywords):
+        settings = self.world.settings(**{**ALICE, "connect_timeout_ms": 2_000, **keywords})
+        login = login_of(settings, self.world.environment)
+        return await open_connection(("127.0.0.1", 9092), settings, self.world.environment, None, login=login)
+
+
+def renewing(main):
+    async def within(world):
+        server = Renewing(world)
+        await server.server.listen()
+        try:
+            return await main(server)
+        finally:
+            server.server.close()
+
+    return run(within)
+
+
+async def until(happened):
+    for _ in range(10_000):
+        if happened():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("it did not happen")
+
+
+def ask(connection, number=0, timeout_ms=5_000):
+    request = HeartbeatRequest(group_id="g", generation_id=number, member_id="m")
+    return connection.send(request, 4, timeout_ms=timeout_ms)
+
+
+def test_a_session_is_renewed_on_the_same_connection_again_and_again():
+    async def main(server):
+        connection = await server.open()
+        await asyncio.sleep(LIFE_MS * 5 / 1000)
+        assert (len(server.server.lines), connection.closed, connection.is_held) == (1, False, False)
+        assert 6 <= server.logins <= 7
+        assert (await ask(connection, 3)).error_code == 3
+
+    renewing(main)
+
+
+def test_requests_before_a_renewal_are_answered_and_those_behind_it_wait_for_it():
+    async def main(server):
+        connection = await server.open()
+        await asyncio.sleep(LIFE_MS * 0.84 / 1000)
+        server.is_silent = True
+        before = [ask(connection, number, 30_000) for number in range(3)]
+        await until(lambda: connection.is_held)
+        behind = [ask(connection, number, 30_000) for number in range(10, 13)]
+        assert connection.in_flight == 7
+        await asyncio.sleep(5)  # longer than the login itself may take
+        assert not any(each.done() for each in before + behind)
+        assert server.order[-4:] == ["Heartbeat"] * 3 + ["SaslHandshake"]
+        server.speak()
+        assert [(await each).error_code for each in before + behind] == [0, 1, 2, 10, 11, 12]
+        assert server.order[-5:] == ["SaslHandshake", "SaslAuthenticate"] + ["Heartbeat"] * 3
+        assert (len(server.server.lines), connection.in_flight) == (1, 0)
+
+    renewing(main)
+
+
+def test_requests_of_a_renewal_in_order_lose_nothing():
+    async def main(server):
+        connection = await server.open()
+        answers = {}
+
+        def slow(line, version, number):
+            asyncio.get_running_loop().call_later(0.5, server.let_in, line, version, number)
+
+        server.script[2] = slow
+
+        async def ask_all():
+            for number in range(2_000):
+                answers[number] = ask(connection, number % 50)
+                await asyncio.sleep(0.01)
+
+        await ask_all()
+        for number, answer in answers.items():
+            assert (await answer).error_code == number % 50
+        assert server.logins >= 3
+        assert len(server.server.lines) == 1
+        first, last = server.order.index("SaslAuthenticate", 2), len(server.order)
+        assert server.order[first - 1] == "SaslHandshake", "nothing comes between the two"
+        assert last == 2_000 + 2 * server.logins
+
+    renewing(main)
+
+
+@pytest.mark.parametrize("act", ["refuse", "cut", "ignore"])
+def test_a_renewal_that_fails_ends_the_connection_and_what_waits_was_not_sent(act, caplog):
+    async def main(server):
+        connection = await server.open()
+        server.script[2] = getattr(server, act)
+        await asyncio.sleep(LIFE_MS * 0.84 / 1000)
+        lost = []
+        connection.on_lost.append(lambda connection, error: lost.append(error))
+        await until(lambda: connection.is_held or connection.closed)
+        behind = ask(connection)
+        with pytest.raises(BrokerUnreachableError) as caught:
+            await behind
+        assert not caught.value.sent
+        assert connection.closed
+        assert lost
+        expected = {"refuse": AuthenticationError, "ignore": RequestTimedOutError}
+        assert isinstance(lost[0], expected.get(act, ConnectionError))
+        server.script.clear()
+        again = await server.open()
+        assert (await ask(again, 1)).error_code == 1
+        again.close()
+
+    with caplog.at_level(logging.WARNING):
+        renewing(main)
+    assert "hush" not in caplog.text
+    assert "alice-pw" not in caplog.text
+
+
+def test_a_connection_whose_next_token_is_missing_is_replaced_once_it_is_needed():
+    provided = [("one", LIFE_MS / 4), RuntimeError("hush")]
+
+    async def provide():
+        found = provided.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    async def main(server):
+        tokens = {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": provide}
+        tokens |= {"sasl_plain_username": None, "sasl_plain_password": None}
+        connection = await server.open(**tokens)
+        await asyncio.sleep(LIFE_MS / 1000)
+        assert (connection.is_retired, connection.closed, server.logins) == (True, False, 1)
+        assert (await ask(connection, 2)).error_code == 2, "what is on its way is still answered"
+
+    renewing(main)
+
+
+def test_a_connection_that_ends_renews_nothing():
+    async def main(server):
+        connection = await server.open()
+        connection.close()
+        other = await server.open()
+        server.script[3] = server.ignore
+        await until(lambda: other.is_held)
+        other.close()
+        await asyncio.sleep(3 * LIFE_MS / 1000)
+        assert server.logins == 3
+
+    renewing(main)
+
+
+# ---- with our own broker -----------------------------------------------------------------------------------------
+
+
+def of_a_broker(main, **settings):
+    async def within(world):
+        broker = await world.start_broker(
+            listeners=("SASL_PLAINTEXT://127.0.0.1:9092",),
+            sasl_enabled_mechanisms=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+            connections_max_reauth_ms=5_000,
+            **settings,
+        )
+        add_users(broker)
+        return await main(world, broker)
+
+    return run(within)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_a_producer_and_a_consumer_live_through_many_sessions_on_their_connections(mechanism):
+    async def main(world, broker):
+        login = {**ALICE, "sasl_mechanism": mechanism}
+        reading = {**login, "auto_offset_reset": "earliest", "fetch_max_wait_ms": 2_000}
+        found = []
+        async with (
+            Producer(BOOTSTRAP, environment=world.environment, **login) as producer,
+            Consumer(BOOTSTRAP, topics=["t"], environment=world.environment, **reading) as consumer,
+        ):
+            await producer.send("t", b"0")
+            for number in range(1, 300):
+                await producer.send("t", b"%d" % number)
+                await asyncio.sleep(0.1)
+                if number == 50:
+                    before = set(broker.server.connections)
+            while len(found) < 300:
+                fetched = await consumer.getmany()
+                found += [int(record.value) for records in fetched.values() for record in records]
+            assert set(broker.server.connections) >= before, "each connection has lived on"
+        assert found == list(range(300))
+
+    of_a_broker(main)
+
+
+def test_who_may_not_log_in_any_more_is_out_at_the_end_of_its_session():
+    from fencepost.broker.security.credentials import Mechanism, credential_removed
+
+    async def main(world, broker):
+        async with Admin(BOOTSTRAP, environment=world.environment, **ALICE) as admin:
+            await admin.list_topics()
+            broker.security_log.commit([credential_removed("alice", each) for each in Mechanism])
+            await admin.list_topics()
+
+            async def ask_on():
+                for _ in range(60):
+                    await asyncio.sleep(0.1)
+                    await admin.list_topics()
+
+            with pytest.raises(AuthenticationError, match="does not accept"):
+                await ask_on()
+
+    of_a_broker(main)
+
+
+# ---- cancelled ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"])
+def test_a_login_that_is_cancelled_at_any_await_leaves_nothing_behind(mechanism):
+    async def provide():
+        await asyncio.sleep(0.01)
+        return "token", 60_000
+
+    def run_until(turn):
+        """Whether the login was cancelled before it was done."""
+
+        async def main(world):
+            server = Renewing(world)
+            await server.server.listen()
+            if mechanism == "SCRAM-SHA-256":
+                server.script = dict.fromkeys(range(1, 100), server.refuse)
+            login = ALICE if mechanism != "OAUTHBEARER" else LOGIN | {"sasl_oauth_token_provider": provide}
+            opening = asyncio.ensure_future(server.open(**{**login, "sasl_mechanism": mechanism}))
+            turns, once, cancelled = 0, world.loop._run_once, False
+
+            def counted():
+                nonlocal turns, cancelled
+                once()
+                turns += 1
+                if turns == turn:
+                    cancelled = opening.cancel()
+
+            world.loop._run_once = counted
+            (result,) = await asyncio.gather(opening, return_exceptions=True)
+            del world.loop._run_once
+            await asyncio.sleep(1)
+            if cancelled:
+                assert isinstance(result, asyncio.CancelledError | AuthenticationError), result
+                assert server.server.ended == len(server.server.lines)
+            elif not isinstance(result, BaseException):
+                result.close()
+            server.server.close()
+            return cancelled
+
+        return run(main)
+
+    turn = 1
+    while run_until(turn):
+        turn += 1
+    assert turn > 5

@@ -1,0 +1,128 @@
+"""The tokens of OAUTHBEARER: when the application is asked for one, and what it may return."""
+
+import asyncio
+import functools
+
+import pytest
+from client_world import run
+from fencepost.client.errors import AuthenticationError
+from fencepost.client.net.tokens import TokenSource
+from fencepost.client.security import Token
+from signed_tokens import token as signed
+
+
+class Application:
+    """Returns what a test says, and counts how often it is asked."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.asked = 0
+
+    def answer(self):
+        self.asked += 1
+        found = self.answers[min(self.asked, len(self.answers)) - 1]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    async def later(self):
+        await asyncio.sleep(0.01)
+        return self.answer()
+
+
+def tokens_of(application, *pauses_s, provider=None):
+    """The tokens that a source gives, one after each pause."""
+
+    async def main(world):
+        source = TokenSource(provider or application.later, world.environment.clock)
+        found = []
+        for pause in pauses_s:
+            await asyncio.sleep(pause)
+            found.append(await source.token())
+        return found
+
+    return run(main)
+
+
+def test_a_token_is_kept_for_four_fifths_of_its_life():
+    application = Application(("one", 10_000), ("two", 10_000), ("three", 1))
+    assert tokens_of(application, 0, 7.9, 0.2, 7, 2) == ["one", "one", "two", "two", "three"]
+    assert application.asked == 3
+
+
+def test_a_token_whose_life_is_not_known_is_asked_for_each_time():
+    application = Application("one", "two", "a.b.c", "a.!!!.c")
+    assert tokens_of(application, 0, 0, 0, 0) == ["one", "two", "a.b.c", "a.!!!.c"]
+
+
+def test_a_jwt_and_a_time_of_its_end_say_how_long_it_is_good():
+    def life_of(make):
+        async def main(world):
+            application = Application(make(world.environment.clock.now_ms() / 1000 + 100))
+            source = TokenSource(application.later, world.environment.clock)
+            await source.token()
+            await asyncio.sleep(79)
+            await source.token()
+            assert application.asked == 1
+            await asyncio.sleep(2)
+            await source.token()
+            return application.asked
+
+        return run(main)
+
+    assert life_of(lambda end_s: signed("p256", {"sub": "alice", "exp": int(end_s)})) == 2
+    assert life_of(lambda end_s: Token("opaque", end_s * 1000)) == 2
+
+
+@pytest.mark.parametrize("kind", ["function", "partial", "callable", "lambda"])
+def test_a_provider_may_be_any_callable(kind):
+    application = Application("one")
+
+    class Callable:
+        async def __call__(self):
+            return application.answer()
+
+    provider = {
+        "function": application.answer,
+        "partial": functools.partial(application.later),
+        "callable": Callable(),
+        "lambda": lambda: application.later(),
+    }[kind]
+    assert tokens_of(application, 0, provider=provider) == ["one"]
+
+
+def test_connections_that_need_a_token_at_once_share_one_call():
+    async def main(world):
+        application = Application(("one", 10_000))
+        source = TokenSource(application.later, world.environment.clock)
+        assert await asyncio.gather(*[source.token() for _ in range(5)]) == ["one"] * 5
+        assert application.asked == 1
+        cancelled = asyncio.ensure_future(source.token())
+        source.forget()
+        waiting = asyncio.ensure_future(source.token())
+        await asyncio.sleep(0.001)
+        cancelled.cancel()
+        assert await waiting == "one"
+        assert application.asked == 2
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    "answer", [ValueError("hush-hush"), None, "", b"hush", ("hush",), ("hush", "soon"), (1, 2), ("hush", 1, 2)]
+)
+def test_what_is_no_token_is_an_error_that_shows_none_of_it(answer):
+    with pytest.raises(AuthenticationError, match="sasl_oauth_token_provider") as caught:
+        tokens_of(Application(answer), 0)
+    assert caught.value.hint
+    assert "hush" not in str(caught.value) + repr(caught.value) + caught.value.hint
+
+
+def test_after_an_error_the_application_is_asked_again():
+    async def main(world):
+        source = TokenSource(Application(ValueError(), "two").later, world.environment.clock)
+        with pytest.raises(AuthenticationError):
+            await source.token()
+        return await source.token()
+
+    assert run(main) == "two"
