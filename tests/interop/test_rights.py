@@ -11,6 +11,7 @@ from aiokafka.errors import TransactionalIdAuthorizationFailed
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AclOperation, AdminClient, NewTopic
 from fencepost.broker.config.security_settings import STANDARD_AUTHORIZER
+from java_clients import JavaClient, JavaClients, JavaError
 from kafka import KafkaConsumer
 from kafka.errors import GroupAuthorizationFailedError
 from login_client import add_users
@@ -21,7 +22,7 @@ from fencepost import AuthorizationError
 from fencepost import Consumer as SdkConsumer
 from fencepost import Producer as SdkProducer
 
-USERS = ("alice", "bob", "carl", "dora", "erin")
+USERS = ("alice", "bob", "carl", "dora", "erin", "fred")
 WAIT_S = 20
 
 
@@ -34,8 +35,9 @@ def broker() -> Iterator[ServedBroker]:
         super_users="User:ANONYMOUS",
     ) as served:
         served.inside(lambda inside: add_users(inside, *USERS))
-        for topic in ("orders", "totals", "secret"):
+        for topic in ("orders", "totals", "secret", "bills"):
             served.connect().call(create(topic))
+        for topic in ("orders", "totals", "secret"):
             served.connect().call(produce(topic, batch(value=b"v")), 11)
         yield served
         served.close_clients()
@@ -173,3 +175,49 @@ def test_an_admin_sees_and_makes_what_its_rights_let_it(broker: ServedBroker) ->
     allow(broker, "erin DESCRIBE CLUSTER = kafka-cluster")
     cluster = admin.describe_cluster(include_authorized_operations=True).result(WAIT_S)
     assert cluster.authorized_operations == [AclOperation.DESCRIBE]
+
+
+def in_java(user: str) -> dict[str, Any]:
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    return {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "PLAIN",
+        "sasl_jaas_config": f'{module} required username="{user}" password="{user}-pw";',
+    }
+
+
+def test_javas_clients_are_told_which_right_they_lack(broker: ServedBroker, java: JavaClients) -> None:
+    """The newer protocol of transactions, and Fetch by topic id: what Python's libraries do not speak."""
+    producer = java.producer(bootstrap(broker), "freds-1", **in_java("fred"))
+    with pytest.raises(JavaError, match="TransactionalIdAuthorizationException"):
+        producer.do("init")
+    producer.do("close")
+    allow(broker, "fred WRITE TRANSACTIONAL_ID = freds-1")
+    producer = java.producer(bootstrap(broker), "freds-1", **in_java("fred"))
+    producer.do("init")
+    producer.do("begin")
+    with pytest.raises(JavaError, match="TopicAuthorizationException"):
+        producer.send("bills", "no")
+    producer.do("abort")
+    allow(broker, "fred WRITE TOPIC = bills")
+    producer.do("begin")
+    producer.send("bills", "yes")
+    producer.do("commit")
+    producer.do("close")
+    consumer = java.consumer(bootstrap(broker), "freds", **in_java("fred"))
+    consumer.do("subscribe", topic="bills")
+    with pytest.raises(JavaError, match="GroupAuthorizationException"):
+        eventually_read(consumer)
+    allow(broker, "fred READ GROUP = freds")
+    with pytest.raises(JavaError, match="TopicAuthorizationException"):
+        eventually_read(consumer)
+    allow(broker, "fred READ TOPIC = bills")
+    assert eventually_read(consumer) == ["yes"]
+    consumer.do("close")
+
+
+def eventually_read(consumer: JavaClient) -> list[str]:
+    for _ in range(40):
+        if found := consumer.poll():
+            return found
+    return []

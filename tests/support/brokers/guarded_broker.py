@@ -23,7 +23,7 @@ class Guarded:
         self.door = Door(broker.broker, "root")
         broker.ask(create("t", 2))
         self.handled: Counter[str] = Counter()
-        dispatcher = broker.broker.server.serve.__closure__[1].cell_contents.__self__  # type: ignore[attr-defined]
+        dispatcher = broker.broker._serve.__self__  # type: ignore[attr-defined]
         generally = dispatcher._serve_generally
 
         def counted(connection: Any, frame: Any) -> None:
