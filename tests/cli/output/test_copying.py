@@ -1,0 +1,99 @@
+"""What `backup` and `restore` show while they copy, and how their errors read."""
+
+import errno
+import io
+import sys
+
+import pytest
+from fencepost.cli.output import copying
+from fencepost.cli.output.interruption import Interruption
+from fencepost.effects.disk import DiskFull
+from fencepost.storage.backup.manifest import BackupRefused
+from fencepost.storage.checkpoints import Damaged, NewerFormat
+
+
+class Screen(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    times = [0.0]
+    monkeypatch.setattr(copying.time, "monotonic", lambda: times[0])
+    return times
+
+
+def shown(clock, steps):
+    with Interruption() as interruption, copying.copying(interruption, "copied") as report:
+        for now, done in steps:
+            clock[0] = now
+            report(done, 10_000_000)
+
+
+def test_a_terminal_sees_how_far_a_long_copy_is(clock, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", screen := Screen())
+    shown(clock, [(0.5, 1_000_000), (1.5, 2_000_000), (1.6, 2_500_000), (2.0, 9_500_000)])
+    first, second, cleared, end = screen.getvalue().split("\r")[1:]
+    assert (first.strip(), second.strip()) == ("copied 2.0 MB of 10.0 MB", "copied 9.5 MB of 10.0 MB")
+    assert (cleared.strip(), end) == ("", "")
+
+
+def test_a_short_copy_and_a_pipe_are_shown_nothing(clock, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", screen := Screen())
+    shown(clock, [(0.1, 1), (0.9, 2)])
+    assert screen.getvalue() == ""
+    monkeypatch.setattr(sys, "stderr", pipe := io.StringIO())
+    shown(clock, [(5.0, 1), (9.0, 2)])
+    assert pipe.getvalue() == ""
+
+
+def test_a_signal_is_seen_between_two_pieces(clock):
+    with Interruption() as interruption, copying.copying(interruption, "copied") as report:
+        report(1, 2)
+        interruption.wanted = True
+        with pytest.raises(KeyboardInterrupt):
+            report(2, 2)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 bytes"),
+        (999, "999 bytes"),
+        (1000, "1.0 kB"),
+        (3_400_000, "3.4 MB"),
+        (10**10, "10.0 GB"),
+        (10**13, "10.0 TB"),
+    ],
+)
+def test_sizes_are_for_people(size, text):
+    assert copying.size_text(size) == text
+
+
+@pytest.mark.parametrize(
+    ("error", "cause", "hint"),
+    [
+        (BackupRefused("b is not empty", "another"), "b is not empty", "another"),
+        (Damaged("/b/x", "it fails its checksum"), "/b/x: it fails its checksum", "look"),
+        (NewerFormat("/b/x", 9), "/b/x has format 9", "use that version"),
+        (DiskFull(errno.ENOSPC, "No space left on device", "/b/x"), "/b/x: the disk is full", "free some space"),
+        (DiskFull(errno.ENOSPC, "9 bytes are to be copied", "/b"), "/b: the disk is full: 9 bytes are", "free some"),
+        (
+            PermissionError(errno.EACCES, "Permission denied", "/d"),
+            "/d: Permission denied",
+            "as the user of the broker",
+        ),
+        (OSError(errno.EIO, "Input/output error", "/d"), "/d: Input/output error", "the system's log"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_an_error_is_one_line_of_cause_and_one_of_hint(error, cause, hint):
+    failure = copying.failure_of(error, "look")
+    assert failure.message.startswith(cause)
+    assert hint in failure.hint
+
+
+def test_a_bug_is_not_taken_for_an_error_of_the_user():
+    with pytest.raises(ZeroDivisionError):
+        copying.failure_of(ZeroDivisionError(), "look")
