@@ -171,14 +171,14 @@ AREAS = {  # row: which tests, by file and name
     "the broker killed meanwhile": r"test_restarts|killed_broker|killed_member",
     "transactions ended by an operator": r"operator_aborts|test_operators",
     "rules of access, users, logins": r"test_acls|test_users|test_sasl|test_logins|test_scram|test_tls",
-    "what remains": r"",
+    "all others": r"",
 }
 COMPATIBILITY = """\
 # Compatibility
 
 Which clients do what with this version, by tests that ran: `make compatibility` runs `tests/interop` and writes this
 page. A number is how many tests of the client passed; ✘ has failures beside it; – is for no test. A client without a
-test may work: the protocol is Kafka's.
+test may work: the protocol is Kafka's. The SDK is here only beside other clients; its own tests are in `tests/client`.
 """
 API_ROWS = """\
 ## Versions of the APIs
