@@ -106,6 +106,18 @@ def test_a_query_is_stopped_while_tasks_write(spark, spark_proxy, place):
     until_it_ends_well(spark, place)
 
 
+@pytest.mark.parametrize(("step", "side"), [("Produce", "after"), ("PrepareTxn", "before"), ("PrepareTxn", "after")])
+def test_a_query_that_is_stopped_for_good_holds_no_reader_up(spark, spark_broker, spark_proxy, place, step, side):
+    """Spark aborts the batch; no next run is needed for what its tasks have open."""
+    held = spark_proxy.hold(STEPS[step], side=SIDES[side])
+    query = spark_copies.start(spark, place)
+    held.caught(TIMEOUT_S)
+    query.stop()
+    held.release()
+    print(f"\n  free after {spark_copies.settled(spark_broker.bootstrap, place.target)} s", end="")
+    assert spark_copies.read(spark_broker.bootstrap, place.target) == []
+
+
 @pytest.mark.usefixtures("counted")
 def test_a_driver_is_killed_again_and_again(spark_proxy, place):
     """The same batch, decided or not, is met by one driver after the other."""

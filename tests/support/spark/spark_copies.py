@@ -154,7 +154,7 @@ class Outcome:
 
 def outcome(servers: str, place: Place, seen: Seen | None = None) -> Outcome:
     """Compare source and target at read_committed, and what could be seen meanwhile with the batches planned."""
-    waited_s = _settled(servers, place.target)
+    waited_s = settled(servers, place.target)
     source = {value: (partition, offset) for partition, offset, value in read(servers, place.source)}
     target = [(offset, value) for _, offset, value in read(servers, place.target)]
     copies = Counter(value for _, value in target)
@@ -194,8 +194,11 @@ def read(servers: str, topic: str) -> list[tuple[int, int, str]]:
     return found
 
 
-def _settled(servers: str, topic: str) -> float:
-    """Wait until no transaction is open: what killed workers left ends with a batch, not by its timeout. Seconds."""
+def settled(servers: str, topic: str) -> float:
+    """Wait until no transaction is open: what killed workers left ends with a batch or its abort, not by its timeout.
+
+    Returns: after how many seconds. Fails after SETTLED_S, which is shorter than all these timeouts.
+    """
     began = time.monotonic()
     partition = TopicPartition(topic, 0)
     with sync.Consumer(servers) as consumer:
