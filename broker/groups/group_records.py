@@ -8,6 +8,7 @@ Sources: Kafka's GroupMetadataKey.json, GroupMetadataValue.json, GroupCoordinato
 from struct import Struct, error
 from typing import NamedTuple
 
+from ...protocol.errors import MalformedFrame
 from ...protocol.primitives import read_uvarint, uvarint
 
 GROUP_KEY = 2
@@ -105,7 +106,7 @@ def read_key(record_key: bytes) -> str:
         if reader.int16() != GROUP_KEY:
             raise UnreadableGroup("not the key of a group")
         return reader.text()
-    except (error, IndexError, UnicodeDecodeError) as wrong:
+    except (error, IndexError, UnicodeDecodeError, MalformedFrame) as wrong:
         raise UnreadableGroup(f"a key of {len(record_key)} bytes: {wrong}") from wrong
 
 
@@ -116,7 +117,7 @@ def read_value(record_value: bytes) -> KeptGroup:
         if not 0 <= version <= FLEXIBLE:
             raise UnreadableGroup(f"version {version}, where {FLEXIBLE} is the newest known")
         return _read_group(_Reader(record_value, flexible=version >= FLEXIBLE, position=2), version)
-    except (error, IndexError, UnicodeDecodeError) as wrong:
+    except (error, IndexError, UnicodeDecodeError, MalformedFrame) as wrong:
         raise UnreadableGroup(f"a value of {len(record_value)} bytes: {wrong}") from wrong
 
 

@@ -77,7 +77,9 @@ def read(disk: Disk, backup: str) -> Contents:
     payload = checkpoints.read_file(disk, manifest_path(backup), KIND, VERSION)
     try:
         fields = msgpack.unpackb(payload)
-        fields["files"] = {path: BackupFile(*file) for path, file in fields["files"].items()}
+        files = fields["files"] = {path: BackupFile(*file) for path, file in dict(fields["files"]).items()}
+        if any((type(path), *map(type, file)) != (str, int, int) for path, file in files.items()):
+            raise ValueError("a file of it has no name, size or checksum")
         return Contents(**fields)
     except (ValueError, TypeError, KeyError, msgpack.UnpackException) as error:
         raise checkpoints.Damaged(manifest_path(backup), f"its contents do not parse: {error}") from error

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from fencepost.broker.net.request_limits import _LOOKED_INTO
 from fencepost.protocol.apis import (
     APIS,
     decode_request,
@@ -131,11 +132,14 @@ def look_at_request_frame(data: bytes) -> None:
     if api is None:
         return
     version, position = header.api_version, header.position
+    extent = _LOOKED_INTO.get(header.api_key, lambda *_: None)
+    looked = outcome(lambda: extent(data, position, version), MalformedFrame, IndexError, struct.error)
     refusals = MalformedFrame, KafkaError
     found = outcome(lambda: decode_request(api, version, data, position), *refusals)
     stepped = outcome(lambda: result_of(decode_request_in_steps(api, version, memoryview(data), position)), *refusals)
     assert (found is REFUSED) == (stepped is REFUSED)
     if found is not REFUSED:
+        assert looked is not REFUSED, "a small request is refused for its extent"
         frame = b"".join(encode_request(api, version, header.correlation_id, header.client_id, found))[PREFIX_BYTES:]
         again = read_request_header(frame)
         assert (again.client_id, again.correlation_id) == (header.client_id, header.correlation_id)

@@ -8,8 +8,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from fencepost.broker.groups import group_records
 from fencepost.broker.groups import records as offsets
+from fencepost.broker.groups.group_records import KeptGroup, KeptMember, UnreadableGroup
 from fencepost.broker.groups.records import Committed, Place, UnreadableRecord
+from fencepost.broker.groups.subscriptions import topics_of
 from fencepost.broker.quotas.entities import CLIENT_ID, PRODUCER_BYTE_RATE, USER
 from fencepost.broker.quotas.quota_records import quota_set
 from fencepost.broker.security.acl_records import acl_added
@@ -61,6 +64,35 @@ def _offset_records() -> Iterator[bytes]:
     yield joined(key, b"\0\2" + number + text + number)
     yield joined(key, b"\0\3" + number + b"\0\0\0\1" + text + number)
     yield joined(b"\0\2" + text, b"")
+
+
+# ---- groups ------------------------------------------------------------------------------------------------------
+
+
+def look_at_groups(data: bytes) -> None:
+    key, value = two(data)
+    name = outcome(lambda: group_records.read_key(key), UnreadableGroup)
+    if name is not REFUSED:
+        assert group_records.read_key(group_records.key(name)) == name
+    group = outcome(lambda: group_records.read_value(value), UnreadableGroup)
+    if group is not REFUSED:
+        again = group_records.read_value(group_records.value(group))
+        # Of a group with members no age is kept, and of one without neither protocol nor leader beside the age.
+        assert group_records.value(again) == group_records.value(group)
+
+
+def _group_records() -> Iterator[bytes]:
+    key = group_records.key("group")
+    member = KeptMember("m-1", "instance", "client", "host", 60_000, 45_000, b"subscription", b"assignment")
+    for group in (
+        KeptGroup("consumer", 5, "range", "m-1", (member, member._replace(instance_id=None)), 1_000),
+        KeptGroup("consumer", 5, None, None, (), 1_000, 50),
+        KeptGroup("consumer", 5, None, None, ()),
+    ):
+        yield joined(key, group_records.value(group))
+    older = group_records.value(KeptGroup("consumer", 5, "range", "m-1", (member,), 1_000))
+    for version in range(3):
+        yield joined(key, version.to_bytes(2, "big") + older[2:])
 
 
 # ---- transactions ------------------------------------------------------------------------------------------------
@@ -242,6 +274,10 @@ def _present(change: tuple[bytes, bytes | None]) -> tuple[bytes, bytes]:
 def look_at_consumer_protocol(data: bytes) -> None:
     _back(data, consumers.decode_subscription, consumers.encode_subscription)
     _back(data, consumers.decode_assignment, consumers.encode_assignment)
+    by_client = outcome(lambda: consumers.decode_subscription(data), MalformedFrame)
+    by_broker = topics_of([data])
+    if by_client is not REFUSED and data[2:6] != b"\xff\xff\xff\xff":  # a null list is none to the client
+        assert by_broker == frozenset(by_client.topics)
 
 
 def _back(data: bytes, decode: Callable[[bytes], Any], encode: Callable[[Any], bytes]) -> None:
@@ -260,6 +296,7 @@ def _members() -> Iterator[bytes]:
 
 TARGETS = [
     Target("offset-records", look_at_offsets, _offset_records),
+    Target("group-records", look_at_groups, _group_records),
     Target("transaction-records", look_at_transactions, _transaction_records),
     Target("ledger-records", look_at_ledger, _ledger_records),
     Target("coordinator-snapshots", look_at_snapshots, _snapshots),

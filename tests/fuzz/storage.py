@@ -16,6 +16,7 @@ from fencepost.protocol import batches
 from fencepost.protocol.batches import CRC_COVERS_FROM, LENGTH_ENDS_AT
 from fencepost.protocol.records import Marker, control_marker
 from fencepost.storage import checkpoints, layout, store_checkpoint
+from fencepost.storage.backup import manifest as backups
 from fencepost.storage.checkpoints import Damaged, NewerFormat
 from fencepost.storage.journal import format as journal
 from fencepost.storage.journal import kept_parts
@@ -29,6 +30,9 @@ from fencepost.storage.log.segment import SegmentDamaged, SegmentState, Span, re
 from fencepost.storage.log.segment import scan as scan_segment
 from fencepost.storage.log.settings import LogSettings
 from fencepost.storage.producers import encoding
+from fencepost.storage.producers.aborted import TXN_ENTRY, AbortedTransaction, overlapping
+from fencepost.storage.producers.aborted import pack as pack_aborted
+from fencepost.storage.producers.aborted import unpack as unpack_aborted
 from fencepost.storage.store_checkpoint import LogEntry, StoreCheckpoint
 from fuzz.target import REFUSED, Target, all_joined, outcome, several, with_crc
 from log_driver import batch_of, keyed
@@ -38,7 +42,8 @@ PATH = "/data/file"
 
 def disk_with(path: str, content: bytes) -> SimulatedDisk:
     disk = SimulatedDisk(history=False)
-    disk.make_directory(path.rpartition("/")[0])
+    for each in (path.rpartition("/")[0], "/again"):
+        disk.make_directory(each)
     disk_files.write(disk, path, content)
     return disk
 
@@ -258,6 +263,35 @@ def _kept() -> Iterator[bytes]:
     yield batch_of([b"one"]) + batch_of([b"two"])
 
 
+def look_at_backup_manifest(data: bytes) -> None:
+    disk = disk_with("/backup/manifest", written(backups.KIND, data))
+    contents = outcome(lambda: backups.read(disk, "/backup"), Damaged, NewerFormat)
+    if contents is not REFUSED:
+        backups.write(disk, "/again", contents)
+        assert backups.read(disk, "/again") == contents
+        assert all(type(file.size_bytes) is type(file.crc) is int for file in contents.files.values())
+
+
+def _backups() -> Iterator[bytes]:
+    disk = disk_with("/backup/manifest", b"")
+    files = {"checkpoint-1": backups.BackupFile(100, 7), "logs/t-0.1/0.log": backups.BackupFile(5, 2**32 - 1)}
+    for contents in (
+        backups.Contents("0.1", 1_000, True, 1, 50, ["a warning"], files),
+        backups.Contents("0.1", 1, False, 1, 5),
+    ):
+        backups.write(disk, "/backup", contents)
+        yield checkpoints.read_file(disk, "/backup/manifest", backups.KIND, 1)
+
+
+def look_at_aborted(data: bytes) -> None:
+    """Entries as a .txnindex file has them; their size was looked at before."""
+    entries = data[: len(data) // TXN_ENTRY.size * TXN_ENTRY.size]
+    found = outcome(lambda: unpack_aborted(entries), ValueError)
+    if found is not REFUSED:
+        assert pack_aborted(found) == entries
+        overlapping(found, 5, 50)
+
+
 # ---- segments ----------------------------------------------------------------------------------------------------
 
 
@@ -356,5 +390,7 @@ TARGETS = [
     Target("store-checkpoints", look_at_store_checkpoint, _store_checkpoints),
     Target("producers", look_at_producers, _producer_states),
     Target("kept-parts", look_at_kept_parts, _kept),
+    Target("backup-manifests", look_at_backup_manifest, _backups),
+    Target("aborted", look_at_aborted, lambda: [pack_aborted([AbortedTransaction(9, 5, 7, 5)] * 3)]),
     Target("segments", look_at_segment, _segments),
 ]

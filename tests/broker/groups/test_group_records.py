@@ -95,6 +95,12 @@ def test_a_record_that_ends_early_is_refused(value: str) -> None:
             group_records.read_value(whole[:size])
 
 
+@pytest.mark.parametrize("length", [b"\xff" * 6, b"\xff\xff\xff\xff\x7f"])
+def test_a_length_that_is_no_varint_is_refused(length: bytes) -> None:
+    with pytest.raises(UnreadableGroup):
+        group_records.read_value(b"\0\4" + length + bytes(40))
+
+
 @given(st.binary(max_size=80))
 def test_any_bytes_are_read_or_refused(value: bytes) -> None:
     for read in (group_records.read_value, group_records.read_key):
