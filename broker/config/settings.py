@@ -280,7 +280,7 @@ class BrokerSettings(ListenerOptions, SecuritySettings, QuotaSettings, Transacti
                 for name, row in BROKER_OPTIONS.items()
                 if getattr(self, row.field_name) != row.default
             }
-            object.__setattr__(self, "layers", {Source.STATIC_BROKER: given})
+            object.__setattr__(self, "layers", {Source.STATIC_BROKER: {**given, **self.listener_overrides}})
 
     @classmethod
     def of(cls, layers: Mapping[Source, Mapping[str, str]]) -> "BrokerSettings":

@@ -5,7 +5,8 @@ from functools import partial
 
 import pytest
 from certificates import Authority, serving
-from library_logins import LIBRARIES, Refused, Way, java
+from confluent_kafka import Producer
+from library_logins import LIBRARIES, Refused, Way, java, java_settings
 from login_client import add_users
 from served_broker import ServedBroker
 from signed_tokens import AUDIENCE, ISSUER, jwk, key_set, token
@@ -120,3 +121,53 @@ def test_who_is_not_let_in_is_told_and_sends_nothing(world, request, name, libra
     with pytest.raises(Refused):
         attempt(bootstrap, way, name, b"value")
     assert world.broker.inside(lambda inner: name not in inner.topics.by_name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", ["confluent-kafka", "java"])
+def test_a_session_is_renewed_by_the_client_and_nothing_is_lost(request, name, library):
+    settings = {"connections_max_reauth_ms": 2_000, "sasl_enabled_mechanisms": ("SCRAM-SHA-256",)}
+    broker = ServedBroker(listeners=("SASL_PLAINTEXT://127.0.0.1:0",), **settings)
+    with broker:
+        broker.inside(add_users)
+        bootstrap = f"127.0.0.1:{broker.port}"
+        way = Way("SASL_PLAINTEXT", "SCRAM-SHA-256")
+        send = sender(library, request, bootstrap, way, name)
+        began, sent = time.monotonic(), 0
+        while time.monotonic() < began + 5 or broker.inside(lambda inner: inner.metrics.logins) < 4:
+            send(f"{sent}")
+            sent += 1
+            time.sleep(0.05)
+            assert time.monotonic() < began + 60
+        send(None)
+        metrics = broker.broker.metrics
+        assert broker.inside(lambda inner: inner.topics.by_name[name].partitions[0].log.end_offset) >= sent
+        assert metrics.closed_expired == 0
+        assert metrics.failed_logins == 0
+
+
+def sender(library, request, bootstrap, way, topic):
+    """What sends a record, waits for it, and raises if it is not there; None ends the client."""
+    if library == "java":
+        settings = java_settings(way)
+        producer = request.getfixturevalue("java").producer(bootstrap, f"{topic}-id", **settings)
+        producer.do("init")
+
+        def send(value):
+            if value is None:
+                producer.do("close")
+                return
+            producer.do("begin")
+            producer.send(topic, value)
+            producer.do("commit")
+
+        return send
+    settings = {"bootstrap.servers": bootstrap, "security.protocol": way.protocol, "sasl.mechanism": way.mechanism}
+    client = Producer(settings | {"sasl.username": way.user, "sasl.password": way.password, "linger.ms": 0})
+
+    def send_and_wait(value):
+        if value is not None:
+            client.produce(topic, value)
+        assert client.flush(20) == 0
+
+    return send_and_wait

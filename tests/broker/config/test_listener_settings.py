@@ -154,3 +154,12 @@ def test_a_certificates_other_names_are_taken_for_one_listener_too() -> None:
 
 def test_mechanisms_count_only_where_somebody_logs_in() -> None:
     assert listeners("a:1", sasl_enabled_mechanisms="GSSAPI")
+
+
+def test_what_is_set_for_one_listener_outlasts_a_change_of_other_settings() -> None:
+    own = {"listener.name.sasl_plaintext.connections.max.reauth.ms": "7"}
+    made = BrokerSettings(listeners=("SASL_PLAINTEXT://a:1",), listener_overrides=own)
+    read = BrokerSettings.of({Source.STATIC_BROKER: {"listeners": "SASL_PLAINTEXT://a:1", **own}})
+    for settings in (made, read):
+        changed = settings.with_layer(Source.DYNAMIC_BROKER, {"max.connections": "20"})
+        assert changed.served_listeners[0].options.connections_max_reauth_ms == 7

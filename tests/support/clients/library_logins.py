@@ -178,7 +178,8 @@ def sdk(bootstrap: str, way: Way, topic: str, value: bytes) -> bytes:
     return asyncio.run(run())
 
 
-def java(jvm: JavaClients, bootstrap: str, way: Way, topic: str, value: bytes) -> bytes:
+def java_settings(way: Way) -> dict[str, Any]:
+    """What JavaClients.producer and .consumer take."""
     settings: dict[str, Any] = {"security_protocol": way.protocol}
     if way.uses_tls:
         settings |= {"ssl_truststore_type": "PEM", "ssl_truststore_location": way.authority}
@@ -193,6 +194,11 @@ def java(jvm: JavaClients, bootstrap: str, way: Way, topic: str, value: bytes) -
             f"org.apache.kafka.common.security.{module}LoginModule required "
             f'username="{way.user}" password="{way.password}";'
         )
+    return settings
+
+
+def java(jvm: JavaClients, bootstrap: str, way: Way, topic: str, value: bytes) -> bytes:
+    settings = java_settings(way)
     try:
         producer = jvm.producer(bootstrap, f"{topic}-id", **settings)
         producer.do("init")
