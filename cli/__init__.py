@@ -19,6 +19,7 @@ COMMANDS = {
     "group": "Consumer groups: lag and why, seek, delete.",
     "user": "Users with a password: add, list, remove.",
     "acl": "Who may do what: add, list, remove rules of access.",
+    "quota": "How much each client may ask for: set, list, remove.",
     "txn": "Transactions: what is open, whom it blocks, ending it.",
     "produce": "Send lines of standard input, in transactions too.",
     "consume": "Print records, and what became of each.",
@@ -31,7 +32,11 @@ COMMANDS = {
     "bench": "Measure a broker, any Kafka broker.",
     "demo": "Lose acknowledgements, kill the broker, and count what is left.",
 }
-_MODULES = {"user": "access.user", "acl": "access.acl"}  # where it is not the module of the command's name
+_MODULES = {
+    "user": "access.user",
+    "acl": "access.acl",
+    "quota": "access.quota",
+}  # where it is not the module of the command's name
 
 
 class LazyGroup(click.Group):

@@ -1,1 +1,1 @@
-"""Who may log in with a password, and who may do what: `fencepost user` and `fencepost acl`."""
+"""Who may log in, do what, and how much: `fencepost user`, `fencepost acl` and `fencepost quota`."""

@@ -42,7 +42,7 @@ def untimed(line: str) -> str:
 
 
 def test_the_sessions_of_the_page_say_what_the_page_says(tmp_path: Path) -> None:
-    assert len(SESSIONS) == 5
+    assert len(SESSIONS) == 6
     (tmp_path / "password.txt").write_text("of alice\n")
     guarded = {"authorizer_class_name": STANDARD_AUTHORIZER, "super_users": "User:ANONYMOUS"}
     with ServedBroker(log_dir=str(tmp_path / "data"), **guarded) as broker:

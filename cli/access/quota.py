@@ -1,0 +1,194 @@
+"""`fencepost quota`: how much each user, client id or address may ask for, before it has to wait."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ..arguments.connecting import Target, connecting
+from ..arguments.ranges import Finite
+from ..output.failures import NOT_FOUND, WRONG_USAGE, Failure
+from ..output.tables import NOTHING, Column, many, number
+from .offline import ask, data_dir
+
+if TYPE_CHECKING:
+    from ...client.admin.admin import Admin
+    from ...client.admin.values import QuotaEntity
+
+    _OfNumber = click.ParamType[float]
+    _OfPair = click.ParamType[tuple[str, str]]
+else:
+    _OfNumber = _OfPair = click.ParamType  # not generic in older versions of click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+EVERYBODY, DEFAULT, ANY = "*", "<default>", "<any>"
+_FIELDS = {"user": "user", "client-id": "client_id", "ip": "ip"}
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
+
+
+class _Bytes(_OfNumber):
+    """500, 100k, 10M, 2.5G: bytes a second."""
+
+    name = "bytes"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        text = str(value).strip().lower()
+        digits = text.rstrip("kmg")
+        try:
+            found = float(digits) * _UNITS[text[len(digits) :]]
+        except (KeyError, ValueError):
+            return self.fail(f"{value!r} is not a rate: write 500, 100k, 10M or 2.5G", param, ctx)
+        if not 1 <= found < 2**63:
+            return self.fail(f"{value!r} is out of range", param, ctx)
+        return float(math.floor(found))
+
+
+class _Who(_OfPair):
+    """user=NAME, client-id=NAME or ip=ADDRESS."""
+
+    name = "who"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return value
+        type_, _, name = str(value).partition("=")
+        if type_ not in _FIELDS or not name:
+            return self.fail(f"{value!r} is not user=NAME, client-id=NAME or ip=ADDRESS", param, ctx)
+        return _FIELDS[type_], name
+
+
+_POSITIVE = Finite(min=0, min_open=True)
+_RATES: dict[str, tuple[str, str, Any, str]] = {  # by Kafka's name: option, its unit, its type, its help
+    "producer_byte_rate": ("--produce", "BYTES", _Bytes(), "Bytes a second that it may send: 500, 100k, 10M."),
+    "consumer_byte_rate": ("--fetch", "BYTES", _Bytes(), "Bytes a second that it may read."),
+    "request_percentage": ("--request-time", "PERCENT", _POSITIVE, "Share of one thread that its requests may take."),
+    "controller_mutation_rate": ("--mutations", "RATE", _POSITIVE, "Partitions a second to create and delete."),
+    "connection_creation_rate": ("--connections", "RATE", click.IntRange(1, 2**31 - 1), "New ones a second, of an ip."),
+}
+
+
+def _about_quotas(command: F) -> F:
+    for each in (click.argument("who", type=_Who(), nargs=-1), data_dir):
+        command = each(command)
+    return command
+
+
+def _rates(command: F) -> F:
+    for key, (option, unit, type_, text) in reversed(_RATES.items()):
+        command = click.option(option, key, metavar=unit, type=type_, help=text)(command)
+    return command
+
+
+@click.group()
+def quota() -> None:
+    """Quotas: how much a user, a client id, both together, or an address may ask for.
+
+    A client over its quota gets its answer, and then has to wait. '*' in the place of a name stands for all that
+    have no quotas of their own: each of them has so much.
+    """
+
+
+@quota.command("set")
+@connecting
+@_rates
+@_about_quotas
+def set_quotas(to: Target, who: Sequence[tuple[str, str]], data_dir: str | None, **rates: float | None) -> None:
+    """Set quotas of WHO: user=NAME, client-id=NAME, both, or ip=ADDRESS. Others of its quotas stay.
+
+    \b
+    fencepost quota set user=alice --produce 10M --fetch 20M
+    fencepost quota set user=alice client-id=batch --request-time 50
+    fencepost quota set 'ip=*' --connections 20
+    """
+    entity, wanted = _one(who), {key: float(value) for key, value in rates.items() if value is not None}
+    if not wanted:
+        raise Failure("no quota is given", f"use {', '.join(option for option, *_ in _RATES.values())}", WRONG_USAGE)
+
+    async def work(admin: "Admin") -> None:
+        await admin.alter_client_quotas(_entity(entity), set=wanted)
+
+    ask(to, data_dir, work, may_create=True)
+    for key, value in wanted.items():
+        to.output.result(f"{_shown(entity)}: {key} {_rate(value)}", {**entity, "quota": key, "value": value})
+
+
+@quota.command("list")
+@connecting
+@_about_quotas
+def list_quotas(to: Target, who: Sequence[tuple[str, str]], data_dir: str | None) -> None:
+    """List quotas: all, or those in which all names of WHO are."""
+    names = _named(who)
+    found = ask(to, data_dir, lambda admin: admin.describe_client_quotas(_entity(names)))
+    rows = [{**_facts(entity), **values} for entity, values in found.items()]
+    to.output.rows(rows, _COLUMNS, "no quotas; fencepost quota set sets one")
+
+
+@quota.command()
+@connecting
+@click.option("--only", "keys", type=click.Choice(list(_RATES)), multiple=True, help="Only this one. [default: all]")
+@_about_quotas
+def rm(to: Target, who: Sequence[tuple[str, str]], data_dir: str | None, keys: Sequence[str]) -> None:
+    """Remove the quotas of WHO, and of nobody else who has one of its names."""
+    entity = _one(who)
+
+    async def work(admin: "Admin") -> list[str]:
+        wanted = _entity(entity)
+        there = (await admin.describe_client_quotas(wanted, strict=True)).get(wanted, {})
+        gone = [key for key in there if not keys or key in keys]
+        if gone:
+            await admin.alter_client_quotas(wanted, delete=gone)
+        return gone
+
+    removed = ask(to, data_dir, work)
+    if not removed:
+        raise Failure(f"{_shown(entity)} has no such quotas", "fencepost quota list shows all quotas", NOT_FOUND)
+    for key in removed:
+        to.output.result(f"{_shown(entity)}: {key} removed", {**entity, "quota": key, "value": None})
+    to.output.remark(f"{many(len(removed), 'quota')} removed")
+
+
+def _named(who: Sequence[tuple[str, str]]) -> dict[str, str]:
+    if len(dict(who)) != len(who):
+        raise Failure("a user, client id or ip is named twice", "each command is about one of each", WRONG_USAGE)
+    return dict(who)
+
+
+def _one(who: Sequence[tuple[str, str]]) -> dict[str, str]:
+    names = _named(who)
+    if not names:
+        raise Failure("nobody is named", "name user=NAME, client-id=NAME, both, or ip=ADDRESS", WRONG_USAGE)
+    if "ip" in names and len(names) > 1:
+        raise Failure("quotas of an ip are of nobody else", "name ip=ADDRESS alone", WRONG_USAGE)
+    return names
+
+
+def _entity(names: Mapping[str, str]) -> "QuotaEntity":
+    from ...client.admin.values import QuotaEntity
+
+    return QuotaEntity(**{field: DEFAULT if name == EVERYBODY else name for field, name in names.items()})
+
+
+def _facts(entity: "QuotaEntity") -> dict[str, str | None]:
+    return {field: EVERYBODY if name == DEFAULT else name for field, name in entity._asdict().items()}
+
+
+def _shown(names: Mapping[str, str]) -> str:
+    return " ".join(f"{type_}={names[field]}" for type_, field in _FIELDS.items() if field in names)
+
+
+def _rate(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:,.2f}".rstrip("0").rstrip(".")
+
+
+_COLUMNS = (
+    Column("USER", "user"),
+    Column("CLIENT ID", "client_id"),
+    Column("IP", "ip"),
+    number("PRODUCE", "producer_byte_rate", _rate),
+    number("FETCH", "consumer_byte_rate", _rate),
+    number("REQUEST TIME", "request_percentage", _rate),
+    number("MUTATIONS", "controller_mutation_rate", _rate),
+    number("CONNECTIONS", "connection_creation_rate", _rate),
+)
