@@ -3,11 +3,11 @@
 The rule: what is drawn comes from the seeded random alone, so one seed is one attack.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
 
-from fencepost.protocol.apis import APIS, encode_request
+from fencepost.protocol.apis import APIS, Api, encode_request
 from fencepost.protocol.schema import Array, Blob, Fixed, Nested, Text, schema_of
 from fuzz.mutating import INTERESTING, mutated
 from fuzz.records import some_batches
@@ -46,13 +46,22 @@ RATES = [1e9, 1e12, -1.0, float("nan"), float("inf")]
 class Chance:
     """Frames without end, with their lengths before them."""
 
-    def __init__(self, seed: int, topic_ids: list[bytes], producer_ids: list[int]) -> None:
+    def __init__(
+        self,
+        seed: int,
+        topic_ids: Sequence[bytes] = (),
+        producer_ids: Sequence[int] = (),
+        apis: Sequence[Api] = tuple(APIS.values()),
+    ) -> None:
+        """apis: what is asked for, as often as it is named."""
         self.random = Random(seed)
+        self._apis = apis
         self._topic_ids = [*topic_ids, bytes(16), b"\7" * 16]
         self._producer_ids = [*producer_ids, -1, 0, 2**63 - 1]
         self._batches = list(some_batches())
         self._blobs = [b"", b"\0" * 8, *(seed for target in STATE for seed in target.seeds())]
         self._blobs += [part for dialog in scram_dialogs() for part in several(dialog)]
+        self._blobs += [b"\0alice\0alice-pw", b"\0alice\0wrong", b"\0nobody\0x"]
 
     def frames(self, count: int) -> Iterator[bytes]:
         for _ in range(count):
@@ -60,7 +69,7 @@ class Chance:
 
     def frame(self) -> bytes:
         random = self.random
-        api = random.choice(list(APIS.values()))
+        api = random.choice(self._apis)
         version = random.randint(api.min, api.max) if random.random() < 0.9 else random.choice(list(api.declared))
         message = self._message(api.request, version)
         client_id = random.choice(["a", "", "n" * 300])

@@ -12,6 +12,7 @@ from typing import Any
 
 from acl_client import creating, guarded
 from fencepost.broker.config.settings import BrokerSettings
+from fencepost.protocol.apis import APIS
 from fencepost.protocol.batches import walk
 from fencepost.protocol.records import records
 from fuzz.chance import Chance
@@ -66,6 +67,18 @@ def attack(broker: SimulatedBroker, seed: int, count: int) -> Counter[str]:
         client.close()
     txn.client.close()
     return came
+
+
+def attack_door(broker: SimulatedBroker, seed: int, count: int) -> int:
+    """As attack, of a broker that asks who connects. Returns how many logged in, as who guesses the password may."""
+    chance = Chance(seed, apis=[*APIS.values(), *(APIS[key] for key in (17, 18, 36) for _ in range(len(APIS)))])
+    before = broker.broker.metrics.logins
+    for _ in range(count // SENT_AHEAD):
+        client = SimulatedClient(broker)
+        client.send_raw(b"".join(chance.frames(SENT_AHEAD)))
+        broker.wait(2)  # a login that fails is answered after a while
+        client.close()
+    return broker.broker.metrics.logins - before
 
 
 def _answers(received: bytes) -> Iterator[bytes]:

@@ -4,10 +4,12 @@
 """
 
 import pytest
+from fencepost.protocol.messages.cluster import MetadataRequest
 from fuzz.live import (
     HONEST,
     Asking,
     attack,
+    attack_door,
     attack_over_sockets,
     check_nothing_is_left,
     no_errors_logged,
@@ -15,9 +17,12 @@ from fuzz.live import (
     work_honestly,
     write_and_read,
 )
+from login_client import add_users, asking, log_in
 from peak_memory import peak_bytes
 from produce_requests import create
 from served_broker import ServedBroker
+from simulated_broker import SimulatedBroker
+from simulated_client import SimulatedClient
 
 REQUESTS = 800
 MOST_BYTES = 16 << 20  # of all that the broker keeps of them, the simulated disk among it
@@ -32,6 +37,22 @@ def test_after_requests_by_chance_nothing_is_left_and_honest_clients_work(is_gua
         assert came["answers"] > REQUESTS / 10
         check_nothing_is_left(broker)
         work_honestly(broker, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_requests_by_chance_before_a_login_let_nobody_in_without_the_password(seed: int) -> None:
+    with no_errors_logged(), SimulatedBroker(asking()) as broker:
+        add_users(broker.broker)
+        came_in = attack_door(broker, seed, REQUESTS)
+        metrics = broker.broker.metrics
+        assert metrics.failed_logins > REQUESTS / 100
+        assert came_in < metrics.failed_logins  # who said the right password by chance
+        assert not metrics.failures
+        assert not broker.broker.server.connections
+        honest = SimulatedClient(broker)
+        assert log_in(honest).error_code == 0
+        assert honest.ask(MetadataRequest(topics=[]), 9).brokers
 
 
 @pytest.mark.slow
