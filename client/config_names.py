@@ -7,6 +7,7 @@ own keywords: a consumer with a group commits automatically, as in all other cli
 """
 
 import functools
+import importlib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
@@ -276,6 +277,19 @@ def _librdkafka_token(provide: Callable[[str], Any], config: str) -> Token:
     return Token(token, expires * 1000)
 
 
+def _provider(value: Any) -> Any:
+    """A function, or where to import it from: for options that are texts, as those of Spark."""
+    if not isinstance(value, str):
+        return value
+    module, _, name = value.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InvalidConfigurationError(
+            f"sasl.oauth.token.provider={value!r} cannot be imported: {error}", hint="write package.module:function"
+        ) from None
+
+
 def _extensions(value: Any) -> Any:
     """NAME=VALUE, with commas between several."""
     if not isinstance(value, str):
@@ -329,6 +343,7 @@ _CONVERTED: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "queue.buffering.max.ms": ("linger_ms", _linger),
     "queue.buffering.max.kbytes": ("buffer_memory", _kilobytes),
     "oauth_cb": ("sasl_oauth_token_provider", lambda provide: provide),
+    "sasl.oauth.token.provider": ("sasl_oauth_token_provider", _provider),
     "sasl.oauthbearer.extensions": ("sasl_oauthbearer_extensions", _extensions),
     "security.protocol": ("security_protocol", lambda value: str(value).upper()),
     "ssl.endpoint.identification.algorithm": ("ssl_check_hostname", _identification),

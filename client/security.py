@@ -57,7 +57,7 @@ class Security:
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     token_provider: TokenProvider | None = field(default=None, repr=False)
-    extensions: Mapping[str, str] | None = field(default=None, repr=False)
+    extensions: Mapping[str, str] | None = field(default=None, repr=False, hash=False)
 
     def __post_init__(self) -> None:
         if self.protocol not in PROTOCOLS:

@@ -60,7 +60,7 @@ _REFUSED = {
     "kafka.enable.auto.commit": "Spark keeps the offsets in its checkpoint; commitGroup shows them to lag tools",
     "kafka.interceptor.classes": "there is no JVM client here",
 }
-_SECRET = re.compile(r"password|secret|jaas|token|ssl\.key\b|\.pem\b|credential", re.IGNORECASE)
+_SECRET = re.compile(r"password|secret|jaas|token|ssl\.(keystore\.)?key\b|\.pem\b|credential", re.IGNORECASE)
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "us": 0.001}
 _UNITS_BYTES = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
 _CLASS_IN_CLASS = re.compile(r"(?<!\\)\[[^]\\]*(?:\\.[^]\\]*)*(?:\[|&&)")

@@ -1,6 +1,7 @@
 """OAUTHBEARER: what is sent, what a refusal shows, and what the settings may be."""
 
 import asyncio
+import time
 
 import pytest
 from client_world import run
@@ -180,3 +181,17 @@ def test_names_of_other_clients_mean_the_same():
     assert settings_from(ProducerSettings, java).security.token_provider is provide
     with pytest.raises(InvalidConfigurationError, match="NAME=VALUE"):
         settings_from(AdminSettings, {**config, "sasl.oauthbearer.extensions": "hush"})
+
+
+def test_a_provider_may_be_named_where_settings_are_texts():
+    config = {
+        "bootstrap.servers": "h",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauth.token.provider": "time:time",
+    }
+    assert settings_from(AdminSettings, config).security.token_provider is time.time
+    for wrong in ("time", "time:", "time:no_such", "no.such.module:f", ":f", ""):
+        with pytest.raises(InvalidConfigurationError, match="cannot be imported") as caught:
+            settings_from(AdminSettings, {**config, "sasl.oauth.token.provider": wrong})
+        assert caught.value.hint == "write package.module:function"

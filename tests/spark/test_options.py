@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import time
 
 import pytest
 from fencepost.client.errors import InvalidConfigurationError
@@ -165,6 +166,28 @@ def test_no_secret_is_shown():
     options = source_options(given | {"kafka.sasl.username": "u", "kafka.sasl.password": "hush"}, streaming=True)
     assert "hush" not in repr(options)
     assert options.connection.security.password == "hush"
+
+
+def test_certificates_are_texts_and_a_provider_of_tokens_has_a_name():
+    pem = "-----BEGIN CERTIFICATE-----\nhush\n"
+    given = SERVERS | {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.ssl.truststore.certificates": pem,
+        "kafka.ssl.keystore.certificate.chain": pem,
+        "kafka.ssl.keystore.key": pem,
+        "kafka.sasl.mechanism": "OAUTHBEARER",
+        "kafka.sasl.oauth.token.provider": "time:time",
+        "kafka.sasl.oauthbearer.extensions": "logicalCluster=lkc-1",
+    }
+    shown = redacted(given)
+    assert (shown["kafka.ssl.keystore.key"], shown["kafka.sasl.oauth.token.provider"]) == ("***", "***")
+    options = source_options(given | {"subscribe": "t"}, streaming=True)
+    security = options.connection.security
+    assert (security.ca_pem, security.certificate_pem, security.key_pem) == (pem, pem, pem)
+    assert security.token_provider is time.time
+    again = source_options(given | {"subscribe": "t"}, streaming=True)
+    assert {options.connection: 1}[again.connection] == 1, "connections are shared by their settings"
+    assert "hush" not in repr(options)
 
 
 def test_options_travel_to_other_processes_and_share_a_connection():
