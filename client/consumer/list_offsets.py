@@ -10,6 +10,7 @@ from typing import NamedTuple
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
 from ..errors import RequestTimedOutError, UnknownTopicError, code_of, error_of, is_retriable
+from ..group.subscription import EARLIEST, LATEST
 from ..net.cluster import Cluster
 from ..net.retry import Deadline
 from ..values import TopicPartition
@@ -106,6 +107,8 @@ async def _request_offsets(
             if each.error_code:
                 cluster.stale(each.error_code)
                 found[tp] = error_of(each.error_code, f"{tp}: {code_of(each.error_code).text}")
+            elif each.offset < 0 and wanted[tp] in (EARLIEST, LATEST):  # -1 is an answer to times only
+                found[tp] = error_of(ErrorCode.OFFSET_NOT_AVAILABLE, f"{tp}: the broker returned no offset")
             else:
                 found[tp] = Listed(each.offset, each.timestamp, each.leader_epoch)
     return found

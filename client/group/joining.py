@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ...protocol.errors import ErrorCode
-from ...protocol.messages.groups import JoinGroupRequest, JoinGroupResponse
-from ..errors import UnsupportedVersionError, error_of, is_retriable
+from ...protocol.messages.groups import JoinGroupRequest, JoinGroupResponse, SyncGroupResponse
+from ..errors import KafkaError, UnsupportedVersionError, error_of, is_retriable
 from ..net.cluster import Cluster
 from ..net.coordinators import CoordinatorKind
 from ..net.environment import Environment
@@ -69,7 +69,7 @@ class Joining:
             if turn in (Turn.AGAIN, Turn.FIND):
                 await self._pause(forget=turn is Turn.FIND)
             elif turn is not Turn.TAKE_ID:
-                raise error_of(response.error_code)
+                raise self._refused(response)
 
     async def _send(self, request: Any) -> Any:
         """The response; None, after a pause, if there was none."""
@@ -118,7 +118,16 @@ class Joining:
         if turn is Turn.FIND:
             await self._pause(forget=True)
         elif turn in (Turn.FENCE, Turn.REFUSE):
-            raise error_of(response.error_code)
+            raise self._refused(response)
+
+    def _refused(self, response: JoinGroupResponse | SyncGroupResponse) -> KafkaError:
+        if response.error_code:
+            return error_of(response.error_code)
+        return error_of(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+            f"the group {self._target[1]!r} has the protocol {response.protocol_name!r} of the type "
+            f"{response.protocol_type!r}, which is not one of: {', '.join(self._membership.assignors)}",
+        )
 
     async def _lead(self, joined: JoinGroupResponse) -> Mapping[str, bytes]:
         members = leading.members_of(joined.members)

@@ -6,9 +6,10 @@ import pytest
 from fencepost.client.errors import BrokerUnreachableError, ClientError, RequestTimedOutError, UnknownTopicError
 from fencepost.client.producer.producer import Producer
 from fencepost.client.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.headers import read_request_header
 from fencepost.protocol.messages.cluster import MetadataResponse
-from fencepost.protocol.messages.groups import SyncGroupResponse
+from fencepost.protocol.messages.groups import JoinGroupResponse, SyncGroupResponse
 from fencepost.protocol.messages.offsets import ListOffsetsResponse, OffsetCommitResponse
 from fencepost.protocol.messages.transactions import (
     AddPartitionsToTxnResponse,
@@ -104,6 +105,22 @@ def test_ends_of_partitions_that_nobody_asked_for_are_not_taken_for_an_answer(ha
     within(main)
 
 
+def test_a_log_of_which_no_end_is_returned_is_asked_for_again():
+    def answer(request):
+        partitions = [ListOffsetsResponse.Topic.Partition(partition_index=0, offset=-1)]
+        return ListOffsetsResponse(topics=[ListOffsetsResponse.Topic(name="t", partitions=partitions)])
+
+    async def main(world):
+        await write(world, b"a")
+        async with reader(world, topics=["t"]) as consumer:
+            world.intercept(answered("ListOffsets", answer, 2))
+            assert (await consumer.getone(timeout_ms=10_000)).value == b"a"
+            world.intercept(answered("ListOffsets", answer, 2))
+            assert await consumer.end_offsets([T0]) == {T0: 1}
+
+    within(main)
+
+
 def test_without_a_producer_id_an_idempotent_producer_writes_nothing():
     async def main(world):
         await make(world)
@@ -168,6 +185,27 @@ def test_a_member_to_which_the_leader_gave_nothing_has_no_partitions():
             world.intercept(answered("SyncGroup", lambda request: SyncGroupResponse(assignment=b"")))
             assert await consumer.assigned() == frozenset()
             assert consumer.state().membership == "stable"
+
+    within(main)
+
+
+@pytest.mark.parametrize("api", ["JoinGroup", "SyncGroup"])
+def test_a_group_of_another_protocol_is_refused_with_both_names(api):
+    kind = JoinGroupResponse if api == "JoinGroup" else SyncGroupResponse
+    least = (
+        {"generation_id": 1, "leader": "m", "member_id": "m", "members": []}
+        if api == "JoinGroup"
+        else {"assignment": b""}
+    )
+
+    async def main(world):
+        await write(world, b"a")
+        async with member(world, partition_assignment_strategy=("range",)) as consumer:
+            world.intercept(answered(api, lambda request: answer))
+            with pytest.raises(ClientError, match=r"protocol 'other' .* not one of: range") as refused:
+                await consumer.getone(timeout_ms=5_000)
+            assert refused.value.code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+            assert (await consumer.getone(timeout_ms=10_000)).value == b"a"
 
     within(main)
 

@@ -7,6 +7,7 @@ from typing import Any
 from unittest import mock
 
 from fencepost.client import config_names, partitioner
+from fencepost.client.consumer import list_offsets
 from fencepost.client.consumer.batches import Batch
 from fencepost.client.consumer.fetcher import Fetcher
 from fencepost.client.consumer.reading import Reading
@@ -140,6 +141,13 @@ def sdk_a_pool_begins_without_asking_what_its_last_commit_became(stack: ExitStac
         return bool(self.goes_on)
 
     _replaced(stack, _SlotProducer, "can_begin", can_begin)
+
+
+@killed_by("tests/client/test_odd_answers.py")
+def sdk_minus_one_is_taken_for_the_end_of_a_log(stack: ExitStack) -> None:
+    """Nothing is fetched from there, and nobody asks again."""
+    _replaced(stack, list_offsets, "EARLIEST", None)
+    _replaced(stack, list_offsets, "LATEST", None)
 
 
 @killed_by("tests/client/producer/test_forgotten_ids.py")
