@@ -267,7 +267,7 @@ def _deleted_or_refused(broker: Services, call: Call, group: Sequence[DeleteTopi
         broker.topics.delete(topic)
     except KafkaError as error:
         answer.error_code, answer.error_message = error.code, error.text
-    else:
+    if topic is not None and answer.error_code in (ErrorCode.NONE, ErrorCode.THROTTLING_QUOTA_EXCEEDED):
         answer.name, answer.topic_id = topic.name, topic.id
     return answer
 

@@ -47,7 +47,7 @@ def send(
             lines.append("after the whole wait" if seconds * 1000 >= wait_ms * 0.95 else "before the wait was over")
         return lines
 
-    run.post(command.connection, encoded(api, version, correlation, message), Sent(correlation, show))
+    run.post(command.connection, encoded(api, version, correlation, message, run.client_id), Sent(correlation, show))
     return None if command.only_sent else run.receive(command.connection)
 
 
@@ -56,6 +56,11 @@ def filtered(lines: list[str], only: Value) -> list[str]:
     if not isinstance(only, str):
         return lines
     return [line.strip() for line in lines if re.search(only, line)] or ["(no such line)"]
+
+
+def client(run: Run, command: Command) -> None:
+    """`client $c`: requests that follow are those of a client of this id."""
+    run.client_id = run.names.text(str(command.tokens[0]))
 
 
 def answer(run: Run, command: Command) -> list[str]:

@@ -31,6 +31,7 @@ COMMANDS: dict[str, Callable[[Run, Command], list[str] | None]] = {
     "alter-users": users.alter,
     "describe-users": users.describe,
     "answer": asking.answer,
+    "client": asking.client,
     "frame": handmade.frame,
     "bytes": handmade.raw_bytes,
     "topic": preparing.topic_exists,

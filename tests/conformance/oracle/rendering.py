@@ -37,7 +37,15 @@ USUAL_TEXTS = {  # the one broker there is, as every client sees it
     "brokers: broker_id=$node host=$host port=$port",
 }
 TIMES = {"timestamp", "log_append_time_ms", "last_timestamp", "transaction_start_time_ms"}
-FILLED = {"error_message", "documentation", "log_dir", "total_bytes", "usable_bytes", "finalized_features_epoch"}
+FILLED = {
+    "throttle_time_ms",
+    "error_message",
+    "documentation",
+    "log_dir",
+    "total_bytes",
+    "usable_bytes",
+    "finalized_features_epoch",
+}
 NODES = {"node_id", "broker_id", "leader_id", "controller_id", "leader"}
 NODE_LISTS = {"replica_nodes", "isr_nodes", "offline_replicas", "eligible_leader_replicas", "last_known_elr"}
 NAMED = {"producer_id": ("producer", "p"), "session_id": ("session", "s"), "topic_id": ("topic_id", "id")}

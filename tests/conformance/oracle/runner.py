@@ -41,6 +41,7 @@ class Run:
         self._connections: dict[str, Connection] = {}
         self._sent: dict[str, deque[Sent]] = {}
         self._next_correlation = 0
+        self.client_id = "oracle"
         self.gathering: str | None = None  # the connection whose requests are held back, to go with the next one
 
     def learn_broker(self) -> None:
@@ -112,8 +113,8 @@ class Run:
         return Renderer(self.names, show_records=show_records, whole=whole)
 
 
-def encoded(api: apis.Api, version: int, correlation_id: int, request: Any) -> bytes:
-    return b"".join(bytes(piece) for piece in apis.encode_request(api, version, correlation_id, "oracle", request))
+def encoded(api: apis.Api, version: int, correlation_id: int, request: Any, client_id: str = "oracle") -> bytes:
+    return b"".join(bytes(piece) for piece in apis.encode_request(api, version, correlation_id, client_id, request))
 
 
 def decoded(api: apis.Api, version: int, answer: bytes) -> Any:
