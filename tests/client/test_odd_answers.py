@@ -191,12 +191,11 @@ def test_a_member_to_which_the_leader_gave_nothing_has_no_partitions():
 
 @pytest.mark.parametrize("api", ["JoinGroup", "SyncGroup"])
 def test_a_group_of_another_protocol_is_refused_with_both_names(api):
-    kind = JoinGroupResponse if api == "JoinGroup" else SyncGroupResponse
-    least = (
-        {"generation_id": 1, "leader": "m", "member_id": "m", "members": []}
-        if api == "JoinGroup"
-        else {"assignment": b""}
-    )
+    named = {"protocol_type": "consumer", "protocol_name": "other"}
+    if api == "JoinGroup":
+        answer = JoinGroupResponse(generation_id=1, leader="m", member_id="m", members=[], **named)
+    else:
+        answer = SyncGroupResponse(assignment=b"", **named)
 
     async def main(world):
         await write(world, b"a")
