@@ -16,8 +16,6 @@ from ..security.principals import USER, Principal, Session
 from .certificates import Certificate
 from .gate import Gate
 
-log = logging.getLogger("fencepost.broker")
-
 
 def tls_files(listener: ListenerSettings) -> TlsFiles:
     """What its certificate is made of."""
@@ -77,5 +75,6 @@ class ListenerDoor:
             connection.session = Session(Principal(USER, name), connection.client_host)
             return
         self._gate.metrics.failed_logins += 1
-        log.warning("no rule lets a certificate of %s in (%s)", connection.client_host, subject)
+        text = "no rule lets a certificate of %s in (%s)"
+        self._gate.rare_log.write(logging.WARNING, text, connection.client_host, subject)
         connection.abort()

@@ -64,6 +64,7 @@ class Gate:
         self.soon = server.soon
         self.failed = server.failed
         self.malformed = server.malformed
+        self.rare_log = server.rare_log
         self.server = server
         self.loop = loop
         self.settings = settings
@@ -85,7 +86,9 @@ class Gate:
         if login.phase is Phase.KNOWN:
             if key != HANDSHAKE and login.is_expired(self._clock.monotonic_ms()):
                 self.metrics.closed_expired += 1
-                log.info("the session of %s, %s, has ended", login.name, connection.client_host)
+                self.rare_log.write(
+                    logging.INFO, "the session of %s, %s, has ended", login.name, connection.client_host
+                )
                 connection.close_after_replies()
                 return
         elif key not in SERVED_BEFORE:
@@ -141,7 +144,7 @@ class Gate:
     def _cut(self, stranger: Stranger, why: str) -> None:
         self.metrics.closed_unauthenticated += 1
         host = stranger.host if isinstance(stranger, Handshake) else stranger.client_host
-        log.info("cutting the connection of %s: %s", host, why)
+        self.rare_log.write(logging.INFO, "cutting the connection of %s: %s", host, why)
         stranger.abort()
 
     def _watch(self) -> None:
@@ -219,7 +222,8 @@ class ConnectionLogin:
             return reply.response
         gate.metrics.failed_logins += 1
         gate.metrics.error(reply.response.error_code)
-        log.info("a login of %s by %s failed", connection.client_host, login.mechanism or "an unknown mechanism")
+        how = login.mechanism or "an unknown mechanism"
+        gate.rare_log.write(logging.INFO, "a login of %s by %s failed", connection.client_host, how)
         parked = Parked()
         connection.hold()
 

@@ -32,8 +32,6 @@ from .door import ListenerDoor, tls_files
 from .gate import Gate
 from .tokens import TokenSource
 
-log = logging.getLogger("fencepost.broker")
-
 PASSWORD_THREADS = 1  # hundreds of logins a second, and no more of the processor
 SECRET_BYTES = 32
 
@@ -92,7 +90,7 @@ class Listeners:
             if mechanism in SCRAM:
                 return ScramExchange(users, SCRAM[mechanism], fresh_nonce(self._rng.bytes(NONCE_BYTES)))
             assert tokens is not None
-            return BearerExchange(tokens.verifier.verify, _token_refused)
+            return BearerExchange(tokens.verifier.verify, self._token_refused)
 
         return LoginRules(options.sasl_enabled_mechanisms, begin, options.connections_max_reauth_ms)
 
@@ -118,6 +116,5 @@ class Listeners:
         self._passwords.close()
         self._fetches.close()
 
-
-def _token_refused(reason: str) -> None:
-    log.info("a token is refused: %s", reason)
+    def _token_refused(self, reason: str) -> None:
+        self.gate.rare_log.write(logging.INFO, "a token is refused: %s", reason)

@@ -25,6 +25,7 @@ from ..config.quota_settings import connections_of_addresses
 from ..config.settings import BrokerSettings
 from ..metrics import Metrics
 from ..quotas.connection_pace import ConnectionPace
+from ..rare_log import RareLog
 from ..rounds import Rounds
 from ..security.principals import ANONYMOUS, Session, plain_host
 from .connection import Connection
@@ -156,7 +157,7 @@ class _TlsDoor(TlsDoor):
     def failed(self, handshake: Handshake, reason: str) -> None:
         self._server.handshake_over(self._door, handshake)
         self._server.metrics.failed_handshakes += 1
-        log.info("TLS with %s did not succeed: %s", handshake.host, reason)
+        self._server.rare_log.write(logging.INFO, "TLS with %s did not succeed: %s", handshake.host, reason)
 
 
 class Server:
@@ -186,6 +187,7 @@ class Server:
         self._net = net
         self._clock = clock
         self._loop = loop
+        self.rare_log = RareLog(log, clock.monotonic_ms)  # of what clients cause
         self.store = store
         self._rounds = rounds
         self._by_host: Counter[str] = Counter()
@@ -296,7 +298,7 @@ class Server:
             refused = f"it has {most} connections already (max.connections.per.ip)"
         if refused:
             self.metrics.refused_connections += 1
-            log.warning("a connection from %s is refused: %s", host, refused)
+            self.rare_log.write(logging.WARNING, "a connection from %s is refused: %s", host, refused)
         return bool(refused)
 
     def handshake_begins(self, door: Door, handshake: Handshake) -> bool:
@@ -345,7 +347,8 @@ class Server:
     def malformed(self, connection: Connection, reason: str) -> None:
         """A client sent what cannot be answered."""
         self.metrics.closed_malformed += 1
-        log.warning("closing the connection of %s (%s): %s", connection.client_host, connection.client_id, reason)
+        who = connection.client_host, connection.client_id
+        self.rare_log.write(logging.WARNING, "closing the connection of %s (%s): %s", *who, reason)
 
     def _sweep(self) -> None:
         """Close those that neither sent nor took anything for too long."""

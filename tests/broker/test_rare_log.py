@@ -1,0 +1,25 @@
+"""Lines that strangers cause do not fill the log."""
+
+import logging
+
+from fencepost.broker.rare_log import MOST, WHILE_MS, RareLog
+
+
+def test_so_many_lines_are_written_and_then_how_many_were_not(caplog):
+    now_ms = 0
+    rare = RareLog(logging.getLogger("fencepost.broker"), lambda: now_ms)
+    with caplog.at_level(logging.INFO):
+        for number in range(MOST + 5):
+            rare.write(logging.INFO, "line %d", number)
+        assert [record.getMessage() for record in caplog.records] == [f"line {number}" for number in range(MOST)]
+        now_ms = WHILE_MS
+        caplog.clear()
+        rare.write(logging.WARNING, "another")
+        assert [record.getMessage() for record in caplog.records] == [
+            "5 more lines like those before were left out",
+            "another",
+        ]
+        caplog.clear()
+        now_ms += WHILE_MS
+        rare.write(logging.WARNING, "again")
+        assert [record.getMessage() for record in caplog.records] == ["again"]
