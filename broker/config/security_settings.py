@@ -57,7 +57,7 @@ class SecuritySettings:
         type=INT,
         at_least=1,
     )
-    max_unauthenticated_connections_per_ip: int = option(100, "The same, from one address.", type=INT, at_least=1)
+    max_unauthenticated_connections_per_ip: int = option(250, "The same, from one address.", type=INT, at_least=1)
     max_acls: int = option(
         100_000, "Rules of access that there may be at one time.", type=INT, at_least=0, dynamic=True
     )

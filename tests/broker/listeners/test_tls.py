@@ -11,6 +11,7 @@ import pytest
 from certificates import Authority, serving
 from eventually import wait_until
 from fencepost.broker.config.options import InvalidOption
+from fencepost.broker.config.settings import Source
 from fencepost.effects.tls import BadTlsFiles
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.cluster import ApiVersionsRequest, MetadataRequest
@@ -372,6 +373,9 @@ def test_handshakes_that_stop_anywhere_are_cut_in_time(authority):
                     pass
             half.close()
         assert broker.inside(lambda inner: inner.metrics.failed_handshakes) == len(halves)
+        patient = {"connection.login.timeout.ms": "60000"}
+        now = broker.settings.with_layer(Source.DYNAMIC_BROKER, patient)
+        broker.inside(lambda inner: setattr(inner.live_settings, "now", now))
         with connect(broker, authority.trusting()) as client:
             assert is_served(client)
         wait_until(lambda: not broker.inside(lambda inner: inner.server.connections))
