@@ -234,3 +234,26 @@ def test_a_seek_back_is_followed_though_more_is_committed():
             assert await one_by_one(consumer) == [b"a"]
 
     within(main)
+
+
+def test_a_partition_that_was_sought_back_and_not_read_since_is_not_among_them():
+    async def main(world):
+        await make(world, 2)
+        await write(world, b"0")
+        await write(world, b"1", b"2", partition=1)
+        producer = await world.producer()
+        async with member(world) as consumer:
+            await consumer.assigned()
+            assert await one_by_one(consumer, 2, T1) == [b"1", b"2"]
+            await consumer.commit()
+            consumer.seek(T1, 1)
+            assert await one_by_one(consumer, 1, T1) == [b"2"]
+            consumer.seek(T1, 0)
+            assert await one_by_one(consumer, 1, T0) == [b"0"]
+            await roll_back(producer, consumer)
+            assert await consumer.position(T1) == 0
+            assert await one_by_one(consumer, 1, T0) == [b"0"]
+            await commit(producer, consumer)
+            assert await offsets(consumer) == {T0: 1, T1: 2}
+
+    within(main)

@@ -325,6 +325,25 @@ def test_a_pool_that_was_fenced_by_another_says_so_to_all_and_takes_no_id_back(v
     within(main, version)
 
 
+@both
+def test_who_waits_for_a_slot_of_a_pool_that_is_fenced_meanwhile_takes_no_id_back(version):
+    async def main(world: TxnWorld) -> None:
+        async with pool_of(world, size=1) as old:
+            await one(old, b"a")
+            first = asyncio.ensure_future(one(old, b"b", seconds=2))
+            await asyncio.sleep(0.1)
+            waiting = asyncio.ensure_future(one(old, b"c"))
+            await asyncio.sleep(0.1)
+            async with pool_of(world, size=1) as new:
+                await one(new, b"d")
+                fates = await asyncio.gather(first, waiting, return_exceptions=True)
+                assert [type(fate) for fate in fates] == [ProducerFencedError] * 2
+                await one(new, b"e")
+            assert await world.values() == [b"a", b"d", b"e"]
+
+    within(main, version)
+
+
 def test_a_slot_that_was_fenced_because_it_was_slow_is_used_again():
     async def main(world: TxnWorld) -> None:
         async with pool_of(world, size=1, transaction_timeout_ms=5_000) as pool:

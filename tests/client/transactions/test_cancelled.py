@@ -95,3 +95,18 @@ def test_close_aborts_what_is_open_and_never_hangs(version):
         assert await world.values() == []
 
     within(main, version)
+
+
+@both
+def test_cancelled_while_a_commit_gets_no_answer_it_waits_no_longer_than_for_a_request(version):
+    async def main(world: TxnWorld) -> None:
+        producer = await world.producer(request_timeout_ms=1_000, max_block_ms=60_000)
+        await write(producer, b"a")
+        silence = world.faults.blackhole("EndTxn", when="after_write")
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        await cancelled_after(0.5, write(producer, b"b"))
+        assert loop.time() - begun < 3
+        world.faults.remove(silence)
+
+    within(main, version)
