@@ -104,8 +104,8 @@ class Positions:
             if state.epoch != epoch or not self._subscription.is_current(state):
                 continue
             offset, leader_epoch = (found.offset, found.leader_epoch) if found is not None else (-1, -1)
-            if state.fallback is not None and offset < state.fallback:
-                offset, leader_epoch = state.fallback, -1  # nothing before it was returned: it was sought past
+            if state.fallback is not None and not state.fallback <= offset <= state.fallback_below:
+                offset, leader_epoch = state.fallback, -1  # a seek went past that offset, or back from there
             if offset < 0:
                 self._apply_policy(state)
             elif offset == state.position:

@@ -82,6 +82,7 @@ class PartitionState:
         "committed_below",
         "epoch",
         "fallback",
+        "fallback_below",
         "fetch_offset",
         "fetched",
         "fetched_bytes",
@@ -117,6 +118,7 @@ class PartitionState:
         self.need = need
         self.reset_to = LATEST  # a timestamp, or EARLIEST or LATEST
         self.fallback: int | None = None
+        self.fallback_below = -1  # a committed offset above this is of what was returned before a seek back
         self.refused: Exception | None = None  # the error that the next read raises, once
         self.retry_at_ms = 0
         self.replica = -1  # the follower that the leader named for our rack (KIP-392)
@@ -191,6 +193,7 @@ class PartitionState:
         with asks, the position is the group's committed offset, but not before the first such record.
         """
         first = self.committed_below = min(offset, self.committed_below)
+        self.fallback_below = self.position
         self.rewinds.add(first)
         self.go_on(first)
         if asks or first < offset:
@@ -200,6 +203,7 @@ class PartitionState:
     def look_up(self, need: Need, reset_to: int = LATEST, fallback: int | None = None) -> None:
         """Forget the position: it must be looked up."""
         self.jumps += 1
+        self.fallback_below = self.position
         self.position = self.position_epoch = -1
         self.need = need
         self.reset_to = reset_to

@@ -246,3 +246,27 @@ def test_markers_between_two_batches_leave_nothing_to_be_asked():
             assert (await consumer.committed())[T0].offset == 4
 
     within(main)
+
+
+@pytest.mark.parametrize("outcome", ["aborted", "unknown"])
+def test_after_a_seek_back_what_was_committed_before_it_passes_over_nothing(outcome):
+    async def main(world):
+        await write(world, *FOUR, b"e", b"f")
+        producer = await world.producer()
+        async with member(world) as consumer:
+            assert await given(consumer, most=6) == [*FOUR, b"e", b"f"]
+            await consumer.commit()
+            consumer.seek(T0, 0)
+            batches = consumer.batches(max_records=2)
+            _, later = await anext(batches), await anext(batches)
+            if outcome == "aborted":
+                await roll_back(producer, later)
+            else:
+                silence = world.faults.blackhole("EndTxn", when="before_write")
+                with pytest.raises(CommitOutcomeUnknownError):
+                    await commit(producer, later)
+                world.faults.remove(silence)
+                await world.producer()  # the broker aborts it
+            assert values(await anext(batches)) == [b"a", b"b"]
+
+    within(main)

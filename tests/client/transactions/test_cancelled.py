@@ -98,7 +98,7 @@ def test_close_aborts_what_is_open_and_never_hangs(version):
 
 
 @both
-def test_cancelled_while_a_commit_gets_no_answer_it_waits_no_longer_than_for_a_request(version):
+def test_cancelled_in_a_commit_without_an_answer_it_waits_for_one_request(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer(request_timeout_ms=1_000, max_block_ms=60_000)
         await write(producer, b"a")
