@@ -169,8 +169,11 @@ class Connection(asyncio.Protocol):
             self._flush()
 
     def send_past_hold(self, request: Any, version: int, *, timeout_ms: float) -> "asyncio.Future[Any]":
-        """As send, before all requests that are held back. timeout_ms: after the last request before it has its own."""
-        held, out = self._sending, self._out
+        """As send, before all requests that are held back; it is no use of the connection, which may be idle.
+
+        timeout_ms: after the last request before it has its own.
+        """
+        held, out, used_at = self._sending, self._out, self._used_at
         self._sending, self._out = self._pending, []
         latest = max((each[4] for each in self._pending), default=0.0)
         wait_ms = max(0.0, latest - self._loop.time()) * 1000
@@ -179,7 +182,7 @@ class Connection(asyncio.Protocol):
             self._flush()
             return sent
         finally:
-            self._sending, self._out = held, out
+            self._sending, self._out, self._used_at = held, out, used_at
 
     def close(self, error: BaseException | None = None) -> None:
         """Close now. Pending requests fail with BrokerUnreachableError. error: the cause, None if it is intended."""

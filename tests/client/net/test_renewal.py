@@ -239,6 +239,17 @@ def test_a_connection_that_ends_renews_nothing():
     renewing(main)
 
 
+def test_a_connection_that_nobody_uses_is_closed_in_spite_of_its_renewals():
+    async def main(server):
+        connection = await server.open(connections_max_idle_ms=3 * LIFE_MS)
+        await asyncio.sleep(2.9 * LIFE_MS / 1000)
+        assert (connection.closed, server.logins) == (False, 4)
+        await asyncio.sleep(0.2 * LIFE_MS / 1000)
+        assert (connection.closed, connection.error) == (True, None)
+
+    renewing(main)
+
+
 # ---- with our own broker -----------------------------------------------------------------------------------------
 
 
