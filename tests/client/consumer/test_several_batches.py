@@ -257,7 +257,7 @@ def test_after_a_seek_back_what_was_committed_before_it_passes_over_nothing(outc
             assert await given(consumer, most=6) == [*FOUR, b"e", b"f"]
             await consumer.commit()
             consumer.seek(T0, 0)
-            batches = consumer.batches(max_records=2)
+            batches = consumer.batches(max_records=2, timeout_ms=60_000)
             _, later = await anext(batches), await anext(batches)
             if outcome == "aborted":
                 await roll_back(producer, later)
