@@ -193,17 +193,21 @@ class PartitionState:
         with asks, the position is the group's committed offset, but not before the first such record.
         """
         first = self.committed_below = min(offset, self.committed_below)
-        self.fallback_below = self.position
+        self._note_fallback_below()
         self.rewinds.add(first)
         self.go_on(first)
         if asks or first < offset:
             self.need = Need.COMMITTED
             self.fallback = first
 
+    def _note_fallback_below(self) -> None:
+        before = self.fallback_below if self.need is Need.COMMITTED else -1  # a look-up is still under way
+        self.fallback_below = max(self.position, before)
+
     def look_up(self, need: Need, reset_to: int = LATEST, fallback: int | None = None) -> None:
         """Forget the position: it must be looked up."""
         self.jumps += 1
-        self.fallback_below = self.position
+        self._note_fallback_below()
         self.position = self.position_epoch = -1
         self.need = need
         self.reset_to = reset_to

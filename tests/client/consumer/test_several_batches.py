@@ -270,3 +270,19 @@ def test_after_a_seek_back_what_was_committed_before_it_passes_over_nothing(outc
             assert values(await anext(batches)) == [b"a", b"b"]
 
     within(main)
+
+
+def test_two_batches_of_a_commit_without_an_answer_do_not_come_again():
+    async def main(world):
+        await write(world, *FOUR, b"e")
+        producer = await world.producer()
+        async with member(world) as consumer:
+            batches = consumer.batches(max_records=2, timeout_ms=60_000)
+            both = await anext(batches), await anext(batches)
+            silence = world.faults.blackhole("EndTxn", when="after_write")
+            with pytest.raises(CommitOutcomeUnknownError):
+                await commit(producer, *both)
+            world.faults.remove(silence)
+            assert values(await anext(batches)) == [b"e"]
+
+    within(main)
