@@ -197,6 +197,8 @@ def _append(broker: Services, call: Call, partition: Partition, target: Target, 
         joining = _admit(broker, call, partition, batch, transactional_id)
     producers = partition.log.producers
     if batch.producer_id >= 0:
+        if not batch.is_transactional and broker.access.is_enforced:
+            _check_may_write_as(broker, call, batch.producer_id)
         first = producers.judge(batch, _refusal_of_unknown(broker, call, batch))
         if first is not None:
             broker.metrics.duplicates_refused += 1
@@ -213,6 +215,17 @@ def _append(broker: Services, call: Call, partition: Partition, target: Target, 
         broker.store.append_together([(joining.log, joining.batch), (partition.log, batch)])
         broker.admission.joined(joining)
     return _appended(partition, base_offset, batch.max_timestamp if batch.is_log_append_time else NO_TIMESTAMP)
+
+
+def _check_may_write_as(broker: Services, call: Call, producer_id: int) -> None:
+    """Raises TRANSACTIONAL_ID_AUTHORIZATION_FAILED for an id that belongs to somebody else's transactional id.
+
+    A batch outside of transactions says nothing of that, and would still fence its producer, or pass for its next one.
+    Apache Kafka takes it.
+    """
+    transactional_id = broker.transactions.by_producer_id.get(producer_id)
+    if transactional_id is not None:
+        broker.access.check(call.session, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
 
 
 def _admit(broker: Services, call: Call, partition: Partition, batch: Batch, transactional_id: str) -> Joining | None:

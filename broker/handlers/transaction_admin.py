@@ -165,6 +165,8 @@ def list_transactions(
         txn = transactions.get(transactional_id)
         if txn is None or not wanted.passes(txn) or not sees(transactional_id):
             return None
+        if not wanted.is_named_so(transactional_id):  # only of those that are seen: that it takes too long is an answer
+            return None
         return _Listed(
             transactional_id=transactional_id, producer_id=txn.producer_id, transaction_state=txn.status.text
         )
@@ -194,19 +196,16 @@ class _Filter:
             raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from error
 
     def passes(self, txn: Transaction) -> bool:
-        """Whether it is listed. Dead ones never are; a duration counts from the start of the last transaction.
-
-        Raises INVALID_REGULAR_EXPRESSION where the pattern takes too long.
-        """
+        """Whether all but its name is as asked for. Dead ones never are; a duration counts from the last beginning."""
         return (
             txn.status is not Status.DEAD
             and (self._any_state or txn.status in self._states)
             and (not self._producer_ids or txn.producer_id in self._producer_ids)
             and (self._open_for_ms < 0 or txn.started_age_ms < 0 or self._open_for(txn) > self._open_for_ms)
-            and self._is_named_so(txn.transactional_id)
         )
 
-    def _is_named_so(self, transactional_id: str) -> bool:
+    def is_named_so(self, transactional_id: str) -> bool:
+        """Whether the pattern allows it. Raises INVALID_REGULAR_EXPRESSION where that takes too long to find out."""
         try:
             return self._pattern is None or self._pattern.matches(transactional_id)
         except InvalidPattern as error:

@@ -170,14 +170,14 @@ class ProducerStates:
         """Whether this is just what must come next of a producer that is known here and has no transaction open.
 
         transactional: of a batch in a transaction, which may be open here or begin with it. What judge() looks at
-        first, without a Batch: it would say None.
+        first, without a Batch: it would say None. Of a producer whose transactions ended here nothing else is ordinary.
         """
         producer = self._producers.get(producer_id)
         return (
             producer is not None
             and producer.next_sequence == sequence >= 0
             and producer.epoch == producer_epoch
-            and (transactional or producer.first_open < 0)
+            and (transactional or producer.first_open < 0 > producer.coordinator_epoch)
         )
 
     def turned_away(self, batch: Batch) -> None:

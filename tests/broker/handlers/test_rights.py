@@ -4,13 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 from acl_client import guarded
+from fencepost.broker.requests import safe_pattern
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.cluster import MetadataRequest
-from fencepost.protocol.messages.transactions import InitProducerIdRequest
+from fencepost.protocol.messages.transactions import InitProducerIdRequest, ListTransactionsRequest
 from guarded_broker import Guarded
 from produce_requests import answers, batch, idempotent, produce
 from simulated_broker import SimulatedBroker
-from txn_client import Txn, state
+from txn_client import Txn, state, values
 
 OK = ErrorCode.NONE
 NO_TOPIC = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -69,6 +70,23 @@ def test_batches_are_judged_by_what_they_are_not_by_what_the_request_says(world:
     assert world.written() == 0
 
 
+@pytest.mark.requirement("S-35", "S-37")
+@pytest.mark.parametrize("version", [1, 2])
+def test_who_may_not_use_an_id_does_not_write_as_its_producer(world: Guarded, version: int) -> None:
+    """Outside of transactions, where a request names no id: as its next batch, with a newer epoch, elsewhere first."""
+    world.have("allow User:alice WRITE TOPIC = t", "allow User:bob WRITE TOPIC = t")
+    world.have("allow User:alice WRITE TRANSACTIONAL_ID = x")
+    txn = Txn(world.broker, version=version, client=world.client)
+    world.as_user("alice", lambda: (txn.init(), txn.write("t", b"1"), txn.commit()))
+    for epoch in (txn.epoch, txn.epoch + 1):
+        for sequence in (txn.sequences["t", 0], 0):
+            as_alice = idempotent(sequence, producer_id=txn.producer_id, epoch=epoch)
+            assert world.write("bob", as_alice) == world.write("bob", as_alice, partition=1) == NO_ID
+    world.as_user("alice", lambda: (txn.write("t", b"2", 0, 1), txn.commit()))
+    assert values(world.broker, "t") == [b"1", b"2"]
+    assert values(world.broker, "t", 1) == [b"2"]
+
+
 def test_a_topic_is_not_made_by_who_may_not(world: Guarded) -> None:
     world.have("allow User:alice READ TOPIC = new")
 
@@ -90,6 +108,19 @@ def test_an_unauthorised_commit_or_abort_leaves_the_transaction_open(world: Guar
     assert world.as_user("alice", lambda: (txn.commit(), txn.abort(), *txn.add("t", 1))) == (NO_ID, NO_ID, NO_ID)
     assert world.as_user("root", lambda: state(world.broker)) == "Ongoing"
     assert world.as_user("root", txn.commit) == OK
+
+
+@pytest.mark.requirement("S-37")
+def test_a_pattern_is_not_tried_on_ids_that_may_not_be_seen(world: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That it takes too long would tell of them: only where the name begins so has it many states to follow."""
+    monkeypatch.setattr(safe_pattern, "MOST_WORK", 1_000)
+    world.as_user("root", lambda: Txn(world.broker, "hidden" + "a" * 200, client=world.client).init())
+    request = ListTransactionsRequest(transactional_id_pattern="hidden(.*a.){40}")
+
+    def code(user: str) -> int:
+        return int(world.as_user(user, lambda: world.client.ask(request, 2)).error_code)
+
+    assert (code("root"), code("alice")) == (ErrorCode.INVALID_REGULAR_EXPRESSION, OK)
 
 
 def test_without_an_authorizer_rules_are_not_asked() -> None:
