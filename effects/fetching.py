@@ -1,10 +1,19 @@
 """What stands at a URL: a file of this machine, or an answer of a web server. Blocks; for workers.
 
-The rule: it ends within a bounded time and gives a bounded number of bytes, whatever is there.
+The rule: it ends within a bounded time and gives a bounded number of bytes, whatever is there. A timeout of a socket is
+for each piece that comes, so a server that sends a byte from time to time would never run into it: when the time is
+over, the connection is shut down under whoever reads from it.
 """
 
+import contextlib
+import socket
+import threading
 import time
-import urllib.request
+from collections.abc import Callable
+from functools import partial
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import Any
+from urllib import request
 from urllib.parse import urlsplit
 
 SCHEMES = ("file", "http", "https")
@@ -26,20 +35,126 @@ def scheme_of(url: str) -> str:
 def fetch(url: str, timeout_s: float, most_bytes: int) -> bytes:
     """All of it. Raises CannotFetch."""
     end_s = time.monotonic() + timeout_s
-    pieces: list[bytes] = []
-    left = most_bytes
     try:
         scheme_of(url)
-        with urllib.request.urlopen(url, timeout=timeout_s) as answer:
-            while (
-                piece := answer.read1(min(PIECE_BYTES, left + 1)) if hasattr(answer, "read1") else answer.read(left + 1)
-            ):
-                pieces.append(piece)
-                left -= len(piece)
-                if left < 0:
-                    raise CannotFetch(f"it has more than {most_bytes} bytes")
-                if time.monotonic() > end_s:
-                    raise CannotFetch(f"it does not come within {timeout_s:g} s")
-    except (OSError, ValueError) as error:  # urllib's own are OSErrors, and http.client's too long lines ValueErrors
-        raise CannotFetch(str(getattr(error, "reason", "") or error) or type(error).__name__) from None
+        with _Guard(timeout_s) as guard, guard.opener().open(url, timeout=timeout_s) as answer:
+            found = _read(answer, end_s, most_bytes)
+    except (OSError, ValueError, HTTPException) as error:  # most of urllib's own are OSErrors
+        found = None
+        reason = _why(error)
+    if time.monotonic() > end_s:  # what was read may have been cut short
+        raise CannotFetch(f"timed out: it does not come within {timeout_s:g} s")
+    if found is None:
+        raise CannotFetch(reason)
+    return found
+
+
+def _why(error: Exception) -> str:
+    """HTTPException has what came in its text, other than those of urllib and of the system."""
+    text = "" if isinstance(error, HTTPException) else str(getattr(error, "reason", "") or error)
+    return text or f"no answer of a web server ({type(error).__name__})"
+
+
+def _read(answer: Any, end_s: float, most_bytes: int) -> bytes:
+    read = getattr(answer, "read1", answer.read)
+    pieces: list[bytes] = []
+    left = most_bytes
+    while time.monotonic() <= end_s and (piece := read(min(PIECE_BYTES, left + 1))):
+        pieces.append(piece)
+        left -= len(piece)
+        if left < 0:
+            raise CannotFetch(f"it has more than {most_bytes} bytes")
     return b"".join(pieces)
+
+
+class _Guard:
+    """Shuts down the connections of one fetch when its time is over."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timer = threading.Timer(timeout_s, self._shut_down)
+        self._timer.daemon = True
+        self._lock = threading.Lock()
+        self._sockets: list[socket.socket] = []
+        self._is_over = False
+
+    def __enter__(self) -> "_Guard":
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+        with self._lock:
+            for one in self._sockets:
+                one.close()
+            self._sockets.clear()
+
+    def watch(self, one: socket.socket) -> None:
+        """One more connection. TLS takes the descriptor away from its socket, so another one is kept."""
+        with self._lock:
+            if self._is_over:
+                raise TimeoutError("timed out")
+            self._sockets.append(one.dup())
+
+    def _shut_down(self) -> None:
+        with self._lock:
+            self._is_over = True
+            for one in self._sockets:
+                with contextlib.suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
+
+    def opener(self) -> request.OpenerDirector:
+        """One for the schemes above, also where an answer sends it to another place."""
+        opener = request.OpenerDirector()
+        for handler in (
+            request.ProxyHandler(),
+            _Http(self.watch),
+            _Https(self.watch),
+            request.FileHandler(),
+            request.UnknownHandler(),
+            request.HTTPDefaultErrorHandler(),
+            request.HTTPRedirectHandler(),
+            request.HTTPErrorProcessor(),
+        ):
+            opener.add_handler(handler)
+        return opener
+
+
+Watch = Callable[[socket.socket], None]
+
+
+class _Connection(HTTPConnection):
+    """Watched from the moment it is there, and so before a handshake of TLS."""
+
+    watch: Watch
+
+    def connect(self) -> None:
+        super().connect()
+        self.watch(self.sock)
+
+
+class _TlsConnection(HTTPSConnection, _Connection):
+    """HTTPSConnection.connect() calls that of the one above, and then shakes hands."""
+
+
+class _Http(request.HTTPHandler):
+    def __init__(self, watch: Watch) -> None:
+        super().__init__()
+        self._watch = watch
+
+    def http_open(self, req: request.Request) -> HTTPResponse:
+        return self.do_open(partial(_made, _Connection, self._watch), req)
+
+
+class _Https(request.HTTPSHandler):
+    def __init__(self, watch: Watch) -> None:
+        super().__init__()
+        self._watch = watch
+
+    def https_open(self, req: request.Request) -> HTTPResponse:
+        return self.do_open(partial(_made, _TlsConnection, self._watch), req)
+
+
+def _made(kind: type[_Connection], watch: Watch, host: str, /, **more: Any) -> _Connection:
+    connection = kind(host, **more)
+    connection.watch = watch
+    return connection

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 
 from ...effects.executors import Executor
+from ...effects.fetching import CannotFetch
 from .oauth import BadKeySet, KeySet, read_key_set
 
 log = logging.getLogger("fencepost.broker")
@@ -76,7 +77,8 @@ class KeyRefresher:
         if self._stopped:
             return
         if isinstance(outcome, BaseException):
-            reason = str(outcome) if isinstance(outcome, BadKeySet) else type(outcome).__name__
+            is_known = isinstance(outcome, BadKeySet | CannotFetch)
+            reason = str(outcome) if is_known else type(outcome).__name__
             log.warning("keys of tokens cannot be had from %s, those there are go on: %s", self._shown, reason)
             self._again_in(min(SOONEST_MS, self._every_ms))
         else:

@@ -1,5 +1,6 @@
 """What stands at a URL: files, web servers, and what does not end."""
 
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -61,6 +62,62 @@ def test_a_page_and_a_file_are_read(server: str, tmp_path) -> None:  # type: ign
 def test_what_cannot_be_had_is_refused_with_a_reason(server: str, path: str, reason: str) -> None:
     with pytest.raises(CannotFetch, match=reason):
         fetch(server + path, 0.2, 10**9)
+
+
+@pytest.mark.parametrize(
+    ("begin", "more"),
+    [
+        (b"HTTP/1.1 200 OK\r\nX: ", b"a"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"0"),
+        (b"HTTP/1.1 200 OK\r\n\r\n", b"a"),
+    ],
+    ids=["its headers", "the size of a chunk", "its text"],
+)
+@pytest.mark.parametrize("scheme", ["http", "https"])  # the latter in the middle of a handshake
+def test_an_answer_that_comes_byte_by_byte_is_not_waited_for(scheme: str, begin: bytes, more: bytes) -> None:
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def drip() -> None:
+            accepted, _ = server.accept()
+            with accepted:
+                accepted.recv(1000)
+                try:
+                    accepted.sendall(b"\x16\x03\x03\x10\0" if scheme == "https" else begin)
+                    while not over.wait(0.05):
+                        accepted.sendall(more)
+                except OSError:
+                    pass
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        lost = threading.Timer(20, over.set)
+        lost.start()
+        try:
+            with pytest.raises(CannotFetch):
+                fetch(f"{scheme}://127.0.0.1:{server.getsockname()[1]}/", 0.3, 10**6)
+            assert not over.is_set(), "the server gave up, and not the client"
+        finally:
+            lost.cancel()
+            over.set()
+            thread.join()
+
+
+@pytest.mark.parametrize("answer", [b"hello\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: " + b"a" * 70_000 + b"\r\n\r\n"])
+def test_what_is_no_answer_of_a_web_server_is_refused(answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def send() -> None:
+            accepted, _ = server.accept()
+            with accepted:
+                accepted.recv(1000)
+                accepted.sendall(answer)
+
+        thread = threading.Thread(target=send)
+        thread.start()
+        with pytest.raises(CannotFetch):
+            fetch(f"http://127.0.0.1:{server.getsockname()[1]}/", 5, 10**6)
+        thread.join()
 
 
 def test_more_bytes_than_are_wanted_are_not_read(server: str, tmp_path) -> None:  # type: ignore[no-untyped-def]
