@@ -145,8 +145,9 @@ class ScramUsers:
 
     def any_or_decoy(self, name: str) -> ScramCredential:
         """One against which a password can be checked, whatever its mechanism."""
-        decoy = self._decoy(name, Mechanism.SHA_256)
-        return next(iter(self.of(name)), decoy)
+        commonest = max(Mechanism, key=lambda mechanism: self._iterations[mechanism].total())
+        decoy = self._decoy(name, commonest)  # so that it takes as long to check as most of them
+        return self.find(name, Mechanism.SHA_256) or self.find(name, Mechanism.SHA_512) or decoy
 
     def apply(self, key: bytes, value: bytes | None) -> None:
         """The only way in, live and at start. Raises DamagedUserRecord, NewerUserRecord."""

@@ -16,6 +16,7 @@ from .sasl import Identity, TokenRefused
 
 MOST_KEYS = 100
 LEAST_RSA_BITS = 2048
+LONGEST_HEADER = 8 << 10  # in Base64; it is read before it is known who wrote it
 _RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 _ALGORITHMS: dict[tuple[str, str | None], tuple[str, ...]] = {  # by kind of key, and by curve where it has one
     ("RSA", None): _RSA,
@@ -124,6 +125,8 @@ class TokenVerifier:
         return self._judge(claims, now_ms / 1000)
 
     def _signed_payload(self, token: str) -> bytes:
+        if token.find(".") > LONGEST_HEADER:
+            raise TokenRefused(f"its header has more than {LONGEST_HEADER} bytes")
         header = self._jws.get_unverified_header(token)
         if "crit" in header or "b64" in header:
             raise TokenRefused("it has critical extensions")

@@ -89,10 +89,9 @@ class PlainExchange(Exchange):
         self._users = users
 
     def receive(self, message: bytes, now_ms: int) -> Outcome:
-        tokens = message.split(b"\0")
-        if len(tokens) != 3:
-            raise LoginFailed(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(tokens)}")
-        identity, user, password = tokens
+        if (tokens := message.count(b"\0") + 1) != 3:
+            raise LoginFailed(f"Invalid SASL/PLAIN response: expected 3 tokens, got {tokens}")
+        identity, user, password = message.split(b"\0")
         if not user:
             raise LoginFailed("Authentication failed: username not specified")
         if not password:
@@ -118,6 +117,7 @@ _FINAL = re.compile(
 )
 _BY_TOKEN = b",tokenauth=true"  # KIP-48's delegation tokens, of which there are none here
 LONGEST_SCRAM_MESSAGE = 16 << 10
+LONGEST_BEARER_MESSAGE = 32 << 10  # web servers take tokens of 8 to 32 KiB; more would be long work on the loop
 
 
 def fresh_nonce(random: bytes) -> bytes:
@@ -196,7 +196,7 @@ def _decoded(base64: bytes) -> bytes:
 
 # RFC 7628, section 3.1: pairs between bytes of 1; the token is in the one that is called auth.
 _BEARER = re.compile(
-    rb"n,(?:a=(?P<identity>[^\0,]+))?,\x01(?P<pairs>(?:[A-Za-z]+=[\x20-\x7e\t\r\n]*\x01)*)\x01", re.DOTALL
+    rb"n,(?:a=(?P<identity>[^\0,]+))?,\x01(?P<pairs>(?:[A-Za-z]+=[\x20-\x7e\t\r\n]*\x01){0,20})\x01", re.DOTALL
 )
 _TOKEN = re.compile(rb"bearer +(?P<token>[-_.A-Za-z0-9]+) *", re.IGNORECASE)
 
@@ -213,6 +213,9 @@ class BearerExchange(Exchange):
     def receive(self, message: bytes, now_ms: int) -> Outcome:
         if self._has_failed:  # the client's last word is a byte of 1; it hears no more whatever it says
             raise LoginFailed(INVALID_TOKEN)
+        if len(message) > LONGEST_BEARER_MESSAGE:
+            self._refused(f"it comes in a message of {len(message)} bytes, more than {LONGEST_BEARER_MESSAGE}")
+            raise LoginFailed
         found = _BEARER.fullmatch(message)
         auth = [value for key, _, value in _pairs(found["pairs"]) if key == b"auth"] if found else []
         token = _TOKEN.fullmatch(auth[0]) if len(auth) == 1 else None

@@ -5,7 +5,7 @@ import json
 
 import pytest
 from cryptography.hazmat.primitives import serialization
-from fencepost.broker.security.oauth import BadKeySet, TokenRules, TokenVerifier, read_key_set
+from fencepost.broker.security.oauth import LONGEST_HEADER, BadKeySet, TokenRules, TokenVerifier, read_key_set
 from fencepost.broker.security.sasl import Identity, TokenRefused
 from hypothesis import given
 from hypothesis import strategies as st
@@ -109,6 +109,11 @@ def test_a_token_of_an_unknown_key_is_refused_and_asks_for_new_keys(name):
     asked: list[int] = []
     assert refused(token("rsa-1", kid=name), verifier(asked=asked)) == "it names no key that is known"
     assert asked == [1]
+
+
+def test_a_header_that_would_be_long_work_is_not_read():
+    long = forged({"alg": "RS256", "kid": "rsa-1", "more": ["x"] * LONGEST_HEADER})
+    assert refused(long) == f"its header has more than {LONGEST_HEADER} bytes"
 
 
 @pytest.mark.parametrize("headers", [{"crit": ["exp"]}, {"crit": []}, {"b64": False, "crit": ["b64"]}, {"b64": True}])

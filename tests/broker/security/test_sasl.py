@@ -4,9 +4,16 @@ import base64
 import contextlib
 
 import pytest
-from fencepost.broker.security.credentials import Mechanism
+from fencepost.broker.security.credentials import (
+    Mechanism,
+    ScramUsers,
+    credential_from,
+    credential_set,
+    salted_password,
+)
 from fencepost.broker.security.sasl import (
     INVALID_TOKEN,
+    LONGEST_BEARER_MESSAGE,
     LONGEST_SCRAM_MESSAGE,
     MECHANISMS,
     OTHER_IDENTITY,
@@ -314,6 +321,17 @@ def test_plain_of_nobody_is_checked_too_and_never_right():
         assert check.credential.iterations == 4096
 
 
+@pytest.mark.parametrize("mechanism", Mechanism)
+def test_plain_of_nobody_takes_as_long_as_that_of_most_users(mechanism):
+    users = ScramUsers()
+    salted = salted_password(mechanism, b"pw", b"salt", 8192)
+    users.apply(*credential_set("alice", credential_from(mechanism, salted, b"salt", 8192)))
+    for name in (b"alice", b"nobody"):
+        check = PlainExchange(users).receive(b"\0" + name + b"\0pw", 0)
+        assert isinstance(check, PasswordCheck)
+        assert (check.credential.mechanism, check.credential.iterations) == (mechanism, 8192)
+
+
 @pytest.mark.parametrize(
     ("message", "told"),
     [
@@ -386,6 +404,25 @@ def test_what_is_no_message_with_one_token_ends_the_login(message):
     with pytest.raises(LoginFailed) as failed:
         bearer().receive(message, 0)
     assert str(failed.value) == ""
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"n,,\x01auth=Bearer " + b"a" * LONGEST_BEARER_MESSAGE + b"\x01\x01",
+        b"n,,\x01" + b"a=b\x01" * 30 + b"auth=Bearer " + TOKEN.encode() + b"\x01\x01",
+    ],
+)
+def test_a_message_that_would_be_long_work_is_not_looked_into(message):
+    with pytest.raises(LoginFailed):
+        bearer().receive(message, 0)
+
+
+def test_a_token_as_long_as_web_servers_take_it_is_verified():
+    seen = []
+    exchange = BearerExchange(lambda token, _: seen.append(token) or Identity("alice"), lambda _: None)
+    exchange.receive(b"n,,\x01auth=Bearer " + b"a" * (LONGEST_BEARER_MESSAGE - 100) + b"\x01\x01", 0)
+    assert len(seen[0]) == LONGEST_BEARER_MESSAGE - 100
 
 
 def test_a_token_of_somebody_else_is_refused():
