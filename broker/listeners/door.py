@@ -75,6 +75,6 @@ class ListenerDoor:
             connection.session = Session(Principal(USER, name), connection.client_host)
             return
         self._gate.metrics.failed_logins += 1
-        text = "no rule lets a certificate of %s in (%s)"
+        text = "no rule lets a certificate of %s in (%r)"
         self._gate.rare_log.write(logging.WARNING, text, connection.client_host, subject)
         connection.abort()

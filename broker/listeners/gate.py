@@ -87,7 +87,7 @@ class Gate:
             if key != HANDSHAKE and login.is_expired(self._clock.monotonic_ms()):
                 self.metrics.closed_expired += 1
                 self.rare_log.write(
-                    logging.INFO, "the session of %s, %s, has ended", login.name, connection.client_host
+                    logging.INFO, "the session of %r, %s, has ended", login.name, connection.client_host
                 )
                 connection.close_after_replies()
                 return
@@ -176,6 +176,11 @@ class ConnectionLogin:
         self.login = login
         self._gate = gate
         self._connection = connection
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is known who this is, and nothing of a login is under way."""
+        return self.login.phase is Phase.KNOWN
 
     def handshake(self, request: SaslHandshakeRequest, version: int) -> Any:
         """The response, or a Parked that will have it."""

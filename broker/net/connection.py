@@ -199,6 +199,11 @@ class Connection:
             self.transport.pause_reading()
         self._stopped |= reason
 
+    def pause_again(self) -> None:
+        """What paused reading in connection_made still holds: uvloop begins to read afterwards all the same."""
+        if not self._reading and not self._stopped & CLOSING and self.transport is not None:
+            self.transport.pause_reading()
+
     def _allow(self, reason: int) -> None:
         if self._stopped & reason:
             self._stopped &= ~reason

@@ -119,7 +119,7 @@ class RequestMemory:
     def _cut(self, connection: Connection, came: int, took_ms: int) -> None:
         self._metrics.closed_slow += 1
         log.warning(
-            "cutting the connection of %s (%s): %d bytes of a large request in %.0f s, while others wait for room",
+            "cutting the connection of %s (%r): %d bytes of a large request in %.0f s, while others wait for room",
             connection.client_host, connection.client_id, came, took_ms / 1000,
         )  # fmt: skip
         connection.abort()

@@ -69,6 +69,8 @@ class ServedConnection(Connection, asyncio.Protocol):
         self.descriptor = descriptor_of(transport)
         forks.keep_from_children(self.descriptor)
         self.server.arrived(self)
+        if not self._reading:
+            self.server.soon(self.pause_again)
 
     @property
     def address(self) -> str:
@@ -348,7 +350,7 @@ class Server:
         """A client sent what cannot be answered."""
         self.metrics.closed_malformed += 1
         who = connection.client_host, connection.client_id
-        self.rare_log.write(logging.WARNING, "closing the connection of %s (%s): %s", *who, reason)
+        self.rare_log.write(logging.WARNING, "closing the connection of %s (%r): %s", *who, reason)
 
     def _sweep(self) -> None:
         """Close those that neither sent nor took anything for too long."""

@@ -133,7 +133,12 @@ class Throttling:
         return self.measures.limits_of(session.principal.name, client_id or "") is None
 
     def meter(self, connection: Connection, api_key: int, client_id: str | None, size_bytes: int) -> Meter | None:
-        """For a request that begins now; None if no quota counts for its client."""
+        """For a request that begins now; None if no quota counts for its client, or if that is not known yet.
+
+        Whoever has not logged in might use up the quota of a client id that is not its own.
+        """
+        if connection.login is not None and not connection.login.is_over:
+            return None
         limits = self.measures.limits_of(connection.session.principal.name, client_id or "")
         return None if limits is None else Meter(self, limits, connection, api_key, size_bytes)
 

@@ -48,6 +48,16 @@ def test_whoever_asks_for_anything_before_the_login_is_cut(broker, client, reque
     assert not broker.broker.topics.by_name
 
 
+def test_no_client_writes_lines_of_the_log_or_commands_of_a_terminal(broker, caplog):
+    client = SimulatedClient(broker, "x\n2026-01-01 CRITICAL forged \x1b[2J")
+    client.ask(ApiVersionsRequest())
+    client.send(NO_TOPICS)
+    assert client.closed()
+    (line,) = [record.getMessage() for record in caplog.records if "before the login" in record.getMessage()]
+    assert line.isprintable()
+    assert "forged" in line
+
+
 @pytest.mark.parametrize("key", [0, 1, 3, 22, 24, 25, 26, 256, 0x1100, 0x1211, 20_000])
 def test_no_short_way_leads_past_the_login(broker, client, key):
     client.send_raw(struct.pack(">ihhih", 14, key, 9, 1, 0) + b"\0" * 4)

@@ -1,5 +1,6 @@
 """New connections over a rate: of one address, and of all, through a whole broker in virtual time."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,9 @@ from fencepost.broker.quotas.entities import CONNECTION_CREATION_RATE, IP, Quota
 from fencepost.broker.quotas.rates import Windows
 from fencepost.effects.simulated.clock import SimulatedClock
 from fencepost.protocol.messages.cluster import ApiVersionsRequest
+from loops import LOOPS
 from quota_client import set_quota
+from served_broker import ServedBroker
 from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
 
@@ -167,6 +170,24 @@ def test_a_connection_over_the_rate_is_not_heard_and_then_closed() -> None:
         assert broker.ask(ApiVersionsRequest()).error_code == 0, "who is connected stays so"
         broker.wait(12)
         assert SimulatedClient(broker).ask(ApiVersionsRequest()).error_code == 0
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_what_a_connection_sends_while_it_waits_stays_in_its_socket(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """uvloop reads on though reading was paused in connection_made."""
+    monkeypatch.setattr("served_broker.new_loop", LOOPS[loop])
+    frames = (b"\0\0\x20\0" + b"\0\x12\0\0" + b"x" * (0x2000 - 4)) * 100
+    with ServedBroker(max_connection_creation_rate=1) as served:
+        clients = [served.connect(timeout_s=0.5) for _ in range(20)]
+        sent = 0
+        with contextlib.suppress(TimeoutError):  # when the buffers of both sockets are full
+            while sent < 100:
+                clients[-1].socket.sendall(frames)
+                sent += 1
+        assert sent < 100
+        held = served.inside(lambda broker: [sum(map(len, one._backlog)) for one in broker.server.connections])
+        assert max(held) < 1 << 20
+        served.close_clients()
 
 
 def test_the_rate_of_the_broker_may_be_set_while_it_runs_and_late_ones_are_served() -> None:

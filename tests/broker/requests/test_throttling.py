@@ -4,13 +4,16 @@ from typing import Any
 
 import pytest
 from fencepost.broker.quotas import limits
+from fencepost.broker.quotas.entities import REQUEST_PERCENTAGE, entity_of
 from fencepost.broker.quotas.limits import Measures
 from fencepost.broker.quotas.mutes import LOOKED_AT_AFTER_MS
+from fencepost.broker.quotas.quota_records import quota_set
 from fencepost.effects.simulated.loop import LoopClock
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.cluster import ApiVersionsRequest, MetadataRequest
 from fencepost.protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
 from fencepost.protocol.messages.transactions import InitProducerIdRequest
+from login_client import add_users, asking, log_in
 from produce_requests import answers, batch, bytes_of, create, fetch, fetched, idempotent, produce
 from quota_client import altering, entry, set_quota
 from simulated_broker import SimulatedBroker
@@ -271,6 +274,29 @@ def test_request_time_over_its_quota_waits_one_window_at_the_most(working: Simul
     assert waits[-1] == 1000
     assert SimulatedClient(working, "idle").ask(request_).throttle_time_ms == 0
     WorkingClock.step_ns = 0
+
+
+@pytest.mark.parametrize("quota_of", ["client-id=payments", "user=default"])
+def test_who_does_not_log_in_uses_up_nobodys_request_time(quota_of: str) -> None:
+    with SimulatedBroker(asking()) as broker:
+        add_users(broker.broker)
+        names = {"client-id": "payments"} if quota_of.startswith("client-id") else {"user": None}
+        broker.broker.security_log.commit([quota_set(entity_of(names), REQUEST_PERCENTAGE, 1)])
+        broker.broker.throttling.clock = WorkingClock(broker.loop)
+        WorkingClock.step_ns = 1_000_000
+        alice = SimulatedClient(broker, "payments")
+        log_in(alice)
+        for _ in range(200):
+            stranger = SimulatedClient(broker, "payments")
+            assert stranger.ask(ApiVersionsRequest()).throttle_time_ms == 0
+            stranger.close()
+        assert alice.ask(ApiVersionsRequest()).throttle_time_ms == 0
+        begun, bob = now_ms(broker), SimulatedClient(broker, "payments")
+        assert log_in(bob, "bob").error_code == 0
+        assert now_ms(broker) - begun < 100
+        waits = [bob.ask(ApiVersionsRequest()).throttle_time_ms for _ in range(120)]
+        assert any(waits), "once it is known who a client is, its quota counts"
+        WorkingClock.step_ns = 0
 
 
 def test_a_request_that_waits_takes_no_time_meanwhile(broker: SimulatedBroker) -> None:
