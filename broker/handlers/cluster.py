@@ -49,7 +49,7 @@ _Page = DescribeTopicPartitionsResponse.Topic
 def api_versions(broker: Services, call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """The APIs of Kafka's that have a handler, and the features that they make.
 
-    Odd client names are taken as they are; Kafka refuses them, which one client cannot read (T3).
+    A client may name its software as it likes. Kafka refuses some names (KIP-511); one client cannot read the refusal.
     """
     call.connection.client_software = f"{request.client_software_name} {request.client_software_version}".strip()
     served = {key: HANDLERS[key].api for key in sorted(HANDLERS)}

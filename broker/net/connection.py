@@ -422,7 +422,7 @@ class Connection:
             self.transport.paused()
 
     def resume_writing(self) -> None:
-        """It does again."""
+        """The peer reads again."""
         if not isinstance(self.transport, Overflow) or self.transport.resumed():
             self._allow(PEER_DOES_NOT_READ)
 

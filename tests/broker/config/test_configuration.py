@@ -5,6 +5,8 @@ import tomllib
 import pytest
 from fencepost.broker.config.configuration import UnknownName, broker_settings
 from fencepost.broker.config.options import InvalidOption
+from fencepost.cli.arguments.connecting import BOOTSTRAP_VARIABLE
+from fencepost.cli.arguments.login import CONFIG_VARIABLE, PASSWORD_VARIABLE, USER_VARIABLE
 
 
 def test_a_flag_wins_over_the_environment_and_that_over_the_file() -> None:
@@ -13,6 +15,11 @@ def test_a_flag_wins_over_the_environment_and_that_over_the_file() -> None:
     settings, warnings = broker_settings({"node.id": "33"}, environment, file)
     assert (settings.num_partitions, settings.max_connections, settings.node_id) == (1, 22, 33)
     assert warnings == []
+
+
+def test_variables_of_the_other_commands_are_no_settings_of_the_broker() -> None:
+    variables = {BOOTSTRAP_VARIABLE: "h:1", USER_VARIABLE: "u", PASSWORD_VARIABLE: "p", CONFIG_VARIABLE: "f"}
+    assert broker_settings({}, variables, {}) == broker_settings({}, {}, {})
 
 
 @pytest.mark.parametrize(
