@@ -21,7 +21,7 @@ from ...protocol.primitives import Readable
 from ...protocol.schema import schema_of
 from ..config.settings import BrokerSettings
 from ..metrics import Metrics
-from ..net.connection import Connection
+from ..net.connection import LOGGING_IN, Connection
 from ..net.owner import Owner
 from ..net.server import Server
 from ..net.waiting import Parked
@@ -193,7 +193,7 @@ class ConnectionLogin:
         if isinstance(outcome, Reply):
             return self._answer(outcome)
         parked = Parked()
-        connection.hold()
+        connection.hold(LOGGING_IN)
         gate.passwords.submit(
             outcome.run,
             lambda result: self._checked(parked, result),
@@ -215,7 +215,7 @@ class ConnectionLogin:
                 answer.then(parked.answer)
             else:
                 parked.answer(answer)
-                connection.go_on()
+                connection.go_on(LOGGING_IN)
 
     def _answer(self, reply: Reply) -> Any:
         """Now, or after a while if it is the last one. Who is known by now is let in."""
@@ -230,7 +230,7 @@ class ConnectionLogin:
         how = login.mechanism or "an unknown mechanism"
         gate.rare_log.write(logging.INFO, "a login of %s by %s failed", connection.client_host, how)
         parked = Parked()
-        connection.hold()
+        connection.hold(LOGGING_IN)
 
         def end() -> None:
             if connection.transport is not None:

@@ -35,6 +35,7 @@ NO_ROOM_FOR_FRAME = 8
 CLOSING = 16
 AT_WORK = 32
 THROTTLED = 64
+LOGGING_IN = 128  # beside AT_WORK, which ends when the request of the login has been handled
 
 PRODUCE = b"\x00\x00"  # the key with which a frame begins that will be appended
 
@@ -212,7 +213,7 @@ class Connection:
 
     def _make_room(self) -> None:
         """A large frame is coming, or is handled: take room for what comes next of it, or give it back."""
-        if self._backlog or self._stopped & AT_WORK:  # that frame may be held back
+        if self._backlog or self._stopped & (AT_WORK | LOGGING_IN):  # that frame may be held back
             return
         framer = self._framer
         if self._reserved_for != framer.completed:  # the next frame asks anew, behind those who wait
@@ -242,7 +243,7 @@ class Connection:
     @property
     def waits_for_broker(self) -> bool:
         """Whether it is the broker that keeps this connection from being read, and not its client."""
-        return bool(self._stopped & (STORE_IS_FULL | AT_WORK | NO_ROOM_FOR_FRAME))
+        return bool(self._stopped & (STORE_IS_FULL | AT_WORK | NO_ROOM_FOR_FRAME | LOGGING_IN))
 
     @property
     def missing_bytes(self) -> int:
@@ -258,9 +259,9 @@ class Connection:
         self._backlog.appendleft(frame)
         self.hold()
 
-    def hold(self) -> None:
+    def hold(self, reason: int = AT_WORK) -> None:
         """The request at hand takes effect later, and those behind it are to wait for that."""
-        self._stop(AT_WORK)
+        self._stop(reason)
 
     def mute(self) -> None:
         """Over a quota: replies leave, and nothing more is begun before unmute()."""
@@ -282,9 +283,9 @@ class Connection:
         transport = self.transport
         return transport is None or has_left(transport)
 
-    def go_on(self) -> None:
+    def go_on(self, reason: int = AT_WORK) -> None:
         """It has taken effect."""
-        self._allow(AT_WORK)
+        self._allow(reason)
 
     def go_on_now(self) -> None:
         """As go_on, and those behind it are handled in this call."""

@@ -4,6 +4,8 @@ import struct
 
 import pytest
 from fencepost.broker.broker import Broker
+from fencepost.broker.net.request_limits import SMALL_BYTES
+from fencepost.broker.security.credentials import Mechanism, credential_from, credential_set, salted_password
 from fencepost.broker.security.login import REQUESTS_AT_MOST
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.cluster import ApiVersionsRequest, MetadataRequest
@@ -154,6 +156,27 @@ def test_nothing_is_served_while_a_login_fails_and_after_it(broker, client):
     assert client.receive().error_code == FAILED
     assert client.closed()
     assert client.line.received == b""
+
+
+@pytest.mark.parametrize("is_right", [True, False])
+def test_a_long_password_is_waited_for_like_a_short_one(broker, client, is_right):
+    """A message that is read in steps takes another way."""
+    password = "x" * 2 * SMALL_BYTES
+    salted = salted_password(Mechanism.SHA_256, password.encode(), b"salt", 4096)
+    credential = credential_from(Mechanism.SHA_256, salted, b"salt", 4096)
+    broker.broker.security_log.commit([credential_set("carl", credential)])
+    choose(client, "PLAIN")
+    message = plain("carl", password if is_right else password + "x")
+    client.send_together(SaslAuthenticateRequest(auth_bytes=message), (NO_TOPICS, 9), ApiVersionsRequest())
+    if is_right:
+        assert client.receive().error_code == 0
+        assert client.receive().brokers
+        assert client.receive().api_keys
+    else:
+        assert client.quiet(0.05)
+        assert client.receive().error_code == FAILED
+        assert client.closed()
+        assert client.line.received == b""
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])

@@ -147,7 +147,7 @@ def test_what_is_not_served_closes_the_connection_and_is_named_in_the_log(broker
     frame = struct.pack(">hhih", key, version, 7, 5) + b"probe"
     client.send_raw(struct.pack(">i", len(frame)) + frame)
     assert client.closed()
-    assert f"(probe): {says}" in caplog.text
+    assert f"('probe'): {says}" in caplog.text
     assert broker.broker.metrics.closed_unsupported == 1
 
 

@@ -277,13 +277,13 @@ def test_request_time_over_its_quota_waits_one_window_at_the_most(working: Simul
 
 
 @pytest.mark.parametrize("quota_of", ["client-id=payments", "user=default"])
-def test_who_does_not_log_in_uses_up_nobodys_request_time(quota_of: str) -> None:
+def test_who_does_not_log_in_uses_up_nobodys_request_time(quota_of: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with SimulatedBroker(asking()) as broker:
         add_users(broker.broker)
         names = {"client-id": "payments"} if quota_of.startswith("client-id") else {"user": None}
         broker.broker.security_log.commit([quota_set(entity_of(names), REQUEST_PERCENTAGE, 1)])
         broker.broker.throttling.clock = WorkingClock(broker.loop)
-        WorkingClock.step_ns = 1_000_000
+        monkeypatch.setattr(WorkingClock, "step_ns", 1_000_000)
         alice = SimulatedClient(broker, "payments")
         log_in(alice)
         for _ in range(200):
@@ -296,7 +296,6 @@ def test_who_does_not_log_in_uses_up_nobodys_request_time(quota_of: str) -> None
         assert now_ms(broker) - begun < 100
         waits = [bob.ask(ApiVersionsRequest()).throttle_time_ms for _ in range(120)]
         assert any(waits), "once it is known who a client is, its quota counts"
-        WorkingClock.step_ns = 0
 
 
 def test_a_request_that_waits_takes_no_time_meanwhile(broker: SimulatedBroker) -> None:
