@@ -1,6 +1,6 @@
-"""Lines of the log that strangers can cause: so many in a while, and then only how many more there would have been.
+"""Log lines that any client can cause: a limited number in ten seconds, then only the number of lines left out.
 
-The rule: whoever floods the broker with connections and failures does not fill the disk with what is said of them.
+The rule: a client that floods the broker with connections and failures cannot fill the disk with log lines.
 """
 
 import logging

@@ -65,7 +65,7 @@ PURE = [
     "broker/groups/subscriptions.py",
     "broker/quotas/*.py",
     "broker/config/listener_settings.py",
-    "broker/listeners/strangers.py",
+    "broker/listeners/unauthenticated.py",
     "broker/security/access.py",
     "broker/security/acl_records.py",
     "broker/security/acls.py",

@@ -1,1 +1,1 @@
-"""Who may come in by which listener: logins on connections, certificates, and bounds on whoever is not known yet."""
+"""Who may connect to which listener: logins, certificates, and limits for clients that have not logged in."""

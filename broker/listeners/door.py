@@ -1,7 +1,7 @@
-"""What awaits the clients of one listener: a handshake, a login, or nothing.
+"""What a new connection of one listener needs before it is served: TLS, a login, a known certificate, or nothing.
 
-The rule: handshakes count among those who have not logged in. Where the certificate says who a client is and nobody is
-let in by it, the connection is cut.
+The rule: a client in its handshake counts as one that has not logged in. Where the certificate names the user, a client
+whose certificate no mapping rule accepts is cut off.
 """
 
 import logging
@@ -18,7 +18,7 @@ from .gate import Gate
 
 
 def tls_files(listener: ListenerSettings) -> TlsFiles:
-    """What its certificate is made of."""
+    """The files and options of its TLS context."""
     options = listener.options
     return TlsFiles(
         certificate=options.ssl_keystore_location,
@@ -31,7 +31,7 @@ def tls_files(listener: ListenerSettings) -> TlsFiles:
 
 
 class ListenerDoor:
-    """One listener's. certificate: None where it does not speak TLS. rules: None where nobody logs in."""
+    """The door of one listener. certificate: None without TLS. rules: None without logins."""
 
     def __init__(
         self, settings: ListenerSettings, gate: Gate, rules: LoginRules | None, certificate: Certificate | None
@@ -48,15 +48,15 @@ class ListenerDoor:
             raise InvalidOption(str(error), "ssl.principal.mapping.rules") from None
 
     def begun(self, handshake: Handshake) -> None:
-        """A client has connected, and TLS begins."""
-        self._gate.add_stranger(handshake, handshake.host)
+        """A client has connected, and its TLS handshake begins."""
+        self._gate.add_unauthenticated(handshake, handshake.host)
 
     def over(self, handshake: Handshake) -> None:
-        """It has come to an end, whichever."""
-        self._gate.remove_stranger(handshake)
+        """The handshake has succeeded or failed."""
+        self._gate.remove_unauthenticated(handshake)
 
     def welcome(self, connection: Connection) -> None:
-        """A client was let in, and nothing has been heard of it."""
+        """A client has connected (with TLS: after its handshake) and sent no request yet."""
         if self._rules is not None:
             self._gate.take(connection, self._rules)
         elif self._names_by_certificate:

@@ -1,10 +1,10 @@
-"""What stands between a connection and the broker where a listener asks who connects.
+"""Serves the connections of listeners with a login: logins, and no other requests before them.
 
 The rules: before a login only ApiVersions, SaslHandshake and SaslAuthenticate are served, few of them and small, and
-not for long; a connection that asks for anything else is closed, as Kafka does it. A password is checked in a worker,
-in turns of the addresses that clients have; what comes behind it on its connection waits. A failed login is answered
-after a while. A session that has ended is closed at its next request, unless that is a new login (KIP-368). Until then
-the gate is its connection's owner in place of the server, so that a listener that asks nobody pays nothing for it.
+not for long; a connection that sends anything else is closed, as in Kafka. A password is checked in a worker, and the
+addresses of clients take turns; later requests of its connection wait. A failed login is answered after a delay. When a
+session has ended, its connection is closed at the next request, unless that is a new login (KIP-368). The gate is the
+owner of a connection, in place of the server, for as long as it may have to log in; so other listeners do no extra work.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from ..net.server import Server
 from ..net.waiting import Parked
 from ..security.login import Login, LoginRules, Phase, Reply, Times
 from ..security.principals import USER, Principal, Session
-from .strangers import Strangers
+from .unauthenticated import UnauthenticatedClients
 
 log = logging.getLogger("fencepost.broker")
 
@@ -40,7 +40,7 @@ HANDSHAKE = _key_of(SaslHandshakeRequest)
 SERVED_BEFORE = (_key_of(ApiVersionsRequest), HANDSHAKE, _key_of(SaslAuthenticateRequest))
 
 
-Stranger = Connection | Handshake
+Unauthenticated = Connection | Handshake
 
 
 class Gate:
@@ -70,7 +70,7 @@ class Gate:
         self.settings = settings
         self.passwords = passwords
         self._clock = clock
-        self._strangers: Strangers[Stranger] = Strangers()
+        self._unauthenticated: UnauthenticatedClients[Unauthenticated] = UnauthenticatedClients()
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -80,7 +80,7 @@ class Gate:
     # ---- as the owner of a connection ------------------------------------------------------------------------
 
     def serve(self, connection: Connection, frame: Readable) -> None:
-        """Hand it on to whoever answers it, if it may come now."""
+        """Pass the request to the server if it is allowed at this time, else end the connection."""
         login: Login = connection.login.login
         key = bytes(frame[:2])
         if login.phase is Phase.KNOWN:
@@ -97,14 +97,14 @@ class Gate:
         elif login.name is None and not login.admits_another():
             connection.fail("too many requests before the login")
             return
-        elif len(frame) > self.settings().sasl_server_max_receive_size:  # it began to come before the gate did
+        elif len(frame) > self.settings().sasl_server_max_receive_size:  # it began to arrive before the limit was set
             connection.fail("a large request before the login")
             return
         self.server.serve(connection, frame)
 
     def lost(self, connection: Connection) -> None:
-        """It has gone."""
-        self._strangers.remove(connection)
+        """The connection has ended."""
+        self._unauthenticated.remove(connection)
         self.server.lost(connection)
 
     # ---- who comes and logs in -------------------------------------------------------------------------------
@@ -113,52 +113,52 @@ class Gate:
         """A client has connected to a listener with these rules."""
         connection.login = ConnectionLogin(self, connection, Login(rules))
         connection.belong_to(self, self.settings().sasl_server_max_receive_size)
-        self.add_stranger(connection, connection.client_host)
+        self.add_unauthenticated(connection, connection.client_host)
 
-    def add_stranger(self, stranger: Stranger, host: str) -> None:
-        """One more of whom nobody knows who it is; another may have to go for it."""
+    def add_unauthenticated(self, client: Unauthenticated, host: str) -> None:
+        """One more client that has not logged in. If there are too many now, the oldest connection is cut."""
         settings = self.settings()
-        leaves = self._strangers.add(
-            stranger,
+        leaves = self._unauthenticated.add(
+            client,
             host,
             self._clock.monotonic_ms() + settings.connection_login_timeout_ms,
             settings.max_unauthenticated_connections,
             settings.max_unauthenticated_connections_per_ip,
         )
         if leaves is not None:
-            self._cut(leaves, "others came, and it had not logged in")
+            self._cut(leaves, "too many clients have not logged in, and this is the oldest of them")
         self._watch()
 
-    def remove_stranger(self, stranger: Stranger) -> None:
-        """It is known, or has gone."""
-        self._strangers.remove(stranger)
+    def remove_unauthenticated(self, client: Unauthenticated) -> None:
+        """It has logged in, or its connection has ended."""
+        self._unauthenticated.remove(client)
 
     def let_in(self, connection: Connection, login: Login) -> None:
-        """It is known who this is."""
+        """The login has succeeded: the connection is served as this user from now on."""
         assert login.name is not None
-        self._strangers.remove(connection)
+        self._unauthenticated.remove(connection)
         connection.session = Session(Principal(USER, login.name), connection.client_host)
         owner: Owner[Any] = self if login.is_renewable else self.server
         connection.belong_to(owner, self.settings().socket_request_max_bytes)
 
-    def _cut(self, stranger: Stranger, why: str) -> None:
+    def _cut(self, client: Unauthenticated, why: str) -> None:
         self.metrics.closed_unauthenticated += 1
-        host = stranger.host if isinstance(stranger, Handshake) else stranger.client_host
+        host = client.host if isinstance(client, Handshake) else client.client_host
         self.rare_log.write(logging.INFO, "cutting the connection of %s: %s", host, why)
-        stranger.abort()
+        client.abort()
 
     def _watch(self) -> None:
-        """Look again when the first of the strangers is late."""
-        deadline_ms = self._strangers.next_deadline_ms()
+        """Set the timer for the first client whose time to log in ends."""
+        deadline_ms = self._unauthenticated.next_deadline_ms()
         if self._timer is None and deadline_ms is not None:
             delay_ms = max(1, deadline_ms - self._clock.monotonic_ms())
             self._timer = self.loop.call_later(delay_ms / 1000, self._cut_late)
 
     def _cut_late(self) -> None:
         self._timer = None
-        for stranger in self._strangers.late(self._clock.monotonic_ms()):
-            self._strangers.remove(stranger)
-            self._cut(stranger, "it has not logged in (connection.login.timeout.ms)")
+        for client in self._unauthenticated.late(self._clock.monotonic_ms()):
+            self._unauthenticated.remove(client)
+            self._cut(client, "it has not logged in (connection.login.timeout.ms)")
         self._watch()
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""Lines that strangers cause do not fill the log."""
+"""Lines that any client can cause do not fill the log."""
 
 import logging
 

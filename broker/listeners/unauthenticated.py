@@ -1,16 +1,16 @@
-"""Connections that have not logged in: how many there are, and which of them has to go. Pure.
+"""Clients that have not logged in: how many there may be, and which of them is cut off next. Pure.
 
-The rule: there are so many of one address and so many in all; one more ends the oldest, of that address or of all. So a
-client that logs in as fast as clients do is served however many others never do.
+The rule: their number is limited, in all and for each address. One more ends the oldest, of its address or of all. So a
+client that logs in at once is served, however many others never log in.
 """
 
 from typing import Generic, TypeVar
 
 C = TypeVar("C")
-"""A connection."""
+"""A connection or a TLS handshake."""
 
 
-class Strangers(Generic[C]):
+class UnauthenticatedClients(Generic[C]):
     """In the order in which they came, each with its address and the time by which it has to log in."""
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class Strangers(Generic[C]):
         return connection in self._all
 
     def add(self, connection: C, host: str, deadline_ms: int, most: int, most_of_host: int) -> C | None:
-        """One more. Returns the one that has to go for it, which is a stranger no more."""
+        """Add one. Returns the client to cut off if there were too many; it is removed already."""
         own = self._by_host.get(host, {})
         leaves = next(iter(own)) if len(own) >= most_of_host else next(iter(self._all)) if len(self) >= most else None
         if leaves is not None:
@@ -34,7 +34,7 @@ class Strangers(Generic[C]):
         return leaves
 
     def remove(self, connection: C) -> None:
-        """It has logged in or left. Harmless if it is none of these."""
+        """It has logged in or left. Does nothing if it is not in the table."""
         if connection not in self._all:
             return
         host, _ = self._all.pop(connection)
@@ -44,7 +44,7 @@ class Strangers(Generic[C]):
             del self._by_host[host]
 
     def late(self, now_ms: int) -> list[C]:
-        """Those whose time is over. All have as much of it, so the oldest come first."""
+        """Those whose time to log in is over. All have the same time, so the oldest come first."""
         found = []
         for connection, (_, deadline_ms) in self._all.items():
             if deadline_ms > now_ms:
@@ -53,5 +53,5 @@ class Strangers(Generic[C]):
         return found
 
     def next_deadline_ms(self) -> int | None:
-        """When the first of them is late."""
+        """When the time of the first one is over; None if there are none."""
         return next((deadline_ms for _, deadline_ms in self._all.values()), None)
