@@ -4,7 +4,7 @@ The rules: before a login only ApiVersions, SaslHandshake and SaslAuthenticate a
 not for long; a connection that sends anything else is closed, as in Kafka. A password is checked in a worker, and the
 addresses of clients take turns; later requests of its connection wait. A failed login is answered after a delay. When a
 session has ended, its connection is closed at the next request, unless that is a new login (KIP-368). The gate is the
-owner of a connection, in place of the server, for as long as it may have to log in; so other listeners do no extra work.
+owner of a connection, in place of the server, while it may have to log in; so other listeners do no extra work.
 """
 
 import asyncio
