@@ -221,10 +221,13 @@ def _check_may_write_as(broker: Services, call: Call, producer_id: int) -> None:
     """Raises TRANSACTIONAL_ID_AUTHORIZATION_FAILED for an id that belongs to somebody else's transactional id.
 
     A batch outside of transactions says nothing of that, and would still fence its producer, or pass for its next one.
-    Apache Kafka takes it.
+    So would one with an id that was never given out (UNKNOWN_PRODUCER_ID), once it is. Apache Kafka takes both.
     """
     transactional_id = broker.transactions.by_producer_id.get(producer_id)
-    if transactional_id is not None:
+    if transactional_id is None:
+        if not broker.topics.gave_producer_id(producer_id):
+            raise KafkaError(UNKNOWN, "this broker never gave out this producer id")
+    else:
         broker.access.check(call.session, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
 
 

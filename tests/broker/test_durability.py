@@ -69,6 +69,7 @@ def broker():
     delays = slow(disk)
     settings = small(authorizer_class_name=STANDARD_AUTHORIZER, super_users="User:ANONYMOUS")
     with SimulatedBroker(settings, disk=disk) as broker:
+        broker.broker.topics.skip_producer_ids(1_000)  # with an authorizer only ids that were given out may be used
         broker.ask(create("t", 2))
         broker.ask(creating("deny User:bob ALL TOPIC = *"))
         broker.ask(produce("t", batch(), partition=1), FAST)

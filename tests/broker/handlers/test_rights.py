@@ -50,7 +50,9 @@ def test_who_may_write_to_some_topic_may_be_an_idempotent_producer(
 @pytest.mark.requirement("S-36", "C-4")
 def test_idempotent_batches_need_nothing_but_their_topic(world: Guarded) -> None:
     world.have("allow User:alice WRITE TOPIC = t")
-    assert world.write("alice", idempotent(0)) == OK
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+    given = world.as_user("alice", lambda: world.client.ask(request)).producer_id
+    assert world.write("alice", idempotent(0, producer_id=given)) == OK
 
 
 @pytest.mark.requirement("S-35")
@@ -85,6 +87,21 @@ def test_who_may_not_use_an_id_does_not_write_as_its_producer(world: Guarded, ve
     world.as_user("alice", lambda: (txn.write("t", b"2", 0, 1), txn.commit()))
     assert values(world.broker, "t") == [b"1", b"2"]
     assert values(world.broker, "t", 1) == [b"2"]
+
+
+@pytest.mark.requirement("S-35", "S-37")
+def test_nobody_writes_with_a_producer_id_before_another_is_given_it(world: Guarded) -> None:
+    world.have("allow User:alice WRITE TOPIC = t", "allow User:bob WRITE TOPIC = t")
+    world.have("allow User:alice WRITE TRANSACTIONAL_ID = x")
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+    bobs = world.as_user("bob", lambda: world.client.ask(request)).producer_id
+    for epoch in (0, 30_000):
+        as_next = idempotent(0, producer_id=bobs + 1, epoch=epoch)
+        assert world.write("bob", as_next) == ErrorCode.UNKNOWN_PRODUCER_ID
+    assert world.write("bob", idempotent(0, producer_id=bobs)) == OK
+    txn = Txn(world.broker, client=world.client)
+    world.as_user("alice", lambda: (txn.init(), txn.write("t", b"1"), txn.commit()))
+    assert (txn.producer_id, values(world.broker, "t")[1:]) == (bobs + 1, [b"1"])
 
 
 def test_a_topic_is_not_made_by_who_may_not(world: Guarded) -> None:

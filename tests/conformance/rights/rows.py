@@ -85,6 +85,10 @@ def _produce(
     return fields
 
 
+def _produce_idempotently(world: World, version: int) -> Fields:
+    return _produce(T, GONE, producer_id=world.new_producer_id(), epoch=0, sequence=0)(world, version)
+
+
 TRANSACTIONAL = {"producer_id": NOBODYS_PID, "epoch": 0, "sequence": 0, "transactional": True}
 
 
@@ -108,7 +112,7 @@ ROWS = [
     Row("Produce", (9,), _produce(T, transactional_id="", **TRANSACTIONAL), "in a transaction of an empty id"),
     Row("Produce", (9, 13), _produce(T, GONE, **TRANSACTIONAL), "in a transaction without an id"),
     Row("Produce", (9,), _produce(T, transactional_id=X), "beside a transaction"),
-    Row("Produce", (9,), _produce(T, GONE, producer_id=NOBODYS_PID, epoch=0, sequence=0), "idempotently"),
+    Row("Produce", (9,), _produce_idempotently, "idempotently"),
     Row("Produce", (9,), _produce("__consumer_offsets"), "to an internal topic"),
     Row("Produce", (9,), _produce(T, acks=0), "unanswered", unanswered=True),
     Row("Fetch", (4, 12, 13, 17), _fetch(T, GONE)),

@@ -122,6 +122,10 @@ class World:
         self.eventually("FindCoordinator", 4, key_type=1, coordinator_keys=[transactional_id])
         return self.eventually("InitProducerId", 4, transactional_id=transactional_id, transaction_timeout_ms=900_000)
 
+    def new_producer_id(self) -> int:
+        """One of a producer without a transactional id."""
+        return int(self.eventually("InitProducerId", 4, transactional_id=None, transaction_timeout_ms=0).producer_id)
+
     def add(self, transactional_id: str, producer: Any, topics: tuple[str, ...]) -> None:
         self.eventually(
             "AddPartitionsToTxn",
