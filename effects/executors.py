@@ -128,6 +128,10 @@ class Executor(Protocol):
         """
         ...
 
+    def abandon(self) -> None:
+        """As close(), without the wait: for jobs that change nothing, and may take seconds."""
+        ...
+
 
 class ThreadExecutor(Executor):
     """Real threads, started when first needed. They are daemons: a hung device cannot keep a process alive."""
@@ -175,10 +179,13 @@ class ThreadExecutor(Executor):
         finally:
             self._lately_ns += (self._now_ns() - began_ns - self._lately_ns) // LATELY
 
-    def close(self) -> None:
+    def abandon(self) -> None:
         self._closed = True
         for _ in self._threads:
             self._waiting.put(None)
+
+    def close(self) -> None:
+        self.abandon()
         for thread in self._threads:
             thread.join()
 

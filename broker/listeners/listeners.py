@@ -112,9 +112,9 @@ class Listeners:
             refresher.stop()
 
     def close(self) -> None:
-        """Wait for what workers do."""
+        """Wait for what workers do, other than for the answers of web servers."""
         self._passwords.close()
-        self._fetches.close()
+        self._fetches.abandon()
 
     def _token_refused(self, reason: str) -> None:
         self.gate.rare_log.write(logging.INFO, "a token is refused: %s", reason)

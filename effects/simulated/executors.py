@@ -93,6 +93,9 @@ class SimulatedExecutor(Executor):
         for entry in self._waiting.all():
             entry.run(True)
 
+    def abandon(self) -> None:
+        self.close()
+
     def halt(self) -> None:
         """The process is gone: nothing runs any more, nobody is called."""
         self._halted = True

@@ -167,6 +167,26 @@ def test_a_job_nobody_wants_any_more_is_dropped_and_the_next_is_run(run):
     run(main)
 
 
+def test_abandon_waits_for_nothing_and_takes_no_more(run):
+    async def main():
+        executor, begun, go_on, seen = ThreadExecutor("test"), threading.Event(), threading.Event(), asyncio.Queue()
+
+        def job():
+            begun.set()
+            return go_on.wait(10)
+
+        executor.submit(job, seen.put_nowait)
+        begun.wait(10)
+        executor.abandon()
+        assert not go_on.is_set()
+        with pytest.raises(RuntimeError):
+            executor.submit(job, seen.put_nowait)
+        go_on.set()
+        assert await seen.get() is True
+
+    run(main)
+
+
 def test_close_drops_what_is_wanted_by_a_client_only_and_runs_the_rest(run):
     async def main():
         busy = Busy()

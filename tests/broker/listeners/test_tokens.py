@@ -1,5 +1,6 @@
 """Logins by OAUTHBEARER: keys from a file and from a web server, that change, and what does not start without."""
 
+import socket
 import sys
 import threading
 import time
@@ -114,6 +115,17 @@ def test_keys_of_a_web_server_are_fetched_and_fetched_again(monkeypatch):
 def test_a_broker_starts_though_the_web_server_of_its_keys_does_not_answer():
     with ServedBroker(**oauth("http://127.0.0.1:1/jwks")) as broker:
         assert logs_in(broker, signed()) != 0
+
+
+def test_a_broker_stops_though_the_web_server_of_its_keys_has_not_answered():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        with ServedBroker(**oauth(f"http://127.0.0.1:{silent.getsockname()[1]}/jwks")):
+            asked, _ = silent.accept()
+        with asked:
+            asked.settimeout(0)
+            assert asked.recv(10_000).startswith(b"GET /jwks")
+            with pytest.raises(BlockingIOError):  # it would be no bytes if the fetch had ended before
+                asked.recv(1)
 
 
 @pytest.mark.parametrize(
