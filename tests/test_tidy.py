@@ -66,6 +66,7 @@ PURE = [
     "broker/quotas/*.py",
     "broker/config/listener_settings.py",
     "broker/listeners/unauthenticated.py",
+    "broker/packed_list.py",
     "broker/security/access.py",
     "broker/security/acl_records.py",
     "broker/security/acls.py",

@@ -56,8 +56,7 @@ def _check_access(broker: Services, call: Call, operation: Operation) -> None:
     """Raises SECURITY_DISABLED, CLUSTER_AUTHORIZATION_FAILED."""
     if not broker.access.is_enforced:
         raise KafkaError(ErrorCode.SECURITY_DISABLED)
-    if not broker.access.allows_on_cluster(call.session, operation):
-        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    broker.access.check_on_cluster(call.session, operation)
 
 
 # ---- CreateAcls ----------------------------------------------------------------------------------------------

@@ -32,11 +32,6 @@ _Described = DescribeClientQuotasResponse.Entry
 log = logging.getLogger("fencepost.broker")
 
 
-def _check_access(broker: Services, call: Call, operation: Operation) -> None:
-    if not broker.access.allows_on_cluster(call.session, operation):
-        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-
-
 # ---- AlterClientQuotas ---------------------------------------------------------------------------------------
 
 
@@ -45,7 +40,7 @@ def alter_client_quotas(
     broker: Services, call: Call, request: AlterClientQuotasRequest
 ) -> Steps[AlterClientQuotasResponse]:
     """Set and remove quotas, or only tell whether they may be."""
-    _check_access(broker, call, Operation.ALTER_CONFIGS)
+    broker.access.check_on_cluster(call.session, Operation.ALTER_CONFIGS)
     answers: dict[Entity, _Altered] = {}
     open_changes = _OpenChanges(broker, call)
     for asked in request.entries:
@@ -123,7 +118,7 @@ def describe_client_quotas(
     broker: Services, call: Call, request: DescribeClientQuotasRequest
 ) -> Steps[DescribeClientQuotasResponse]:
     """The quotas of the entities that a filter means."""
-    _check_access(broker, call, Operation.DESCRIBE_CONFIGS)
+    broker.access.check_on_cluster(call.session, Operation.DESCRIBE_CONFIGS)
     quotas = broker.security_log.state.quotas
     found: list[Entity] = []
     for entity in matching(quotas, Filter(request)):

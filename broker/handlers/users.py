@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ...protocol.encoding import Lazy
-from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.errors import KafkaError
 from ...protocol.messages.scram_users import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -31,12 +31,6 @@ LOOKED_AT_ONCE = 50
 log = logging.getLogger("fencepost.broker")
 
 
-def _check_access(broker: Services, call: Call, operation: Operation) -> None:
-    """Raises CLUSTER_AUTHORIZATION_FAILED."""
-    if not broker.access.allows_on_cluster(call.session, operation):
-        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-
-
 # ---- AlterUserScramCredentials -------------------------------------------------------------------------------
 
 
@@ -46,7 +40,7 @@ def alter_users(
 ) -> Steps[AlterUserScramCredentialsResponse]:
     """Credentials added, replaced and removed."""
     try:
-        _check_access(broker, call, Operation.ALTER)
+        broker.access.check_on_cluster(call.session, Operation.ALTER)
     except KafkaError as error:
         names = dict.fromkeys([each.name for each in request.deletions] + [each.name for each in request.upsertions])
         return _told(broker, [refused(name, error) for name in names])
@@ -87,7 +81,7 @@ def describe_users(
     broker: Services, call: Call, request: DescribeUserScramCredentialsRequest
 ) -> Steps[DescribeUserScramCredentialsResponse]:
     """The users that are named, or all; of their credentials nothing that is secret."""
-    _check_access(broker, call, Operation.DESCRIBE)
+    broker.access.check_on_cluster(call.session, Operation.DESCRIBE)
     users = broker.security_log.state.users
     times = Counter([each.name for each in request.users or []] or users.names)
     found: list[tuple[str, Infos]] = []

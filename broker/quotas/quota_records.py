@@ -4,6 +4,7 @@ from typing import Any, NoReturn
 
 import msgpack
 
+from ..packed_list import unpack_list
 from .entities import CLIENT_ID, IP, RULES, USER, Entity, Quotas, entity_of, is_of_address
 
 QUOTA = "quota"  # the kind of these records
@@ -38,7 +39,7 @@ def apply_quota(quotas: Quotas, key: bytes, value: bytes | None) -> None:
     if value is None:
         quotas.put(entity, kind, None)
         return
-    match _unpacked(value):
+    match unpack_list(value, DamagedQuotaRecord):
         case [0, float(limit)] if limit > 0:
             quotas.put(entity, kind, limit)
         case [int(version), *_] if version > RECORD_VERSION:
@@ -53,7 +54,7 @@ def _key(entity: Entity, key: str) -> bytes:
 
 
 def _subject_of(key: bytes) -> tuple[Entity, str]:
-    _, *parts = _unpacked(key)
+    _, *parts = unpack_list(key, DamagedQuotaRecord)
     if not parts or not isinstance(parts[0], str) or not all(map(_is_part, parts[1:])):
         _refuse("a key that is no quota")
     kind, entity = parts[0], entity_of({part[0]: part[1] for part in parts[1:]})
@@ -69,16 +70,6 @@ def _is_part(part: Any) -> bool:
         case [str(), str() | None]:
             return True
     return False
-
-
-def _unpacked(packed: bytes) -> list[Any]:
-    try:
-        found = msgpack.unpackb(packed, raw=False)
-    except (ValueError, TypeError, msgpack.UnpackException):
-        found = None
-    if not isinstance(found, list) or not found:
-        _refuse("a record that does not parse")
-    return found
 
 
 def _refuse(why: str) -> NoReturn:

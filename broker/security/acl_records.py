@@ -5,6 +5,7 @@ from typing import Any, NoReturn
 import msgpack
 
 from ...protocol.errors import KafkaError
+from ..packed_list import unpack_list
 from .acls import AclBinding, Operation, PatternType, Permission, ResourceType, check_binding
 from .authorizer import Authorizer
 
@@ -40,7 +41,7 @@ def apply_acl(authorizer: Authorizer, key: bytes, value: bytes | None) -> None:
     if value is None:
         authorizer.remove(binding)
         return
-    match _unpacked(value):
+    match unpack_list(value, DamagedAclRecord):
         case [0]:
             authorizer.add(binding)
         case [int(version), *_] if version > RECORD_VERSION:
@@ -55,7 +56,7 @@ def _key(binding: AclBinding) -> bytes:
 
 
 def _binding_of(key: bytes) -> AclBinding:
-    kind, *parts = _unpacked(key)
+    kind, *parts = unpack_list(key, DamagedAclRecord)
     if kind != ACL or len(parts) != len(_CODES):
         _refuse("a key that is no rule of access")
     made: list[Any] = []
@@ -72,16 +73,6 @@ def _binding_of(key: bytes) -> AclBinding:
     except KafkaError as error:
         _refuse(error.detail)
     return binding
-
-
-def _unpacked(packed: bytes) -> list[Any]:
-    try:
-        found = msgpack.unpackb(packed, raw=False)
-    except (ValueError, TypeError, msgpack.UnpackException):
-        found = None
-    if not isinstance(found, list) or not found:
-        _refuse("a record that does not parse")
-    return found
 
 
 def _refuse(why: str) -> NoReturn:

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 
 import msgpack
 
+from ..packed_list import unpack_list
+
 LEAST_ITERATIONS = 4096
 MOST_ITERATIONS = 16_384  # as in Kafka: it is the client who does this work, but for a login by PLAIN
 SALT_BYTES = 24
@@ -151,7 +153,7 @@ class ScramUsers:
 
     def apply(self, key: bytes, value: bytes | None) -> None:
         """The only way in, live and at start. Raises DamagedUserRecord, NewerUserRecord."""
-        kind, *rest = _unpacked(key)
+        kind, *rest = unpack_list(key, DamagedUserRecord)
         if kind == SECRET:
             self.secret = _fields(value or b"", (bytes,))[0]
         elif kind == USER:
@@ -227,19 +229,9 @@ def _credential_of(mechanism: Mechanism, value: bytes) -> ScramCredential:
 
 def _fields(value: bytes, types: tuple[type, ...]) -> list[Any]:
     """What stands behind the version. No error shows any of it."""
-    version, *fields = _unpacked(value)
+    version, *fields = unpack_list(value, DamagedUserRecord)
     if isinstance(version, int) and version > RECORD_VERSION:
         raise NewerUserRecord(f"version {version}, where {RECORD_VERSION} is known")
     if version != RECORD_VERSION or list(map(type, fields)) != list(types):
         raise DamagedUserRecord("a record with other fields than were written")
     return fields
-
-
-def _unpacked(packed: bytes) -> list[Any]:
-    try:
-        found = msgpack.unpackb(packed, raw=False)
-    except (ValueError, TypeError, msgpack.UnpackException):
-        found = None
-    if not isinstance(found, list) or not found:
-        raise DamagedUserRecord("a record that does not parse")
-    return found
