@@ -1,1 +1,1 @@
-"""How much each client may ask for: quotas as they are kept, what they come to, and how they are enforced."""
+"""Quotas, how much each client may ask for: their records, which one counts for a client, measurement and waits."""

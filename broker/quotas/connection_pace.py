@@ -1,10 +1,10 @@
-"""How fast new connections are served: so many a second from one address, and over all. Pure but for the timer.
+"""Limits the rate of new connections, of each address and of the broker. Pure but for the timer.
 
-The rules are Kafka's (KIP-612): over the broker's rate a new connection waits, and those behind it wait for it. One
-over the rate of its address is kept unread for as long as it should have waited, and then closed; it does not count.
-Addresses have a quota (`connection_creation_rate`), the broker a setting (`max.connection.creation.rate`). A wait is
-one window at the most. With TLS the rate of an address is looked at before the handshake, and who is over it is closed
-at once. Source: Kafka's SocketServer, ConnectionQuotas.
+The rules are Kafka's (KIP-612). Over the broker's rate (`max.connection.creation.rate`), new connections wait in
+order. A connection over the rate of its address (the quota `connection_creation_rate`) is not read for the time that
+it should have waited, and is then closed; it does not count. No wait is longer than one window. With TLS, the rate of
+the address is checked before the handshake, and a connection over it is closed at once. Source: Kafka's SocketServer,
+ConnectionQuotas.
 """
 
 from collections import deque
@@ -18,11 +18,11 @@ from .entities import CONNECTION_CREATION_RATE, Limit, Quotas
 from .limits import Rates
 from .rates import Windows
 
-OF_BROKER = "broker_connection_creation_rate"  # in metrics
+OF_BROKER = "broker_connection_creation_rate"  # its name in metrics
 
 
 class Arriving(Protocol):
-    """What is asked of a connection. is_counted: is_too_fast was asked before."""
+    """What this needs of a connection. is_counted: is_too_fast has recorded it already."""
 
     @property
     def address(self) -> str: ...
@@ -39,7 +39,7 @@ C = TypeVar("C", bound=Arriving)
 
 
 class ConnectionPace(Generic[C]):
-    """Of one broker. let_in: called with each connection whose turn has come."""
+    """All new connections of one broker. let_in: called with each connection that may be served."""
 
     def __init__(
         self,
@@ -63,11 +63,11 @@ class ConnectionPace(Generic[C]):
         self._waiting: deque[C] = deque()
 
     def __len__(self) -> int:
-        """Addresses that are measured."""
+        """How many addresses are measured."""
         return len(self._of_addresses)
 
     def arrived(self, connection: C) -> None:
-        """A new connection: let it in now or later, or close it later."""
+        """A new connection: serve it now or later, or close it later."""
         if self._waiting:
             connection.mute()
             self._waiting.append(connection)
@@ -84,7 +84,7 @@ class ConnectionPace(Generic[C]):
         self._call_later(wait_ms / 1000, self._next)
 
     def _next(self) -> None:
-        """The wait of the first is over."""
+        """The wait of the first connection is over: serve it, and those behind it that need not wait."""
         first = self._waiting.popleft()
         if first.transport is not None:
             first.unmute()
@@ -101,7 +101,7 @@ class ConnectionPace(Generic[C]):
             self._waiting.popleft()
 
     def _broker_wait_ms(self) -> int:
-        """One more comes; how long it waits."""
+        """Record a connection under the broker's rate. Returns how long it has to wait."""
         if (most := self._most()) >= UNLIMITED:
             return 0
         wait_ms = self._of_broker.record(Limit(("", ""), most), 1, self._clock.monotonic_ms())
@@ -110,7 +110,7 @@ class ConnectionPace(Generic[C]):
         return wait_ms
 
     def is_too_fast(self, address: str) -> bool:
-        """Whether one more is over the rate of its address, which is not to be let in then."""
+        """Record a connection under the rate of its address. Returns whether it is over it and must be closed."""
         return self._address_wait_ms(address) > 0
 
     def _judge_address(self, connection: C) -> None:
@@ -122,7 +122,7 @@ class ConnectionPace(Generic[C]):
             self._let_in(connection)
 
     def _address_wait_ms(self, address: str) -> int:
-        """One more comes; how long it should have waited."""
+        """Record a connection under the rate of its address; not if it has to wait. Returns the wait."""
         value = self._quotas.address_limit(address)
         if value is None:
             return 0

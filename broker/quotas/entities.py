@@ -1,10 +1,10 @@
-"""Whose quotas there are, what they limit, and which of them counts for a client. Pure.
+"""Which entities have quotas, what a quota limits, and which quota counts for a client. Pure.
 
 The rules are Kafka's: an entity is a user, a client id, both, or an address; in the place of each may stand the
-default, which counts for all that have no quota of their own. For each kind of quota by itself the most specific entity
-counts, a user before a client id, and all clients that an entity names by the same words share its quota. Other than
-in Kafka, who names no client id falls under the default of client ids as well: it would be a way around it.
-Sources: KIP-13, KIP-55, KIP-257, KIP-546, KIP-612; Kafka's QuotaConfig and ClientQuotaManager.
+default, which counts for all that have no quota of their own. For each kind of quota the most specific entity counts,
+a user before a client id. All clients of the same user, client id or pair share its quota. Other than in Kafka, a
+client without a client id has the default of client ids; else it could avoid its quota so. Sources: KIP-13, KIP-55,
+KIP-257, KIP-546, KIP-612; Kafka's QuotaConfig and ClientQuotaManager.
 """
 
 from collections import Counter
@@ -62,7 +62,7 @@ def is_of_address(entity: Entity) -> bool:
 
 
 def plain_address(text: str) -> str | None:
-    """An address in the one way in which it is compared; None if it is none. As principals.plain_host writes it."""
+    """The normal form of an address, as principals.plain_host writes it; None if the text is no address."""
     try:
         address = ip_address(text)
     except ValueError:
@@ -85,7 +85,7 @@ def _candidates(user: str, client_id: str) -> Iterator[tuple[Entity, Owner]]:
 
 
 class Quotas:
-    """All that are set. on_change: called after each change."""
+    """All quotas. on_change: called after each change."""
 
     def __init__(self) -> None:
         self.on_change: Callable[[], None] = lambda: None
@@ -93,7 +93,7 @@ class Quotas:
         self._with: Counter[str] = Counter()
 
     def __len__(self) -> int:
-        """Entities that have any."""
+        """How many entities have a quota."""
         return len(self._by_entity)
 
     def __iter__(self) -> Iterator[Entity]:
@@ -120,7 +120,7 @@ class Quotas:
         self.on_change()
 
     def limit(self, key: str, user: str, client_id: str) -> Limit | None:
-        """What counts for this client; None if nothing limits it."""
+        """The limit of this kind for a client; None if it has none."""
         if not self._with[key]:
             return None
         for entity, owner in _candidates(user, client_id):

@@ -1,9 +1,10 @@
-"""What is measured of each client that has a quota, and how long it has to wait: one object for all of a broker. Pure.
+"""The measurements of each client that has a quota, and how long it has to wait. One object for each broker. Pure.
 
-The rules: nothing is kept of a client without a quota. What is kept of one is dropped once it is as good as new, and
-the longest unused goes when there are more than MOST_MEASURED: a flood of client ids costs a bounded amount, and lets
-go only what somebody did before. What was recorded counts even where it is too much, so a wait brings its client to its
-quota in the long run. Source: Kafka's ClientQuotaManager, ClientRequestQuotaManager, ControllerMutationQuotaManager.
+The rules: clients without a quota are not measured. A measurement is dropped when it is equal to a new one; of more
+than MOST_MEASURED the longest unused is dropped. So a flood of client ids costs bounded memory, and at worst makes
+the broker forget what a client did before. An amount above the quota is recorded too, so that over time the waits
+bring a client to its quota. Source: Kafka's ClientQuotaManager, ClientRequestQuotaManager,
+ControllerMutationQuotaManager.
 """
 
 from collections.abc import Callable
@@ -30,7 +31,7 @@ T = TypeVar("T")
 
 
 class ClientLimits:
-    """What counts for one client, by kind; None where nothing does."""
+    """The limits of one client, by kind of quota; None: no limit."""
 
     __slots__ = ("fetch", "mutations", "produce", "request")
 
@@ -46,10 +47,10 @@ class ClientLimits:
 
 
 class Rates:
-    """The rates of all who have a quota of one kind."""
+    """One kind of quota: the rates of all owners (see entities.Limit) that were measured lately."""
 
     def __init__(self, windows: Callable[[], Windows], *, cut: bool = False) -> None:
-        """cut: a wait takes one window at the most, as in Kafka where what is measured is not bytes."""
+        """cut: no wait is longer than one window, as in Kafka for everything but bytes."""
         self._windows = windows
         self._cut = cut
         self._by_owner: dict[Owner, WindowedRate] = {}  # the longest unused first
@@ -58,23 +59,23 @@ class Rates:
         return len(self._by_owner)
 
     def record(self, limit: Limit, amount: float, now_ms: int) -> int:
-        """So much came; returns for how long nothing more may."""
+        """Record an amount. Returns how long the owner has to wait, ms."""
         shape, rate = self._windows(), self._rate_of(limit.owner, now_ms)
         rate.record(amount, now_ms, shape)
         wait_ms = rate.throttle_ms(limit.value, now_ms, shape)
         return min(wait_ms, shape.size_ms) if self._cut else wait_ms
 
     def is_over(self, limit: Limit, now_ms: int) -> bool:
-        """Whether too much came already."""
+        """Whether the owner is over its quota now."""
         rate = self._by_owner.get(limit.owner)
         return rate is not None and rate.throttle_ms(limit.value, now_ms, self._windows()) > 0
 
     def take_back(self, limit: Limit, amount: float, now_ms: int) -> None:
-        """It was recorded now, and is not done."""
+        """Undo `record` at the same moment: what was recorded was not carried out."""
         self._rate_of(limit.owner, now_ms).record(-amount, now_ms, self._windows())
 
     def most_at_once(self, limit: Limit) -> float:
-        """What may come in one piece, when nothing came lately, without having to wait."""
+        """The largest amount that causes no wait if nothing was recorded lately."""
         shape = self._windows()
         return limit.value * (shape.number - 1) * shape.size_ms / 1000
 
@@ -89,7 +90,7 @@ class Rates:
 
 
 class Buckets:
-    """The same for what may come in bursts, and is refused or let in before it is done."""
+    """The same with token buckets: for requests that may come in bursts, and are refused or admitted beforehand."""
 
     def __init__(self, windows: Callable[[], Windows]) -> None:
         self._windows = windows
@@ -99,7 +100,7 @@ class Buckets:
         return len(self._by_owner)
 
     def record(self, limit: Limit, amount: float, now_ms: int, *, strict: bool) -> tuple[bool, int]:
-        """Whether it may be done, and for how long nothing more may. strict: what may not be is not recorded."""
+        """(whether it is admitted, how long the owner has to wait). strict: refuse if the owner has to wait."""
         bucket, shape = self._bucket_of(limit, now_ms), self._windows()
         if strict and (wait_ms := bucket.throttle_ms(limit.value, now_ms, shape)):
             return False, wait_ms
@@ -117,7 +118,7 @@ class Buckets:
 
 
 def _drop(by_owner: dict[Owner, T], is_fresh: Callable[[T], bool]) -> None:
-    """Room for one more: the oldest go that tell nothing any more, and one more goes where there is no room."""
+    """Make room for one more: drop the longest unused if they are fresh or if there are too many."""
     for _ in range(DROPPED_AT_ONCE):
         oldest = next(iter(by_owner), None)
         if oldest is None or not (is_fresh(by_owner[oldest]) or len(by_owner) >= MOST_MEASURED):
@@ -126,7 +127,7 @@ def _drop(by_owner: dict[Owner, T], is_fresh: Callable[[T], bool]) -> None:
 
 
 class Measures:
-    """All kinds of one broker. is_active: whether any client has any quota; times_requests: one of request time."""
+    """All kinds of quota. is_active: any client has a quota; times_requests: any has one of request time."""
 
     def __init__(
         self, quotas: Quotas, windows: Callable[[], Windows], controller_windows: Callable[[], Windows]
@@ -142,7 +143,7 @@ class Measures:
         self._look_again()
 
     def limits_of(self, user: str, client_id: str) -> ClientLimits | None:
-        """What counts for this client; None if nothing limits it."""
+        """The limits of this client; None if it has none."""
         asked, known = (user, client_id), self._known
         if asked not in known:
             if len(known) >= MOST_KNOWN:

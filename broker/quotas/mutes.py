@@ -1,7 +1,7 @@
 """Connections that are not read for a while, because their clients are over a quota (KIP-219). Pure but for the timer.
 
-The rule: whoever has waited goes on; a longer wait that comes meanwhile counts instead of a shorter one. From time to
-time a waiting connection is looked at, for a client that has left is noticed by nobody else while it is not read.
+The rule: a connection is read again after its wait; of several waits the one that ends last counts. While a
+connection is not read, the loop does not notice that its client has left, so this looks for that every few seconds.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ LOOKED_AT_AFTER_MS = 5_000
 
 
 class Muted(Protocol):
-    """What is asked of a connection."""
+    """What mutes need of a connection."""
 
     @property
     def transport(self) -> object | None: ...
@@ -24,7 +24,7 @@ class Muted(Protocol):
 
 
 class Mutes:
-    """All of one broker."""
+    """All muted connections of one broker."""
 
     def __init__(self, clock: Clock, call_later: Callable[..., object]) -> None:
         """call_later: the loop's, of seconds, a callback and its arguments."""
@@ -36,7 +36,7 @@ class Mutes:
         return len(self._until_ms)
 
     def mute(self, connection: Muted, wait_ms: int) -> None:
-        """Begin nothing more of this connection for so long."""
+        """Begin no further request of this connection for wait_ms."""
         until_ms, known_ms = self._clock.monotonic_ms() + wait_ms, self._until_ms.get(connection)
         self._until_ms[connection] = until_ms if known_ms is None else max(known_ms, until_ms)
         if known_ms is None:

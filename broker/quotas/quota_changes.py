@@ -1,9 +1,9 @@
 """What a request to change or describe quotas comes to. Pure.
 
-The rules are Kafka's: what is refused of one entity changes nothing of it, and nothing of the others; an entity that is
-named twice keeps what was first asked of it and is answered with an error. Beyond Kafka's, a quota is a number, names
-have a bounded length, and only so many entities have quotas. Asked of Apache Kafka 4.3.1; KIP-546.
-Source: Kafka's ClientQuotaControlManager, ClientQuotasImage.
+The rules are Kafka's: what is refused of one entity changes nothing of it, and nothing of the others; an entity that
+is named twice keeps what was first asked of it and is answered with an error. Beyond Kafka's, a quota is a number,
+names have a bounded length, and only so many entities have quotas. Asked of Apache Kafka 4.3.1; KIP-546. Source:
+Kafka's ClientQuotaControlManager, ClientQuotasImage.
 """
 
 from collections.abc import Iterator

@@ -1,20 +1,20 @@
-"""How fast something goes, and for how long to wait until it is as fast as it may be: Kafka's two measures. Pure.
+"""Kafka's two ways to measure a rate, and the wait after which the rate is within its limit again. Pure.
 
-The rules: a `WindowedRate` is what came in the last windows over their length, where those that have not begun yet
-count as empty ones. A `TokenBucket` fills at the limit, up to what the limit gives in all windows, and may be overdrawn
-by what was let in while anything was left. Both are as they were new once nothing was recorded for so long that it
-makes no difference (is_fresh). Times are monotonic milliseconds.
-Source: Kafka's SampledStat, Rate, TokenBucket, QuotaUtils; ControllerMutationQuotaManager (KIP-13, KIP-599).
+The rules: a `WindowedRate` is the sum of the last windows divided by their length; windows that have not begun yet
+count as empty. A `TokenBucket` fills at the rate of its limit, up to what the limit gives in all windows. While
+anything is left, a request may take more than that; the bucket is overdrawn then. Each is equal to a new one
+(is_fresh) when what was recorded is too old to count. Times are monotonic milliseconds. Source: Kafka's SampledStat,
+Rate, TokenBucket, QuotaUtils; ControllerMutationQuotaManager (KIP-13, KIP-599).
 """
 
 from math import floor
 from typing import NamedTuple
 
-LONGEST_MS = 2**31 - 1  # what an answer can tell
+LONGEST_MS = 2**31 - 1  # the largest throttle_time_ms of a response
 
 
 class Windows(NamedTuple):
-    """So many windows of this length: `quota.window.num`, `quota.window.size.seconds`."""
+    """Number and length of the windows: `quota.window.num`, `quota.window.size.seconds`."""
 
     number: int
     size_ms: int
@@ -25,7 +25,7 @@ class Windows(NamedTuple):
 
 
 class WindowedRate:
-    """What was recorded in the last windows. windows: (begun_ms, last_ms, amount) each, the newest last."""
+    """The average over the last windows. _windows: (begun_ms, last_ms, amount) of each, the newest last."""
 
     __slots__ = ("_windows",)
 
@@ -33,7 +33,7 @@ class WindowedRate:
         self._windows: list[tuple[int, int, float]] = []
 
     def record(self, amount: float, now_ms: int, shape: Windows) -> None:
-        """So much came now; below 0, so much that was recorded now did not come after all."""
+        """Add an amount. A negative one takes back what was recorded at this moment."""
         windows = self._windows
         if windows and now_ms - windows[-1][0] < shape.size_ms:
             begun_ms, _, before = windows[-1]
@@ -44,7 +44,7 @@ class WindowedRate:
                 del windows[0]
 
     def per_second(self, now_ms: int, shape: Windows) -> float:
-        """How much came in a second, on average."""
+        """The average amount per second."""
         span_ms = self.span_ms(now_ms, shape)
         return sum(amount for _, _, amount in self._windows) * 1000 / span_ms
 
@@ -58,7 +58,7 @@ class WindowedRate:
         return max(1, passed_ms + missing * shape.size_ms)
 
     def throttle_ms(self, limit: float, now_ms: int, shape: Windows) -> int:
-        """How long nothing may come until the average is no more than the limit; 0 if it is not above it now."""
+        """How long to record nothing until the average is within the limit; 0 if it is now."""
         rate = self.per_second(now_ms, shape)
         if rate <= limit:
             return 0
@@ -70,26 +70,26 @@ class WindowedRate:
 
 
 class TokenBucket:
-    """What may still come at once."""
+    """How much may still come at once."""
 
     __slots__ = ("_filled_ms", "_spent")
 
     def __init__(self) -> None:
-        self._spent = 0.0  # of a full bucket
+        self._spent = 0.0  # how much is missing from a full bucket
         self._filled_ms = 0
 
     def left(self, limit: float, now_ms: int, shape: Windows) -> float:
-        """How much may come now; below 0, so much too much came."""
+        """How much may come now; negative if the bucket is overdrawn."""
         self._fill(limit, now_ms)
         return _burst(limit, shape) - self._spent
 
     def record(self, amount: float, limit: float, now_ms: int) -> None:
-        """So much came now."""
+        """Take an amount out, even if less is left."""
         self._fill(limit, now_ms)
         self._spent = max(0.0, self._spent + amount)
 
     def throttle_ms(self, limit: float, now_ms: int, shape: Windows) -> int:
-        """How long nothing may come until nothing is overdrawn; 0 if nothing is now."""
+        """How long to take nothing until the bucket is not overdrawn; 0 if it is not now."""
         left = self.left(limit, now_ms, shape)
         return _rounded(-left / limit * 1000) if left < 0 else 0
 
@@ -109,5 +109,5 @@ def _burst(limit: float, shape: Windows) -> float:
 
 
 def _rounded(milliseconds: float) -> int:
-    """As Java's Math.round, and no more than an answer can tell."""
+    """Rounded as by Java's Math.round, LONGEST_MS at most."""
     return floor(min(milliseconds, LONGEST_MS) + 0.5) if milliseconds < LONGEST_MS else LONGEST_MS

@@ -1,10 +1,11 @@
-"""How requests obey quotas: what each costs its client, and how long that has to wait for it.
+"""Enforces quotas of clients: measures what each request costs, and makes its client wait.
 
-The rules are Kafka's (KIP-124, KIP-219, KIP-599): a request is carried out and answered at once, the answer tells how
-long its client has to wait, and so long nothing more of its connection is begun; of several waits the longest counts. A
-Fetch that is over a quota is answered without records, which do not count then. A Produce without an answer costs no
-request time. Request time is what the loop and its workers take; what they take once the answer is known, to encode it,
-counts when the client asks next. Without quotas of clients all this is one test of `measures.is_active` a request.
+The rules are Kafka's (KIP-124, KIP-219, KIP-599): a request is carried out and answered at once. The answer contains
+the time that its client has to wait, during which no further request of its connection begins; of several waits the
+longest counts. A Fetch over its quota is answered without records, and costs no bytes. A Produce without an answer
+costs no request time. Request time is the time that the loop and workers spend on it. What encoding an answer takes
+is added at the client's next request. Without quotas of clients, all this costs one test of `measures.is_active` for
+each request.
 """
 
 from collections.abc import Callable
@@ -30,11 +31,11 @@ T = TypeVar("T")
 
 PRODUCE, WRITE_TXN_MARKERS = 0, 27
 MOST_FETCHED = 2**31 - 1
-PERCENT_OF_NS = 100 / 1e9  # of a second of one thread
+PERCENT_OF_NS = 100 / 1e9  # 100 %: a second of one thread
 
 
 class Meter:
-    """What one request of a client with quotas costs."""
+    """The cost of one request of a client with quotas."""
 
     __slots__ = (
         "_throttling",
@@ -60,10 +61,10 @@ class Meter:
         self.connection = connection
         self.api_key = api_key
         self.size_bytes = size_bytes
-        self.began_ns: int | None = throttling.clock.work_ns()  # of the piece of work at hand
-        self.spent_ns = 0  # by the loop, for the pieces before
+        self.began_ns: int | None = throttling.clock.work_ns()  # when the current piece of work began
+        self.spent_ns = 0  # by the loop, in earlier pieces of work
         self.worked_ns: list[int] = []  # by workers, which may be several at once
-        self.mutations_wait_ms = self.mutations_waited_for_ms = 0  # and since when
+        self.mutations_wait_ms = self.mutations_waited_for_ms = 0  # the second: when the first was decided
         self.is_judged = False
         self.wait_ms = 0
         self.wait_for = ""
@@ -88,7 +89,7 @@ class Meter:
         return spent_ns * PERCENT_OF_NS
 
     def pieces(self, steps: Steps[T]) -> Steps[T]:
-        """These steps, timed."""
+        """The same steps, measured as request time."""
         try:
             while True:
                 self.begin()
@@ -106,7 +107,7 @@ class Meter:
                 self._throttling.add_time(self)
 
     def timed(self, work: Callable[[], T]) -> Callable[[], T]:
-        """What a worker does for the request, timed."""
+        """The same work of a worker, measured as request time."""
 
         def run() -> T:
             clock = self._throttling.clock
@@ -120,7 +121,7 @@ class Meter:
 
 
 class Throttling:
-    """Of one broker."""
+    """The quotas of clients, enforced by one broker."""
 
     def __init__(self, measures: Measures, mutes: Mutes, clock: Clock, metrics: Metrics) -> None:
         self.measures = measures
@@ -145,15 +146,15 @@ class Throttling:
     # ---- what is asked while a request is carried out --------------------------------------------------------
 
     def fetched_at_once(self, meter: Meter) -> int:
-        """How many bytes a Fetch may bring: with more it would be over its quota for certain, each time anew."""
+        """How many bytes a Fetch may return. With more it would be over its quota at every attempt."""
         limit = meter.limits.fetch
         return MOST_FETCHED if limit is None else int(min(self.measures.fetch.most_at_once(limit), MOST_FETCHED))
 
     def is_fetch_over(self, meter: Meter, answer_bytes: int) -> bool:
         """Whether a Fetch is to be answered without records. Nothing more is recorded for it afterwards.
 
-        Other than in Kafka, a batch that is larger than all that the quota ever lets in at once does come, and its
-        client waits for it afterwards: else it would wait for ever.
+        Other than in Kafka, a batch that is larger than the quota ever admits at once is returned, and the client waits
+        afterwards; in Kafka the client never gets it.
         """
         now_ms, limit, fetch = self.clock.monotonic_ms(), meter.limits.fetch, self.measures.fetch
         self._record_time(meter, now_ms)
@@ -169,7 +170,7 @@ class Throttling:
         return True
 
     def check_mutations(self, meter: Meter | None, partitions: int, *, strict: bool) -> None:
-        """So many partitions are about to be made or deleted. Raises THROTTLING_QUOTA_EXCEEDED where strict."""
+        """Record partitions that are about to be created or deleted. If strict, raises THROTTLING_QUOTA_EXCEEDED."""
         if meter is None or meter.limits.mutations is None:
             return
         now_ms = self.clock.monotonic_ms()
@@ -182,7 +183,7 @@ class Throttling:
     # ---- when the answer is known ----------------------------------------------------------------------------
 
     def judge(self, meter: Meter, response: Any) -> Any:
-        """Record what is not recorded yet, and have the client wait if it must. Returns the response, which tells it.
+        """Record what is not recorded yet, and let the client wait if it must. Returns the response, with that wait.
 
         response: None if there is none.
         """
@@ -209,7 +210,7 @@ class Throttling:
             self._wait(meter, PRODUCER_BYTE_RATE, self.measures.produce.record(limit, meter.size_bytes, now_ms))
 
     def add_time(self, meter: Meter) -> None:
-        """What was spent since the answer was known. It makes nobody wait by itself."""
+        """Record the time spent since the answer was known. It causes a wait only at the client's next request."""
         limit, percent = meter.limits.request, meter.taken_percent()
         if limit is not None and percent:
             self.measures.request.record(limit, percent, self.clock.monotonic_ms())
