@@ -141,11 +141,14 @@ def describe_ledger(broker: Services, call: Call, request: DescribeLedgerRequest
     sees = partial(broker.access.allows, call.session, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
     broker.ledger.check_known()
     keys = request.keys
-    if keys is None:
-        known = {*broker.ledger.entries, *broker.transactions.prepared.keys()}
-        described = Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID
-        keys = sorted((yield from allowed_names(broker, call, *described, known)))
-    return DescribeLedgerResponse(keys=(yield from answer_each(keys, lambda key: _described(broker, key, sees))))
+    if keys is not None:
+        return DescribeLedgerResponse(keys=(yield from answer_each(keys, lambda key: _described(broker, key, sees))))
+    known = {*broker.ledger.entries, *broker.transactions.prepared.keys()}
+    described = Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID
+    keys = sorted((yield from allowed_names(broker, call, *described, known)))
+    found = yield from answer_each(keys, lambda key: _described(broker, key, sees))
+    # Left out: those under which only transactions wait that whoever asks may not describe.
+    return DescribeLedgerResponse(keys=[key for key in found if not key.error_code])
 
 
 def _described(broker: Services, key: str, sees: Callable[[str], bool]) -> _Key:

@@ -102,6 +102,18 @@ def test_of_the_ledger_everybody_sees_what_he_may_describe(world: Guarded) -> No
     assert named("others", "none") == [NO_ID, NO_ID], "whether there is such a key is not told"
 
 
+def test_a_key_under_which_only_hidden_ids_wait_looks_like_one_with_none(world: Guarded) -> None:
+    prepared(world, "others-1")
+    world.have("allow User:alice DESCRIBE TRANSACTIONAL_ID = sink", "allow User:alice DESCRIBE TRANSACTIONAL_ID = none")
+
+    def described(keys: list[str] | None) -> list[int]:
+        answer = world.as_user("alice", lambda: world.client.ask(DescribeLedgerRequest(keys=keys)))
+        return [key.error_code for key in answer.keys]
+
+    assert described(["sink", "none"]) == [ErrorCode.RESOURCE_NOT_FOUND] * 2
+    assert described(None) == []
+
+
 def test_only_who_may_alter_the_cluster_removes_entries(world: Guarded) -> None:
     mine = prepared(world, "mine-1")
     assert world.as_user("root", lambda: world.client.ask(deciding(mine))).error_code == OK

@@ -7,6 +7,7 @@ from acl_client import guarded
 from fencepost.broker.requests import safe_pattern
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.cluster import MetadataRequest
+from fencepost.protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest
 from fencepost.protocol.messages.transactions import InitProducerIdRequest, ListTransactionsRequest
 from guarded_broker import Guarded
 from produce_requests import answers, batch, idempotent, produce
@@ -102,6 +103,21 @@ def test_nobody_writes_with_a_producer_id_before_another_is_given_it(world: Guar
     txn = Txn(world.broker, client=world.client)
     world.as_user("alice", lambda: (txn.init(), txn.write("t", b"1"), txn.commit()))
     assert (txn.producer_id, values(world.broker, "t")[1:]) == (bobs + 1, [b"1"])
+
+
+def test_that_it_is_too_much_is_not_told_of_topics_of_others(world: Guarded) -> None:
+    """How many partitions a topic would get depends on whether it is there."""
+    many = 10_003
+    growing = [CreatePartitionsRequest.Topic(name=name, count=many) for name in ("t", "none")]
+    making = [CreateTopicsRequest.Topic(name=name, num_partitions=many) for name in ("t", "none")]
+
+    def codes(request: CreatePartitionsRequest | CreateTopicsRequest) -> list[int]:
+        answer = world.as_user("alice", lambda: world.client.ask(request))
+        return [each.error_code for each in getattr(answer, "results", None) or answer.topics]
+
+    grown = [codes(CreatePartitionsRequest(topics=[topic], timeout_ms=1_000, validate_only=True)) for topic in growing]
+    made = [codes(CreateTopicsRequest(topics=[topic], timeout_ms=1_000, validate_only=True)) for topic in making]
+    assert grown == made == [[NO_TOPIC], [NO_TOPIC]]
 
 
 def test_a_topic_is_not_made_by_who_may_not(world: Guarded) -> None:
