@@ -1,9 +1,9 @@
-"""Rounds: all units of one loop turn, or of the time one sync took, are made durable together.
+"""Rounds: makes all units of one loop turn, or of the duration of one sync, durable together.
 
-At the end of a turn the open round is closed and written; when that is done (and synced, if it had to be), high
-watermarks move, parked fetches wake, and the replies that waited leave. One round is in flight at a time; what
-arrives meanwhile is the next one. A write or sync that fails halts the broker: nothing is answered any more. The words
-round and released are in docs/glossary.md.
+At the end of a turn the open round is closed and written. When it is written (and synced, if its durability mode asks
+for that), high watermarks advance, parked fetches are woken, and waiting replies are sent. Only one round is written
+at a time; units that arrive meanwhile form the next one. If a write or sync fails, the broker halts and sends no more
+replies. docs/glossary.md defines round and released.
 """
 
 import asyncio
@@ -15,11 +15,11 @@ from ..storage.journal.journal import RoundWrite
 from ..storage.log.partition_log import PartitionLog
 from ..storage.store import Store
 
-# Up to these sizes the loop does itself what would cost more to hand over: a round without a sync, and one that is
-# synced while the device is quick (decision 15). More is worth a worker, beside which the loop goes on.
+# Rounds up to these sizes are written in the loop, because handing them to a worker costs more: rounds without a sync,
+# and rounds with one while the device is quick (decision 15). Larger ones are written by a worker.
 WRITTEN_HERE_BYTES = 1 << 20
 SYNCED_HERE_BYTES = 16 << 10
-SEAL_AFTER_MS = 50  # idle for so long: an empty round says that the last one was synced
+SEAL_AFTER_MS = 50  # after so long without a unit, an empty round records that the last one was synced
 
 
 class Replying(Protocol):
@@ -58,7 +58,7 @@ class Rounds:
         store.on_change = self.changed
 
     def changed(self) -> None:
-        """Something is in the open round, or a connection has replies: see to it at the end of this turn."""
+        """There is a unit in the open round, or a connection has replies: process them at the end of this turn."""
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._end_of_turn)
@@ -71,23 +71,23 @@ class Rounds:
             self._loop.call_soon(self._end_of_turn)
 
     def touch_first(self, connection: Replying) -> None:
-        """As touch, and its replies leave before those of all others in this turn. Takes time of its own for each."""
+        """As touch, but its replies are sent before all others of this turn. Costs extra time for each call."""
         self.touch(connection)
         self._touched = {connection: None, **self._touched}
         self._waiting = {connection: None, **self._waiting}
 
     def forget(self, connection: Replying) -> None:
-        """The connection is gone."""
+        """The connection has ended."""
         self._touched.pop(connection, None)
         self._waiting.pop(connection, None)
 
     def sync_soon(self) -> None:
-        """Have all units so far synced, whatever their mode; checkpoints ask for it."""
+        """Sync all units so far, whatever their durability mode. Checkpoints need this."""
         self._sync_next = True
         self.changed()
 
     def when_synced(self, unit: int, callback: Callable[[], None]) -> None:
-        """Call back once everything through `unit` survives a power cut; a sync is asked for if need be."""
+        """Call back when everything through `unit` is synced; syncs if necessary."""
         if self._store.synced_unit >= unit:
             callback()
         else:
@@ -116,7 +116,7 @@ class Rounds:
         if not self._in_flight and (store.journal.pending or self._sync_next):
             try:
                 self._begin()
-            except Exception as error:  # a bug: nothing is answered that it may have touched
+            except Exception as error:  # a bug: no reply that it may affect is sent
                 self.halt(error)
                 return
         touched, self._touched = self._touched, {}
@@ -148,14 +148,14 @@ class Rounds:
             self._done(write, None)
 
     def _done(self, write: RoundWrite, result: BaseException | None) -> None:
-        """Back on the loop. A bug in whatever a release wakes halts the broker, as a failed sync does."""
+        """The round is written; runs in the loop. A bug in a callback halts the broker, as a failed sync does."""
         try:
             self._release(write, result)
         except Exception as error:
             self.halt(error)
 
     def _release(self, write: RoundWrite, result: BaseException | None) -> None:
-        """The round's bytes are where its mode wants them, or the broker halts."""
+        """Release the round, which is as durable as its mode asks for; or halt, if writing it has failed."""
         self._in_flight = False
         if isinstance(result, BaseException):
             self.halt(result)
@@ -200,7 +200,7 @@ class Rounds:
             callback()
 
     def _rest(self, write: RoundWrite) -> None:
-        """Nothing is open: tell who waits for that, and see that the last sync gets known on disk."""
+        """No round is open: call those that wait for that, and start the timer for a seal."""
         idle, self._idle = self._idle, []
         for callback in idle:
             callback()
@@ -211,33 +211,33 @@ class Rounds:
         return None if self._ending else self._loop.call_later(ms / 1000, call)
 
     def _seal(self) -> None:
-        """After a quiet moment: say in an empty round that the last one was synced."""
+        """Write an empty round, which records that the last one was synced."""
         self._seal_timer = None
         if not self._store.journal.pending and not self._in_flight:
             self._sealed_unit = self._store.last_unit
             self.sync_soon()
 
     def _sync_later(self) -> None:
-        """Interval mode: what was only written is synced within the interval, busy or not."""
+        """Interval mode: sync within the interval what was only written, also while new rounds arrive."""
         self._interval_timer = None
         self.sync_soon()
 
     def halt(self, error: BaseException) -> None:
-        """Stop for good: no ack, no reply, no further write."""
+        """Stop permanently: no acknowledgement, no reply, no further write."""
         if self._store.halted is None:
             self._store.halt(error)
             for callback in self.on_halt:
                 callback(error)
 
     def halt_unheard(self, error: BaseException) -> None:
-        """Stop for good as well; only those who wait for an idle journal are called, since none is coming."""
+        """As halt, but without on_halt; calls those that wait for an idle journal, which will not come."""
         self._store.halt(error)
         idle, self._idle = self._idle, []
         for callback in idle:
             callback()
 
     def end(self) -> None:
-        """Set no timers any more: from here on a round begins only for what is asked for."""
+        """Set no timers any more: from now on, rounds are written only on request."""
         self._ending = True
         for timer in (self._seal_timer, self._interval_timer):
             if timer is not None:

@@ -1,30 +1,30 @@
-"""From a data directory as a crash left it to a store that may serve. There is no other way to open one.
+"""Opens a data directory. Every start recovers it, whether the last broker stopped or crashed.
 
-The state to restore is a function of two things: the newest checkpoint, which names every log with its segments and
-their sizes, and the units of the journal above it, in their order. Applying a unit here is the same code that applied
-it before the crash (PartitionLog.apply), so there is one definition of what a unit does.
+The restored state depends on two things only: the newest checkpoint, which names every log with its segments and
+their sizes, and the units of the journal after it, in their order. PartitionLog.apply applies a unit here as it did
+before the crash, so there is one definition of what a unit does.
 
-A re-read proves nothing. Bytes that can be read may be in the page cache alone: the process was killed, and the sync
-that would have brought them to the disk never ran. If recovery answered from them and the power failed then, they
-would be gone though a client has seen them. So recovery writes anew whatever it takes over from the journal:
+Bytes that can be read are not proven to be on the disk. If the process was killed before the sync, they may be in the
+page cache only. If recovery served them and the power failed then, records that a client has seen would be lost. So
+recovery writes everything that it takes from the journal once more:
 
-    1  read the newest sound checkpoint, and let the journal be judged (journal/scan.py): damaged, or where it ends.
+    1  read the newest valid checkpoint, and scan the journal (journal/scan.py): it is damaged, or it ends somewhere.
        Until here nothing is changed: a damaged directory stays as it is.
     2  open each log and cut its segments to the sizes in the checkpoint; what is longer was written after it.
        A log that does not fit goes offline, alone, and its units are kept in DIR/journal-parts.
     3  apply first what earlier starts kept for logs that were offline, then every unit above the checkpoint.
-    4  write all that these brought into segments, and sync them.
-    5  write two checkpoints that need no journal. Two, since of the last two either one alone must always be enough.
+    4  write the batches of these units into segments, and sync them.
+    5  write two checkpoints that need no journal. Two, because each of the newest two must be sufficient by itself.
     6  begin a fresh journal, which removes the old one, and write a checkpoint that names it.
 
 A crash anywhere in between leaves either the old checkpoint with the old journal, untouched, or the new checkpoint,
-complete. So recovery may be interrupted and begun again any number of times: crash points cut the power at each of its
-steps, and again in the recovery of that (tests/support/disk/crash_points.py).
+complete. So recovery may be interrupted and begun again any number of times: crash points cut the power at each of
+its steps, and again in the recovery of that (tests/support/disk/crash_points.py).
 
-Errors. What tells something about the bytes (a checksum, a length) is damage: of one log, or of the whole directory if
-it is the journal or the checkpoints. What tells nothing about them (no descriptors, no memory) refuses the start with
-nothing changed (system_errors.py): taking it for damage would put acknowledged records out of reach.
-docs/formats.md, "Recovery", has the same in terms of files.
+Errors: a wrong checksum or length is damage, of one log, or of the whole directory if it is in the journal or the
+checkpoints. An error that says nothing about the bytes (no descriptors, no memory) refuses the start, with nothing
+changed (system_errors.py); if it counted as damage, acknowledged records would become unreachable.
+docs/formats.md, "Recovery", describes the same by files.
 """
 
 import contextlib
@@ -51,7 +51,7 @@ from .store_checkpoint import LogEntry, StoreCheckpoint
 from .system_errors import may_pass
 
 WAITING_BYTES = 8 << 20  # of batches read and not yet applied
-PUT_BY_BYTES = 64 << 20  # of batches applied and not yet written; with both, a replay takes some 150 MB at most
+PUT_BY_BYTES = 64 << 20  # of batches applied and not yet written. With both limits, a replay needs 150 MB at most
 
 
 class StoreDamaged(Exception):
@@ -89,11 +89,11 @@ def open_store(
 ) -> tuple[Store, RecoveryReport]:
     """Lock a data directory, recover it (or make it, if it is empty), and begin a fresh journal.
 
-    look_from: of a log that is going to be read at once, the offset from which on. It is looked at beforehand, as the
-    catalogue is: if it is found damaged later, what the journal had for it is in the damaged files, and not kept.
+    look_from: for a log that is read right after the start, the first offset to read. Such a log is checked before its
+    units are applied, as the catalogue is, because units for a damaged log are kept only if its damage is known then.
 
-    Raises: AlreadyLocked; StoreDamaged, JournalDamaged, NewerFormat of checkpoint or journal, and nothing was changed;
-        NewerFormat of a log's snapshot, DiskFull, OSError, and the next start does the same again.
+    Raises: AlreadyLocked; StoreDamaged, JournalDamaged, NewerFormat of checkpoint or journal: nothing was changed then;
+        NewerFormat of a log's snapshot, DiskFull, OSError: the next start recovers again.
     """
     make_directory(disk, directory)
     lock = disk.lock(layout.lock_path(directory))
@@ -136,7 +136,7 @@ class _Recovery:
     def run(self) -> tuple[Store, RecoveryReport]:
         number, start = self._checkpoint()
         self.next_log_id = start.next_log_id
-        # The journal's verdict comes before anything is touched: a damaged one leaves the directory as it is.
+        # The journal is scanned before anything is changed: if it is damaged, the directory stays as it is.
         journal = scan(
             self.disk,
             layout.journal_directory(self.directory),
@@ -166,9 +166,9 @@ class _Recovery:
         return self._begin(number + 1, end), self.report
 
     def _begin(self, number: int, end: StoreCheckpoint) -> Store:
-        """Two checkpoints that need no journal, a fresh journal, and a checkpoint that knows of it; in this order.
+        """Write two checkpoints that need no journal, a fresh journal, and a checkpoint that names it; in this order.
 
-        Two, because making the journal removes the old one: of the last two, either alone must always be enough.
+        Two, because making the journal removes the old one: each of the newest two must be sufficient by itself.
         """
         for journal_free in (number, number + 1):
             store_checkpoint.write(self.disk, self.directory, journal_free, end)
@@ -192,7 +192,7 @@ class _Recovery:
     # ---- where to start --------------------------------------------------------------------------------------
 
     def _checkpoint(self) -> tuple[int, StoreCheckpoint]:
-        """The newest checkpoint that reads well; a fresh one for an empty directory."""
+        """The newest valid checkpoint; a new one for an empty directory."""
         numbers = store_checkpoint.numbers(self.disk, self.directory)
         if not numbers:
             return self._first_checkpoint()
@@ -243,7 +243,7 @@ class _Recovery:
     # ---- what earlier starts kept ----------------------------------------------------------------------------
 
     def _list_kept(self, incarnation: int) -> list[str]:
-        """Give each log its files of kept parts. Returns those of a start that got to no checkpoint: they do not count.
+        """Give each log its files of kept parts. Returns those of a start that wrote no checkpoint: they are ignored.
 
         incarnation: of the checkpoint.
         """
@@ -259,7 +259,7 @@ class _Recovery:
         return obsolete
 
     def _apply_kept(self, age_ms: int) -> None:
-        """What earlier starts could not apply comes before anything new: else its offsets would be given again."""
+        """Apply what earlier starts could not apply, before newer units: else offsets would be assigned twice."""
         for log in self.logs.values():
             for number, path in enumerate(log.kept_parts):
                 if log.offline is not None:
@@ -271,7 +271,7 @@ class _Recovery:
                     self._write_put_by(all_of_it=False)
 
     def _apply_file(self, log: PartitionLog, path: str, age_ms: int, *, is_last: bool) -> None:
-        """is_last: no other file may repeat what this one, if a crash tore it, does not hold."""
+        """is_last: if a crash cut this file off, no later file repeats the missing part."""
         torn = ""
         try:
             if path.startswith(f"{log.directory}/"):
@@ -304,8 +304,8 @@ class _Recovery:
     def _replay(self, journal: Scan, start: StoreCheckpoint) -> None:
         """Apply every unit above the checkpoint.
 
-        Batches wait a little, to be applied log by log: going from log to log at each of a million batches takes twice
-        the time, since nothing is found in the processor's caches.
+        Batches are collected and applied log by log: changing the log at each of a million batches takes twice as long,
+        because of cache misses.
         """
         waiting, age_ms = self.waiting, start.age_ms
         last_unit = waiting_bytes = 0
@@ -333,7 +333,7 @@ class _Recovery:
             self._write_put_by(all_of_it=False)
 
     def _apply_waiting(self, log_id: int, age_ms: int) -> None:
-        """Apply what waits for one log, if it was not dropped."""
+        """Apply the collected batches of one log, if it was not dropped."""
         log, waiting = self.logs.get(log_id), self.waiting.get(log_id)
         if waiting and log is not None:
             for data in waiting:
@@ -347,12 +347,12 @@ class _Recovery:
             waiting.clear()
 
     def _put_by(self, log: PartitionLog) -> None:
-        if log.tail_bytes:  # the folder of an offline log, which has none, is not even made
+        if log.tail_bytes:  # an offline log has none, and its folder is not created
             self.put_by_bytes += log.tail_bytes
             log.put_by()
 
     def _keep_back(self, log: PartitionLog, offset: int, data: memoryview) -> None:
-        """Not at the end of its log. Below: already in the segments. Above: something is missing."""
+        """A batch that does not begin at its log's end. Below: it is in the segments. Above: batches are missing."""
         if log.offline is None and offset > log.end_offset:
             self._offline(log, _missing(log, offset, "the journal", _HOLE_HINT))
         if log.offline is not None:
@@ -390,7 +390,7 @@ class _Recovery:
         self.report.offline[log.directory] = reason
 
     def _report_oddities(self, warnings: list[str]) -> None:
-        """What the log is to name, beside what is offline."""
+        """Add to the report what the log line at start names besides offline logs."""
         for log in self.logs.values():
             warnings += log.warnings
             if log.offline is not None and log.kept_parts:
@@ -422,7 +422,7 @@ class _Recovery:
             log.synced(job)
 
     def _keep_parts(self, log: PartitionLog, incarnation: int, parts: list[Part]) -> None:
-        """An offline log's parts of the journal, so that it does not hold the journal."""
+        """Write an offline log's parts of the journal to a file of their own, so that the journal need not be kept."""
         name = layout.log_directory_name(log.topic, log.partition, log.log_id)
         log.kept_parts += kept_parts.write(self.disk, self.directory, name, incarnation, parts)
 
@@ -453,13 +453,13 @@ def _missing(log: PartitionLog, offset: int, source: str, hint: str) -> str:
 
 
 def _without(log: PartitionLog, path: str) -> str:
-    """How to give up a file of kept parts. Those behind it cannot be applied without it."""
+    """The hint how to start without a file of kept parts. Later ones of its log cannot be applied without it."""
     given_up = log.kept_parts[log.kept_parts.index(path) :]
     return f"without {' and '.join(given_up)}, removed, the log opens and the records held there are lost"
 
 
 def entries(logs: dict[int, PartitionLog], topic_ids: dict[int, bytes]) -> list[LogEntry]:
-    """What a checkpoint says of each log, as of now."""
+    """The entries of all logs for a checkpoint written now."""
     return [
         LogEntry(log.log_id, log.topic, topic_ids[log.log_id], log.partition, log.settings.pack(), log.manifest())
         for log in logs.values()
@@ -472,7 +472,7 @@ def _catalogue_entry(settings: StoreSettings) -> LogEntry:
 
 
 def make_directory(disk: Disk, directory: str) -> None:
-    """Make it and its parents, one by one, each entry synced: or a power cut would take the whole directory.
+    """Make it and its parents, and sync each entry: else a power cut could remove the whole directory.
 
     A start that was killed may have left the lowest that exists without that sync.
     """

@@ -1,9 +1,9 @@
-"""What becomes of a transactional id in a directory that was restored: nobody who had it before goes on with it.
+"""Renews a transactional id in a restored directory, so that its earlier producer cannot continue.
 
-The rule: after a restore from a backup, clients may hold pairs (producer id, epoch) that were given after the backup,
-and the id would be given the same ones again. So it goes on with a new producer id. What was open is aborted: its
-producer may have ended it long ago. What waits for a decision from outside keeps its pair, by which the decision names
-it, and gets the new producer id with its end. Pure.
+The rule: after a restore, clients may hold pairs (producer id, epoch) that were given out after the backup, and the
+id would get the same pairs again. So it gets a new producer id. An open transaction is aborted, since its producer
+may have ended it after the backup. A transaction that waits for a decision of the ledger keeps its pair, because the
+decision names it by that; it gets the new producer id when it ends. Pure.
 """
 
 from .outcome import ended
@@ -12,7 +12,7 @@ from .transaction import LAST_EPOCH, NO_EPOCH, Decision, Inputs, Status, Transac
 
 
 def renewed(txn: Transaction, given: Inputs) -> Decision:
-    """The id with a new producer id. What was decided and not ended must have been finished before."""
+    """The same id with a new producer id. A decided transaction must have been completed before."""
     if txn.status is not Status.ONGOING:
         started = txn._replace(
             status=Status.EMPTY,

@@ -1,14 +1,14 @@
-"""The first start on a directory that was restored from a backup: whoever knew what came after the backup is fenced.
+"""The first start on a directory that was restored from a backup: fences clients that know a newer state.
 
-The rule: a backup is of a moment, and clients of the broker it was taken from went on. What they hold must not be
-mistaken for what this broker gives to others from now on:
+The rule: clients of the old broker went on after the moment of the backup. The ids, epochs and generations that they
+hold must not be equal to those that this broker gives to other clients from now on:
 
-    producer ids       the next one is far above all that may have been given after the backup
-    transactional ids  each gets a new producer id, and what was open is aborted (transactions/renewal.py)
-    groups             nobody is a member: who comes with an old generation joins again, and reads the offsets of here
+    producer ids       the next one is far above all that the old broker may have given out
+    transactional ids  each gets a new producer id, and open transactions are aborted (transactions/renewal.py)
+    groups             have no members: a client with an old generation joins again, and reads the restored offsets
 
-All of it is durable before the first client is served, and the mark is removed last: a start that ends before does it
-again, with other ids. docs/guarantees.md tells users what their clients see.
+All of it is durable before the first client is served. The mark is removed last, so a start that is interrupted
+before is followed by one that does it again, with other ids. docs/guarantees.md describes what clients see.
 """
 
 import logging
@@ -26,7 +26,7 @@ from ..transactions.transaction import Status
 
 log = logging.getLogger("fencepost.broker")
 
-SKIPPED_PRODUCER_IDS = 1 << 40  # no broker gives so many
+SKIPPED_PRODUCER_IDS = 1 << 40  # more than any broker gives out
 SLICE = 200
 
 
@@ -36,7 +36,7 @@ def was_restored(disk: Disk, directory: str) -> bool:
 
 
 async def fence_all(shared: Shared, groups: GroupCoordinator, transactions: TransactionCoordinator) -> None:
-    """Have no client go on with what it got from another broker. Raises KafkaError if there is no room for it."""
+    """Make all ids and generations of the old broker invalid. Raises KafkaError if the disk has no room for that."""
     await with_room(shared.clock, lambda: shared.topics.skip_producer_ids(SKIPPED_PRODUCER_IDS))
     ids = iter(list(transactions.transactions))
     while some := list(islice(ids, SLICE)):
@@ -58,7 +58,7 @@ async def fence_all(shared: Shared, groups: GroupCoordinator, transactions: Tran
 
 
 def forget_mark(disk: Disk, directory: str, shared: Shared) -> None:
-    """All of it is durable: the next start is an ordinary one, unless a coordinator's log could not be read."""
+    """Remove the mark, unless a coordinator's log could not be read: then the next start fences again."""
     offline = [each for each in shared.store.logs.values() if each.topic in INTERNAL and each.offline is not None]
     if offline:
         names = ", ".join(f"{each.topic}-{each.partition}" for each in offline)

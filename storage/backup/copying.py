@@ -1,6 +1,6 @@
-"""Copies of files, with a checksum of every byte that was read, made durable together.
+"""Copies files, with a checksum of every byte read, and makes the copies durable together.
 
-The rule: bytes are copied, never linked: a broker goes on writing to some of these files, and a restored one would.
+The rule: files are copied, never linked, because the broker and a restored broker write to some of them.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,7 +19,7 @@ EMPTY = BackupFile(0, 0)
 
 
 class Unreadable(Exception):
-    """The device cannot read a file from some byte on. copied: what of it the target has."""
+    """The device cannot read a file from some byte on. copied: the part before, which the target has."""
 
     def __init__(self, error: OSError, copied: BackupFile) -> None:
         super().__init__(f"at byte {copied.size_bytes}: {error.strerror or error}")
@@ -49,7 +49,7 @@ def copy_range(source: File, target: File, begun: BackupFile, end: int, on_bytes
 
 
 def checksum(file: File, on_bytes: OnBytes) -> BackupFile:
-    """What a file holds. Raises: OSError."""
+    """The size and checksum of a file. Raises: OSError."""
     position = crc = 0
     while chunk := file.read(CHUNK_BYTES, position):
         position += len(chunk)

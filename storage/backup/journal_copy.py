@@ -1,12 +1,12 @@
-"""A copy of the journal up to its last whole round, beside a broker that goes on writing to it.
+"""Copies the journal up to its last complete round, while a broker goes on writing to it.
 
-The rule: what was judged good is copied, and compared with that judgement while it is copied; what stands behind the
-last good round is left out. Rounds are written one after the other, so every round that was complete when the reading
-began is in the copy, and none is without those before it.
+The rule: the journal is scanned as at a start; the good rounds are copied and compared with the scan, and what
+follows the last good round is left out. Rounds are written one after the other, so the copy has every round that was
+complete when the scan began, and each with all rounds before it.
 
-A verdict of damage may come of the race itself: a round that was not there yet when it was looked at, and one behind it
-that came meanwhile. Read again, the first is there, for it was complete before the second was begun. So only a verdict
-that comes back for the same place is believed.
+A scan beside a writing broker may report damage that is none: a round was incomplete when it was read, and the next
+one was complete when that was read. At a second scan both are complete. So damage is believed only if several scans
+in a row report it at the same place.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,17 +24,17 @@ from .copying import OnBytes
 from .manifest import BackupFile
 
 ATTEMPTS = 100
-BELIEVED_AFTER = 3  # equal verdicts of damage in a row
+BELIEVED_AFTER = 3  # scans in a row that report the same damage
 
 
 class Changed(Exception):
-    """The journal was not what it had been a moment before: its files were used again."""
+    """The journal has changed since it was scanned: the broker has reused its files."""
 
 
 def judge_beside(disk: Disk, directory: str, start: StoreCheckpoint, check_holds: Callable[[], None]) -> Scan:
-    """What the journal holds above a checkpoint. check_holds: raises if the checkpoint is not kept any more.
+    """Scan the journal after a checkpoint. check_holds: raises if the checkpoint is not kept any more.
 
-    Raises: JournalDamaged, NewerFormat, OSError; Changed, if it never held still.
+    Raises: JournalDamaged, NewerFormat, OSError; Changed, if it changed during each scan.
     """
     verdicts: list[tuple[str, int]] = []
     for _ in range(ATTEMPTS):
@@ -57,7 +57,7 @@ def judge_beside(disk: Disk, directory: str, start: StoreCheckpoint, check_holds
 
 
 def copy_judged(disk: Disk, found: Scan, target: Disk, directory: str, on_bytes: OnBytes) -> dict[str, BackupFile]:
-    """Write the files that hold good rounds, or would hold the next, with these and zeros behind.
+    """Write the files with good rounds, and the one for the next round: the good rounds, then zeros.
 
     Returns them by name. Raises: Changed, FileNotFoundError; DiskFull, OSError.
     """

@@ -1,7 +1,7 @@
 """What a backup consists of: its folder, and the file that names every other with size and checksum.
 
-The rule: the manifest is written last, when all else is synced. A backup without it was not finished and is no backup.
-Byte by byte in docs/formats.md.
+The rule: the manifest is written last, when all other files are synced. Without it a backup is incomplete and not
+usable. Byte by byte in docs/formats.md.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ class BackupFile(NamedTuple):
 
 @dataclass(slots=True)
 class Contents:
-    """What the manifest says.
+    """The content of the manifest.
 
     last_unit: the newest change that is in the backup. running: a broker served from the directory meanwhile.
     warnings: what was damaged or missing in the directory already. files: by their paths below `data`.
@@ -66,7 +66,7 @@ def data_path(backup: str) -> str:
 
 
 def write(disk: Disk, backup: str, contents: Contents) -> None:
-    """Make the backup count. Raises: DiskFull, OSError."""
+    """Write the manifest, which completes the backup. Raises: DiskFull, OSError."""
     fields = asdict(contents)
     fields["files"] = {path: list(file) for path, file in contents.files.items()}
     checkpoints.write_file(disk, manifest_path(backup), KIND, VERSION, msgpack.packb(fields))

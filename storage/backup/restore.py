@@ -1,9 +1,9 @@
-"""Restores a backup to a directory that is empty: every byte compared with its checksum, the checkpoint last.
+"""Restores a backup to an empty directory: compares every byte with its checksum, and writes the checkpoint last.
 
-The rule: before the checkpoint has its name, the directory holds a journal and no checkpoint, which no broker begins
-on. So a restore that was killed is seen, and one that found a checksum wrong leaves nothing behind. A mark says that
-the directory was restored: the next start of a broker fences whoever knew what came after the backup
-(broker/upkeep/restored.py), and removes it.
+The rule: until then the directory has a journal and no checkpoint, and no broker starts on it. So a restore that was
+killed is noticed; one that finds a wrong checksum removes what it wrote. A mark file says that the directory was
+restored: the next start of a broker fences clients that know a state newer than the backup
+(broker/upkeep/restored.py), and removes the mark.
 """
 
 from collections.abc import Callable
@@ -25,12 +25,12 @@ Report = Callable[[int, int], None]
 
 
 def mark_path(directory: str) -> str:
-    """The file that says that no broker has begun on this directory since it was restored."""
+    """The file that exists from a restore until a broker has started on the directory."""
     return f"{directory}/{MARK}"
 
 
 def read_contents(disk: Disk, backup: str) -> Contents:
-    """What the backup says of itself. Raises: BackupRefused; checkpoints.Damaged, NewerFormat, OSError."""
+    """Read its manifest. Raises: BackupRefused; checkpoints.Damaged, NewerFormat, OSError."""
     try:
         contents = manifest.read(disk, backup)
     except (FileNotFoundError, NotADirectoryError):
@@ -45,7 +45,7 @@ def read_contents(disk: Disk, backup: str) -> Contents:
 
 
 def check_backup(disk: Disk, backup: str, report: Report = lambda done, of: None) -> tuple[Contents, list[str]]:
-    """Compare every file with its checksum. Returns what is wrong. Raises as read_contents."""
+    """Compare every file with its checksum. Returns the errors found. Raises as read_contents."""
     contents = read_contents(disk, backup)
     problems: list[str] = []
     on_bytes = _counting(report, contents.size_bytes)
@@ -66,7 +66,7 @@ def check_backup(disk: Disk, backup: str, report: Report = lambda done, of: None
 
 
 def restore_backup(disk: Disk, backup: str, directory: str, report: Report = lambda done, of: None) -> Contents:
-    """Make a data directory of a backup. Returns what is in it.
+    """Make a data directory of a backup. Returns its contents.
 
     Raises: BackupRefused; checkpoints.Damaged, NewerFormat; DiskFull, OSError. Then what was written is removed.
     """
@@ -147,7 +147,7 @@ def _copy(disk: Disk, path: str, to: str, expected: BackupFile, on_bytes: OnByte
 
 
 def _copy_checkpoint(disk: Disk, source: str, directory: str, contents: Contents) -> None:
-    """From now on it is a data directory. Raises: BackupRefused; checkpoints.Damaged, OSError."""
+    """Copy the checkpoint, which completes the data directory. Raises: BackupRefused; checkpoints.Damaged, OSError."""
     name = _checkpoint_name(contents)
     temporary = f"{directory}/{name}{checkpoints.UNFINISHED}"
     _copy(disk, f"{source}/{name}", temporary, contents.files[name], lambda count: None)

@@ -1,20 +1,20 @@
 """Takes a backup of a data directory, beside a broker that serves from it, or alone.
 
-What a backup is: the state of one moment, as a `kill -9` at that moment would have left it. It consists of a checkpoint
-N, of what N names, and of the journal up to a round that was whole.
+A backup is the state of one moment, as a `kill -9` at that moment would have left it. It consists of a checkpoint N,
+the files that N names, and the journal up to a complete round.
 
-Why that can be had from outside, without the broker's help. A broker keeps two checkpoints, and removes or writes over
-nothing that one of them needs: segments, snapshots, kept parts, files of the journal. Below the sizes that a checkpoint
-names, segments never change. So all that N needs stands as it was until N + 2 has its name, and a copy that was
-complete before there was an N + 2 is a copy of what N needs. The newest number is looked up after the last byte was
-read. If it is too high, the next pass begins from the newest checkpoint; what was copied of a segment stays, and only
-what came since is added. So each pass has less to do than the one before.
+Why this works without the broker's help: a broker keeps its two newest checkpoints, and neither removes nor
+overwrites what one of them needs (segments, snapshots, kept parts, files of the journal). Below the sizes that a
+checkpoint names, segments never change. So everything that N needs stays unchanged until checkpoint N + 2 exists, and
+a copy that is complete before that is a correct copy. The newest number is read after the last byte was copied. If it
+is N + 2 or more, another pass begins with the newest checkpoint. Copied parts of segments are kept and only extended,
+so each pass has less to do than the one before.
 
-The journal comes last, at one go (journal_copy.py). Whatever was acknowledged before the backup began was in a whole
-round by then. Transactions span partitions and internal topics by units of the journal, of which the copy has all up
-to one and none behind it.
+The journal is copied last, in one piece (journal_copy.py). What was acknowledged before the backup began was in a
+complete round by then. What a transaction changes together in several partitions is one unit of the journal, and the
+copy has all units up to one of them and none after it.
 
-Coordinators' snapshots are left out: their logs say the same.
+Coordinators' snapshots are left out: their state can be read from their logs.
 """
 
 import errno
@@ -38,15 +38,15 @@ from .journal_copy import Changed, copy_judged, judge_beside
 from .manifest import BackupFile, BackupRefused, Contents
 
 PASSES = 50
-WHOLE = 1 << 62  # bytes of a file whose size no checkpoint tells
+WHOLE = 1 << 62  # for a file whose size no checkpoint names: all of it
 
 
 class _Overtaken(Exception):
-    """A checkpoint is not kept any more: what it names may be gone."""
+    """The broker does not keep the checkpoint any more: files that it names may be removed."""
 
 
 class _Wanted(NamedTuple):
-    """A file that a checkpoint names, and how many bytes of it. vital: not to be derived from others."""
+    """A file that a checkpoint names, and how many bytes of it. vital: it cannot be derived from other files."""
 
     path: str
     size_bytes: int
