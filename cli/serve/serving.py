@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import resource
+import shlex
 import shutil
 import signal
 import sys
@@ -288,9 +289,7 @@ class _Server:
         for line in shown(self._settings):
             click.echo(f"listener   {line}")
         if _nobody_can_log_in(broker):
-            click.echo(
-                "warning: there are no users yet: stop it, and run fencepost user add NAME --data-dir DIR", err=True
-            )
+            click.echo(f"warning: {without_users(self._settings.log_dir, ephemeral=self._ephemeral)}", err=True)
         for line in _recovery_lines(broker):
             click.echo(f"recovered  {line}")
         click.echo(f"started    in {time.monotonic() - self._began:.2f} s, topics: {len(broker.topics.by_name)}")
@@ -316,6 +315,14 @@ def _nobody_can_log_in(broker: Broker) -> bool:
     listeners = broker.settings.served_listeners
     by_password = all(one.asks_for_login and one.options.sasl_enabled_mechanisms != (BY_TOKEN,) for one in listeners)
     return by_password and not broker.security_log.state.users.names
+
+
+def without_users(directory: str, *, ephemeral: bool) -> str:
+    """What to do where clients need a password, and nobody has one."""
+    if ephemeral:
+        return "there are no users, and a new directory never has any: use --data-dir DIR instead of --ephemeral"
+    where = shlex.quote(os.path.abspath(directory))
+    return f"there are no users yet: stop it, and run fencepost user add NAME --data-dir {where}"
 
 
 def _warning_of(mode: str) -> str:

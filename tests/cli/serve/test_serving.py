@@ -2,12 +2,21 @@
 
 import gc
 import os
+import shlex
 import weakref
 from types import SimpleNamespace
 
 import pytest
+from click.testing import CliRunner
+from fencepost.cli import main
 from fencepost.cli.serve import serving
-from fencepost.cli.serve.serving import DELETED_LOGS, FIRST_FULL_COLLECTION_S, FULL_COLLECTION_INTERVALS, GcFreezer
+from fencepost.cli.serve.serving import (
+    DELETED_LOGS,
+    FIRST_FULL_COLLECTION_S,
+    FULL_COLLECTION_INTERVALS,
+    GcFreezer,
+    without_users,
+)
 
 
 @pytest.fixture
@@ -95,3 +104,16 @@ def test_standard_files_that_are_closed_are_the_null_device(closed):
         finally:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_the_hint_where_nobody_can_log_in_works_as_it_is_printed(tmp_path):
+    line = without_users(str(tmp_path / "a b"), ephemeral=False).partition("fencepost ")[2]
+    words = shlex.split(line.replace("NAME", "alice"))
+    result = CliRunner().invoke(main, [*words, "--password-stdin"], input=b"secret\n")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.startswith("alice added")
+    assert (tmp_path / "a b" / "journal").exists()
+
+
+def test_the_hint_for_a_directory_that_is_removed_names_no_vain_command():
+    assert without_users("/tmp/x", ephemeral=True).endswith("use --data-dir DIR instead of --ephemeral")
