@@ -1,8 +1,8 @@
-"""What stands at a URL: a file of this machine, or an answer of a web server. Blocks; for workers.
+"""Reads a URL: a local file, or the response of a web server. Blocks; for workers.
 
-The rule: it ends within a bounded time and gives a bounded number of bytes, whatever is there. A timeout of a socket is
-for each piece that comes, so a server that sends a byte from time to time would never run into it: when the time is
-over, the connection is shut down under whoever reads from it.
+The rule: it ends within a bounded time and gives a bounded number of bytes, whatever is there. A timeout of a socket
+is for each piece that comes, so a server that sends a byte from time to time would never run into it: when the time
+is over, the connection is shut down under whoever reads from it.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
-"""The certificate of a listener: loaded, and loaded again when its files change, while clients come and go.
+"""The certificate of a listener: loads it, and loads it again when its files change.
 
-The rule: a certificate that cannot be used, or has ended, does not take the place of one that can: the log says why,
-and the next change of the files is tried again. Connections that there are go on with what they began with.
+The rule: a new certificate that cannot be used, or has expired, does not replace the old one; the log says why, and
+the files are read again at their next change. Open connections keep the certificate that they began with.
 """
 
 import asyncio
@@ -17,11 +17,11 @@ from ..security.certificate_names import BadCertificate, expires_ms
 
 log = logging.getLogger("fencepost.broker")
 
-LOOK_S = 5.0  # how often files are looked at
+LOOK_S = 5.0  # how often the files are checked
 
 
 class Certificate:
-    """The certificate of one listener. context: what counts for whoever connects now."""
+    """The certificate of one listener. context: for new connections."""
 
     context: ssl.SSLContext
 
@@ -37,9 +37,9 @@ class Certificate:
             log.warning("listener %s: the certificate in %s has ended: %s", listener, files.certificate, _day(end_ms))
 
     def changed(self, *, always: bool = False) -> Callable[[], None] | None:
-        """Reads the files if they changed since this last looked. What it returns, if anything, takes effect.
+        """Read the files if they have changed since the last call. Returns what puts them into force, or None.
 
-        Blocks for a moment, in any thread; the effect is for the loop. Raises BadTlsFiles.
+        Blocks briefly; may run in any thread. The returned function must run in the loop. Raises BadTlsFiles.
         """
         now = stamp(self._files.paths)
         if now == self._stamp and not always:
@@ -56,7 +56,7 @@ class Certificate:
         return take
 
     def keeps_old(self, reason: str) -> None:
-        """The new one cannot be used."""
+        """Log that the new certificate cannot be used."""
         log.error("listener %s: a new certificate cannot be used, the old one stays: %s", self._listener, reason)
 
     def _has_ended(self, end_ms: int) -> bool:
@@ -75,7 +75,7 @@ def _day(at_ms: int) -> str:
 
 
 class CertificateWatch:
-    """Looks from time to time, in a worker, whether the files of certificates have changed."""
+    """Checks regularly, in a worker, whether the files of certificates have changed."""
 
     def __init__(self, executor: Executor, loop: asyncio.AbstractEventLoop) -> None:
         self.certificates: list[Certificate] = []
@@ -85,7 +85,7 @@ class CertificateWatch:
         self._stopped = False
 
     def start(self) -> None:
-        """From now on."""
+        """Begin to check."""
         if self.certificates:
             self._timer = self._loop.call_later(LOOK_S, self._look)
 

@@ -1,7 +1,7 @@
-"""What OAUTHBEARER verifies tokens with: the settings of a listener, and keys that are fetched from time to time.
+"""What OAUTHBEARER needs to verify tokens: a listener's settings, and keys that are fetched regularly.
 
-The rule: without keys, an issuer and an audience a broker does not start, for it would let anybody in or nobody
-(CVE-2026-33557). Keys in a file have to be there at the start; those of a web server may come later.
+The rule: a broker does not start without a source of keys, an issuer and an audience, because it would then accept
+everybody or nobody (CVE-2026-33557). A file of keys must exist at the start; a web server may be unavailable then.
 """
 
 from functools import partial
@@ -19,7 +19,7 @@ INSTALL = "install it: pip install 'fencepost[oauth]'"
 
 
 class TokenSource:
-    """Where the keys of one listener come from. verifier: what they are for."""
+    """Where the keys of one listener come from. verifier: uses them."""
 
     def __init__(self, listener: ListenerSettings) -> None:
         """Raises InvalidOption."""
@@ -44,7 +44,7 @@ class TokenSource:
         return partial(fetch, self.url, FETCH_S, MOST_BYTES)
 
     def put(self, keys: KeySet) -> None:
-        """These count from now on."""
+        """Use these keys from now on."""
         self.verifier.keys = keys
 
 

@@ -1,4 +1,4 @@
-"""Of many names those that whoever asks has a right to, looked up in steps: a broker may have very many topics."""
+"""Selects the names for which a client has a right. In steps, since a broker may have very many topics."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from ..security.acls import Operation, ResourceType
 from .dispatch import Call
 from .services import Services
 
-UNITS = 2  # a rule that fits is looked for, by the name and by each length of a prefix
+UNITS = 2  # cost of one name: it is looked up literally, and by each length of a prefix
 
 
 def allowed_names(

@@ -1,7 +1,7 @@
-"""The fast paths of a broker with an authorizer: as strict as the handlers. Which ones a broker has is decided once.
+"""The fast paths of a broker with an authorizer, as strict as its handlers. Chosen once, when the broker starts.
 
-The rule: a request takes a fast path only where every right is there that its handler would ask for. Of Produce the
-decision is remembered with the route, for as long as neither the rules of access nor who is connected change.
+The rule: a request takes a fast path only if the client has every right that the handler would check. For Produce the
+decision is stored with the route, and holds until the rules of access or the user of the connection change.
 """
 
 from ...protocol.primitives import Readable

@@ -1,7 +1,7 @@
-"""What handlers ask: may whoever is at the other end of this connection do that? Pure.
+"""Answers handlers whether the user of a connection may do something. Pure.
 
-The rule: where no authorizer is configured everybody may do everything, so a handler asks in any case and never looks
-whether there is one. Which right each request takes is listed in docs/security.md.
+The rule: without an authorizer everybody may do everything, so handlers always ask, whether there is one or not.
+docs/security.md lists the right that each request needs.
 """
 
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ EVERY_OPERATION = {kind: _bits(operations) for kind, operations in OPERATIONS.it
 
 
 class Access:
-    """The answers of one broker."""
+    """The rights of all users of one broker."""
 
     __slots__ = ("_authorizer", "is_enforced")
 
@@ -38,7 +38,7 @@ class Access:
 
     @property
     def version(self) -> int:
-        """Another one whenever the rules have changed: what was allowed before has to be asked for again."""
+        """Changes with every change of the rules: remembered answers of an older version are invalid."""
         return self._authorizer.version
 
     def allows(self, session: Session, operation: Operation, resource_type: ResourceType, name: str) -> bool:

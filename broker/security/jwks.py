@@ -1,4 +1,4 @@
-"""Keys of tokens that are fetched again from time to time, in a worker, while logins go on with those there are.
+"""Fetches the keys of tokens regularly, in a worker, while logins use the keys fetched before.
 
 The rules: one fetch at a time; a token of an unknown key brings the next one forward, but not by more than once in
 SOONEST_MS, whatever clients send; keys that cannot be fetched or read leave those before them in force.

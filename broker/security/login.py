@@ -1,9 +1,9 @@
-"""How a connection says who it is: what may come when, what is answered, and how long it holds. Pure.
+"""The login of a connection: which request may come when, the responses, and how long a session lasts. Pure.
 
 The rules: SaslHandshake (v1) names a mechanism, SaslAuthenticate carries its messages; whatever is out of order ends
-the login. A session holds for as long as the listener and the credential allow; before it ends the client says again
-who it is, by the same mechanism and as the same user (KIP-368). Where Kafka hangs up without an answer, the client is
-told why here. Sources: KIP-43, KIP-152, KIP-368; asked of Apache Kafka 4.3.1.
+the login. A session lasts for as long as the listener and the credential allow; before it ends the client logs in
+again, by the same mechanism and as the same user (KIP-368). Where Kafka closes the connection without a response,
+this one responds with the reason. Sources: KIP-43, KIP-152, KIP-368; asked of Apache Kafka 4.3.1.
 """
 
 from collections.abc import Callable
@@ -21,17 +21,17 @@ from ...protocol.messages.security import (
 from .principals import USER
 from .sasl import WRONG_PASSWORD, Challenge, Exchange, LoginFailed, PasswordCheck, Success
 
-IN_KAFKA_FRAMES = 1  # the version of SaslHandshake from which on all that follows is a request of Kafka's
-LEAST_BETWEEN_MS = 1_000  # from one renewal to the next
+IN_KAFKA_FRAMES = 1  # from this version of SaslHandshake on, SASL messages are sent as SaslAuthenticate requests
+LEAST_BETWEEN_MS = 1_000  # the shortest time between two renewals
 REQUESTS_AT_MOST = 20  # until the client is known
 NOT_NOW = "SaslAuthenticate request received after successful authentication"
 
 
 @dataclass(frozen=True, slots=True)
 class LoginRules:
-    """What a listener asks for. begin: an exchange by a mechanism, which is one of these.
+    """What a listener requires. begin: starts the exchange of one of its mechanisms.
 
-    max_reauth_ms: after so long the client has to say again who it is; 0: never, unless its credential ends.
+    max_reauth_ms: after so long the client must log in again; 0: only when its credential expires.
     """
 
     mechanisms: tuple[str, ...]
@@ -54,14 +54,14 @@ class Phase(Enum):
 
 
 class Reply(NamedTuple):
-    """A response. ends: it is the last one, and leaves after a while: whoever guesses is to wait."""
+    """A response. ends: the login has failed; it is sent after a delay, to slow down guessing, and is the last one."""
 
     response: Any
     ends: bool = False
 
 
 class Login:
-    """One connection's. name: who it is, once that is known; expires_ms: until when, by the monotonic clock."""
+    """The login of one connection. name: the user, None before; expires_ms: of the session, by the monotonic clock."""
 
     __slots__ = (
         "_begun_ms",
@@ -84,27 +84,27 @@ class Login:
         self._rules = rules
         self._exchange: Exchange | None = None
         self._check: PasswordCheck | None = None
-        self._begun_ms = 0  # the renewal that was last
+        self._begun_ms = 0  # when the last renewal began
         self._renewed = False
         self._requests = 0
 
     @property
     def is_renewable(self) -> bool:
-        """Whether it ends at some time, so that a client would renew it."""
+        """Whether the session expires, so that the client may log in again."""
         return self.expires_ms is not None
 
     def is_expired(self, monotonic_ms: int) -> bool:
         return self.expires_ms is not None and monotonic_ms >= self.expires_ms
 
     def admits_another(self) -> bool:
-        """Count a request of a client that is not known. False: there were too many."""
+        """Count a request before the login. False: there were too many."""
         self._requests += 1
         return self._requests <= REQUESTS_AT_MOST
 
     # ---- the requests ----------------------------------------------------------------------------------------
 
     def handshake(self, request: SaslHandshakeRequest, version: int, now: Times) -> Reply:
-        """A mechanism is chosen."""
+        """SaslHandshake: the client chooses a mechanism."""
         if self.phase not in (Phase.UNKNOWN, Phase.KNOWN):
             return self._fail_handshake(ErrorCode.ILLEGAL_SASL_STATE, ())
         if self.phase is Phase.KNOWN and not self._may_renew(now):
@@ -118,7 +118,7 @@ class Login:
         return Reply(SaslHandshakeResponse(mechanisms=list(offered)))
 
     def authenticate(self, request: SaslAuthenticateRequest, now: Times) -> Reply | PasswordCheck:
-        """The client's next message. After a PasswordCheck, conclude() is to follow before anything else."""
+        """SaslAuthenticate: the client's next message. After a PasswordCheck, call conclude() before anything else."""
         if self.phase is Phase.KNOWN:
             response = SaslAuthenticateResponse(
                 error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=NOT_NOW, auth_bytes=b""
@@ -139,7 +139,7 @@ class Login:
         return self._succeed(outcome, now)
 
     def conclude(self, is_right: bool, now: Times) -> Reply:
-        """The password of the PasswordCheck has been looked at."""
+        """The PasswordCheck has been carried out, with this result."""
         check, self._check = self._check, None
         assert check is not None
         return self._succeed(check.success, now) if is_right else self._fail(WRONG_PASSWORD)
@@ -147,7 +147,7 @@ class Login:
     # ---- what comes of them ----------------------------------------------------------------------------------
 
     def _may_renew(self, now: Times) -> bool:
-        """Whether a session that ends is renewed, and not at once again: a password costs milliseconds."""
+        """Whether the session may be renewed now: not too soon, since a password check takes milliseconds."""
         if not self.is_renewable or (self._renewed and now.monotonic_ms - self._begun_ms < LEAST_BETWEEN_MS):
             return False
         self._renewed, self._begun_ms = True, now.monotonic_ms

@@ -17,8 +17,8 @@ class Principal(NamedTuple):
         return f"{self.kind}:{self.name}"
 
 
-ANONYMOUS = Principal(USER, "ANONYMOUS")  # who came over a listener that asks nobody
-EVERYBODY = Principal(USER, "*")  # in a rule: whoever it is, of any kind
+ANONYMOUS = Principal(USER, "ANONYMOUS")  # clients of a listener without logins
+EVERYBODY = Principal(USER, "*")  # in a rule: all principals, of any kind
 
 
 def parse_principal(text: str) -> Principal:
@@ -50,7 +50,7 @@ def plain_host(text: str) -> str:
 
 
 class Session:
-    """Who is at the other end of a connection, and where from. A login replaces it; it never changes."""
+    """The user and address of a connection's client. Immutable; a login replaces it."""
 
     __slots__ = ("host", "principal")
 

@@ -1,9 +1,10 @@
-"""What a mechanism's messages mean: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER, on the broker's side. Pure.
+"""The broker's side of the SASL mechanisms PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER. Pure.
 
 The rules: an exchange takes two messages at most; whoever fails learns no more than Kafka says, and the same whether
 the user exists or not; who asks to act as somebody else is refused. Nothing that came is in an error. A password is
-checked elsewhere, since that takes milliseconds. SCRAM's last message is checked to the letter: channel binding, nonce,
-proof. Sources: RFC 4616, RFC 5802, RFC 7628, KIP-43, KIP-84, KIP-255; CVE-2024-56128; texts asked of Kafka 4.3.1.
+checked elsewhere, since that takes milliseconds. SCRAM's last message is checked to the letter: channel binding,
+nonce, proof. Sources: RFC 4616, RFC 5802, RFC 7628, KIP-43, KIP-84, KIP-255; CVE-2024-56128; texts asked of Kafka
+4.3.1.
 """
 
 import hmac
@@ -211,7 +212,7 @@ class BearerExchange(Exchange):
         self._has_failed = False
 
     def receive(self, message: bytes, now_ms: int) -> Outcome:
-        if self._has_failed:  # the client's last word is a byte of 1; it hears no more whatever it says
+        if self._has_failed:  # RFC 7628: the client confirms the error with one byte of 1; other bytes change nothing
             raise LoginFailed(INVALID_TOKEN)
         if len(message) > LONGEST_BEARER_MESSAGE:
             self._refused(f"it comes in a message of {len(message)} bytes, more than {LONGEST_BEARER_MESSAGE}")

@@ -1,9 +1,9 @@
 """The log of who may log in, do what, and how much: rules of access, users and quotas, in memory and on disk.
 
-The rules: it is made when there is first something to keep, and the catalogue says which log it is. A change is one
-unit of the journal, committed and applied in one step, and synced whatever the durability mode: access that was taken
-away does not come back with a power cut. A start that cannot read all of it is refused, because what is missing may
-be what keeps somebody out.
+The rules: the log is created with the first record, and the catalogue contains its id. A change is one unit of the
+journal, committed and applied in one step, and synced in every durability mode, so that a right that was removed does
+not come back after a power cut. If any of it cannot be read, the broker does not start, because the missing part may
+be a rule that denies access.
 """
 
 from collections.abc import Sequence
