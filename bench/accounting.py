@@ -1,7 +1,7 @@
-"""What a process cost, from the kernel's own books: run time over all its threads, and memory. Linux only.
+"""CPU time of all threads of a process and its memory, as the kernel counts them. Linux only.
 
-Run time counts kernel and user time in nanoseconds and repeats within some 10 %, where wall-clock rates on a shared
-machine move by 2x; so ratios of CPU per request are the figures to trust.
+CPU time, of kernel and user in nanoseconds, differs by some 10 % from run to run, while wall-clock rates on a shared
+machine differ by a factor of 2. So ratios of CPU per request are the reliable figures.
 """
 
 import os
@@ -12,18 +12,18 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """A reading of one process. cpu_ns: run time of all threads it ever had; rss_bytes: memory in RAM."""
+    """A reading of one process. cpu_ns: of all its threads, also those that have ended; rss_bytes: memory in RAM."""
 
     cpu_ns: int
     rss_bytes: int
 
     def since(self, before: "Usage") -> "Usage":
-        """CPU between two readings, memory as of the later."""
+        """The CPU time between two readings, and the memory at the later one."""
         return Usage(self.cpu_ns - before.cpu_ns, self.rss_bytes)
 
 
 def usage(pid: int) -> Usage:
-    """Read the books of a process. Raises: OSError for one that is gone."""
+    """The present reading of a process. Raises: OSError if it has ended."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return Usage(time.clock_gettime_ns(_cpu_clock(pid)), pages * os.sysconf("SC_PAGE_SIZE"))
 

@@ -9,8 +9,8 @@ from .measured import FIGURES, MORE, Measured, figure
 WORSE = 0.1  # a median that is worse by no more is not called a regression, however close its rounds lie
 OURS = "fencepost"
 
-# The rate says what MB/s says, and CPU per request what CPU per MB says: each change is listed once. The thousandth
-# slowest answer of a few seconds differs from run to run: it is in the files, and no reason to call a run worse.
+# MB/s follows from the rate, and CPU per MB from CPU per request, so each change is listed once. The 99.9th percentile
+# of a few seconds differs from run to run: the files have it, but it does not make a run worse.
 _SAME = {"mb_per_second": "rate", "cpu_ms_per_mb": "cpu_us"}
 _LEFT_OUT = {"p999_ms"}
 
@@ -28,7 +28,7 @@ class Change:
     ratio: float
     low: float
     high: float
-    apart: bool  # no round of one run lies among those of the other; never of a single round
+    apart: bool  # the ranges of the rounds of both runs do not overlap; False for a single round
 
     @property
     def worse(self) -> bool:
@@ -40,7 +40,7 @@ class Change:
 
     @property
     def regression(self) -> bool:
-        """Of ours. What others did worse says something about the machine."""
+        """Whether fencepost became worse. If a peer became worse, the machine is the cause."""
         return self.worse and self.peer.startswith(OURS)
 
 
@@ -56,7 +56,7 @@ def compare(before: Iterable[Measured], after: Iterable[Measured]) -> list[Chang
 
 
 def missing(before: Iterable[Measured], after: Iterable[Measured]) -> list[str]:
-    """Of ours, what the first run measured and the second did not: it may be what failed there."""
+    """What only the first run measured of fencepost: it may have failed in the second."""
     there = {(each.scenario, each.peer) for each in after}
     ours = [each for each in before if each.peer.startswith(OURS) and (each.scenario, each.peer) not in there]
     return [f"{each.scenario}, {each.peer}" for each in ours]

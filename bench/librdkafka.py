@@ -10,7 +10,7 @@ PRODUCER = {
     "enable.idempotence": True,
     "acks": "all",
     "linger.ms": 5,
-    "log_level": 0,  # what it has to say comes as errors
+    "log_level": 0,  # failures are reported as errors, not as log lines
     "queue.buffering.max.messages": 1_000_000,
     "queue.buffering.max.kbytes": 1 << 20,
 }
@@ -26,7 +26,7 @@ FAST_CONSUMER = {
     "queued.min.messages": 1_000_000,
     "fetch.queue.backoff.ms": QUEUE_FULL_MS,
 }
-LOOK_S = 0.1  # no call of the library waits longer: it would not notice a signal
+LOOK_S = 0.1  # the longest wait inside the library, where signals are not noticed
 LATENCY_EVERY = 1000  # one delivery report in so many is timed: a callback each would measure Python
 
 
@@ -91,7 +91,7 @@ def produce(bootstrap: str, load: ProduceLoad, progress: Callable[[int], None]) 
         seconds = time.perf_counter() - began
     finally:
         producer.purge()
-        producer.close()  # it would go on to ask for its topic, and so to make it anew
+        producer.close()  # else it would go on to request metadata of its topic, which creates the topic again
     if left or failures:
         raise RuntimeError(f"{left} records were not acknowledged; {failures[:1]}")
     return Result(load.records, load.records * load.record_bytes, seconds, latencies)

@@ -1,7 +1,7 @@
 """What a run measured, as plain values: every figure of a scenario on a peer, a value for each round.
 
-Aims, comparisons, tables, plots and the JSON of a run are made of these alone, so that a result that was read back is
-worth what it was when it was measured.
+Aims, comparisons, tables, plots and the JSON of a run use only these values, so a result that was read from a file
+gives the same as one that was just measured.
 """
 
 import statistics
@@ -13,7 +13,7 @@ MORE, LESS = ">=", "<="
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """How a figure is named. {unit}: of the scenario. better: MORE or LESS."""
+    """The name of a figure; {unit} in it stands for the scenario's unit. better: MORE or LESS."""
 
     title: str
     better: str
@@ -46,9 +46,9 @@ SHARES = (0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9999, 1.0)  # of the laten
 class Measured:
     """One scenario on one peer. figures: by name, a value for each round, in the order of the rounds.
 
-    saturated: the client, not the broker, was at its end. warm: False for a JVM that never became steady. quantiles: ms
-    below which that share of all rounds' latencies lies. others_cpu: the largest share of a processor that the idle
-    peers took during a round.
+    saturated: the client, not the broker, was the bottleneck. warm: False for a JVM that never became steady.
+    quantiles: ms below which that share of all rounds' latencies lies. others_cpu: the largest share of a processor
+    that the idle peers took during a round.
     """
 
     scenario: str

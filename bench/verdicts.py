@@ -12,10 +12,10 @@ class Outcome(StrEnum):
     """Of an aim in one run."""
 
     MET = "met"  # in every round
-    MUST = "must"  # what must hold does, in every round; the aim does not, or not in all
-    MISSED = "missed"  # not even that, in any round
-    UNDECIDED = "undecided"  # some rounds this, some that; or a single round
-    ABSENT = "absent"  # one of the two was not measured
+    MUST = "must"  # the aim was not met in every round, but its lower bar (Aim.must) was
+    MISSED = "missed"  # the lower bar was not met in any round
+    UNDECIDED = "undecided"  # the rounds differ, or there was only one
+    ABSENT = "absent"  # one of the two peers was not measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Aim:
 class Verdict:
     """ratio: of the medians; low, high: of the rounds. The values are medians; p99 in ms, None where not measured.
 
-    full: the peers whose client was at its end, so that a rate says less about the broker. cold: those not steady.
+    full: peers whose client was the bottleneck, so that the rate is not the broker's. cold: peers that were not steady.
     """
 
     aim: Aim
@@ -64,5 +64,5 @@ class Verdict:
 
     @property
     def p99_above(self) -> bool:
-        """Whether our p99 is the longer one, which wants an explanation."""
+        """Whether our p99 is longer than theirs, which needs an explanation."""
         return self.our_p99_ms is not None and self.their_p99_ms is not None and self.our_p99_ms > self.their_p99_ms

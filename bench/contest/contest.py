@@ -1,7 +1,8 @@
-"""A contest: one load after another, each against all peers in turns, so that what a machine does meanwhile is shared.
+"""A contest: one load after another, each against all peers in turns, so that disturbances of the machine affect all.
 
-Order there and back (A B C, C B A, …), a quiet disk before each window, JVMs warmed until they are steady, the idle
-peers' CPU read around every window. What fails is a line and a finding less, never the end of the run.
+The order of peers is reversed in every other round (A B C, C B A, …). Before each window the disk has nothing left to
+write, and JVMs are warm. The CPU time of idle peers is measured in every window. A failure of one peer in one
+scenario is reported, and the run continues without that result.
 """
 
 import contextlib
@@ -22,7 +23,7 @@ WARM_WINDOW_S = 5.0
 WARM_MOST_S = 60.0
 WARM_SPREAD = 0.05
 WARM_WINDOWS = 3
-GIVEN_RATE_SPREAD = 0.002  # a load of a given rate is as fast in every window: then its cost has to be steady
+GIVEN_RATE_SPREAD = 0.002  # if the rate is given, it is the same in every window; then CPU per unit has to be steady
 
 
 class Scenario(Protocol):
@@ -121,7 +122,7 @@ def kind(scenario: Scenario) -> str:
 
 
 def turns(peers: Sequence[Peer], number: int) -> list[Peer]:
-    """The order of a round: there, and back in the next."""
+    """The order of the peers in a round: reversed in every other one."""
     return list(peers) if number % 2 == 0 else list(reversed(peers))
 
 

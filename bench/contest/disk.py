@@ -1,6 +1,6 @@
 """The disk under the brokers, and whether it has nothing left to write.
 
-What one broker did not sync is else written while another is measured.
+Otherwise the kernel would write what one broker did not sync while another one is measured.
 """
 
 import os

@@ -1,8 +1,8 @@
-"""A load in a process of its own: what the client costs is then its own, and one program loads every broker.
+"""Runs a load in a process of its own, so that the CPU time of the client can be measured separately.
 
-The parent names a function and its settings. The child says when its window begins and when it ends, at which the
-parent reads the broker's books, and last what it counted, all as lines of JSON. It ends with its parent, whatever
-became of that, and a parent that gives up kills it.
+The parent sends the name of a function and its settings. The child reports the beginning and the end of its window,
+when the parent reads the broker's CPU time, and then its result, all as lines of JSON. The child ends when its parent
+does, and a parent that gives up kills it.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from ..peers.names import BROKERS
 from ..peers.peers import Peer, environment
 from .window import Books, Latencies, Sample
 
-PATIENCE_S = 120  # beyond its seconds: a start, the warming up, what has to be waited for at the end
+PATIENCE_S = 120  # time beyond the window: for the start, the warm-up and the last answers
 LAST_LINES = 5  # of what a child that died had to say
 
 

@@ -1,9 +1,9 @@
-"""How long the broker's loop ever stands still under load: flush, checkpoints, retention and compaction included.
+"""The longest time that the broker's loop is blocked under load, with flush, checkpoints, retention and compaction.
 
-A probe cannot be put into another process's loop, so an idle client asks ApiVersions all the time, which is answered at
-once, and the longest answers are the stalls. Time in which the broker's thread, or the client's, could have run but had
-no processor is the machine's part; the kernel's books say how much that was (schedstat), and it is told apart. The load
-comes from a process of its own, at a steady rate far below what a broker takes.
+The loop of another process cannot be measured from inside, so an otherwise idle client sends one ApiVersions request
+after another; the longest answer times are the stalls. Time in which the broker's or the client's thread was ready to
+run but had no processor is the machine's part. The kernel counts it (schedstat), and it is reported separately. The
+load comes from a process of its own, at a steady rate far below the broker's limit.
 """
 
 import contextlib

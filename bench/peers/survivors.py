@@ -1,8 +1,8 @@
-"""No server outlives the process that started it, not even where that was killed and could end nothing itself.
+"""Ends all servers when the process that started them ends, even if that was killed.
 
-A watcher in a session of its own is told through a pipe which servers run and which directory is theirs. Where the pipe
-ends and something is still on its list, it kills the servers and removes the directories. Run by its path, so that it
-is up at once.
+A watcher process, in a session of its own, reads from a pipe which servers run and which directories they use. When
+the pipe is closed and its list is not empty, it kills these servers and removes these directories. It is run by its
+path, which starts more quickly than a module.
 """
 
 import atexit
