@@ -108,6 +108,15 @@ def test_a_topic_that_may_not_be_written_does_not_join_a_transaction(world: Guar
     assert world.as_user("alice", lambda: txn.add("t", 0)) == [NO_TOPIC]
 
 
+def test_what_only_the_broker_writes_to_does_not_join_a_transaction(world: Guarded) -> None:
+    """Not even for a super user, and by no short way."""
+    txn = Txn(world.broker, client=world.client)
+    world.as_user("root", txn.init)  # which makes the topic of transactions
+    for _ in range(2):
+        assert world.as_user("root", lambda: txn.add("__transaction_state", 0)) == [NO_TOPIC]
+    assert not world.broker.broker.transactions.transactions["x"].partitions
+
+
 def test_partitions_that_may_not_be_written_do_not_join_by_their_batches(world: Guarded) -> None:
     """The newer protocol: what is refused of a request adds nothing to the transaction."""
     world.as_user("root", lambda: world.broker.ask(create("u")))

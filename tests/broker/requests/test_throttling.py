@@ -18,6 +18,7 @@ from produce_requests import answers, batch, bytes_of, create, fetch, fetched, i
 from quota_client import altering, entry, set_quota
 from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
+from txn_client import Txn
 
 OK, EXCEEDED = ErrorCode.NONE, ErrorCode.THROTTLING_QUOTA_EXCEEDED
 KB = b"v" * 1000
@@ -137,6 +138,25 @@ def test_fast_paths_are_for_clients_without_a_quota(broker: SimulatedBroker) -> 
     assert not calls
     assert produced(slow, KB * 20) > 0
     assert len(calls) == 1
+
+
+def test_a_transaction_of_a_client_with_a_quota_takes_no_fast_path(broker: SimulatedBroker) -> None:
+    set_quota(broker, "client-id=slow", request_percentage=50)
+    metered: list[int] = []
+    throttling = broker.broker.throttling
+    ordinary = throttling.meter
+
+    def meter(connection: Any, api_key: int, *more: Any) -> Any:
+        metered.append(api_key)
+        return ordinary(connection, api_key, *more)
+
+    throttling.meter = meter  # type: ignore[method-assign]
+    for client_id, counted in (("slow", [24, 26]), ("other", [])):
+        txn = Txn(broker, client_id, client=SimulatedClient(broker, client_id))
+        assert txn.init() == OK
+        metered.clear()
+        assert (txn.add("t", 0), txn.commit()) == ([OK], OK)
+        assert metered == counted
 
 
 # ---- Fetch ---------------------------------------------------------------------------------------------------
