@@ -13,8 +13,8 @@ from ..net.connection import Connection
 from ..security.certificate_names import BadCertificate, mapping_rules, name_of, subject_of
 from ..security.login import LoginRules
 from ..security.principals import USER, Principal, Session
+from .authenticator import Authenticator
 from .certificates import Certificate
-from .gate import Gate
 
 
 def tls_files(listener: ListenerSettings) -> TlsFiles:
@@ -34,12 +34,16 @@ class ListenerDoor:
     """The door of one listener. certificate: None without TLS. rules: None without logins."""
 
     def __init__(
-        self, settings: ListenerSettings, gate: Gate, rules: LoginRules | None, certificate: Certificate | None
+        self,
+        settings: ListenerSettings,
+        authenticator: Authenticator,
+        rules: LoginRules | None,
+        certificate: Certificate | None,
     ) -> None:
         """Raises InvalidOption."""
         self.settings = settings
         self.certificate = certificate
-        self._gate = gate
+        self._authenticator = authenticator
         self._rules = rules
         self._names_by_certificate = certificate is not None and settings.options.ssl_client_auth != NO_CERTIFICATE
         try:
@@ -49,16 +53,16 @@ class ListenerDoor:
 
     def begun(self, handshake: Handshake) -> None:
         """A client has connected, and its TLS handshake begins."""
-        self._gate.add_unauthenticated(handshake, handshake.host)
+        self._authenticator.add_unauthenticated(handshake, handshake.host)
 
     def over(self, handshake: Handshake) -> None:
         """The handshake has succeeded or failed."""
-        self._gate.remove_unauthenticated(handshake)
+        self._authenticator.remove_unauthenticated(handshake)
 
     def welcome(self, connection: Connection) -> None:
         """A client has connected (with TLS: after its handshake) and sent no request yet."""
         if self._rules is not None:
-            self._gate.take(connection, self._rules)
+            self._authenticator.take(connection, self._rules)
         elif self._names_by_certificate:
             self._look_at(connection)
 
@@ -74,7 +78,7 @@ class ListenerDoor:
         if name:
             connection.session = Session(Principal(USER, name), connection.client_host)
             return
-        self._gate.metrics.failed_logins += 1
+        self._authenticator.metrics.failed_logins += 1
         text = "no rule lets a certificate of %s in (%r)"
-        self._gate.rare_log.write(logging.WARNING, text, connection.client_host, subject)
+        self._authenticator.rare_log.write(logging.WARNING, text, connection.client_host, subject)
         connection.abort()

@@ -27,9 +27,9 @@ from ..security.sasl import (
     fresh_nonce,
 )
 from ..security.security_log import SecurityLog
+from .authenticator import Authenticator
 from .certificates import Certificate, CertificateWatch
 from .door import ListenerDoor, tls_files
-from .gate import Gate
 from .tokens import TokenSource
 
 PASSWORD_THREADS = 1  # hundreds of logins a second, and no more of the processor
@@ -37,7 +37,7 @@ SECRET_BYTES = 32
 
 
 class Listeners:
-    """Their logins, certificates and keys of tokens. gate: who has not logged in yet."""
+    """Their logins, certificates and keys of tokens. authenticator: who has not logged in yet."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Listeners:
         self._settings = settings
         self._passwords = disk.executor("passwords", PASSWORD_THREADS)
         self._fetches = disk.executor("keys of tokens")
-        self.gate = Gate(server, clock, loop, settings, self._passwords)
+        self.authenticator = Authenticator(server, clock, loop, settings, self._passwords)
         self._certificates = CertificateWatch(self._passwords, loop)
         self._refreshers: list[KeyRefresher] = []
 
@@ -72,7 +72,7 @@ class Listeners:
                 certificate = Certificate(listener.name, tls_files(listener), self._clock)
                 self._certificates.certificates.append(certificate)
             asks = rules is not None or certificate is not None
-            doors.append(ListenerDoor(listener, self.gate, rules, certificate) if asks else OpenDoor(listener))
+            doors.append(ListenerDoor(listener, self.authenticator, rules, certificate) if asks else OpenDoor(listener))
         return doors
 
     def _login_rules(self, listener: ListenerSettings, users: ScramUsers) -> LoginRules:
@@ -106,7 +106,7 @@ class Listeners:
 
     def stop(self) -> None:
         """Nobody else comes."""
-        self.gate.stop()
+        self.authenticator.stop()
         self._certificates.stop()
         for refresher in self._refreshers:
             refresher.stop()
@@ -117,4 +117,4 @@ class Listeners:
         self._fetches.abandon()
 
     def _token_refused(self, reason: str) -> None:
-        self.gate.rare_log.write(logging.INFO, "a token is refused: %s", reason)
+        self.authenticator.rare_log.write(logging.INFO, "a token is refused: %s", reason)

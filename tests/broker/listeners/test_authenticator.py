@@ -235,9 +235,9 @@ def test_a_listener_that_asks_nobody_stands_beside_one_that_does():
         assert connection._owner is broker.broker.server
 
 
-def test_after_a_login_that_does_not_end_the_gate_is_out_of_the_way(broker, client):
+def test_after_a_login_that_does_not_end_the_authenticator_is_not_asked(broker, client):
     (connection,) = broker.broker.server.connections or [None]
-    assert connection._owner is broker.broker.listeners.gate
+    assert connection._owner is broker.broker.listeners.authenticator
     log_in(client)
     assert connection._owner is broker.broker.server
 

@@ -2,9 +2,10 @@
 
 The rules: before a login only ApiVersions, SaslHandshake and SaslAuthenticate are served, few of them and small, and
 not for long; a connection that sends anything else is closed, as in Kafka. A password is checked in a worker, and the
-addresses of clients take turns; later requests of its connection wait. A failed login is answered after a delay. When a
-session has ended, its connection is closed at the next request, unless that is a new login (KIP-368). The gate is the
-owner of a connection, in place of the server, while it may have to log in; so other listeners do no extra work.
+addresses of clients take turns; later requests of its connection wait. A failed login is answered after a delay. When
+a session has ended, its connection is closed at the next request, unless that is a new login (KIP-368). The
+authenticator is the owner of a connection, in place of the server, while it may have to log in; so other listeners do
+no extra work.
 """
 
 import asyncio
@@ -43,7 +44,7 @@ SERVED_BEFORE = (_key_of(ApiVersionsRequest), HANDSHAKE, _key_of(SaslAuthenticat
 Unauthenticated = Connection | Handshake
 
 
-class Gate:
+class Authenticator:
     """The owner of all connections of one broker that have to log in, and of those whose sessions end."""
 
     def __init__(
@@ -170,11 +171,11 @@ class Gate:
 class ConnectionLogin:
     """The login of one connection, as handlers use it."""
 
-    __slots__ = ("_connection", "_gate", "login")
+    __slots__ = ("_authenticator", "_connection", "login")
 
-    def __init__(self, gate: Gate, connection: Connection, login: Login) -> None:
+    def __init__(self, authenticator: Authenticator, connection: Connection, login: Login) -> None:
         self.login = login
-        self._gate = gate
+        self._authenticator = authenticator
         self._connection = connection
 
     @property
@@ -184,17 +185,17 @@ class ConnectionLogin:
 
     def handshake(self, request: SaslHandshakeRequest, version: int) -> Any:
         """The response, or a Parked that will have it."""
-        return self._answer(self.login.handshake(request, version, self._gate.now))
+        return self._answer(self.login.handshake(request, version, self._authenticator.now))
 
     def authenticate(self, request: SaslAuthenticateRequest) -> Any:
         """The same."""
-        gate, connection = self._gate, self._connection
-        outcome = self.login.authenticate(request, gate.now)
+        authenticator, connection = self._authenticator, self._connection
+        outcome = self.login.authenticate(request, authenticator.now)
         if isinstance(outcome, Reply):
             return self._answer(outcome)
         parked = Parked()
         connection.hold(LOGGING_IN)
-        gate.passwords.submit(
+        authenticator.passwords.submit(
             outcome.run,
             lambda result: self._checked(parked, result),
             owner=connection.client_host,
@@ -206,11 +207,11 @@ class ConnectionLogin:
         connection = self._connection
         if isinstance(result, BaseException):
             if not isinstance(result, JobDropped):
-                self._gate.metrics.failed(result)
+                self._authenticator.metrics.failed(result)
                 log.error("a password could not be checked", exc_info=result)
             connection.abort()
         elif connection.transport is not None:
-            answer = self._answer(self.login.conclude(result, self._gate.now))
+            answer = self._answer(self.login.conclude(result, self._authenticator.now))
             if isinstance(answer, Parked):
                 answer.then(parked.answer)
             else:
@@ -219,16 +220,16 @@ class ConnectionLogin:
 
     def _answer(self, reply: Reply) -> Any:
         """Now, or after a while if it is the last one. Who is known by now is let in."""
-        gate, connection, login = self._gate, self._connection, self.login
+        authenticator, connection, login = self._authenticator, self._connection, self.login
         if not reply.ends:
             if login.phase is Phase.KNOWN and not reply.response.error_code:
-                gate.metrics.logins += 1
-                gate.let_in(connection, login)
+                authenticator.metrics.logins += 1
+                authenticator.let_in(connection, login)
             return reply.response
-        gate.metrics.failed_logins += 1
-        gate.metrics.error(reply.response.error_code)
+        authenticator.metrics.failed_logins += 1
+        authenticator.metrics.error(reply.response.error_code)
         how = login.mechanism or "an unknown mechanism"
-        gate.rare_log.write(logging.INFO, "a login of %s by %s failed", connection.client_host, how)
+        authenticator.rare_log.write(logging.INFO, "a login of %s by %s failed", connection.client_host, how)
         parked = Parked()
         connection.hold(LOGGING_IN)
 
@@ -237,5 +238,5 @@ class ConnectionLogin:
                 parked.answer(reply.response)
                 connection.close_after_replies()
 
-        gate.loop.call_later(gate.settings().connection_failed_authentication_delay_ms / 1000, end)
+        authenticator.loop.call_later(authenticator.settings().connection_failed_authentication_delay_ms / 1000, end)
         return parked
