@@ -39,7 +39,7 @@ check-asyncio: $(STAMP) ## broker, clients and other libraries on asyncio's own 
 		tests/effects tests/broker tests/client tests/testing tests/interop
 
 test: $(STAMP) $(JAVA_CLIENTS) ## all tests that fit a few minutes
-	$(BIN)/python -m pytest -q -rs -n $(TEST_WORKERS) -m 'not long and not jvm'
+	$(BIN)/python -m pytest -q -rs -n $(TEST_WORKERS) --dist worksteal -m 'not long and not jvm'
 	$(BIN)/python -m pytest -q -rs -m 'jvm and not long' tests/spark
 
 dist: $(STAMP)      ## sdist and wheel in dist/; the wheel is installed into an empty environment, where it runs the demo

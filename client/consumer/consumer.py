@@ -182,7 +182,7 @@ class Consumer:
             states = self._subscription.assigned.values()
             if self._subscription.has_assignment and all(state.is_known or state.refused for state in states):
                 return self.assignment()
-            if not await self._polls.wait(deadline_ms):
+            if not await self._polls.wait(deadline_ms, news=True):
                 raise RequestTimedOutError(f"no assignment within {timeout_ms:g} ms")
 
     async def topics(self) -> frozenset[str]:

@@ -88,3 +88,21 @@ def test_a_partition_that_goes_while_positions_are_looked_up_is_left_out(ask):
             await asyncio.wait({joining})
 
     within(main)
+
+
+def test_records_that_are_there_do_not_end_the_wait_for_another_position():
+    """They ended it at once, again and again, without anything else being done in the loop."""
+
+    async def main(world: TxnWorld) -> None:
+        await two_partitions(world)
+        async with reader(world, group_id="g") as consumer:
+            consumer.assign([T0, T1])
+            await consumer.getone(T0)
+            await asyncio.sleep(1)  # the next records of T0 are here
+            world.faults.blackhole("OffsetFetch")
+            await consumer.seek_to_committed(T1)
+            with pytest.raises(RequestTimedOutError):
+                await consumer.assigned(timeout_ms=500)
+            assert (await consumer.getone(T0)).partition == 0
+
+    within(main)
