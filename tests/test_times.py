@@ -21,7 +21,12 @@ TIME = re.compile(
 )
 TEXTS = {"transaction_timeout"}  # of the test's marker: "5s", with its unit
 NO_TIME = {"timestamp_type", "log_message_timestamp_type", "log_index_interval_bytes"}
-KAFKAS = {"offsets_retention_minutes"}
+KAFKAS = {
+    "offsets_retention_minutes",
+    "quota_window_size_seconds",
+    "controller_quota_window_size_seconds",
+    "sasl_oauthbearer_clock_skew_seconds",
+}
 OF_TESTS = {"Broker.advance", "ObservedBroker.advance", "BrokerTime.advance", "Faults.delay"}
 """Beside asyncio.sleep, and called as that is."""
 

@@ -17,6 +17,7 @@ import kafka
 import kafka.errors
 from confluent_kafka import Consumer, KafkaError, Producer
 from java_clients import JavaClients, JavaError
+from kafka.net.compat import KafkaNetClient
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 import fencepost as fp
@@ -98,18 +99,30 @@ def kafka_python(bootstrap: str, way: Way, topic: str, value: bytes) -> bytes:
             settings |= {"sasl_plain_username": way.user, "sasl_plain_password": way.password}
         else:
             settings["sasl_oauth_token_provider"] = _KafkaPythonTokens(way.token)
+    made: list[KafkaNetClient] = []
+
+    def remembered(**config: Any) -> KafkaNetClient:
+        made.append(KafkaNetClient(**config))
+        return made[-1]
+
+    waits = {"max_block_ms": 3_000, "bootstrap_timeout_ms": 3_000}
+    refusal: str | None = None
     try:
-        with kafka.KafkaProducer(**settings, max_block_ms=3_000, bootstrap_timeout_ms=3_000) as producer:
+        with kafka.KafkaProducer(**settings, **waits, kafka_client=remembered) as producer:
             producer.send(topic, value).get(WITHIN_S)
     except (kafka.errors.KafkaError, OSError) as error:
-        _collect_what_kafka_python_leaves()
-        raise Refused(str(error)) from None
+        refusal = str(error)
+    if refusal is not None:  # not above: the error's traceback would keep the sockets
+        _close_what_kafka_python_leaves(made)
+        raise Refused(refusal)
     with kafka.KafkaConsumer(topic, **settings, auto_offset_reset="earliest", consumer_timeout_ms=20_000) as consumer:
         return bytes(next(consumer).value)
 
 
-def _collect_what_kafka_python_leaves() -> None:
-    """A producer that cannot be made closes none of its sockets."""
+def _close_what_kafka_python_leaves(made: list[KafkaNetClient]) -> None:
+    """A producer that cannot be made closes neither its client nor the sockets of handshakes that failed."""
+    while made:
+        made.pop().close()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
