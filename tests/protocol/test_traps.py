@@ -142,6 +142,8 @@ def test_the_ranges_are_those_that_clients_are_told() -> None:
         "DescribeProducers": (0, 0),
         "DescribeTransactions": (0, 0),
         "ListTransactions": (0, 2),
+        "ConsumerGroupHeartbeat": (0, 1),
+        "ConsumerGroupDescribe": (0, 1),
         "DescribeTopicPartitions": (0, 0),
     }
 

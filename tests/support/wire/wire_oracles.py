@@ -173,11 +173,12 @@ class KafkaPython:
 
     def __init__(self, cls: type, version: int) -> None:
         self.cls, self.version = cls, version
-        self.theirs = next(getattr(module, cls.__name__) for module in _KAFKA_PYTHON if hasattr(module, cls.__name__))
+        found = (getattr(module, cls.__name__) for module in _KAFKA_PYTHON if hasattr(module, cls.__name__))
+        self.theirs: Any = next(found, None)
 
     @property
     def knows(self) -> bool:
-        return bool(self.version <= self.theirs.max_version)
+        return self.theirs is not None and bool(self.version <= self.theirs.max_version)
 
     def encode(self, ours: Any) -> bytes:
         return bytes(_to_kafka_python(ours, self.version, self.theirs).encode(version=self.version))
