@@ -326,7 +326,7 @@ def sdk_all_batches_come_again_when_one_is_rolled_back(stack: ExitStack) -> None
 def sdk_an_abort_reads_again_what_was_committed_as_numbers(stack: ExitStack) -> None:
     """Nobody asks the broker."""
 
-    def roll_back(self: Any, offset: int) -> None:
+    def roll_back(self: Any, offset: int, *, asks: bool = False) -> None:
         first = min(offset, self.committed_below)
         self.rewinds.add(first)
         self.go_on(first)

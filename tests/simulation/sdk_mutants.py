@@ -310,7 +310,7 @@ def sdk_a_commit_that_is_cancelled_counts_as_aborted(stack):
 def sdk_an_abort_goes_back_to_its_own_batch_alone(stack):
     """What was given before it, as part of the same work, is passed over by the next commit."""
 
-    def roll_back(self, offset):
+    def roll_back(self, offset, *, asks=False):
         self.rewinds.add(offset)
         self.go_on(offset)
 
