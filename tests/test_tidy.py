@@ -63,6 +63,7 @@ PURE = [
     "broker/groups/states.py",
     "broker/groups/group_records.py",
     "broker/groups/subscriptions.py",
+    "broker/groups/consumer/assignors.py",
     "broker/quotas/*.py",
     "broker/config/listener_settings.py",
     "broker/listeners/unauthenticated.py",

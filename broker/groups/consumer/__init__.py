@@ -1,0 +1,1 @@
+"""Consumer groups of the newer protocol (KIP-848), in which the broker decides who reads which partition."""

@@ -1,0 +1,269 @@
+"""Who is to read which partition: the assignors `uniform` and `range`. Pure.
+
+Both give every partition of a topic that anybody subscribes to, to exactly one of its subscribers. `uniform` moves as
+few partitions as balance allows: afterwards no partition could move to a subscriber that has two fewer. Of the
+partitions that it hands out anew, a member prefers those in its own rack; for a rack alone none is moved. `range`
+gives each subscriber of a topic one run of partitions, the same run of each topic where all subscribe to the same.
+An assignor is a generator that yields units of work, so a large group is assigned in slices.
+Sources: KIP-848; Kafka's UniformAssignor and RangeAssignor, of which range has the same results.
+"""
+
+from collections import deque
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
+
+TopicId = bytes
+Partitions = Mapping[TopicId, frozenset[int]]
+NOTHING: Partitions = {}
+UNITS_AT_ONCE = 100
+
+Assigned = dict[str, Partitions]
+"""What each member is to read, by member id."""
+
+Steps = Generator[int, None, Assigned]
+_Place = tuple[TopicId, int]
+
+
+class Subscriber(NamedTuple):
+    """A member, as an assignor needs it. has: what it was to read until now."""
+
+    member_id: str
+    topics: frozenset[TopicId]
+    has: Partitions = NOTHING
+    instance_id: str | None = None
+    rack_id: str | None = None
+
+
+class TopicShape(NamedTuple):
+    """A topic, as an assignor needs it. racks: of each partition, where its replicas are; empty where nobody said."""
+
+    partitions: int
+    racks: Sequence[frozenset[str]] = ()
+
+
+Topics = Mapping[TopicId, TopicShape]
+
+
+# ---- range ---------------------------------------------------------------------------------------------------
+
+
+def range_steps(members: Sequence[Subscriber], topics: Topics) -> Steps:
+    """Topic by topic: members in order, static ones first, and each takes the next of the partitions."""
+    ordered = sorted(members, key=lambda each: (each.instance_id is None, each.instance_id or each.member_id))
+    assigned: dict[str, dict[TopicId, frozenset[int]]] = {each.member_id: {} for each in ordered}
+    for topic_id, subscribers in _subscribers(ordered, topics).items():
+        least, more = divmod(topics[topic_id].partitions, len(subscribers))
+        begin = 0
+        for index, member in enumerate(subscribers):
+            end = begin + least + (index < more)
+            if end > begin:
+                assigned[member.member_id][topic_id] = frozenset(range(begin, end))
+            begin = end
+        yield 1 + len(subscribers)
+    return dict(assigned)
+
+
+def _subscribers(members: Iterable[Subscriber], topics: Topics) -> dict[TopicId, list[Subscriber]]:
+    """By topic, those who subscribe to it. Topics that do not exist are left out."""
+    found: dict[TopicId, list[Subscriber]] = {}
+    for member in members:
+        for topic_id in member.topics:
+            if topic_id in topics:
+                found.setdefault(topic_id, []).append(member)
+    return found
+
+
+# ---- uniform -------------------------------------------------------------------------------------------------
+
+
+class _Class:
+    """Topics with the same subscribers, whose partitions any of these may have in place of another.
+
+    members: indices of the subscribers.
+    """
+
+    __slots__ = ("free", "held", "members", "topics")
+
+    def __init__(self, members: list[int]) -> None:
+        self.members = members
+        self.topics: list[TopicId] = []
+        self.held: dict[int, list[_Place]] = {}  # by member: what it has of these topics
+        self.free: list[_Place] = []
+
+
+def uniform_steps(members: Sequence[Subscriber], topics: Topics) -> Steps:
+    """Keep what members have, hand out the rest to who has least, then move what balance needs."""
+    classes = _classes(members, topics)
+    yield len(members)
+    loads = [0] * len(members)
+    class_of = {topic_id: each for each in classes for topic_id in each.topics}
+    taken: set[_Place] = set()
+    for index, member in enumerate(members):
+        loads[index] = _keep(member, index, class_of, topics, taken)
+        yield 1 + loads[index]
+    for each in classes:
+        for topic_id in each.topics:
+            of_topic = ((topic_id, index) for index in range(topics[topic_id].partitions))
+            each.free += [place for place in of_topic if place not in taken]
+            yield topics[topic_id].partitions
+        yield from _hand_out(each, members, loads, topics)
+    moved = True
+    while moved:  # each move makes the sum of squared loads smaller, so this ends
+        moved = False
+        for each in classes:
+            moves = yield from _balance(each, loads)
+            moved = moved or (moves > 0 and len(classes) > 1)
+    return _collected(members, classes)
+
+
+def _classes(members: Sequence[Subscriber], topics: Topics) -> list[_Class]:
+    """Those with few subscribers for their partitions first: there is the least choice."""
+    if not members:
+        return []
+    first = members[0].topics
+    indices: dict[TopicId, list[int]] = {}
+    if all(member.topics == first for member in members):
+        everybody = list(range(len(members)))
+        indices = {topic_id: everybody for topic_id in sorted(first) if topic_id in topics}
+    else:
+        for index, member in enumerate(members):
+            for topic_id in member.topics:
+                if topic_id in topics:
+                    indices.setdefault(topic_id, []).append(index)
+    by_members: dict[tuple[int, ...] | int, _Class] = {}
+    for topic_id in sorted(indices):
+        of_topic = indices[topic_id]
+        key = len(of_topic) if len(of_topic) == len(members) else tuple(of_topic)
+        found = by_members.get(key)
+        if found is None:
+            found = by_members[key] = _Class(of_topic)
+        found.topics.append(topic_id)
+    return sorted(by_members.values(), key=lambda each: len(each.members))
+
+
+def _keep(
+    member: Subscriber, index: int, class_of: Mapping[TopicId, _Class], topics: Topics, taken: set[_Place]
+) -> int:
+    """Note what of its partitions a member may keep. Returns how many."""
+    kept = 0
+    for topic_id, partitions in member.has.items():
+        found = class_of.get(topic_id)
+        if found is None or topic_id not in member.topics:
+            continue
+        held = found.held.setdefault(index, [])
+        for partition in sorted(partitions):
+            place = topic_id, partition
+            if partition < topics[topic_id].partitions and place not in taken:
+                taken.add(place)
+                held.append(place)
+                kept += 1
+    return kept
+
+
+class _Offer:
+    """Partitions to hand out: to a member those in its rack first, then those that are in no member's rack."""
+
+    def __init__(self, free: Sequence[_Place], topics: Topics, racks: frozenset[str]) -> None:
+        """racks: of the members that may have them."""
+        self._left = dict.fromkeys(free)
+        self._near: dict[str, deque[_Place]] = {}
+        self._far: deque[_Place] = deque()
+        for topic_id, partition in free if racks else ():
+            where = topics[topic_id].racks
+            near = where[partition] & racks if partition < len(where) else frozenset[str]()
+            for rack in near:
+                self._near.setdefault(rack, deque()).append((topic_id, partition))
+            if not near:
+                self._far.append((topic_id, partition))
+
+    def take(self, rack_id: str | None) -> _Place:
+        for queue in (self._near.get(rack_id or ""), self._far):
+            while queue:
+                place = queue.popleft()
+                if place in self._left:
+                    del self._left[place]
+                    return place
+        place = next(iter(self._left))
+        del self._left[place]
+        return place
+
+
+def _hand_out(
+    each: _Class, members: Sequence[Subscriber], loads: list[int], topics: Topics
+) -> Generator[int, None, None]:
+    """Whoever has least gets the next one."""
+    racks = frozenset(members[index].rack_id or "" for index in each.members) - {""}
+    offer = _Offer(each.free, topics, racks)
+    least = [(loads[index], index) for index in each.members]
+    heapify(least)
+    for number in range(len(each.free)):
+        load, index = heappop(least)
+        each.held.setdefault(index, []).append(offer.take(members[index].rack_id))
+        loads[index] = load + 1
+        heappush(least, (load + 1, index))
+        if number % UNITS_AT_ONCE == 0:
+            yield UNITS_AT_ONCE
+    each.free = []
+
+
+def _balance(each: _Class, loads: list[int]) -> Generator[int, None, int]:
+    """Move partitions from who has most to who has least, while that is two or more fewer. Returns how many moved."""
+    least = [(loads[index], index) for index in each.members]
+    most = [(-loads[index], index) for index, held in each.held.items() if held]
+    heapify(least)
+    heapify(most)
+    moves = 0
+    while most:
+        load, giver = -most[0][0], most[0][1]
+        if load != loads[giver]:  # it was given one since: looked at again with what it has now
+            heappop(most)
+            if each.held.get(giver):
+                heappush(most, (-loads[giver], giver))
+            continue
+        few, taker = least[0]
+        if few != loads[taker]:
+            heappop(least)
+            heappush(least, (loads[taker], taker))
+            continue
+        if load - few < 2:
+            break
+        heappop(most)
+        held = each.held[giver]
+        each.held.setdefault(taker, []).append(held.pop())
+        loads[giver] -= 1
+        loads[taker] += 1
+        heappush(most, (-loads[taker], taker))
+        if held:
+            heappush(most, (-loads[giver], giver))
+        moves += 1
+        if moves % UNITS_AT_ONCE == 0:
+            yield UNITS_AT_ONCE
+    yield len(each.members)
+    return moves
+
+
+def _collected(members: Sequence[Subscriber], classes: Iterable[_Class]) -> Assigned:
+    found: list[dict[TopicId, set[int]]] = [{} for _ in members]
+    for each in classes:
+        for index, held in each.held.items():
+            for topic_id, partition in held:
+                found[index].setdefault(topic_id, set()).add(partition)
+    return {
+        member.member_id: {topic_id: frozenset(found[index][topic_id]) for topic_id in sorted(found[index])}
+        for index, member in enumerate(members)
+    }
+
+
+ASSIGNORS = {"uniform": uniform_steps, "range": range_steps}
+"""By name; the first is the default."""
+
+
+def finished(steps: Generator[int, None, Assigned]) -> Assigned:
+    """What comes of all steps, at once."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: Assigned = end.value
+            return result
