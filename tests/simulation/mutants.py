@@ -5,6 +5,7 @@ mutant patches classes while brokers run; `hunt` tells by which seed it was caug
 """
 
 import asyncio
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -67,7 +68,18 @@ def hunt(name: str, seeds: int, seconds: float = 20.0, first: int = 1) -> Result
 
 
 def _replaced(stack: ExitStack, owner: Any, name: str, value: Any) -> None:
+    _check_parameters(getattr(owner, name), value)
     stack.enter_context(mock.patch.object(owner, name, value))
+
+
+def _check_parameters(original: Any, value: Any) -> None:
+    """Raises TypeError where a function does not take the arguments of the one that it replaces."""
+    if not (inspect.isfunction(original) and inspect.isfunction(value)):
+        return
+    parameters = inspect.signature(original).parameters.values()
+    by_name = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+    by_place = [parameter for parameter in parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+    inspect.signature(value).bind(*by_place, **dict.fromkeys(by_name))
 
 
 def _around(stack: ExitStack, owner: Any, name: str, wrapper: Callable[[Wrapped], Wrapped]) -> None:
@@ -381,10 +393,10 @@ def the_ledger_is_not_read_at_start(stack):
 @mutant
 def a_decision_ends_only_the_first(stack):
     def wrapper(mark):
-        def marked(self, unit, now_ms):
+        def marked(self, unit, written, now_ms):
             first = next(iter(self._plans), None)
             whole, self._plans = self._plans, {name: plan for name, plan in self._plans.items() if name == first}
-            mark(self, unit, now_ms)
+            mark(self, unit, written, now_ms)
             self._plans = whole
 
         return marked

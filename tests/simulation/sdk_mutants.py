@@ -190,11 +190,11 @@ def sdk_offsets_that_are_not_decided_are_begun_at(stack):
 @mutant
 def sdk_a_partition_that_comes_back_goes_on_where_it_was(stack):
     def wrapper(assign):
-        def assigned(self, partitions, **more):
+        def assigned(self, partitions, held=()):
             kept = self.__dict__.setdefault("kept", {})
             kept.update(self.assigned)
             self.assigned = {**kept}
-            assign(self, partitions, **more)
+            assign(self, partitions, held)
 
         return assigned
 
