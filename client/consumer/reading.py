@@ -55,7 +55,7 @@ class Reading:
         self._failed: PartitionState | None = None  # its error is raised by the next call, as this one had records
         self._running: tuple[PartitionState, Fetched] | None = None
         self._since: dict[PartitionState, _Given] = {}  # what was returned since the last commit or abort
-        self._since_group: ConsumerGroupMetadata | None = None
+        self._since_group: ConsumerGroupMetadata | None = None  # the group when the first of them was returned
         self.last: Batch | None = None
         self.run: Iterator[Record] = NO_RECORDS
 
@@ -183,8 +183,7 @@ class Reading:
         if not firsts:
             return
         self.last = None
-        if not since:
-            self._since_group = group
+        self._since_group = self._since_group or group
         for state, first in firsts.items():
             before = since.get(state)
             if before is None:
@@ -200,7 +199,8 @@ class Reading:
         records = runs[0] if len(runs) == 1 else [record for run in runs for record in run]
         firsts = {state: first for state, (first, _) in taken.items()}
         batch = self._make_batch(records, firsts, group)
-        if firsts == {state: given.first for state, given in self._since.items()}:
+        firsts_since = {state: given.first for state, given in self._since.items()}
+        if firsts == firsts_since and group == self._since_group:
             self.last = batch  # nothing was returned before it
         return batch
 
@@ -235,6 +235,7 @@ class Reading:
         self.settle()
         for tp in partitions:
             self._since.pop(self._subscription.state(tp), None)
+        self._forget_group()
         self.last = None
 
     def note_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
@@ -252,6 +253,14 @@ class Reading:
                     self._since[state] = given._replace(first=max(given.first, after))
                 else:
                     del self._since[state]
+        self._forget_group()
+
+    def _forget_group(self) -> None:
+        """Call this when records are committed or will be returned again, not when their partition is revoked: the
+        offsets of what is returned after that are refused by the group, as the earlier records are part of the work.
+        """
+        if not self._since:
+            self._since_group = None
 
     def _settle(self, batch: Batch) -> None:
         self._settle_to(batch.offsets)

@@ -322,6 +322,18 @@ def sdk_all_batches_come_again_when_one_is_rolled_back(stack: ExitStack) -> None
     _around(stack, Rewinds, "lowest_since", lambda lowest: lambda self, count: 0 if count < self.count else inf)
 
 
+@killed_by("tests/client/consumer/test_offsets_of_consumer.py")
+def sdk_offsets_of_a_consumer_forget_what_was_returned_before_a_rebalance(stack: ExitStack) -> None:
+    def wrapper(remember: Any) -> Any:
+        def forgetful(self: Any, firsts: Any, group: Any) -> None:
+            remember(self, firsts, group)
+            self._since_group = group
+
+        return forgetful
+
+    _around(stack, Reading, "_remember", wrapper)
+
+
 @killed_by("tests/client/consumer/test_several_batches.py")
 def sdk_an_abort_reads_again_what_was_committed_as_numbers(stack: ExitStack) -> None:
     """Nobody asks the broker."""

@@ -411,10 +411,13 @@ class SdkSeveral(SdkMover):
             await self._pass(tx, identity, txn, passed)
 
     def _to_pass(self, several: Sequence[Any]) -> list[Any]:
-        """All of them; or those that name a partition which no later one names; or all in the wrong order."""
+        """All of them; or those that name a partition which no later one names; or all in the wrong order.
+
+        Of one generation: the group can refuse records of before a rebalance only if it is passed their batch.
+        """
         passed = list(several)
         how = self.rng.random()
-        if how < 0.6:
+        if how < 0.6 and len({batch.group_metadata.generation for batch in several}) == 1:
             passed = [
                 batch
                 for place, batch in enumerate(several)

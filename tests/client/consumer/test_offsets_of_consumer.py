@@ -3,6 +3,8 @@
 If that transaction is rolled back, exactly this is read again.
 """
 
+import asyncio
+
 import pytest
 from fencepost.client.errors import AbortableTransactionError, IllegalStateError
 from fencepost.client.values import TopicPartition
@@ -255,5 +257,28 @@ def test_a_partition_that_was_sought_back_and_not_read_since_is_not_among_them()
             assert await one_by_one(consumer, 1, T0) == [b"0"]
             await commit(producer, consumer)
             assert await offsets(consumer) == {T0: 1, T1: 2}
+
+    within(main)
+
+
+@pytest.mark.parametrize("more", [[], [b"b"]])
+def test_a_rebalance_between_two_reads_refuses_the_offsets_of_both(more):
+    async def main(world):
+        await make(world, 1)
+        await write(world, b"a")
+        producer = await world.producer()
+        async with member(world, partition_assignment_strategy="range") as consumer:
+            assert await one_by_one(consumer) == [b"a"]
+            async with member(world, topics=["other"], partition_assignment_strategy="range") as another:
+                joined = asyncio.ensure_future(another.assigned())
+                assert await one_by_one(consumer) == [b"a"]  # it was not committed when the partition came back
+                await joined
+                await write(world, *more)
+                assert await one_by_one(consumer, len(more)) == more
+                with pytest.raises(AbortableTransactionError):
+                    await commit(producer, consumer)
+                assert await one_by_one(consumer, 1 + len(more)) == [b"a", *more]
+                await commit(producer, consumer)
+                assert (await consumer.committed(T0))[T0].offset == 1 + len(more)
 
     within(main)
