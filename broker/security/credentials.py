@@ -1,14 +1,13 @@
 """What is kept of the passwords of users, and the table of all who may log in with one. Pure.
 
 The rules: of a password there is only what RFC 5802 calls StoredKey and ServerKey, from which nobody can log in; none
-of it is in a repr. Who asks for a user that does not exist gets a decoy, always the same one for one name, so that the
-answers do not tell who exists. The table changes only by applying a record.
+of it is in a repr. Who asks for a user that does not exist gets a decoy (decoys.py), so that answers do not tell who
+exists. The table changes only by applying a record.
 Sources: RFC 5802, RFC 7677, KIP-554.
 """
 
 import hashlib
 import hmac
-from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterable
 from enum import IntEnum
@@ -17,14 +16,15 @@ from typing import Any, NamedTuple
 import msgpack
 
 from ..packed_list import unpack_list
+from .decoys import Alphabet, Kind, Kinds, kind_of
 
 LEAST_ITERATIONS = 4096
 MOST_ITERATIONS = 16_384  # as in Kafka: it is the client who does this work, but for a login by PLAIN
-SALT_BYTES = 24
 SECRET_BYTES = 32  # of what decoys are made of
 LONGEST_NAME = 1_000  # characters of a user's name
 LONGEST_SALT_BYTES = 1_024
 RECORD_VERSION = 0
+USUAL_KIND = Kind(LEAST_ITERATIONS, Alphabet.BYTES, 24)  # as the SDK and `fencepost user` make them
 USER, SECRET = "scram user", "scram secret"  # kinds of records
 
 Change = tuple[bytes, bytes | None]
@@ -117,7 +117,8 @@ class ScramUsers:
     def __init__(self) -> None:
         self.secret = b""
         self._by_name: dict[str, dict[Mechanism, ScramCredential]] = {}
-        self._iterations: dict[Mechanism, Counter[int]] = {mechanism: Counter() for mechanism in Mechanism}
+        self._kinds = {mechanism: Kinds(USUAL_KIND) for mechanism in Mechanism}
+        self._checked_by: Counter[Mechanism] = Counter()  # how many users' passwords are checked by each
 
     def __repr__(self) -> str:
         return f"ScramUsers({len(self._by_name)} users)"
@@ -141,15 +142,15 @@ class ScramUsers:
         return self._by_name.get(name, {}).get(mechanism)
 
     def find_or_decoy(self, name: str, mechanism: Mechanism) -> ScramCredential:
-        """The credential, or one that looks like most of them, of which nobody knows the password."""
+        """The credential, or one that looks like those of users, of which nobody knows the password."""
         decoy = self._decoy(name, mechanism)  # made in any case: it takes the same time
         return self.find(name, mechanism) or decoy
 
     def any_or_decoy(self, name: str) -> ScramCredential:
         """One against which a password can be checked, whatever its mechanism."""
-        commonest = max(Mechanism, key=lambda mechanism: self._iterations[mechanism].total())
-        decoy = self._decoy(name, commonest)  # so that it takes as long to check as most of them
-        return self.find(name, Mechanism.SHA_256) or self.find(name, Mechanism.SHA_512) or decoy
+        chosen = self._drawn_mechanism(name)
+        decoy = self._decoy(name, chosen)  # so that it takes as long to check as those of users
+        return _checked_against(self._by_name.get(name, {})) or decoy
 
     def apply(self, key: bytes, value: bytes | None) -> None:
         """The only way in, live and at start. Raises DamagedUserRecord, NewerUserRecord."""
@@ -164,26 +165,40 @@ class ScramUsers:
 
     def _put(self, name: str, mechanism: Mechanism, credential: ScramCredential | None) -> None:
         credentials = self._by_name.setdefault(name, {})
+        self._count_checked(credentials, -1)
         if old := credentials.pop(mechanism, None):
-            self._iterations[mechanism] -= Counter([old.iterations])
+            self._kinds[mechanism].add(kind_of(old.salt, old.iterations), -1)
         if credential is not None:
             credentials[mechanism] = credential
-            self._iterations[mechanism][credential.iterations] += 1
+            self._kinds[mechanism].add(kind_of(credential.salt, credential.iterations), 1)
+        self._count_checked(credentials, 1)
         if not credentials:
             del self._by_name[name]
 
+    def _count_checked(self, credentials: dict[Mechanism, ScramCredential], count: int) -> None:
+        if checked := _checked_against(credentials):
+            self._checked_by[checked.mechanism] += count
+
+    def _drawn_mechanism(self, name: str) -> Mechanism:
+        """By the name, each with the probability that a user's password is checked by it."""
+        drawn = int.from_bytes(hmac.digest(self.secret, f"mechanism {name}".encode(), "sha256")[:7]) / (1 << 56)
+        by_256 = self._checked_by[Mechanism.SHA_256]
+        by_512 = self._checked_by[Mechanism.SHA_512]
+        return Mechanism.SHA_512 if drawn * (by_256 + by_512) < by_512 else Mechanism.SHA_256
+
     def _decoy(self, name: str, mechanism: Mechanism) -> ScramCredential:
         known = f"{mechanism.sasl_name} {name}".encode()
-        parts = [hmac.digest(self.secret, known + bytes([number]), "sha512") for number in range(3)]
+        seed, stored_key, server_key = (
+            hmac.digest(self.secret, known + bytes([number]), "sha512") for number in range(3)
+        )
+        salt, iterations = self._kinds[mechanism].decoy(seed)
         size = mechanism.bits // 8
-        commonest = self._iterations[mechanism].most_common(1)
-        iterations = commonest[0][0] if commonest else LEAST_ITERATIONS
-        return ScramCredential(mechanism, readable_salt(parts[0]), iterations, parts[1][:size], parts[2][:size])
+        return ScramCredential(mechanism, salt, iterations, stored_key[:size], server_key[:size])
 
 
-def readable_salt(random: bytes) -> bytes:
-    """A salt from SALT_BYTES random bytes: of the same look in all credentials made here, and in decoys."""
-    return b64encode(random[:SALT_BYTES])
+def _checked_against(credentials: dict[Mechanism, ScramCredential]) -> ScramCredential | None:
+    """The one of a user by which a password that was sent is checked."""
+    return credentials.get(Mechanism.SHA_256) or credentials.get(Mechanism.SHA_512)
 
 
 # ---- records -----------------------------------------------------------------------------------------------------

@@ -310,11 +310,12 @@ def test_a_user_that_is_removed_cannot_renew_its_session(ending):
 # ---- across restarts ---------------------------------------------------------------------------------------------
 
 
-def test_what_decoys_are_made_of_outlasts_a_restart(broker):
+def test_decoys_outlast_a_restart(broker):
     def salt_of_nobody(each: Broker) -> bytes:
         assert each.security_log.state.users.secret
         return each.security_log.state.users.any_or_decoy("nobody").salt
 
+    broker.wait(0.1)  # until the users are on disk
     before = salt_of_nobody(broker.broker)
     with broker.after_power_cut() as again:
         assert salt_of_nobody(again.broker) == before

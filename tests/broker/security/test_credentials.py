@@ -7,7 +7,6 @@ import pytest
 from fencepost.broker.security.credentials import (
     LEAST_ITERATIONS,
     MOST_ITERATIONS,
-    SALT_BYTES,
     DamagedUserRecord,
     Mechanism,
     NewerUserRecord,
@@ -16,7 +15,6 @@ from fencepost.broker.security.credentials import (
     credential_from,
     credential_removed,
     credential_set,
-    readable_salt,
     salted_password,
     secret_set,
 )
@@ -145,29 +143,42 @@ def test_what_is_not_there_may_be_removed_as_compaction_leaves_it():
 
 def test_a_decoy_is_the_same_each_time_and_after_a_restart_and_another_for_each_name():
     decoy = table().find_or_decoy("nobody", SHA_256)
-    assert decoy == table().find_or_decoy("nobody", SHA_256) == table({}).find_or_decoy("nobody", SHA_256)
+    reordered = table(dict(reversed(USERS.items())))
+    assert decoy == table().find_or_decoy("nobody", SHA_256) == reordered.find_or_decoy("nobody", SHA_256)
     others = [table().find_or_decoy("nobody2", SHA_256), table().find_or_decoy("nobody", SHA_512)]
     others.append(table(secret=b"t" * 32).find_or_decoy("nobody", SHA_256))
     assert len({decoy.salt, *(each.salt for each in others)}) == 4
 
 
 @pytest.mark.parametrize("mechanism", Mechanism)
-def test_a_decoy_looks_like_a_credential_that_was_made_here(mechanism):
-    decoy = table().find_or_decoy("nobody", mechanism)
-    real = made(mechanism, salt=readable_salt(bytes(range(SALT_BYTES))))
-    assert list(map(len, decoy[1:2] + decoy[3:])) == list(map(len, real[1:2] + real[3:]))
-    assert decoy.mechanism is mechanism
+def test_without_users_a_decoy_looks_like_a_credential_that_the_sdk_makes(mechanism):
+    decoy = table({}).find_or_decoy("nobody", mechanism)
+    assert (decoy.mechanism, decoy.iterations, len(decoy.salt)) == (mechanism, LEAST_ITERATIONS, 24)
+    real = made(mechanism)
+    assert list(map(len, decoy[3:])) == list(map(len, real[3:]))
 
 
-def test_a_decoy_has_as_many_iterations_as_most_credentials_have():
-    assert table({}).find_or_decoy("nobody", SHA_256).iterations == LEAST_ITERATIONS
-    users = table({f"u{n}": made(iterations=5000) for n in range(3)} | {"v": made(iterations=6000)})
+def test_decoys_have_the_iterations_of_credentials_of_the_same_mechanism():
+    users = table({f"u{n}": made(iterations=5000) for n in range(3)})
     assert users.find_or_decoy("nobody", SHA_256).iterations == 5000
     assert users.find_or_decoy("nobody", SHA_512).iterations == LEAST_ITERATIONS
-    users.apply(*credential_removed("u0", SHA_256))
-    for name in ("u1", "u2"):
+    for name in ("u0", "u1", "u2"):
         users.apply(*credential_set(name, made(iterations=6000)))
     assert users.find_or_decoy("nobody", SHA_256).iterations == 6000
+    for name in ("u0", "u1", "u2"):
+        users.apply(*credential_removed(name, SHA_256))
+    assert users.find_or_decoy("nobody", SHA_256) == table({}).find_or_decoy("nobody", SHA_256)
+
+
+def test_a_decoy_checks_passwords_by_the_mechanisms_that_users_have():
+    """The two take times that differ."""
+    users = table({f"u{n}": made(SHA_512 if n else SHA_256) for n in range(4)})
+    users.apply(*credential_set("u0", made(SHA_512)))  # whose password is checked by the other one all the same
+    chosen = [users.any_or_decoy(f"nobody{n}").mechanism for n in range(1000)]
+    assert 700 < chosen.count(SHA_512) < 800
+    users.apply(*credential_removed("u0", SHA_256))
+    assert {users.any_or_decoy(f"nobody{n}").mechanism for n in range(100)} == {SHA_512}
+    assert {table().any_or_decoy("nobody").iterations for _ in range(3)} <= {4096, MOST_ITERATIONS}
 
 
 # ---- records -----------------------------------------------------------------------------------------------------

@@ -1,0 +1,157 @@
+"""Decoys: a name that nobody has is answered like those that users have, whichever client made the users."""
+
+import base64
+import random
+import string
+from collections import Counter
+
+import pytest
+from fencepost.broker.security.credentials import (
+    Mechanism,
+    ScramCredential,
+    ScramUsers,
+    credential_removed,
+    credential_set,
+    secret_set,
+)
+from fencepost.broker.security.decoys import MOST_KINDS, Alphabet, Kind, kind_of
+from fencepost.broker.security.sasl import ScramExchange, fresh_nonce
+from hypothesis import given
+from hypothesis import strategies as st
+from scram_client import ScramClient
+
+CHANCE = random.Random(1)
+
+
+def text(characters, length):
+    return "".join(CHANCE.choices(characters, k=length)).encode()
+
+
+def in_base_36(number):
+    digits = ""
+    while number:
+        number, digit = divmod(number, 36)
+        digits = (string.digits + string.ascii_lowercase)[digit] + digits
+    return digits.encode()
+
+
+CLIENTS = {  # how each makes a salt, and the iterations that it takes
+    "the SDK": (lambda: CHANCE.randbytes(24), 4096),
+    "kafka-configs.sh": (lambda: in_base_36(CHANCE.getrandbits(130)), 4096),
+    "confluent-kafka": (lambda: CHANCE.randbytes(64), 10_000),
+    "a script with hex": (lambda: CHANCE.randbytes(16).hex().encode(), 8192),
+    "a script with base64": (lambda: base64.b64encode(CHANCE.randbytes(16)), 8192),
+    "a script with letters": (lambda: text(string.ascii_letters + string.digits, 20), 15_000),
+    "a script with digits": (lambda: text(string.digits, 12), 5000),
+    "a script with small letters": (lambda: text(string.digits + string.ascii_lowercase, 40), 5000),
+    "a script with all signs": (lambda: text("".join(map(chr, range(32, 127))), 30), 5000),
+    "a short salt": (lambda: CHANCE.randbytes(1), 4096),
+    "a long salt": (lambda: CHANCE.randbytes(1024), 16_384),
+}
+
+
+def users_of(*clients, each=40):
+    users = ScramUsers()
+    users.apply(*secret_set(b"s" * 32))
+    for client in clients:
+        salt, iterations = CLIENTS[client]
+        for number in range(each):
+            add(users, f"{client} {number}", salt(), iterations)
+    return users
+
+
+def add(users, name, salt, iterations, mechanism=Mechanism.SHA_256):
+    size = mechanism.bits // 8
+    users.apply(*credential_set(name, ScramCredential(mechanism, salt, iterations, b"k" * size, b"v" * size)))
+
+
+def answered(users, name):
+    """What a client learns that names a user: the salt and the iterations."""
+    exchange = ScramExchange(users, Mechanism.SHA_256, fresh_nonce(b"n" * 24))
+    fields = dict(
+        part.split(b"=", 1) for part in exchange.receive(ScramClient(name, "").first(), 0).message.split(b",")
+    )
+    return base64.b64decode(fields[b"s"]), int(fields[b"i"])
+
+
+NOBODY = [f"nobody{number}" for number in range(400)]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_names_that_nobody_has_look_like_users_that_any_client_made(client):
+    users = users_of(client)
+    real = [answered(users, name) for name in users.names]
+    decoys = [answered(users, name) for name in NOBODY]
+    assert {iterations for _, iterations in decoys} == {CLIENTS[client][1]}
+    assert {kind_of(*each) for each in decoys} <= {kind_of(*each) for each in real}
+    drawn_from = set().union(*(CLIENTS[client][0]() for _ in range(2000)))
+    assert set().union(*(salt for salt, _ in decoys)) <= drawn_from
+
+
+def test_a_salt_of_kafka_s_tools_is_a_number_of_130_bits():
+    decoys = [answered(users_of("kafka-configs.sh"), name)[0] for name in NOBODY]
+    assert max(int(salt, 36) for salt in decoys) < 1 << 130
+    assert {len(salt) for salt in decoys} >= {25, 26}
+    assert {salt[:1] for salt in decoys if len(salt) == 26} == {b"1"}
+
+
+def test_names_are_answered_in_the_proportion_in_which_clients_made_users():
+    users = users_of("the SDK", "confluent-kafka", each=10)
+    for number in range(20):
+        add(users, f"k{number}", CLIENTS["kafka-configs.sh"][0](), 4096)
+    found = Counter(len(answered(users, name)[0]) for name in NOBODY)
+    assert 70 < found[24] < 140  # of 400; all of it follows from the secret and the names
+    assert 70 < found[64] < 140
+    assert 150 < found[25] + found[26] < 250
+
+
+def test_a_user_more_or_less_changes_what_few_names_are_answered():
+    users = users_of("the SDK", "confluent-kafka", each=20)
+    before = {name: answered(users, name) for name in NOBODY}
+    add(users, "one more", CLIENTS["kafka-configs.sh"][0](), 4096)
+    after = {name: answered(users, name) for name in NOBODY}
+    changed = [name for name in NOBODY if after[name] != before[name]]
+    assert 0 < len(changed) < 30
+    assert {kind_of(*after[name]).alphabet for name in changed} == {Alphabet.KAFKA}
+    users.apply(*credential_removed("one more", Mechanism.SHA_256))
+    assert {name: answered(users, name) for name in NOBODY} == before
+
+
+def test_the_work_for_one_name_is_bounded_and_does_not_depend_on_the_order_of_users():
+    users, reordered = ScramUsers(), ScramUsers()
+    made = [(f"u{number}", bytes(range(128, 140)), 4096 + number) for number in range(3 * MOST_KINDS)]
+    for each in made:
+        add(users, *each)
+    for each in reversed(made):
+        add(reordered, *each)
+    found = {name: answered(users, name) for name in NOBODY}
+    assert found == {name: answered(reordered, name) for name in NOBODY}
+    assert len({iterations for _, iterations in found.values()}) <= MOST_KINDS
+
+
+@given(st.binary(max_size=60), st.integers(4096, 16_384))
+def test_of_any_salt_at_all_there_is_a_decoy_of_its_length(salt, iterations):
+    users = ScramUsers()
+    add(users, "a", salt, iterations)
+    decoy = users.find_or_decoy("b", Mechanism.SHA_256)
+    assert decoy.iterations == iterations
+    kind = kind_of(salt, iterations)
+    assert kind.alphabet is Alphabet.KAFKA or len(decoy.salt) == len(salt)
+    assert users.find_or_decoy("b", Mechanism.SHA_256) == decoy
+
+
+def test_a_salt_is_taken_for_what_its_client_draws_from():
+    found = {
+        b"0123": Alphabet.DIGITS,
+        b"00ff": Alphabet.HEX,
+        b"1" + b"z" * 24: Alphabet.KAFKA,
+        b"z" * 26: Alphabet.BASE_36,
+        b"0" + b"z" * 24: Alphabet.BASE_36,
+        b"aZ9": Alphabet.LETTERS_AND_DIGITS,
+        b"aZ==": Alphabet.PRINTABLE,  # no encoder ends so
+        b"aQ==": Alphabet.BASE_64,
+        b"a b": Alphabet.PRINTABLE,
+        b"\xff": Alphabet.BYTES,
+    }
+    assert {salt: kind_of(salt, 4096).alphabet for salt in found} == found
+    assert kind_of(b"aQ==", 5000) == Kind(5000, Alphabet.BASE_64, 1)
