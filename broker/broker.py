@@ -14,6 +14,7 @@ from ..effects.clock import Clock, SystemClock
 from ..effects.disk import Disk, SystemDisk
 from ..effects.net import Net, SystemNet
 from ..effects.rng import Rng, SystemRng
+from ..protocol.errors import count_text
 from ..protocol.primitives import Readable
 from ..storage.log.partition_log import PartitionLog
 from ..storage.recovery import RecoveryReport, open_store
@@ -135,7 +136,7 @@ class Broker(Services):
         self._started = True
         try:
             self._assemble()
-            doors = self.listeners.open_doors(self.security_log)
+            admissions = self.listeners.admissions(self.security_log)
             await settle(self.shared, self.group_offsets, self.transactions)
             if restored := was_restored(self.disk, self.settings.log_dir):
                 await fence_all(self.shared, self.groups, self.transactions)
@@ -144,7 +145,7 @@ class Broker(Services):
             self.store.check_running()
             if restored:
                 forget_mark(self.disk, self.settings.log_dir, self.shared)
-            await self.server.listen(doors)
+            await self.server.listen(admissions)
             self.listeners.start()
         except BaseException:
             await self.stop()
@@ -215,7 +216,8 @@ class Broker(Services):
         self.security_log = SecurityLog(self.topics, self.store, self.clock, SecurityState(authorizer))
         self.security_log.load()
         if len(authorizer) and not self.access.is_enforced:
-            log.warning("%d rules of access are kept and not obeyed: set authorizer.class.name", len(authorizer))
+            rules = count_text(len(authorizer), "rule of access is kept and not", "rules of access are kept and not")
+            log.warning("%s enforced: set authorizer.class.name", rules)
 
     def _begin_quotas(self) -> None:
         measures = Measures(self.security_log.state.quotas, self._windows, self._controller_windows)

@@ -6,6 +6,8 @@ The rule: a client that floods the broker with connections and failures cannot f
 import logging
 from collections.abc import Callable
 
+from ..protocol.errors import count_text
+
 MOST = 20
 WHILE_MS = 10_000
 
@@ -26,7 +28,10 @@ class RareLog:
         now_ms = self._now_ms()
         if now_ms - self._began_ms >= WHILE_MS:
             if self._count > MOST:
-                self._log.log(level, "%d more lines like those before were left out", self._count - MOST)
+                lines = count_text(
+                    self._count - MOST, "more line like those before was", "more lines like those before were"
+                )
+                self._log.log(level, "%s left out", lines)
             self._began_ms, self._count = now_ms, 0
         self._count += 1
         if self._count <= MOST:

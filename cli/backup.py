@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from ..protocol.errors import count_text
 from .output.failures import FAILED, Failure
 
 PAUSE_S = 0.05
@@ -68,7 +69,7 @@ def backup(directory: str, backup_folder: str, output: str) -> None:
         )
     else:
         how = "beside a running broker" if contents.running else "no broker ran"
-        files = f"{len(contents.files):,} files, {size_text(contents.size_bytes)}"
+        files = f"{count_text(len(contents.files), 'file')}, {size_text(contents.size_bytes)}"
         click.echo(f"{target}: {files}, through unit {contents.last_unit:,}; {how}")
     for warning in contents.warnings:
         click.echo(f"warning: {warning}", err=True)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..protocol.errors import count_text
 from .arguments.connecting import Target, connecting, partition_of
 from .arguments.places import PLACE, Places, resolve
 from .output.failures import NOT_FOUND, Failure
-from .output.tables import Cell, Column, Form, count, many, now_ms, number
+from .output.tables import Cell, Column, Form, count, now_ms, number
 from .txn.blocking import blocked_facts, sentence
 from .txn.facts import blockers_or_none
 
@@ -136,7 +137,7 @@ async def _lags(
 
 def _show(to: Target, facts: dict[str, Any], members: bool) -> None:
     newer = facts["type"] not in ("", "classic")  # its members are described by an API of its own
-    members_text = f"of the {facts['type']} protocol" if newer else many(len(facts["members"]), "member")
+    members_text = f"of the {facts['type']} protocol" if newer else count_text(len(facts["members"]), "member")
     parts = [facts["state"] or "offsets only", facts["assignor"], members_text]
     to.output.heading(f"{facts['group']}: {', '.join(each for each in parts if each)}")
     to.output.rows(facts["partitions"], _COLUMNS, "nothing committed, nothing assigned")

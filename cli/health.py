@@ -5,10 +5,11 @@ The rule: the exit code is 0 or 1, because Docker reserves the others; the outpu
 
 import click
 
+from ..protocol.errors import count_text
 from .arguments.connecting import Target, connecting
 from .arguments.ranges import DURATION
 from .output.failures import FAILED, Failure
-from .output.tables import duration, many
+from .output.tables import duration
 
 RETRY_S = 0.1
 
@@ -24,7 +25,7 @@ def health(to: Target, wait: int) -> None:
         if to.output.json:
             to.output.object({"healthy": False, "cause": failure.message})
         raise Failure(failure.message, failure.hint, FAILED) from None
-    brokers = many(facts["brokers"], "broker")
+    brokers = count_text(facts["brokers"], "broker")
     to.output.result(f"healthy: {to.bootstrap} answers in {duration(facts['answer_ms'])}, {brokers}", facts)
 
 

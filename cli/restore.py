@@ -4,6 +4,7 @@ import json
 
 import click
 
+from ..protocol.errors import count_text
 from .output.failures import FAILED, WRONG_USAGE, Failure
 
 
@@ -42,14 +43,15 @@ def restore(backup_folder: str, directory: str | None, check: bool, output: str)
                 contents = restore_backup(SystemDisk(), backup, directory.rstrip("/") or directory, report)
         except Exception as error:
             raise failure_of(error, "use another backup") from None
+    files = count_text(len(contents.files), "file")
     facts = {"bytes": contents.size_bytes, "files": len(contents.files), "last_unit": contents.last_unit}
     if output == "json":
         click.echo(json.dumps({"backup": backup, "directory": directory, **facts, "damaged": problems}))
     else:
-        text = f"{len(contents.files):,} files, {size_text(contents.size_bytes)}, through unit {contents.last_unit:,}"
+        text = f"{files}, {size_text(contents.size_bytes)}, through unit {contents.last_unit:,}"
         verdict = f"{directory}: {text}" if directory else f"{backup}: {'DAMAGED' if problems else 'sound'}: {text}"
         for problem in problems:
             click.echo(f"damaged: {problem}")
         click.echo(verdict)
     if problems:
-        raise Failure(f"{len(problems)} of {len(contents.files)} files are damaged", "use another backup", FAILED)
+        raise Failure(f"{len(problems)} of {files} damaged", "use another backup", FAILED)

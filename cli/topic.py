@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..protocol.errors import count_text
 from .arguments.connecting import Target, connecting, pairs, partition_of
 from .arguments.places import PLACE, Places, resolve
 from .arguments.ranges import PARTITIONS
 from .output.failures import NOT_FOUND, WRONG_USAGE, Failure
-from .output.tables import Cell, Column, count, many, now_ms, number
+from .output.tables import Cell, Column, count, now_ms, number
 
 if TYPE_CHECKING:
     from ..client.admin.admin import Admin
@@ -129,8 +130,8 @@ def _show(to: Target, facts: dict[str, Any], all_configs: bool, *, first: bool) 
         return
     if not first:
         to.output.line()
-    replicas = many(facts["replicas"], "replica")
-    to.output.heading(f"{facts['topic']}: {many(facts['partitions'], 'partition')}, {replicas}")
+    replicas = count_text(facts["replicas"], "replica")
+    to.output.heading(f"{facts['topic']}: {count_text(facts['partitions'], 'partition')}, {replicas}")
     to.output.rows(facts["offsets"], _OFFSETS)
     shown = [
         {"name": name, **each} for name, each in facts["configs"].items() if all_configs or each["source"] == "topic"
@@ -246,4 +247,4 @@ def add_partitions(to: Target, name: str, more: int | None, total: int | None) -
         return wanted
 
     partitions = to.ask(work)
-    to.output.result(f"{name} has {many(partitions, 'partition')}", {"topic": name, "partitions": partitions})
+    to.output.result(f"{name} has {count_text(partitions, 'partition')}", {"topic": name, "partitions": partitions})

@@ -1,1 +1,1 @@
-"""The only doors to the outside: Clock, Rng, Net and Disk, each with a simulated twin."""
+"""The only access to the machine: Clock, Rng, Net and Disk, each with a simulated counterpart."""

@@ -1,4 +1,4 @@
-"""Clock: what time it is, asked through one door so that a test can own the answer.
+"""Clock: what time it is, behind one interface, so that a test can control it.
 
 The rule: durations and deadlines come from `monotonic_ms`, never from the wall clock, which people and NTP set back and
 forth. `now_ms` is only for what is written down: record timestamps, ages kept across restarts.

@@ -1,4 +1,4 @@
-"""Net: TCP, listened on and connected to through one door; what runs on a connection is an `asyncio.Protocol`.
+"""Net: TCP, listening and connecting behind one interface; what runs on a connection is an `asyncio.Protocol`.
 
 The rule: a host that means several addresses listens on all of them, at one port. `localhost` is always both families,
 whatever /etc/hosts says; `::` takes IPv4 too, as the kernel does unless told otherwise. TCP_NODELAY is set by asyncio
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from . import forks
 from .gathering import Buffer
-from .tls import TlsAcceptor, TlsDoor
+from .tls import TlsAcceptor, TlsAdmission
 
 if TYPE_CHECKING:
     import ssl
@@ -51,11 +51,11 @@ class Listener(Protocol):
 
 class Net(Protocol):
     async def listen(
-        self, factory: ProtocolFactory | TlsDoor, host: str, port: int, send_buffer_bytes: int = SYSTEMS_OWN
+        self, factory: ProtocolFactory | TlsAdmission, host: str, port: int, send_buffer_bytes: int = SYSTEMS_OWN
     ) -> Listener:
         """Make a protocol of `factory` for each connection to `host`:`port` (0: any free one). Raises OSError.
 
-        factory: a door where the listener speaks TLS. send_buffer_bytes: SO_SNDBUF of each.
+        factory: a TlsAdmission where the listener speaks TLS. send_buffer_bytes: SO_SNDBUF of each.
         """
         ...
 
@@ -222,7 +222,7 @@ class SystemNet(Net):
         self._backlog = backlog
 
     async def listen(
-        self, factory: ProtocolFactory | TlsDoor, host: str, port: int, send_buffer_bytes: int = SYSTEMS_OWN
+        self, factory: ProtocolFactory | TlsAdmission, host: str, port: int, send_buffer_bytes: int = SYSTEMS_OWN
     ) -> Listener:
         loop = asyncio.get_running_loop()
         sockets = bind(await _places(loop, host, port), dual_stack=host == "::")

@@ -1,9 +1,9 @@
 """TLS of a listener: the context made of PEM files, and the handshakes of those who connect.
 
 The rules: TLS 1.2 is the least, without renegotiation and compression; a client whose certificate is asked for resumes
-no session, so that its certificate is looked at each time. Each connection is accepted here and shown to the listener's
-door before its handshake, which the door may cut at any time; it gets the context that there is at that moment. So a
-new certificate needs no new listener, and a handshake counts as much as a connection.
+no session, so that its certificate is looked at each time. Each connection is accepted here and passed to the
+listener's TlsAdmission before its handshake, which the admission may abort at any time; the handshake uses the context
+of that moment. So a new certificate needs no new listener, and a handshake counts as much as a connection.
 """
 
 import asyncio
@@ -135,19 +135,19 @@ class Handshake:
             self.task.cancel()
 
 
-class TlsDoor(Protocol):
-    """What a listener with TLS asks for each client."""
+class TlsAdmission(Protocol):
+    """What a listener with TLS asks for each client: whether to serve it, and with which context."""
 
     def context(self) -> ssl.SSLContext:
-        """The one that counts now."""
+        """The context for handshakes that begin now."""
         ...
 
     def admit(self, handshake: Handshake) -> Callable[[], asyncio.Protocol] | None:
-        """A client has connected: what its protocol is made with; None if it is to be cut."""
+        """A client has connected. Returns the factory of its protocol; None if the connection is to be closed."""
         ...
 
     def failed(self, handshake: Handshake, reason: str) -> None:
-        """It has come to nothing. Where it succeeds, its protocol's connection_made is called instead."""
+        """The handshake failed. After a successful one, the protocol's connection_made is called instead."""
         ...
 
     @property
@@ -159,9 +159,9 @@ class TlsDoor(Protocol):
 class TlsAcceptor:
     """Accepts the connections of bound sockets that listen, and shakes hands with each."""
 
-    def __init__(self, sockets: Sequence[socket.socket], door: TlsDoor) -> None:
+    def __init__(self, sockets: Sequence[socket.socket], admission: TlsAdmission) -> None:
         self._loop = asyncio.get_running_loop()
-        self._door = door
+        self._admission = admission
         self._sockets = sockets
         self._closed = False
         self._paused: asyncio.TimerHandle | None = None
@@ -202,7 +202,7 @@ class TlsAcceptor:
 
     def _begin(self, accepted: socket.socket, host: str) -> None:
         handshake = Handshake(host)
-        make = self._door.admit(handshake)
+        make = self._admission.admit(handshake)
         if make is None:
             accepted.close()
             return
@@ -217,8 +217,8 @@ class TlsAcceptor:
         await self._loop.connect_accepted_socket(
             make,
             accepted,
-            ssl=self._door.context(),
-            ssl_handshake_timeout=self._door.timeout_s,
+            ssl=self._admission.context(),
+            ssl_handshake_timeout=self._admission.timeout_s,
             ssl_shutdown_timeout=SHUTDOWN_S,
         )
 
@@ -230,7 +230,7 @@ class TlsAcceptor:
         if error is None:
             return
         accepted.close()
-        self._door.failed(handshake, _why_failed(error))
+        self._admission.failed(handshake, _why_failed(error))
         if not isinstance(error, OSError | asyncio.CancelledError):  # cancelled by abort(), or with everything else
             raise error
 

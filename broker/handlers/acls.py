@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from ...protocol.encoding import Lazy
-from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.errors import ErrorCode, KafkaError, count_text
 from ...protocol.messages.acls import (
     CreateAclsRequest,
     CreateAclsResponse,
@@ -126,7 +126,8 @@ def _commit(
         return
     broker.security_log.commit([change(binding) for binding in bindings])
     what = "made" if change is acl_added else "removed"
-    log.info("%d rules of access %s by %s from %s", len(bindings), what, call.session.principal, call.session.host)
+    rules = count_text(len(bindings), "rule of access", "rules of access")
+    log.info("%s %s by %s from %s", rules, what, call.session.principal, call.session.host)
 
 
 # ---- DescribeAcls --------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ where they are many; they count from the moment of their unit on. Asked of Apach
 import logging
 
 from ...protocol.encoding import Lazy
-from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.errors import ErrorCode, KafkaError, count_text
 from ...protocol.messages.quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -97,7 +97,7 @@ class _OpenChanges:
                 answers[entity].error_code, answers[entity].error_message = error.code, error.text
             return
         session = self._call.session
-        log.info("%d quotas changed by %s from %s", count, session.principal, session.host)
+        log.info("%s changed by %s from %s", count_text(count, "quota"), session.principal, session.host)
 
 
 def _altered(asked: AlterClientQuotasRequest.Entry, error: KafkaError | None = None) -> _Altered:

@@ -12,7 +12,7 @@ from ...effects.disk import Disk
 from ...effects.rng import Rng
 from ..config.listener_settings import BY_TOKEN, ListenerSettings
 from ..config.settings import BrokerSettings
-from ..net.server import Door, OpenDoor, Server
+from ..net.server import AdmitAll, ConnectionAdmission, Server
 from ..security.credentials import ScramUsers, secret_set
 from ..security.jwks import KeyRefresher
 from ..security.login import LoginRules
@@ -27,9 +27,9 @@ from ..security.sasl import (
     fresh_nonce,
 )
 from ..security.security_log import SecurityLog
+from .admission import ListenerAdmission, tls_files
 from .authenticator import Authenticator
 from .certificates import Certificate, CertificateWatch
-from .door import ListenerDoor, tls_files
 from .tokens import TokenSource
 
 PASSWORD_THREADS = 1  # hundreds of logins a second, and no more of the processor
@@ -59,10 +59,10 @@ class Listeners:
         self._certificates = CertificateWatch(self._passwords, loop)
         self._refreshers: list[KeyRefresher] = []
 
-    def open_doors(self, security_log: SecurityLog) -> list[Door]:
-        """What awaits the clients of each listener. Raises InvalidOption, BadTlsFiles."""
+    def admissions(self, security_log: SecurityLog) -> list[ConnectionAdmission]:
+        """What new connections of each listener go through. Raises InvalidOption, BadTlsFiles."""
         users = security_log.state.users
-        doors: list[Door] = []
+        admissions: list[ConnectionAdmission] = []
         for listener in self._settings().served_listeners:
             rules = self._login_rules(listener, users) if listener.asks_for_login else None
             if rules is not None and not users.secret:
@@ -72,8 +72,10 @@ class Listeners:
                 certificate = Certificate(listener.name, tls_files(listener), self._clock)
                 self._certificates.certificates.append(certificate)
             asks = rules is not None or certificate is not None
-            doors.append(ListenerDoor(listener, self.authenticator, rules, certificate) if asks else OpenDoor(listener))
-        return doors
+            admissions.append(
+                ListenerAdmission(listener, self.authenticator, rules, certificate) if asks else AdmitAll(listener)
+            )
+        return admissions
 
     def _login_rules(self, listener: ListenerSettings, users: ScramUsers) -> LoginRules:
         options = listener.options

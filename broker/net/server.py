@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ...effects import forks
 from ...effects.clock import Clock
 from ...effects.net import Listener, Net, descriptor_of
-from ...effects.tls import Handshake, TlsDoor
+from ...effects.tls import Handshake, TlsAdmission
 from ...protocol.primitives import Readable
 from ...storage.store import BrokerHalted, Store
 from ..config.listener_settings import ListenerSettings
@@ -45,13 +45,13 @@ UNBOUNDED = 1 << 62
 class ServedConnection(Connection, asyncio.Protocol):
     """A connection with asyncio's face."""
 
-    __slots__ = ("descriptor", "door", "handshake", "server")
+    __slots__ = ("admission", "descriptor", "handshake", "server")
 
-    def __init__(self, server: "Server", door: "Door", handshake: Handshake | None = None) -> None:
+    def __init__(self, server: "Server", admission: "ConnectionAdmission", handshake: Handshake | None = None) -> None:
         super().__init__(server, server.settings().socket_request_max_bytes)
         self.server = server
-        self.listener = door.settings
-        self.door = door
+        self.listener = admission.settings
+        self.admission = admission
         self.handshake = handshake  # that has just succeeded
         self.descriptor = -1  # of its socket; −1 in the simulation
 
@@ -64,7 +64,7 @@ class ServedConnection(Connection, asyncio.Protocol):
         self.listener_address = (str(here[0]), int(here[1])) if here else ("", 0)
         self.transport = transport
         if self.handshake is not None:
-            self.server.handshake_over(self.door, self.handshake)
+            self.server.handshake_over(self.admission, self.handshake)
             self.handshake = None
         self.descriptor = descriptor_of(transport)
         forks.keep_from_children(self.descriptor)
@@ -80,7 +80,7 @@ class ServedConnection(Connection, asyncio.Protocol):
     @property
     def is_counted(self) -> bool:
         """Whether the rate of its address was looked at before: for TLS that is done when the handshake begins."""
-        return self.door.certificate is not None
+        return self.admission.certificate is not None
 
     def connection_lost(self, reason: BaseException | None) -> None:
         """The client is gone, or was cut."""
@@ -95,22 +95,22 @@ def _most_of(host: str, settings: BrokerSettings) -> int:
     return settings.max_connections_per_ip if one is None else one
 
 
-class Door(Protocol):
-    """What awaits those who come by one listener. certificate: what context() of it is, where it speaks TLS."""
+class ConnectionAdmission(Protocol):
+    """What a new connection of one listener goes through. certificate: has the TLS context; None without TLS."""
 
     settings: ListenerSettings
 
     @property
     def certificate(self) -> "HasContext | None": ...
 
-    def begun(self, handshake: Handshake) -> None:
-        """A client has connected, and TLS begins."""
+    def handshake_begun(self, handshake: Handshake) -> None:
+        """A client has connected, and its TLS handshake begins."""
 
-    def over(self, handshake: Handshake) -> None:
-        """It has come to an end, whichever."""
+    def handshake_ended(self, handshake: Handshake) -> None:
+        """The handshake has succeeded or failed."""
 
-    def welcome(self, connection: Connection) -> None:
-        """A client is let in; nothing has been heard of it yet."""
+    def connection_opened(self, connection: Connection) -> None:
+        """A client has connected (with TLS: after its handshake) and sent no request yet."""
 
 
 class HasContext(Protocol):
@@ -118,46 +118,46 @@ class HasContext(Protocol):
     def context(self) -> "SSLContext": ...
 
 
-class OpenDoor(Door):
-    """Nobody is asked anything."""
+class AdmitAll(ConnectionAdmission):
+    """Admits every connection, without TLS and login."""
 
     certificate = None
 
     def __init__(self, settings: ListenerSettings) -> None:
         self.settings = settings
 
-    def begun(self, handshake: Handshake) -> None:
+    def handshake_begun(self, handshake: Handshake) -> None:
         return
 
-    def over(self, handshake: Handshake) -> None:
+    def handshake_ended(self, handshake: Handshake) -> None:
         return
 
-    def welcome(self, connection: Connection) -> None:
+    def connection_opened(self, connection: Connection) -> None:
         return
 
 
-class _TlsDoor(TlsDoor):
-    """A door as the network asks it."""
+class _ServerTlsAdmission(TlsAdmission):
+    """The TLS part of an admission, with the limits of the server."""
 
-    def __init__(self, server: "Server", door: Door) -> None:
+    def __init__(self, server: "Server", admission: ConnectionAdmission) -> None:
         self._server = server
-        self._door = door
+        self._admission = admission
 
     def context(self) -> "SSLContext":
-        assert self._door.certificate is not None
-        return self._door.certificate.context
+        assert self._admission.certificate is not None
+        return self._admission.certificate.context
 
     @property
     def timeout_s(self) -> float:
         return self._server.settings().connection_login_timeout_ms / 1000
 
     def admit(self, handshake: Handshake) -> Callable[[], asyncio.Protocol] | None:
-        if not self._server.handshake_begins(self._door, handshake):
+        if not self._server.handshake_begins(self._admission, handshake):
             return None
-        return partial(ServedConnection, self._server, self._door, handshake)
+        return partial(ServedConnection, self._server, self._admission, handshake)
 
     def failed(self, handshake: Handshake, reason: str) -> None:
-        self._server.handshake_over(self._door, handshake)
+        self._server.handshake_over(self._admission, handshake)
         self._server.metrics.failed_handshakes += 1
         self._server.rare_log.write(logging.INFO, "TLS with %s did not succeed: %s", handshake.host, reason)
 
@@ -205,17 +205,21 @@ class Server:
 
     # ---- start and stop --------------------------------------------------------------------------------------
 
-    async def listen(self, doors: Sequence[Door]) -> None:
-        """Serve on these; port 0 takes a free one.
+    async def listen(self, admissions: Sequence[ConnectionAdmission]) -> None:
+        """Listen on the address of each; port 0 takes a free port.
 
-        Raises: OSError if one of them cannot be had; then none is.
+        Raises: OSError if one of them cannot be listened on; then none is.
         """
         try:
-            for door in doors:
-                factory = _TlsDoor(self, door) if door.certificate else partial(ServedConnection, self, door)
+            for admission in admissions:
+                factory = (
+                    _ServerTlsAdmission(self, admission)
+                    if admission.certificate
+                    else partial(ServedConnection, self, admission)
+                )
                 host, port, send_buffer_bytes = (
-                    door.settings.host,
-                    door.settings.port,
+                    admission.settings.host,
+                    admission.settings.port,
                     self.settings().socket_send_buffer_bytes,
                 )
                 listener = await self._net.listen(factory, host, port, send_buffer_bytes)
@@ -283,8 +287,8 @@ class Server:
 
     @staticmethod
     def let_in(connection: ServedConnection) -> None:
-        """Its turn has come."""
-        connection.door.welcome(connection)
+        """Begin to serve a connection that was accepted."""
+        connection.admission.connection_opened(connection)
 
     def _is_refused(self, host: str) -> bool:
         """Whether one more from there is too many."""
@@ -303,7 +307,7 @@ class Server:
             self.rare_log.write(logging.WARNING, "a connection from %s is refused: %s", host, refused)
         return bool(refused)
 
-    def handshake_begins(self, door: Door, handshake: Handshake) -> bool:
+    def handshake_begins(self, admission: ConnectionAdmission, handshake: Handshake) -> bool:
         """A client of a listener with TLS has connected. False: there are too many."""
         if self._is_refused(handshake.host):
             return False
@@ -311,14 +315,14 @@ class Server:
             return False
         self._by_host[handshake.host] += 1
         self.handshakes[handshake] = None
-        door.begun(handshake)
+        admission.handshake_begun(handshake)
         return True
 
-    def handshake_over(self, door: Door, handshake: Handshake) -> None:
-        """It has succeeded, and a connection follows, or not."""
+    def handshake_over(self, admission: ConnectionAdmission, handshake: Handshake) -> None:
+        """The handshake has succeeded, and a connection follows, or failed."""
         del self.handshakes[handshake]
         self._left(handshake.host)
-        door.over(handshake)
+        admission.handshake_ended(handshake)
 
     def lost(self, connection: Connection) -> None:
         """A connection has gone."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ...protocol.batches import Batch
-from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.errors import ErrorCode, KafkaError, count_text
 from ...protocol.records import Record
 from ..bugs import contain_bugs
 from ..shared import Shared
@@ -148,9 +148,8 @@ class Ledger:
         if key not in self.entries:
             raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, f"nothing was decided under the key {key!r}")
         if waiting := self.coordinator.prepared.on(key):
-            raise KafkaError(
-                ErrorCode.INVALID_TXN_STATE, f"{len(waiting)} transactions wait for a decision under the key {key!r}"
-            )
+            number = count_text(len(waiting), "transaction waits", "transactions wait")
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"{number} for a decision under the key {key!r}")
         self.topic.commit([self.topic.part(0, [(record_key(key), None)], now_ms=self.now_ms())])
         self.apply(key, None)
 

@@ -15,6 +15,7 @@ import logging
 from itertools import islice
 
 from ...effects.disk import Disk
+from ...protocol.errors import count_text
 from ...storage.backup.restore import mark_path
 from ..groups.coordinator import GroupCoordinator
 from ..groups.members import Leaving
@@ -51,9 +52,9 @@ async def fence_all(shared: Shared, groups: GroupCoordinator, transactions: Tran
         if leaving:
             groups.leave(group_id, leaving)
     log.info(
-        "restored from a backup: %d transactional ids have new producer ids, %d members of groups are to join again",
-        len(transactions.transactions),
-        dismissed,
+        "restored from a backup: %s a new producer id, %s join again",
+        count_text(len(transactions.transactions), "transactional id has", "transactional ids each have"),
+        count_text(dismissed, "member of a group has to", "members of groups have to"),
     )
 
 

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from ...protocol.errors import count_text
 from ..arguments.connecting import Target, connecting
 from ..output.failures import NOT_FOUND, WRONG_USAGE, Failure
-from ..output.tables import Cell, Column, many
+from ..output.tables import Cell, Column
 from .offline import ask, data_dir
 from .rules import CLUSTER, OPERATIONS, Resource, Unclear, Wanted, filters_of, principal_of, rules_of
 
@@ -165,7 +166,7 @@ def rm(to: Target, wanted: Wanted, dry_run: bool, data_dir: str | None) -> None:
     if not removed:
         raise Failure("there are no such rules", "fencepost acl list shows all rules", NOT_FOUND)
     to.output.rows(removed, _COLUMNS)
-    to.output.remark(f"{many(len(removed), 'rule')} {'would be ' if dry_run else ''}removed")
+    to.output.remark(f"{count_text(len(removed), 'rule')} {'would be ' if dry_run else ''}removed")
 
 
 def _permission(word: str) -> str | Cell:

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ...protocol.errors import count_text
 from ..arguments.connecting import Target, connecting
 from ..arguments.ranges import Finite
 from ..output.failures import NOT_FOUND, WRONG_USAGE, Failure
-from ..output.tables import NOTHING, Column, many, number
+from ..output.tables import NOTHING, Column, number
 from .offline import ask, data_dir
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def rm(to: Target, who: Sequence[tuple[str, str]], data_dir: str | None, keys: S
         raise Failure(f"{_shown(entity)} has no such quotas", "fencepost quota list shows all quotas", NOT_FOUND)
     for key in removed:
         to.output.result(f"{_shown(entity)}: {key} removed", {**entity, "quota": key, "value": None})
-    to.output.remark(f"{many(len(removed), 'quota')} removed")
+    to.output.remark(f"{count_text(len(removed), 'quota')} removed")
 
 
 def _named(who: Sequence[tuple[str, str]]) -> dict[str, str]:

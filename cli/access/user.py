@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...protocol.errors import count_text
 from ..arguments.connecting import Target, connecting, connecting_with_own_password
 from ..arguments.login import password_from_stdin, password_typed
 from ..output.failures import NOT_FOUND, Failure
-from ..output.tables import Column, many
+from ..output.tables import Column
 from .offline import ask, data_dir
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def rm(to: Target, names: Sequence[str], mechanisms: Sequence[str], data_dir: st
         return {name: len(infos) - sum(each.user == name for each in changes) for name, infos in found.items()}
 
     for name, left in ask(to, data_dir, work).items():
-        text = f"{name} removed" if not left else f"{name} may still log in by {many(left, 'other mechanism')}"
+        text = f"{name} removed" if not left else f"{name} may still log in by {count_text(left, 'other mechanism')}"
         to.output.result(text, {"user": name, "removed": not left})
 
 

@@ -80,7 +80,8 @@ def _differences(one: "Result", other: "Result") -> list[str]:
 
 def _print_changes(changes: "list[Change]", everything: bool, differences: list[str]) -> None:
     from ...bench.measured import title, written
-    from ..output.tables import Cell, Column, many, number, table
+    from ...protocol.errors import count_text
+    from ..output.tables import Cell, Column, number, table
 
     colours = {"worse": "red", "better": "green"}
     shown = [each for each in changes if everything or _word(each) != "same"]
@@ -106,5 +107,5 @@ def _print_changes(changes: "list[Change]", everything: bool, differences: list[
     for line in differences:
         click.secho(f"not the same machine: {line}", err=True, fg="yellow")
     same = sum(_word(each) == "same" for each in changes)
-    regressions = many(sum(each.regression for each in changes), "regression")
-    click.echo(f"{many(len(changes), 'figure')} compared, {same:,} the same, {regressions}")
+    regressions = count_text(sum(each.regression for each in changes), "regression")
+    click.echo(f"{count_text(len(changes), 'figure')} compared, {same:,} the same, {regressions}")

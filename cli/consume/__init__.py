@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...protocol.errors import count_text
 from ..arguments.connecting import Target, connecting, partition_of, partitions_of
 from ..arguments.places import END, PLACE, START, Place, Places, resolve
 from ..arguments.ranges import COUNT
 from ..output.failures import WRONG_USAGE, Failure
 from ..output.record_text import FORMATS, BadFormat, as_facts, form_of
-from ..output.tables import as_json, many, now_ms
+from ..output.tables import as_json, now_ms
 
 if TYPE_CHECKING:
     from ...client.consumer.consumer import Consumer
@@ -78,7 +79,7 @@ def consume(
         _check_group(place, where)
     printed = to.run(lambda: _consuming(to, where, group_id, place, limit, until_end, isolation, write))
     if printed < (limit or 0):
-        to.output.remark(f"{many(printed, 'record')}: there are no more")
+        to.output.remark(f"{count_text(printed, 'record')}: there are no more")
 
 
 def _writer(to: Target, form: str | None) -> Write:

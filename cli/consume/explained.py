@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...protocol.errors import count_text
 from ..arguments.connecting import Target, partitions_of
 from ..arguments.places import Places, resolve
 from ..output.record_text import as_facts
-from ..output.tables import GAP, Cell, as_json, many, now_ms, styled
+from ..output.tables import GAP, Cell, as_json, now_ms, styled
 from ..txn.blocking import blocked_facts, sentence
 from ..txn.facts import blockers_or_none
 from .explaining import ABORTED, COMMITTED, MARKER, OPEN, PLAIN, Entry, Fates
@@ -218,7 +219,7 @@ async def _rule(admin: "Admin", to: Target, view: View) -> None:
     view.ruled = True
     if view.last_stable_offset >= view.high_watermark or to.output.json:
         return
-    waits = many(view.high_watermark - view.last_stable_offset, "offset")
+    waits = count_text(view.high_watermark - view.last_stable_offset, "offset")
     text = f" LSO {view.last_stable_offset} < HW {view.high_watermark}: read_committed stops here, {waits} wait "
     click.secho(f"{RULE * 3}{text}{RULE * 12}", fg="yellow")
     for each in await blockers_or_none(admin, [view.partition]):

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...protocol.errors import count_text
 from ..arguments.connecting import Target, connecting
 from ..output.failures import FAILED, WRONG_USAGE, Failure
-from ..output.tables import Cell, many, now_ms, styled
+from ..output.tables import Cell, now_ms, styled
 from ..txn.blocking import blocked_facts, sentence
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ async def _cluster(findings: Findings, connection: "Connection", settings: "Admi
     nodes = [Node(each.node_id, each.host, each.port, each.rack) for each in response.brokers]
     if not nodes:
         findings.fail("cluster", "the broker's metadata lists no brokers", "it may still be starting")
-    findings.add("cluster", OK, f"{many(len(nodes), 'broker')}, id {response.cluster_id or 'unknown'}")
+    findings.add("cluster", OK, f"{count_text(len(nodes), 'broker')}, id {response.cluster_id or 'unknown'}")
     return nodes
 
 
@@ -256,7 +257,7 @@ async def _topics(admin: Any) -> _Found:
     topics = await admin.describe_topics()
     partitions = [(name, each) for name, found in topics.items() for each in found.partitions]
     without = [f"{name}-{each.partition}" for name, each in partitions if each.leader < 0]
-    text = f"{many(len(topics), 'topic')}, {many(len(partitions), 'partition')}"
+    text = f"{count_text(len(topics), 'topic')}, {count_text(len(partitions), 'partition')}"
     if without:
         hint = "their brokers are down, or their logs damaged: look at the brokers' logs"
         return [(FAILURE, f"{text}; without a leader: {', '.join(_some(without))}", hint)]

@@ -175,11 +175,6 @@ def when(ms: int | None) -> str:
     return datetime.fromtimestamp(ms / 1000).astimezone().isoformat(sep=" ", timespec="seconds")
 
 
-def many(number: int, one: str, more: str = "") -> str:
-    """1 record, 2 records."""
-    return f"{number:,} {one if number == 1 else more or one + 's'}"
-
-
 def now_ms() -> int:
     """Milliseconds since 1970, by this machine's clock."""
     return time.time_ns() // 1_000_000

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...protocol.errors import count_text
 from ..arguments.connecting import Target, connecting
 from ..arguments.ranges import COUNT, DURATION
 from ..output.failures import TIMED_OUT, WRONG_USAGE, Failure
 from ..output.record_text import BadLine, Line, parsed
-from ..output.tables import duration, many
+from ..output.tables import duration
 
 if TYPE_CHECKING:
     from ...client.producer.producer import Producer
@@ -167,7 +168,7 @@ def produce(
     except Failure:
         if counts.records:
             done = "acknowledged" if transactional_id is None else "committed"
-            to.output.remark(f"{many(counts.records, 'record')} {done} before that")
+            to.output.remark(f"{count_text(counts.records, 'record')} {done} before that")
         raise
     to.output.result(_sentence(counts, transactional_id), counts.facts())
 
@@ -285,7 +286,7 @@ async def _hold(to: Target, producer: "Producer", counts: Acknowledged, hold_ms:
     import asyncio
 
     await producer.flush()
-    records = many(counts.in_transaction, "record")
+    records = count_text(counts.in_transaction, "record")
     to.output.remark(f"{records} in an open transaction, held for {duration(hold_ms)} (Ctrl-C aborts it)")
     await asyncio.sleep(hold_ms / 1000)
 
@@ -303,7 +304,7 @@ async def _was_committed(error: Exception, counts: Acknowledged) -> bool:
     if outcome == "aborted":
         return False
     raise Failure(
-        f"it is unknown whether the last {many(counts.in_transaction, 'record')} were committed: {error}",
+        f"it is unknown whether the last {count_text(counts.in_transaction, 'record')} were committed: {error}",
         f"fencepost consume {counts.topic} --explain shows whether they are committed",
         TIMED_OUT,
     )
@@ -313,10 +314,10 @@ def _sentence(counts: Acknowledged, transactional_id: str | None) -> str:
     if not counts.records and not counts.aborted:
         return "no records, nothing sent"
     if transactional_id is None:
-        return f"sent {many(counts.records, 'record')} to {counts.topic}" + _where(counts.last)
+        return f"sent {count_text(counts.records, 'record')} to {counts.topic}" + _where(counts.last)
     if counts.aborted:
-        return f"aborted {many(counts.aborted, 'record')}" + _in(counts)
-    return f"committed {many(counts.records, 'record')}" + _in(counts)
+        return f"aborted {count_text(counts.aborted, 'record')}" + _in(counts)
+    return f"committed {count_text(counts.records, 'record')}" + _in(counts)
 
 
 def _where(last: "RecordMetadata | None") -> str:
@@ -324,12 +325,12 @@ def _where(last: "RecordMetadata | None") -> str:
 
 
 def _in(counts: Acknowledged) -> str:
-    return f" in {many(counts.transactions, 'transaction')}"
+    return f" in {count_text(counts.transactions, 'transaction')}"
 
 
 def _interrupted(counts: Acknowledged, transactional_id: str | None) -> str:
-    done = many(counts.records, "record")
+    done = count_text(counts.records, "record")
     if transactional_id is None:
         return f"interrupted; {done} acknowledged"
-    open_too = f", aborted {many(counts.in_transaction, 'record')}" if counts.in_transaction else ""
+    open_too = f", aborted {count_text(counts.in_transaction, 'record')}" if counts.in_transaction else ""
     return f"interrupted; committed {done}{_in(counts)}{open_too}"

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ...protocol.errors import count_text
 from ..arguments.connecting import Target, connecting
 from ..output.failures import CONFLICT, NOT_FOUND, Failure
-from ..output.tables import Cell, Column, duration, many, number, when
+from ..output.tables import Cell, Column, duration, number, when
 
 if TYPE_CHECKING:
     from ...client.net.cluster import Cluster
@@ -127,7 +128,7 @@ def abort(to: Target, sink: str) -> None:
         }
 
     row = _run(to, work)
-    text = f"aborted {many(len(row['aborted']), 'transaction')} that waited for sink {sink}"
+    text = f"aborted {count_text(len(row['aborted']), 'transaction')} that waited for sink {sink}"
     if row["aborted_open"]:
         text += f", and {len(row['aborted_open'])} that its tasks had open"
     to.output.result(text, row)
@@ -147,7 +148,7 @@ def reset(to: Target, sink: str) -> None:
     async def work(cluster: "Cluster") -> dict[str, Any]:
         found = await _one(cluster, sink, to.timeout_ms)
         if found.waiting:
-            waiting = many(len(found.waiting), "transaction")
+            waiting = count_text(len(found.waiting), "transaction")
             hint = f"stop its query, then run fencepost spark abort {sink}"
             raise Failure(f"{waiting} of sink {sink} wait for a decision", hint, CONFLICT)
         await ledger.forget(cluster, sink, sink + CLAIMS, timeout_ms=to.timeout_ms)

@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...protocol.errors import count_text
 from ..arguments.connecting import Target, connecting, partition_of, partitions_of
 from ..arguments.ranges import DURATION
 from ..output.failures import CONFLICT, NOT_FOUND, WRONG_USAGE, Failure
-from ..output.tables import Cell, Column, duration, many, now_ms, number, when
+from ..output.tables import Cell, Column, duration, now_ms, number, when
 from .blocking import blocked_facts, sentence
 from .facts import age, facts_of, open_now, state
 
@@ -180,7 +181,7 @@ def abort(to: Target, what: str, start_offset: int | None) -> None:
         return {**facts_of(found, now_ms()), "aborted": True, "next_epoch": fenced.epoch}
 
     row = to.ask(work)
-    partitions = many(len(row["partitions"]), "partition")
+    partitions = count_text(len(row["partitions"]), "partition")
     text = f"aborted {what}: it was open for {duration(row['age_ms'])} in {partitions}; its producer is fenced"
     to.output.result(text, row)
 

@@ -5,7 +5,8 @@ The rule: the sentence contains id, age, owner and partition, and the command to
 
 from typing import TYPE_CHECKING, Any
 
-from ..output.tables import duration, many
+from ...protocol.errors import count_text
+from ..output.tables import duration
 
 if TYPE_CHECKING:
     from ...client.admin.values import Blocker
@@ -35,7 +36,7 @@ def blocked_facts(blocker: "Blocker", now_ms: int) -> dict[str, Any]:
 def sentence(facts: dict[str, Any]) -> str:
     """The facts in one sentence."""
     at = f"{facts['topic']}-{facts['partition']}"
-    waits = many(facts["hw"] - facts["lso"], "offset waits", "offsets wait")
+    waits = count_text(facts["hw"] - facts["lso"], "offset waits", "offsets wait")
     producer = f"producer {facts['producer_id']} epoch {facts['producer_epoch']}"
     age = duration(facts["age_ms"])
     if not facts["hangs"]:

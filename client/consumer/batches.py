@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, overload
 
+from ...protocol.errors import count_text
 from ..errors import AlreadyCommittedError, CommitOutcomeUnknownError, IllegalStateError
 from ..group.subscription import Need, PartitionState, Subscription
 from ..values import ConsumerGroupMetadata, OffsetAndMetadata, Record, TopicPartition
@@ -93,7 +94,7 @@ class Batch(Sequence[Record]):
 
     def __repr__(self) -> str:
         spans = ", ".join(f"{tp}@{first}-{self.offsets[tp].offset - 1}" for tp, first in self.first_offsets.items())
-        return f"<Batch of {len(self._records)} records: {spans}>"
+        return f"<Batch of {count_text(len(self._records), 'record')}: {spans}>"
 
     def _own(self) -> Iterator[PartitionState]:
         """The states of the partitions that were assigned all the time since it was read."""

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from ...protocol.errors import count_text
 from ..arguments import check_topic_name, offset_of, positive
 from ..config_names import settings_from
 from ..errors import IllegalStateError, RequestTimedOutError
@@ -72,7 +73,7 @@ class Consumer:
             self.subscribe(topics)
 
     def __repr__(self) -> str:
-        return f"<Consumer group={self._settings.group_id} {len(self._subscription.assigned)} partitions>"
+        return f"<Consumer group={self._settings.group_id} {count_text(len(self._subscription.assigned), 'partition')}>"
 
     def state(self) -> ConsumerSnapshot:
         """A snapshot of its state."""

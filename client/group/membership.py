@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
-from ...protocol.errors import ErrorCode, MalformedFrame
+from ...protocol.errors import ErrorCode, MalformedFrame, count_text
 from ...protocol.messages.groups import (
     HeartbeatRequest,
     JoinGroupRequest,
@@ -275,7 +275,7 @@ class Membership:
         self._last = LastAssignment(assigned, self.generation)
         self.applied = self._metadata()
         if revoked:
-            self.rejoin(f"gave up {len(revoked)} partitions, which other members can take now")
+            self.rejoin(f"gave up {count_text(len(revoked), 'partition')}: other members can take over")
         return TakingOver(assigned, revoked, added, fits=True)
 
     @property

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ...protocol.compression import Codec
-from ...protocol.errors import ErrorCode
+from ...protocol.errors import ErrorCode, count_text
 from ..arguments import check_topic_name
 from ..config_names import settings_from
 from ..errors import BufferFullError, ClosedError, IllegalStateError, UnknownTopicError, error_of
@@ -318,7 +318,7 @@ class Producer:
                 return None
         if not isinstance(partition, int) or not 0 <= partition < topic.count:
             raise UnknownTopicError(
-                f"topic {topic.name!r} has {topic.count} partitions: there is no partition {partition!r}"
+                f"topic {topic.name!r} has {count_text(topic.count, 'partition')}: there is no partition {partition!r}"
             )
         return partition
 

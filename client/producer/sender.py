@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.errors import ErrorCode, KafkaError, count_text
 from ...protocol.messages.produce import ProduceRequest, ProduceResponse
 from ..errors import BrokerUnreachableError, DeliveryTimeoutError, code_of, error_of, is_retriable
 from ..net.cluster import Cluster
@@ -366,9 +366,8 @@ class Sender:
             return
         topic_partition = batch.partition.topic_partition
         if not batch.is_awaited and not self._transactional:
-            log.warning(
-                "%d records for %s were not delivered: %s", batch.count or len(batch.values), topic_partition, error
-            )
+            records = count_text(batch.count or len(batch.values), "record")
+            log.warning("delivery failed for %s to %s: %s", records, topic_partition, error)
         self._accumulator.finish(batch, error)
         self.permission.failed(topic_partition, error)
         if self._transactional:  # the batches after it would leave a gap in the sequences

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Literal
 
 from ..net import Listener, Net, ProtocolFactory
-from ..tls import Handshake, TlsDoor
+from ..tls import Handshake, TlsAdmission
 from .transport import Address, SimulatedTransport
 from .wire import Wire
 
@@ -119,7 +119,7 @@ class SimulatedNetwork:
 
 class SimulatedListener(Listener):
     def __init__(
-        self, net: "SimulatedNet", factory: ProtocolFactory | TlsDoor, hosts: tuple[str, ...], port: int
+        self, net: "SimulatedNet", factory: ProtocolFactory | TlsAdmission, hosts: tuple[str, ...], port: int
     ) -> None:
         self.net = net
         self.factory = factory
@@ -168,9 +168,9 @@ class SimulatedNet(Net):
         return [one for one in self.network.connections if self in one.nets.values()]
 
     async def listen(
-        self, factory: ProtocolFactory | TlsDoor, host: str, port: int, send_buffer_bytes: int = -1
+        self, factory: ProtocolFactory | TlsAdmission, host: str, port: int, send_buffer_bytes: int = -1
     ) -> Listener:
-        """Nothing is encrypted in memory: a door is only asked whom it admits."""
+        """Nothing is encrypted in memory: a TlsAdmission is only asked whom it admits."""
         hosts = LOOPBACK if host == "localhost" else (host,)
         if host not in (*LOOPBACK, *EVERYWHERE, "localhost", self.name):
             raise OSError(errno.EADDRNOTAVAIL, f"{host} is not an address of {self.name}")

@@ -346,7 +346,7 @@ def test_a_process_whose_sync_fails_ends_with_70_and_has_what_it_acknowledged(tm
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed; the tests above do the same")
 def test_a_process_whose_fdatasync_the_kernel_fails_ends_with_code_70(tmp_path):
-    """The same through the system call, so that no write goes by the door that the tests above close."""
+    """The same by failing the system call itself, which no write can avoid."""
     strace = ("strace", "-f", "-o", "/dev/null", "-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO:when=25+")
     tried = subprocess.run([*strace, "true"], capture_output=True, text=True, check=False)
     if tried.returncode:

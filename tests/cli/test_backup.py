@@ -192,7 +192,7 @@ def test_a_stopped_broker_is_backed_up_restored_and_refused_where_anything_is(st
     content = bytearray(journal.read_bytes())
     content[5000] ^= 1
     journal.write_bytes(content)
-    assert refused("restore", "--check", backup)[0].endswith("files are damaged")
+    assert refused("restore", "--check", backup)[0].endswith("files damaged")
     cause, hint = refused("restore", backup, tmp_path / "other")
     assert cause == f"{journal} fails its checksum"
     assert "--check" in hint

@@ -69,8 +69,8 @@ def attack(broker: SimulatedBroker, seed: int, count: int) -> Counter[str]:
     return came
 
 
-def attack_door(broker: SimulatedBroker, seed: int, count: int) -> int:
-    """As attack, of a broker that asks who connects. Returns how many logged in, as who guesses the password may."""
+def attack_logins(broker: SimulatedBroker, seed: int, count: int) -> int:
+    """As attack, on a broker that requires a login. Returns how many logged in: some guess the password."""
     chance = Chance(seed, apis=[*APIS.values(), *(APIS[key] for key in (17, 18, 36) for _ in range(len(APIS)))])
     before = broker.broker.metrics.logins
     for _ in range(count // SENT_AHEAD):

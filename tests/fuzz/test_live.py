@@ -9,7 +9,7 @@ from fuzz.live import (
     HONEST,
     Asking,
     attack,
-    attack_door,
+    attack_logins,
     attack_over_sockets,
     check_nothing_is_left,
     no_errors_logged,
@@ -44,7 +44,7 @@ def test_after_requests_by_chance_nothing_is_left_and_honest_clients_work(is_gua
 def test_requests_by_chance_before_a_login_let_nobody_in_without_the_password(seed: int) -> None:
     with no_errors_logged(), SimulatedBroker(asking()) as broker:
         add_users(broker.broker)
-        came_in = attack_door(broker, seed, REQUESTS)
+        came_in = attack_logins(broker, seed, REQUESTS)
         metrics = broker.broker.metrics
         assert metrics.failed_logins > REQUESTS / 100
         assert came_in < metrics.failed_logins  # who said the right password by chance

@@ -20,6 +20,7 @@ from wire_client import WireClient
 pytestmark = pytest.mark.slow
 
 WITHIN_S = 20
+TURNS_TO_WAIT = 100  # of the event loop; __aexit__ needs a handful to return where nothing holds it back
 IDLE_BEFORE_TIME_MOVES = 9  # so often does advance() wait for an idle journal before it moves the clock
 
 
@@ -239,7 +240,9 @@ async def test_a_block_may_end_while_another_thread_stops_it(held):
     stopping = asyncio.ensure_future(asyncio.to_thread(broker.stop))
     await asyncio.to_thread(ending.wait, WITHIN_S)
     leaving = asyncio.ensure_future(broker.__aexit__(None, None, None))
-    await asyncio.sleep(0.01)
+    for _ in range(TURNS_TO_WAIT):  # __aexit__ runs until it waits for the end that `go_on` holds back
+        await asyncio.sleep(0)
+    assert not leaving.done()
     assert there(directory)
     go_on.set()
     await asyncio.wait_for(asyncio.gather(stopping, leaving), WITHIN_S)

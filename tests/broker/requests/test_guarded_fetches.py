@@ -69,10 +69,10 @@ def test_a_fetch_that_waits_does_not_bring_what_may_not_be_read_any_more(world: 
     ]
     asked = fetch(topics=[FetchRequest.Topic(topic="wide", partitions=parts)], max_wait_ms=60_000)
     waiting = SimulatedClient(world.broker)
-    world.door.user = "alice"
+    world.acting.user = "alice"
     waiting.send(asked, 12)
     world.broker.wait(1)
-    world.door.user = "root"
+    world.acting.user = "root"
     world.have_no_more("alice")
     root = SimulatedClient(world.broker)
     root.ask(produce("wide", batch()), 11)

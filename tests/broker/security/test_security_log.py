@@ -244,7 +244,7 @@ def test_a_record_that_this_version_does_not_know_ends_the_start(
 def test_rules_that_nobody_obeys_are_told_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
     disk = stopped(ALLOW, DENY)
     with caplog.at_level(logging.WARNING), SimulatedBroker(BrokerSettings(log_dir="/d"), disk=disk) as broker:
-        assert "2 rules of access are kept and not obeyed: set authorizer.class.name" in caplog.text
+        assert "2 rules of access are kept and not enforced: set authorizer.class.name" in caplog.text
         assert broker.broker.store.logs[CATALOGUE_LOG_ID]
         disk = broker.disk
     with started(disk) as again:

@@ -5,7 +5,7 @@ import json
 import click
 import pytest
 from click.testing import CliRunner
-from fencepost.cli.output.tables import Cell, Column, Output, count, duration, many, number, table, width
+from fencepost.cli.output.tables import Cell, Column, Output, count, duration, number, table, width
 
 ROWS = [{"name": "a", "lag": 5}, {"name": "longer", "lag": 1_234_567}]
 COLUMNS = (Column("NAME", "name"), number("LAG", "lag", count))
@@ -55,11 +55,3 @@ def test_no_colour_goes_into_a_pipe() -> None:
 )  # fmt: skip
 def test_durations_have_two_units_at_most(ms: int | None, words: str) -> None:
     assert duration(ms) == words
-
-
-def test_one_thing_and_several() -> None:
-    assert (many(1, "record"), many(1_000, "record"), many(2, "entry", "entries")) == (
-        "1 record",
-        "1,000 records",
-        "2 entries",
-    )

@@ -95,19 +95,19 @@ def test_when_no_known_broker_is_left_the_bootstrap_servers_are_asked_anew():
     async def main(world):
         old = await start_scripted(world.net, 9095)
         old.nodes = {7: ("127.0.0.1", 9095)}
-        door = await start_scripted(world.net, 9092)
-        door.nodes = old.nodes
+        old_bootstrap = await start_scripted(world.net, 9092)
+        old_bootstrap.nodes = old.nodes
         cluster = await world.cluster()
         await cluster.node(7)
         old.close()
         new = await start_scripted(world.net, 9096)
         new.nodes = {8: ("127.0.0.1", 9096)}
-        door.nodes = new.nodes
-        for line in door.lines:
+        old_bootstrap.nodes = new.nodes
+        for line in old_bootstrap.lines:
             line.transport.abort()
         await asyncio.sleep(3)
         assert set(cluster.metadata.brokers) == {8}
-        for server in (door, new):
+        for server in (old_bootstrap, new):
             server.close()
 
     run(main)

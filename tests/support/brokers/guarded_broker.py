@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from acl_client import Door, creating, deleting
+from acl_client import ActingUser, creating, deleting
 from fencepost.protocol.apis import APIS
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.headers import read_request_header
@@ -20,7 +20,7 @@ class Guarded:
 
     def __init__(self, broker: SimulatedBroker) -> None:
         self.broker = broker
-        self.door = Door(broker.broker, "root")
+        self.acting = ActingUser(broker.broker, "root")
         broker.ask(create("t", 2))
         self.handled: Counter[str] = Counter()
         dispatcher = broker.broker._serve.__self__  # type: ignore[attr-defined]
@@ -40,11 +40,11 @@ class Guarded:
         self.as_user("root", lambda: self.broker.ask(deleting({"principal_filter": f"User:{user}"})))
 
     def as_user(self, user: str, ask: Callable[[], T]) -> T:
-        before, self.door.user = self.door.user, user
+        before, self.acting.user = self.acting.user, user
         try:
             return ask()
         finally:
-            self.door.user = before
+            self.acting.user = before
 
     def write(self, user: str, *batches: bytes, topic: str = "t", **more: Any) -> ErrorCode:
         request = produce(topic, *(batches or [batch()]), **more)

@@ -96,8 +96,8 @@ def described(broker: Any, **wanted: Any) -> list[str]:
     )
 
 
-class Door:
-    """Takes whoever comes for the user that is named here now."""
+class ActingUser:
+    """Treats every connection as if `user` had logged in over it; `user` may be changed at any time."""
 
     def __init__(self, broker: Broker, user: str) -> None:
         self.user = user

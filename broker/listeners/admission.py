@@ -30,8 +30,8 @@ def tls_files(listener: ListenerSettings) -> TlsFiles:
     )
 
 
-class ListenerDoor:
-    """The door of one listener. certificate: None without TLS. rules: None without logins."""
+class ListenerAdmission:
+    """Admits the connections of one listener. certificate: None without TLS. rules: None without logins."""
 
     def __init__(
         self,
@@ -51,15 +51,15 @@ class ListenerDoor:
         except ValueError as error:
             raise InvalidOption(str(error), "ssl.principal.mapping.rules") from None
 
-    def begun(self, handshake: Handshake) -> None:
+    def handshake_begun(self, handshake: Handshake) -> None:
         """A client has connected, and its TLS handshake begins."""
         self._authenticator.add_unauthenticated(handshake, handshake.host)
 
-    def over(self, handshake: Handshake) -> None:
+    def handshake_ended(self, handshake: Handshake) -> None:
         """The handshake has succeeded or failed."""
         self._authenticator.remove_unauthenticated(handshake)
 
-    def welcome(self, connection: Connection) -> None:
+    def connection_opened(self, connection: Connection) -> None:
         """A client has connected (with TLS: after its handshake) and sent no request yet."""
         if self._rules is not None:
             self._authenticator.take(connection, self._rules)
