@@ -1,0 +1,41 @@
+"""What a member of a consumer group says with a heartbeat, and what it is answered. Pure."""
+
+from typing import NamedTuple
+
+from .reconciling import Owned
+from .records import Held
+
+JOINS, LEAVES, LEAVES_FOR_A_WHILE = 0, -1, -2
+"""Epochs that mean something else: the last is of a static member, which will be back."""
+
+NO_TIMEOUT = -1
+
+
+class Heartbeat(NamedTuple):
+    """A ConsumerGroupHeartbeat. None, and NO_TIMEOUT, stand for "as before"."""
+
+    member_id: str
+    epoch: int
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = NO_TIMEOUT
+    topics: tuple[str, ...] | None = None
+    regex: str | None = None
+    assignor: str | None = None
+    owned: Owned | None = None
+    client_id: str = ""
+    client_host: str = ""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it says everything, as one does that has lost an answer."""
+        subscribes = self.topics is not None or self.regex is not None
+        return self.rebalance_timeout_ms != NO_TIMEOUT and subscribes and self.owned is not None
+
+
+class Answer(NamedTuple):
+    """The answer to one. assigned: what the member may read now, None where it knows."""
+
+    member_id: str
+    epoch: int
+    assigned: Held | None = None

@@ -1,0 +1,470 @@
+"""One consumer group of the newer protocol: what heartbeats, commits and time do to it. Pure: time is an argument.
+
+Each change of members, subscriptions or topics makes a new group epoch, and each group epoch a target assignment: what
+every member is to read. A member gets there by its own heartbeats (reconciling.py), and its epoch says how far it is.
+The rules: what is decided is a list of changes, handed to `log` before anybody is told of it, and undone if it cannot
+be kept; a member is judged by the epoch it sends, and one that is behind by more than a lost answer has to give up all
+and join again. Errors, their order and their texts are Kafka's.
+Sources: KIP-848, KIP-1082, KIP-1251; Kafka's GroupMetadataManager, ConsumerGroup.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from ....protocol.errors import ErrorCode, KafkaError
+from .assignors import ASSIGNORS, Assigned, Steps, Subscriber, TopicId, finished
+from .heartbeats import JOINS, LEAVES_FOR_A_WHILE, NO_TIMEOUT, Answer, Heartbeat
+from .reconciling import Goal, owns_only, reconciled
+from .records import Change, Current, GroupEpoch, Kind, MemberState, Resolved, Subscription, Target, TargetEpoch, Value
+from .roster import Roster, TopicView
+from .states import GroupState
+
+NEVER = 1 << 62
+ASSIGNED_AT_ONCE = 4_000  # members and partitions of a group that is assigned within one heartbeat
+REGEX_PAUSE_MS = 10_000  # between two looks at all topics
+WITH_EPOCHS_SINCE = 9  # of OffsetCommit
+
+
+class Rules(NamedTuple):
+    """What a group obeys. assignors: the first is for groups whose members ask for none."""
+
+    session_timeout_ms: int = 45_000
+    assignment_interval_ms: int = 1_000
+    regex_refresh_ms: int = 600_000
+    max_size: int = (1 << 31) - 1
+    assignors: tuple[str, ...] = tuple(ASSIGNORS)
+
+
+Log = Callable[["ConsumerGroup", Sequence[Change]], None]
+
+
+class ConsumerGroup(Roster):
+    """One group. `log` is given the changes that are to be kept; it raises KafkaError if they cannot be.
+
+    rules: asked for each time, for settings change. check_regex: raises KafkaError INVALID_REGULAR_EXPRESSION.
+    wake_ms: expire() is due then, or earlier than it has something to do.
+    """
+
+    def __init__(
+        self,
+        group_id: str,
+        topics: TopicView,
+        rules: Callable[[], Rules],
+        check_regex: Callable[[str], None],
+        log: Log,
+    ) -> None:
+        super().__init__(group_id, topics)
+        self.wake_ms = NEVER
+        self.is_assigning = False  # somebody works on an assignment, in slices
+        self.is_resolving = False  # somebody looks for the topics of its regular expressions
+        self._rules = rules
+        self._check_regex = check_regex
+        self._log = log
+        self._made: list[tuple[Change, Change]] = []  # in this event: what was changed, and how it was before
+        self._sessions: dict[str, int] = {}  # until when a member has to be heard of, monotonic
+        self._revocations: dict[str, int] = {}  # until when it has to have given up what it is to give up
+        self._seen_version: int | None = None  # of topics
+        self._assigned_ms: int | None = None
+        self._static_then: dict[str, str] = {}  # as `static`, when the work on an assignment began
+        self._resolved_ms: int | None = None
+
+    def begin(self, now_ms: int) -> None:
+        """All records were applied: members have a whole session to be heard of."""
+        for member_id in self.subscriptions:
+            self._touch(member_id, now_ms)
+            self._watch(member_id, now_ms)
+
+    # ---- changes ---------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _event(self) -> Iterator[None]:
+        """What the body changes is kept as a whole, or never was."""
+        assert not self._made
+        assigned_ms = self._assigned_ms
+        try:
+            yield
+            if self._made:
+                self._log(self, [change for change, _ in self._made])
+        except BaseException:
+            for _, before in reversed(self._made):
+                self.apply(before)
+            self._assigned_ms = assigned_ms
+            raise
+        finally:
+            self._made = []
+
+    def _change(self, kind: Kind, name: str, value: Value | None) -> None:
+        change = Change(kind, name, value)
+        self._made.append((change, self.known(kind, name)))
+        self.apply(change)
+
+    def _topics_changed(self) -> bool:
+        return self.metadata_hash() != self.epoch.metadata_hash
+
+    def _next_epoch(self) -> None:
+        self._change(Kind.EPOCH, "", GroupEpoch(self.epoch.epoch + 1, self.metadata_hash()))
+
+    # ---- heartbeats ------------------------------------------------------------------------------------------
+
+    def heartbeat(self, beat: Heartbeat, now_ms: int, wall_ms: int) -> Answer:
+        """A member is there, or joins with epoch 0; it has an id. Raises KafkaError, and nothing has changed."""
+        with self._event():
+            self._admit(beat)
+            member_id = beat.member_id
+            before = self.current(member_id)
+            other_topics, other_regex, resolved = self._subscribe(beat)
+            version = self._topics.version
+            if other_topics or resolved or (self._seen_version != version and self._topics_changed()):
+                self._next_epoch()
+            self._assign_if_due(now_ms, wall_ms)
+            if other_topics or other_regex or not self.is_there(member_id):
+                self._reconcile(member_id, beat, other_subscription=other_topics or other_regex)
+        self._seen_version = version
+        after = self.current(member_id)
+        self._touch(member_id, now_ms)
+        if after != before:
+            self._watch(member_id, now_ms)
+        is_told = beat.epoch == JOINS or beat.is_full or after.assigned != before.assigned
+        return Answer(member_id, after.epoch, after.assigned if is_told else None)
+
+    def _admit(self, beat: Heartbeat) -> None:
+        """Make a member of whoever joins, and refuse who is none."""
+        most, member_id = self._rules().max_size, beat.member_id
+        if len(self.subscriptions) >= most and member_id not in self.subscriptions:
+            text = f"The consumer group has reached its maximum capacity of {most} members."
+            raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, text)
+        if beat.instance_id is not None:
+            self._admit_static(beat, beat.instance_id)
+        elif member_id in self.subscriptions:
+            self._check_epoch(beat)
+        elif beat.epoch != JOINS:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, self._no_member(member_id))
+
+    def _no_member(self, member_id: str) -> str:
+        return f"Member {member_id} is not a member of group {self.group_id}."
+
+    def _admit_static(self, beat: Heartbeat, instance_id: str) -> None:
+        owner = self.static.get(instance_id)
+        if beat.epoch == JOINS:
+            if owner is not None:
+                self._replace(owner, beat.member_id, instance_id)
+            return
+        self._check_owner(beat.member_id, instance_id)
+        self._check_epoch(beat)
+
+    def _check_owner(self, member_id: str, instance_id: str) -> None:
+        """Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+        owner = self.static.get(instance_id)
+        if owner is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+        if owner != member_id:
+            text = f"Static member {member_id} with instance id {instance_id} was fenced by member {owner}."
+            raise KafkaError(ErrorCode.FENCED_INSTANCE_ID, text)
+
+    def _replace(self, old: str, new: str, instance_id: str) -> None:
+        """Give the place of a static member that has left for a while, and all it had, to its successor."""
+        current, subscription = self.current(old), self.subscriptions[old]
+        if current.epoch != LEAVES_FOR_A_WHILE and subscription.classic is None:
+            text = f"Static member {new} with instance id {instance_id} cannot join the group because the instance id "
+            raise KafkaError(ErrorCode.UNRELEASED_INSTANCE_ID, f"{text}is owned by {old} member.")
+        target = self.target(old)
+        self._forget(old)
+        self._change(Kind.SUBSCRIPTION, new, subscription)
+        self._change(Kind.TARGET, new, Target(target))
+        self._change(Kind.CURRENT, new, current._replace(epoch=0, previous_epoch=0))
+
+    def _check_epoch(self, beat: Heartbeat) -> None:
+        """Raises FENCED_MEMBER_EPOCH. The last epoch is good too, while the member owns only what it was given."""
+        epoch, current = beat.epoch, self.current(beat.member_id)
+        if epoch in (JOINS, current.epoch):
+            return
+        if epoch == current.previous_epoch and epoch < current.epoch and owns_only(beat.owned, current.assigned):
+            return
+        size = "greater" if epoch > current.epoch else "smaller"
+        raise KafkaError(
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            f"The consumer group member has a {size} member epoch ({epoch}) than the one known by the group "
+            f"coordinator ({current.epoch}). The member must abandon all its partitions and rejoin.",
+        )
+
+    # ---- subscriptions ---------------------------------------------------------------------------------------
+
+    def _subscribe(self, beat: Heartbeat) -> tuple[bool, bool, bool]:
+        """Note what a member says of itself.
+
+        Returns whether it subscribes to other topics, to another regular expression, and whether it is known already
+        which topics that means.
+        """
+        old = self.subscriptions.get(beat.member_id, Subscription())
+        new = Subscription(
+            old.instance_id if beat.instance_id is None else beat.instance_id,
+            old.rack_id if beat.rack_id is None else beat.rack_id,
+            beat.client_id,
+            beat.client_host,
+            old.topics if beat.topics is None else tuple(sorted(set(beat.topics))),
+            old.regex if beat.regex is None else beat.regex,
+            old.rebalance_timeout_ms if beat.rebalance_timeout_ms == NO_TIMEOUT else beat.rebalance_timeout_ms,
+            old.assignor if beat.assignor is None else beat.assignor,
+        )
+        resolved = False
+        if old.regex != new.regex:
+            if new.regex and new.regex not in self.regex_subscribers:
+                self._check_regex(new.regex)
+            else:
+                resolved = new.regex in self.regexes if new.regex else bool(old.regex)
+        if new != old or beat.member_id not in self.subscriptions:
+            self._change(Kind.SUBSCRIPTION, beat.member_id, new)
+        if old.regex != new.regex and old.regex:
+            self._forget_regex(old.regex)
+        return old.topics != new.topics, old.regex != new.regex, resolved
+
+    def _forget_regex(self, regex: str) -> None:
+        """Unless somebody still subscribes to it."""
+        if regex not in self.regex_subscribers and regex in self.regexes:
+            self._change(Kind.REGEX, regex, None)
+
+    def regexes_due(self, now_ms: int) -> list[str]:
+        """The regular expressions of which the topics are to be looked up now."""
+        if not self.regex_subscribers or self.is_resolving:
+            return []
+        unknown = any(regex not in self.regexes for regex in self.regex_subscribers)
+        since_ms = NEVER if self._resolved_ms is None else now_ms - self._resolved_ms
+        version = self._topics.version
+        outdated = any(resolved.version != version for resolved in self.regexes.values())
+        if unknown or since_ms >= self._rules().regex_refresh_ms or (outdated and since_ms >= REGEX_PAUSE_MS):
+            return list(self.regex_subscribers)
+        return []
+
+    def resolved(self, found: dict[str, Resolved], now_ms: int) -> None:
+        """These topics match its regular expressions. Raises KafkaError if that cannot be kept."""
+        self.is_resolving = False
+        with self._event():
+            changed = False
+            for regex, resolved in found.items():
+                if regex not in self.regex_subscribers:
+                    continue
+                before = self.regexes.get(regex)
+                changed = changed or (before.topics if before else ()) != resolved.topics
+                self._change(Kind.REGEX, regex, resolved)
+            if changed or self._topics_changed():
+                self._next_epoch()
+        self._resolved_ms = now_ms
+
+    # ---- the target assignment -------------------------------------------------------------------------------
+
+    def _assign_if_due(self, now_ms: int, wall_ms: int) -> None:
+        """Of a small group at once. A large one goes on with the last one until somebody has worked out the next."""
+        if not self.is_assignment_due(now_ms):
+            return
+        first = Kind.TARGET_EPOCH not in self._kept
+        if first or self._assignment_units() <= ASSIGNED_AT_ONCE:
+            epoch, steps = self.begin_assignment()
+            self._set_target(epoch, finished(steps), now_ms, wall_ms)
+            self.is_assigning = False
+
+    def is_assignment_due(self, now_ms: int) -> bool:
+        """Whether the target assignment is to be made anew, and may be by now."""
+        if self.target_epoch.epoch >= self.epoch.epoch or self.is_assigning or not self.subscriptions:
+            return False
+        interval_ms = self._rules().assignment_interval_ms
+        return self._assigned_ms is None or now_ms >= self._assigned_ms + interval_ms
+
+    def _assignment_units(self) -> int:
+        ids = (self._topics.id_of(name) for name in self.subscribed_names())
+        shapes = self._topics.shapes(topic_id for topic_id in ids if topic_id is not None)
+        return len(self.subscriptions) + sum(shape.partitions for shape in shapes.values())
+
+    def begin_assignment(self) -> tuple[int, Steps]:
+        """The epoch that the next target assignment is for, and the work; then call end_assignment."""
+        self.is_assigning = True
+        self._static_then = dict(self.static)
+        subscribers, known = [], dict[tuple[tuple[str, ...], str | None], frozenset[TopicId]]()
+        for member_id, subscription in self.subscriptions.items():
+            key = subscription.topics, subscription.regex
+            if key not in known:
+                known[key] = self.topic_ids(subscription)
+            subscribers.append(
+                Subscriber(
+                    member_id,
+                    known[key],
+                    self.target(member_id),
+                    subscription.instance_id,
+                    subscription.rack_id,
+                )
+            )
+        shapes = self._topics.shapes({topic_id for ids in known.values() for topic_id in ids})
+        return self.epoch.epoch, ASSIGNORS[self.assignor](subscribers, shapes)
+
+    @property
+    def assignor(self) -> str:
+        """The one that most members ask for."""
+        names = self._rules().assignors
+        votes = [each.assignor for each in self.subscriptions.values() if each.assignor in names]
+        return max(names, key=votes.count) if votes else names[0]
+
+    def end_assignment(self, epoch: int, assigned: Assigned, now_ms: int, wall_ms: int) -> None:
+        """What the work came to. Raises KafkaError if it cannot be kept; it is due again then."""
+        self.is_assigning = False
+        if epoch > self.target_epoch.epoch:
+            with self._event():
+                self._set_target(epoch, assigned, now_ms, wall_ms)
+
+    def _set_target(self, epoch: int, assigned: Assigned, now_ms: int, wall_ms: int) -> None:
+        """Members that came after the work began have nothing of it yet; what was for those that left waits.
+
+        Who has taken the place of a static member has what was for that one.
+        """
+        for member_id, subscription in self.subscriptions.items():
+            partitions = assigned.get(member_id)
+            if partitions is None and subscription.instance_id is not None:
+                partitions = assigned.get(self._static_then.get(subscription.instance_id, ""))
+            before = self.targets.get(member_id)
+            if partitions is not None and (before is None or before.partitions != partitions):
+                self._change(Kind.TARGET, member_id, Target(partitions))
+        self._change(Kind.TARGET_EPOCH, "", TargetEpoch(epoch, wall_ms))
+        self._assigned_ms = now_ms
+
+    def _reconcile(self, member_id: str, beat: Heartbeat, *, other_subscription: bool) -> None:
+        goal = Goal(
+            self.target_epoch.epoch,
+            self.target(member_id),
+            self.topic_ids(self.subscriptions[member_id]),
+            self.is_free,
+        )
+        before = self.current(member_id)
+        after = reconciled(before, goal, beat.owned, other_subscription=other_subscription)
+        if after != before or member_id not in self.currents:
+            self._change(Kind.CURRENT, member_id, after)
+
+    # ---- leaving ---------------------------------------------------------------------------------------------
+
+    def leave(self, beat: Heartbeat) -> Answer:
+        """A member goes, a static one perhaps only for a while. Raises KafkaError."""
+        member_id, instance_id = beat.member_id, beat.instance_id
+        if instance_id is not None:
+            self._check_owner(member_id, instance_id)
+        elif member_id not in self.subscriptions:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, self._no_member(member_id))
+        if beat.epoch == LEAVES_FOR_A_WHILE:
+            current = self.current(member_id)
+            assigned = {topic_id: dict.fromkeys(epochs, 0) for topic_id, epochs in current.assigned.items()}
+            away = Current(LEAVES_FOR_A_WHILE, current.previous_epoch, current.state, assigned)
+            with self._event():
+                self._change(Kind.CURRENT, member_id, away)
+            self._revocations.pop(member_id, None)
+        else:
+            self.remove([member_id])
+        return Answer(member_id, beat.epoch)
+
+    def remove(self, member_ids: Collection[str]) -> None:
+        """Members are gone: what they had is free. Raises KafkaError if that cannot be kept."""
+        with self._event():
+            for member_id in member_ids:
+                self._forget(member_id)
+            self._next_epoch()
+        for member_id in member_ids:
+            self._sessions.pop(member_id, None)
+            self._revocations.pop(member_id, None)
+
+    def _forget(self, member_id: str) -> None:
+        regex = self.subscriptions[member_id].regex
+        for kind in (Kind.CURRENT, Kind.TARGET, Kind.SUBSCRIPTION):
+            self._change(kind, member_id, None)
+        if regex:
+            self._forget_regex(regex)
+
+    def tombstones(self) -> list[Change]:
+        """What is to be written when the group is deleted. Raises NON_EMPTY_GROUP."""
+        if self.state is not GroupState.EMPTY:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+        kinds = (Kind.TARGET_EPOCH, Kind.PARTITION_METADATA, Kind.EPOCH)
+        return [Change(kind, "", None) for kind in kinds]
+
+    # ---- time ------------------------------------------------------------------------------------------------
+
+    def _touch(self, member_id: str, now_ms: int) -> None:
+        """Its session begins anew."""
+        self._wake_at(self._sessions, member_id, now_ms + self._rules().session_timeout_ms)
+
+    def _watch(self, member_id: str, now_ms: int) -> None:
+        """A member that has to give something up gets its rebalance timeout for that."""
+        if self.current(member_id).state is MemberState.UNREVOKED:
+            timeout_ms = self.subscriptions[member_id].rebalance_timeout_ms
+            self._wake_at(self._revocations, member_id, now_ms + max(timeout_ms, 0))
+        else:
+            self._revocations.pop(member_id, None)
+
+    def _wake_at(self, deadlines: dict[str, int], member_id: str, at_ms: int) -> None:
+        deadlines[member_id] = at_ms
+        self.wake_ms = min(self.wake_ms, at_ms)
+
+    def expire(self, now_ms: int) -> None:
+        """Do what is due. Raises KafkaError if it cannot be kept: it is due again later."""
+        late = {
+            member_id
+            for deadlines in (self._sessions, self._revocations)
+            for member_id, at_ms in deadlines.items()
+            if at_ms <= now_ms
+        }
+        for deadlines in (self._sessions, self._revocations):  # of members that were replaced
+            for member_id in [each for each in deadlines if each not in self.subscriptions]:
+                del deadlines[member_id]
+        late &= self.subscriptions.keys()
+        if late:
+            self.remove([member_id for member_id in self.subscriptions if member_id in late])
+        self.wake_ms = min(*self._sessions.values(), *self._revocations.values(), NEVER, NEVER)
+
+    # ---- offsets ---------------------------------------------------------------------------------------------
+
+    def check_commit(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        epoch: int,
+        partitions: Collection[tuple[TopicId, int]],
+        *,
+        version: int | None,
+    ) -> None:
+        """Whether a member may commit offsets of these partitions. version: of OffsetCommit; None in a transaction.
+
+        An epoch older than the member's is good as long as it is not older than the assignment of each partition
+        (KIP-1251). Raises KafkaError.
+        """
+        if epoch < 0 and not self.subscriptions:
+            return
+        if version is None and epoch == -1 and not member_id and instance_id is None:
+            return
+        subscription = self.subscriptions.get(member_id)
+        if subscription is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, self._no_member(member_id))
+        is_classic = subscription.classic is not None
+        if version is not None and not is_classic and version < WITH_EPOCHS_SINCE:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION, "members of this group commit with OffsetCommit v9 or newer"
+            )
+        stale = KafkaError(
+            ErrorCode.ILLEGAL_GENERATION if is_classic or version is None else ErrorCode.STALE_MEMBER_EPOCH
+        )
+        current = self.current(member_id)
+        if epoch == current.epoch:
+            return
+        if epoch > current.epoch:
+            raise stale
+        for topic_id, partition in partitions:
+            since = current.assigned.get(topic_id, {}).get(partition)
+            if since is None:
+                since = current.revoking.get(topic_id, {}).get(partition)
+            if since is None or epoch < since:
+                raise stale
+
+    def check_fetch(self, member_id: str | None, epoch: int) -> None:
+        """Whether a member may ask for offsets with this epoch. Raises UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH."""
+        if member_id is None and epoch < 0:
+            return
+        subscription = self.subscriptions.get(member_id or "")
+        if member_id is None or subscription is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, self._no_member(str(member_id)))
+        if epoch != self.current(member_id).epoch:
+            is_classic = subscription.classic is not None
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH)

@@ -1,0 +1,102 @@
+"""How a member gets from what it may read to what it is to read, one heartbeat at a time. Pure.
+
+The rule: revocation before assignment. A partition is in the assignment of a member, or pending revocation, until the
+member itself reports that it owns it no more; only then may it be in that of another. While a member has to give up
+anything it stays in its epoch and gets nothing. What is not free yet it waits for, and gets with a later heartbeat.
+Each partition keeps the epoch in which the member got it, by which commits are judged (KIP-1251).
+Source: KIP-848; Kafka's CurrentAssignmentBuilder.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
+
+from .assignors import Partitions, TopicId
+from .records import Current, Held, MemberState
+from .states import Step, step_of
+
+Owned = Mapping[TopicId, Collection[int]]
+
+
+class Goal(NamedTuple):
+    """Where a member is to get. topics: the ids of those it subscribes to. is_free: whether nobody else has it."""
+
+    epoch: int
+    target: Partitions
+    topics: Collection[TopicId]
+    is_free: Callable[[TopicId, int], bool]
+
+
+def reconciled(current: Current, goal: Goal, owned: Owned | None, *, other_subscription: bool) -> Current:
+    """What the member's assignment is after a heartbeat. owned: what it says it owns; None if it did not say."""
+    step = step_of(
+        current.state,
+        gave_up=not owns_any(owned, current.revoking),
+        other_target=current.epoch != goal.epoch,
+        other_subscription=other_subscription,
+    )
+    if step is Step.KEEP:
+        return current
+    if step is Step.DROP_UNSUBSCRIBED:
+        return _without_unsubscribed(current, goal.topics, owned)
+    return _advanced(current, goal, owned)
+
+
+def owns_any(owned: Owned | None, held: Held) -> bool:
+    """Whether the member still owns some of these; if it did not say, it may."""
+    if owned is None:
+        return True
+    return any(partition in held.get(topic_id, ()) for topic_id, parts in owned.items() for partition in parts)
+
+
+def owns_only(owned: Owned | None, held: Held) -> bool:
+    """Whether the member said what it owns, and all of it is among these."""
+    if owned is None:
+        return False
+    return all(
+        topic_id in held and all(partition in held[topic_id] for partition in parts)
+        for topic_id, parts in owned.items()
+    )
+
+
+def _without_unsubscribed(current: Current, topics: Collection[TopicId], owned: Owned | None) -> Current:
+    kept = {topic_id: epochs for topic_id, epochs in current.assigned.items() if topic_id in topics}
+    if len(kept) == len(current.assigned):
+        return current
+    dropped = {topic_id: epochs for topic_id, epochs in current.assigned.items() if topic_id not in topics}
+    revoking = merged(current.revoking, dropped)
+    if owns_any(owned, revoking):
+        return Current(current.epoch, current.epoch, MemberState.UNREVOKED, kept, revoking)
+    return Current(current.epoch, current.epoch, current.state, kept, current.revoking)
+
+
+def _advanced(current: Current, goal: Goal, owned: Owned | None) -> Current:
+    assigned: dict[TopicId, dict[int, int]] = {}
+    revoking: dict[TopicId, dict[int, int]] = {}
+    for topic_id, epochs in current.assigned.items():
+        wanted = goal.target.get(topic_id, frozenset()) if topic_id in goal.topics else frozenset()
+        for partition, epoch in epochs.items():
+            (assigned if partition in wanted else revoking).setdefault(topic_id, {})[partition] = epoch
+    if revoking and owns_any(owned, revoking):
+        return Current(current.epoch, current.epoch, MemberState.UNREVOKED, assigned, revoking)
+    waits = False
+    for topic_id, partitions in goal.target.items():
+        if topic_id not in goal.topics:
+            continue
+        has, was_revoking = current.assigned.get(topic_id, {}), current.revoking.get(topic_id, {})
+        for partition in sorted(partitions):
+            if partition in has:
+                continue
+            if partition in was_revoking or goal.is_free(topic_id, partition):
+                assigned.setdefault(topic_id, {})[partition] = goal.epoch
+            else:
+                waits = True
+    state = MemberState.UNRELEASED if waits else MemberState.STABLE
+    return Current(goal.epoch, current.epoch, state, assigned)
+
+
+def merged(one: Held, other: Held) -> Held:
+    """What is in either."""
+    found = {topic_id: dict(epochs) for topic_id, epochs in one.items()}
+    for topic_id, epochs in other.items():
+        found.setdefault(topic_id, {}).update(epochs)
+    return found

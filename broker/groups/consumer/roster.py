@@ -1,0 +1,215 @@
+"""A consumer group as its records make it: what is in memory is the newest record of each key, and indexes of it. Pure.
+
+The rule: it changes by apply() alone, live and in replay alike, so a restart finds the same group. The indexes say who
+has a partition, which member an instance id is of, and how many subscribe to what.
+Source: Kafka's ConsumerGroup, ModernGroup.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol
+
+from .assignors import NOTHING, Partitions, TopicId, Topics
+from .records import Change, Current, GroupEpoch, Kind, MemberState, Resolved, Subscription, Target, TargetEpoch
+from .states import GroupState
+
+FIRST_EPOCH = 1  # of a group without a record of its epoch; so no member is ever told epoch 0
+TEXT_BYTES = 60
+MEMBER_BYTES = 2_000  # without what it names and has
+PARTITION_BYTES = 100
+
+
+class TopicView(Protocol):
+    """What groups know of topics. version: another one after any topic was made, deleted or got partitions."""
+
+    @property
+    def version(self) -> int: ...
+    def id_of(self, name: str) -> TopicId | None: ...
+    def shapes(self, topic_ids: Iterable[TopicId]) -> Topics: ...
+    def names(self) -> Iterable[str]: ...
+
+
+class Roster:
+    """One group. size_bytes: about what it takes in memory."""
+
+    def __init__(self, group_id: str, topics: TopicView) -> None:
+        self.group_id = group_id
+        self.epoch = GroupEpoch(FIRST_EPOCH)
+        self.target_epoch = TargetEpoch(FIRST_EPOCH)
+        self.subscriptions: dict[str, Subscription] = {}  # by member id, as the next two
+        self.currents: dict[str, Current] = {}
+        self.targets: dict[str, Target] = {}
+        self.regexes: dict[str, Resolved] = {}
+        self.static: dict[str, str] = {}  # member ids by instance id
+        self.subscribers: Counter[str] = Counter()  # of topics, by name
+        self.regex_subscribers: Counter[str] = Counter()
+        self.classic_members = 0
+        self.size_bytes = 0
+        self._topics = topics
+        self._kept: set[Kind] = set()  # records of the group itself that are in the log
+        self._holders: dict[TopicId, dict[int, str]] = {}  # who may read a partition, or has not given it up
+        self._of: Mapping[Kind, dict[str, Any]] = {
+            Kind.SUBSCRIPTION: self.subscriptions,
+            Kind.CURRENT: self.currents,
+            Kind.TARGET: self.targets,
+            Kind.REGEX: self.regexes,
+        }
+
+    # ---- records ---------------------------------------------------------------------------------------------
+
+    def apply(self, change: Change) -> None:
+        """A record of the group."""
+        kind, name, value = change
+        if kind in self._of:
+            before = self._of[kind].get(name)
+            self._unindex(kind, name, before)
+            if value is None:
+                self._of[kind].pop(name, None)
+            else:
+                self._of[kind][name] = value
+            self._index(kind, name, value)
+            self.size_bytes += _weight(value) - _weight(before)
+            return
+        (self._kept.discard if value is None else self._kept.add)(kind)
+        if kind is Kind.EPOCH:
+            self.epoch = value if isinstance(value, GroupEpoch) else GroupEpoch(FIRST_EPOCH)
+        elif kind is Kind.TARGET_EPOCH:
+            self.target_epoch = value if isinstance(value, TargetEpoch) else TargetEpoch(FIRST_EPOCH)
+
+    def known(self, kind: Kind, name: str) -> Change:
+        """What is to be applied to have this key again as it is now."""
+        value: Any = None
+        if kind in self._of:
+            value = self._of[kind].get(name)
+        elif kind in self._kept:
+            value = self.epoch if kind is Kind.EPOCH else self.target_epoch
+        return Change(kind, name, value)
+
+    def changes(self) -> Iterator[Change]:
+        """All records of the group, as they are now; it may change while one goes through them."""
+        for kind in (Kind.EPOCH, Kind.TARGET_EPOCH):
+            if kind in self._kept:
+                yield self.known(kind, "")
+        for kind, values in self._of.items():
+            for name in list(values):
+                if name in values:
+                    yield self.known(kind, name)
+
+    def _index(self, kind: Kind, name: str, value: Any) -> None:
+        if isinstance(value, Subscription):
+            self.subscribers.update(value.topics)
+            if value.regex:
+                self.regex_subscribers[value.regex] += 1
+            if value.instance_id is not None:
+                self.static[value.instance_id] = name
+            self.classic_members += value.classic is not None
+        elif isinstance(value, Current):
+            for held in (value.assigned, value.revoking):
+                for topic_id, epochs in held.items():
+                    self._holders.setdefault(topic_id, {}).update(dict.fromkeys(epochs, name))
+
+    def _unindex(self, kind: Kind, name: str, value: Any) -> None:
+        if isinstance(value, Subscription):
+            _subtract(self.subscribers, value.topics)
+            if value.regex:
+                _subtract(self.regex_subscribers, (value.regex,))
+            if self.static.get(value.instance_id or "") == name:
+                del self.static[value.instance_id or ""]
+            self.classic_members -= value.classic is not None
+        elif isinstance(value, Current):
+            for held in (value.assigned, value.revoking):
+                for topic_id, epochs in held.items():
+                    holders = self._holders.get(topic_id, {})
+                    for partition in epochs:
+                        if holders.get(partition) == name:
+                            del holders[partition]
+                    if not holders:
+                        self._holders.pop(topic_id, None)
+
+    # ---- questions -------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> GroupState:
+        if not self.subscriptions:
+            return GroupState.EMPTY
+        if self.epoch.epoch > self.target_epoch.epoch:
+            return GroupState.ASSIGNING
+        if all(self.is_there(member_id) for member_id in self.subscriptions):
+            return GroupState.STABLE
+        return GroupState.RECONCILING
+
+    def current(self, member_id: str) -> Current:
+        return self.currents.get(member_id) or Current(0, -1)
+
+    def target(self, member_id: str) -> Partitions:
+        found = self.targets.get(member_id)
+        return NOTHING if found is None else found.partitions
+
+    def is_there(self, member_id: str) -> bool:
+        """Whether a member has got to the target assignment."""
+        current = self.current(member_id)
+        return current.state is MemberState.STABLE and current.epoch == self.target_epoch.epoch
+
+    def is_free(self, topic_id: TopicId, partition: int) -> bool:
+        """Whether no member may read a partition, and none has yet to give it up."""
+        return partition not in self._holders.get(topic_id, ())
+
+    def subscribed_names(self) -> set[str]:
+        """The topics that any member subscribes to, by name or by a regular expression."""
+        names = set(self.subscribers)
+        for regex, resolved in self.regexes.items():
+            if regex in self.regex_subscribers:
+                names.update(resolved.topics)
+        return names
+
+    def subscribes_to(self, topic: str) -> bool:
+        if topic in self.subscribers:
+            return True
+        return any(
+            topic in resolved.topics and regex in self.regex_subscribers for regex, resolved in self.regexes.items()
+        )
+
+    def topic_ids(self, subscription: Subscription) -> frozenset[TopicId]:
+        """The ids of the topics that a member subscribes to and that exist."""
+        names = set(subscription.topics)
+        if subscription.regex and subscription.regex in self.regexes:
+            names.update(self.regexes[subscription.regex].topics)
+        ids = (self._topics.id_of(name) for name in names)
+        return frozenset(topic_id for topic_id in ids if topic_id is not None)
+
+    def metadata_hash(self) -> int:
+        """Of the topics subscribed to that exist: another one if any is made, deleted or gets partitions.
+
+        A hash of our own: nobody else compares it.
+        """
+        ids = {topic_id: name for name in self.subscribed_names() if (topic_id := self._topics.id_of(name)) is not None}
+        if not ids:
+            return 0
+        hasher = hashlib.blake2b(digest_size=8)
+        for topic_id, shape in sorted(self._topics.shapes(ids).items()):
+            hasher.update(topic_id + shape.partitions.to_bytes(4, "big"))
+        return int.from_bytes(hasher.digest(), "big", signed=True)
+
+
+def _subtract(counter: Counter[str], names: Iterable[str]) -> None:
+    for name in names:
+        counter[name] -= 1
+        if not counter[name]:
+            del counter[name]
+
+
+def _weight(value: Any) -> int:
+    """About the bytes that a value takes in memory."""
+    if isinstance(value, Subscription):
+        texts = (value.client_id, value.regex or "", value.rack_id or "", value.instance_id or "", *value.topics)
+        classic = sum(TEXT_BYTES + len(said) for _, said in value.classic.protocols) if value.classic else 0
+        return MEMBER_BYTES + classic + sum(TEXT_BYTES + 4 * len(text) for text in texts)
+    if isinstance(value, Target):
+        return PARTITION_BYTES * (1 + sum(map(len, value.partitions.values())))
+    if isinstance(value, Current):
+        held = sum(len(epochs) for held in (value.assigned, value.revoking) for epochs in held.values())
+        return PARTITION_BYTES * (1 + held)
+    if isinstance(value, Resolved):
+        return MEMBER_BYTES + TEXT_BYTES * len(value.topics)
+    return 0

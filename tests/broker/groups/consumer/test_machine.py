@@ -1,0 +1,395 @@
+"""One consumer group: epochs, reconciliation, static members, timeouts, commits, and the errors in Kafka's order."""
+
+import pytest
+from consumer_group_driver import REBALANCE_MS, ConsumerGroupDriver, topic_id
+from fencepost.broker.groups.consumer.heartbeats import LEAVES_FOR_A_WHILE, Heartbeat
+from fencepost.broker.groups.consumer.machine import ASSIGNED_AT_ONCE, Rules
+from fencepost.broker.groups.consumer.records import Kind, MemberState, Resolved, read
+from fencepost.broker.groups.consumer.states import GroupState
+from fencepost.protocol.errors import ErrorCode, KafkaError
+
+T = topic_id("t")
+AT_ONCE = Rules(assignment_interval_ms=0)
+STALE, FENCED, UNKNOWN = ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID
+ILLEGAL = ErrorCode.ILLEGAL_GENERATION
+
+
+def places(*partitions, topic=T):
+    return frozenset((topic, partition) for partition in partitions)
+
+
+def code_of(call, *args, **kwargs):
+    with pytest.raises(KafkaError) as refused:
+        call(*args, **kwargs)
+    return refused.value.code
+
+
+def settle(*clients):
+    for _ in range(4):
+        for client in clients:
+            client.beat()
+
+
+@pytest.fixture
+def driver():
+    return ConsumerGroupDriver(AT_ONCE, t=4, u=2)
+
+
+# ---- epochs and assignments ----------------------------------------------------------------------------------
+
+
+def test_the_first_member_gets_everything_with_its_first_heartbeat(driver):
+    one = driver.join()
+    assert (one.epoch, one.owned) == (2, places(0, 1, 2, 3))
+    assert driver.group.state is GroupState.STABLE
+
+
+def test_a_partition_changes_its_owner_only_once_it_was_given_up(driver):
+    one = driver.join()
+    two = driver.join()
+    assert (two.epoch, two.owned, driver.group.state) == (3, frozenset(), GroupState.RECONCILING)
+    one.beat()
+    assert (one.epoch, len(one.told), len(one.owned)) == (2, 2, 4)
+    two.beat()
+    assert two.owned == frozenset()
+    one.beat(revoke=False)
+    two.beat()
+    assert two.owned == frozenset()
+    one.beat()
+    assert one.epoch == 3
+    two.beat()
+    assert (one.owned | two.owned, one.owned & two.owned) == (places(0, 1, 2, 3), frozenset())
+    assert driver.group.state is GroupState.STABLE
+
+
+def test_a_heartbeat_that_says_nothing_new_is_answered_without_an_assignment(driver):
+    one = driver.join()
+    answer = driver.beat(one.member_id, one.epoch)
+    assert (answer.epoch, answer.assigned) == (2, None)
+    assert len(driver.log) == 5
+
+
+def test_partitions_that_a_topic_gets_are_assigned_without_anybody_else_moving(driver):
+    one, two = driver.join(), driver.join()
+    settle(one, two)
+    before = one.owned, two.owned
+    driver.topics.set("t", 6)
+    settle(one, two)
+    assert (before[0] <= one.owned, before[1] <= two.owned) == (True, True)
+    assert one.owned | two.owned == places(*range(6))
+
+
+def test_a_topic_that_is_made_later_is_assigned_and_one_that_is_deleted_is_given_up(driver):
+    one = driver.join(topics=["t", "later"])
+    driver.topics.set("later", 1)
+    settle(one)
+    assert places(0, topic=topic_id("later")) <= one.owned
+    driver.topics.set("t", None)
+    settle(one)
+    assert one.owned == places(0, topic=topic_id("later"))
+    driver.topics.set("t", 1)
+    settle(one)
+    assert places(0, topic=topic_id("t", 1)) <= one.owned
+
+
+def test_a_member_that_subscribes_to_other_topics_gives_the_old_ones_up_first(driver):
+    one = driver.join()
+    one.topics = ("u",)
+    one.beat()
+    assert one.told == frozenset()
+    settle(one)
+    assert one.owned == places(0, 1, topic=topic_id("u"))
+
+
+def test_the_assignment_waits_for_its_interval_and_members_go_on_with_the_last():
+    driver = ConsumerGroupDriver(Rules(assignment_interval_ms=1_000), t=2)
+    one = driver.join()
+    two = driver.join()
+    assert (driver.group.state, two.epoch) == (GroupState.ASSIGNING, 2)
+    settle(one, two)
+    assert two.owned == frozenset()
+    driver.wait(1_000)
+    settle(one, two)
+    assert (len(one.owned), len(two.owned), two.epoch) == (1, 1, 3)
+
+
+def test_most_members_decide_which_assignor_is_used(driver):
+    one = driver.join(topics=["t", "u"], assignor="range")
+    two = driver.join(topics=["t", "u"], assignor="range")
+    settle(one, two)
+    assert driver.group.assignor == "range"
+    assert sorted([one.owned, two.owned], key=sorted) == [
+        places(0, 1) | places(0, topic=topic_id("u")),
+        places(2, 3) | places(1, topic=topic_id("u")),
+    ]
+
+
+def test_a_large_group_goes_on_with_its_last_assignment_until_the_next_is_worked_out():
+    driver = ConsumerGroupDriver(AT_ONCE, t=ASSIGNED_AT_ONCE)
+    one, two = driver.join(), driver.join()
+    assert (one.epoch, len(one.owned), two.epoch) == (2, ASSIGNED_AT_ONCE, 2)
+    settle(one, two)
+    assert driver.group.is_assignment_due(driver.now_ms)
+    driver.work_out()
+    settle(one, two)
+    assert (len(one.owned), len(two.owned), one.epoch) == (ASSIGNED_AT_ONCE // 2, ASSIGNED_AT_ONCE // 2, 3)
+
+
+def test_a_successor_that_comes_while_an_assignment_is_worked_out_gets_its_share():
+    driver = ConsumerGroupDriver(AT_ONCE, t=ASSIGNED_AT_ONCE)
+    one = driver.join(instance_id="i")
+    driver.join()
+    epoch, steps = driver.group.begin_assignment()
+    one.leave(LEAVES_FOR_A_WHILE)
+    successor = driver.join("successor", instance_id="i")
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            driver.group.end_assignment(epoch, end.value, driver.now_ms, driver.now_ms)
+            break
+    settle(successor)
+    assert len(successor.owned) == ASSIGNED_AT_ONCE // 2
+
+
+# ---- who is refused ------------------------------------------------------------------------------------------
+
+
+def test_a_member_with_a_wrong_epoch_is_fenced_and_one_that_lost_an_answer_is_not(driver):
+    one = driver.join()
+    two = driver.join()
+    assert code_of(driver.beat, one.member_id, one.epoch + 1) is FENCED
+    one.beat()
+    one.beat(lost=True)
+    assert driver.group.current(one.member_id).epoch == one.epoch + 1
+    one.beat()
+    assert (one.errors, one.epoch) == ([], 3)
+    settle(one, two)
+    driver.join()
+    settle(one, two)
+    assert code_of(driver.beat, one.member_id, 2) is FENCED
+
+
+def test_the_last_epoch_is_good_only_while_the_member_owns_what_it_was_given(driver):
+    one = driver.join()
+    driver.join()
+    one.beat()
+    one.beat(lost=True)
+    assert code_of(driver.beat, one.member_id, one.epoch, owned={T: [0, 1, 2, 3]}) is FENCED
+    assert code_of(driver.beat, one.member_id, one.epoch, owned=None) is FENCED
+
+
+def test_who_is_no_member_is_told_so_unless_it_joins(driver):
+    driver.join()
+    assert code_of(driver.beat, "nobody", 2) is UNKNOWN
+    assert code_of(driver.group.leave, _leaving("nobody")) is UNKNOWN
+    assert len(driver.join("nobody").told) == 0
+
+
+def _leaving(member_id, instance_id=None):
+
+    return Heartbeat(member_id, -1, instance_id=instance_id)
+
+
+def test_a_full_group_takes_nobody_in_and_keeps_who_is_there():
+    driver = ConsumerGroupDriver(Rules(max_size=1), t=1)
+    one = driver.join()
+    two = driver.join()
+    assert two.errors == [ErrorCode.GROUP_MAX_SIZE_REACHED]
+    one.beat()
+    assert one.errors == []
+
+
+def test_what_the_log_refuses_has_never_happened(driver):
+    one = driver.join()
+    before = list(driver.group.changes())
+    driver.refuse = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    two = driver.join()
+    assert two.errors == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert code_of(one.leave) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert list(driver.group.changes()) == before
+    driver.refuse = None
+    settle(one, two)
+    assert len(one.owned) == len(two.owned) == 2
+
+
+# ---- static members ------------------------------------------------------------------------------------------
+
+
+def test_a_static_member_that_comes_back_gets_its_partitions_and_nobody_moves(driver):
+    one, two = driver.join(instance_id="i"), driver.join()
+    settle(one, two)
+    had, epoch = one.owned, driver.group.epoch
+    one.leave(LEAVES_FOR_A_WHILE)
+    assert driver.group.current(one.member_id).epoch == LEAVES_FOR_A_WHILE
+    settle(two)
+    again = driver.join("again", instance_id="i")
+    assert (again.owned, again.epoch, driver.group.epoch) == (had, epoch.epoch, epoch)
+    assert one.member_id not in driver.group.subscriptions
+
+
+def test_an_instance_id_that_is_in_use_is_not_released(driver):
+    one = driver.join(instance_id="i")
+    other = driver.join("other", instance_id="i")
+    assert other.errors == [ErrorCode.UNRELEASED_INSTANCE_ID]
+    one.leave(LEAVES_FOR_A_WHILE)
+    other.beat()
+    assert len(other.owned) == 4
+    assert code_of(driver.beat, one.member_id, 2, instance_id="i") is ErrorCode.FENCED_INSTANCE_ID
+    assert code_of(driver.beat, "x", 2, instance_id="unknown") is UNKNOWN
+    assert code_of(driver.group.leave, _leaving(one.member_id, "i")) is ErrorCode.FENCED_INSTANCE_ID
+
+
+# ---- time ----------------------------------------------------------------------------------------------------
+
+
+def test_a_member_that_is_not_heard_of_loses_its_partitions_to_others(driver):
+    one, two = driver.join(), driver.join()
+    settle(one, two)
+    driver.wait(30_000)
+    one.beat()
+    driver.wait(15_000)
+    assert list(driver.group.subscriptions) == [one.member_id]
+    settle(one)
+    assert len(one.owned) == 4
+    two.beat()
+    assert two.errors == [UNKNOWN]
+
+
+def test_a_member_that_does_not_give_up_its_partitions_in_time_is_removed(driver):
+    one = driver.join()
+    two = driver.join()
+    one.beat()
+    assert driver.group.current(one.member_id).state is MemberState.UNREVOKED
+    for _ in range(3):
+        driver.wait(REBALANCE_MS // 3)
+        one.beat(revoke=False)
+        two.beat()
+    assert one.errors == [UNKNOWN]
+    settle(two)
+    assert len(two.owned) == 4
+
+
+def test_a_session_goes_on_after_a_restart(driver):
+    one = driver.join()
+    driver.wait(40_000)
+    driver.restart()
+    driver.wait(40_000)
+    one.beat()
+    driver.wait(45_000)
+    assert (one.errors, driver.group.state) == ([], GroupState.EMPTY)
+
+
+# ---- regular expressions -------------------------------------------------------------------------------------
+
+
+def resolve(driver, **topics):
+    due = driver.group.regexes_due(driver.now_ms)
+    if due:
+        found = {regex: Resolved(tuple(topics.get(regex, ())), driver.topics.version, 1) for regex in due}
+        driver.group.resolved(found, driver.now_ms)
+    return due
+
+
+def test_a_regular_expression_is_looked_up_and_then_assigned(driver):
+    one = driver.join(topics=None, regex="x")
+    assert (one.epoch, one.owned) == (1, frozenset())
+    assert resolve(driver, x=["t"]) == ["x"]
+    settle(one)
+    assert (one.owned, driver.group.subscribes_to("t")) == (places(0, 1, 2, 3), True)
+    assert resolve(driver) == []
+    driver.topics.set("v", 1)
+    assert resolve(driver) == []
+    driver.wait(10_000)
+    assert resolve(driver, x=["t", "v"]) == ["x"]
+    settle(one)
+    assert places(0, topic=topic_id("v")) <= one.owned
+    driver.wait(10_000)
+    assert resolve(driver) == []
+    one.beat()
+    driver.rules = driver.rules._replace(regex_refresh_ms=9_000)
+    assert resolve(driver, x=["t", "v"]) == ["x"]
+
+
+def test_a_wrong_regular_expression_is_refused_and_one_nobody_uses_is_forgotten(driver):
+    one = driver.join(topics=None, regex="(")
+    assert (one.errors, driver.log) == ([ErrorCode.INVALID_REGULAR_EXPRESSION], [])
+    one.said["regex"] = "x"
+    one.beat()
+    resolve(driver, x=["t"])
+    settle(one)
+    one.said["regex"], one.topics = "", ("u",)
+    settle(one)
+    assert (one.owned, driver.group.regexes) == (places(0, 1, topic=topic_id("u")), {})
+    one.said["regex"] = "x"
+    one.beat()
+    resolve(driver, x=["t"])
+    one.leave()
+    assert (driver.group.regexes, driver.group.epoch.metadata_hash) == ({}, 0)
+
+
+# ---- commits -------------------------------------------------------------------------------------------------
+
+
+def test_an_older_epoch_commits_what_was_assigned_before_it_and_nothing_else(driver):
+    one, two = driver.join(), driver.join()
+    settle(one, two)
+    group, kept = driver.group, next(iter(one.owned))[1]
+    got = next(iter(two.owned))[1]
+
+    def check(client, epoch, partition, version=9):
+        group.check_commit(client.member_id, None, epoch, [(T, partition)], version=version)
+
+    check(one, 3, kept)
+    check(one, 2, kept)
+    check(two, 3, got)
+    assert code_of(check, one, 1, kept) is STALE
+    assert code_of(check, one, 4, kept) is STALE
+    assert code_of(check, one, 2, got) is STALE
+    assert code_of(check, two, 2, got) is STALE
+    assert code_of(check, two, 2, got, version=None) is ILLEGAL
+    assert code_of(check, two, 3, got, version=8) is ErrorCode.UNSUPPORTED_VERSION
+    assert code_of(group.check_commit, "x", None, 3, [], version=9) is UNKNOWN
+    assert code_of(group.check_commit, "", None, -1, [], version=9) is UNKNOWN
+    group.check_commit("", None, -1, [], version=None)
+
+
+def test_partitions_that_are_to_be_given_up_may_still_be_committed(driver):
+    one = driver.join()
+    driver.join()
+    one.beat()
+    for _, partition in one.owned:
+        driver.group.check_commit(one.member_id, None, 2, [(T, partition)], version=9)
+
+
+def test_whoever_is_no_member_commits_while_nobody_is(driver):
+    driver.group.check_commit("", None, -1, [], version=2)
+    one = driver.join()
+    one.leave()
+    driver.group.check_commit("", None, -1, [], version=2)
+    assert code_of(driver.group.check_commit, "x", None, 3, [], version=9) is UNKNOWN
+
+
+def test_offsets_are_fetched_with_the_epoch_of_the_member_or_by_who_is_none(driver):
+    one = driver.join()
+    driver.group.check_fetch(None, -1)
+    driver.group.check_fetch(one.member_id, one.epoch)
+    assert code_of(driver.group.check_fetch, one.member_id, one.epoch - 1) is STALE
+    assert code_of(driver.group.check_fetch, "x", 2) is UNKNOWN
+    assert code_of(driver.group.check_fetch, None, 2) is UNKNOWN
+
+
+# ---- the end -------------------------------------------------------------------------------------------------
+
+
+def test_only_an_empty_group_is_deleted(driver):
+    one = driver.join()
+    assert code_of(driver.group.tombstones) is ErrorCode.NON_EMPTY_GROUP
+    one.leave()
+    written = {key for key, value in dict(driver.log).items() if value is not None}
+    assert {read(key, None)[1] for key in written} < set(driver.group.tombstones())
+    assert {change.kind for change in driver.group.tombstones()} == {
+        Kind.EPOCH,
+        Kind.TARGET_EPOCH,
+        Kind.PARTITION_METADATA,
+    }
