@@ -13,6 +13,7 @@ from ..protocol.apis import APIS, decode_response, encode_request
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages.cluster import ApiVersionsRequest, MetadataRequest
 from ..protocol.messages.groups import FindCoordinatorRequest
+from ..protocol.messages.security import SaslAuthenticateRequest, SaslHandshakeRequest
 from ..protocol.schema import schema_of
 
 CLIENT_ID = "fencepost-testing"
@@ -21,12 +22,14 @@ GROUP, TRANSACTION = 0, 1
 LENGTH = struct.Struct(">i")
 
 Address = tuple[str, int]
+Login = tuple[str, str]
+"""A user's name and password."""
 
 
 class Line:
     """One connection. It uses the highest API versions that both sides support."""
 
-    def __init__(self, address: Address, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, address: Address, timeout_s: float = TIMEOUT_S, login: Login | None = None) -> None:
         self._socket = socket.create_connection(address, timeout=timeout_s)
         self._next_id = 0
         self._highest: dict[int, int] = {}
@@ -36,6 +39,19 @@ class Line:
             self.close()
             raise
         self._highest = {api.api_key: api.max_version for api in versions.api_keys}
+        if login is not None:
+            try:
+                self._log_in(*login)
+            except BaseException:
+                self.close()
+                raise
+
+    def _log_in(self, user: str, password: str) -> None:
+        """By PLAIN, which sends the password: brokers of tests are on the loopback."""
+        check(self.ask(SaslHandshakeRequest(mechanism="PLAIN")).error_code, "PLAIN")
+        message = f"\0{user}\0{password}".encode()
+        answer = self.ask(SaslAuthenticateRequest(auth_bytes=message))
+        check(answer.error_code, answer.error_message or user)
 
     def close(self) -> None:
         self._socket.close()
@@ -66,8 +82,9 @@ class Line:
 class Asker:
     """Connections to all brokers of one cluster. A context manager."""
 
-    def __init__(self, bootstrap_servers: str, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, bootstrap_servers: str, timeout_s: float = TIMEOUT_S, login: Login | None = None) -> None:
         self._timeout_s = timeout_s
+        self._login = login
         self._bootstrap = address_of(bootstrap_servers.split(",")[0])
         self._lines: dict[Address, Line] = {}
         self._nodes: dict[int, Address] = {}
@@ -116,7 +133,7 @@ class Asker:
 
     def _line(self, address: Address) -> Line:
         if address not in self._lines:
-            self._lines[address] = Line(address, self._timeout_s)
+            self._lines[address] = Line(address, self._timeout_s, self._login)
         return self._lines[address]
 
 

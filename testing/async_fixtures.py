@@ -13,44 +13,60 @@ if TYPE_CHECKING:
     from ..client.admin.admin import Admin
     from ..client.consumer.consumer import Consumer
     from ..client.producer.producer import Producer
+    from .fixtures import AnyBroker
+
+
+@pytest.fixture
+def fp_login(request: pytest.FixtureRequest, fp_broker: "AnyBroker") -> dict[str, Any]:
+    """How these clients log in: as the user of the marker, else as one who may do everything."""
+    login = fp_broker.login_of(wishes_of(request.node).user)
+    if login is None:
+        return {}
+    user, password = login
+    names = {"sasl_plain_username": user, "sasl_plain_password": password}
+    return {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "SCRAM-SHA-256", **names}
 
 
 @pytest_asyncio.fixture
-async def fp_producer(fp_bootstrap: str) -> "AsyncIterator[Producer]":
+async def fp_producer(fp_bootstrap: str, fp_login: dict[str, Any]) -> "AsyncIterator[Producer]":
     """An idempotent producer."""
     from ..client.producer.producer import Producer
 
-    async with Producer(fp_bootstrap) as producer:
+    async with Producer(fp_bootstrap, **fp_login) as producer:
         yield producer
 
 
 @pytest_asyncio.fixture
-async def fp_txn_producer(request: pytest.FixtureRequest, fp_bootstrap: str) -> "AsyncIterator[Producer]":
+async def fp_txn_producer(
+    request: pytest.FixtureRequest, fp_bootstrap: str, fp_login: dict[str, Any]
+) -> "AsyncIterator[Producer]":
     """A transactional producer with its own id, and the marker's transaction_timeout."""
     from ..client.producer.producer import Producer
 
     timeout_ms = wishes_of(request.node).transaction_timeout_ms
     name = f"test-{os.urandom(6).hex()}"
-    async with Producer(fp_bootstrap, transactional_id=name, transaction_timeout_ms=timeout_ms) as producer:
+    async with Producer(fp_bootstrap, transactional_id=name, transaction_timeout_ms=timeout_ms, **fp_login) as producer:
         yield producer
 
 
 @pytest_asyncio.fixture
-async def fp_consumer(fp_bootstrap: str, fp_topic: str) -> "AsyncIterator[Consumer]":
+async def fp_consumer(fp_bootstrap: str, fp_topic: str, fp_login: dict[str, Any]) -> "AsyncIterator[Consumer]":
     """A consumer in its own group that reads fp_topic from the beginning, read_committed."""
     from ..client.consumer.consumer import Consumer
 
     group = f"test-{os.urandom(6).hex()}"
-    async with Consumer(fp_bootstrap, topics=[fp_topic], group_id=group, auto_offset_reset="earliest") as consumer:
+    async with Consumer(
+        fp_bootstrap, topics=[fp_topic], group_id=group, auto_offset_reset="earliest", **fp_login
+    ) as consumer:
         yield consumer
 
 
 @pytest_asyncio.fixture
-async def fp_admin(fp_bootstrap: str) -> "AsyncIterator[Admin]":
+async def fp_admin(fp_bootstrap: str, fp_login: dict[str, Any]) -> "AsyncIterator[Admin]":
     """An admin client."""
     from ..client.admin.admin import Admin
 
-    async with Admin(fp_bootstrap) as admin:
+    async with Admin(fp_bootstrap, **fp_login) as admin:
         yield admin
 
 

@@ -25,7 +25,13 @@ LONGEST_TEST_NAME = 60
 
 
 @pytest.fixture(scope="session")
-def fp_broker(request: pytest.FixtureRequest) -> "Iterator[AnyBroker]":
+def fp_broker_options() -> dict[str, Any]:
+    """The arguments of fp_broker: users, super_users, acls, settings. To be overridden in a conftest.py."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def fp_broker(request: pytest.FixtureRequest, fp_broker_options: dict[str, Any]) -> "Iterator[AnyBroker]":
     """A broker in a thread of this process, for the whole session, or the one of --fencepost-external."""
     from .served import ExternalBroker, ObservedBroker
 
@@ -36,7 +42,7 @@ def fp_broker(request: pytest.FixtureRequest) -> "Iterator[AnyBroker]":
         brokers.append(elsewhere)
         yield elsewhere
         return
-    with ObservedBroker() as broker:
+    with ObservedBroker(**fp_broker_options) as broker:
         brokers.append(broker)
         yield broker
         brokers.remove(broker)
@@ -74,6 +80,13 @@ def fp_broker_factory(request: pytest.FixtureRequest) -> "Iterator[Callable[...,
 def fp_bootstrap(fp_broker: "AnyBroker") -> str:
     """HOST:PORT of the broker."""
     return fp_broker.bootstrap_servers
+
+
+@pytest.fixture
+def fp_client_config(fp_broker: "AnyBroker") -> "Callable[..., dict[str, str]]":
+    """fp_client_config("alice"): the properties, by Kafka's names, with which a client logs in as alice."""
+    found: Callable[..., dict[str, str]] = fp_broker.client_config
+    return found
 
 
 @pytest.fixture

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 LINE = (
-    "fencepost(partitions=1, transaction_timeout='60s', clients=[...]): partitions of the test's topics, the timeout "
-    "of fp_txn_producer, the client libraries fp_client stands for, of which those that are installed"
+    "fencepost(partitions=1, transaction_timeout='60s', clients=[...], user=None): partitions of the test's topics, "
+    "the timeout of fp_txn_producer, the client libraries fp_client stands for, of which those that are installed, "
+    "and as which user the fixtures' clients log in"
 )
 CLIENTS = {"aiokafka": "aiokafka", "confluent": "confluent_kafka", "kafka-python": "kafka", "fencepost": "fencepost"}
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000}
@@ -17,12 +18,19 @@ _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m)\s*")
 class Wishes:
     """A test's marker, or the defaults. Not a dataclass: creating one costs a millisecond at every start."""
 
-    __slots__ = ("clients", "partitions", "transaction_timeout")
+    __slots__ = ("clients", "partitions", "transaction_timeout", "user")
 
-    def __init__(self, partitions: int = 1, transaction_timeout: str = "60s", clients: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        partitions: int = 1,
+        transaction_timeout: str = "60s",
+        clients: tuple[str, ...] = (),
+        user: str | None = None,
+    ) -> None:
         self.partitions = partitions
         self.transaction_timeout = transaction_timeout
         self.clients = clients
+        self.user = user
 
     @property
     def transaction_timeout_ms(self) -> int:

@@ -18,7 +18,7 @@ from ..protocol.messages.offsets import ListOffsetsRequest, OffsetFetchRequest
 from ..protocol.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
 from ..protocol.messages.transactions import DescribeTransactionsRequest, ListTransactionsRequest
 from ..protocol.records import records
-from .asking import GROUP, TRANSACTION, Asker, Line, check
+from .asking import GROUP, TRANSACTION, Asker, Line, Login, check
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 Place = TopicPartition | tuple[str, int] | str
@@ -62,6 +62,12 @@ class Observed:
         @property
         def bootstrap_servers(self) -> str: ...
 
+    _login: Login | None = None
+    """Of a user that may do everything, where the broker asks for a login."""
+
+    def _asker(self) -> Asker:
+        return Asker(self.bootstrap_servers, login=self._login)
+
     def records(self, topic: str, isolation: Isolation = "read_committed") -> list[Record]:
         """All records of a topic that a reader of this isolation level gets, by partition and offset."""
         return [record for record, _, _ in self._read_attempts(topic, isolation)]
@@ -71,7 +77,7 @@ class Observed:
         if isolation not in ("read_committed", "read_uncommitted"):
             raise ValueError(f"isolation must be read_committed or read_uncommitted, not {isolation!r}")
         committed = isolation == "read_committed"
-        with Asker(self.bootstrap_servers) as asker:
+        with self._asker() as asker:
             return [
                 found
                 for partition, leader in asker.leaders(topic).items()
@@ -92,7 +98,7 @@ class Observed:
 
     def _offset(self, place: Place, timestamp: int, *, committed: bool) -> int:
         at = _partition(place)
-        with Asker(self.bootstrap_servers) as asker:
+        with self._asker() as asker:
             leaders = asker.leaders(at.topic)
             if at.partition not in leaders:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(at))
@@ -100,7 +106,7 @@ class Observed:
 
     def committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
         """The committed offsets of a group, without those of open transactions."""
-        with Asker(self.bootstrap_servers) as asker:
+        with self._asker() as asker:
             asked = OffsetFetchRequest(group_id=group, topics=None)
             response = asker.coordinator(GROUP, group).ask(asked, cap=7)
         check(response.error_code, f"group {group}")
@@ -115,12 +121,12 @@ class Observed:
 
     def transactions(self) -> list[TransactionSeen]:
         """Every transactional id that the brokers know."""
-        with Asker(self.bootstrap_servers) as asker:
+        with self._asker() as asker:
             return _transactions(asker)
 
     def topics(self) -> dict[str, int]:
         """The number of partitions of each topic; without internal topics."""
-        with Asker(self.bootstrap_servers) as asker:
+        with self._asker() as asker:
             found = asker.metadata().topics
         return {topic.name: len(topic.partitions) for topic in found if not topic.is_internal}
 
@@ -129,14 +135,14 @@ class Observed:
         row = CreateTopicsRequest.Topic.Config
         given = [row(name=key.replace("_", "."), value=_text(value)) for key, value in configs.items()]
         topic = CreateTopicsRequest.Topic(name=name, num_partitions=partitions, replication_factor=1, configs=given)
-        with Asker(self.bootstrap_servers) as asker:
+        with self._asker() as asker:
             response = asker.controller().ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000))
         check(response.topics[0].error_code, response.topics[0].error_message or name)
         return name
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic."""
-        with Asker(self.bootstrap_servers) as asker:
+        with self._asker() as asker:
             asked = DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000)
             response = asker.controller().ask(asked, cap=5)
         check(response.responses[0].error_code, name)

@@ -15,13 +15,25 @@ from .fixtures import (
     fp_bootstrap,
     fp_broker,
     fp_broker_factory,
+    fp_broker_options,
+    fp_client_config,
     fp_clock,
     fp_faults,
     fp_topic,
     fp_topics,
 )
 
-__all__ = ["fp_bootstrap", "fp_broker", "fp_broker_factory", "fp_clock", "fp_faults", "fp_topic", "fp_topics"]
+__all__ = [
+    "fp_bootstrap",
+    "fp_broker",
+    "fp_broker_factory",
+    "fp_broker_options",
+    "fp_client_config",
+    "fp_clock",
+    "fp_faults",
+    "fp_topic",
+    "fp_topics",
+]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -6,23 +6,27 @@ The rule: with an external broker, a test that needs an embedded one (faults, ti
 import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from ..broker.broker import Serve
 from ..broker.embedded.broker import Broker, Setting
+from ..broker.embedded.rights import Rule
 from ..broker.net.connection import Connection
 from ..protocol.apis import APIS
 from ..protocol.errors import MalformedFrame
 from ..protocol.headers import read_request_header
 from ..protocol.primitives import Readable
-from .asking import CLIENT_ID
+from .asking import CLIENT_ID, Login
 from .assertions import Asserting
 from .faults import Faults
 
 EMBEDDED_ONLY = frozenset(
     [
+        "add_acls",
+        "add_user",
         "advance",
+        "client_config",
         "clock",
         "disk",
         "failures",
@@ -34,12 +38,15 @@ EMBEDDED_ONLY = frozenset(
         "pause",
         "paused",
         "port",
+        "remove_acls",
+        "remove_user",
         "restart",
         "resume",
         "running",
     ]
 )
 REMEMBERED = 60  # requests
+OWN_USER = "fencepost-testing"
 HEADER_BYTES = 300
 
 
@@ -52,9 +59,20 @@ class ObservedBroker(Asserting, Broker):
         *,
         host: str = "127.0.0.1",
         port: int = 0,
+        users: Mapping[str, str] | None = None,
+        super_users: str | Sequence[str] | None = None,
+        acls: Iterable[Rule] | None = None,
         **settings: Setting,
     ) -> None:
-        super().__init__(data_dir, host=host, port=port, **settings)
+        """As Broker(). With users there is one more, a super user, as whom assertions and fixtures log in."""
+        if users is not None:
+            self._login = OWN_USER, os.urandom(16).hex()
+            users = dict([*users.items(), self._login])
+            if super_users is not None or acls is not None:
+                super_users = _with_own_user(super_users)
+        elif super_users is not None or acls is not None:
+            raise ValueError("access control lists need users: without logins nobody can be told apart")
+        super().__init__(data_dir, host=host, port=port, users=users, super_users=super_users, acls=acls, **settings)
         self._recent: deque[tuple[float, str, bytes]] = deque(maxlen=REMEMBERED)
         self._known_failures = 0
         self.faults = Faults(self)
@@ -74,6 +92,7 @@ class ObservedBroker(Asserting, Broker):
             self.resume()
         if not self.running:
             self.restart()
+        self.restore_rights()
 
     def intercept(self, between: Callable[[Serve], Serve] | None) -> None:
         super().intercept(lambda serve: self._remembering(serve if between is None else between(serve)))
@@ -86,6 +105,15 @@ class ObservedBroker(Asserting, Broker):
             serve(connection, frame)
 
         return remembered
+
+    def login_of(self, user: str | None) -> Login | None:
+        """Name and password with which the fixtures' clients log in. None: without a login.
+
+        Without a user, as the one who may do everything. Raises ValueError for an unknown user.
+        """
+        if user is None:
+            return self._login
+        return user, self.client_config(user)["sasl.password"]
 
     @property
     def answers(self) -> bool:
@@ -113,6 +141,12 @@ def _line_of(at: float, host: str, beginning: bytes) -> str:
     return f"{clock}  {name} v{header.api_version}  #{header.correlation_id}  {header.client_id}"
 
 
+def _with_own_user(super_users: str | Sequence[str] | None) -> str | list[str]:
+    if isinstance(super_users, str):
+        return f"{super_users};User:{OWN_USER}"
+    return [*(super_users or ()), OWN_USER]
+
+
 class ExternalBroker(Asserting):
     """An external Kafka broker, for the same tests."""
 
@@ -127,6 +161,12 @@ class ExternalBroker(Asserting):
         return f"<{self.bootstrap_servers}, which runs elsewhere>"
 
     answers = True
+
+    def login_of(self, user: str | None) -> Login | None:
+        """There is none; skips a test that wants one."""
+        if user is not None:
+            _skip("client_config")
+        return None
 
     def fault_lines(self) -> list[str]:
         """There are none."""

@@ -13,7 +13,7 @@ import resource
 import threading
 import weakref
 from asyncio import CancelledError, shield, wrap_future
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Self, TypeVar
@@ -28,7 +28,11 @@ from ..broker import Serve
 from ..config.descriptors import shares
 from ..config.options import InvalidOption, nearest, text_of
 from ..config.settings import BROKER_OPTIONS, BrokerSettings, Source
+from ..security.acl_records import Change, acl_added, acl_removed
+from ..security.credentials import credential_removed, credential_set
+from ..security.security_state import SecurityState
 from .life import Ended, Life
+from .rights import FOR_CLIENTS, Rights, Rule, binding_of, credentials
 
 T = TypeVar("T")
 Setting = str | int | float | bool | Sequence[str]
@@ -72,10 +76,15 @@ class Broker:
         *,
         host: str = "127.0.0.1",
         port: int = 0,
+        users: Mapping[str, str] | None = None,
+        super_users: str | Sequence[str] | None = None,
+        acls: Iterable[Rule] | None = None,
         **settings: Setting,
     ) -> None:
         """data_dir: where all is kept, durably; without, in a temporary directory.
 
+        users: names and passwords; with them clients have to log in, by SCRAM or PLAIN. super_users, acls: either turns
+        access control lists on; super users may do everything, others what the rules (`fencepost.AclBinding`) allow.
         settings: any name of docs/settings.md, with `_` for `.`. Raises TypeError for an unknown name, ValueError for
         a value that cannot be.
         """
@@ -83,9 +92,11 @@ class Broker:
         self.host = host
         self.port = port  # the one given out, once it serves; the same after a restart
         quick = {} if data_dir is not None else {"log_checkpoint_interval_ms": 1_000}
-        self._texts = _texts({**GUEST_DEFAULTS, **quick, **settings})
+        self._rights = Rights(users, super_users, acls)
+        self._texts = self._rights.settings(_texts({**GUEST_DEFAULTS, **quick, **settings}))
         BrokerSettings.of({Source.STATIC_BROKER: self._texts})
         self._data_dir = None if data_dir is None else os.path.abspath(os.fspath(data_dir))
+        self._has_rights = False  # whether a life has made the users and rules that were given
         self._directory: str | None = None
         self._life: Life | None = None
         self._lives = 0
@@ -198,6 +209,64 @@ class Broker:
             with contextlib.suppress(Ended):
                 self.inside(lambda broker: broker.intercept(between))
 
+    # ---- users and rights ------------------------------------------------------------------------------------
+
+    def client_config(self, user: str | None = None) -> dict[str, str]:
+        """The properties, by Kafka's names, with which a client connects, and logs in as one of users=.
+
+        They fit confluent-kafka, Java's clients and `from_config` of the SDK. Raises ValueError for an unknown user.
+        """
+        found = {"bootstrap.servers": self.bootstrap_servers}
+        if user is None:
+            return found
+        passwords = self._rights.passwords
+        if passwords is None or user not in passwords:
+            raise ValueError(f"the broker has no user {user!r}: Broker(users={{{user!r}: PASSWORD}}) creates it")
+        return found | {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": FOR_CLIENTS,
+            "sasl.username": user,
+            "sasl.password": passwords[user],
+        }
+
+    def add_user(self, name: str, password: str) -> None:
+        """A new user, or a new password of one; the user of `client_config` from then on. It is durable."""
+        if self._rights.passwords is None:
+            raise ValueError("the broker asks for no login: create it with users={...}")
+        made = credentials(name, password)
+        self._change_security(lambda _: [credential_set(name, each) for each in made])
+        self._rights.passwords[name] = password
+
+    def remove_user(self, name: str) -> None:
+        """Nobody can log in as this user any more; connections that have logged in stay, as in Kafka."""
+        self._change_security(lambda now: [credential_removed(name, each.mechanism) for each in now.users.of(name)])
+
+    def add_acls(self, acls: Iterable[Rule]) -> None:
+        """More rules of access, durable and in force when this returns. Raises ValueError."""
+        self._check_guarded()
+        bindings = [binding_of(each) for each in acls]
+        self._change_security(lambda now: [acl_added(each) for each in bindings if each not in now.authorizer])
+
+    def remove_acls(self, acls: Iterable[Rule]) -> None:
+        """These rules do not hold any more. Raises ValueError."""
+        self._check_guarded()
+        bindings = [binding_of(each) for each in acls]
+        self._change_security(lambda now: [acl_removed(each) for each in bindings if each in now.authorizer])
+
+    def restore_rights(self) -> None:
+        """Users and rules are again those with which the broker was created."""
+        rights = self._rights
+        if rights.asks_for_login or rights.is_guarded:
+            self._change_security(lambda now: [*rights.surplus(now), *rights.missing(now)])
+            rights.forget_changes()
+
+    def _change_security(self, changes: Callable[[SecurityState], list[Change]]) -> None:
+        self._alive().change_security(changes)
+
+    def _check_guarded(self) -> None:
+        if not self._rights.is_guarded:
+            raise ValueError("the broker has no access control lists: create it with acls=[...] or super_users=[...]")
+
     def __enter__(self) -> Self:
         return self.start()
 
@@ -247,13 +316,14 @@ class Broker:
             settings = _within_descriptors(BrokerSettings.of({Source.STATIC_BROKER: texts}))
             self._lives += 1
             disk = ForgetfulDisk(syncs=self._data_dir is not None, seed=self._lives)
-            self._life = Life(settings, disk, self.clock, self._between)
+            self._life = Life(settings, disk, self.clock, self._between, None if self._has_rights else self._rights)
             self._life.start()
             _remember(self)
             return self._life
 
     def _serve_at(self, port: int) -> None:
         self.port = port
+        self._has_rights = True
 
     def _abandon(self, life: Life) -> None:
         """It did not begin, or nobody waits for it any more."""
@@ -266,6 +336,7 @@ class Broker:
     def _remove_directory(self) -> None:
         _embedded.discard(self)
         directory, self._directory = self._directory, None
+        self._has_rights = self._has_rights and self._data_dir is not None
         if directory is not None and self._data_dir is None:
             try:
                 SystemDisk().remove_tree(directory)

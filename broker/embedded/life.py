@@ -16,7 +16,10 @@ from ...effects.simulated.forgetful import ForgetfulDisk
 from ...effects.simulated.movable import MovableClock, new_movable_loop
 from ..broker import Broker, Serve
 from ..config.settings import BrokerSettings
+from ..security.acl_records import Change
+from ..security.security_state import SecurityState
 from ..upkeep.housekeeping import FLUSH_AFTER_MS
+from .rights import Rights
 
 T = TypeVar("T")
 TURNS = 20  # of the loop: longer than any chain of wake-ups from a timer to a unit
@@ -47,8 +50,11 @@ class Life:
         disk: ForgetfulDisk,
         clock: MovableClock,
         between: Callable[[Serve], Serve] | None,
+        rights: Rights | None = None,
     ) -> None:
+        """rights: users and rules to create at the start."""
         self.disk = disk
+        self._rights = rights
         self.broker = Broker(settings, disk=disk, clock=clock)
         self.broker.intercept(between)
         self.ready: Future[int] = Future()  # the port it was given
@@ -118,6 +124,11 @@ class Life:
 
         return self._asked(run)
 
+    def change_security(self, changes: Callable[[SecurityState], list[Change]]) -> None:
+        """Commit what changes(state) gives. Returns when it is durable. Raises Ended, KafkaError."""
+        self._check_answers()
+        self._asked(lambda: self._commit(changes))
+
     def advance(self, seconds: float, clock: MovableClock, *, at_least: float) -> None:
         """Move clock and timers, and wait for what that brings about. Timers move `at_least` so far.
 
@@ -182,9 +193,16 @@ class Life:
     async def _live(self) -> None:
         self.broker.on_halt.append(self._halt)
         await self.broker.start()
+        if self._rights is not None:
+            await self._commit(self._rights.missing)
         self.ready.set_result(self.broker.addresses[0][1])
         await self._end.wait()
         await self.broker.stop()
+
+    async def _commit(self, changes: Callable[[SecurityState], list[Change]]) -> None:
+        self.broker.security_log.commit(changes(self.broker.security_log.state))
+        await self.broker.idle()
+        self.broker.store.check_running()
 
     def _halt(self, error: BaseException) -> None:
         self.halted = error

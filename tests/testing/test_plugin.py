@@ -5,23 +5,6 @@ import sys
 
 import pytest
 
-# The plugin that is left out collects five times after each run, which takes seconds.
-OPTIONS = ("-p", "no:cacheprovider", "-p", "no:unraisableexception")
-
-
-@pytest.fixture
-def run(pytester):
-    """Run some tests inside this process. Returns the result."""
-
-    def run(source, *options, mode="auto", subprocess=False):
-        pytester.makeini(f"[pytest]\nasyncio_mode = {mode}\nasyncio_default_fixture_loop_scope = function\n")
-        pytester.makepyfile(source)
-        inside = pytester.runpytest_subprocess if subprocess else pytester.runpytest_inprocess
-        return inside(*OPTIONS, *options)
-
-    return run
-
-
 WITH_CONFLUENT = """
     def test_a_sync_client(fp_bootstrap, fp_topic, fp_broker):
         from confluent_kafka import Consumer, Producer
@@ -444,7 +427,7 @@ def test_the_plugin_imports_nothing_heavy_and_starts_nothing_before_a_fixture(py
             assert [name for name in sys.modules if name.startswith(heavy)] == []
             assert threading.active_count() == 1
     """)
-    pytester.runpytest_subprocess(*OPTIONS).assert_outcomes(passed=1)
+    pytester.runpytest_subprocess("-p", "no:cacheprovider", "-p", "no:unraisableexception").assert_outcomes(passed=1)
 
 
 @pytest.mark.parametrize("mode", ["auto", "strict"])

@@ -1,0 +1,178 @@
+"""The users, super users and rules of access with which an embedded broker is created.
+
+The rule: what is given here exists when the broker is ready for the first time. Afterwards users and rules are in the
+broker's security log, and change there: by any admin client, or by the methods of Broker. A restart keeps the changes.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from ...effects.rng import SystemRng
+from ...protocol.errors import KafkaError
+from ..config.listener_settings import SASL_PLAINTEXT
+from ..config.security_settings import STANDARD_AUTHORIZER
+from ..security.acl_records import Change, acl_added, acl_removed
+from ..security.acls import AclBinding, Operation, PatternType, Permission, ResourceType, check_binding
+from ..security.credentials import (
+    LEAST_ITERATIONS,
+    LONGEST_NAME,
+    SALT_BYTES,
+    Mechanism,
+    ScramCredential,
+    credential_from,
+    credential_removed,
+    credential_set,
+    readable_salt,
+    salted_password,
+)
+from ..security.principals import USER, parse_principal
+from ..security.security_state import SecurityState
+
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+FOR_CLIENTS = "SCRAM-SHA-256"
+
+
+class Rule(Protocol):
+    """A rule of access in words, such as `fencepost.AclBinding`."""
+
+    @property
+    def principal(self) -> str: ...
+    @property
+    def operation(self) -> str: ...
+    @property
+    def resource_type(self) -> str: ...
+    @property
+    def resource_name(self) -> str: ...
+    @property
+    def pattern(self) -> str: ...
+    @property
+    def host(self) -> str: ...
+    @property
+    def permission(self) -> str: ...
+
+
+class Rights:
+    """What Broker() was given. users: None without logins. Passwords are in no repr."""
+
+    def __init__(
+        self,
+        users: Mapping[str, str] | None,
+        super_users: str | Sequence[str] | None,
+        acls: Iterable[Rule] | None,
+    ) -> None:
+        """Raises ValueError: a name, password or rule that cannot be."""
+        self._users = None if users is None else dict(users)
+        self.passwords = None if users is None else dict(users)
+        self._super_users = super_users if super_users is None or isinstance(super_users, str) else list(super_users)
+        self._bindings = None if acls is None else [binding_of(each) for each in acls]
+        self._credentials = [
+            (name, credential) for name, password in (users or {}).items() for credential in credentials(name, password)
+        ]
+
+    def __repr__(self) -> str:
+        return f"Rights(users={sorted(self.passwords or ())})"
+
+    @property
+    def asks_for_login(self) -> bool:
+        return self.passwords is not None
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether every request is checked against rules of access."""
+        return self._super_users is not None or self._bindings is not None
+
+    def settings(self, given: Mapping[str, str]) -> dict[str, str]:
+        """The settings that follow, beside those that were given."""
+        found: dict[str, str] = {}
+        if self.asks_for_login:
+            found["security.protocol"] = SASL_PLAINTEXT
+            found["sasl.enabled.mechanisms"] = ",".join(MECHANISMS)
+        if self.is_guarded:
+            found["authorizer.class.name"] = STANDARD_AUTHORIZER
+            found["super.users"] = self._super_users_text()
+        return found | dict(given)
+
+    def _super_users_text(self) -> str:
+        given = self._super_users or ()
+        return given if isinstance(given, str) else ";".join(map(principal_text, given))
+
+    def forget_changes(self) -> None:
+        """The passwords are again those that were given."""
+        self.passwords = None if self._users is None else dict(self._users)
+
+    def missing(self, state: SecurityState) -> list[Change]:
+        """The changes after which everything that was given exists."""
+        users = [
+            credential_set(name, each)
+            for name, each in self._credentials
+            if state.users.find(name, each.mechanism) != each
+        ]
+        return users + [acl_added(each) for each in self._bindings or () if each not in state.authorizer]
+
+    def surplus(self, state: SecurityState) -> list[Change]:
+        """The changes after which nothing exists that was not given."""
+        known = {(name, each.mechanism) for name, each in self._credentials}
+        users = [
+            credential_removed(name, each.mechanism)
+            for name in state.users.names
+            for each in state.users.of(name)
+            if (name, each.mechanism) not in known
+        ]
+        bindings = set(self._bindings or ())
+        return users + [acl_removed(each) for each in state.authorizer if each not in bindings]
+
+
+def principal_text(name: str) -> str:
+    """`alice` means User:alice; anything with a colon is meant as it is written."""
+    return name if ":" in name else f"{USER}:{name}"
+
+
+def binding_of(rule: Rule) -> AclBinding:
+    """Raises ValueError if it is not a rule."""
+    found = AclBinding(
+        resource_type=_code(ResourceType, rule.resource_type),
+        pattern_type=_code(PatternType, rule.pattern),
+        resource_name=rule.resource_name,
+        principal=str(parse_principal(principal_text(rule.principal))),
+        host=rule.host,
+        operation=_code(Operation, rule.operation),
+        permission=_code(Permission, rule.permission),
+    )
+    try:
+        check_binding(found)
+    except KafkaError as error:
+        raise ValueError(error.detail) from None
+    return found
+
+
+_WORDS_FOR = {
+    ResourceType: "resource type",
+    PatternType: "pattern",
+    Operation: "operation",
+    Permission: "permission",
+}
+
+
+def _code(kind: Any, word: str) -> Any:
+    try:
+        return kind[word.upper()]
+    except KeyError:
+        raise ValueError(f"{word!r} is not a known {_WORDS_FOR[kind]}: use one of {', '.join(_words(kind))}") from None
+
+
+def _words(kind: Any) -> list[str]:
+    return [each.name.lower() for each in kind if each.name not in ("UNKNOWN", "ANY", "MATCH")]
+
+
+def credentials(name: str, password: str) -> list[ScramCredential]:
+    """One for each SCRAM mechanism; PLAIN is checked against them too. Raises ValueError."""
+    if not name or len(name) > LONGEST_NAME:
+        raise ValueError(f"a user's name must be of 1 to {LONGEST_NAME} characters")
+    if not password:
+        raise ValueError(f"the password of {name} is empty")
+    made = []
+    for mechanism in Mechanism:
+        salt = readable_salt(SystemRng().bytes(SALT_BYTES))
+        salted = salted_password(mechanism, password.encode(), salt, LEAST_ITERATIONS)
+        made.append(credential_from(mechanism, salted, salt, LEAST_ITERATIONS))
+    return made
