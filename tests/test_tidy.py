@@ -47,7 +47,6 @@ PURE = [
     "storage/cleaning/compaction_rules.py",
     "client/admin/values.py",
     "cli/txn/blocking.py",
-    "cli/consume/explaining.py",
     "cli/output/record_text.py",
     "client/arguments.py",
     "client/partitioner.py",

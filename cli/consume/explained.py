@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...client.records.fates import ABORTED, COMMITTED, MARKER, OPEN, PLAIN, Entry, Fates, marker_word
 from ...protocol.errors import count_text
 from ..arguments.connecting import Target, partitions_of
 from ..arguments.places import Places, resolve
@@ -18,7 +19,6 @@ from ..output.record_text import as_facts
 from ..output.tables import GAP, Cell, as_json, now_ms, styled
 from ..txn.blocking import blocked_facts, sentence
 from ..txn.facts import blockers_or_none
-from .explaining import ABORTED, COMMITTED, MARKER, OPEN, PLAIN, Entry, Fates
 
 if TYPE_CHECKING:
     from ...client.admin.admin import Admin
@@ -134,13 +134,11 @@ async def _decided(admin: "Admin", view: View) -> AsyncIterator[list[Entry]]:
 def _entries(partition: "TopicPartition", batch: "Batch") -> list[Entry]:
     from ...client.settings import LEAST_DECOMPRESSED_LIMIT
     from ...client.values import Record
-    from ...protocol.records import read_marker, records
+    from ...protocol.records import records
 
     kind = int(batch.is_log_append_time)
     if batch.is_control:
-        marker = read_marker(batch)
-        word = marker[0].name.lower() if marker else "control record"
-        return [Entry(batch.base_offset, batch.producer_id, batch.producer_epoch, True, word)]
+        return [Entry(batch.base_offset, batch.producer_id, batch.producer_epoch, True, marker_word(batch))]
     return [
         Entry(
             each.offset,

@@ -4,11 +4,13 @@ For tools that show a log as it is. Applications read with a consumer.
 """
 
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 
 from ...protocol.batches import Batch, CorruptBatch, verify
 from ...protocol.messages.fetch import FetchRequest, FetchResponse
 from ..errors import CorruptRecordError, RecordTooLargeError
 from ..records.whole_batches import WholeBatches
+from ..settings import IsolationLevel
 from ..values import TopicPartition
 from .asking import Answer, Asking, refuse
 
@@ -16,6 +18,24 @@ FETCH_BYTES = 1 << 20
 MOST_BYTES = 128 << 20  # for a batch that is larger than FETCH_BYTES and that an old broker cuts off
 _BY_NAME_UNTIL = 12  # of Fetch
 _WAIT_MS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedPage:
+    """The sound batches of one fetch, with markers and aborted records, and where the partition ended.
+
+    aborted: (producer id, first offset) of each aborted transaction that overlaps with a read_committed fetch.
+    next_offset: where the next page begins; the offset of this one if it is the end for the isolation level.
+    asked_bytes: how many were requested in the end; more than usual if the first batch is large.
+    """
+
+    batches: list[Batch]
+    aborted: list[tuple[int, int]]
+    log_start_offset: int
+    last_stable_offset: int
+    high_watermark: int
+    next_offset: int
+    asked_bytes: int
 
 
 class ReadingAdmin(Asking):
@@ -27,39 +47,88 @@ class ReadingAdmin(Asking):
         Raises OFFSET_OUT_OF_RANGE if the log begins above `start`; CorruptRecordError or RecordTooLargeError after the
         last batch before the damaged or too large one.
         """
-        partition, position, max_bytes = TopicPartition(*partition), start, FETCH_BYTES
+        position, ask_bytes = start, FETCH_BYTES
         while position < end:
-            found = await self._fetch(partition, position, max_bytes)
-            before, whole = position, WholeBatches(position, found.records or ())
-            for batch in whole.batches:
+            page = await self._read_page(partition, position, ask_bytes, wait_ms=_WAIT_MS)
+            for batch in page.batches:
                 if batch.base_offset >= end:
                     return
+                yield batch
+            if page.next_offset == position:
+                return
+            position, ask_bytes = page.next_offset, page.asked_bytes
+
+    async def read_page(
+        self,
+        partition: TopicPartition,
+        start: int,
+        *,
+        isolation_level: IsolationLevel = "read_uncommitted",
+        most_bytes: int = MOST_BYTES,
+    ) -> FetchedPage:
+        """The batches from offset `start` on, about a megabyte of them, without waiting for more.
+
+        Raises OFFSET_OUT_OF_RANGE; CorruptRecordError if the first batch is damaged; RecordTooLargeError if it is
+        larger than most_bytes.
+        """
+        isolation = 1 if isolation_level == "read_committed" else 0
+        return await self._read_page(partition, start, min(FETCH_BYTES, most_bytes), most_bytes, isolation)
+
+    async def _read_page(
+        self,
+        partition: TopicPartition,
+        start: int,
+        ask_bytes: int,
+        most_bytes: int = MOST_BYTES,
+        isolation: int = 0,
+        wait_ms: int = 0,
+    ) -> FetchedPage:
+        partition = TopicPartition(*partition)
+        while True:
+            found = await self._fetch(partition, start, ask_bytes, isolation, wait_ms)
+            position, batches = start, list[Batch]()
+            whole = WholeBatches(start, found.records or ())
+            damage = whole.damage
+            for batch in whole.batches:
                 try:
                     verify(batch)
-                except CorruptBatch as damage:
-                    raise _corrupt(partition, position, damage) from None
+                except CorruptBatch as bad:
+                    damage = bad
+                    break
                 if batch.next_offset > position:
                     position = batch.next_offset
-                    yield batch
-            if whole.damage is not None:
-                raise _corrupt(partition, position, whole.damage)
-            if position == before:
-                if not whole.size:
-                    return
-                if max_bytes == MOST_BYTES:
-                    raise RecordTooLargeError(f"{partition}: at offset {position}: a batch of over {MOST_BYTES} bytes")
-                max_bytes = min(max(whole.cut_off_bytes, 2 * max_bytes), MOST_BYTES)
+                    batches.append(batch)
+            if damage is not None and not batches:
+                raise _corrupt(partition, position, damage)
+            if batches or not whole.size:
+                return _page(found, batches, position, ask_bytes)
+            if ask_bytes >= most_bytes:
+                raise RecordTooLargeError(f"{partition}: at offset {start}: a batch of over {most_bytes} bytes")
+            ask_bytes = min(max(whole.cut_off_bytes, 2 * ask_bytes), most_bytes)
 
-    async def _fetch(self, partition: TopicPartition, offset: int, max_bytes: int) -> FetchResponse.Topic.Partition:
+    async def _fetch(
+        self, partition: TopicPartition, offset: int, max_bytes: int, isolation: int, wait_ms: int
+    ) -> FetchResponse.Topic.Partition:
         Topic = FetchRequest.Topic
         wanted = Topic.Partition(partition=partition.partition, fetch_offset=offset, partition_max_bytes=max_bytes)
 
         def request(_: list[TopicPartition]) -> FetchRequest:
             topics = [Topic(topic=partition.topic, partitions=[wanted])]
-            return FetchRequest(max_wait_ms=_WAIT_MS, min_bytes=1, max_bytes=max_bytes, topics=topics)
+            return FetchRequest(
+                max_wait_ms=wait_ms, min_bytes=1, max_bytes=max_bytes, isolation_level=isolation, topics=topics
+            )
 
         found = await self._at_leaders([partition], request, _parts, cap=_BY_NAME_UNTIL)
         return found[partition]
+
+
+def _page(
+    found: FetchResponse.Topic.Partition, batches: list[Batch], next_offset: int, asked_bytes: int
+) -> FetchedPage:
+    aborted = [(each.producer_id, each.first_offset) for each in found.aborted_transactions or ()]
+    stable = found.last_stable_offset if found.last_stable_offset >= 0 else found.high_watermark
+    high_watermark = found.high_watermark
+    return FetchedPage(batches, aborted, found.log_start_offset, stable, high_watermark, next_offset, asked_bytes)
 
 
 def _parts(

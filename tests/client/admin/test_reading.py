@@ -19,7 +19,9 @@ class Cutting(ReadingAdmin):
         self._batches = batches
         self.asked: list[tuple[int, int]] = []
 
-    async def _fetch(self, partition: TopicPartition, offset: int, max_bytes: int) -> FetchResponse.Topic.Partition:
+    async def _fetch(
+        self, partition: TopicPartition, offset: int, max_bytes: int, isolation: int, wait_ms: int
+    ) -> FetchResponse.Topic.Partition:
         self.asked.append((offset, max_bytes))
         assert len(self.asked) < 50, "it asks for ever"
         found = b"".join(self._batches[offset:])[:max_bytes]
@@ -67,3 +69,20 @@ async def test_a_length_beyond_what_may_be_asked_for_is_told_and_not_asked_for_e
     admin = Cutting(batch(0), bytes(damaged), batch(2))
     found, error = await admin.read_until_it_fails(RecordTooLargeError)
     assert (found, "offset 1" in str(error), admin.asked[-1]) == ([0], True, (1, MOST_BYTES))
+
+
+async def test_a_page_ends_where_damage_begins_and_the_next_one_raises_it() -> None:
+    damaged = bytearray(batch(1))
+    damaged[-1] ^= 0xFF
+    admin = Cutting(batch(0), bytes(damaged))
+    page = await admin.read_page(TP, 0)
+    assert ([each.base_offset for each in page.batches], page.next_offset) == ([0], 1)
+    with pytest.raises(CorruptRecordError):
+        await admin.read_page(TP, 1)
+
+
+async def test_a_page_of_a_batch_that_is_larger_than_allowed_is_refused() -> None:
+    admin = Cutting(batch(0, 3 * FETCH_BYTES))
+    with pytest.raises(RecordTooLargeError):
+        await admin.read_page(TP, 0, most_bytes=2 * FETCH_BYTES)
+    assert [each for _, each in admin.asked] == [FETCH_BYTES, 2 * FETCH_BYTES]

@@ -1,6 +1,17 @@
 """What became of each record: told in order, as soon as it is known."""
 
-from fencepost.cli.consume.explaining import ABORT, ABORTED, COMMIT, COMMITTED, MARKER, OPEN, PLAIN, Entry, Fates
+from fencepost.client.records.fates import (
+    ABORT,
+    ABORTED,
+    COMMIT,
+    COMMITTED,
+    MARKER,
+    OPEN,
+    PLAIN,
+    UNDECIDED,
+    Entry,
+    Fates,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -74,3 +85,27 @@ def test_every_entry_is_told_once_in_order_with_the_fate_of_looking_ahead(
     fates = Fates()
     told = fed(fates, entries) + [(each.offset, each.fate) for each in fates.rest()]
     assert told == expected
+
+
+@given(steps, st.integers(0, 40))
+def test_where_reading_stops_early_only_what_no_marker_decided_is_undecided(
+    script: list[tuple[str, int]], stop: int
+) -> None:
+    entries = [
+        record(offset, producer) if what == "record" else marker(offset, max(producer, 0), what)
+        for offset, (what, producer) in enumerate(script[:stop])
+    ]
+    fates = Fates()
+    told = fed(fates, entries) + [(each.offset, each.fate) for each in fates.rest({1: 5}, at_end=False)]
+    assert [offset for offset, _ in told] == list(range(len(entries)))
+    for entry, (_, fate) in zip(entries, told, strict=True):
+        ended = any(each.marker and each.producer_id == entry.producer_id for each in entries[entry.offset + 1 :])
+        if entry.transactional and not entry.marker and not ended:
+            assert fate == (OPEN if entry.producer_id == 1 and entry.offset >= 5 else UNDECIDED)
+        else:
+            assert fate not in (OPEN, UNDECIDED)
+
+
+def test_an_entry_whose_fate_was_known_before_keeps_it_and_waits_for_no_marker() -> None:
+    entry = Entry(0, 7, 0, True, fate=ABORTED)
+    assert fed(Fates(), [entry, marker(1, 7, COMMIT)]) == [(0, ABORTED), (1, MARKER)]

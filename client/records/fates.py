@@ -1,0 +1,102 @@
+"""The fate of each record of a partition: committed, aborted, open, or in no transaction. Pure.
+
+The rule: entries go in and come out in the order of offsets. An entry comes out as soon as its fate is known: at once
+if it was known before (below the last stable offset, see `settled_fate`) or if the transaction is known to be open; at
+its transaction's marker; and at the end of what was read in any case.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...protocol.batches import Batch
+from ...protocol.records import read_marker
+from .isolation import AbortedFilter
+
+COMMITTED, ABORTED, OPEN, PLAIN, MARKER = "committed", "aborted", "open", "plain", "marker"
+UNDECIDED = "undecided"
+"""Of a transaction that may be open or may have ended: its marker is not in what was read."""
+COMMIT, ABORT = "commit", "abort"
+
+
+@dataclass(slots=True)
+class Entry:
+    """A record, or a marker: commit or abort. fate: empty while unknown."""
+
+    offset: int
+    producer_id: int = -1
+    producer_epoch: int = -1
+    transactional: bool = False
+    marker: str = ""
+    record: Any = None
+    fate: str = ""
+
+
+class Fates:
+    """Finds the fate of each entry. open_from: the first offset of each open transaction, by producer id."""
+
+    def __init__(self, open_from: Mapping[int, int] | None = None) -> None:
+        self._open_from = dict(open_from or {})
+        self._held: deque[Entry] = deque()
+        self._undecided: dict[int, list[Entry]] = {}
+
+    def feed(self, entry: Entry) -> Iterator[Entry]:
+        """Add an entry; one that has a fate keeps it. Returns those whose fate is now known, in order."""
+        if entry.marker:
+            entry.fate = MARKER
+            fate = COMMITTED if entry.marker == COMMIT else ABORTED
+            for each in self._undecided.pop(entry.producer_id, ()):
+                each.fate = fate
+        elif entry.fate:
+            pass
+        elif not entry.transactional:
+            entry.fate = PLAIN
+        elif entry.offset >= self._open_from.get(entry.producer_id, entry.offset + 1):
+            entry.fate = OPEN
+        else:
+            self._undecided.setdefault(entry.producer_id, []).append(entry)
+        self._held.append(entry)
+        return self._known()
+
+    def _known(self) -> Iterator[Entry]:
+        while self._held and self._held[0].fate:
+            yield self._held.popleft()
+
+    @property
+    def has_undecided(self) -> bool:
+        """Whether an entry waits for a marker."""
+        return bool(self._undecided)
+
+    def rest(self, open_from: Mapping[int, int] | None = None, *, at_end: bool = True) -> Iterator[Entry]:
+        """The remaining entries. They are open at the end of the log.
+
+        Where reading stopped before, only those are open that open_from (as in the constructor) shows to be.
+        """
+        known = open_from or {}
+        for each in self._held:
+            if not each.fate:
+                is_open = at_end or each.offset >= known.get(each.producer_id, each.offset + 1)
+                each.fate = OPEN if is_open else UNDECIDED
+        held, self._held = self._held, deque()
+        self._undecided.clear()
+        yield from held
+
+
+def marker_word(batch: Batch) -> str:
+    """The word for a control batch: commit, abort, or control record for one of another kind. Raises: KafkaError."""
+    marker = read_marker(batch)
+    return marker[0].name.lower() if marker else "control record"
+
+
+def settled_fate(batch: Batch, aborted: AbortedFilter) -> str:
+    """The fate of a batch that a read_committed fetch returned: all its transactions have ended.
+
+    aborted: of the same response, asked for each of its batches in order. Raises: KafkaError for a bad marker.
+    """
+    hidden = aborted.hides(batch)
+    if batch.is_control:
+        return MARKER
+    if not batch.is_transactional:
+        return PLAIN
+    return ABORTED if hidden else COMMITTED

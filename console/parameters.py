@@ -1,0 +1,76 @@
+"""Parameters of a request: their names, kinds and limits, for reading them and for describing them. Pure.
+
+The rule: one table is both what is checked and what /openapi.json says, so the two cannot differ.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from .problems import BAD_PARAMETER, Problem
+
+LONGEST_TEXT = 200
+LONGEST_NAME = 32_767  # a Kafka STRING
+MOST_MS = (1 << 53) - 1  # what JSON's readers keep exact
+
+
+class Parameter(NamedTuple):
+    """kind: "text", "number", "flag" or "choice"."""
+
+    name: str
+    kind: str
+    doc: str
+    default: Any = None
+    low: int = 0
+    high: int = MOST_MS
+    choices: tuple[str, ...] = ()
+
+    def schema(self) -> dict[str, Any]:
+        """Its JSON schema."""
+        default = {} if self.default is None else {"default": self.default}
+        if self.kind == "number":
+            return {"type": "integer", "minimum": self.low, "maximum": self.high, **default}
+        if self.kind == "flag":
+            return {"type": "boolean", **default}
+        if self.kind == "choice":
+            return {"type": "string", "enum": list(self.choices), **default}
+        longest = self.high if self.high != MOST_MS else LONGEST_TEXT
+        return {"type": "string", "minLength": self.low, "maxLength": longest, **default}
+
+
+PAGE_SIZE = Parameter("page_size", "number", "How many items a page has.", 100, 1, 1_000)
+PAGE_TOKEN = Parameter("page_token", "text", "From `metadata.next` of the page before.", high=2_000)
+PAGING = (PAGE_SIZE, PAGE_TOKEN)
+CONTAINS = Parameter("contains", "text", "Only items with this in their name; upper and lower case are the same.")
+
+
+def parse(parameters: Iterable[Parameter], given: Mapping[str, str]) -> dict[str, Any]:
+    """The values by name, defaults among them; what is not in the table is left out. Raises Problem."""
+    return {each.name: _value(each, given[each.name]) if each.name in given else each.default for each in parameters}
+
+
+def _value(parameter: Parameter, text: str) -> Any:
+    if parameter.kind == "number":
+        return _number(parameter, text)
+    if parameter.kind == "flag":
+        if text not in ("true", "false"):
+            raise _refused(parameter, "true or false")
+        return text == "true"
+    if parameter.kind == "choice":
+        if text not in parameter.choices:
+            raise _refused(parameter, "one of " + ", ".join(parameter.choices))
+        return text
+    longest = parameter.high if parameter.high != MOST_MS else LONGEST_TEXT
+    if not parameter.low <= len(text) <= longest:
+        raise _refused(parameter, f"of {parameter.low} to {longest} characters")
+    return text
+
+
+def _number(parameter: Parameter, text: str) -> int:
+    digits = text.removeprefix("-")
+    if len(digits) <= 19 and digits.isascii() and digits.isdigit() and parameter.low <= int(text) <= parameter.high:
+        return int(text)
+    raise _refused(parameter, f"a number from {parameter.low} to {parameter.high}")
+
+
+def _refused(parameter: Parameter, wanted: str) -> Problem:
+    return Problem(BAD_PARAMETER, f"{parameter.name} must be {wanted}")

@@ -1,0 +1,51 @@
+"""Where in a partition to read: its ends now, an offset, a time, or so many records before the end.
+
+The rule: an offset outside of the log becomes the nearest one inside, so a link stays useful after retention.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...client.admin.admin import Admin
+from ...client.admin.offsets import EARLIEST, LATEST
+from ...client.values import TopicPartition
+from ..parameters import Parameter
+
+PLACES = (
+    Parameter("offset", "number", "The first offset to read."),
+    Parameter("time_ms", "number", "Read from the first record of this time on, if there is no offset."),
+    Parameter("last", "number", "Otherwise, how many offsets before the end to begin.", low=1, high=1_000_000),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The ends of a partition: its first offset, last stable offset and high watermark."""
+
+    start: int
+    stable: int
+    high: int
+
+    def inside(self, offset: int) -> int:
+        """The offset, or the nearest one in the log."""
+        return min(max(offset, self.start), self.high)
+
+
+async def ends_of(admin: Admin, partition: TopicPartition) -> Ends:
+    """The ends now. Raises: KafkaError, UnknownTopicError."""
+    high = (await admin.ends([partition], LATEST))[partition]
+    stable = (await admin.ends([partition], LATEST, "read_committed"))[partition]
+    start = (await admin.ends([partition], EARLIEST))[partition]
+    return Ends(start, min(stable, high), high)
+
+
+async def first_offset(admin: Admin, partition: TopicPartition, ends: Ends, asked: Mapping[str, Any], last: int) -> int:
+    """The offset to begin at, from the values of PLACES. last: the default of `last`."""
+    if asked["offset"] is not None:
+        return ends.inside(asked["offset"])
+    if asked["time_ms"] is not None:
+        found = await admin.list_offsets({partition: asked["time_ms"]})
+        offset = found[partition].offset
+        return ends.inside(offset if offset >= 0 else ends.high)
+    return ends.inside(ends.high - (asked["last"] or last))

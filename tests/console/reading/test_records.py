@@ -1,0 +1,140 @@
+"""Records, the timeline and raw values of a real broker, as the console shows them."""
+
+import base64
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from confluent_kafka import Producer
+from fencepost.client.admin.admin import Admin
+from fencepost.console.problems import Problem
+from fencepost.console.reading import records, timeline
+from fencepost.console.reading.records import SHOWN_BYTES, shown
+from served_broker import ServedBroker
+
+TOPIC = "stories"
+STORY = ["plain", "committed", "marker", "aborted", "marker", "plain", "open", "committed", "marker", "plain"]
+"""The fate of each offset; `late` begins and ends after `open` began, so it is committed above the LSO."""
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[ServedBroker]:
+    with ServedBroker() as served:
+        holder = write_story(f"127.0.0.1:{served.port}")
+        yield served
+        holder.abort_transaction()
+
+
+@pytest_asyncio.fixture
+async def admin(broker: ServedBroker) -> AsyncIterator[Admin]:
+    async with Admin(f"127.0.0.1:{broker.port}") as opened:
+        yield opened
+
+
+def write_story(servers: str) -> Producer:
+    """Returns the producer whose transaction is open."""
+    common = {"bootstrap.servers": servers}
+
+    def transactional(name: str) -> Producer:
+        producer = Producer(common | {"transactional.id": name})
+        producer.init_transactions(10)
+        producer.begin_transaction()
+        return producer
+
+    def write(producer: Producer, value: bytes, **more: Any) -> None:
+        producer.produce(TOPIC, value, partition=0, **more)
+        assert producer.flush(10) == 0
+
+    plain = Producer(common)
+    write(plain, b"first", key=b"k", headers=[("h", b"\xff\x00"), ("none", None)])
+    payer = transactional("payer")
+    write(payer, b"paid")
+    payer.commit_transaction()
+    loser = transactional("loser")
+    write(loser, b"lost")
+    loser.abort_transaction()
+    write(plain, bytes(SHOWN_BYTES) + b"end")
+    holder = transactional("holder")
+    write(holder, b"held")
+    late = transactional("late")
+    write(late, b"late")
+    late.commit_transaction()
+    write(plain, b"last")
+    return holder
+
+
+async def test_each_record_is_shown_with_its_fate_and_its_producer(admin: Admin) -> None:
+    page = await records.browse(admin, TOPIC, 0, {"offset": "0"})
+    rows = page["data"]
+    assert [row["state"] for row in rows] == STORY
+    assert [row["offset"] for row in rows] == list(range(10))
+    assert (page["last_stable_offset"], page["high_watermark"], page["next_offset"]) == (6, 10, 10)
+    assert [row["transactional_id"] for row in rows[:4]] == [None, "payer", "payer", "loser"]
+    assert [row.get("marker") for row in rows if row["state"] == "marker"] == ["commit", "abort", "commit"]
+    assert (rows[1]["producer_epoch"], rows[1]["sequence"]) == (0, 0)
+    assert rows[0]["key"] == {"size": 1, "truncated": False, "text": "k"}
+    assert rows[0]["headers"][0]["value"]["base64"] == base64.b64encode(b"\xff\x00").decode()
+    assert rows[0]["headers"][1] == {"name": "none", "value": None}
+    assert (rows[5]["value"]["truncated"], rows[5]["value"]["size"]) == (True, SHOWN_BYTES + 3)
+
+
+async def test_a_committed_reader_sees_no_more_than_it_would_read(admin: Admin) -> None:
+    page = await records.browse(admin, TOPIC, 0, {"offset": "0", "isolation": "read_committed"})
+    assert [row["offset"] for row in page["data"] if row["offset"] < page["last_stable_offset"]] == [0, 1, 5]
+    assert [row["offset"] for row in page["data"]] == [0, 1, 5]
+
+
+async def test_reading_begins_at_an_offset_a_time_or_before_the_end(admin: Admin) -> None:
+    page = await records.browse(admin, TOPIC, 0, {"last": "2"})
+    assert [row["offset"] for row in page["data"]] == [8, 9]
+    at = (await records.browse(admin, TOPIC, 0, {"offset": "5", "limit": "1"}))["data"][0]["timestamp_ms"]
+    found = await records.browse(admin, TOPIC, 0, {"time_ms": str(at)})
+    assert found["start_offset"] <= 5
+    assert (await records.browse(admin, TOPIC, 0, {"offset": "999"}))["start_offset"] == 10
+    with pytest.raises(Problem, match="limit"):
+        await records.browse(admin, TOPIC, 0, {"limit": "0"})
+
+
+async def test_pages_follow_each_other_without_gap_or_repetition(admin: Admin) -> None:
+    offset, seen = 0, list[int]()
+    while offset < 10:
+        page = await records.browse(admin, TOPIC, 0, {"offset": str(offset), "limit": "3"})
+        seen += [row["offset"] for row in page["data"]]
+        assert page["next_offset"] > offset
+        offset = page["next_offset"]
+    assert seen == list(range(10))
+
+
+async def test_the_timeline_has_each_batch_and_where_readers_stop(admin: Admin) -> None:
+    line = await timeline.read(admin, TOPIC, 0, {})
+    assert [block["state"] for block in line["blocks"]] == STORY
+    assert (line["last_stable_offset"], line["high_watermark"], line["complete"]) == (6, 10, True)
+    part = await timeline.read(admin, TOPIC, 0, {"from": "3", "to": "5"})
+    assert [(block["base_offset"], block["marker"]) for block in part["blocks"]] == [(3, None), (4, "abort")]
+    assert part["blocks"][0]["transactional_id"] == "loser"
+
+
+async def test_names_that_are_remembered_are_used_for_expired_ids(admin: Admin) -> None:
+    rows = (await records.browse(admin, TOPIC, 0, {"offset": "1", "limit": "1"}))["data"]
+    who = rows[0]["producer_id"], rows[0]["producer_epoch"]
+    line = await timeline.read(admin, TOPIC, 0, {"from": "1", "to": "2"}, names={who: "once"})
+    assert line["blocks"][0]["transactional_id"] == "once"
+
+
+async def test_a_raw_value_is_whole_and_what_is_not_there_is_refused(admin: Admin) -> None:
+    assert await records.raw(admin, TOPIC, 0, 5, "value") == bytes(SHOWN_BYTES) + b"end"
+    assert await records.raw(admin, TOPIC, 0, 0, "header-0") == b"\xff\x00"
+    for offset, what in ((0, "header-1"), (0, "header-9"), (1, "key"), (2, "value"), (99, "value"), (0, "x")):
+        with pytest.raises(Problem) as refused:
+            await records.raw(admin, TOPIC, 0, offset, what)
+        assert refused.value.status == 404
+
+
+def test_text_that_is_cut_within_a_character_stays_text() -> None:
+    whole = "é" * SHOWN_BYTES
+    found = shown(b"x" + whole.encode())
+    assert found is not None
+    assert found["text"] == "x" + whole[: SHOWN_BYTES // 2 - 1]
+    assert "base64" in (shown(b"\xff") or {})
+    assert shown(None) is None
