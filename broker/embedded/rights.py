@@ -16,13 +16,11 @@ from ..security.acls import AclBinding, Operation, PatternType, Permission, Reso
 from ..security.credentials import (
     LEAST_ITERATIONS,
     LONGEST_NAME,
-    SALT_BYTES,
     Mechanism,
     ScramCredential,
     credential_from,
     credential_removed,
     credential_set,
-    readable_salt,
     salted_password,
 )
 from ..security.principals import USER, parse_principal
@@ -30,6 +28,7 @@ from ..security.security_state import SecurityState
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 FOR_CLIENTS = "SCRAM-SHA-256"
+SALT_BYTES = 24
 
 
 class Rule(Protocol):
@@ -172,7 +171,7 @@ def credentials(name: str, password: str) -> list[ScramCredential]:
         raise ValueError(f"the password of {name} is empty")
     made = []
     for mechanism in Mechanism:
-        salt = readable_salt(SystemRng().bytes(SALT_BYTES))
+        salt = SystemRng().bytes(SALT_BYTES)
         salted = salted_password(mechanism, password.encode(), salt, LEAST_ITERATIONS)
         made.append(credential_from(mechanism, salted, salt, LEAST_ITERATIONS))
     return made
