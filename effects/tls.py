@@ -1,4 +1,4 @@
-"""TLS of a listener: the context made of PEM files, and the handshakes of those who connect.
+"""TLS of a listener: the context from PEM files, and the handshakes of new connections.
 
 The rules: TLS 1.2 is the least, without renegotiation and compression; a client whose certificate is asked for resumes
 no session, so that its certificate is looked at each time. Each connection is accepted here and passed to the
@@ -17,14 +17,14 @@ from typing import Any, Protocol
 
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
-SHUTDOWN_S = 5.0  # for a client to say that it has heard the end
+SHUTDOWN_S = 5.0  # how long to wait for the client's close_notify
 ACCEPTED_AT_ONCE = 64
 PAUSE_S = 1.0  # after the system could not accept, as in asyncio
 
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """What a context is made of. key: None where the certificate's file has it. authorities: of clients."""
+    """The files of a context. key: None if the certificate's file has it. authorities: of client certificates."""
 
     certificate: str
     key: str | None = None
@@ -39,7 +39,7 @@ class TlsFiles:
 
 
 class BadTlsFiles(Exception):
-    """No context can be made of them; says which file, and why."""
+    """The files cannot be used; the text names the file and the reason."""
 
 
 def server_context(files: TlsFiles) -> ssl.SSLContext:
@@ -48,7 +48,7 @@ def server_context(files: TlsFiles) -> ssl.SSLContext:
     versions = [VERSIONS[each] for each in files.versions]
     context.minimum_version, context.maximum_version = min(versions), max(versions)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_CIPHER_SERVER_PREFERENCE
-    password = files.key_password or ""  # never asked of whoever sits at the terminal
+    password = files.key_password or ""  # an empty password keeps OpenSSL from asking at the terminal
     for path in files.paths:
         _check_readable(path)
     try:
@@ -88,7 +88,7 @@ def _why(error: Exception, files: TlsFiles) -> str:
 
 
 def stamp(paths: Sequence[str]) -> tuple[object, ...]:
-    """Something that is another when one of these files has changed."""
+    """A value that changes when one of these files changes."""
     stamps: list[object] = []
     for path in paths:
         try:
@@ -111,7 +111,7 @@ def first_certificate(path: str) -> bytes:
 
 
 def peer_certificate(transport: Any) -> bytes | None:
-    """The DER of the certificate that a client has shown, and that was verified; None if it has shown none."""
+    """The DER of the client's verified certificate; None if it sent none."""
     shown = transport.get_extra_info("ssl_object")
     found: bytes | None = None if shown is None else shown.getpeercert(binary_form=True)
     return found
@@ -121,7 +121,7 @@ def peer_certificate(transport: Any) -> bytes | None:
 
 
 class Handshake:
-    """A client that has connected, and whose TLS is not there yet. host: its address."""
+    """The TLS handshake of a client that has connected. host: its address."""
 
     __slots__ = ("host", "task")
 
@@ -130,7 +130,7 @@ class Handshake:
         self.task: asyncio.Task[None] | None = None
 
     def abort(self) -> None:
-        """Cut it. Harmless once it is over."""
+        """Close the connection. No effect after the handshake has ended."""
         if self.task is not None:
             self.task.cancel()
 
@@ -157,7 +157,7 @@ class TlsAdmission(Protocol):
 
 
 class TlsAcceptor:
-    """Accepts the connections of bound sockets that listen, and shakes hands with each."""
+    """Accepts connections on listening sockets, and runs the TLS handshake of each."""
 
     def __init__(self, sockets: Sequence[socket.socket], admission: TlsAdmission) -> None:
         self._loop = asyncio.get_running_loop()
@@ -165,11 +165,11 @@ class TlsAcceptor:
         self._sockets = sockets
         self._closed = False
         self._paused: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()  # the loop alone does not keep them
+        self._tasks: set[asyncio.Task[None]] = set()  # the loop holds only weak references to tasks
         self._resume()
 
     def close(self) -> None:
-        """Accept nobody any more; handshakes that have begun go on. Idempotent."""
+        """Stop accepting; handshakes that have begun continue. Idempotent."""
         if not self._closed:
             self._closed = True
             self._pause()
@@ -194,7 +194,7 @@ class TlsAcceptor:
                 accepted, peer = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
-            except OSError:  # no descriptors, most likely
+            except OSError:  # most likely no file descriptors are left
                 self._pause()
                 self._paused = self._loop.call_later(PAUSE_S, self._resume)
                 return
@@ -223,7 +223,7 @@ class TlsAcceptor:
         )
 
     def _over(self, task: asyncio.Task[None], handshake: Handshake, accepted: socket.socket) -> None:
-        """Called too where the task was cut before it began."""
+        """A done callback, because a task can be cancelled before it begins."""
         self._tasks.discard(task)
         handshake.task = None
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
@@ -231,7 +231,7 @@ class TlsAcceptor:
             return
         accepted.close()
         self._admission.failed(handshake, _why_failed(error))
-        if not isinstance(error, OSError | asyncio.CancelledError):  # cancelled by abort(), or with everything else
+        if not isinstance(error, OSError | asyncio.CancelledError):  # cancelled by abort(), or at shutdown
             raise error
 
 

@@ -73,7 +73,7 @@ class Access:
         return {name for name in names if self.allows(session, operation, resource_type, name)}
 
     def operations(self, session: Session, resource_type: ResourceType, name: str) -> int:
-        """All that it may do with a resource, as answers tell it (KIP-430): a bit for the code of each operation."""
+        """What the user may do with a resource, as answers encode it (KIP-430): a bit for each operation's code."""
         if not self.is_enforced:
             return EVERY_OPERATION[resource_type]
         may = self._authorizer.allows

@@ -43,7 +43,7 @@ class PatternType(Code):
 
 
 class Operation(Code):
-    """What is to be done with a resource. ANY stands in filters only."""
+    """An operation on a resource. ANY occurs in filters only."""
 
     UNKNOWN = 0
     ANY = 1
@@ -64,7 +64,7 @@ class Operation(Code):
 
 
 class Permission(Code):
-    """Whether a rule forbids or allows. ANY stands in filters only."""
+    """Whether a rule forbids or allows. ANY occurs in filters only."""
 
     UNKNOWN = 0
     ANY = 1

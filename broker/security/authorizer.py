@@ -103,7 +103,7 @@ class Authorizer:
         return [binding for binding in self.near(wanted) if wanted.matches(binding)]
 
     def near(self, wanted: AclFilter) -> Collection[AclBinding]:
-        """All rules that a filter may mean, and others: as few as the indexes tell apart."""
+        """Candidates for a filter: all rules that may match it, and as few others as the indexes allow."""
         if wanted.resource_name is None or wanted.resource_type is ResourceType.ANY:
             return self._bindings
         kind, name = wanted.resource_type, wanted.resource_name

@@ -50,7 +50,7 @@ _BASE_36 = _CHARACTERS[Alphabet.BASE_36].encode()
 class Kind(NamedTuple):
     """What a client that asks for one name sees of it, but for chance.
 
-    length: of the salt, for BASE_64 of what it stands for; 0 where chance sets it.
+    length: of the salt, for BASE_64 after decoding; 0 if it is random.
     """
 
     iterations: int

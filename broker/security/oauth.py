@@ -1,4 +1,4 @@
-"""Tokens (JWT) that somebody else has signed: whose they are, and until when they hold. Pure.
+"""Checks tokens (JWT) of an identity provider: which user they name, and until when they are valid. Pure.
 
 The rules: a token counts only with a signature by a key of the set, chosen by its id, in an algorithm of that key's own
 kind, and so never `none` nor one with a shared secret. It has to name the issuer, the audience, an end that is still to
@@ -16,25 +16,25 @@ from .sasl import Identity, TokenRefused
 
 MOST_KEYS = 100
 LEAST_RSA_BITS = 2048
-LONGEST_HEADER = 8 << 10  # in Base64; it is read before it is known who wrote it
+LONGEST_HEADER = 8 << 10  # in Base64; it is parsed before the signature is checked
 _RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
-_ALGORITHMS: dict[tuple[str, str | None], tuple[str, ...]] = {  # by kind of key, and by curve where it has one
+_ALGORITHMS: dict[tuple[str, str | None], tuple[str, ...]] = {  # by type of key, and by its curve if it has one
     ("RSA", None): _RSA,
     ("EC", "P-256"): ("ES256",),
     ("EC", "P-384"): ("ES384",),
     ("EC", "P-521"): ("ES512",),
     ("OKP", "Ed25519"): ("EdDSA",),
 }
-_SECRET_PARTS = ("d", "k", "p", "q")  # of a key that could sign
+_SECRET_PARTS = ("d", "k", "p", "q")  # fields that only private or symmetric keys have
 
 
 class BadKeySet(Exception):
-    """What was fetched is no set of keys, or none of them can be used."""
+    """The fetched content is not a key set, or has no usable key."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenRules:
-    """What a token has to say. claim: the one that names the user. skew_s: by how much clocks may differ."""
+    """What a token must contain. claim: the one with the user's name. skew_s: tolerated difference of clocks."""
 
     issuer: str
     audiences: tuple[str, ...]
@@ -44,18 +44,18 @@ class TokenRules:
 
 @dataclass(frozen=True, slots=True)
 class VerificationKey:
-    """A public key, and the algorithms that go with it."""
+    """A public key, and the algorithms that it may verify."""
 
     algorithms: tuple[str, ...]
     key: Any = field(repr=False)
 
 
 KeySet = Mapping[str | None, VerificationKey]
-"""By id; None for a key that has none, which is then the only one."""
+"""Keys by id. The id is None for a key without one, which must then be the only key."""
 
 
 def read_key_set(text: bytes) -> KeySet:
-    """The keys that may be used. Raises BadKeySet, ImportError."""
+    """Parse a key set (JWKS) and return its usable keys. Raises BadKeySet, ImportError."""
     try:
         entries = json.loads(text)["keys"]
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -78,7 +78,7 @@ def read_key_set(text: bytes) -> KeySet:
 
 
 def _key_of(entry: Mapping[str, Any]) -> VerificationKey | None:
-    """None for a key of another kind or purpose, a weak one, and one that could sign."""
+    """Returns None for a key of another type or purpose, a weak key, and a private or symmetric key."""
     from jwt import PyJWK
     from jwt.exceptions import PyJWTError
 
@@ -101,7 +101,7 @@ def _key_of(entry: Mapping[str, Any]) -> VerificationKey | None:
 
 
 class TokenVerifier:
-    """Says who a token stands for. keys: those that count now; empty until a set was read."""
+    """Verifies tokens and returns the user. keys: the current ones; empty until a key set has been read."""
 
     def __init__(self, rules: TokenRules, on_unknown_key: Callable[[], object] = lambda: None) -> None:
         """on_unknown_key: called when a token names a key that is not in the set. Raises ImportError without PyJWT."""
@@ -113,12 +113,12 @@ class TokenVerifier:
         self._jws = PyJWS(algorithms=[each for group in _ALGORITHMS.values() for each in group])
 
     def verify(self, token: str, now_ms: int) -> Identity:
-        """Raises TokenRefused, which does not say what stands in the token."""
+        """Verify a token. Raises TokenRefused, whose text quotes nothing of the token."""
         try:
             claims = json.loads(self._signed_payload(token))
         except TokenRefused:
             raise
-        except Exception as error:  # whatever the libraries make of it: it does not count
+        except Exception as error:  # the libraries raise errors of many types; all mean an invalid token
             raise TokenRefused(f"it does not verify ({type(error).__name__})") from None
         if not isinstance(claims, dict):
             raise TokenRefused("it holds no claims")
@@ -137,7 +137,7 @@ class TokenVerifier:
         return payload
 
     def _key_for(self, name: object) -> VerificationKey:
-        """A token that names no key is taken for one of the only key that there is."""
+        """Find the key that a token names. A token without a key id is verified by the only key, if there is one."""
         if name is None and len(self.keys) == 1:
             return next(iter(self.keys.values()))
         found = self.keys.get(name) if isinstance(name, str) else None
@@ -162,21 +162,21 @@ class TokenVerifier:
         for begin in ("nbf", "iat"):
             begin_s = _seconds(claims, begin)
             if begin_s is not None and begin_s > now_s + rules.skew_s:
-                raise TokenRefused("it does not hold yet")
+                raise TokenRefused("it is not valid yet")
         name = claims.get(rules.claim)
         if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= LONGEST_NAME:
-            raise TokenRefused("it does not say who it stands for")
+            raise TokenRefused("it does not name a valid user")
         return Identity(name, int((end_s + rules.skew_s) * 1000))
 
 
-_LATEST_S = 1e11  # some three thousand years
+_LATEST_S = 1e11  # about three thousand years
 
 
 def _seconds(claims: dict[str, Any], name: str) -> float | None:
-    """A time, None if it is not there. Raises TokenRefused."""
+    """Read a time claim; None if it is absent. Raises TokenRefused."""
     value = claims.get(name)
     if name not in claims:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LATEST_S:  # no NaN either
-        raise TokenRefused(f"its {name} is no time")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LATEST_S:  # NaN too
+        raise TokenRefused(f"its {name} is not a time")
     return float(value)

@@ -1,4 +1,4 @@
-"""Requests by chance that mean something: names that exist, ids in use, batches that are sound; then some are changed.
+"""Random requests that mostly make sense: existing names, ids in use, valid batches; then some are corrupted.
 
 The rule: what is drawn comes from the seeded random alone, so one seed is one attack.
 """
@@ -44,7 +44,7 @@ RATES = [1e9, 1e12, -1.0, float("nan"), float("inf")]
 
 
 class Chance:
-    """Frames without end, with their lengths before them."""
+    """Yield length-prefixed frames, without end."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Chance:
         producer_ids: Sequence[int] = (),
         apis: Sequence[Api] = tuple(APIS.values()),
     ) -> None:
-        """apis: what is asked for, as often as it is named."""
+        """apis: which APIs are requested; one that is listed several times is drawn more often."""
         self.random = Random(seed)
         self._apis = apis
         self._topic_ids = [*topic_ids, bytes(16), b"\7" * 16]
@@ -82,7 +82,7 @@ class Chance:
             whole = whole[:10] + body
         elif drawn < 0.995:
             whole = whole[:4] + mutated(random, [whole[4:]], 100_000)
-        else:  # a length that lies
+        else:  # a wrong length
             return random.choice(INTERESTING)[:4].ljust(4, b"\0") + whole[4:]
         return (len(whole) - 4).to_bytes(4, "big") + whole[4:]
 
@@ -124,7 +124,7 @@ class Chance:
         raise AssertionError(kind)
 
     def _has_room(self) -> bool:
-        """Arrays in arrays do not become large together."""
+        """Choose the length of an array; nested arrays get shorter, so that the whole stays small."""
         return self.random.random() < 0.8
 
     def _number(self, kind: Fixed, name: str) -> int:

@@ -1,4 +1,4 @@
-"""Inputs on which a target failed once: found.txt, a line each of the target's name and the bytes in hex."""
+"""Inputs on which a target has failed: each line of found.txt is a target's name and the bytes in hex."""
 
 from collections import defaultdict
 from pathlib import Path

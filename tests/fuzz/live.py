@@ -1,4 +1,4 @@
-"""An attack on a running broker, and what has to hold after it.
+"""Sends random requests to a running broker, and checks what must hold afterwards.
 
 The rule: requests by chance, sent ahead on connections that come and go, end their own connection at worst. Then there
 is no traceback, nothing of them is left, and an honest client does its work.
@@ -37,7 +37,7 @@ RULES = (
 
 
 def target(*, is_guarded: bool) -> SimulatedBroker:
-    """A broker with topics, a group, an open transaction. is_guarded: clients may read and write, and nothing else."""
+    """A broker with topics, a group and an open transaction. is_guarded: clients may only read and write."""
     small: dict[str, Any] = {"journal_max_bytes": 8 << 20, "storage_min_free_bytes": 0, "log_dir": "/d"}
     broker = SimulatedBroker(guarded(**small) if is_guarded else BrokerSettings(**small))
     for name, configs in ((HONEST, {}), ("t", {}), ("u", {}), ("compacted", {"cleanup_policy": "compact"})):
@@ -51,7 +51,7 @@ def target(*, is_guarded: bool) -> SimulatedBroker:
 
 
 def attack(broker: SimulatedBroker, seed: int, count: int) -> Counter[str]:
-    """So many requests, SENT_AHEAD on a connection each. Returns how many, and how many answers came."""
+    """Send `count` requests, SENT_AHEAD on each connection. Returns how many were sent and how many answers came."""
     came: Counter[str] = Counter()
     topic_ids = [topic.id for name, topic in broker.broker.topics.by_name.items() if name != HONEST]
     txn = Txn(broker, "x")
@@ -90,7 +90,7 @@ def _answers(received: bytes) -> Iterator[bytes]:
 
 
 def check_nothing_is_left(broker: SimulatedBroker) -> None:
-    """No traceback, no connection, no bytes of requests."""
+    """Check that there is no traceback, no connection is left and no request memory is held."""
     broker.ask(fetch(HONEST), 12)
     broker.wait(1)
     inner = broker.broker
@@ -101,7 +101,7 @@ def check_nothing_is_left(broker: SimulatedBroker) -> None:
 
 
 def work_honestly(broker: SimulatedBroker, seed: int) -> None:
-    """Write, read, commit an offset and a transaction, as any client."""
+    """Write, read, commit an offset and a transaction, as a normal client does."""
     write_and_read(broker, seed)
     txn = Txn(broker, "honest")
     assert txn.init() == 0
@@ -111,7 +111,7 @@ def work_honestly(broker: SimulatedBroker, seed: int) -> None:
 
 
 def write_and_read(broker: Any, seed: int) -> None:
-    """broker: whoever has ask(request, version)."""
+    """broker: any object with ask(request, version)."""
     ((code, offset),) = answers(broker.ask(produce(HONEST, produced(1, value=b"%d" % seed))))
     assert code == 0, code
     part = fetched(broker.ask(fetch(HONEST, offset), 12))
@@ -132,11 +132,11 @@ class Asking:
 
 
 def attack_over_sockets(broker: ServedBroker, seed: int, count: int) -> None:
-    """As attack, over real connections, each of which is left when nothing more comes."""
+    """As attack, over real connections; each is closed when no more answers come."""
     topics = broker.inside(lambda inner: [topic.id for name, topic in inner.topics.by_name.items() if name != HONEST])
     chance = Chance(seed, topics, [])
     for _ in range(count // SENT_AHEAD):
-        # It closes the connection, or does not answer yet.
+        # The broker closes the connection, or does not answer yet.
         with suppress(OSError), WireClient("127.0.0.1", broker.port, timeout_s=0.05) as client:
             client.send_raw(b"".join(chance.frames(SENT_AHEAD)))
             while client.socket.recv(1 << 16):

@@ -1,7 +1,7 @@
-"""A coverage-guided loop of our own, for where atheris does not install; and the measure of one input's work.
+"""A coverage-guided fuzzing loop for systems without atheris, and the measurement of one input's cost.
 
 The rule: an input that takes a step from one line of fencepost to another which none before it took joins the corpus.
-One that runs more lines than its size allows ends in Overwork, at once, whatever the clock says.
+An input that runs more lines than its size allows raises Overwork at once; no clock is involved.
 """
 
 import sys
@@ -23,15 +23,15 @@ from peak_memory import peak_bytes
 
 _AREAS = (fencepost.effects, fencepost.protocol, fencepost.storage, fencepost.broker, fencepost.client)
 OURS = ("<fencepost ", *(str(Path(area.__file__).parent) for area in _AREAS))
-"""How the file names of what is fuzzed begin; the first is that of generated codecs."""
+"""Prefixes of the file names whose lines count; the first is that of generated codecs."""
 
 
 class Overwork(BaseException):
-    """More lines than an input of this size may cost; it passes every `except Exception`."""
+    """An input ran more lines than its size allows. A BaseException, so no `except Exception` catches it."""
 
 
 class Failed(AssertionError):
-    """A target did not return. data: on which input."""
+    """A target raised an error. data: the input."""
 
     def __init__(self, target: Target, data: bytes, error: BaseException) -> None:
         super().__init__(f"{target.name} {data.hex()}\n{type(error).__name__}: {error}")
@@ -48,7 +48,7 @@ class Watch:
 
     @contextmanager
     def input(self, most_lines: int) -> Iterator[None]:
-        """Watch what the block runs. Raises Overwork."""
+        """Count the lines that the block runs. Raises Overwork."""
         self.lines, self._most = 0, most_lines
         before = sys.gettrace()
         sys.settrace(self._begin)
@@ -77,7 +77,7 @@ class Watch:
 
 
 def look(target: Target, data: bytes, watch: Watch | None = None) -> None:
-    """One input. Raises Failed."""
+    """Run the target on one input. Raises Failed."""
     try:
         if watch is None:
             target.look(data)
@@ -89,7 +89,7 @@ def look(target: Target, data: bytes, watch: Watch | None = None) -> None:
 
 
 def measure(target: Target, data: bytes, watch: Watch) -> None:
-    """One input, and whether it stays within the bounds of lines and memory. Raises Failed."""
+    """Run one input and check that it stays within the limits of lines and memory. Raises Failed."""
     look(target, data, watch)
     peak, most = peak_bytes(lambda: target.look(data)), target.memory + target.memory_per_byte * len(data)
     if peak > most:
@@ -99,7 +99,7 @@ def measure(target: Target, data: bytes, watch: Watch) -> None:
 def grow(
     target: Target, corpus: Iterable[bytes], random: Random, goes_on: Callable[[int], bool]
 ) -> tuple[list[bytes], int, Watch]:
-    """Mutate the corpus, and keep what takes new steps, for as long as goes_on(executions). Raises Failed.
+    """Mutate the corpus, and keep inputs that reach new steps, for as long as goes_on(executions). Raises Failed.
 
     Returns the grown corpus, the executions, and what was seen.
     """

@@ -70,7 +70,7 @@ def _value(kind: Any, version: int, number: int) -> Any:
 
 
 def result_of(steps: Iterator[int]) -> Any:
-    """What comes of all steps."""
+    """Run all steps and return the result."""
     results = []
 
     def run() -> Iterator[int]:
@@ -121,7 +121,7 @@ def _body_seeds(pairs: list[tuple[type, int]]) -> Callable[[], Iterator[bytes]]:
 
 
 def look_at_request_frame(data: bytes) -> None:
-    """Header and body as a connection reads them."""
+    """Read header and body as a connection does."""
     header = outcome(lambda: read_request_header(data), MalformedFrame)
     viewed = outcome(lambda: read_request_header(memoryview(data)), MalformedFrame)
     assert repr(header) == repr(viewed)
@@ -157,7 +157,7 @@ def request_frames(number: int) -> Iterator[bytes]:
 
 
 def look_at_response_frame(data: bytes) -> None:
-    """As a client reads it: the API and version are those of what it asked."""
+    """Read a response as a client does, which knows API and version from its request."""
     apis = list(APIS.values())
     api, version = apis[int.from_bytes(data[:1], "big") % len(apis)], int.from_bytes(data[1:2], "big")
     found = outcome(lambda: decode_response(api, version, data[2:]), MalformedFrame, KafkaError)
@@ -179,7 +179,7 @@ def _response_frames() -> Iterator[bytes]:
 
 
 def look_at_frames(data: bytes) -> None:
-    """However a stream is cut into chunks, the frames are the same, and no more is kept than one frame."""
+    """A stream gives the same frames however it is cut into chunks, and at most one frame is buffered."""
     step, stream = int.from_bytes(data[:1], "big") % 64 + 1, data[1:]
     expected, is_sound = _frames_of(stream)
     framer = Framer(LARGEST_FRAME)
@@ -198,7 +198,7 @@ def look_at_frames(data: bytes) -> None:
 
 
 def _frames_of(stream: bytes) -> tuple[list[bytes], bool]:
-    """The frames, the simplest way; and whether nothing malformed came."""
+    """Split a stream into frames in the simplest way. Returns them and whether all were well formed."""
     frames, at = [], 0
     while len(stream) - at >= PREFIX_BYTES:
         (length,) = struct.unpack_from(">i", stream, at)

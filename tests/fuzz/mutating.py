@@ -1,4 +1,4 @@
-"""Changes to bytes, drawn from a seeded random: one to four of those that break parsers."""
+"""Random changes to bytes, from a seed: one to four changes of kinds that often break parsers."""
 
 from collections.abc import Sequence
 from random import Random
@@ -15,7 +15,7 @@ INTERESTING = [
 
 
 def mutated(random: Random, corpus: Sequence[bytes], at_most_bytes: int) -> bytes:
-    """One of the corpus, changed."""
+    """Return a changed copy of one input of the corpus."""
     data = bytearray(random.choice(corpus))
     for _ in range(random.choice((1, 1, 1, 2, 3, 4))):
         at = random.randrange(len(data) + 1)

@@ -56,7 +56,7 @@ TP = TopicPartition("t", 7)
 
 
 def whole(data: bytes) -> bytearray:
-    """A batch with the length, magic and CRC that go with its bytes."""
+    """Return the batch with length, magic and CRC made to fit its bytes."""
     batch = bytearray(data.ljust(HEADER_BYTES, b"\0"))
     batch[8:LENGTH_ENDS_AT] = (len(batch) - LENGTH_ENDS_AT).to_bytes(4, "big")
     batch[MAGIC_AT] = MAGIC
@@ -64,7 +64,7 @@ def whole(data: bytes) -> bytearray:
 
 
 def some_batches() -> Iterator[bytes]:
-    """Of every shape that a decoder has a way of its own for."""
+    """Records of every shape for which a decoder has code of its own."""
     alike = [Record(n, NOW_MS + n, b"key", b"v" * 5) for n in range(30)]
     wide = [Record(n, NOW_MS + 9_000 * n, None, b"w" * 70) for n in range(20)]
     odd = [Record(3 * n, NOW_MS - n, b"k" * (n * 30), None, (("h", b"1"), ("n", None))) for n in range(4)]
@@ -84,7 +84,7 @@ def some_batches() -> Iterator[bytes]:
 
 
 def look_at_batches(data: bytes) -> None:
-    """Any bytes as batches, one after another; then the same with the first one's length and CRC made right."""
+    """Read any bytes as a sequence of batches; then again with length and CRC of the first one corrected."""
     for content in (data, bytes(whole(data))):
         view = memoryview(content)
         batches: list[Batch] = []
@@ -101,7 +101,7 @@ def look_at_batches(data: bytes) -> None:
 
 
 def _walk(view: memoryview, found: list[Batch]) -> int | None:
-    """Collect the batches; where the first damaged one begins, if one does."""
+    """Collect the batches, and return the position of the first damaged one, if any."""
     try:
         for batch in walk(view):
             found.append(batch)
@@ -126,7 +126,7 @@ def _look_at_produced(view: memoryview) -> None:
 
 
 def look_at_fetched(data: bytes) -> None:
-    """What a consumer makes of an answer: records, then one error at most, and the position never goes back."""
+    """Decode an answer as a consumer does: records, then at most one error; the position never goes back."""
     fetched = Fetched(TP, 3, -1, [memoryview(data)], [(9, 0)], limit=LIMIT)
     position = fetched.position
     for _ in range(len(data) + 2):
@@ -220,9 +220,9 @@ def _compare_columns(batch: Batch, plain: Any) -> None:
 
 
 def _write_again(batch: Batch, payload: bytes, plain: list[Record], own_times: list[int]) -> None:
-    """By each writer, where the timestamps let it."""
+    """Write the records by each writer that can represent their timestamps."""
     contents = list(map(tuple, plain))
-    # What cannot be written: records without a base to go by, and timestamps so far apart that no delta says it.
+    # What cannot be written: records without a base to go by, and timestamps whose distance does not fit into a delta.
     built = outcome(
         lambda: build(
             plain, base_offset=batch.base_offset, last_offset_delta=batch.last_offset_delta, codec=batch.codec
@@ -249,7 +249,7 @@ def _write_again(batch: Batch, payload: bytes, plain: list[Record], own_times: l
 
 
 def look_at_markers(data: bytes) -> None:
-    """The marker read in place is the one that the records tell."""
+    """Reading a marker in place gives the same marker as decoding its record."""
     batch = outcome(lambda: read(memoryview(bytes(whole(data)))), CorruptBatch)
     if batch is REFUSED or not batch.is_control:
         return
@@ -272,7 +272,7 @@ def _markers() -> Iterator[bytes]:
 
 
 def look_at_compression(data: bytes) -> None:
-    """No more comes out than was allowed, and what comes out goes in and comes out again."""
+    """Decompression stays within its limit, and its output survives compressing and decompressing again."""
     codec, limit = int.from_bytes(data[:1], "big") % 6, int.from_bytes(data[1:3], "big")
     found = outcome(lambda: decompress(codec, data[3:], limit=limit), KafkaError)
     if found is REFUSED:
@@ -292,7 +292,7 @@ def _compressed() -> Iterator[bytes]:
 
 
 def look_at_producing(data: bytes) -> None:
-    """What a producer writes in columns is what is built record by record, and reads back."""
+    """A batch written from columns equals the one built record by record, and decodes to the same records."""
     parts = several(data)
     keys = [part[1:] if part[:1] != b"\0" else None for part in parts[0::4]]
     values = [part[1:] if part[:1] != b"\0" else None for part in parts[1::4]]

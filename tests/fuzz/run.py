@@ -1,4 +1,4 @@
-"""Fuzz for a time: `python tests/fuzz/run.py --minutes 60 [TARGET…]`, by atheris if it can be imported.
+"""Fuzz for a given time: `python tests/fuzz/run.py --minutes 60 [TARGET…]`, by atheris if it can be imported.
 
 Each target has its share of the time, over what earlier runs have found in build/fuzz/corpus. Then every input of the
 corpus is measured: lines of Python and memory. An input that fails is printed as a line for tests/fuzz/found.txt.
@@ -32,15 +32,15 @@ from fuzz.target import Target
 
 HERE = Path(__file__).resolve().parent
 PLACE = HERE.parent.parent / "build" / "fuzz"
-LONGEST_S = 20  # that libFuzzer lets one input take
+LONGEST_S = 20  # libFuzzer's limit for one input
 LARGEST_MB = 2048
 MEASURED = 200
-LIVE = "live"  # requests by chance against whole brokers
-REQUESTS = 2_000  # to each of these
+LIVE = "live"  # random requests against whole brokers
+REQUESTS = 2_000  # to each broker
 
 
 class Result(NamedTuple):
-    """coverage: what the tool counts as such. failures: inputs."""
+    """coverage: in the units of the tool. failures: the inputs that failed."""
 
     executions: int
     coverage: int
@@ -102,7 +102,7 @@ def by_own_loop(target: Target, seconds: int) -> Result:
 
 
 def too_costly(target: Target) -> list[bytes]:
-    """Those of the corpus, or of MEASURED of it, that take more lines or memory than they may."""
+    """The inputs of the corpus, or of a sample of MEASURED, that exceed the limits of lines or memory."""
     found, watch = [], Watch()
     corpus = read_inputs(PLACE / "corpus" / target.name)
     for data in Random(len(corpus)).sample(corpus, min(len(corpus), MEASURED)):
@@ -115,8 +115,8 @@ def too_costly(target: Target) -> list[bytes]:
 
 
 def live(seconds: int) -> bool:
-    """Attack brokers, with an authorizer and without one in turns. Whether all held."""
-    logging.getLogger("fencepost").addHandler(logging.NullHandler())  # warnings for each bad request say nothing here
+    """Attack brokers, alternately with and without an authorizer. Returns whether all checks held."""
+    logging.getLogger("fencepost").addHandler(logging.NullHandler())  # the warnings about bad requests are expected
     first, ends_at = time.time_ns() % 1_000_000, time.monotonic() + seconds
     came: Counter[str] = Counter()
     for seed in count(first):

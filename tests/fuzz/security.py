@@ -1,4 +1,4 @@
-"""Targets: what somebody may send before anybody knows who it is, and what tokens and their keys may hold.
+"""Targets: what a client can send before it has logged in, and the contents of tokens and key sets.
 
 The rule: no bytes but the honest ones log anybody in, and nothing but LoginFailed comes of the others.
 """
@@ -48,7 +48,7 @@ def users() -> ScramUsers:
 
 
 def look_at_plain(data: bytes) -> None:
-    """A password is to be checked for a message of three parts, and for the user that it names."""
+    """PLAIN: the password is checked only for a message of three parts, and for the user in it."""
     found = outcome(lambda: PlainExchange(users()).receive(data, NOW_MS), LoginFailed)
     if found is not REFUSED:
         assert isinstance(found, PasswordCheck)
@@ -59,23 +59,23 @@ def look_at_plain(data: bytes) -> None:
 
 
 def look_at_scram(data: bytes) -> None:
-    """Messages of one exchange. A client gets in with the one answer that the password gives, and no other."""
+    """SCRAM: the messages of one exchange. Only the proof that is computed from the password is accepted."""
     mechanism = list(Mechanism)[len(data) % 2]
     exchange = ScramExchange(users(), mechanism, NONCE)
-    said = _ScramWords(mechanism)
+    expected = _ScramWords(mechanism)
     for message in several(data)[:4]:
         found = outcome(partial(exchange.receive, message, NOW_MS), LoginFailed)
         if found is REFUSED:
             return
         if isinstance(found, Success):
-            assert message in said.finals, "somebody came in without the password"
+            assert message in expected.finals, "a login without the password succeeded"
             return
         assert isinstance(found, Challenge)
-        said.challenged(message, found.message)
+        expected.challenged(message, found.message)
 
 
 class _ScramWords:
-    """What clients who know the password answer."""
+    """Computes the answers of clients who know the password."""
 
     def __init__(self, mechanism: Mechanism) -> None:
         self._digest = mechanism.digest
@@ -122,7 +122,7 @@ def honest_token(**claims: Any) -> str:
 def look_at_tokens(data: bytes) -> None:
     token = data.decode("latin-1")
     found = outcome(lambda: verifier().verify(token, NOW_MS), TokenRefused)
-    # base64 has several spellings for one signature or payload; what was signed is the same.
+    # base64 can encode one signature or payload in several ways; the signed bytes are the same.
     assert found is REFUSED or token.split(".")[:2] in _honest_heads(), "a token was believed that nobody signed"
 
 
@@ -160,7 +160,7 @@ def _bearers() -> Iterator[bytes]:
 
 
 def look_at_key_sets(data: bytes) -> None:
-    """Of a set that somebody may have put in the place of ours."""
+    """Key sets that an attacker may have put in the place of ours."""
     found = outcome(lambda: read_key_set(data), BadKeySet)
     if found is not REFUSED:
         assert all(key.algorithms for key in found.values())
@@ -184,7 +184,7 @@ def key_sets() -> Iterator[bytes]:
 
 
 class _ByName:
-    """Begins exchanges, and remembers what honest clients would have to say in them."""
+    """Starts exchanges, and computes the messages that a client with the password would send in them."""
 
     def begin(self, mechanism: str) -> Exchange:
         if mechanism == "PLAIN":

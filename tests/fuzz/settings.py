@@ -1,6 +1,6 @@
 """Targets: settings of a broker from flags and files, and of topics and clients over the wire.
 
-The rule: a text is a value, or InvalidOption says why not. A value is spelt as a text that is the same value.
+The rule: a text parses to a value or raises InvalidOption with the reason. A value's text parses to that value.
 """
 
 import tomllib
@@ -37,13 +37,13 @@ def look_at_flags(data: bytes) -> None:
 def look_at_file(data: bytes) -> None:
     try:
         table = tomllib.loads(data.decode())
-    except (ValueError, RecursionError):  # what the command line turns into a refusal
+    except (ValueError, RecursionError):  # the command line reports these as usage errors
         return
     outcome(lambda: broker_settings({}, {}, table), InvalidOption)
 
 
 def look_at_topic_settings(data: bytes) -> None:
-    """As CreateTopics and AlterConfigs carry them: the name of any option, and any text."""
+    """Settings as in CreateTopics and AlterConfigs: the name of any option with any text as its value."""
     for name, text in _given(data).items():
         for options in (BROKER_OPTIONS, TOPIC_OPTIONS):
             if name in options:

@@ -77,7 +77,7 @@ def look_at_groups(data: bytes) -> None:
     group = outcome(lambda: group_records.read_value(value), UnreadableGroup)
     if group is not REFUSED:
         again = group_records.read_value(group_records.value(group))
-        # Of a group with members no age is kept, and of one without neither protocol nor leader beside the age.
+        # A record of a group with members has no age; one of a group without has no protocol and no leader.
         assert group_records.value(again) == group_records.value(group)
 
 
@@ -108,7 +108,7 @@ def look_at_transactions(data: bytes) -> None:
     name, state = found
     assert state.transactional_id == name
     again = transactions.read(transactions.key(name), transactions.value(state), 77)
-    # Of a transaction that is over no partition is written, and the old version has no way to say what is ours.
+    # A finished transaction has no partitions in its record, and the old version has no field for our additions.
     assert again == (name, state if state.status != Status.EMPTY else state._replace(partitions={}))
 
 
@@ -178,7 +178,7 @@ def _ledger_records() -> Iterator[bytes]:
 
 
 def look_at_snapshots(data: bytes) -> None:
-    """A file with a sound checksum: where to read on, and the rows of each topic."""
+    """Read a snapshot with a correct checksum: the position after it, and the rows of each topic."""
     disk = disk_with(PATH, written(snapshots.KIND, data))
     found = outcome(lambda: snapshots.read_snapshot(disk, PATH), *snapshots._UNUSABLE)
     if found is REFUSED:
@@ -194,9 +194,9 @@ def look_at_snapshots(data: bytes) -> None:
 def _snapshots() -> Iterator[bytes]:
     positions = {OFFSETS_TOPIC: [(0, 5, 100), (1, 6, 0)], STATE_TOPIC: [(0, 7, 3)]}
     fields = {STATE_TOPIC: (*Transaction._fields, *Prepared._fields)}
-    rows = {STATE_TOPIC: [snapshots._packed([_transaction(Status.ONGOING), _transaction(Status.EMPTY)])]}
-    yield snapshots._packed([positions, fields, rows])
-    yield snapshots._packed([{}, {}, {}])
+    rows = {STATE_TOPIC: [snapshots._pack([_transaction(Status.ONGOING), _transaction(Status.EMPTY)])]}
+    yield snapshots._pack([positions, fields, rows])
+    yield snapshots._pack([{}, {}, {}])
 
 
 # ---- catalogue and security log ----------------------------------------------------------------------------------
@@ -276,7 +276,7 @@ def look_at_consumer_protocol(data: bytes) -> None:
     _back(data, consumers.decode_assignment, consumers.encode_assignment)
     by_client = outcome(lambda: consumers.decode_subscription(data), MalformedFrame)
     by_broker = topics_of([data])
-    if by_client is not REFUSED and data[2:6] != b"\xff\xff\xff\xff":  # a null list is none to the client
+    if by_client is not REFUSED and data[2:6] != b"\xff\xff\xff\xff":  # the client reads a null list as an empty one
         assert by_broker == frozenset(by_client.topics)
 
 

@@ -1,6 +1,6 @@
 """Targets: what is read from a data directory, file by file.
 
-The rule: whatever stands in a file, it is read, or refused by the error that says that it is damaged. Checksums are
+The rule: any file content is either read, or refused with the error for damaged files. Checksums are
 made right first, or nothing would come past them: so this is more than a disk can do to a file.
 """
 
@@ -67,7 +67,7 @@ def journal_file(data: bytes) -> bytes:
     fields = bytearray(journal.pack_file_header(HEADER._replace(size_bytes=size)))
     fields[12 : 12 + len(head[:60])] = head[:60]
     if not head or head[-1] % 2 == 0:
-        fields[32:40] = size.to_bytes(8, "big")  # where FileHeader.size_bytes stands
+        fields[32:40] = size.to_bytes(8, "big")  # FileHeader.size_bytes
         with_crc(fields, 8, slice(12, None))
     return bytes(fields + content)
 
@@ -88,7 +88,7 @@ def _round(body: bytes, position: int) -> bytes:
 
 
 def _right_units(units: bytearray) -> None:
-    """Make the checksums of those units right whose lengths fit."""
+    """Correct the checksums of the units whose lengths fit."""
     at = 0
     while len(units) - at >= journal.LEAST_UNIT_BYTES:
         end = at + journal.PREFIX_BYTES + int.from_bytes(units[at : at + 4], "big")
@@ -124,7 +124,7 @@ def _journals() -> Iterator[bytes]:
 
 
 def look_at_journal(data: bytes) -> None:
-    """The scan of a start, and the look of `fencepost log`."""
+    """Scan it as a start does, and as `fencepost log` does."""
     path = f"{layout.journal_directory('/data')}/{file_name(HEADER.sequence)}"
     disk = disk_with(path, journal_file(data))
     refusals = Damaged, NewerFormat
@@ -146,7 +146,7 @@ def look_at_journal(data: bytes) -> None:
 
 
 def look_at_units(data: bytes) -> None:
-    """The units of one round. A round that is sound is written again as the same bytes."""
+    """Decode the units of one round. A valid round encodes to the same bytes again."""
     first, count = int.from_bytes(data[:1], "big"), int.from_bytes(data[1:2], "big")
     units = bytearray(data[2:])
     _right_units(units)
@@ -178,7 +178,7 @@ KINDS = (store_checkpoint.KIND, "producers", "coordinators", kept_parts.KIND)
 
 
 def look_at_checkpoint_file(data: bytes) -> None:
-    """As it is, and with a sound head."""
+    """Read the bytes as they are, and with a corrected header."""
     kind = KINDS[int.from_bytes(data[:1], "big") % len(KINDS)]
     content = bytearray(data[1:])
     disk = disk_with(PATH, content)
@@ -323,7 +323,7 @@ def segment(compacted: bool = False) -> _Segment:
 
 
 def look_at_segment(data: bytes) -> None:
-    """Another content than was written, of the same size: read from any offset, and scanned."""
+    """Replace the content by another of the same size; read it from any offset, and scan it."""
     log = segment(data[:1] >= b"\x80")
     offset, max_bytes = int.from_bytes(data[1:2], "big") % 16, int.from_bytes(data[2:4], "big")
     changed = data[4 : 4 + len(log.content)]
@@ -340,7 +340,7 @@ def look_at_segment(data: bytes) -> None:
         (buffer,) = found.buffers
         place = content.find(buffer)
         assert place >= 0
-        if content is changed:  # no checksum was made right
+        if content is changed:  # no checksum was corrected
             assert buffer in log.content, "damage is given out as records"
             assert (max_bytes and len(buffer) <= max_bytes) or len(list(batches.walk(memoryview(buffer)))) == 1
         if scanned is not REFUSED:

@@ -1,4 +1,4 @@
-"""What is fuzzed: a function of bytes that anybody may have written, and the bounds of its work.
+"""A fuzz target: a function of untrusted bytes, and the limits of its cost.
 
 The rule: a target returns, whatever the bytes. It catches the errors by which its function refuses bytes; any other
 error fails it, and so does a result that a second decoder, or encoding and decoding again, does not confirm.
@@ -35,7 +35,7 @@ REFUSED = _Refused()
 
 
 def outcome(call: Callable[[], Any], *refusals: type[Exception]) -> Any:
-    """What the call returns, or REFUSED if it raises one of these."""
+    """Return what the call returns, or REFUSED if it raises one of these errors."""
     try:
         return call()
     except refusals:
@@ -43,13 +43,13 @@ def outcome(call: Callable[[], Any], *refusals: type[Exception]) -> Any:
 
 
 def with_crc(data: bytearray, at: int, covered: slice, start: int = 0) -> bytearray:
-    """The same with a big-endian CRC-32C of this part of it written at a position."""
+    """Return the bytes with a big-endian CRC-32C of this part of them written at a position."""
     data[at : at + 4] = crc32c(bytes(data[covered]), start).to_bytes(4, "big")
     return data
 
 
 def two(data: bytes) -> tuple[bytes, bytes]:
-    """Two byte strings out of one: a length in two bytes, the first, the rest."""
+    """Split bytes into two strings: a length in two bytes, the first string, the rest."""
     size = int.from_bytes(data[:2], "big")
     return data[2 : 2 + size], data[2 + size :]
 
@@ -60,7 +60,7 @@ def joined(first: bytes, second: bytes) -> bytes:
 
 
 def several(data: bytes) -> list[bytes]:
-    """Byte strings out of one, each with its length before it in two bytes."""
+    """Split bytes into strings, each with its length in two bytes before it."""
     found = []
     while data:
         first, data = two(data)

@@ -1,4 +1,4 @@
-"""What anybody may have written, over all readers of bytes: the seeds, what failed once, and changes by chance.
+"""Runs every target on its seeds, on inputs that failed earlier, and on random mutations of both.
 
 `make fuzz MINUTES=60` goes on from here, guided by coverage.
 """
@@ -18,7 +18,7 @@ from fuzz.table import TARGETS
 from fuzz.target import Target
 
 MUTANTS = 300
-MEASURED = 20  # inputs of a target: lines and memory are counted, which takes long
+MEASURED = 20  # inputs of a target whose lines and memory are counted, which is slow
 
 by_target = pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS.keys())
 
@@ -90,7 +90,7 @@ def _columns_without_headers(patch: pytest.MonkeyPatch) -> None:
 
 
 def _no_check_of_a_segment(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("fencepost.storage.log.segment._Walk._checked", lambda *_: True)
+    patch.setattr("fencepost.storage.log.segment._Walk._check", lambda *_: True)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Requests by chance, many of them malformed, against a whole broker: only their own connections end.
+"""Random requests, many of them malformed, against a whole broker: only their own connections are closed.
 
 `make fuzz` does the same for longer, with other seeds.
 """
@@ -25,7 +25,7 @@ from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
 
 REQUESTS = 800
-MOST_BYTES = 16 << 20  # of all that the broker keeps of them, the simulated disk among it
+MOST_BYTES = 16 << 20  # limit of all memory that the broker keeps after them, the simulated disk included
 
 
 @pytest.mark.slow
@@ -47,7 +47,7 @@ def test_requests_by_chance_before_a_login_let_nobody_in_without_the_password(se
         came_in = attack_logins(broker, seed, REQUESTS)
         metrics = broker.broker.metrics
         assert metrics.failed_logins > REQUESTS / 100
-        assert came_in < metrics.failed_logins  # who said the right password by chance
+        assert came_in < metrics.failed_logins  # a random password may be the right one
         assert not metrics.failures
         assert not broker.broker.server.connections
         honest = SimulatedClient(broker)
