@@ -52,7 +52,7 @@ class Result:
 def produce(bootstrap: str, load: ProduceLoad, progress: Callable[[int], None]) -> Result:
     """Produce as fast as the client can, idempotently, and wait for every acknowledgement.
 
-    progress: told how many are sent, every 0.1 s at least; what it raises ends the load.
+    progress: called with the number of records sent, at least every 0.1 s; an exception of it ends the load.
     """
     from confluent_kafka import Producer
 

@@ -13,7 +13,7 @@ MORE, LESS = ">=", "<="
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """The name of a figure; {unit} in it stands for the scenario's unit. better: MORE or LESS."""
+    """The name of a figure; {unit} in it is replaced by the scenario's unit. better: MORE or LESS."""
 
     title: str
     better: str

@@ -44,10 +44,10 @@ def modes() -> list[tuple[str, int]]:
 
 
 async def run(bootstrap: str, load: ModeLoad, mode: str, batch: int, progress: Callable[[int], None]) -> ModeResult:
-    """One mode. progress: told how many records are done; what it raises ends the load."""
+    """One mode. progress: called with the number of records done; an exception of it ends the load."""
     async with producer_of(bootstrap, mode, f"{load.topic}-{batch}") as producer:
         await send_batch(producer, mode, load, 1)  # metadata, coordinator, producer id
-        return await _measured(producer, mode, load, batch, progress)
+        return await _measure(producer, mode, load, batch, progress)
 
 
 def producer_of(bootstrap: str, mode: str, transactional_id: str) -> Producer:
@@ -57,7 +57,7 @@ def producer_of(bootstrap: str, mode: str, transactional_id: str) -> Producer:
     return Producer(bootstrap, transactional_id=transactional_id if mode == EXACTLY_ONCE else None)
 
 
-async def _measured(
+async def _measure(
     producer: Producer, mode: str, load: ModeLoad, batch: int, progress: Callable[[int], None]
 ) -> ModeResult:
     latencies = array("d")

@@ -74,8 +74,8 @@ def from_json(document: Any) -> Result:
         raise NotAResult(f"its format is {document.get('format')}, and this reads {FORMAT}")
     return Result(
         dict(document["facts"]),
-        tuple(_measured(each) for each in document["findings"]),
-        tuple(_judged(each) for each in document["verdicts"]),
+        tuple(_read_measured(each) for each in document["findings"]),
+        tuple(_read_verdict(each) for each in document["verdicts"]),
     )
 
 
@@ -112,7 +112,7 @@ def _finding(each: Measured) -> dict[str, Any]:
     return document
 
 
-def _measured(document: Mapping[str, Any]) -> Measured:
+def _read_measured(document: Mapping[str, Any]) -> Measured:
     scenario = document["workload"]
     own = {_name(name, scenario): name for name in ("rate", *_PERCENT, *_NAMES)}
     quantiles = document.get(_quantiles_name(scenario), {})
@@ -141,6 +141,6 @@ def _verdict(each: Verdict) -> dict[str, Any]:
     return asdict(each) | {"full": list(each.full), "cold": list(each.cold)}
 
 
-def _judged(document: Mapping[str, Any]) -> Verdict:
+def _read_verdict(document: Mapping[str, Any]) -> Verdict:
     rest = {"aim": Aim(**document["aim"]), "outcome": Outcome(document["outcome"]), "full": tuple(document["full"])}
     return Verdict(**{**document, **rest, "cold": tuple(document["cold"])})

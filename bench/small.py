@@ -20,7 +20,7 @@ from .topics import named
 from .wire import frame
 
 PRODUCE = 0
-VERSION = 7  # fixed-size answers: the error code stands at a known place
+VERSION = 7  # fixed-size answers: the error code is at a known place
 
 
 @dataclass(frozen=True, slots=True)

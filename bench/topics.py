@@ -45,7 +45,7 @@ def topic(host: str, port: int, name: str | None, partitions: int) -> Iterator[s
     try:
         yield name
     finally:
-        with contextlib.suppress(OSError):  # gone with its broker; why is told already
+        with contextlib.suppress(OSError):  # the broker has ended, which is reported already
             delete(host, port, name)
 
 
@@ -69,7 +69,7 @@ def names(host: str, port: int) -> set[str]:
 
 
 def create(host: str, port: int, name: str, partitions: int) -> None:
-    """Make a topic and wait until the broker says that it leads it. Brokers without CreateTopics make it when asked."""
+    """Make a topic and wait until the broker leads it. Brokers without CreateTopics make it when asked."""
     wire = Wire(host, port)
     item = CreateTopicsRequest.Topic(name=name, num_partitions=partitions, replication_factor=1)
     try:

@@ -67,27 +67,27 @@ def way_of(function: Any, method: str = "serialize") -> Way:
     named = getattr(function, method, None)
     if isinstance(function, type):
         if callable(named) or any("__call__" in one.__dict__ for one in function.__mro__):
-            raise _refused(function, "is a class", f"pass an instance: {function.__name__}(…)")
+            raise _refusal(function, "is a class", f"pass an instance: {function.__name__}(…)")
     elif callable(named) and callable(function):
-        raise _refused(function, f"is callable and also has {method}", "pass a function of one argument")
+        raise _refusal(function, f"is callable and also has {method}", "pass a function of one argument")
     elif callable(named):
-        required = _required(named)
+        required = _count_required(named)
         if required in (2, 3):
             return Way.METHOD if required == 3 else Way.OLD_METHOD
-        raise _refused(function, f"has a {method} that takes neither (topic, headers, value) nor (topic, value)")
+        raise _refusal(function, f"has a {method} that takes neither (topic, headers, value) nor (topic, value)")
     if not callable(function):
-        raise _refused(function, "is not callable", f"pass a function, or an object with {method}")
+        raise _refusal(function, "is not callable", f"pass a function, or an object with {method}")
     if any(inspect.iscoroutinefunction(one) for one in (function, type(function).__call__)):
-        raise _refused(function, "is asynchronous", "pass one that returns its result")
+        raise _refusal(function, "is asynchronous", "pass one that returns its result")
     if any((one.__module__, one.__name__) in _CONFLUENTS for one in cast("type", type(function)).__mro__):
         return Way.CONTEXT
-    required = _required(function)
+    required = _count_required(function)
     if required not in (1, 2):
-        raise _refused(function, "takes neither (value) nor (value, context)")
+        raise _refusal(function, "takes neither (value) nor (value, context)")
     return Way.CONTEXT if required == 2 else Way.VALUE
 
 
-def _required(function: Callable[..., Any]) -> int:
+def _count_required(function: Callable[..., Any]) -> int:
     """The number of required positional arguments, plus an optional `ctx`; 1 for a builtin without a signature.
 
     -1 if it is not clear: the function takes any number, or requires keyword arguments.
@@ -106,7 +106,7 @@ def _required(function: Callable[..., Any]) -> int:
     return required or 1
 
 
-def _refused(function: Any, why: str, hint: str = "wrap it in a function of one argument") -> InvalidConfigurationError:
+def _refusal(function: Any, why: str, hint: str = "wrap it in a function of one argument") -> InvalidConfigurationError:
     return InvalidConfigurationError(f"{function!r:.80} {why}", hint=hint)
 
 

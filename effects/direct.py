@@ -33,10 +33,10 @@ def split(buffers: Sequence[Buffer], position: int) -> tuple[Views, Views, Views
     if not _O_DIRECT or whole <= 0:
         return None
     left = [memoryview(buffer) for buffer in reversed(joined(buffers, size))]
-    return _taken(left, head), _taken(left, whole), _taken(left, size - head - whole)
+    return _take(left, head), _take(left, whole), _take(left, size - head - whole)
 
 
-def _taken(left: Views, size: int) -> Views:
+def _take(left: Views, size: int) -> Views:
     """The first bytes of a stack of views, taken off it."""
     taken: Views = []
     while size:
@@ -70,7 +70,7 @@ def _write(fd: int, left: Views, position: int) -> bool:
     while size:
         count = min(size, PIECE_BYTES)
         filled = 0
-        for view in _taken(left, count):
+        for view in _take(left, count):
             piece[filled : filled + len(view)] = view
             filled += len(view)
         try:

@@ -209,7 +209,7 @@ class SystemFile(File):
             if len(buffers) > IOV_MAX or os.pwritev(self._fd, buffers, position) != wanted:
                 self._write_in_pieces(buffers, position)
         except OSError as error:
-            raise self._named(error) from None
+            raise self._with_path(error) from None
 
     def write_past_cache(self, buffers: Sequence[Buffer], position: int) -> None:
         parts = direct.split(buffers, position)
@@ -221,7 +221,7 @@ class SystemFile(File):
         try:
             written = direct.write(self._fd, blocks, begin)
         except OSError as error:
-            raise self._named(error) from None
+            raise self._with_path(error) from None
         SystemFile.write(self, before, position)
         if not written:
             SystemFile.write(self, blocks, begin)
@@ -252,7 +252,7 @@ class SystemFile(File):
                 chunks.append(chunk := os.pread(self._fd, size, position))
             return b"".join(chunks)
         except OSError as error:
-            raise self._named(error) from None
+            raise self._with_path(error) from None
 
     def read_cached(self, size: int, position: int) -> Buffer | None:
         if not _NOWAIT:
@@ -267,7 +267,7 @@ class SystemFile(File):
             return None
         except OSError as error:
             if error.errno != errno.EOPNOTSUPP:
-                raise self._named(error) from None
+                raise self._with_path(error) from None
             return self.read(size, position)
         return buffer[:filled]
 
@@ -284,7 +284,7 @@ class SystemFile(File):
         try:
             os.ftruncate(self._fd, size)
         except OSError as error:
-            raise self._named(error) from None
+            raise self._with_path(error) from None
 
     def sync(self) -> None:
         try:
@@ -306,7 +306,7 @@ class SystemFile(File):
         fd, self._fd = self._fd, -1
         return fd
 
-    def _named(self, error: OSError) -> OSError:
+    def _with_path(self, error: OSError) -> OSError:
         """The same error with the file's name; out of space in its own class."""
         kind = DiskFull if error.errno in NO_SPACE else OSError
         return kind(error.errno, error.strerror, self._path)

@@ -170,9 +170,9 @@ class ThreadExecutor(Executor):
     def run_here(self, job: Callable[[], T]) -> T:
         if self._closed:
             raise RuntimeError(f"executor {self._name} is closed")
-        return self._timed(job)
+        return self._run_timed(job)
 
-    def _timed(self, job: Callable[[], T]) -> T:
+    def _run_timed(self, job: Callable[[], T]) -> T:
         began_ns = self._now_ns()
         try:
             return job()
@@ -200,7 +200,7 @@ class ThreadExecutor(Executor):
                 entry = self._queue.take()
             result: Any
             try:
-                result = JobDropped() if entry.is_dropped(self._closed) else self._timed(entry.job)
+                result = JobDropped() if entry.is_dropped(self._closed) else self._run_timed(entry.job)
             except BaseException as error:  # also SystemExit: whoever submitted the job decides what it means
                 forget_locals(error)
                 result = error

@@ -142,7 +142,7 @@ class _Http(request.HTTPHandler):
         self._watch = watch
 
     def http_open(self, req: request.Request) -> HTTPResponse:
-        return self.do_open(partial(_made, _Connection, self._watch), req)
+        return self.do_open(partial(_make_connection, _Connection, self._watch), req)
 
 
 class _Https(request.HTTPSHandler):
@@ -151,10 +151,10 @@ class _Https(request.HTTPSHandler):
         self._watch = watch
 
     def https_open(self, req: request.Request) -> HTTPResponse:
-        return self.do_open(partial(_made, _TlsConnection, self._watch), req)
+        return self.do_open(partial(_make_connection, _TlsConnection, self._watch), req)
 
 
-def _made(kind: type[_Connection], watch: Watch, host: str, /, **more: Any) -> _Connection:
+def _make_connection(kind: type[_Connection], watch: Watch, host: str, /, **more: Any) -> _Connection:
     connection = kind(host, **more)
     connection.watch = watch
     return connection

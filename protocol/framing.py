@@ -48,7 +48,7 @@ class Framer:
             if len(chunk) < missing:
                 self._hold(chunk)
                 return frames
-            chunk, position = self._completed(chunk, missing, frames)
+            chunk, position = self._complete(chunk, missing, frames)
         end = len(chunk)
         while end - position >= PREFIX_BYTES:
             (length,) = _LENGTH(chunk, position)
@@ -72,7 +72,7 @@ class Framer:
             0 < size <= _COPIED_BYTES and size <= self.max_bytes and not self.held_bytes and _LENGTH(chunk)[0] == size
         )
 
-    def _completed(self, chunk: bytes, missing: int, frames: list[Readable]) -> tuple[bytes, int]:
+    def _complete(self, chunk: bytes, missing: int, frames: list[Readable]) -> tuple[bytes, int]:
         """What was held, a frame or only its prefix, is whole with this chunk. Returns what to read on, and where."""
         pieces, wanted = self._pieces, self.wanted_bytes
         self._pieces, self.held_bytes, self.wanted_bytes, self._joined = [], 0, 0, 0

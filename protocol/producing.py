@@ -12,7 +12,7 @@ from crc32c import crc32c
 
 from .batches import HEADER_BYTES, LENGTH_ENDS_AT, MAGIC, TRANSACTIONAL_BIT
 from .compression import compress
-from .records import _CHECKED_HEAD, _MARKER_HEAD, HIGHEST, LOWEST, Header, _sized, lies, zigzag
+from .records import _CHECKED_HEAD, _MARKER_HEAD, HIGHEST, LOWEST, Header, _with_length, lies, zigzag
 
 ZIGZAG = [zigzag(number) for number in range(0x4000)]
 """The zigzag varints of 0 to 16,383, ready made."""
@@ -86,9 +86,16 @@ def _with_headers(
     pieces: list[bytes] = []
     for index, (key, value, timestamp) in enumerate(zip(keys, values, timestamps, strict=True)):
         own = headers.get(index, ())
-        parts = [b"\x00", _delta(timestamp, base), zigzag(index), *_sized(key), *_sized(value), zigzag(len(own))]
+        parts = [
+            b"\x00",
+            _delta(timestamp, base),
+            zigzag(index),
+            *_with_length(key),
+            *_with_length(value),
+            zigzag(len(own)),
+        ]
         for name, content in own:
-            parts += (*_sized(name.encode("utf-8", "surrogateescape")), *_sized(content))
+            parts += (*_with_length(name.encode("utf-8", "surrogateescape")), *_with_length(content))
         body = b"".join(parts)
         pieces += (zigzag(len(body)), body)
     return b"".join(pieces)

@@ -126,7 +126,7 @@ def rewritten(batch: Batch, payload: bytes, kept: Sequence[int], *, delete_horiz
         head = b"\x00" + zigzag(delta) + zigzag(offset - batch.base_offset)
         found += zigzag(len(head) + end - key_at) + head
         found += view[key_at:end]
-    return _framed(
+    return _frame(
         batch,
         found,
         count,
@@ -138,10 +138,10 @@ def rewritten(batch: Batch, payload: bytes, kept: Sequence[int], *, delete_horiz
 
 def emptied(batch: Batch) -> bytes:
     """The header alone: it still tells the producer's last sequence and the last offset."""
-    return _framed(batch, b"", 0, base_timestamp=-1, max_timestamp=batch.max_timestamp, dated=False)
+    return _frame(batch, b"", 0, base_timestamp=-1, max_timestamp=batch.max_timestamp, dated=False)
 
 
-def _framed(batch: Batch, payload: Bytes, count: int, *, base_timestamp: int, max_timestamp: int, dated: bool) -> bytes:
+def _frame(batch: Batch, payload: Bytes, count: int, *, base_timestamp: int, max_timestamp: int, dated: bool) -> bytes:
     attributes = batch.attributes & _KNOWN_BITS & ~(DELETE_HORIZON_BIT if not dated else 0)
     if not count:
         attributes &= ~CODEC_BITS

@@ -221,7 +221,7 @@ def build(
     attributes |= LOG_APPEND_TIME_BIT * (log_append_time is not None)
     if last_offset_delta is None:
         last_offset_delta = contents[-1].offset - base_offset if contents else -1
-    payload = b"".join([_written(record, base_offset, base_timestamp) for record in contents])
+    payload = b"".join([_encode_record(record, base_offset, base_timestamp) for record in contents])
     if codec and contents:
         payload = compress(codec, payload, level)
     header = HEADER.pack(
@@ -329,7 +329,7 @@ def recompressed(batch: Batch, payload: bytes, codec: int, level: int | None = N
     return with_crc(header, payload)
 
 
-def _written(record: Record, base_offset: int, base_timestamp: int) -> bytes:
+def _encode_record(record: Record, base_offset: int, base_timestamp: int) -> bytes:
     timestamp_delta = record.timestamp - base_timestamp
     if not LOWEST <= timestamp_delta <= HIGHEST:
         lies(f"timestamp {record.timestamp} is too far from {base_timestamp}")
@@ -337,17 +337,17 @@ def _written(record: Record, base_offset: int, base_timestamp: int) -> bytes:
         b"\x00",  # attributes, unused
         zigzag(timestamp_delta),
         zigzag(record.offset - base_offset),
-        *_sized(record.key),
-        *_sized(record.value),
+        *_with_length(record.key),
+        *_with_length(record.value),
         zigzag(len(record.headers)),
     ]
     for name, value in record.headers:
-        pieces += (*_sized(name.encode("utf-8", "surrogateescape")), *_sized(value))
+        pieces += (*_with_length(name.encode("utf-8", "surrogateescape")), *_with_length(value))
     body = b"".join(pieces)
     return zigzag(len(body)) + body
 
 
-def _sized(value: bytes | None) -> tuple[bytes, bytes]:
+def _with_length(value: bytes | None) -> tuple[bytes, bytes]:
     return (b"\x01", b"") if value is None else (zigzag(len(value)), value)
 
 

@@ -268,10 +268,10 @@ def _equal(self: Any, other: object) -> Any:
 
 def _repr(self: Any) -> str:
     fields = schema_of(type(self)).fields
-    return f"{type(self).__qualname__}({', '.join(f'{f.name}={_shown(self, f)}' for f in fields)})"
+    return f"{type(self).__qualname__}({', '.join(f'{f.name}={_show(self, f)}' for f in fields)})"
 
 
-def _shown(message: Any, of: Field) -> str:
+def _show(message: Any, of: Field) -> str:
     value = getattr(message, of.name)
     return f"<{len(value)} bytes>" if isinstance(of.kind, Blob) and of.kind.secret else repr(value)
 

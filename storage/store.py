@@ -167,7 +167,7 @@ class Store:
         durability mode of one of the logs asks for is waited for; other parts, and the catalogue, are always synced.
         """
         self.check_running()
-        placed = self._placed(parts)
+        placed = self._place(parts)
         unit = self.journal.append(placed)
         now_ms = self._turn_age_ms or self._begin_turn()
         for part in placed:
@@ -202,7 +202,7 @@ class Store:
                 self._opens(log)
         return unit
 
-    def _placed(self, parts: Sequence[Part]) -> list[Part]:
+    def _place(self, parts: Sequence[Part]) -> list[Part]:
         """Give each APPEND part its batch and offset: two of one log in a unit stand one behind the other."""
         ends: dict[int, int] = {}
         placed: list[Part] = []

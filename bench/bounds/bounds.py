@@ -42,7 +42,7 @@ def loop_stalls(name: str, size: Size, say: Say) -> Iterator[Measured]:
     yield Measured(name, "answer", FSYNC, by_figure(rounds))
 
 
-def _compared(work: str, library: str, units: int, size: int = 100, unit: str = "record", filled: int = 0) -> Bound:
+def _comparison(work: str, library: str, units: int, size: int = 100, unit: str = "record", filled: int = 0) -> Bound:
     return Bound(OS, Compared(work, library, units, size, unit, filled).measure)
 
 
@@ -61,14 +61,14 @@ BOUNDS: dict[str, Bound] = {
     "bound import": Bound(OS, Start("import fencepost").measure),
     "bound import of the plugin": Bound(OS, PLUGIN.measure),
     "bound Broker()": Bound(OS, BROKER.measure),
-    "bound SDK produce 100 B": _compared("produce", AIOKAFKA, 200_000),
-    "bound SDK produce 100 B, equal batches": _compared("produce_equal", AIOKAFKA, 200_000),
-    "bound SDK produce 1 KB": _compared("produce", AIOKAFKA, 200_000, 1000),
-    "bound SDK produce 1 KB, equal batches": _compared("produce_equal", AIOKAFKA, 200_000, 1000),
-    "bound SDK getmany": _compared("getmany", AIOKAFKA, READ, filled=READ),
-    "bound SDK async for": _compared("iterate", AIOKAFKA, READ, filled=READ),
-    "bound SDK copy": _compared("loop", AIOKAFKA, COPIED, filled=READ),
-    "bound SDK transactions": _compared("txn", CONFLUENT, 1_500, unit="transaction"),
+    "bound SDK produce 100 B": _comparison("produce", AIOKAFKA, 200_000),
+    "bound SDK produce 100 B, equal batches": _comparison("produce_equal", AIOKAFKA, 200_000),
+    "bound SDK produce 1 KB": _comparison("produce", AIOKAFKA, 200_000, 1000),
+    "bound SDK produce 1 KB, equal batches": _comparison("produce_equal", AIOKAFKA, 200_000, 1000),
+    "bound SDK getmany": _comparison("getmany", AIOKAFKA, READ, filled=READ),
+    "bound SDK async for": _comparison("iterate", AIOKAFKA, READ, filled=READ),
+    "bound SDK copy": _comparison("loop", AIOKAFKA, COPIED, filled=READ),
+    "bound SDK transactions": _comparison("txn", CONFLUENT, 1_500, unit="transaction"),
     "bound Spark": Bound(OS, spark),
 }
 

@@ -209,7 +209,7 @@ LOADS: dict[str, Callable[[Load], Awaitable[float]]] = {
 """By the name of the work and of the library."""
 
 
-async def _bounded(work: Awaitable[float]) -> float:
+async def _with_timeout(work: Awaitable[float]) -> float:
     async with asyncio.timeout(PATIENCE_S):
         return await work
 
@@ -221,7 +221,7 @@ def main() -> None:
     import uvloop  # the same loop for all
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        print(runner.run(_bounded(LOADS[f"{work}_{library}"](load))))
+        print(runner.run(_with_timeout(LOADS[f"{work}_{library}"](load))))
 
 
 if __name__ == "__main__":

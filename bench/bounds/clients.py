@@ -50,7 +50,7 @@ class Compared:
 
 
 def rate(work: str, library: str, load: client_loads.Load) -> float:
-    """Units per second of one load. Raises: RuntimeError with what it said."""
+    """Units per second of one load. Raises: RuntimeError with its output."""
     arguments = [work, library, load.bootstrap, load.topic, str(load.records), str(load.size)]
     patience_s = 2 * client_loads.PATIENCE_S
     return _number([sys.executable, "-m", client_loads.__name__, *arguments], f"{work} of {library}", patience_s)
@@ -75,7 +75,7 @@ class Start:
 
 
 def _number(command: list[str], what: str, patience_s: float) -> float:
-    """The one that a program prints. Raises: RuntimeError with what it said."""
+    """The one that a program prints. Raises: RuntimeError with its output."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=patience_s, env=peers.environment())
     if done.returncode:
         raise RuntimeError(f"{what}: " + " / ".join(done.stderr.splitlines()[-NOISE:]))

@@ -1,7 +1,7 @@
 """Spark with our connector, beside the jar of Kafka's connector where that is to be had; sessions stay, and are warm.
 
 The jar needs an environment of its own with the pyspark it is made for: SPARK_KAFKA_PYTHON names its Python and
-SPARK_KAFKA_PACKAGES the jar (org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0). Without them nothing is said of it.
+SPARK_KAFKA_PACKAGES the jar (org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0). Without them it is not measured.
 """
 
 import asyncio
@@ -34,11 +34,11 @@ SOURCE, SOURCE_OF_BATCHES, TARGET = "bench-source", "bench-batches", "bench-targ
 GUARANTEES = {EXACTLY_ONCE: "exactly_once", AT_LEAST_ONCE: "at_least_once"}
 PROGRAM = Path(__file__).with_name("spark_loads.py")
 PATIENCE_S = 300.0  # for a session, and for each thing it does
-LAST_LINES = 5  # of what a session said that ended
+LAST_LINES = 5  # of the output of a session that ended
 
 
 class SparkFailed(Exception):
-    """A session ended, or could not do what it was told, or did not in time."""
+    """A session ended, or failed at a command, or timed out."""
 
 
 class Session:
@@ -55,7 +55,7 @@ class Session:
     def do(self, what: str, **order: Any) -> dict[str, Any]:
         """Raises: SparkFailed."""
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # _answer() tells why
+        with contextlib.suppress(BrokenPipeError):  # _answer() raises the reason
             self._process.stdin.write(json.dumps({"do": what, "options": {}, **order}) + "\n")
             self._process.stdin.flush()
         return self._answer(what)

@@ -1,4 +1,4 @@
-"""A Spark session that works through what it is told on standard input; for `fencepost` and for Spark's own connector.
+"""A Spark session that executes commands from standard input; for `fencepost` and for Spark's own connector.
 
 Run by its path, with any Python that has pyspark: `python spark_loads.py fencepost|kafka`. A line in is one order, as
 JSON: {"do": "read" | "copy", "servers", "topic", "target", "records", "per_batch", "options"}; a line out its result:

@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 def steps(name: str, size: Size, say: Say) -> Iterator[Measured]:
-    """Each round a new directory. The longest step of each is said."""
+    """Each round a new directory. The longest step of each is reported."""
     longest = []
     for number in range(size.rounds):
         step, took_ms = max(_measure(size).items(), key=lambda item: item[1])

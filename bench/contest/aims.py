@@ -44,12 +44,12 @@ def _row(
 
 
 def _bound(row: str, scenario: str, figure: str, ours: str, theirs: str | None, bound: float) -> Aim:
-    """Of our own: nothing may be short of it."""
+    """An aim for fencepost alone: no value may miss it."""
     return Aim(row, scenario, figure, ours, theirs, bound, 0)
 
 
 def _sdk(row: str, scenario: str, theirs: str, bound: float) -> Aim:
-    """Of the SDK's rate over another library's."""
+    """An aim for the ratio of the SDK's rate to that of another library."""
     return _bound(f"SDK ÷ {theirs}, {row}", f"bound SDK {scenario}", "rate", SDK, theirs, bound)
 
 

@@ -29,7 +29,7 @@ GIVEN_RATE_SPREAD = 0.002  # if the rate is given, it is the same in every windo
 class Scenario(Protocol):
     """A load that can be put on any peer.
 
-    name: unique, and its first word says the kind: a JVM is warmed once for each. peers: names of those it can be run
+    name: unique, and its first word is the kind: a JVM is warmed once for each. peers: names of those it can be run
     on, None for all. client_threads: how many processors its client can take at most (Python clients: 1).
     """
 
@@ -46,7 +46,7 @@ class Scenario(Protocol):
         """Topics and preloaded records, outside of the windows. The contest deletes the topics afterwards."""
 
     def window(self, peer: Peer, seconds: float) -> Sample:
-        """Put the load on the peer for so long, after a short start of its own, and tell what came of it."""
+        """Put the load on the peer for so long, after a short start of its own, and return what was measured."""
         ...
 
 
@@ -84,7 +84,7 @@ class Surroundings:
         return disk.quiet_disk() < disk.PATIENCE_S
 
     def cpu_ns(self, peer: Peer) -> int:
-        """What the peer's process has taken so far; 0 where it is gone, which is told when its own turn comes."""
+        """What the peer's process has taken so far; 0 if it has ended, which is reported when its own turn comes."""
         try:
             return accounting.usage(peer.pid).cpu_ns
         except OSError:
@@ -157,7 +157,7 @@ class _Match:
         self._around = surroundings
 
     def play(self, scenario: Scenario, everyone: Sequence[Peer]) -> list[Finding]:
-        """All rounds of one scenario; its topics are gone afterwards. everyone: the idle ones too."""
+        """Run all rounds of one scenario, then delete its topics. everyone: all peers, also those that stay idle."""
         playing = [peer for peer in everyone if scenario.peers is None or peer.name in scenario.peers]
         there: dict[str, set[str]] = {}
         try:
@@ -172,7 +172,7 @@ class _Match:
                     self._clear(peer, there[peer.name])
 
     def _rounds_of(self, scenario: Scenario, playing: list[Peer], everyone: Sequence[Peer]) -> list[Finding]:
-        """Warm all, then measure in turns. playing: whoever fails is taken out."""
+        """Warm all peers, then measure them in turns. playing: a peer that fails is removed from it."""
         warm = {peer.name: True for peer in playing}
         for peer in list(playing):
             with self._attempt(scenario, peer, "warm", playing):
@@ -191,10 +191,10 @@ class _Match:
         ]
 
     def _window(self, scenario: Scenario, peer: Peer, everyone: Sequence[Peer], number: int) -> Sample:
-        """One measured window, and what the idle peers took meanwhile."""
+        """One measured window, and the CPU that the idle peers took meanwhile."""
         if not self._around.quiet():
-            said = f"round {number + 1}: measured, though the disk was still writing"
-            self._progress(Step(scenario.name, peer.name, said, failed=True))
+            doing = f"round {number + 1}: measured, though the disk was still writing"
+            self._progress(Step(scenario.name, peer.name, doing, failed=True))
         idle = [other for other in everyone if other.name != peer.name]
         before = [self._around.cpu_ns(other) for other in idle]
         began = self._around.now()
@@ -223,7 +223,7 @@ class _Match:
 
     @contextlib.contextmanager
     def _attempt(self, scenario: Scenario, peer: Peer, doing: str, playing: list[Peer]) -> Iterator[None]:
-        """Tell what is about to be done; whoever fails at it is told, and plays no more in this scenario."""
+        """Report a step before it is done. A peer that fails in it is left out of the rest of this scenario."""
         self._progress(Step(scenario.name, peer.name, doing))
         try:
             yield
@@ -232,7 +232,7 @@ class _Match:
             self._progress(Step(scenario.name, peer.name, f"{doing}: {type(error).__name__}: {error}", failed=True))
 
     def _clear(self, peer: Peer, kept: set[str]) -> None:
-        """Delete the topics that came since; a peer that cannot tell or delete them keeps them."""
+        """Delete the topics that were created since; a peer that cannot list or delete topics keeps them."""
         with contextlib.suppress(Exception):
             for topic in self._around.topics(peer) - kept:
                 if not topic.startswith("__"):

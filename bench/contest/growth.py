@@ -34,25 +34,25 @@ from .contest import Scenario, Step, contest, turns
 IN_USE = 64  # connections, or transactional ids, that have a request outstanding all the while
 IDLE_S = 3.0
 CHUNK = 1_000  # partitions of one CreateTopics
-SETTLED_CPU = 0.1  # of a processor: below it for longer than a checkpoint's turn, what a preparation asked for is over
+SETTLED_CPU = 0.1  # of a processor: a server below it for SETTLED_S has finished what its preparation caused
 SETTLED_S = 12
 SETTLE_S = 90.0
 INIT_PRODUCER_ID = 22
 
 
-class Tells(Protocol):
-    """Progress, for somebody who waits."""
+class Progress(Protocol):
+    """Where progress and failures are printed."""
 
     def say(self, line: str) -> None: ...
     def failed(self, line: str) -> None:
-        """What could not be measured, and why."""
+        """Print what could not be measured, and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
     """How much of everything, how often and for how long. recovered_bytes: of payload in the logs before the kill.
 
-    seconds: as many as lie between two checkpoints, so that every window has its share of them.
+    seconds: as long as the time between two checkpoints, so that every window contains one.
     """
 
     rounds: int
@@ -72,46 +72,46 @@ WITH_FILES = (FSYNC, OS, KAFKA, KAFKA_FLUSH)
 
 
 def measurable(full: bool) -> list[str]:
-    """The names of what outside() can measure; of the table's rows start and idle memory alone."""
+    """The names of what outside() can measure. Without full: only what the table has a row for."""
     return ["start", "recovery", *GROWN] if full else ["start"]
 
 
 def outside(
-    wanted: Collection[str], names: Collection[str], full: bool, size: Size, tells: Tells
+    wanted: Collection[str], names: Collection[str], full: bool, size: Size, progress: Progress
 ) -> Iterator[Measured]:
-    """What is wanted of measurable(), on these servers. What fails is a line and a figure less."""
+    """Measure what is wanted of measurable(), on these servers. A failure is reported, and its figure is missing."""
     if "start" in wanted:
-        yield from starts([name for name in (WITH_FILES if full else STARTED) if name in names], size, tells)
+        yield from starts([name for name in (WITH_FILES if full else STARTED) if name in names], size, progress)
     if "recovery" in wanted:
         for name in WITH_FILES:
             if name in names:
-                yield from recovery(name, size, tells)
+                yield from recovery(name, size, progress)
     for name in (FSYNC, OS):
         for what, grown in GROWN.items():
             if name in names and what in wanted:
-                with _report_failure(f"{what}, {name}", tells):
-                    yield from grown(name, size, tells)
+                with _report_failure(f"{what}, {name}", progress):
+                    yield from grown(name, size, progress)
 
 
 @contextlib.contextmanager
-def _report_failure(what: str, tells: Tells) -> Iterator[None]:
-    """A failure is said."""
+def _report_failure(what: str, progress: Progress) -> Iterator[None]:
+    """Report an exception of the block as a failure, and go on."""
     try:
         yield
     except Exception as error:
-        tells.failed(f"{what}: {type(error).__name__}: {error}")
+        progress.failed(f"{what}: {type(error).__name__}: {error}")
 
 
 # ---- start, idle memory, recovery --------------------------------------------------------------------------------
 
 
-def starts(names: Sequence[str], size: Size, tells: Tells) -> list[Measured]:
-    """Seconds until a server with no files answers, and its memory when it has been idle for some; all in turns."""
+def starts(names: Sequence[str], size: Size, progress: Progress) -> list[Measured]:
+    """Seconds until a server without files answers, and its memory after some idle seconds; the servers in turns."""
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     for number in range(size.rounds):
         for name in names if number % 2 == 0 else reversed(names):
-            tells.say(f"start · {name} · round {number + 1} of {size.rounds}")
-            with _report_failure(f"start, {name}", tells), peers.start(name) as peer:
+            progress.say(f"start · {name} · round {number + 1} of {size.rounds}")
+            with _report_failure(f"start, {name}", progress), peers.start(name) as peer:
                 if peer is not None:
                     time.sleep(IDLE_S)
                     found[name].append((peer.ready_s, accounting.usage(peer.pid).rss_bytes / 1e6))
@@ -122,14 +122,14 @@ def starts(names: Sequence[str], size: Size, tells: Tells) -> list[Measured]:
     ]
 
 
-def recovery(name: str, size: Size, tells: Tells) -> Iterator[Measured]:
-    """Fill four partitions with batches of 100 KB, kill the server, start it on what it left: seconds for each GB."""
+def recovery(name: str, size: Size, progress: Progress) -> Iterator[Measured]:
+    """Fill four partitions with batches of 100 KB, kill the server, start it again on its files: seconds per GB."""
     for_each_gb: list[float] = []
     in_all: list[float] = []
     for number in range(min(size.rounds, 3)):
-        tells.say(f"recovery · {name} · round {number + 1} of {min(size.rounds, 3)}")
+        progress.say(f"recovery · {name} · round {number + 1} of {min(size.rounds, 3)}")
         with (
-            _report_failure(f"recovery, {name}", tells),
+            _report_failure(f"recovery, {name}", progress),
             tempfile.TemporaryDirectory(prefix="fencepost-bench-") as directory,
         ):
             with _server(name, directory) as peer:
@@ -156,7 +156,7 @@ def _server(name: str, directory: str) -> Iterator[Peer | None]:
 
 
 def _fill(peer: Peer, size: int) -> int:
-    """Returns: bytes of payload that were acknowledged, `size` or some more."""
+    """Write until at least `size` bytes of payload are acknowledged; return how many were."""
     topics.create(peer.host, peer.port, "filled", PARTITIONS)
     batches = Produce("fill", 4, 2, 1000, 100)
     written = 0
@@ -181,34 +181,34 @@ def _ready_again(name: str, directory: str, before: Peer) -> float:
 # ---- growth ------------------------------------------------------------------------------------------------------
 
 
-def partitions(name: str, size: Size, tells: Tells) -> Iterator[Measured]:
+def partitions(name: str, size: Size, progress: Progress) -> Iterator[Measured]:
     """Ten partitions or very many; the load is on the same four."""
     with _pair(name) as (few, many):
-        tells.say(f"growth partitions · {name} · {size.partitions:,} partitions are made")
+        progress.say(f"growth partitions · {name} · {size.partitions:,} partitions are made")
         _fill_up(few, 10 - PARTITIONS)
         _fill_up(many, size.partitions - PARTITIONS)
-        yield _growth("growth partitions", name, few, many, Produce("growth", IN_USE, 1), size, tells)
+        yield _growth("growth partitions", name, few, many, Produce("growth", IN_USE, 1), size, progress)
 
 
-def ids(name: str, size: Size, tells: Tells) -> Iterator[Measured]:
-    """One transactional id or very many: small requests beside them, and the initialising of those in use."""
+def ids(name: str, size: Size, progress: Progress) -> Iterator[Measured]:
+    """One transactional id or very many: CPU of small requests, and of InitProducerId for the ids in use."""
     with _pair(name) as (few, many):
-        tells.say(f"growth ids · {name} · {size.ids:,} transactional ids are made")
+        progress.say(f"growth ids · {name} · {size.ids:,} transactional ids are made")
         many_ids.load(few.host, few.port, 0, 1)
         many_ids.load(many.host, many.port, 0, size.ids)
-        yield _growth("growth ids", name, few, many, Produce("growth", IN_USE, 1), size, tells)
+        yield _growth("growth ids", name, few, many, Produce("growth", IN_USE, 1), size, progress)
         if load.program() is not None:
-            yield _growth("growth ids, initialised", name, few, many, Initialise(), size, tells)
+            yield _growth("growth ids, initialised", name, few, many, Initialise(), size, progress)
 
 
-def connections(name: str, size: Size, tells: Tells) -> Iterator[Measured]:
-    """As many connections as are in use, or very many more that are open."""
+def connections(name: str, size: Size, progress: Progress) -> Iterator[Measured]:
+    """Only the connections in use, or very many idle ones as well."""
     with _pair(name) as (few, many), contextlib.ExitStack() as opened:
-        tells.say(f"growth connections · {name} · {size.connections:,} connections are made")
+        progress.say(f"growth connections · {name} · {size.connections:,} connections are made")
         _allow_files(size.connections + 200)
         for _ in range(size.connections - IN_USE):
             opened.enter_context(_idle_connection(many))
-        yield _growth("growth connections", name, few, many, Produce("growth", IN_USE, 1), size, tells)
+        yield _growth("growth connections", name, few, many, Produce("growth", IN_USE, 1), size, progress)
 
 
 GROWN = {"growth partitions": partitions, "growth ids": ids, "growth connections": connections}
@@ -216,7 +216,7 @@ GROWN = {"growth partitions": partitions, "growth ids": ids, "growth connections
 
 @contextlib.contextmanager
 def _pair(name: str) -> Iterator[tuple[Peer, Peer]]:
-    """Two brokers of one kind."""
+    """Two running brokers of the same kind."""
     with contextlib.ExitStack() as stack:
         few, many = stack.enter_context(peers.start(name)), stack.enter_context(peers.start(name))
         assert few is not None
@@ -224,27 +224,29 @@ def _pair(name: str) -> Iterator[tuple[Peer, Peer]]:
         yield replace(few, name=f"{name}, few"), replace(many, name=f"{name}, many")
 
 
-def _growth(what: str, name: str, few: Peer, many: Peer, scenario: Scenario, size: Size, tells: Tells) -> Measured:
-    """The load on both in turns. Raises: RuntimeError with what failed."""
+def _growth(
+    what: str, name: str, few: Peer, many: Peer, scenario: Scenario, size: Size, progress: Progress
+) -> Measured:
+    """Run the load on both in turns. Raises: RuntimeError with the failures."""
     _settle(few, many)
     failures: list[str] = []
 
-    def progress(step: Step) -> None:
+    def on_step(step: Step) -> None:
         if step.failed:
             failures.append(f"{step.peer}: {step.doing}")
         elif step.doing.startswith("round") and step.peer == turns((few, many), int(step.doing.split()[1]) - 1)[0].name:
-            tells.say(f"{what} · {name} · {step.doing}")
+            progress.say(f"{what} · {name} · {step.doing}")
 
-    found = {finding.peer: finding for finding in contest([scenario], [few, many], size.rounds, size.seconds, progress)}
+    found = {finding.peer: finding for finding in contest([scenario], [few, many], size.rounds, size.seconds, on_step)}
     if len(found) < 2:
         raise RuntimeError("; ".join(failures))
     for failure in failures:
-        tells.say(f"{what} · {name} · {failure}")
-    return grown(what, name, found[few.name], found[many.name])
+        progress.say(f"{what} · {name} · {failure}")
+    return growth_figures(what, name, found[few.name], found[many.name])
 
 
-def grown(what: str, name: str, few: Finding, many: Finding) -> Measured:
-    """growth: CPU per request of each round, with many over with few; cpu_us: with many."""
+def growth_figures(what: str, name: str, few: Finding, many: Finding) -> Measured:
+    """Figures of each round: `growth` is CPU per request with many over with few, `cpu_us` that with many."""
     below, above = few.as_measured(), many.as_measured()
     with_few, with_many = below.figures["cpu_us"], above.figures["cpu_us"]
     ratios = tuple(one / other for one, other in zip(with_many, with_few, strict=True))
@@ -252,7 +254,7 @@ def grown(what: str, name: str, few: Finding, many: Finding) -> Measured:
 
 
 def _settle(*servers: Peer) -> None:
-    """Wait until they have done what their preparation asked for, or for as long as there is patience."""
+    """Wait until the servers are idle after their preparation, at most SETTLE_S."""
     deadline = time.monotonic() + SETTLE_S
     quiet = 0
     while quiet < SETTLED_S and time.monotonic() < deadline:
@@ -263,13 +265,13 @@ def _settle(*servers: Peer) -> None:
 
 
 def _fill_up(peer: Peer, count: int) -> None:
-    """So many partitions that nobody uses."""
+    """Create this many partitions that nobody uses."""
     for number, begin in enumerate(range(0, count, CHUNK)):
         topics.create(peer.host, peer.port, f"unused-{number}", min(CHUNK, count - begin))
 
 
 def _idle_connection(peer: Peer) -> socket.socket:
-    """One that has asked once, as every client does."""
+    """Open a connection that has sent ApiVersions once, as every client does."""
     connection = socket.create_connection((peer.host, peer.port), 30)
     connection.sendall(frame(ApiVersionsRequest(), 0))
     skip_answer(connection)
@@ -295,7 +297,7 @@ class Initialise:
     client_threads: int = 1
 
     def prepare(self, peer: Peer) -> None:
-        """The ids in use."""
+        """Create the ids in use."""
         many_ids.load(peer.host, peer.port, 0, IN_USE)
 
     def window(self, peer: Peer, seconds: float) -> Sample:

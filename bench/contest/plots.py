@@ -83,7 +83,7 @@ class Group:
 
 
 def draw(findings: Iterable[Measured], directory: Path) -> list[Path]:
-    """Every plot of which there is something, in both themes: NAME.light.svg, NAME.dark.svg."""
+    """Draw every plot that has data, in both themes: NAME.light.svg, NAME.dark.svg."""
     listed = list(findings)
     written = []
     for name, plot in PLOTS.items():
@@ -100,12 +100,12 @@ def draw(findings: Iterable[Measured], directory: Path) -> list[Path]:
 
 
 def speed(findings: Sequence[Measured], theme: Theme) -> str | None:
-    """How much faster: rates over those of Apache Kafka."""
+    """Rates as ratios to those of Apache Kafka."""
     return _ratios(_groups(findings, ("rate", "mb_per_second")), "Speed", "longer is better", theme)
 
 
 def cost(findings: Sequence[Measured], theme: Theme) -> str | None:
-    """How much dearer: CPU, latency, memory and start over those of Apache Kafka."""
+    """Costs as ratios to Apache Kafka: CPU, latency, memory and start."""
     figures = ("cpu_us", "cpu_ms_per_mb", "p50_ms", "ready_s", "idle_mb")
     return _ratios(_groups(findings, figures), "Cost", "shorter is better", theme)
 
@@ -179,7 +179,7 @@ def _two_lines(label: str, theme: Theme) -> list[tuple[str, float, str]]:
 
 
 def _bar(axes: "Axes", bar: Bar, y: float, reach: float, limit: float, theme: Theme) -> None:
-    """reach: where a bar is cut off, its number said all the same."""
+    """Draw one bar. reach: longer bars are cut off here; their number is written all the same."""
     middle, thick = y + BAR / 2, BAR * 0.86
     end = min(bar.ratio, reach)
     axes.barh(middle, end, height=thick, color=theme.peers[bar.peer], linewidth=0, zorder=2)
@@ -189,7 +189,7 @@ def _bar(axes: "Axes", bar: Bar, y: float, reach: float, limit: float, theme: Th
         axes.plot([bar.low, last], [middle, middle], color=theme.text, linewidth=0.9, alpha=0.55, zorder=4)
     if bar.aim is not None and bar.aim <= reach:
         axes.plot([bar.aim, bar.aim], [y + 0.004, y + BAR - 0.004], color=theme.text, linewidth=2.2, zorder=5)
-    for line in sorted((1.0, bar.aim or 1.0)):  # the number goes behind what would cross it
+    for line in sorted((1.0, bar.aim or 1.0)):  # move the number to the right of lines that would cross it
         if last < line < last + 0.09 * limit:
             last = line
     number = f"{bar.ratio:.2f}" if bar.ratio < 10 else f"{bar.ratio:.0f}"
@@ -227,7 +227,7 @@ def throughput(findings: Sequence[Measured], theme: Theme) -> str | None:
 
 
 def latency(findings: Sequence[Measured], theme: Theme) -> str | None:
-    """End to end: within which time which share of the messages had arrived."""
+    """Latency end to end: the share of messages that had arrived, over time."""
     panels: list[tuple[str, dict[str, list[tuple[float, float, str]]]]] = []
     through = [each for each in findings if each.scenario.startswith("end to end") and each.quantiles]
     for scenario in dict.fromkeys(each.scenario for each in through):
@@ -343,7 +343,7 @@ def _legend(
 
 
 def _svg(figure: "Figure", description: str) -> str:
-    """The same figures give the same text, to the byte."""
+    """Render to SVG text; the same figures give the same bytes."""
     import matplotlib
 
     logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)

@@ -160,24 +160,24 @@ def _slowest(findings: Sequence[Measured], scenario: str) -> str:
 
 
 def remarks(result: Result) -> str:
-    """What a reader has to know of single figures."""
+    """Notes on single figures that a reader has to know."""
     lines = []
     full = [(each.peer, each.scenario) for each in result.findings if each.saturated]
     if full:
-        lines.append(f"- \\* The client was the limit, not the broker. {_listed(full)}.")
+        lines.append(f"- \\* The client was the limit, not the broker. {_list_scenarios(full)}.")
     cold = [(each.peer, each.scenario) for each in result.findings if not each.warm]
     if cold:
-        lines.append(f"- † Not steady when the time to warm was over. {_listed(cold)}.")
+        lines.append(f"- † Not steady when the time to warm was over. {_list_scenarios(cold)}.")
     above = [(f"{v.aim.ours} against {v.aim.theirs}", v.aim.scenario) for v in result.verdicts if v.p99_above]
     if above:
-        lines.append(f"- Our p99 is the longer one. {_listed(above)}.")
+        lines.append(f"- Our p99 is the longer one. {_list_scenarios(above)}.")
     idle = max((each.others_cpu for each in result.findings), default=0.0)
     lines.append(f"- The idle brokers together took {100 * idle:.1f} % of a processor at most, in any round.")
     return "\n".join(lines)
 
 
-def _listed(pairs: Iterable[tuple[str, str]]) -> str:
-    """Of each the scenarios, once."""
+def _list_scenarios(pairs: Iterable[tuple[str, str]]) -> str:
+    """Each name with its scenarios, without repetition."""
     scenarios: dict[str, dict[str, None]] = {}
     for who, scenario in pairs:
         scenarios.setdefault(who, {})[scenario] = None
@@ -212,7 +212,7 @@ def _of(findings: Iterable[Measured], scenario: str) -> list[Measured]:
 
 
 def machine(facts: Mapping[str, Any]) -> str:
-    """One paragraph: on what, with what, when."""
+    """One paragraph: the machine, the versions, the date."""
     versions = {**facts.get("peers", {}), **facts.get("clients", {})}
     named = ", ".join(f"{name} {version}" for name, version in versions.items())
     return _escape(
@@ -252,9 +252,11 @@ def readme_part(result: Result, images: Sequence[str]) -> str:
     shown = [picture(name, IMAGES) for name in images if name == "speed"]
     peers = result.facts.get("peers", {})
     where = _escape(f"{result.facts.get('cpu')}, {result.facts.get('cores')} cores, {result.facts.get('file_system')}")
-    told = f"Apache Kafka {peers.get('Kafka', '')} does not sync by default, fencepost does. In one run, on {where}: "
-    told += "[all results](docs/benchmarks.md), and where we lose."
-    return "\n\n".join([*shown, " ".join(told.split())])
+    summary = (
+        f"Apache Kafka {peers.get('Kafka', '')} does not sync by default, fencepost does. In one run, on {where}: "
+    )
+    summary += "[all results](docs/benchmarks.md), and where we lose."
+    return "\n\n".join([*shown, " ".join(summary.split())])
 
 
 def docs_part(result: Result, images: Sequence[str]) -> str:
@@ -266,7 +268,7 @@ def docs_part(result: Result, images: Sequence[str]) -> str:
 
 
 def picture(name: str, folder: str) -> str:
-    """One that fits the reader's page, light or dark."""
+    """The picture in the variant of the reader's page, light or dark."""
     return (
         "<picture>\n"
         f'  <source media="(prefers-color-scheme: dark)" srcset="{folder}/{name}.dark.svg">\n'

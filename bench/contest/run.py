@@ -51,20 +51,20 @@ MODULES = (small_load, produce_load, consume_load, latency_load, txn_load, modes
 TABLE_S = 15 * 60.0
 OUTSIDE_S = 60.0  # of that, for what is measured when the contest is over
 
-Outside = Callable[[growth.Tells], Iterator[Measured]]
+Outside = Callable[[growth.Progress], Iterator[Measured]]
 
-AROUND_S = 1.2  # beside a window: a quiet disk, the client's start
+AROUND_S = 1.2  # around each window: wait for a quiet disk, start the client
 PREPARE_S = 0.5
-WARM_LEAST_S = 20.0  # three windows, and what is around them
+WARM_LEAST_S = 20.0  # three windows, and AROUND_S for each
 WARM_MOSTLY_S = 25.0
 SHORTEST_S = 2.0
-TIDYING_S = 60.0  # the JVMs take some to end
+TIDYING_S = 60.0  # the JVMs take a while to end
 INTERRUPTED = 130  # the exit code, as of a command that Ctrl-C ended
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long and how often: seconds of a window, rounds, and the most that a JVM is warmed for a kind of load."""
+    """How much is measured: rounds, seconds of a window, and the longest warm-up of a JVM for a kind of load."""
 
     rounds: int
     seconds: float
@@ -79,8 +79,8 @@ QUICK = Effort(rounds=1, seconds=0.5, warm_most_s=1.5, warm_window_s=0.5)
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """What is still to come. windows: in whole ones; openings: how often one is opened, those that warm included;
-    warmings: of JVMs; preparations: of a load on a peer."""
+    """The work that is left. windows: in whole windows; openings: how many windows are opened, warm-up included;
+    warmings: how many warm-ups of a JVM; preparations: how often a load is prepared on a peer."""
 
     windows: float
     openings: int
@@ -88,11 +88,11 @@ class Ahead:
     preparations: int
 
     def around_s(self) -> float:
-        """What it takes beside windows and warmings."""
+        """Seconds that are needed beside windows and warm-up."""
         return self.openings * AROUND_S + self.preparations * PREPARE_S
 
     def seconds(self, effort: Effort) -> float:
-        """How long all of it takes, about."""
+        """Estimate how many seconds all of it takes."""
         warming = min(effort.warm_most_s, WARM_MOSTLY_S)
         return self.around_s() + self.windows * effort.seconds + self.warmings * warming
 
@@ -100,7 +100,7 @@ class Ahead:
 def ahead(
     scenarios: Sequence[Scenario], names: Sequence[str], rounds: int, warmed: frozenset[tuple[str, str]]
 ) -> Ahead:
-    """Count what these scenarios ask for. warmed: (kind, JVM) pairs that have been."""
+    """Count the work of these scenarios. warmed: the (kind, JVM) pairs that are warm already."""
     pairs = [(scenario, name) for scenario in scenarios for name in names if name in (scenario.peers or names)]
     warmings = {(kind(scenario), name) for scenario, name in pairs if name in JVMS} - warmed
     briefly = len(pairs) - len(warmings)  # warmed by a third of a window
@@ -108,10 +108,10 @@ def ahead(
     return Ahead(len(pairs) * rounds + briefly / 3, openings, len(warmings), len(pairs))
 
 
-def fitted(effort: Effort, left_s: float, to_come: Ahead) -> Effort:
+def fit_effort(effort: Effort, left_s: float, to_come: Ahead) -> Effort:
     """The effort that fits into the time left, neither windows nor warming below their least.
 
-    Warming that goes well is short, so the next JVMs may take what shorter windows could still make good.
+    Warming is often shorter than its limit, so a JVM may use time that shorter windows can make up for later.
     """
     left = left_s - to_come.around_s()
     seconds = (left - to_come.warmings * WARM_MOSTLY_S) / max(1.0, to_come.windows)
@@ -125,7 +125,7 @@ def fitted(effort: Effort, left_s: float, to_come: Ahead) -> Effort:
 
 
 class ProgressLines:
-    """Progress on the error stream: the load, the peer, the round, the time left; what failed stays to be read."""
+    """Progress on the error stream: the load, the peer, the round, the time left, and failures."""
 
     def __init__(self) -> None:
         self._live = sys.stderr.isatty()
@@ -135,11 +135,11 @@ class ProgressLines:
         self.interrupted = False
 
     def expect(self, seconds: float) -> None:
-        """So much is left."""
+        """Note how long the rest takes."""
         self._ends = time.monotonic() + seconds
 
     def step(self, step: Step) -> None:
-        """One step of a contest."""
+        """Show one step of a contest."""
         line = f"{step.scenario} · {step.peer} · {step.doing}"
         if step.failed:
             self.failed(line)
@@ -152,42 +152,42 @@ class ProgressLines:
             self.say(f"{step.scenario} · about {left / 60:.0f} min left")
 
     def failed(self, line: str) -> None:
-        """Said now, and again at the end."""
+        """Print a failure now and again at the end of the run."""
         self.failures.append(line)
         self.say(f"FAILED {line}")
 
     def say(self, line: str) -> None:
-        """A line that stays."""
+        """Print a line that later progress does not overwrite."""
         start = "\r\033[K" if self._live else ""
         click.echo(f"{start}{time.strftime('%H:%M:%S')} {line}", err=True)
 
 
 def scenarios(full: bool, only: Sequence[str]) -> list[Scenario]:
-    """Those of the table or all, by parts of their names."""
+    """The scenarios of the table, or all (full), whose names contain one of `only`."""
     found: list[Scenario] = []
     for module in MODULES:
         found += module.full() if full else module.table()
-    return [scenario for scenario in found if named(scenario.name, only)]
+    return [scenario for scenario in found if is_selected(scenario.name, only)]
 
 
-def named(name: str, only: Sequence[str]) -> bool:
-    """Whether one of these is a part of the name; without any, whatever the name."""
+def is_selected(name: str, only: Sequence[str]) -> bool:
+    """Whether the name contains one of these texts; every name where there are none."""
     return not only or any(part in name for part in only)
 
 
 def run(
-    playing: Sequence[Scenario], names: Sequence[str], effort: Effort, limit_s: float | None, told: ProgressLines
+    playing: Sequence[Scenario], names: Sequence[str], effort: Effort, limit_s: float | None, progress: ProgressLines
 ) -> Iterator[Measured]:
-    """All scenarios, each against all peers that are up. limit_s: what it all may take, their start included."""
+    """Run each scenario against all peers that started. limit_s: for everything, the start of the peers included."""
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
         up = []
         for name in names:
-            told.say(f"starting {name}")
+            progress.say(f"starting {name}")
             try:
                 peer = stack.enter_context(peers.start(name))
             except (OSError, RuntimeError, subprocess.CalledProcessError) as error:
-                told.failed(f"{name} could not be started: {error}")
+                progress.failed(f"{name} could not be started: {error}")
             else:
                 up += [] if peer is None else [peer]
         warmth = Warmth()
@@ -195,24 +195,24 @@ def run(
             left = ahead(playing[number:], [peer.name for peer in up], effort.rounds, frozenset(warmth.steady))
             now = effort
             if limit_s is not None:
-                now = fitted(effort, began + limit_s - time.monotonic(), left)
-            told.expect(left.seconds(now))
+                now = fit_effort(effort, began + limit_s - time.monotonic(), left)
+            progress.expect(left.seconds(now))
             warmth.most_s, warmth.window_s = now.warm_most_s, now.warm_window_s
-            for finding in contest([scenario], up, now.rounds, now.seconds, told.step, warmth):
+            for finding in contest([scenario], up, now.rounds, now.seconds, progress.step, warmth):
                 yield finding.as_measured()
 
 
 def outside(
     wanted: Sequence[str], names: Sequence[str], full: bool, quick: bool, rounds: int | None, seconds: float | None
 ) -> Outside:
-    """What is measured on servers of its own: start, recovery, growth, bounds."""
+    """Return the function that measures what needs servers of its own: start, recovery, growth, bounds."""
     size, bound = (growth.QUICK, sizes.QUICK) if quick else (growth.FULL, sizes.FULL)
     size = replace(size, rounds=rounds or size.rounds)
     bound = replace(bound, rounds=rounds or bound.rounds, seconds=seconds or bound.seconds)
 
-    def measure(told: growth.Tells) -> Iterator[Measured]:
-        yield from growth.outside(wanted, names, full, size, told)
-        yield from bounds.outside(wanted, names, bound, told.say, told.failed)
+    def measure(progress: growth.Progress) -> Iterator[Measured]:
+        yield from growth.outside(wanted, names, full, size, progress)
+        yield from bounds.outside(wanted, names, bound, progress.say, progress.failed)
 
     return measure
 
@@ -223,32 +223,32 @@ def measured(
     effort: Effort,
     limit_s: float | None,
     outside: Outside | None,
-    told: ProgressLines,
+    progress: ProgressLines,
 ) -> list[Measured]:
-    """Findings of the contest, then what is measured without its brokers; of an interrupted run, those it has."""
+    """Run the contest, then what needs servers of its own. An interrupted run returns what it has so far."""
     found: list[Measured] = []
     try:
         if playing:
-            for finding in run(playing, names, effort, limit_s, told):
+            for finding in run(playing, names, effort, limit_s, progress):
                 found.append(finding)
         if outside is not None:
-            for each in outside(told):
+            for each in outside(progress):
                 found.append(each)
     except KeyboardInterrupt:
-        told.interrupted = True
-        told.say("interrupted: what there is so far")
+        progress.interrupted = True
+        progress.say("interrupted: what there is so far")
     return found
 
 
 def outcome(found: Sequence[Measured], machine: Mapping[str, Any], results: Path) -> Path:
-    """Judge, write, and show the table. Returns: the JSON's path."""
+    """Judge the findings, write them and print the table. Returns: the path of the JSON."""
     path = report.write(found, aims.judge(found), machine, results)
     click.echo(report.table(result_file.read(path)))
     return path
 
 
-def writable(directory: Path) -> None:
-    """Known before a quarter of an hour is spent. Raises: ClickException."""
+def check_writable(directory: Path) -> None:
+    """Check that results can be written, before measuring for minutes. Raises: ClickException."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=directory).close()
@@ -262,13 +262,13 @@ def play(
     effort: Effort,
     limit_s: float | None,
     outside: Outside | None,
-    told: ProgressLines,
+    progress: ProgressLines,
     data_dir: str | None,
 ) -> tuple[list[Measured], dict[str, Any]]:
-    """All of it in a directory for this time, and the machine. Raises: ClickException."""
+    """Measure everything in a temporary directory. Returns: findings, facts of the machine. Raises: ClickException."""
     try:
         with peers.bench_root(data_dir) as root:
-            found = measured(playing, names, effort, limit_s, outside, told)
+            found = measured(playing, names, effort, limit_s, outside, progress)
             versions = {"Kafka": apache.VERSION} if any(each.peer in JVMS for each in found) else {}
             return found, facts(root, versions)
     except (peers.NoFiles, OSError) as error:
@@ -276,16 +276,16 @@ def play(
 
 
 def _number(_ctx: click.Context, _option: click.Parameter, seconds: float | None) -> float | None:
-    """NaN lies within every range."""
+    """Refuse NaN, which click's range check accepts."""
     if seconds is not None and math.isnan(seconds):
-        raise click.BadParameter(f"{seconds} is no number")
+        raise click.BadParameter(f"{seconds} is not a number")
     return seconds
 
 
 @click.command()
 @click.option("--full", is_flag=True, help="Every scenario, in more rounds, however long it takes.")
 @click.option("--quick", is_flag=True, help="One short round each: whether it runs, not what it measures.")
-@click.option("--only", multiple=True, metavar="TEXT", help="Loads with this in their name; more than once: or that.")
+@click.option("--only", multiple=True, metavar="TEXT", help="Only loads with this in their name; may be repeated.")
 @click.option("--peer", "names", multiple=True, type=click.Choice(NAMES), help="These servers only.")
 @click.option("--rounds", type=click.IntRange(1, 1000), default=None, help="Of every load, on every server.")
 @click.option("--seconds", type=click.FloatRange(0.1, 3600), callback=_number, default=None, help="Of a window.")
@@ -305,7 +305,7 @@ def main(
 ) -> None:
     """Measure fencepost and its peers, and write bench/results/<time>.json with a table."""
     playing = scenarios(full, only)
-    beside = [name for name in (*growth.measurable(full), *(bounds.BOUNDS if full else ())) if named(name, only)]
+    beside = [name for name in (*growth.measurable(full), *(bounds.BOUNDS if full else ())) if is_selected(name, only)]
     if not playing and not beside:
         raise click.UsageError(f"no load has {' or '.join(only)} in its name: --list names them, --full --list all")
     if listing:
@@ -313,31 +313,31 @@ def main(
         return
     effort = QUICK if quick else FULL if full else TABLE
     effort = replace(effort, rounds=rounds or effort.rounds, seconds=seconds or effort.seconds)
-    whole = not (full or quick or rounds or seconds)  # what is asked for in particular is not cut short
+    whole = not (full or quick or rounds or seconds)  # a run with options of its own has no time limit
     limit = TABLE_S - (OUTSIDE_S if beside else 0) if whole else None
-    writable(results)
+    check_writable(results)
     tidy_when_interrupted()
-    told = ProgressLines()
+    progress = ProgressLines()
     began = time.monotonic()
     servers = names or NAMES
     later = outside(beside, servers, full, quick, rounds, seconds) if beside else None
-    found, machine = play(playing, servers, effort, limit, later, told, data_dir)
+    found, machine = play(playing, servers, effort, limit, later, progress, data_dir)
     if found:
         kind_of_run = "a quick run" if quick else "a full run" if full else "a run of the table"
-        machine["run"] = kind_of_run + (", interrupted" if told.interrupted else "")
+        machine["run"] = kind_of_run + (", interrupted" if progress.interrupted else "")
         path = outcome(found, machine, results)
-    for line in told.failures:
+    for line in progress.failures:
         click.echo(f"failed: {line}", err=True)
     if found:
         click.echo(f"{path}, {(time.monotonic() - began) / 60:.1f} minutes", err=True)
-    if told.interrupted:
+    if progress.interrupted:
         raise SystemExit(INTERRUPTED)
     if not found:
         raise click.ClickException("nothing was measured")
 
 
 def tidy_when_interrupted() -> None:
-    """Ctrl-C, a request to end and a terminal that is gone end the run; more of them do not end its tidying up."""
+    """SIGINT, SIGTERM and SIGHUP end the run; further ones do not interrupt its clean-up."""
     last = -TIDYING_S
 
     def interrupted(number: int, frame: Any) -> None:
@@ -347,7 +347,7 @@ def tidy_when_interrupted() -> None:
             raise KeyboardInterrupt
         last = before
         with contextlib.suppress(OSError):
-            os.write(2, b"\nending what was started, seconds more\n")
+            os.write(2, b"\nstopping the servers, a few seconds more\n")
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, interrupted)

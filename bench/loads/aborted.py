@@ -1,6 +1,6 @@
 """What it costs the broker to serve a range in which very many transactions were aborted, by isolation level.
 
-A read_committed reader is told which transactions to skip: the aborted index is looked up and sent along. The same
+A read_committed reader gets the list of transactions to skip: the aborted index is looked up and sent along. The same
 range is read again and again with large fetches, cold and warm alike for both levels, in turns.
 """
 

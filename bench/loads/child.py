@@ -91,7 +91,7 @@ class InChild:
 
 
 class Timed(Protocol):
-    """What a load is told, a dataclass: for so long, after a start of its own of warm_seconds."""
+    """The arguments of a load: it is measured for `seconds`, after warm_seconds of warming up."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -101,10 +101,10 @@ class Timed(Protocol):
     def warm_seconds(self) -> float: ...
 
 
-def window(load: "Callable[[dict[str, Any], Window], Outcome]", told: Timed, peer: Peer) -> Sample:
+def window(load: "Callable[[dict[str, Any], Window], Outcome]", timed: Timed, peer: Peer) -> Sample:
     """One window of a load, a function of this package, on a peer. Raises: LoadFailed."""
-    patience_s = told.seconds + told.warm_seconds + PATIENCE_S
-    return run(f"{load.__module__}:{load.__name__}", asdict(told), Books(peer), patience_s)
+    patience_s = timed.seconds + timed.warm_seconds + PATIENCE_S
+    return run(f"{load.__module__}:{load.__name__}", asdict(timed), Books(peer), patience_s)
 
 
 class Child:
@@ -129,7 +129,7 @@ class Child:
         self._timer.daemon = True
         self._timer.start()
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # expect() tells why
+        with contextlib.suppress(BrokenPipeError):  # expect() raises the reason
             self._process.stdin.write(json.dumps({"load": load, "settings": dict(settings)}) + "\n")
             self._process.stdin.flush()
 
@@ -147,22 +147,22 @@ class Child:
                     stream.close()
 
     def expect(self, word: str) -> dict[str, Any]:
-        """Wait until the child says it. Returns: what it said along. Raises: LoadFailed."""
+        """Wait for this message of the child. Returns: its fields. Raises: LoadFailed."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
             raise LoadFailed(f"{self._name}: {self._why()}")
-        said: dict[str, Any] = json.loads(line)
-        if "error" in said:
-            raise LoadFailed(f"{self._name}: {said['error']}")
-        if said["word"] != word:
-            raise LoadFailed(f"{self._name}: said {said['word']!r} where {word!r} was due")
-        return said
+        message: dict[str, Any] = json.loads(line)
+        if "error" in message:
+            raise LoadFailed(f"{self._name}: {message['error']}")
+        if message["word"] != word:
+            raise LoadFailed(f"{self._name}: sent {message['word']!r}, expected {word!r}")
+        return message
 
     def report(self) -> Report:
         """What the child counted. Raises: LoadFailed."""
-        said = self.expect("outcome")
-        return Report(**said["report"])
+        message = self.expect("outcome")
+        return Report(**message["report"])
 
     def _give_up(self) -> None:
         self._late = True
@@ -178,10 +178,10 @@ class Child:
 
 
 class Window:
-    """The child's end: it says when the window begins and ends, and takes the client's own processor time between.
+    """The child's end: it reports when the window begins and ends, and takes the client's own processor time between.
 
     The client's share is that of the busiest part that cannot be divided: all threads of Python together, which share
-    one lock, or any one thread of the library. So 1.0 says that a second processor would not have helped the client.
+    one lock, or any one thread of the library. So 1.0 means that a second processor would not have helped the client.
     """
 
     def __init__(self) -> None:

@@ -57,13 +57,13 @@ def _folder() -> "tempfile.TemporaryDirectory[str]":
 
 
 def error_place(key: int, version: int, answer: Callable[[int], Any]) -> int:
-    """Where the error code stands in an answer, counted behind its length. answer: one with that error code."""
+    """Where the error code is in an answer, counted behind its length. answer: one with that error code."""
     good, bad = (b"".join(apis.encode_response(apis.APIS[key], version, 0, answer(code))) for code in (0, -1))
     return next(place for place in range(len(good)) if good[place] != bad[place]) - 4
 
 
 def run(peer: Peer, loop: Loop, seconds: float, request_bytes: int = 0) -> Sample:
-    """One window. request_bytes: payload of a request. Raises: LoadFailed with what the generator said."""
+    """One window. request_bytes: payload of a request. Raises: LoadFailed with the generator's output."""
     binary = program()
     assert binary is not None
     numbers = (peer.port, loop.connections, loop.depth, seconds, loop.error_at)
@@ -74,7 +74,7 @@ def run(peer: Peer, loop: Loop, seconds: float, request_bytes: int = 0) -> Sampl
         try:
             assert process.stdin is not None
             assert process.stdout is not None
-            with contextlib.suppress(BrokenPipeError):  # why it ended is told below
+            with contextlib.suppress(BrokenPipeError):  # why it ended is reported below
                 process.stdin.write(loop.frames)
                 process.stdin.close()
             if process.stdout.readline():  # "begin"
@@ -85,18 +85,18 @@ def run(peer: Peer, loop: Loop, seconds: float, request_bytes: int = 0) -> Sampl
             books.end()
         finally:
             process.kill()
-    told = json.loads(line)
+    report = json.loads(line)
     latencies = Latencies()
-    for microseconds, count in told["latencies"]:
+    for microseconds, count in report["latencies"]:
         latencies.record_us(microseconds, count)
-    requests = told["requests"]
-    return books.sample(requests, requests * request_bytes, latencies, told["seconds"], told["cpu_ns"])
+    requests = report["requests"]
+    return books.sample(requests, requests * request_bytes, latencies, report["seconds"], report["cpu_ns"])
 
 
 def _why(process: "subprocess.Popen[bytes]") -> str:
     assert process.stderr is not None
-    said = process.stderr.read().decode(errors="replace").strip()
+    output = process.stderr.read().decode(errors="replace").strip()
     code = process.wait()
-    if said.startswith("error "):
-        return f"a request was answered with error {said[6:]} ({topics.named(int(said[6:]))})"
-    return said or f"the load ended with code {code}"
+    if output.startswith("error "):
+        return f"a request was answered with error {output[6:]} ({topics.named(int(output[6:]))})"
+    return output or f"the load ended with code {code}"

@@ -1,7 +1,7 @@
 """A confluent consumer that reads a preloaded topic over and over: plain, and past aborted transactions.
 
-The partitions are assigned by hand and rewound when all that is there was read, so that a window is as long as it is
-told to be. A rewind costs the client some milliseconds, with every broker the same.
+The partitions are assigned by hand and rewound when all that is there was read, so that a window may be longer
+than one reading takes. A rewind costs the client some milliseconds, with every broker the same.
 """
 
 import time
@@ -30,7 +30,7 @@ WAIT_MS = 5  # of a fetch that finds nothing: what is in flight when the consume
 
 @dataclass(frozen=True, slots=True)
 class TimedConsume:
-    """What the child is told. records: how many a reader of that level finds between two rewinds."""
+    """The arguments of the child. records: how many a reader of that level finds between two rewinds."""
 
     bootstrap: str
     topic: str
@@ -195,7 +195,7 @@ class Reader:
             self.take(TAKEN)
 
     def take(self, most: int) -> list[Any]:
-        """The next records, none after 0.1 s without. Raises: RuntimeError with what the library said, or for 30 s."""
+        """The next records; none after 0.1 s. Raises: RuntimeError, with the library's error or after PATIENCE_S."""
         messages: list[Any] = self.consumer.consume(min(most, self._left), timeout=librdkafka.LOOK_S)
         if any(map(self._error, messages)):
             raise RuntimeError(next(str(message.error()) for message in messages if message.error()))

@@ -34,7 +34,7 @@ SET_TIMER_SLACK = 29  # prctl(2)
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What both children are told. offset: where the partition ends before."""
+    """The arguments of both children. offset: where the partition ends before."""
 
     bootstrap: str
     topic: str
@@ -95,9 +95,9 @@ def receive(settings: dict[str, Any], window: Window) -> Outcome:
     with child.Child("fencepost.bench.loads.latency:send", settings, patience_s) as sender:
         opens = int(sender.expect("grid")["opens"])
         try:
-            arrived, lags = _received(consumer, pace, opens, window)
+            arrived, lags = _receive(consumer, pace, opens, window)
         except TimeoutError:
-            sender.expect("begin")  # it tells why, if it knows
+            sender.expect("begin")  # raises the reason, if the child sent one
             sender.expect("end")
             sender.report()
             raise
@@ -108,7 +108,7 @@ def receive(settings: dict[str, Any], window: Window) -> Outcome:
     return Outcome(arrived, arrived * pace.record_bytes, latencies, share)
 
 
-def _received(consumer: Any, pace: Pace, opens: int, window: Window) -> tuple[int, "array[int]"]:
+def _receive(consumer: Any, pace: Pace, opens: int, window: Window) -> tuple[int, "array[int]"]:
     """Wait for all records of the window, also those that come after it. Raises: TimeoutError when some do not.
 
     Returns: how many came within it, and the nanoseconds that each of all took.

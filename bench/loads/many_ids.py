@@ -1,4 +1,4 @@
-"""Very many producers and transactional ids: how long the loop ever stands still meanwhile, and how long a start takes.
+"""Very many producers and transactional ids: how long the loop is blocked at most, and how long a start takes.
 
 A process of its own makes them through the protocol, pipelined: producers that each write one record, and ids that are
 each initialised. An idle client asks all the while (stalls.py). Then the broker is killed and started again.

@@ -16,7 +16,7 @@ RECORD_BYTES = 100
 
 @dataclass(frozen=True, slots=True)
 class TimedMode:
-    """What the child is told. batch: records before each wait, or of each transaction."""
+    """The arguments of the child. batch: records before each wait, or of each transaction."""
 
     bootstrap: str
     topic: str
@@ -45,8 +45,8 @@ class Mode(InChild):
         topics.create(peer.host, peer.port, self.topic, 1)
 
     def window(self, peer: Peer, seconds: float) -> Sample:
-        told = TimedMode(peer.bootstrap, self.topic, self.mode, self.batch, seconds, self.warm_seconds)
-        return child.window(deliver, told, peer)
+        load = TimedMode(peer.bootstrap, self.topic, self.mode, self.batch, seconds, self.warm_seconds)
+        return child.window(deliver, load, peer)
 
 
 def table() -> list[Mode]:
@@ -67,20 +67,20 @@ def deliver(settings: dict[str, Any], window: Window) -> Outcome:
         return runner.run(_deliver(TimedMode(**settings), window))
 
 
-async def _deliver(told: TimedMode, window: Window) -> Outcome:
-    load = modes.ModeLoad(told.topic, record_bytes=RECORD_BYTES)
+async def _deliver(timed: TimedMode, window: Window) -> Outcome:
+    load = modes.ModeLoad(timed.topic, record_bytes=RECORD_BYTES)
     latencies, batches = Latencies(), 0
-    async with modes.producer_of(told.bootstrap, told.mode, told.topic) as producer:
-        warm = time.perf_counter() + told.warm_seconds
+    async with modes.producer_of(timed.bootstrap, timed.mode, timed.topic) as producer:
+        warm = time.perf_counter() + timed.warm_seconds
         while time.perf_counter() < warm:
-            await modes.send_batch(producer, told.mode, load, told.batch)
+            await modes.send_batch(producer, timed.mode, load, timed.batch)
         window.begin()
         began = now = time.perf_counter()
-        while now - began < told.seconds:
-            await modes.send_batch(producer, told.mode, load, told.batch)
+        while now - began < timed.seconds:
+            await modes.send_batch(producer, timed.mode, load, timed.batch)
             last, now = now, time.perf_counter()
             latencies.record_us(1e6 * (now - last))
             batches += 1
         window.end()
-    records = batches * told.batch
+    records = batches * timed.batch
     return Outcome(records, records * RECORD_BYTES, latencies)

@@ -42,7 +42,7 @@ QUEUE = {"queue.buffering.max.messages": 500_000, "queue.buffering.max.kbytes": 
 
 @dataclass(frozen=True, slots=True)
 class TimedProduce:
-    """What the child is told. warm_seconds: from the first acknowledgement until the window begins."""
+    """The arguments of the child. warm_seconds: from the first acknowledgement until the window begins."""
 
     bootstrap: str
     topic: str

@@ -54,8 +54,8 @@ class Produce:
             topic, self.partitions, self.connections, self.depth, self.record_bytes, self.batch_records, seconds
         )
         if load.program() is None:
-            told = {"host": peer.host, "port": peer.port, "load": asdict(shape)}
-            return child.run(f"{__name__}:by_python", told, Books(peer), seconds + child.PATIENCE_S)
+            arguments = {"host": peer.host, "port": peer.port, "load": asdict(shape)}
+            return child.run(f"{__name__}:by_python", arguments, Books(peer), seconds + child.PATIENCE_S)
         return load.run(peer, loop(shape), seconds, self.batch_records * self.record_bytes)
 
 

@@ -32,7 +32,7 @@ LIST_OFFSETS = 5  # the version that is spoken
 
 @dataclass(frozen=True, slots=True)
 class TimedTransactions:
-    """What the child is told."""
+    """The arguments of the child."""
 
     bootstrap: str
     topic: str
@@ -101,14 +101,14 @@ class Copy(InChild):
 
 @dataclass(frozen=True, slots=True)
 class TimedCopy(TimedConsume):
-    """What the child is told. batch: records of one transaction, at most."""
+    """The arguments of the child. batch: records of one transaction, at most."""
 
     batch: int = COPY_BATCH
 
 
 @dataclass(frozen=True, slots=True)
 class Visible(InChild):
-    """The scenario: from the return of a commit until a reader of committed records is told that they are there.
+    """The scenario: from the return of a commit until a reader of committed records is notified of them.
 
     Latency: until the first question was sent whose answer had the record inside the end offset; 1 us, the least that
     the histogram knows, where that was the very first.

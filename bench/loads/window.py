@@ -54,7 +54,7 @@ class Latencies:
 class Sample:
     """One window of one scenario on one peer.
 
-    units: requests, records or transactions, as the scenario's unit says; bytes: of payload, 0 where it says nothing;
+    units: requests, records or transactions, as the scenario's unit; bytes: of payload, 0 where that is unknown;
     cpu_ns, rss_bytes: of the broker; client_share: processors that the client took, 1.0 for each busy thread;
     others_cpu: processors that the idle peers took meanwhile, filled in by the contest.
     """
@@ -114,7 +114,7 @@ class Books:
         """The window as a Sample.
 
         seconds: what the client measured, where it knows better than the time between begin() and end().
-        client_cpu_ns: of a client in a process of its own that told it; else this process counts, and its children
+        client_cpu_ns: of a client in a separate process that reported it; else this process counts, and its children
         that ended within the window.
         """
         (began, own_before, before), (ended, own_after, after) = self._before, self._after

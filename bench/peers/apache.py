@@ -40,17 +40,17 @@ def absence() -> str | None:
     """Why Kafka cannot be had here; None if it can."""
     if shutil.which("java") is None:
         return f"no JDK ≥ {OLDEST_JAVA}"
-    told = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
-    if (version := java_version(told)) is None or version < OLDEST_JAVA:
+    printed = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
+    if (version := java_version(printed)) is None or version < OLDEST_JAVA:
         return f"no JDK ≥ {OLDEST_JAVA} (found {version})"
     if not _complete(_cache()) and shutil.which("mvn") is None:
         return "no Maven"
     return None
 
 
-def java_version(told: str) -> int | None:
+def java_version(printed: str) -> int | None:
     """17 from what `java -version` prints; 8 for its old way to say 1.8."""
-    found = re.search(r'version "(?:1\.)?(\d+)', told)
+    found = re.search(r'version "(?:1\.)?(\d+)', printed)
     return int(found.group(1)) if found else None
 
 
@@ -83,7 +83,7 @@ def jars() -> Path | None:
 def prepare(directory: Path, libraries: Path, *, flush: bool) -> int:
     """Write the settings of a node and format its log directory. Returns: the port it will listen on.
 
-    flush: it syncs every message before it answers. Raises: RuntimeError with what the formatting said.
+    flush: it syncs every message before it answers. Raises: RuntimeError with the output of the formatting.
     """
     port, controller = _free_ports()
     settings = directory / "server.properties"
@@ -116,8 +116,8 @@ def wait_until_ready(process: "subprocess.Popen[str]", port: int, directory: Pat
         except OSError:
             pass
         time.sleep(0.02)
-    said = (directory / "server.log").read_text()[-1000:]
-    raise RuntimeError(f"Kafka did not become ready in {READY_S} s: {said}")
+    output = (directory / "server.log").read_text()[-1000:]
+    raise RuntimeError(f"Kafka did not become ready in {READY_S} s: {output}")
 
 
 def _settings(directory: Path, port: int, controller: int, flush: bool) -> list[tuple[str, object]]:
@@ -154,7 +154,7 @@ def _complete(folder: Path) -> bool:
 
 
 def _free_ports() -> tuple[int, int]:
-    """Two that were free a moment ago; Kafka wants to be told."""
+    """Two ports that were free a moment ago; Kafka cannot choose its own."""
     with socket.socket() as one, socket.socket() as other:
         one.bind(("127.0.0.1", 0))
         other.bind(("127.0.0.1", 0))

@@ -26,7 +26,7 @@ from .facts import file_system
 from .names import FLOOR, FSYNC, KAFKA, KAFKA_FLUSH, MOCK, OS
 
 FLOOR_TOPIC = "bench"  # the floor answers for this topic alone
-LAST_CHARACTERS = 1000  # of what a server said that did not start or has ended
+LAST_CHARACTERS = 1000  # of the output of a server that did not start or has ended
 NO_FILES = frozenset({"tmpfs", "ramfs"})  # file systems on which a sync costs nothing
 MODULES = tempfile.gettempdir()  # compiled modules stay there from run to run
 
@@ -111,36 +111,36 @@ def fencepost(durability: str, directory: str | None = None, *options: str) -> I
         if directory is None:
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="fencepost-bench-"))
         command = [sys.executable, "-m", "fencepost", "serve", "--listen", "127.0.0.1:0", "--data-dir", directory]
-        said = stack.enter_context(tempfile.TemporaryFile())
+        output = stack.enter_context(tempfile.TemporaryFile())
         began = time.perf_counter()
-        process = stack.enter_context(_running([*command, "--durability", durability, *options], stderr=said))
+        process = stack.enter_context(_running([*command, "--durability", durability, *options], stderr=output))
         assert process.stdout is not None
         for line in process.stdout:
             if line.startswith("ready"):
-                stack.callback(_show_last_words, process, said)
+                stack.callback(_show_last_words, process, output)
                 ready_s = time.perf_counter() - began
                 port = int(line.split()[-1].rsplit(":", 1)[1])
                 durable = durability == "fsync"
                 name = f"fencepost {durability}"
                 yield Peer(name, "127.0.0.1", port, process.pid, False, durable, ready_s, directory)
                 return
-        raise RuntimeError(f"fencepost did not become ready: {_last(said)}")
+        raise RuntimeError(f"fencepost did not become ready: {_last(output)}")
 
 
-def _show_last_words(process: "subprocess.Popen[str]", said: IO[bytes]) -> None:
-    """What a server said that has ended by itself; of one that is to be ended now it is no news."""
-    if process.poll() is not None and (last := _last(said)):
+def _show_last_words(process: "subprocess.Popen[str]", output: IO[bytes]) -> None:
+    """Print the last output of a server that has ended by itself."""
+    if process.poll() is not None and (last := _last(output)):
         print(last, file=sys.stderr)
 
 
-def _last(said: IO[bytes]) -> str:
-    said.seek(0)
-    return said.read().decode(errors="replace")[-LAST_CHARACTERS:].strip()
+def _last(output: IO[bytes]) -> str:
+    output.seek(0)
+    return output.read().decode(errors="replace")[-LAST_CHARACTERS:].strip()
 
 
 @contextlib.contextmanager
 def kafka(*, flush: bool, directory: str | None = None) -> Iterator[Peer | None]:
-    """Apache Kafka, one node; None, and a line that says why, where it cannot be had."""
+    """Apache Kafka, one node; None, and a line that says why, where it is not available."""
     absent = apache.absence()
     libraries = None if absent else apache.jars()
     if libraries is None:
@@ -203,7 +203,7 @@ def floor(topic: str, *, sync: bool) -> Iterator[Peer | None]:
 
 
 def _answer(topic: str) -> bytes:
-    """A whole Produce v7 answer, length included, that says: written, no error."""
+    """A whole Produce v7 answer, length included, of a write without error."""
     partition = ProduceResponse.Topic.Partition(index=0, base_offset=0, log_start_offset=0)
     response = ProduceResponse(responses=[ProduceResponse.Topic(name=topic, partition_responses=[partition])])
     return b"".join(apis.encode_response(apis.APIS[small.PRODUCE], 7, 1, response))

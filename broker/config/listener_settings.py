@@ -181,10 +181,10 @@ def listeners_of(
     unnamed: the protocol of addresses without a name, and their name. options: for all of them.
     """
     for_all = {row.field_name: getattr(options, row.field_name) for row in LISTENER_OPTIONS.values()}
-    named = [_named(text, unnamed) for text in addresses]
+    named = [_with_listener_name(text, unnamed) for text in addresses]
     protocol_of = {name.upper(): protocol.upper() for name, _, protocol in (each.partition(":") for each in protocols)}
-    own = _sorted_out(overrides, list(dict.fromkeys(each.listener for each in named)))
-    told = _advertised(named, [named_address(text) for text in advertised])
+    own = _split_by_listener(overrides, list(dict.fromkeys(each.listener for each in named)))
+    told = _advertised_addresses(named, [named_address(text) for text in advertised])
     made = []
     for number, (name, host, port) in enumerate(named):
         if name not in protocol_of:
@@ -205,12 +205,12 @@ def listeners_of(
     return tuple(made)
 
 
-def _named(text: str, unnamed: str) -> NamedAddress:
+def _with_listener_name(text: str, unnamed: str) -> NamedAddress:
     found = named_address(text)
     return found if found.listener else found._replace(listener=unnamed)
 
 
-def _sorted_out(overrides: Mapping[str, str], names: Sequence[str]) -> dict[str, dict[str, Any]]:
+def _split_by_listener(overrides: Mapping[str, str], names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """By listener the fields that are set for it alone. In the environment a name's _ is taken for a dot."""
     own: dict[str, dict[str, Any]] = {name: {} for name in names}
     for key, text in overrides.items():
@@ -237,7 +237,9 @@ def _overridable(key: str, setting: str) -> Any:
     raise InvalidOption(f"{key}: {setting} cannot be set for one listener", key, hint)
 
 
-def _advertised(listeners: Sequence[NamedAddress], advertised: Sequence[NamedAddress]) -> list[tuple[str, int] | None]:
+def _advertised_addresses(
+    listeners: Sequence[NamedAddress], advertised: Sequence[NamedAddress]
+) -> list[tuple[str, int] | None]:
     """For each listener: by its name; where addresses have none by its place, and one alone is for all."""
     named = {each.listener: (each.host, each.port) for each in advertised if each.listener}
     plain = [(each.host, each.port) for each in advertised if not each.listener]

@@ -72,7 +72,7 @@ class Option:
 
     def parse(self, text: str) -> Value:
         """The value in `text`. Raises InvalidOption with Kafka's own words."""
-        value = self._typed(text if self.is_secret else text.strip())
+        value = self._parse(text if self.is_secret else text.strip())
         reason = self._out_of_bounds(value) or (self.check(value) if self.check else None)
         if reason:
             shown = self._wrong(value)
@@ -91,7 +91,7 @@ class Option:
             )
         return value
 
-    def _typed(self, text: str) -> Value:
+    def _parse(self, text: str) -> Value:
         try:
             return _PARSERS[self.type](text)
         except ValueError:

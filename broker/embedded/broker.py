@@ -280,7 +280,7 @@ class Broker:
     async def __aenter__(self) -> Self:
         life = self._begin()
         try:
-            self._serve_at(await _unharmed(life.ready))
+            self._serve_at(await _wait_shielded(life.ready))
         except BaseException:
             self._abandon(life)
             raise
@@ -292,7 +292,7 @@ class Broker:
         life = self._life
         try:
             if life is not None and self._owner_pid == os.getpid():
-                await _unharmed(life.stop())  # clients in the caller's loop go on meanwhile
+                await _wait_shielded(life.stop())  # clients in the caller's loop go on meanwhile
         except CancelledError as cancelled:
             self.__exit__(CancelledError, cancelled, None)  # they do not now, but nothing is left
             raise
@@ -389,7 +389,7 @@ def _texts(settings: dict[str, Setting]) -> dict[str, str]:
     return texts
 
 
-async def _unharmed(future: "Future[T]") -> T:
+async def _wait_shielded(future: "Future[T]") -> T:
     """What it gives. Who is cancelled while waiting here does not cancel it for the others."""
     mirror = wrap_future(future)
     mirror.add_done_callback(lambda done: done.exception())  # seen, also where nobody waits any more

@@ -122,7 +122,7 @@ class Life:
         async def run() -> T:
             return look(self.broker)
 
-        return self._asked(run)
+        return self._ask(run)
 
     def change_security(self, changes: Callable[[SecurityState], list[Change]]) -> None:
         """Commit what changes(state) gives. Returns when it is durable. Raises Ended, KafkaError."""
@@ -146,11 +146,11 @@ class Life:
             clock.advance(round(seconds * 1000))
 
         try:
-            self._asked(lambda: self._advance(seconds, time_passes, at_least))
+            self._ask(lambda: self._advance(seconds, time_passes, at_least))
         except Ended:
             time_passes()
 
-    def _asked(self, ask: Callable[[], Awaitable[T]]) -> T:
+    def _ask(self, ask: Callable[[], Awaitable[T]]) -> T:
         """What `ask` gives in the loop. Raises Ended, if that ends before."""
         answer: Future[T] = Future()
         self._soon(self._take, ask, answer)
@@ -244,10 +244,10 @@ class Life:
         await self._move(seconds, time_passes, at_least)
         # Retention takes only what a checkpoint names; that would have come meanwhile.
         a_checkpoint_ms = FLUSH_AFTER_MS + self.broker.settings.log_checkpoint_interval_ms
-        if seconds * 1000 >= a_checkpoint_ms and await self._checkpointed():
+        if seconds * 1000 >= a_checkpoint_ms and await self._wait_for_checkpoint():
             await self._move(0, time_passes, at_least)
 
-    async def _checkpointed(self) -> bool:
+    async def _wait_for_checkpoint(self) -> bool:
         """Wait until a checkpoint names all that there is now. False: it does not come, as on a disk that is full."""
         housekeeping = self.broker.housekeeping
         unit = self.broker.store.last_unit

@@ -166,19 +166,19 @@ class _Reader:
         self._flexible = flexible
         self._position = position
 
-    def _fixed(self, kind: Struct) -> int:
+    def _read_fixed(self, kind: Struct) -> int:
         number: int = kind.unpack_from(self._buffer, self._position)[0]
         self._position += kind.size
         return number
 
     def int16(self) -> int:
-        return self._fixed(_INT16)
+        return self._read_fixed(_INT16)
 
     def int32(self) -> int:
-        return self._fixed(_INT32)
+        return self._read_fixed(_INT32)
 
     def int64(self) -> int:
-        return self._fixed(_INT64)
+        return self._read_fixed(_INT64)
 
     def _uvarint(self) -> int:
         number, self._position = read_uvarint(self._buffer, self._position)

@@ -176,9 +176,9 @@ class Group(Roster):
         new = Member.of(asked, member_id)
         new.assignment = old.assignment
         self._swap(old, new)
-        if step is Step.REPLACE_IN_PLACE and self.protocol == self._voted():
+        if step is Step.REPLACE_IN_PLACE and self.protocol == self._vote():
             try:
-                self._log(self, self._kept())
+                self._log(self, self._to_keep())
             except KafkaError as error:
                 self._swap(new, old)
                 reply(Joined(error.code, NO_MEMBER, self.generation, self.protocol_type, self.protocol))
@@ -250,12 +250,12 @@ class Group(Roster):
         self.protocol = None
         self._become(State.EMPTY)
         try:
-            self._log(self, self._kept())
+            self._log(self, self._to_keep())
         except KafkaError:
             pass  # a restart finds members whose sessions then end
 
     def _begin_generation(self, now_ms: int) -> None:
-        self.protocol = self._voted()
+        self.protocol = self._vote()
         self._become(State.COMPLETING_REBALANCE)
         self._sync_due_ms = now_ms + self._rebalance_timeout_ms()
         self._wake_at(self._sync_due_ms)
@@ -308,7 +308,7 @@ class Group(Roster):
     def _assign(self, assignments: Mapping[str, bytes], now_ms: int) -> None:
         """The leader has spoken. Whom it forgot has nothing."""
         try:
-            self._log(self, self._kept(assignments))
+            self._log(self, self._to_keep(assignments))
         except KafkaError as error:
             self._refuse_syncs(error.code, now_ms)
             self._rebalance(now_ms)
@@ -458,7 +458,7 @@ class Group(Roster):
         assert state in MAY_FOLLOW[self.state], f"{self.state.name} → {state.name}"
         self.state = state
 
-    def _kept(self, assignments: Mapping[str, bytes] | None = None) -> KeptGroup:
+    def _to_keep(self, assignments: Mapping[str, bytes] | None = None) -> KeptGroup:
         """What a restart is to know: everything but who waits."""
         members = [
             member.kept(self.protocol, None if assignments is None else assignments.get(member.member_id, b""))

@@ -242,7 +242,7 @@ class GroupOffsets:
         offsets = self.state.of_group(group)
         if not offsets or self.state.has_pending(group):
             return False
-        gone = list(islice(self._expired(group, offsets), FEW_OFFSETS))
+        gone = list(islice(self._expired_partitions(group, offsets), FEW_OFFSETS))
         if not gone:
             return False
         try:
@@ -254,7 +254,7 @@ class GroupOffsets:
             return False
         return len(gone) == FEW_OFFSETS
 
-    def _expired(self, group: str, offsets: Mapping[PartitionKey, Committed]) -> Iterator[PartitionKey]:
+    def _expired_partitions(self, group: str, offsets: Mapping[PartitionKey, Committed]) -> Iterator[PartitionKey]:
         """KIP-211: of a group without members all; of a stable one those of topics that nobody subscribes to."""
         found = self.groups.group(group)
         unused: Callable[[str], bool] | None = None

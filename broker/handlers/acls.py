@@ -70,12 +70,12 @@ def create_acls(broker: Services, call: Call, request: CreateAclsRequest) -> Ste
         raise KafkaError(ErrorCode.POLICY_VIOLATION, f"more than {MOST_CHANGES} rules of access in one request")
     results: list[_Created] = []
     for creations in _parts(request.creations, CHANGES_AT_ONCE):
-        results += _created(broker, call, creations)
+        results += _create(broker, call, creations)
         yield CHANGE_UNITS * len(creations)
     return CreateAclsResponse(results=results)
 
 
-def _created(broker: Services, call: Call, creations: Sequence[CreateAclsRequest.Creation]) -> list[_Created]:
+def _create(broker: Services, call: Call, creations: Sequence[CreateAclsRequest.Creation]) -> list[_Created]:
     """Make one unit of those that may be."""
     rules = broker.security_log.state.authorizer
     new: dict[AclBinding, None] = {}
@@ -138,7 +138,7 @@ def describe_acls(broker: Services, call: Call, request: DescribeAclsRequest) ->
     """The rules that a filter means, by resource. Codes that are none's let none through."""
     _check_access(broker, call, Operation.DESCRIBE)
     by_pattern: dict[tuple[ResourceType, PatternType, str], list[AclBinding]] = {}
-    for binding in (yield from _found(broker, _filter_of(request))):
+    for binding in (yield from _find(broker, _filter_of(request))):
         by_pattern.setdefault(binding[:3], []).append(binding)
     resources = (
         _Resource(
@@ -170,7 +170,7 @@ def _filter_of(asked: DescribeAclsRequest | DeleteAclsRequest.Filter) -> AclFilt
     )
 
 
-def _found(broker: Services, wanted: AclFilter) -> Steps[list[AclBinding]]:
+def _find(broker: Services, wanted: AclFilter) -> Steps[list[AclBinding]]:
     found: list[AclBinding] = []
     for bindings in _parts(list(broker.security_log.state.authorizer.near(wanted)), LOOKED_AT_ONCE):
         found += filter(wanted.matches, bindings)
@@ -192,7 +192,7 @@ def delete_acls(broker: Services, call: Call, request: DeleteAclsRequest) -> Ste
         try:
             wanted = _filter_of(asked)
             check_filter(wanted)
-            found = yield from _found(broker, wanted)
+            found = yield from _find(broker, wanted)
         except KafkaError as error:
             broker.metrics.error(error.code)
             results.append(_Deleted(error_code=error.code, error_message=error.text))

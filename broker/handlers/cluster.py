@@ -88,7 +88,7 @@ def metadata(broker: Services, call: Call, request: MetadataRequest) -> Steps[Me
         if broker.access.is_enforced:
             seen = set((yield from allowed_names(broker, call, *DESCRIBE_TOPIC, [topic.name for topic in known])))
             known = [topic for topic in known if topic.name in seen]
-        topics: list[_Topic] = Lazy(len(known), (_described(broker, topic) for topic in known))
+        topics: list[_Topic] = Lazy(len(known), (_describe(broker, topic) for topic in known))
     else:
         topics = yield from _asked_for(broker, call, request)
     if request.include_topic_authorized_operations:
@@ -140,20 +140,20 @@ def _asked_for(broker: Services, call: Call, request: MetadataRequest) -> Steps[
 def _answer(broker: Services, call: Call, asked: MetadataRequest.Topic, may_create: bool, enough: bool) -> _Topic:
     by_id = asked.topic_id != ZERO_UUID
     if asked.name is None and (not by_id or call.version < IDS_SINCE):
-        return _refused(ErrorCode.INVALID_REQUEST, "", asked.topic_id)
+        return _refusal(ErrorCode.INVALID_REQUEST, "", asked.topic_id)
     if by_id and call.version >= IDS_SINCE:
         topic = broker.topics.by_id.get(asked.topic_id)
         if topic is None:
-            return _refused(ErrorCode.UNKNOWN_TOPIC_ID, None, asked.topic_id)
+            return _refusal(ErrorCode.UNKNOWN_TOPIC_ID, None, asked.topic_id)
         if not broker.access.allows(call.session, Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
-            return _refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, asked.topic_id)
-        return _described(broker, topic)
+            return _refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, asked.topic_id)
+        return _describe(broker, topic)
     assert asked.name is not None
     if not broker.access.allows(call.session, Operation.DESCRIBE, ResourceType.TOPIC, asked.name):
-        return _refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, asked.name, ZERO_UUID)
+        return _refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, asked.name, ZERO_UUID)
     topic = broker.topics.by_name.get(asked.name)
     if topic is not None:
-        return _described(broker, topic)
+        return _describe(broker, topic)
     try:
         if may_create and broker.settings.auto_create_topics_enable:
             _check_may_create(broker, call, asked.name)
@@ -164,10 +164,10 @@ def _answer(broker: Services, call: Call, asked: MetadataRequest.Topic, may_crea
             broker.topics.auto_create(asked.name)
     except KafkaError as error:
         if error.code is not ErrorCode.THROTTLING_QUOTA_EXCEEDED:  # which means to ask again, too
-            return _refused(error.code, asked.name, ZERO_UUID)
+            return _refusal(error.code, asked.name, ZERO_UUID)
     # Kafka names a topic only after it is made: whoever asked it into being asks again, and is not told of one that
     # somebody has just deleted.
-    return _refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked.name, ZERO_UUID)
+    return _refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked.name, ZERO_UUID)
 
 
 def _check_may_create(broker: Services, call: Call, name: str) -> None:
@@ -176,11 +176,11 @@ def _check_may_create(broker: Services, call: Call, name: str) -> None:
         broker.access.check(call.session, Operation.CREATE, ResourceType.TOPIC, name)
 
 
-def _refused(code: ErrorCode, name: str | None, topic_id: bytes) -> _Topic:
+def _refusal(code: ErrorCode, name: str | None, topic_id: bytes) -> _Topic:
     return _Topic(error_code=code, name=name, topic_id=topic_id, partitions=[])
 
 
-def _described(broker: Services, topic: Topic) -> _Topic:
+def _describe(broker: Services, topic: Topic) -> _Topic:
     partitions = list(topic.partitions)
     return _Topic(
         name=topic.name,

@@ -209,7 +209,7 @@ def offset_fetch(broker: Services, call: Call, request: OffsetFetchRequest) -> O
         single, group_id = OffsetFetchResponse.Topic, request.group_id
         topics = []
         for name, keys in _looked_up(broker, group_id, request.topics, how):
-            found = _fetched(broker, group_id, keys, single.Partition, how)
+            found = _fetch_committed(broker, group_id, keys, single.Partition, how)
             topics.append(single(name=name, partitions=Lazy(len(keys), found)))
         return OffsetFetchResponse(topics=topics)
     by_id, groups = call.version >= BY_ID_SINCE, request.groups
@@ -230,7 +230,7 @@ def _group_fetched(
         for name, keys in _looked_up(broker, asked.group_id, known, how):
             topic = broker.topics.by_name.get(name)
             topic_id = topic.id if topic is not None else ZERO_UUID
-            found = _fetched(broker, asked.group_id, keys, made.Partition, how)
+            found = _fetch_committed(broker, asked.group_id, keys, made.Partition, how)
             topics.append(made(name=name, topic_id=topic_id, partitions=Lazy(len(keys), found)))
     except KafkaError as error:
         broker.metrics.error(error.code)
@@ -273,7 +273,7 @@ def _looked_up(
     return [(name, of_topic) for name, of_topic in keys.items() if how.sees(name)]
 
 
-def _fetched(
+def _fetch_committed(
     broker: Services,
     group_id: str,
     keys: Iterable[PartitionKey],

@@ -102,7 +102,7 @@ def _described_or_refused(
     key = resource.resource_type, frozenset(given.items()), wanted
     if key not in known:
         known[key] = [
-            _described(row, synonyms(name), request, resource.resource_type)
+            _describe(row, synonyms(name), request, resource.resource_type)
             for name, row in sorted(options.items())
             if name in wanted
         ]
@@ -150,7 +150,7 @@ def _is_int32(text: str) -> bool:
     return text[:2] != "-+" and -(2**31) <= int(text) < 2**31
 
 
-def _described(row: Option, synonyms: _Synonyms, request: DescribeConfigsRequest, kind: int) -> _Described:
+def _describe(row: Option, synonyms: _Synonyms, request: DescribeConfigsRequest, kind: int) -> _Described:
     _, value, source = synonyms[0]
     return _Described(
         name=row.name,
@@ -175,10 +175,10 @@ def _described(row: Option, synonyms: _Synonyms, request: DescribeConfigsRequest
 @handles(AlterConfigsRequest, in_steps=True)
 def alter_configs(broker: Services, call: Call, request: AlterConfigsRequest) -> Steps[AlterConfigsResponse]:
     """Replace all settings of each resource."""
-    doubled = _doubled(request.resources)
+    doubled = _find_doubled(request.resources)
 
     def altered(each: AlterConfigsRequest.Resource) -> AlterConfigsResponse.Resource:
-        code, text = _altered_or_refused(broker, call, each, _replacing(each), doubled, request.validate_only)
+        code, text = _alter_or_refuse(broker, call, each, _replacing(each), doubled, request.validate_only)
         return AlterConfigsResponse.Resource(
             error_code=code, error_message=text, resource_type=each.resource_type, resource_name=each.resource_name
         )
@@ -191,10 +191,10 @@ def incremental_alter_configs(
     broker: Services, call: Call, request: IncrementalAlterConfigsRequest
 ) -> Steps[IncrementalAlterConfigsResponse]:
     """Change some settings of each resource."""
-    doubled = _doubled(request.resources)
+    doubled = _find_doubled(request.resources)
 
     def altered(each: IncrementalAlterConfigsRequest.Resource) -> IncrementalAlterConfigsResponse.Resource:
-        code, text = _altered_or_refused(broker, call, each, _changing(each), doubled, request.validate_only)
+        code, text = _alter_or_refuse(broker, call, each, _changing(each), doubled, request.validate_only)
         return IncrementalAlterConfigsResponse.Resource(
             error_code=code, error_message=text, resource_type=each.resource_type, resource_name=each.resource_name
         )
@@ -207,12 +207,12 @@ def incremental_alter_configs(
 _Resource = AlterConfigsRequest.Resource | IncrementalAlterConfigsRequest.Resource
 
 
-def _doubled(resources: Iterable[_Resource]) -> set[tuple[int, str]]:
+def _find_doubled(resources: Iterable[_Resource]) -> set[tuple[int, str]]:
     times = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     return {resource for resource, count in times.items() if count > 1}
 
 
-def _altered_or_refused(
+def _alter_or_refuse(
     broker: Services, call: Call, resource: _Resource, merge: _Merge, doubled: set[tuple[int, str]], validate_only: bool
 ) -> tuple[int, str | None]:
     """The error code and message that one resource is answered with."""
@@ -320,12 +320,12 @@ def _change(
         if row is not None and row.type is not ConfigType.LIST:
             verb = "APPEND to" if operation == APPEND else "SUBTRACT from"
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Can't {verb} key {name} because its type is not LIST.")
-        configs[name] = _listed(configs.get(name), change, row)
+        configs[name] = _changed_list(configs.get(name), change, row)
     else:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operation {operation} for {name}")
 
 
-def _listed(now: str | None, change: IncrementalAlterConfigsRequest.Resource.Config, row: Option | None) -> str:
+def _changed_list(now: str | None, change: IncrementalAlterConfigsRequest.Resource.Config, row: Option | None) -> str:
     """A list with entries added or taken out; one never set begins as its default."""
     default = row.default if row is not None and isinstance(row.default, tuple) else ()
     entries = list(default) if now is None else [entry.strip() for entry in now.split(",") if entry.strip()]

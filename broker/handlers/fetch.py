@@ -51,7 +51,7 @@ def _begin(broker: Services, call: Call, request: FetchRequest, wanted: dict[Key
         request.session_id,
         request.session_epoch,
         wanted,
-        _forgotten(request, call.version),
+        _forgotten_partitions(request, call.version),
         uses_topic_ids=call.version >= TOPIC_IDS_SINCE,
         now_ms=broker.clock.monotonic_ms(),
         owner=call.session.principal,
@@ -67,7 +67,7 @@ def _begin(broker: Services, call: Call, request: FetchRequest, wanted: dict[Key
     return begun.begin()
 
 
-def _forgotten(request: FetchRequest, version: int) -> Iterable[Key]:
+def _forgotten_partitions(request: FetchRequest, version: int) -> Iterable[Key]:
     by_id = version >= TOPIC_IDS_SINCE
     for topic in request.forgotten_topics_data:
         for index in topic.partitions:

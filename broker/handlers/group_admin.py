@@ -63,10 +63,10 @@ def _described_or_refused(
     operations = NO_OPERATIONS
     if with_operations:
         operations = broker.access.operations(call.session, ResourceType.GROUP, group_id)
-    return _described(broker, call.version, group_id, operations, room)
+    return _describe(broker, call.version, group_id, operations, room)
 
 
-def _described(broker: Services, version: int, group_id: str, operations: int, room: AnswerRoom) -> _Described:
+def _describe(broker: Services, version: int, group_id: str, operations: int, room: AnswerRoom) -> _Described:
     group = broker.groups.group(group_id)
     found = _Described(
         group_id=group_id,
@@ -122,12 +122,12 @@ def list_groups(broker: Services, call: Call, request: ListGroupsRequest) -> Ste
             and (not states or state.shown.lower() in states)
             and (sees_all or access.allows(session, Operation.DESCRIBE, ResourceType.GROUP, group_id))
         ):
-            listed.append(_listed(group_id, group))
+            listed.append(_list_entry(group_id, group))
         yield 1
     return ListGroupsResponse(groups=listed)
 
 
-def _listed(group_id: str, group: Group | None) -> ListGroupsResponse.Group:
+def _list_entry(group_id: str, group: Group | None) -> ListGroupsResponse.Group:
     return ListGroupsResponse.Group(
         group_id=group_id,
         protocol_type=(group.protocol_type or "") if group is not None else "",
@@ -141,11 +141,11 @@ def delete_groups(broker: Services, call: Call, request: DeleteGroupsRequest) ->
     """Each group with its offsets, in a unit of its own; one that is named twice is answered for once, as by Kafka."""
     names = dict.fromkeys(request.groups_names)
     return DeleteGroupsResponse(
-        results=(yield from answer_each(names, lambda name: _deleted(broker, call, name), SUBJECT_UNITS))
+        results=(yield from answer_each(names, lambda name: _delete(broker, call, name), SUBJECT_UNITS))
     )
 
 
-def _deleted(broker: Services, call: Call, group_id: str) -> DeleteGroupsResponse.Result:
+def _delete(broker: Services, call: Call, group_id: str) -> DeleteGroupsResponse.Result:
     try:
         broker.access.check(call.session, Operation.DELETE, ResourceType.GROUP, group_id)
         broker.groups.delete(group_id)

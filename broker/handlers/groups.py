@@ -101,11 +101,13 @@ def join_group(broker: Services, call: Call, request: JoinGroupRequest) -> Parke
         must_know_id=call.version >= KNOWN_ID_SINCE,
         may_skip_assignment=call.version >= SKIP_SINCE,
     )
-    broker.groups.join(request.group_id, asked, lambda joined: parked.answer(_joined(broker, call.version, joined)))
+    broker.groups.join(
+        request.group_id, asked, lambda joined: parked.answer(_join_response(broker, call.version, joined))
+    )
     return parked
 
 
-def _joined(broker: Services, version: int, joined: Joined) -> JoinGroupResponse:
+def _join_response(broker: Services, version: int, joined: Joined) -> JoinGroupResponse:
     if joined.error:
         broker.metrics.error(joined.error)
     name = joined.protocol
@@ -143,11 +145,11 @@ def sync_group(broker: Services, call: Call, request: SyncGroupRequest) -> Parke
         request.protocol_name,
         {each.member_id: each.assignment for each in request.assignments},
     )
-    broker.groups.sync(request.group_id, asked, lambda synced: parked.answer(_synced(broker, synced)))
+    broker.groups.sync(request.group_id, asked, lambda synced: parked.answer(_sync_response(broker, synced)))
     return parked
 
 
-def _synced(broker: Services, synced: Synced) -> SyncGroupResponse:
+def _sync_response(broker: Services, synced: Synced) -> SyncGroupResponse:
     if synced.error:
         broker.metrics.error(synced.error)
     return SyncGroupResponse(

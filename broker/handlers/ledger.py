@@ -91,7 +91,7 @@ def end_txns(broker: Services, call: Call, request: EndTxnsRequest) -> Steps[End
     for step in deciding.steps():
         step()
         yield 1
-    return _answered(broker, deciding.finish())
+    return _end_response(broker, deciding.finish())
 
 
 def _not_writable(broker: Services, call: Call, request: EndTxnsRequest) -> Steps[list[EndTxnsResponse.Transaction]]:
@@ -104,7 +104,7 @@ def _not_writable(broker: Services, call: Call, request: EndTxnsRequest) -> Step
     ]
 
 
-def _answered(broker: Services, outcome: Outcome) -> EndTxnsResponse:
+def _end_response(broker: Services, outcome: Outcome) -> EndTxnsResponse:
     error, message = ErrorCode.NONE, None
     if outcome.verdict is Verdict.CONFLICT:
         error, message = ErrorCode.LEDGER_CONFLICT, ErrorCode.LEDGER_CONFLICT.text
@@ -142,16 +142,16 @@ def describe_ledger(broker: Services, call: Call, request: DescribeLedgerRequest
     broker.ledger.check_known()
     keys = request.keys
     if keys is not None:
-        return DescribeLedgerResponse(keys=(yield from answer_each(keys, lambda key: _described(broker, key, sees))))
+        return DescribeLedgerResponse(keys=(yield from answer_each(keys, lambda key: _describe(broker, key, sees))))
     known = {*broker.ledger.entries, *broker.transactions.prepared.keys()}
     described = Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID
     keys = sorted((yield from allowed_names(broker, call, *described, known)))
-    found = yield from answer_each(keys, lambda key: _described(broker, key, sees))
+    found = yield from answer_each(keys, lambda key: _describe(broker, key, sees))
     # Left out: those under which only transactions wait that whoever asks may not describe.
     return DescribeLedgerResponse(keys=[key for key in found if not key.error_code])
 
 
-def _described(broker: Services, key: str, sees: Callable[[str], bool]) -> _Key:
+def _describe(broker: Services, key: str, sees: Callable[[str], bool]) -> _Key:
     if not sees(key):
         return _Key(key=key, error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     entry = broker.ledger.entries.get(key)
@@ -183,10 +183,10 @@ def remove_ledger_entries(
 ) -> Steps[RemoveLedgerEntriesResponse]:
     """Each key by itself. Whoever asks may alter the cluster: a decision that is forgotten may be taken twice."""
     broker.access.check_on_cluster(call.session, Operation.ALTER)
-    return RemoveLedgerEntriesResponse(keys=(yield from answer_each(request.keys, lambda key: _removed(broker, key))))
+    return RemoveLedgerEntriesResponse(keys=(yield from answer_each(request.keys, lambda key: _remove(broker, key))))
 
 
-def _removed(broker: Services, key: str) -> _Removed:
+def _remove(broker: Services, key: str) -> _Removed:
     try:
         broker.ledger.remove(key)
     except KafkaError as error:

@@ -121,7 +121,7 @@ def _produce(broker: Services, call: Call, request: ProduceRequest, targets: Tar
     response = ProduceResponse(responses=[])
     for topic, of_topic in targets.by_topic:
         answers = [
-            _refused(broker, target.part.index, NO_TRANSACTIONAL_ID)
+            _refusal(broker, target.part.index, NO_TRANSACTIONAL_ID)
             if unauthorized
             else _append_or_refuse(broker, call, request, targets, topic, target)
             for target in of_topic
@@ -178,7 +178,7 @@ def _append_or_refuse(
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "the topic is internal: only the broker writes to it")
         return _append(broker, call, partition, target, request.transactional_id)
     except KafkaError as error:
-        answer = _refused(broker, target.part.index, error)
+        answer = _refusal(broker, target.part.index, error)
         if partition is not None and _tells_log_start(error, target):
             answer.log_start_offset = partition.log.start_offset
         return answer
@@ -202,7 +202,7 @@ def _append(broker: Services, call: Call, partition: Partition, target: Target, 
         first = producers.judge(batch, _refusal_of_unknown(broker, call, batch))
         if first is not None:
             broker.metrics.duplicates_refused += 1
-            return _appended(partition, first.base_offset, first.timestamp)  # of any topic, as Kafka has it
+            return _append_answer(partition, first.base_offset, first.timestamp)  # of any topic, as Kafka has it
         if batch.producer_id not in producers:
             _check_room_for_producer(broker, producers, batch)
     if not broker.store.admits(batch.size + (0 if joining is None else joining.size_bytes)):
@@ -214,7 +214,7 @@ def _append(broker: Services, call: Call, partition: Partition, target: Target, 
         base_offset = partition.log.end_offset
         broker.store.append_together([(joining.log, joining.batch), (partition.log, batch)])
         broker.admission.joined(joining)
-    return _appended(partition, base_offset, batch.max_timestamp if batch.is_log_append_time else NO_TIMESTAMP)
+    return _append_answer(partition, base_offset, batch.max_timestamp if batch.is_log_append_time else NO_TIMESTAMP)
 
 
 def _check_may_write_as(broker: Services, call: Call, producer_id: int) -> None:
@@ -248,7 +248,7 @@ def _refusal_of_unknown(broker: Services, call: Call, batch: Batch) -> ErrorCode
     return UNKNOWN if broker.settings.producer_unknown_id_refuse else None
 
 
-def _appended(partition: Partition, base_offset: int, log_append_time_ms: int) -> Answer:
+def _append_answer(partition: Partition, base_offset: int, log_append_time_ms: int) -> Answer:
     return Answer(
         index=partition.index,
         base_offset=base_offset,
@@ -294,7 +294,7 @@ def _check_room_for_producer(broker: Services, producers: ProducerStates, batch:
     raise KafkaError(error, why)
 
 
-def _refused(broker: Services, index: int, error: KafkaError) -> Answer:
+def _refusal(broker: Services, index: int, error: KafkaError) -> Answer:
     metrics = broker.metrics
     metrics.error(error.code)
     if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:

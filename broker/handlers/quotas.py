@@ -51,10 +51,10 @@ def alter_client_quotas(
             changes = changes_of(asked, broker.security_log.state.quotas, open_changes.new_entities)
             if not request.validate_only:
                 open_changes.add(entity, changes)
-            answers[entity] = _altered(asked)
+            answers[entity] = _alter_result(asked)
         except KafkaError as error:
             broker.metrics.error(error.code)
-            answers[entity] = _altered(asked, error)
+            answers[entity] = _alter_result(asked, error)
         yield CHANGE_UNITS * (1 + len(asked.ops))
         if open_changes.are_many:
             open_changes.commit(answers)
@@ -100,7 +100,7 @@ class _OpenChanges:
         log.info("%s changed by %s from %s", count_text(count, "quota"), session.principal, session.host)
 
 
-def _altered(asked: AlterClientQuotasRequest.Entry, error: KafkaError | None = None) -> _Altered:
+def _alter_result(asked: AlterClientQuotasRequest.Entry, error: KafkaError | None = None) -> _Altered:
     entity = [
         _Altered.Entity(entity_type=part.entity_type, entity_name=part.entity_name)
         for part in {part.entity_type: part for part in asked.entity}.values()
@@ -125,11 +125,11 @@ def describe_client_quotas(
         if entity is not None:
             found.append(entity)
         yield 1
-    described = (_described(entity, dict(quotas.of(entity))) for entity in found)
+    described = (_describe(entity, dict(quotas.of(entity))) for entity in found)
     return DescribeClientQuotasResponse(error_message="", entries=Lazy(len(found), described))
 
 
-def _described(entity: Entity, values: dict[str, float]) -> _Described:
+def _describe(entity: Entity, values: dict[str, float]) -> _Described:
     return _Described(
         entity=[_Described.Entity(entity_type=type_, entity_name=name) for type_, name in entity],
         values=[_Described.Value(key=key, value=value) for key, value in sorted(values.items())],

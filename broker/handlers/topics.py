@@ -87,7 +87,7 @@ def _created_or_refused(
     try:
         if not may:
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        created = _created(broker, call, asked, validate_only, known)
+        created = _create(broker, call, asked, validate_only, known)
     except KafkaError as error:
         return _Created(name=asked.name, error_code=error.code, error_message=error.text)
     if broker.access.allows(call.session, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, asked.name):
@@ -96,7 +96,7 @@ def _created_or_refused(
     return _Created(name=asked.name, topic_id=created.topic_id, topic_config_error_code=unseen)
 
 
-def _created(
+def _create(
     broker: Services, call: Call, asked: CreateTopicsRequest.Topic, validate_only: bool, known: _Known
 ) -> _Created:
     configs = _given_configs(asked.configs)
@@ -404,13 +404,13 @@ def _emptied_or_refused(
     answer = DeleteRecordsResponse.Topic.Partition(partition_index=asked.partition_index)
     try:
         broker.access.check(call.session, Operation.DELETE, ResourceType.TOPIC, name)
-        answer.low_watermark = _emptied(broker, name, asked.partition_index, asked.offset)
+        answer.low_watermark = _delete_records(broker, name, asked.partition_index, asked.offset)
     except KafkaError as error:
         answer.error_code = error.code
     return answer
 
 
-def _emptied(broker: Services, name: str, index: int, offset: int) -> int:
+def _delete_records(broker: Services, name: str, index: int, offset: int) -> int:
     """Where the partition's log begins from now on. Raises KafkaError."""
     topic = broker.topics.by_name.get(name)
     if topic is None or not 0 <= index < len(topic.partitions):

@@ -242,11 +242,11 @@ def _described_or_refused(broker: Services, call: Call, name: str, index: int, r
     except KafkaError as error:
         return _Partition(partition_index=index, error_code=error.code, error_message=error.text)
     producers = partition.log.producers
-    active = Lazy(len(producers), _described(producers.describe(), room))
+    active = Lazy(len(producers), _describe_producers(producers.describe(), room))
     return _Partition(partition_index=index, active_producers=active)
 
 
-def _described(producers: Iterable[ProducerDescription], room: AnswerRoom) -> Iterator[_Partition.Producer]:
+def _describe_producers(producers: Iterable[ProducerDescription], room: AnswerRoom) -> Iterator[_Partition.Producer]:
     for producer in producers:
         room.take(PRODUCER_BYTES)
         yield _Partition.Producer(

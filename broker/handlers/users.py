@@ -43,7 +43,7 @@ def alter_users(
         broker.access.check_on_cluster(call.session, Operation.ALTER)
     except KafkaError as error:
         names = dict.fromkeys([each.name for each in request.deletions] + [each.name for each in request.upsertions])
-        return _told(broker, [refused(name, error) for name in names])
+        return _alter_response(broker, [refused(name, error) for name in names])
     users = broker.security_log.state.users
     changes, results = yield from decide_changes(users, request, broker.settings.max_users)
     failed: dict[str, KafkaError] = {}
@@ -55,7 +55,9 @@ def alter_users(
         except KafkaError as error:
             failed |= dict.fromkeys(part, error)
         yield CHANGE_UNITS * len(part)
-    return _told(broker, [refused(each.user, failed[each.user]) if each.user in failed else each for each in results])
+    return _alter_response(
+        broker, [refused(each.user, failed[each.user]) if each.user in failed else each for each in results]
+    )
 
 
 def _commit(broker: Services, call: Call, changes: list[Change]) -> None:
@@ -66,7 +68,7 @@ def _commit(broker: Services, call: Call, changes: list[Change]) -> None:
     log.info("credentials changed: %d, by %s from %s", len(changes), who.principal, who.host)
 
 
-def _told(broker: Services, results: list[Altered]) -> AlterUserScramCredentialsResponse:
+def _alter_response(broker: Services, results: list[Altered]) -> AlterUserScramCredentialsResponse:
     for result in results:
         if result.error_code:
             broker.metrics.error(result.error_code)
@@ -91,9 +93,9 @@ def describe_users(
             found.append((name, infos))
         if len(found) % LOOKED_AT_ONCE == 0:
             yield LOOKED_AT_ONCE
-    results = Lazy(len(found), _described(found, times))
+    results = Lazy(len(found), _describe(found, times))
     return DescribeUserScramCredentialsResponse(error_message="", results=results)
 
 
-def _described(found: list[tuple[str, Infos]], times: Counter[str]) -> Iterator[Described]:
+def _describe(found: list[tuple[str, Infos]], times: Counter[str]) -> Iterator[Described]:
     return (described(name, infos) if times[name] == 1 else named_twice(name) for name, infos in found)

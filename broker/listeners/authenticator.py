@@ -197,13 +197,13 @@ class ConnectionLogin:
         connection.hold(LOGGING_IN)
         authenticator.passwords.submit(
             outcome.run,
-            lambda result: self._checked(parked, result),
+            lambda result: self._check(parked, result),
             owner=connection.client_host,
             wanted=lambda: not connection.has_left(),
         )
         return parked
 
-    def _checked(self, parked: Parked, result: bool | BaseException) -> None:
+    def _check(self, parked: Parked, result: bool | BaseException) -> None:
         connection = self._connection
         if isinstance(result, BaseException):
             if not isinstance(result, JobDropped):

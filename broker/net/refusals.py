@@ -37,10 +37,10 @@ def refusal(response: type, version: int, request: Any, error: KafkaError) -> An
 
     response: its class. version: which fields it has on the wire.
     """
-    return _refused(response, version, request, error)
+    return _refuse(response, version, request, error)
 
 
-def _refused(made: type, version: int, asked: Any, error: KafkaError) -> Any:
+def _refuse(made: type, version: int, asked: Any, error: KafkaError) -> Any:
     schema = schema_of(made)
     own = any(field.name == _CODE and version in field.versions for field in schema.fields)
     values = {}
@@ -60,9 +60,9 @@ def _value(field: Field, version: int, asked: Any, error: KafkaError, own: bool)
     kind = field.kind
     if isinstance(kind, Array):
         if not own and isinstance(kind.item, Nested) and _tells(kind.item.cls):
-            return [_refused(kind.item.cls, version, item, error) for item in _asked_for(kind.item.cls, asked)]
+            return [_refuse(kind.item.cls, version, item, error) for item in _asked_for(kind.item.cls, asked)]
         return [] if field.required else None
-    given = None if own and field.name in _GRANTED else _named(asked, field.name)
+    given = None if own and field.name in _GRANTED else _field_named(asked, field.name)
     if given is not None and isinstance(kind, Fixed | Text):
         return given
     if not field.required or field.nullable is not NONE:
@@ -98,7 +98,7 @@ def _asked_for(made: type, asked: Any) -> list[Any]:
     return []
 
 
-def _named(asked: Any, name: str) -> Any:
+def _field_named(asked: Any, name: str) -> Any:
     """What the request calls by this name, or by another for the same thing."""
     plain = _plain(name)
     if isinstance(asked, dict):

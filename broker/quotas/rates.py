@@ -62,7 +62,7 @@ class WindowedRate:
         rate = self.per_second(now_ms, shape)
         if rate <= limit:
             return 0
-        return _rounded((rate - limit) / limit * self.span_ms(now_ms, shape))
+        return _round((rate - limit) / limit * self.span_ms(now_ms, shape))
 
     def is_fresh(self, now_ms: int, shape: Windows) -> bool:
         """Whether all that was recorded is too old to count."""
@@ -91,7 +91,7 @@ class TokenBucket:
     def throttle_ms(self, limit: float, now_ms: int, shape: Windows) -> int:
         """How long to take nothing until the bucket is not overdrawn; 0 if it is not now."""
         left = self.left(limit, now_ms, shape)
-        return _rounded(-left / limit * 1000) if left < 0 else 0
+        return _round(-left / limit * 1000) if left < 0 else 0
 
     def is_fresh(self, limit: float, now_ms: int) -> bool:
         """Whether it is full."""
@@ -108,6 +108,6 @@ def _burst(limit: float, shape: Windows) -> float:
     return limit * shape.all_ms / 1000
 
 
-def _rounded(milliseconds: float) -> int:
+def _round(milliseconds: float) -> int:
     """Rounded as by Java's Math.round, LONGEST_MS at most."""
     return floor(min(milliseconds, LONGEST_MS) + 0.5) if milliseconds < LONGEST_MS else LONGEST_MS

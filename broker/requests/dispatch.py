@@ -225,7 +225,7 @@ class Dispatcher:
                 return
         else:
             if turns.left <= 0 and turns.is_spent():
-                steps = _metered(call, self._read_and_answer(handler, call, frame, header))
+                steps = _meter(call, self._read_and_answer(handler, call, frame, header))
                 self._enqueue(handler, call, self._put_off(handler, call), steps)
                 return
             turns.left -= REQUEST_UNITS + len(frame) // BYTES_PER_UNIT
@@ -256,7 +256,7 @@ class Dispatcher:
     def _answer(self, handler: Handler, call: Call) -> None:
         try:
             if handler.in_steps:
-                steps = _metered(call, self._answer_in_steps(handler, call))
+                steps = _meter(call, self._answer_in_steps(handler, call))
                 job = Job(steps)
                 if not self._turns.begin(job):
                     self._enqueue(handler, call, self._put_off(handler, call), steps)
@@ -276,7 +276,7 @@ class Dispatcher:
             call.connection.close_after_replies()
             return
         except Exception as error:
-            outcome = self._failed(handler, error)
+            outcome = self._bug_error(handler, error)
         if outcome is None:
             if call.meter is not None:
                 self._throttling.judge(call.meter, None)
@@ -287,7 +287,7 @@ class Dispatcher:
             slot = call.connection.park(outcome)
             outcome.then(lambda answer: self._fill(slot, handler, call, answer))
             return
-        reply = self._encoded(handler, call, outcome)
+        reply = self._encode(handler, call, outcome)
         if reply is None:
             call.connection.close_after_replies()
         else:
@@ -307,7 +307,7 @@ class Dispatcher:
 
     def _begin(self, handler: Handler, call: Call, steps: Steps[object]) -> None:
         """Do these steps: the first slice of them now."""
-        steps = _metered(call, steps)
+        steps = _meter(call, steps)
         parked, job = self._put_off(handler, call), Job(steps)
         try:
             is_done = self._turns.begin(job)
@@ -332,7 +332,7 @@ class Dispatcher:
 
         def released() -> None:
             if not parked.cancelled:
-                self._enqueue(handler, call, parked, _metered(call, self._answer_in_steps(handler, call)))
+                self._enqueue(handler, call, parked, _meter(call, self._answer_in_steps(handler, call)))
 
         self._broker.rounds.when_released(call.connection.newest_unit, released)
 
@@ -376,7 +376,7 @@ class Dispatcher:
         except (BrokerHalted, OlderConnection):
             raise
         except Exception as error:
-            return Encoded(self._encoded(handler, call, error))
+            return Encoded(self._encode(handler, call, error))
 
     def _finish(self, handler: Handler, call: Call, parked: Parked, outcome: object) -> None:
         """The steps are done; what came of them may itself be a reply that comes later."""
@@ -403,30 +403,30 @@ class Dispatcher:
 
     def _fill(self, slot: Slot, handler: Handler, call: Call, outcome: object) -> None:
         if outcome.__class__ is GeneratorType:
-            job = Job(_metered(call, self._encode_in_steps(handler, call, outcome)))
+            job = Job(_meter(call, self._encode_in_steps(handler, call, outcome)))
             job.wanted = lambda: call.connection.transport is not None
             job.finish = lambda: self._fill(slot, handler, call, job.result)
             self._turns.enqueue(job)
             return
-        reply = self._encoded(handler, call, outcome)
+        reply = self._encode(handler, call, outcome)
         if reply is None:
             slot.close()
         else:
             slot.fill(reply, self._broker.store.last_unit if handler.waits else 0)
 
-    def _encoded(self, handler: Handler, call: Call, outcome: Any) -> list[Buffer] | None:
+    def _encode(self, handler: Handler, call: Call, outcome: Any) -> list[Buffer] | None:
         """The frame of a response, or of the refusal for an error; None if neither can be encoded."""
         if outcome.__class__ is Encoded:
             return outcome.frame
         api = handler.api
         try:
             if isinstance(outcome, BaseException):
-                outcome = self._refused(handler, call, outcome)
+                outcome = self._refusal(handler, call, outcome)
             if call.meter is not None:
                 outcome = self._throttling.judge(call.meter, outcome)
             return encode_response(api, call.version, call.correlation_id, outcome)
         except Exception as error:
-            self._failed(handler, error)
+            self._bug_error(handler, error)
             try:
                 failure = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
                 response = refusal(api.response, call.version, call.request, failure)
@@ -435,13 +435,13 @@ class Dispatcher:
                 log.exception("%s cannot be answered, closing the connection", api.name)
                 return None
 
-    def _refused(self, handler: Handler, call: Call, error: BaseException) -> Any:
+    def _refusal(self, handler: Handler, call: Call, error: BaseException) -> Any:
         if not isinstance(error, KafkaError):
-            error = self._failed(handler, error)
+            error = self._bug_error(handler, error)
         self._metrics.error(error.code)
         return refusal(handler.api.response, call.version, call.request, error)
 
-    def _failed(self, handler: Handler, error: BaseException) -> KafkaError:
+    def _bug_error(self, handler: Handler, error: BaseException) -> KafkaError:
         """What is no KafkaError is a bug here: say so loudly, and tell the client that it is not its fault."""
         if isinstance(error, KafkaError):
             return error
@@ -472,7 +472,7 @@ def _unreadable(handler: Handler, header: RequestHeader, error: MalformedFrame) 
     return MalformedFrame(f"a {handler.api.name} request v{header.api_version} that does not parse: {error}")
 
 
-def _metered(call: Call, steps: Steps[object]) -> Steps[object]:
+def _meter(call: Call, steps: Steps[object]) -> Steps[object]:
     return steps if call.meter is None else call.meter.pieces(steps)
 
 

@@ -310,7 +310,7 @@ class Fetching:
         if self._session.epoch != self._epoch:
             self.error = ErrorCode.INVALID_FETCH_SESSION_EPOCH
             return set()
-        return self._changed(self._session.partitions, answers)
+        return self._changed_partitions(self._session.partitions, answers)
 
     def put_off(self) -> ErrorCode | None:
         """The answer tells of no partition, because its client has to wait. The session goes on as if it had none.
@@ -332,7 +332,7 @@ class Fetching:
         )
 
     @staticmethod
-    def _changed(partitions: dict[Key, Wanted], answers: Collection[tuple[Key, LastAnswer]]) -> set[Key]:
+    def _changed_partitions(partitions: dict[Key, Wanted], answers: Collection[tuple[Key, LastAnswer]]) -> set[Key]:
         named = set()
         for key, state in answers:
             wanted = partitions.get(key)

@@ -62,16 +62,16 @@ class LongProduce:
 
         def work() -> None:
             for target, partition, rules, records, _ in inside:
-                if not self._wanted():
+                if not self._is_wanted():
                     return
                 target.looked_into(partition, rules, _found(partition, records, now_ms, budget))
 
         self._connection.hold()
         job = work if self._meter is None else self._meter.timed(work)
-        self._broker.records_executor.submit(job, self._go_on_with, owner=self._connection, wanted=self._wanted)
+        self._broker.records_executor.submit(job, self._go_on_with, owner=self._connection, wanted=self._is_wanted)
         return True
 
-    def _wanted(self) -> bool:
+    def _is_wanted(self) -> bool:
         """Whether it still matters what becomes of the request. Also called by workers."""
         if self._broker.housekeeping.ending:
             return False
@@ -79,7 +79,7 @@ class LongProduce:
 
     def _go_on_with(self, result: BaseException | None) -> None:
         broker, connection = self._broker, self._connection
-        if not self._wanted():
+        if not self._is_wanted():
             connection.hang_up()
             return
         try:

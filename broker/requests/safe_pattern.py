@@ -58,8 +58,8 @@ class SafePattern:
         except RecursionError:
             raise InvalidPattern("the pattern is nested too deeply") from None
         self._accept = accept
-        self._begin = self._closed([start], begins=True)
-        self._empty_matches = accept in self._closed([start], begins=True, ends=True)
+        self._begin = self._closure([start], begins=True)
+        self._empty_matches = accept in self._closure([start], begins=True, ends=True)
         self._sets: dict[frozenset[int], dict[str, frozenset[int]]] = {}
         self._accepts: dict[frozenset[int], bool] = {}
 
@@ -87,7 +87,7 @@ class SafePattern:
         if accepts is None:
             if len(self._accepts) >= MOST_SETS:
                 self._accepts.clear()
-            accepts = self._accepts[current] = self._accept in self._closed(current, ends=True)
+            accepts = self._accepts[current] = self._accept in self._closure(current, ends=True)
         return accepts
 
     def _after(self, states: frozenset[int], character: str) -> frozenset[int]:
@@ -99,9 +99,9 @@ class SafePattern:
             test = self._tests[state]
             if callable(test) and test(character):
                 reached += self._next[state]
-        return self._closed(reached)
+        return self._closure(reached)
 
-    def _closed(self, states: Iterable[int], *, begins: bool = False, ends: bool = False) -> frozenset[int]:
+    def _closure(self, states: Iterable[int], *, begins: bool = False, ends: bool = False) -> frozenset[int]:
         """These states, and those reached from them without a character."""
         found: set[int] = set()
         waiting = list(states)

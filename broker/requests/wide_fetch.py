@@ -128,10 +128,10 @@ class WideFetch:
 
     def _finish(self, result: FetchResponse | Exception | None) -> None:
         if result is not None:
-            self._parked.answer(_given(result) if isinstance(result, FetchResponse) else result)
+            self._parked.answer(_response_steps(result) if isinstance(result, FetchResponse) else result)
 
 
-def _given(response: FetchResponse) -> Steps[FetchResponse]:
+def _response_steps(response: FetchResponse) -> Steps[FetchResponse]:
     """As steps, so that it is encoded in steps."""
     yield 0
     return response

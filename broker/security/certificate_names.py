@@ -1,4 +1,4 @@
-"""Who a certificate stands for: its subject as Kafka writes it, and the rules that make a user's name of it. Pure.
+"""The user of a client certificate: its subject as Kafka writes it, and the rules that map it to a user's name. Pure.
 
 The rules: a subject is written as RFC 2253 has it and as Java's X500Principal.getName() does: `CN=a,OU=b,O=c`, the last
 part first. The first of ssl.principal.mapping.rules whose pattern fits all of it makes the name; where none fits,
@@ -69,7 +69,7 @@ def _fields(certificate: bytes) -> list[_Part]:
 
 
 def _parts(data: bytes) -> Iterator[_Part]:
-    """What stands one behind the other. Raises BadCertificate."""
+    """Split DER into its consecutive elements. Raises BadCertificate."""
     at = 0
     while at < len(data):
         header = data[at : at + 2]
@@ -101,7 +101,7 @@ def _attribute(body: bytes) -> str:
     if keyword is None or value.tag not in _TEXTS:
         return f"{keyword or oid}=#{value.whole.hex()}"
     try:
-        return f"{keyword}={_escaped(value.body.decode())}"
+        return f"{keyword}={_escape(value.body.decode())}"
     except UnicodeDecodeError as error:
         raise BadCertificate("a text that is no UTF-8") from error
 
@@ -120,7 +120,7 @@ def _oid(body: bytes) -> str:
     return ".".join(map(str, (first, numbers[0] - first * 40, *numbers[1:])))
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     escaped = "".join("\\00" if char == "\0" else f"\\{char}" if char in _ESCAPED else char for char in text)
     inner = escaped.strip(" \r")
     begin = escaped.index(inner) if inner else len(escaped)

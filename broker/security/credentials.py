@@ -1,4 +1,4 @@
-"""What is kept of the passwords of users, and the table of all who may log in with one. Pure.
+"""What is stored of users' passwords (SCRAM credentials), and the table of all users. Pure.
 
 The rules: of a password there is only what RFC 5802 calls StoredKey and ServerKey, from which nobody can log in; none
 of it is in a repr. Who asks for a user that does not exist gets a decoy (decoys.py), so that answers do not tell who
@@ -19,8 +19,8 @@ from ..packed_list import unpack_list
 from .decoys import Alphabet, Kind, Kinds, kind_of
 
 LEAST_ITERATIONS = 4096
-MOST_ITERATIONS = 16_384  # as in Kafka: it is the client who does this work, but for a login by PLAIN
-SECRET_BYTES = 32  # of what decoys are made of
+MOST_ITERATIONS = 16_384  # Kafka's limit; the client does this work, except for a login by PLAIN
+SECRET_BYTES = 32  # of the secret from which decoys are derived
 LONGEST_NAME = 1_000  # characters of a user's name
 LONGEST_SALT_BYTES = 1_024
 RECORD_VERSION = 0
@@ -28,11 +28,11 @@ USUAL_KIND = Kind(LEAST_ITERATIONS, Alphabet.BYTES, 24)  # as the SDK and `fence
 USER, SECRET = "scram user", "scram secret"  # kinds of records
 
 Change = tuple[bytes, bytes | None]
-"""A record to be: its key and value; without a value, what the key names is gone."""
+"""A record to write: key and value; a value of None deletes the key."""
 
 
 class Mechanism(IntEnum):
-    """The two that Kafka has, by the codes of KIP-554."""
+    """Kafka's two SCRAM mechanisms, with the codes of KIP-554."""
 
     SHA_256 = 1
     SHA_512 = 2
@@ -47,12 +47,12 @@ class Mechanism(IntEnum):
 
     @property
     def digest(self) -> str:
-        """What hashlib calls the hash."""
+        """The hash's name in hashlib."""
         return f"sha{self.bits}"
 
 
 class ScramCredential(NamedTuple):
-    """Of one user's password, what one mechanism needs in order to check a proof of it."""
+    """What one mechanism needs to check a proof of one user's password."""
 
     mechanism: Mechanism
     salt: bytes
@@ -64,7 +64,7 @@ class ScramCredential(NamedTuple):
         return f"ScramCredential({self.mechanism.sasl_name}, {self.iterations} iterations)"
 
     def proves(self, auth_message: bytes, proof: bytes) -> bool:
-        """Whether who made this proof knows the password."""
+        """Whether the proof was made with the password."""
         digest = self.mechanism.digest
         signature = hmac.digest(self.stored_key, auth_message, digest)
         if len(proof) != len(signature):
@@ -73,22 +73,22 @@ class ScramCredential(NamedTuple):
         return hmac.compare_digest(hashlib.new(digest, client_key).digest(), self.stored_key)
 
     def signature(self, auth_message: bytes) -> bytes:
-        """What shows the client that we know its credential."""
+        """The signature that proves to the client that the server has its credential."""
         return hmac.digest(self.server_key, auth_message, self.mechanism.digest)
 
     def is_made_from(self, password: bytes) -> bool:
-        """Takes some milliseconds of the processor, and lets go of the interpreter meanwhile."""
+        """Check a password. Takes milliseconds of CPU, during which the GIL is released."""
         salted = salted_password(self.mechanism, password, self.salt, self.iterations)
         return hmac.compare_digest(_keys(self.mechanism, salted)[0], self.stored_key)
 
 
 def salted_password(mechanism: Mechanism, password: bytes, salt: bytes, iterations: int) -> bytes:
-    """RFC 5802's SaltedPassword. Of a text it takes the UTF-8, unprepared: that is what Kafka and its clients do."""
+    """RFC 5802's SaltedPassword. password: its UTF-8 without SASLprep, as Kafka and its clients do."""
     return hashlib.pbkdf2_hmac(mechanism.digest, password, salt, iterations)
 
 
 def credential_from(mechanism: Mechanism, salted: bytes, salt: bytes, iterations: int) -> ScramCredential:
-    """From a SaltedPassword, which is as good as the password, what may be kept."""
+    """Derive what may be stored from a SaltedPassword, which is as secret as the password itself."""
     stored_key, server_key = _keys(mechanism, salted)
     return ScramCredential(mechanism, salt, iterations, stored_key, server_key)
 
@@ -100,11 +100,11 @@ def _keys(mechanism: Mechanism, salted: bytes) -> tuple[bytes, bytes]:
 
 
 class DamagedUserRecord(Exception):
-    """A record of the log does not read as one was written."""
+    """A record of the log cannot be parsed."""
 
 
 class NewerUserRecord(Exception):
-    """Written by a later version of fencepost."""
+    """The record was written by a later version of fencepost."""
 
 
 class ScramUsers:
@@ -118,7 +118,7 @@ class ScramUsers:
         self.secret = b""
         self._by_name: dict[str, dict[Mechanism, ScramCredential]] = {}
         self._kinds = {mechanism: Kinds(USUAL_KIND) for mechanism in Mechanism}
-        self._checked_by: Counter[Mechanism] = Counter()  # how many users' passwords are checked by each
+        self._checked_by: Counter[Mechanism] = Counter()  # how many users are checked by each mechanism
 
     def __repr__(self) -> str:
         return f"ScramUsers({len(self._by_name)} users)"
@@ -142,18 +142,18 @@ class ScramUsers:
         return self._by_name.get(name, {}).get(mechanism)
 
     def find_or_decoy(self, name: str, mechanism: Mechanism) -> ScramCredential:
-        """The credential, or one that looks like those of users, of which nobody knows the password."""
-        decoy = self._decoy(name, mechanism)  # made in any case: it takes the same time
+        """The user's credential, or, for an unknown user, a decoy that looks like one and matches no password."""
+        decoy = self._decoy(name, mechanism)  # computed in any case, so that known and unknown users take the same time
         return self.find(name, mechanism) or decoy
 
     def any_or_decoy(self, name: str) -> ScramCredential:
-        """One against which a password can be checked, whatever its mechanism."""
+        """A credential, of either mechanism, against which a plain password can be checked."""
         chosen = self._drawn_mechanism(name)
-        decoy = self._decoy(name, chosen)  # so that it takes as long to check as those of users
+        decoy = self._decoy(name, chosen)  # so that a check takes as long as for a known user
         return _checked_against(self._by_name.get(name, {})) or decoy
 
     def apply(self, key: bytes, value: bytes | None) -> None:
-        """The only way in, live and at start. Raises DamagedUserRecord, NewerUserRecord."""
+        """The only way to change users, live and at the start. Raises DamagedUserRecord, NewerUserRecord."""
         kind, *rest = unpack_list(key, DamagedUserRecord)
         if kind == SECRET:
             self.secret = _fields(value or b"", (bytes,))[0]
@@ -180,7 +180,7 @@ class ScramUsers:
             self._checked_by[checked.mechanism] += count
 
     def _drawn_mechanism(self, name: str) -> Mechanism:
-        """By the name, each with the probability that a user's password is checked by it."""
+        """Choose a mechanism by the name, with the same distribution as the existing users have."""
         drawn = int.from_bytes(hmac.digest(self.secret, f"mechanism {name}".encode(), "sha256")[:7]) / (1 << 56)
         by_256 = self._checked_by[Mechanism.SHA_256]
         by_512 = self._checked_by[Mechanism.SHA_512]
@@ -197,7 +197,7 @@ class ScramUsers:
 
 
 def _checked_against(credentials: dict[Mechanism, ScramCredential]) -> ScramCredential | None:
-    """The one of a user by which a password that was sent is checked."""
+    """The credential of a user by which a plain password is checked."""
     return credentials.get(Mechanism.SHA_256) or credentials.get(Mechanism.SHA_512)
 
 
@@ -205,22 +205,22 @@ def _checked_against(credentials: dict[Mechanism, ScramCredential]) -> ScramCred
 
 
 def credential_set(name: str, credential: ScramCredential) -> Change:
-    """The user logs in by this credential from now on, where it does so by its mechanism."""
+    """The record that sets a user's credential for its mechanism."""
     _, *fields = credential
-    return _packed([USER, name, int(credential.mechanism)]), _packed([RECORD_VERSION, *fields])
+    return _pack([USER, name, int(credential.mechanism)]), _pack([RECORD_VERSION, *fields])
 
 
 def credential_removed(name: str, mechanism: Mechanism) -> Change:
-    """The user does not log in by this mechanism any more."""
-    return _packed([USER, name, int(mechanism)]), None
+    """The record that removes a user's credential for this mechanism."""
+    return _pack([USER, name, int(mechanism)]), None
 
 
 def secret_set(secret: bytes) -> Change:
-    """What decoys are made of from now on."""
-    return _packed([SECRET]), _packed([RECORD_VERSION, secret])
+    """The record that sets the secret from which decoys are derived."""
+    return _pack([SECRET]), _pack([RECORD_VERSION, secret])
 
 
-def _packed(fields: list[Any]) -> bytes:
+def _pack(fields: list[Any]) -> bytes:
     packed: bytes = msgpack.packb(fields)
     return packed
 
@@ -243,7 +243,7 @@ def _credential_of(mechanism: Mechanism, value: bytes) -> ScramCredential:
 
 
 def _fields(value: bytes, types: tuple[type, ...]) -> list[Any]:
-    """What stands behind the version. No error shows any of it."""
+    """Parse the content after the version. No error quotes any of it."""
     version, *fields = unpack_list(value, DamagedUserRecord)
     if isinstance(version, int) and version > RECORD_VERSION:
         raise NewerUserRecord(f"version {version}, where {RECORD_VERSION} is known")

@@ -70,9 +70,11 @@ class KeyRefresher:
         if not self._stopped and not self._is_fetching:
             self._is_fetching = True
             self._fetched_s = self._loop.time()
-            self._executor.submit(lambda: read_key_set(self._fetch()), self._fetched, wanted=lambda: not self._stopped)
+            self._executor.submit(
+                lambda: read_key_set(self._fetch()), self._take_fetched, wanted=lambda: not self._stopped
+            )
 
-    def _fetched(self, outcome: KeySet | BaseException) -> None:
+    def _take_fetched(self, outcome: KeySet | BaseException) -> None:
         self._is_fetching = False
         if self._stopped:
             return

@@ -132,7 +132,7 @@ class Login:
         except LoginFailed as error:
             return self._fail(str(error))
         if isinstance(outcome, Challenge):
-            return Reply(_said(outcome.message))
+            return Reply(_response(outcome.message))
         if isinstance(outcome, PasswordCheck):
             self._check = outcome
             return outcome
@@ -166,7 +166,7 @@ class Login:
             lifetime_ms = left_ms if lifetime_ms is None else min(left_ms, lifetime_ms)
         self.name, self.phase, self._exchange = who.name, Phase.KNOWN, None
         self.expires_ms = None if lifetime_ms is None else now.monotonic_ms + lifetime_ms
-        return Reply(_said(success.message, lifetime_ms or 0))
+        return Reply(_response(success.message, lifetime_ms or 0))
 
     def _fail(self, text: str, code: ErrorCode = ErrorCode.SASL_AUTHENTICATION_FAILED) -> Reply:
         when = "authentication" if self.name is None else "re-authentication"
@@ -184,5 +184,5 @@ class Login:
         self.phase, self._exchange, self._check = Phase.FAILED, None, None
 
 
-def _said(message: bytes, lifetime_ms: int = 0) -> SaslAuthenticateResponse:
+def _response(message: bytes, lifetime_ms: int = 0) -> SaslAuthenticateResponse:
     return SaslAuthenticateResponse(error_message="", auth_bytes=message, session_lifetime_ms=lifetime_ms)

@@ -26,7 +26,7 @@ INVALID_TOKEN = '{"status":"invalid_token"}'
 
 
 class LoginFailed(Exception):
-    """The client is told this text and let go; without one, that its credentials are wrong."""
+    """Login refused: this text is sent to the client; without one, that its credentials are wrong."""
 
 
 class Identity(NamedTuple):
@@ -80,7 +80,7 @@ class TokenRefused(Exception):
 
 
 Verify = Callable[[str, int], Identity]
-"""Who a token stands for, at a wall time. Raises TokenRefused."""
+"""Verifies a token at a wall time and returns its user. Raises TokenRefused."""
 
 
 class PlainExchange(Exchange):
@@ -138,7 +138,7 @@ class ScramExchange(Exchange):
         self._credential: ScramCredential | None = None
         self._binding = b""
         self._nonce = b""
-        self._said = b""  # of the auth message, what both sides have said so far
+        self._exchanged = b""  # SCRAM's AuthMessage so far: the messages of both sides
 
     def receive(self, message: bytes, now_ms: int) -> Outcome:
         if len(message) > LONGEST_SCRAM_MESSAGE:
@@ -149,8 +149,8 @@ class ScramExchange(Exchange):
         found = _FIRST.fullmatch(message)
         if found is None:
             raise LoginFailed
-        name = _unescaped(found["name"])
-        if found["identity"] is not None and _unescaped(found["identity"]) != name:
+        name = _unescape(found["name"])
+        if found["identity"] is not None and _unescape(found["identity"]) != name:
             raise LoginFailed(OTHER_IDENTITY)
         if _BY_TOKEN in found["more"]:
             raise LoginFailed
@@ -159,22 +159,22 @@ class ScramExchange(Exchange):
         self._binding, self._nonce = found["gs2"], found["nonce"] + self._our_nonce
         salt = b64encode(credential.salt)
         answer = b"r=%b,s=%b,i=%d" % (self._nonce, salt, credential.iterations)
-        self._said = found["bare"] + b"," + answer
+        self._exchanged = found["bare"] + b"," + answer
         return Challenge(answer)
 
     def _final(self, message: bytes, credential: ScramCredential) -> Success:
         found = _FINAL.fullmatch(message)
-        if found is None or _decoded(found["binding"]) != self._binding:
+        if found is None or _decode(found["binding"]) != self._binding:
             raise LoginFailed
         if not hmac.compare_digest(found["nonce"], self._nonce):
             raise LoginFailed
-        auth_message = self._said + b"," + found["unproved"]
-        if not credential.proves(auth_message, _decoded(found["proof"])):
+        auth_message = self._exchanged + b"," + found["unproved"]
+        if not credential.proves(auth_message, _decode(found["proof"])):
             raise LoginFailed
         return Success(b"v=" + b64encode(credential.signature(auth_message)), self._identity)
 
 
-def _unescaped(name: bytes) -> str:
+def _unescape(name: bytes) -> str:
     """A name whose only equals signs are those of its escapes. Raises LoginFailed."""
     if re.search(rb"=(?!2C|3D)", name):
         raise LoginFailed
@@ -184,7 +184,7 @@ def _unescaped(name: bytes) -> str:
         raise LoginFailed from None
 
 
-def _decoded(base64: bytes) -> bytes:
+def _decode(base64: bytes) -> bytes:
     """Raises LoginFailed for what no encoder makes: two texts must not stand for the same bytes."""
     try:
         decoded = b64decode(base64, validate=True)
@@ -206,7 +206,7 @@ class BearerExchange(Exchange):
     """RFC 7628: a token that somebody else has signed."""
 
     def __init__(self, verify: Verify, refused: Callable[[str], None]) -> None:
-        """refused: told why a token is refused, which the client is not."""
+        """refused: called with the reason why a token is refused, which is not sent to the client."""
         self._verify = verify
         self._refused = refused
         self._has_failed = False
@@ -228,7 +228,7 @@ class BearerExchange(Exchange):
             self._refused(str(error))
             self._has_failed = True
             return Challenge(INVALID_TOKEN.encode())
-        if found["identity"] is not None and _unescaped(found["identity"]) != who.name:
+        if found["identity"] is not None and _unescape(found["identity"]) != who.name:
             raise LoginFailed(OTHER_IDENTITY)
         return Success(b"", who)
 

@@ -46,7 +46,7 @@ UNKNOWN_MECHANISM = Refusal(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM
 def decide_changes(
     users: ScramUsers, request: AlterUserScramCredentialsRequest, most_users: int
 ) -> Generator[int, None, tuple[dict[str, Change], list[Altered]]]:
-    """The record to be of each user that is changed, and what to tell of all, in the order in which they are named.
+    """The records to write, and the result for each user, in the order of the request.
 
     Yields after each user.
     most_users: that there may be, with those that the request adds.
@@ -70,7 +70,7 @@ def decide_changes(
                 refused[name] = Refusal(ErrorCode.POLICY_VIOLATION, f"there may be {most_users} users (max.users)")
         if refused[name] is None:
             changes[name] = _change(each)
-    return changes, [_altered(name, why) for name, why in refused.items()]
+    return changes, [_alter_result(name, why) for name, why in refused.items()]
 
 
 def _why_not(users: ScramUsers, asked: Deletion | Upsertion) -> Refusal | None:
@@ -104,7 +104,7 @@ def _change(asked: Deletion | Upsertion) -> Change:
     return credential_set(asked.name, credential)
 
 
-def _altered(name: str, why: Refusal | None) -> Altered:
+def _alter_result(name: str, why: Refusal | None) -> Altered:
     return Altered(user=name) if why is None else Altered(user=name, error_code=why.code, error_message=why.text)
 
 

@@ -233,14 +233,14 @@ class Topics:
 
     def check_broker_configs(self, broker: str, configs: Mapping[str, str]) -> None:
         """Raises InvalidOption where alter_broker_configs would."""
-        known = _known(configs)
+        known = _known_settings(configs)
         for name, text in known.items():
             BROKER_OPTIONS[name].parse_dynamic(text)
         self._broker_settings.now.with_layer(_layer(broker), known)
 
     def _with_dynamic(self, settings: BrokerSettings) -> BrokerSettings:
         for broker in ("", str(settings.node_id)):
-            stored = _known(self.broker_configs(broker))
+            stored = _known_settings(self.broker_configs(broker))
             if self._ignore_dynamic:
                 for name, text in stored.items():
                     log.warning("set while running, and ignored by this start: %s=%s", name, text)
@@ -346,7 +346,7 @@ def _layer(broker: str) -> Source:
     return Source.DYNAMIC_BROKER if broker else Source.DYNAMIC_DEFAULT_BROKER
 
 
-def _known(configs: Mapping[str, str]) -> dict[str, str]:
+def _known_settings(configs: Mapping[str, str]) -> dict[str, str]:
     """Of what is kept, what means anything to this version."""
     return {name: text for name, text in configs.items() if name in BROKER_OPTIONS and BROKER_OPTIONS[name].dynamic}
 

@@ -68,7 +68,7 @@ class Admission:
             self._must_be_known(transactional_id)
         if version <= TV1_PRODUCE:
             error = machine.verify(txn, producer_id, producer_epoch, key, log_id)
-            raise _refused(error, PRODUCE, version, txn)
+            raise _refusal(error, PRODUCE, version, txn)
         return self._joining(txn, transactional_id, producer_id, producer_epoch, key, log_id)
 
     def goes_on(
@@ -120,7 +120,7 @@ class Admission:
         if version <= TV1_TXN_OFFSET_COMMIT:
             error = machine.verify(txn, producer_id, producer_epoch, key, log_id)
             if error:
-                raise _refused(error, TXN_OFFSET_COMMIT, version, txn)
+                raise _refusal(error, TXN_OFFSET_COMMIT, version, txn)
             return None
         return self._joining(txn, transactional_id, producer_id, producer_epoch, key, log_id)
 
@@ -136,7 +136,7 @@ class Admission:
         given = self._coordinator.given(transactional_id)
         decision = machine.add_partitions(txn, producer_id, producer_epoch, {key: log_id}, 2, given)
         if decision.error:
-            raise _refused(decision.error, None, 0, txn)
+            raise _refusal(decision.error, None, 0, txn)
         if not decision.states:
             return None
         try:
@@ -172,7 +172,7 @@ class Admission:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, error.text) from error
 
 
-def _refused(error: ErrorCode, api: int | None, version: int, txn: Transaction | None) -> KafkaError:
+def _refusal(error: ErrorCode, api: int | None, version: int, txn: Transaction | None) -> KafkaError:
     """The error that the writer gets: it does not know all of the coordinator's.
 
     api: None for what TV2 adds by itself, whose clients know CONCURRENT_TRANSACTIONS.

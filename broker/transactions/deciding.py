@@ -95,7 +95,7 @@ class Deciding:
                 self._abort_some()
             return Outcome(verdict, entry, aborted=self._aborted)
         self._plan_anew()
-        if refused := self._refused():
+        if refused := self._find_refused():
             return Outcome(verdict, entry, refused)
         return self._commit()
 
@@ -159,11 +159,11 @@ class Deciding:
             if name not in plans:
                 self._plan(name)
 
-    def _refused(self) -> tuple[tuple[str, ErrorCode], ...]:
+    def _find_refused(self) -> tuple[tuple[str, ErrorCode], ...]:
         """Listed transactions that cannot end so, with the reason."""
         transactions, is_there, plans = self._coordinator.transactions, self._ledger.logs.__contains__, self._plans
         gone = {log_id for log_id in self._log_ids if not is_there(log_id)}
-        whole = not self._proposal.commit or gone.isdisjoint(self._marked() if gone else ())
+        whole = not self._proposal.commit or gone.isdisjoint(self._marked_logs() if gone else ())
         return tuple(
             (name, error)
             for name, item in self._listed.items()
@@ -171,7 +171,7 @@ class Deciding:
             and (error := wrong_with(item, transactions.get(name), self._proposal, is_there))
         )
 
-    def _marked(self) -> set[int]:
+    def _marked_logs(self) -> set[int]:
         """The ids of all logs that get a marker."""
         return {log_id for plan in self._plans.values() for log_id in plan.txn.partitions.values()}
 

@@ -36,15 +36,15 @@ class Limits(NamedTuple):
 
 def init_producer_id(txn: Transaction | None, request: Initialisation, limits: Limits, given: Inputs) -> Decision:
     """The pair to produce with. txn: what is known of the id; None if nothing is."""
-    if error := _refused(request, limits):
+    if error := _refusal(request, limits):
         return Decision(error)
     cell = answer(_event(txn, request), txn)
     if isinstance(cell, ErrorCode):
         return Decision(cell)
-    return _done(txn, cell, request, given)
+    return _finish(txn, cell, request, given)
 
 
-def _refused(request: Initialisation, limits: Limits) -> ErrorCode:
+def _refusal(request: Initialisation, limits: Limits) -> ErrorCode:
     """What no state of the id can make good, in the order of Kafka's checks."""
     if (request.producer_id == NO_ID) != (request.producer_epoch == NO_EPOCH) or not request.transactional_id:
         return ErrorCode.INVALID_REQUEST
@@ -67,14 +67,14 @@ def _event(txn: Transaction | None, request: Initialisation) -> Event:
     return Event.INIT_STALE
 
 
-def _done(txn: Transaction | None, do: Action, request: Initialisation, given: Inputs) -> Decision:
+def _finish(txn: Transaction | None, do: Action, request: Initialisation, given: Inputs) -> Decision:
     """The decision, its last state the EMPTY one that is answered."""
     decision = Decision()
     timeout_ms = TWO_PHASE_TIMEOUT_MS if request.enable_2pc else request.timeout_ms
     if do is Action.CREATE or txn is None:
         started = Transaction(request.transactional_id, given.new_producer_id(), 0, timeout_ms)
     elif do is Action.ABORT_AND_BEGIN:
-        decision = _aborted(txn, given)
+        decision = _abort(txn, given)
         started = decision.states[-1]
     elif do is Action.SAME:
         started = txn
@@ -102,7 +102,7 @@ def _done(txn: Transaction | None, do: Action, request: Initialisation, given: I
     return decision._replace(states=states, producer_id=started.producer_id, producer_epoch=started.producer_epoch)
 
 
-def _aborted(txn: Transaction, given: Inputs) -> Decision:
+def _abort(txn: Transaction, given: Inputs) -> Decision:
     """The old transaction's end. An ephemeral id goes on, with another producer id."""
     worn = txn._replace(producer_epoch=LAST_EPOCH) if given.ephemeral else txn
     return ended(worn, Action.ABORT_AND_BUMP, given._replace(ephemeral=False))

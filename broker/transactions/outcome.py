@@ -19,7 +19,7 @@ def ended(txn: Transaction, do: Action, given: Inputs) -> Decision:
     """COMMIT, ABORT, …_AND_BUMP or ABORT_NOTHING, done to an open transaction (or to none). The answer is a success."""
     commit = do in _COMMITS
     bumps = do in _BUMPS or given.ephemeral
-    ending = _bumped(txn, commit, given) if bumps else _kept(txn, commit, given)
+    ending = _prepare_bumping_epoch(txn, commit, given) if bumps else _prepare_keeping_epoch(txn, commit, given)
     order = None
     if txn.partitions:
         order = MarkerOrder(commit, ending.producer_id, ending.producer_epoch, txn.partitions)
@@ -28,7 +28,7 @@ def ended(txn: Transaction, do: Action, given: Inputs) -> Decision:
     return Decision(states=(ending, finished(ending, given)), marker=order)
 
 
-def _kept(txn: Transaction, commit: bool, given: Inputs) -> Transaction:
+def _prepare_keeping_epoch(txn: Transaction, commit: bool, given: Inputs) -> Transaction:
     """PREPARE_x of TV1: whoever wrote may go on with the pair it has."""
     return Transaction(  # not _replace, which takes thrice the time
         txn.transactional_id,
@@ -51,7 +51,7 @@ def _kept(txn: Transaction, commit: bool, given: Inputs) -> Transaction:
     )
 
 
-def _bumped(txn: Transaction, commit: bool, given: Inputs) -> Transaction:
+def _prepare_bumping_epoch(txn: Transaction, commit: bool, given: Inputs) -> Transaction:
     """PREPARE_x with the epoch that goes onto the markers, and with the pair to follow where that needs another id."""
     set_aside = txn.next_producer_id != NO_ID
     ends = txn.exhausted or set_aside or given.ephemeral

@@ -169,7 +169,7 @@ def _read_value(transactional_id: str, data: bytes, age_ms: int) -> Transaction:
         _int16(tags, 3, NO_EPOCH),
         _client_version(transactional_id, tags),
         timeout_ms == TWO_PHASE_TIMEOUT_MS and tags.get(_TAG_2PC, b"\x01") != b"\x00",  # without a tag: by the timeout
-        _prepared(tags[_TAG_PREPARED]) if _TAG_PREPARED in tags else None,
+        _read_prepared(tags[_TAG_PREPARED]) if _TAG_PREPARED in tags else None,
     )
 
 
@@ -203,7 +203,7 @@ def _client_version(transactional_id: str, tags: dict[int, bytes]) -> int:
     return version
 
 
-def _prepared(content: bytes) -> Prepared:
+def _read_prepared(content: bytes) -> Prepared:
     number, timeout_ms, since_age_ms = _PREPARED.unpack_from(content)
     return Prepared(content[_PREPARED.size :].decode(), number, timeout_ms, since_age_ms)
 

@@ -105,13 +105,13 @@ class Sweeps:
     async def _expiry_pass(self) -> None:
         ids = list(self._coordinator.transactions)
         for start in range(0, len(ids), LOOKED_AT_ONCE):
-            await self._expire(self._unused(ids[start : start + LOOKED_AT_ONCE]))
+            await self._expire(self._unused_ids(ids[start : start + LOOKED_AT_ONCE]))
             if await self._tasks.pause(SLICE_PAUSE_S):
                 return
 
     async def _expire(self, ids: Sequence[str]) -> None:
         for start in range(0, len(ids), EXPIRED_AT_ONCE):
-            self._forget(self._unused(ids[start : start + EXPIRED_AT_ONCE]))
+            self._forget(self._unused_ids(ids[start : start + EXPIRED_AT_ONCE]))
             if await self._tasks.pause(SLICE_PAUSE_S):
                 return
 
@@ -126,7 +126,7 @@ class Sweeps:
                 with contain_bugs(self._metrics, f"transactional id {transactional_id!r}, which expires"):
                     self._coordinator.forget([transactional_id])
 
-    def _unused(self, ids: Sequence[str]) -> list[str]:
+    def _unused_ids(self, ids: Sequence[str]) -> list[str]:
         transactions, age_ms = self._coordinator.transactions, self._store.age_ms()
         expiration_ms = self._settings.now.transactional_id_expiration_ms
         found = []

@@ -64,7 +64,7 @@ class Snapshot(NamedTuple):
     size_bytes: int
 
     def entries(self, topic: str) -> list[Row]:
-        return [row for rows in self.slices.get(topic, ()) for row in _unpacked(rows)]
+        return [row for rows in self.slices.get(topic, ()) for row in _unpack(rows)]
 
 
 def snapshot_number(name: str) -> int | None:
@@ -75,7 +75,7 @@ def snapshot_number(name: str) -> int | None:
 def read_snapshot(disk: Disk, path: str) -> Snapshot:
     """Raises: checkpoints.Damaged, NewerFormat; what _unpacked does."""
     payload = checkpoints.read_file(disk, path, KIND, VERSION)
-    positions, fields, slices = _unpacked(payload)
+    positions, fields, slices = _unpack(payload)
     if not all(isinstance(part, dict) for part in (positions, fields, slices)):
         raise ValueError("its parts are not by topic")
     for of_topic in positions.values():
@@ -171,7 +171,7 @@ class CoordinatorSnapshots:
             of_topic = positions.get(source.topic.name, ())
             source.topic.replay_from = {partition: offset for partition, _, offset in of_topic}
         self._size_bytes, self._positions = found.size_bytes, positions
-        if all(partition.log.end_offset == _known(positions, partition) for partition in self._partitions()):
+        if all(partition.log.end_offset == _known_through(positions, partition) for partition in self._partitions()):
             self._taken_bytes = self._appended_bytes()  # another one would say nothing new
 
     def _check(self, positions: Positions, fields: dict[str, Row]) -> None:
@@ -219,7 +219,7 @@ class CoordinatorSnapshots:
             self._halt(error)
 
     def _overtaken(self) -> bool:
-        return any(each.log.cleaned_offset > _known(self._positions, each) for each in self._partitions())
+        return any(each.log.cleaned_offset > _known_through(self._positions, each) for each in self._partitions())
 
     def _appended_bytes(self) -> int:
         return sum(partition.appended_bytes for partition in self._partitions())
@@ -247,7 +247,7 @@ class CoordinatorSnapshots:
         slices: dict[str, list[bytes]] = {}
         for source in self._sources:
             of_source = slices.setdefault(source.topic.name, [])
-            for packed in _sliced(source.rows()):
+            for packed in _slice(source.rows()):
                 of_source.append(packed)
                 await housekeeping.pause(PAUSE_S)
         number = max(self._numbers(), default=0) + 1
@@ -259,7 +259,7 @@ class CoordinatorSnapshots:
     def _write(self, number: int, positions: Positions, slices: dict[str, list[bytes]]) -> int:
         """In a worker. Returns the size."""
         fields = {source.topic.name: source.fields for source in self._sources}
-        payload = _packed([positions, fields, slices])
+        payload = _pack([positions, fields, slices])
         checkpoints.write_file(self._disk, self._path(number), KIND, VERSION, payload)
         for old in self._numbers()[KEPT:]:
             self._disk.unlink(self._path(old))
@@ -283,21 +283,21 @@ def _path(directory: str, number: int) -> str:
     return f"{directory}/{KIND}-{number}"
 
 
-def _known(positions: Positions, partition: "Partition") -> int:
+def _known_through(positions: Positions, partition: "Partition") -> int:
     """Up to which offset a snapshot knows a partition."""
     found = positions.get(partition.topic.name, ())
     return next((offset for index, _, offset in found if index == partition.index), 0)
 
 
-def _sliced(rows: Iterator[Row]) -> Iterator[bytes]:
+def _slice(rows: Iterator[Row]) -> Iterator[bytes]:
     while some := list(islice(rows, SLICE_ROWS)):
-        yield _packed(some)
+        yield _pack(some)
 
 
-def _packed(content: Any) -> bytes:
+def _pack(content: Any) -> bytes:
     packed: bytes = msgpack.packb(content, use_bin_type=True, unicode_errors="surrogatepass")
     return packed
 
 
-def _unpacked(packed: bytes) -> Any:
+def _unpack(packed: bytes) -> Any:
     return msgpack.unpackb(packed, raw=False, use_list=False, strict_map_key=False, unicode_errors="surrogatepass")

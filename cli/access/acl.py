@@ -132,11 +132,11 @@ def list_rules(to: Target, wanted: Wanted, data_dir: str | None) -> None:
     """List rules: all, or those that the options describe. --topic NAME lists all rules that apply to that topic."""
     filters = filters_of(wanted, applying=not wanted.prefixed)
     to.output.rows(
-        ask(to, data_dir, lambda admin: _found(admin, filters)), _COLUMNS, "no rules; fencepost acl add adds one"
+        ask(to, data_dir, lambda admin: _find(admin, filters)), _COLUMNS, "no rules; fencepost acl add adds one"
     )
 
 
-async def _found(admin: "Admin", filters: list[dict[str, Any]]) -> list[dict[str, Any]]:
+async def _find(admin: "Admin", filters: list[dict[str, Any]]) -> list[dict[str, Any]]:
     from ...client.admin.security_values import AclFilter
 
     found = {each for fields in filters for each in await admin.describe_acls(AclFilter(**fields))}
@@ -159,7 +159,7 @@ def rm(to: Target, wanted: Wanted, dry_run: bool, data_dir: str | None) -> None:
         from ...client.admin.security_values import AclFilter
 
         if dry_run:
-            return await _found(admin, filters)
+            return await _find(admin, filters)
         return [each._asdict() for each in await admin.delete_acls([AclFilter(**fields) for fields in filters])]
 
     removed = ask(to, data_dir, work)

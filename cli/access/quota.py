@@ -112,7 +112,7 @@ def set_quotas(to: Target, who: Sequence[tuple[str, str]], data_dir: str | None,
 
     ask(to, data_dir, work, may_create=True)
     for key, value in wanted.items():
-        to.output.result(f"{_shown(entity)}: {key} {_rate(value)}", {**entity, "quota": key, "value": value})
+        to.output.result(f"{_show_entity(entity)}: {key} {_rate(value)}", {**entity, "quota": key, "value": value})
 
 
 @quota.command("list")
@@ -120,7 +120,7 @@ def set_quotas(to: Target, who: Sequence[tuple[str, str]], data_dir: str | None,
 @_about_quotas
 def list_quotas(to: Target, who: Sequence[tuple[str, str]], data_dir: str | None) -> None:
     """List quotas: all, or those in which all names of WHO are."""
-    names = _named(who)
+    names = _entity_names(who)
     found = ask(to, data_dir, lambda admin: admin.describe_client_quotas(_entity(names)))
     rows = [{**_facts(entity), **values} for entity, values in found.items()]
     to.output.rows(rows, _COLUMNS, "no quotas; fencepost quota set sets one")
@@ -144,20 +144,20 @@ def rm(to: Target, who: Sequence[tuple[str, str]], data_dir: str | None, keys: S
 
     removed = ask(to, data_dir, work)
     if not removed:
-        raise Failure(f"{_shown(entity)} has no such quotas", "fencepost quota list shows all quotas", NOT_FOUND)
+        raise Failure(f"{_show_entity(entity)} has no such quotas", "fencepost quota list shows all quotas", NOT_FOUND)
     for key in removed:
-        to.output.result(f"{_shown(entity)}: {key} removed", {**entity, "quota": key, "value": None})
+        to.output.result(f"{_show_entity(entity)}: {key} removed", {**entity, "quota": key, "value": None})
     to.output.remark(f"{count_text(len(removed), 'quota')} removed")
 
 
-def _named(who: Sequence[tuple[str, str]]) -> dict[str, str]:
+def _entity_names(who: Sequence[tuple[str, str]]) -> dict[str, str]:
     if len(dict(who)) != len(who):
         raise Failure("a user, client id or ip is named twice", "each command is about one of each", WRONG_USAGE)
     return dict(who)
 
 
 def _one(who: Sequence[tuple[str, str]]) -> dict[str, str]:
-    names = _named(who)
+    names = _entity_names(who)
     if not names:
         raise Failure("nobody is named", "name user=NAME, client-id=NAME, both, or ip=ADDRESS", WRONG_USAGE)
     if "ip" in names and len(names) > 1:
@@ -175,7 +175,7 @@ def _facts(entity: "QuotaEntity") -> dict[str, str | None]:
     return {field: EVERYBODY if name == DEFAULT else name for field, name in entity._asdict().items()}
 
 
-def _shown(names: Mapping[str, str]) -> str:
+def _show_entity(names: Mapping[str, str]) -> str:
     return " ".join(f"{type_}={names[field]}" for type_, field in _FIELDS.items() if field in names)
 
 

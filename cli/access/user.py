@@ -45,7 +45,7 @@ def add(
 
     The broker keeps no password, only what SCRAM checks. A listener with PLAIN checks the same users.
     """
-    password = password_from_stdin() if password_stdin else _typed(name)
+    password = password_from_stdin() if password_stdin else _ask_password(name)
     wanted = list(mechanisms or MECHANISMS)
 
     async def work(admin: "Admin") -> bool:
@@ -61,7 +61,7 @@ def add(
     to.output.result(f"{text} ({', '.join(wanted)})", {"user": name, "added": new, "mechanisms": wanted})
 
 
-def _typed(name: str) -> str:
+def _ask_password(name: str) -> str:
     return password_typed(f"New password of {name}", "--password-stdin reads it from standard input", confirm=True)
 
 

@@ -60,7 +60,7 @@ async def explaining(to: Target, wanted: Wanted) -> None:
             view = await _view(admin, partition, start)
             if wanted.explain and not to.output.json and len(starts) > 1:
                 _heading(view)
-            left = await _shown(admin, to, wanted, view, left)
+            left = await _show(admin, to, wanted, view, left)
             if left == 0:
                 break
             if wanted.explain and not view.ruled:
@@ -96,9 +96,9 @@ async def _view(admin: "Admin", partition: "TopicPartition", start: int) -> View
     return View(partition, start, stable, end, open_from)
 
 
-async def _shown(admin: "Admin", to: Target, wanted: Wanted, view: View, left: int | None) -> int | None:
+async def _show(admin: "Admin", to: Target, wanted: Wanted, view: View, left: int | None) -> int | None:
     """Show a partition. Returns how many records are left to show; None: no limit."""
-    async for entries in _decided(admin, view):
+    async for entries in _decided_entries(admin, view):
         page: list[str | bytes] = []
         for entry in entries:
             if left == 0:
@@ -122,7 +122,7 @@ def _is_readable(view: View, entry: Entry) -> bool:
     return entry.offset < view.last_stable_offset and entry.fate not in (ABORTED, OPEN)
 
 
-async def _decided(admin: "Admin", view: View) -> AsyncIterator[list[Entry]]:
+async def _decided_entries(admin: "Admin", view: View) -> AsyncIterator[list[Entry]]:
     """The entries that can be shown after the next batch."""
     fates = Fates(view.open_from)
     async for batch in admin.read_batches(view.partition, view.start, view.high_watermark):

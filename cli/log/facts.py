@@ -96,7 +96,7 @@ def record_facts(batch: Batch, log_id: int | None) -> Iterator[Fact]:
         for record in records(batch):
             fact: Fact = {"is": "record", "offset": record.offset, "timestamp": record.timestamp}
             if log_id == CATALOGUE_LOG_ID:
-                fact |= {"key": _unpacked(record.key), "value": _unpacked(record.value)}
+                fact |= {"key": _unpack(record.key), "value": _unpack(record.value)}
             else:
                 fact |= {"key": shown(record.key), "value": shown(record.value)}
                 if record.headers:
@@ -106,7 +106,7 @@ def record_facts(batch: Batch, log_id: int | None) -> Iterator[Fact]:
         yield {"is": "damage", "what": f"the records do not parse: {error.text}"}
 
 
-def _unpacked(packed: bytes | None) -> Any:
+def _unpack(packed: bytes | None) -> Any:
     if packed is None:
         return None
     try:

@@ -164,7 +164,7 @@ def produce(
 
     _check_input(to)
     try:
-        to.run(work, interrupted=lambda: to.output.remark(_interrupted(counts, transactional_id)))
+        to.run(work, interrupted=lambda: to.output.remark(_interruption_text(counts, transactional_id)))
     except Failure:
         if counts.records:
             done = "acknowledged" if transactional_id is None else "committed"
@@ -328,7 +328,7 @@ def _in(counts: Acknowledged) -> str:
     return f" in {count_text(counts.transactions, 'transaction')}"
 
 
-def _interrupted(counts: Acknowledged, transactional_id: str | None) -> str:
+def _interruption_text(counts: Acknowledged, transactional_id: str | None) -> str:
     done = count_text(counts.records, "record")
     if transactional_id is None:
         return f"interrupted; {done} acknowledged"

@@ -150,7 +150,7 @@ class GroupAdmin(Asking):
             topics=[
                 Topic(
                     name=name,
-                    partitions=[_committed(each, positions[TopicPartition(name, each)]) for each in which],
+                    partitions=[_commit_entry(each, positions[TopicPartition(name, each)]) for each in which],
                 )
                 for name, which in by_topic(positions).items()
             ],
@@ -185,11 +185,11 @@ def _member(member: DescribeGroupsResponse.Group.Member) -> MemberDescription:
         member.group_instance_id,
         member.client_id,
         member.client_host.lstrip("/"),
-        _assigned(member.member_assignment),
+        _assigned_partitions(member.member_assignment),
     )
 
 
-def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
+def _assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
     """The member's partitions; none if the group uses another protocol or is rebalancing."""
     try:
         return tuple(sorted(decode_assignment(assignment).partitions))
@@ -197,7 +197,7 @@ def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
         return ()
 
 
-def _committed(partition: int, at: OffsetAndMetadata) -> OffsetCommitRequest.Topic.Partition:
+def _commit_entry(partition: int, at: OffsetAndMetadata) -> OffsetCommitRequest.Topic.Partition:
     return OffsetCommitRequest.Topic.Partition(
         partition_index=partition,
         committed_offset=at.offset,

@@ -225,7 +225,7 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
                 producer.coordinator_epoch, 0
             ),  # -1: the partition has no marker of this producer yet
         )
-        await self._at_leaders([partition], lambda _: WriteTxnMarkersRequest(markers=[marker]), _marked)
+        await self._at_leaders([partition], lambda _: WriteTxnMarkersRequest(markers=[marker]), _marker_results)
         return found[0]
 
 
@@ -251,7 +251,7 @@ def _producers(response: DescribeProducersResponse) -> _ProducersAnswer:
             yield TopicPartition(topic.name, each.partition_index), each.error_code, each.error_message, sorted(known)
 
 
-def _marked(response: WriteTxnMarkersResponse) -> Iterable[tuple[TopicPartition, int, None, None]]:
+def _marker_results(response: WriteTxnMarkersResponse) -> Iterable[tuple[TopicPartition, int, None, None]]:
     for marker in response.markers:
         for topic in marker.topics:
             for each in topic.partitions:

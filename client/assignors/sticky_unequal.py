@@ -116,7 +116,7 @@ class _Unequal:
         while modified:
             modified = False
             for place in candidates:
-                if self._balanced():
+                if self._is_balanced():
                     break
                 if self._move(place):
                     moved = modified = True
@@ -152,7 +152,7 @@ class _Unequal:
         if receiver != giver:
             self._by_load.add(giver)
 
-    def _balanced(self) -> bool:
+    def _is_balanced(self) -> bool:
         """Whether no member could take a partition from a member that has more."""
         if len(self._assigned[self._by_load[0]]) >= len(self._assigned[self._by_load[-1]]) - 1:
             return True

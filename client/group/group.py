@@ -201,7 +201,7 @@ class Group:
                 if membership.state is not State.PREPARING or self.leaving:
                     continue  # no longer a member: it has lost the partitions that it kept
                 self._join(topics)
-            if not await self._joined(deadline_ms):
+            if not await self._wait_for_join(deadline_ms):
                 return
             self._check_open()
 
@@ -258,7 +258,7 @@ class Group:
                 self._heartbeats.joined()
         self._news(None)
 
-    async def _joined(self, deadline_ms: float) -> bool:
+    async def _wait_for_join(self, deadline_ms: float) -> bool:
         """Wait for the join, unless there are partitions to read. Returns whether it is done. Raises its error."""
         task = self._joining
         if task is not None:

@@ -69,7 +69,7 @@ class Joining:
             if turn in (Turn.AGAIN, Turn.FIND):
                 await self._pause(forget=turn is Turn.FIND)
             elif turn is not Turn.TAKE_ID:
-                raise self._refused(response)
+                raise self._refusal(response)
 
     async def _send(self, request: Any) -> Any:
         """The response; None, after a pause, if there was none."""
@@ -118,9 +118,9 @@ class Joining:
         if turn is Turn.FIND:
             await self._pause(forget=True)
         elif turn in (Turn.FENCE, Turn.REFUSE):
-            raise self._refused(response)
+            raise self._refusal(response)
 
-    def _refused(self, response: JoinGroupResponse | SyncGroupResponse) -> KafkaError:
+    def _refusal(self, response: JoinGroupResponse | SyncGroupResponse) -> KafkaError:
         if response.error_code:
             return error_of(response.error_code)
         return error_of(
@@ -142,7 +142,7 @@ class Joining:
 
     async def _partitions(self, topics: Collection[str]) -> dict[str, int]:
         """The numbers of partitions of these topics; refreshes metadata once if some are not known."""
-        known = self._known(topics)
+        known = self._partition_counts(topics)
         if len(known) < len(topics):
             try:
                 deadline = Deadline(self._environment.clock, self._patience_ms)
@@ -150,7 +150,7 @@ class Joining:
             except Exception as error:
                 if not is_retriable(error):
                     raise
-            known = self._known(topics)
+            known = self._partition_counts(topics)
         return known
 
     def has_changed(self) -> bool:
@@ -164,6 +164,6 @@ class Joining:
                 return True
         return False
 
-    def _known(self, topics: Collection[str]) -> dict[str, int]:
+    def _partition_counts(self, topics: Collection[str]) -> dict[str, int]:
         found = {topic: self._cluster.metadata.partitions(topic) for topic in sorted(topics)}
         return {topic: count for topic, count in found.items() if count}

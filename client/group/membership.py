@@ -204,10 +204,10 @@ class Membership:
         if turn is Turn.TAKE_ID:
             self.member_id = response.member_id
         elif turn is Turn.GO_ON:
-            return self._joined(response)
+            return self._on_join_response(response)
         return turn
 
-    def _joined(self, response: JoinGroupResponse) -> Turn:
+    def _on_join_response(self, response: JoinGroupResponse) -> Turn:
         name = response.protocol_name or ""
         if response.protocol_type not in (None, PROTOCOL_TYPE) or name not in self.assignors:
             self._leave_generation(forget_member=False)

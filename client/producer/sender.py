@@ -248,7 +248,7 @@ class Sender:
             self._send_over(connection, node_id, batches)
         except KafkaError as error:  # nothing was sent
             for batch in batches:
-                self._lost(batch, error)
+                self._on_lost(batch, error)
 
     def _send_over(self, connection: Connection, node_id: int, batches: list[Batch]) -> None:
         settings, metadata = self._settings, self._cluster.metadata
@@ -269,11 +269,11 @@ class Sender:
         future = connection.send(
             request, version, timeout_ms=settings.request_timeout_ms, expects_reply=settings.required_acks != 0
         )
-        future.add_done_callback(partial(self._answered, node_id, version, request, batches))
+        future.add_done_callback(partial(self._on_response, node_id, version, request, batches))
 
     # ---- responses -------------------------------------------------------------------------------------------------
 
-    def _answered(
+    def _on_response(
         self, node_id: int, version: int, request: ProduceRequest, batches: list[Batch], future: "asyncio.Future[Any]"
     ) -> None:
         self._flying[node_id] -= 1
@@ -281,7 +281,7 @@ class Sender:
         try:
             if error is not None:
                 for batch in batches:
-                    self._lost(batch, error)
+                    self._on_lost(batch, error)
             else:
                 response: ProduceResponse | None = future.result()
                 if response is not None and response.throttle_time_ms:
@@ -303,11 +303,11 @@ class Sender:
         for batch in batches:
             answer = found.get(batch.partition.topic_partition)
             if answer is None:
-                self._lost(batch, BrokerUnreachableError(_LACKS_ANSWER, sent=True))
+                self._on_lost(batch, BrokerUnreachableError(_LACKS_ANSWER, sent=True))
             else:
                 self._judge(batch, answer)
 
-    def _lost(self, batch: Batch, error: BaseException) -> None:
+    def _on_lost(self, batch: Batch, error: BaseException) -> None:
         """Handle a batch without a response, or one that could not be sent."""
         if batch.on_the_way:
             batch.come_back(maybe_written=getattr(error, "sent", True))

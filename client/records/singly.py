@@ -81,7 +81,7 @@ def decoded_singly(payload: bytes, position: int, previous: int, count: int, bat
             if position != end or not previous < offset <= last_delta:
                 raise _Unusual
         except _Unusual:
-            time, offset, key, value, headers, position = _checked(payload, start, previous, batch)
+            time, offset, key, value, headers, position = _read_checked(payload, start, previous, batch)
         previous = offset
         times.append(time)
         offsets.append(offset)
@@ -91,7 +91,7 @@ def decoded_singly(payload: bytes, position: int, previous: int, count: int, bat
     return found._replace(end=position)
 
 
-def _checked(
+def _read_checked(
     payload: bytes, start: int, previous: int, batch: Batch
 ) -> tuple[int, int, bytes | None, bytes | None, Headers, int]:
     """The fields of a record with a long varint, and the position after it. Raises: IndexError, KafkaError."""

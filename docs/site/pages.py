@@ -113,15 +113,15 @@ def _commands(
 def _prose(text: str) -> str:
     """The paragraphs of a help text, each on one line."""
     paragraphs = [" ".join(each.replace("\b", "").split()) for each in text.split("\f")[0].split("\n\n")]
-    return "\n\n".join(_escaped(each) for each in paragraphs if each)
+    return "\n\n".join(_escape(each) for each in paragraphs if each)
 
 
 def _option(option: click.Option, ctx: click.Context) -> str:
     names, what = option.get_help_record(ctx) or (", ".join(option.opts), "")
-    return f"| `{names}` | {_escaped(' '.join(what.split()))} |"
+    return f"| `{names}` | {_escape(' '.join(what.split()))} |"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """What Markdown or HTML would take for its own, but for code in it."""
     pieces = re.split(r"(`[^`]*`)", text)
     return "".join(each if number % 2 else _as_entities(each) for number, each in enumerate(pieces))

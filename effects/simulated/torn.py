@@ -19,7 +19,7 @@ class Tear(Protocol):
     def pieces(self, write: Write) -> Iterable[Operation]: ...
 
 
-def _kept(write: Write, length: int) -> bytes:
+def _first_bytes(write: Write, length: int) -> bytes:
     return write.data[:length]
 
 
@@ -30,7 +30,7 @@ class Prefix(Tear):
     length: int
 
     def pieces(self, write: Write) -> Iterable[Operation]:
-        return [replace(write, data=_kept(write, self.length))]
+        return [replace(write, data=_first_bytes(write, self.length))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class NulTail(Tear):
     length: int
 
     def pieces(self, write: Write) -> Iterable[Operation]:
-        return [replace(write, data=_kept(write, self.length).ljust(len(write.data), b"\0"))]
+        return [replace(write, data=_first_bytes(write, self.length).ljust(len(write.data), b"\0"))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class GarbageTail(Tear):
     seed: int = 0
 
     def pieces(self, write: Write) -> Iterable[Operation]:
-        kept = _kept(write, self.length)
+        kept = _first_bytes(write, self.length)
         garbage = random.Random(f"{self.seed} {write.index}").randbytes(len(write.data) - len(kept))
         return [replace(write, data=kept + garbage)]
 

@@ -135,7 +135,7 @@ class SimulatedTransport(asyncio.Transport):
         try:
             self._protocol.data_received(chunk)  # type: ignore[union-attr]
         except Exception as error:
-            self._failed("data_received", error)
+            self._on_protocol_error("data_received", error)
 
     def end_arrived(self) -> None:
         self._ended = True
@@ -201,10 +201,10 @@ class SimulatedTransport(asyncio.Transport):
         try:
             return getattr(self._protocol, name)(*arguments)
         except Exception as error:
-            self._failed(name, error)
+            self._on_protocol_error(name, error)
             return True
 
-    def _failed(self, name: str, error: Exception) -> None:
+    def _on_protocol_error(self, name: str, error: Exception) -> None:
         message = f"protocol.{name}() failed."
         self._loop.call_exception_handler(
             {"message": message, "exception": error, "transport": self, "protocol": self._protocol}

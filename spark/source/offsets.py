@@ -164,7 +164,7 @@ def begins_of(start: Position, seen: Seen) -> tuple[dict[TopicPartition, int], l
     for tp, log in sorted(seen.logs.items()):
         at = start.offsets.get(tp)
         if at is not None and is_another(start.ids, seen.ids, tp.topic):
-            lost.append(_recreated(tp, at))
+            lost.append(_recreated_text(tp, at))
             at = log.start
         elif at is None:
             if tp.topic in topics and log.start > 0:
@@ -175,7 +175,7 @@ def begins_of(start: Position, seen: Seen) -> tuple[dict[TopicPartition, int], l
             lost += losses
         begins[tp] = at
     lost += [
-        f"{_missing(tp, seen)}, with its records from offset {at} on"
+        f"{_missing_text(tp, seen)}, with its records from offset {at} on"
         for tp, at in sorted(start.offsets.items())
         if tp not in seen.logs
     ]
@@ -188,11 +188,11 @@ def is_another(before: Mapping[str, str], now: Mapping[str, str], topic: str) ->
     return bool(one) and bool(other) and one != other
 
 
-def _recreated(tp: TopicPartition, at: int) -> str:
+def _recreated_text(tp: TopicPartition, at: int) -> str:
     return f"topic {tp.topic} was deleted and created again: offset {at} of {tp} belongs to the deleted topic"
 
 
-def _missing(tp: TopicPartition, seen: Seen) -> str:
+def _missing_text(tp: TopicPartition, seen: Seen) -> str:
     return f"partition {tp} " + ("does not exist any more" if seen.selects(tp) else "is not selected any more")
 
 
@@ -267,17 +267,17 @@ def ranges(start: Position, end: Position, seen: Seen) -> tuple[list[Range], lis
         log = seen.logs.get(tp)
         at = end.starts.get(tp, start.offsets.get(tp, log.start if log is not None else 0))
         if tp not in end.starts and is_another(start.ids, end.ids, tp.topic):  # the end was planned without its start
-            lost.append(_recreated(tp, at))
+            lost.append(_recreated_text(tp, at))
             at = 0 if log is None else log.start
         if at >= to:
             if log is not None and at > log.high_watermark:
                 lost.append(f"the log of {tp} ends at offset {log.high_watermark}, but the batch starts at {at}")
             continue
         if log is None:
-            lost.append(f"{_missing(tp, seen)}, with its offsets {at} to {to - 1}")
+            lost.append(f"{_missing_text(tp, seen)}, with its offsets {at} to {to - 1}")
             continue
         if is_another(end.ids, seen.ids, tp.topic):
-            lost.append(_recreated(tp, at))
+            lost.append(_recreated_text(tp, at))
             continue
         if at < log.start:
             lost.append(f"the records of {tp} from offset {at} to {min(log.start, to) - 1} were deleted")

@@ -219,7 +219,7 @@ class _Reading:
                 else:
                     found = WholeBatches(position, part.records or ())
                     if not found.is_empty:
-                        return _Answer(found, lost, position, self._aborted(part))
+                        return _Answer(found, lost, position, self._aborted_ranges(part))
                     if found.cut_off_bytes:
                         size = min(found.cut_off_bytes, _HIGHEST_BYTES)
                         self._most_bytes = max(size, self._options.fetch.max_partition_fetch_bytes)
@@ -284,7 +284,7 @@ class _Reading:
             return ""
         return f"partition {self._tp} does not exist any more, with its offsets {position} to {self._whole.end - 1}"
 
-    def _aborted(self, part: FetchResponse.Topic.Partition) -> tuple[tuple[int, int], ...]:
+    def _aborted_ranges(self, part: FetchResponse.Topic.Partition) -> tuple[tuple[int, int], ...]:
         aborted = part.aborted_transactions if self._options.reads_committed else None
         return tuple((each.producer_id, each.first_offset) for each in aborted or ())
 

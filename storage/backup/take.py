@@ -145,7 +145,7 @@ class _Taking:
     def _pass(self, number: int, start: StoreCheckpoint) -> int:
         """Copy all that a checkpoint needs. Returns the last unit. Raises: _Overtaken, Changed."""
         self._warnings = []
-        wanted = list(self._wanted(start))
+        wanted = list(self._wanted_files(start))
         self._make_room(wanted)
         for file in wanted:
             self._copy(file)
@@ -185,7 +185,7 @@ class _Taking:
 
     # ---- what a checkpoint names -----------------------------------------------------------------------------
 
-    def _wanted(self, start: StoreCheckpoint) -> Iterator[_Wanted]:
+    def _wanted_files(self, start: StoreCheckpoint) -> Iterator[_Wanted]:
         for entry in start.logs:
             yield from self._of_log(entry)
         folder = _below(layout.kept_parts_directory(""))

@@ -105,11 +105,11 @@ class Rules:
         if batch.is_control:
             return self._kept_marker(batch)
         if batch.last_offset < self._start_offset:
-            return self._emptied(batch)
+            return self._header_if_needed(batch)
         if batch.is_transactional:
             self._with_data.add(batch.producer_id)
         if self._aborted.cover(batch) or not batch.record_count:
-            return self._emptied(batch)
+            return self._header_if_needed(batch)
         return self._kept_records(batch)
 
     def _kept_records(self, batch: Batch) -> Buffer | None:
@@ -129,7 +129,7 @@ class Rules:
                     tombstones = True
                 kept[number] = 1
             if not any(kept):
-                return self._emptied(batch)
+                return self._header_if_needed(batch)
             if tombstones and horizon_ms is None:
                 horizon_ms = self._horizon_ms
             elif all(kept):
@@ -138,7 +138,7 @@ class Rules:
         except KafkaError:  # a client wrote what nobody can read, or say again: not ours to remove
             return batch.buffer
 
-    def _emptied(self, batch: Batch) -> Buffer | None:
+    def _header_if_needed(self, batch: Batch) -> Buffer | None:
         """Only its header, if a producer's sequences stand in it and nowhere else."""
         if batch.base_offset not in self._last_batches:
             return None

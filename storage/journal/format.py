@@ -233,10 +233,10 @@ def frame_batches(incarnation: int, number: int, batches: Sequence[PlacedBatch])
     pack = _PART.pack
     for log_id, offset, head, rest in batches:
         buffers += (pack(APPEND, log_id, offset, len(rest) + BATCH_HEAD_BYTES), head, rest)
-    return _checked(buffers, sum(map(len, buffers)))
+    return _with_checksum(buffers, sum(map(len, buffers)))
 
 
-def _checked(buffers: list[Buffer], length: int) -> list[Buffer]:
+def _with_checksum(buffers: list[Buffer], length: int) -> list[Buffer]:
     """With length and checksum before them; in one buffer where they are small."""
     if length < min(COPIED_BELOW_BYTES * len(buffers), MOST_COPIED_BYTES):
         whole = b"".join(buffers)
@@ -254,7 +254,7 @@ def frame_unit(incarnation: int, number: int, parts: Sequence[Part]) -> list[Buf
     for kind, log_id, offset, data, _ in parts:
         buffers.append(_PART.pack(kind, log_id, offset, sum(map(len, data))))
         buffers += data
-    return _checked(buffers, sum(map(len, buffers)))
+    return _with_checksum(buffers, sum(map(len, buffers)))
 
 
 # ---- units: reading ------------------------------------------------------------------------------------------

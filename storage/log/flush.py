@@ -219,20 +219,20 @@ class FlushJob(SegmentWriter):
         if self._active is not None:
             growing = _Growing(self._active, self._settings, created=False)
         else:
-            growing = self._created(batches[0][1])
+            growing = self._create_segment(batches[0][1])
         number = 0
         while number < len(batches):
             number = growing.take(batches, number, growing.written_bytes + GATHERED_BYTES)
             if growing.full:
                 growing.growth.add_time_entry()
                 self._finish(growing)
-                growing = self._created(batches[number][1])
+                growing = self._create_segment(batches[number][1])
             elif number < len(batches):
                 self._write(growing)
         self._finish(growing)
         self._files.make_room()
 
-    def _created(self, base_offset: int) -> _Growing:
+    def _create_segment(self, base_offset: int) -> _Growing:
         growing = self._fresh(base_offset)
         self._create(growing)
         return growing

@@ -83,7 +83,7 @@ class OpenFiles:
 
     def use(self, path: str, *, create: bool = False) -> OpenFile:
         """The file at `path`, for a with block. Raises FileNotFoundError, unless `create`."""
-        return self.use_if_open(path) or self._opened(path, create)
+        return self.use_if_open(path) or self._open(path, create)
 
     def use_if_open(self, path: str) -> OpenFile | None:
         """As use, but None where the file would have to be opened: that may wait for the device."""
@@ -187,7 +187,7 @@ class OpenFiles:
             self.forget(path)
         self.indexes.clear()
 
-    def _opened(self, path: str, create: bool) -> OpenFile:
+    def _open(self, path: str, create: bool) -> OpenFile:
         try:
             file = self.disk.open(path, create=create)
         except CannotOpen:
@@ -208,13 +208,13 @@ class OpenFiles:
     def _release(self, entry: OpenFile, *, lent: bool = False) -> None:
         closing: list[File] = []
         with self._lock:
-            closing += self._ended(entry, lent)
+            closing += self._end_use(entry, lent)
             while self._abandoned:
-                closing += self._ended(self._abandoned.popleft(), True)
+                closing += self._end_use(self._abandoned.popleft(), True)
         for file in closing:
             file.close()
 
-    def _ended(self, entry: OpenFile, lent: bool) -> list[File]:
+    def _end_use(self, entry: OpenFile, lent: bool) -> list[File]:
         """One use is over. Returns what is to be closed. The lock is held."""
         if lent:
             entry.lent -= 1

@@ -194,7 +194,7 @@ class _Walk:
                 self._check_entry(entry, at, last)
                 entry += 1
             elif base != expected:
-                self._damaged(at, f"base offset {base} where {expected} must be")
+                self._raise_damaged(at, f"base offset {base} where {expected} must be")
             after = at + LENGTH_AT + length
             if (
                 magic != MAGIC
@@ -203,7 +203,9 @@ class _Walk:
                 or after > left
                 or not 0 <= delta < end_offset - base
             ):
-                self._damaged(at, f"no batch: magic {magic}, leader epoch {epoch}, length {length}, delta {delta}")
+                self._raise_damaged(
+                    at, f"no batch: magic {magic}, leader epoch {epoch}, length {length}, delta {delta}"
+                )
             expected = last + 1
             if last >= offset:
                 if start < 0:
@@ -213,7 +215,7 @@ class _Walk:
                     unchecked = self.indexes.checked_until(self.position + at) - self.position
                 elif last >= below or after - start > max_bytes or after > room:
                     break
-                if at >= unchecked and not self._checked(chunk, at, after):
+                if at >= unchecked and not self._check(chunk, at, after):
                     break
                 stop = after
                 next_offset = expected
@@ -229,7 +231,7 @@ class _Walk:
         """The first wanted batch, at this place, is not whole in the chunk, or nothing for this reader."""
         if after <= len(chunk) and last >= span.below:
             if self.indexes.checked_until(self.position + at) == self.position + at:
-                self._checked(chunk, at, after)  # bounds are where batches end: this one's delta may be damaged
+                self._check(chunk, at, after)  # bounds are where batches end: this one's delta may be damaged
         elif after - at <= span.max_bytes or span.at_least_one:
             self._set_needed(at, after, self.state.size_bytes - self.position, span)
             return None
@@ -238,35 +240,35 @@ class _Walk:
     def _nothing_here(self, at: int, expected: int) -> Slice:
         """No batch up to the end of the segment is wanted; then it must end where it says, unless compacted."""
         if not self.state.compacted and expected != self.state.end_offset:
-            self._damaged(at, f"the segment ends at offset {expected}, not at {self.state.end_offset}")
+            self._raise_damaged(at, f"the segment ends at offset {expected}, not at {self.state.end_offset}")
         return NOTHING_HERE
 
     def _set_needed(self, at: int, end: int, left: int, span: Span) -> None:
         """The batch at this place of the chunk reaches to `end` at least: say how much to read."""
         boundary = self.indexes.boundary_after(self.position + at)
         if end > left or 0 <= boundary < self.position + end:
-            self._damaged(at, "a batch reaches over the end of the segment, or into the next batch")
+            self._raise_damaged(at, "a batch reaches over the end of the segment, or into the next batch")
         self.needed_bytes = min(max(end, at + min(span.max_bytes, CHUNK_BYTES)), left)
 
     def _check_entry(self, entry: int, at: int, last: int) -> None:
         """The batch must be the one its index entry names; dense indexes name every batch."""
         indexes = self.indexes
         if entry >= len(indexes.offsets) or indexes.positions[entry] != self.position + at:
-            self._damaged(at, "a batch that the index does not know")
+            self._raise_damaged(at, "a batch that the index does not know")
         known = indexes.offsets[entry] + self.state.base_offset
         if known != last:
-            self._damaged(at, f"the batch ends at offset {last}, in the index at {known}")
+            self._raise_damaged(at, f"the batch ends at offset {last}, in the index at {known}")
 
-    def _checked(self, chunk: memoryview, at: int, after: int) -> bool:
+    def _check(self, chunk: memoryview, at: int, after: int) -> bool:
         """Check a batch's CRC. False: enough for one read."""
         if self.checks >= MOST_CHECKS:
             return False
         self.checks += 1
         if crc32c(chunk[at + CRC_COVERS_FROM : after]) != _CRC.unpack_from(chunk, at + CRC_AT)[0]:
-            self._damaged(at, "the CRC of the batch does not match")
+            self._raise_damaged(at, "the CRC of the batch does not match")
         return True
 
-    def _damaged(self, at: int, reason: str) -> NoReturn:
+    def _raise_damaged(self, at: int, reason: str) -> NoReturn:
         raise SegmentDamaged(self.path, self.position + at, reason)
 
 
@@ -302,7 +304,7 @@ def scan(
         try:
             batch = batches.read(chunk, at)
         except CorruptBatch as problem:
-            wanted = _needed(chunk, at)
+            wanted = _needed_bytes(chunk, at)
             if start == position and len(chunk) >= min(wanted, state.size_bytes - position):
                 raise SegmentDamaged(file.path, position, problem.reason) from None
             chunk, start = _chunk(file, position, wanted, state.size_bytes), position
@@ -329,7 +331,7 @@ def _verify(path: str, position: int, batch: Batch) -> None:
         raise SegmentDamaged(path, position, problem.reason) from None
 
 
-def _needed(chunk: memoryview, at: int) -> int:
+def _needed_bytes(chunk: memoryview, at: int) -> int:
     """How many bytes the batch at this place of the chunk takes, as far as can be seen."""
     if at + HEADER_BYTES > len(chunk):
         return SCAN_CHUNK_BYTES

@@ -51,7 +51,7 @@ class Producer:
 def pack(producers: Mapping[int, Producer]) -> bytes:
     """All of them at once."""
     pieces = [_packed_count(len(producers))]
-    pieces += [_packed(producer_id, producer) for producer_id, producer in producers.items()]
+    pieces += [_pack(producer_id, producer) for producer_id, producer in producers.items()]
     return b"".join(pieces)
 
 
@@ -59,7 +59,7 @@ def _packed_count(count: int) -> bytes:
     return bytes(msgpack.packb([count]))
 
 
-def _packed(producer_id: int, producer: Producer) -> bytes:
+def _pack(producer_id: int, producer: Producer) -> bytes:
     fields = [
         producer_id,
         producer.epoch,
@@ -80,7 +80,7 @@ def unpack(payload: bytes) -> dict[int, Producer]:
     unpacker.feed(payload)
     try:
         (count,) = unpacker.unpack()
-        found = dict(_unpacked(fields) for fields in unpacker)
+        found = dict(_unpack(fields) for fields in unpacker)
     except (msgpack.exceptions.UnpackException, TypeError, ValueError) as error:
         raise ValueError(f"a producer snapshot does not parse: {error!r}") from None
     if len(found) != count or unpacker.tell() != len(payload):
@@ -88,7 +88,7 @@ def unpack(payload: bytes) -> dict[int, Producer]:
     return found
 
 
-def _unpacked(fields: tuple[int, ...]) -> tuple[int, Producer]:
+def _unpack(fields: tuple[int, ...]) -> tuple[int, Producer]:
     batches, rest = divmod(len(fields) - _FIXED, _PER_BATCH)
     if rest or not 0 <= batches <= _MOST_BATCHES or set(map(type, fields)) != {int}:
         raise ValueError(f"{len(fields)} fields")
@@ -125,7 +125,7 @@ class SnapshotInSlices:
         """This producer is about to change or to go: pack it as it is."""
         if producer.snapshot != self.number:
             producer.snapshot = self.number
-            self._slice.append(_packed(producer_id, producer))
+            self._slice.append(_pack(producer_id, producer))
 
     def advance(self, at_most: int) -> list[bytes] | None:
         """Pack so many more. When none is left, returns the pieces of the whole snapshot."""

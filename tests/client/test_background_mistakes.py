@@ -31,14 +31,14 @@ async def _fails(waiting):
     assert isinstance(failed.value.__cause__, ZeroDivisionError)
 
 
-@pytest.mark.parametrize("what", ["_read", "_lost", "_expire"])
+@pytest.mark.parametrize("what", ["_read", "_on_lost", "_expire"])
 def test_a_mistake_while_a_sender_looks_at_what_came_of_its_batches(what, monkeypatch, caplog):
     async def main(world):
         keywords = {"delivery_timeout_ms": 15_000, "request_timeout_ms": 5_000, "linger_ms": 0}
         async with Producer(BOOTSTRAP, environment=world.world.environment, **keywords) as producer:
             await producer.send_and_wait("t", b"v")
             monkeypatch.setattr(producer._sender, what, _broken)
-            if what == "_lost":
+            if what == "_on_lost":
                 world.faults.disconnect("Produce", when="before_write")
             elif what == "_expire":
                 world.faults.error("Produce", "NOT_LEADER_OR_FOLLOWER", when="before_write")

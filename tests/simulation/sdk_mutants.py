@@ -40,7 +40,7 @@ def sdk_what_was_not_answered_is_numbered_anew(stack):
 
         return without_asking
 
-    _around(stack, Sender, "_lost", wrapper)
+    _around(stack, Sender, "_on_lost", wrapper)
 
 
 @mutant
@@ -56,7 +56,7 @@ def sdk_a_retried_batch_is_made_anew(stack):
 
         return in_halves
 
-    _around(stack, Sender, "_lost", wrapper)
+    _around(stack, Sender, "_on_lost", wrapper)
 
 
 @mutant

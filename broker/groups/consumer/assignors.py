@@ -114,7 +114,7 @@ def uniform_steps(members: Sequence[Subscriber], topics: Topics) -> Steps:
         for each in classes:
             moves = yield from _balance(each, loads)
             moved = moved or (moves > 0 and len(classes) > 1)
-    return _collected(members, classes)
+    return _collect(members, classes)
 
 
 def _classes(members: Sequence[Subscriber], topics: Topics) -> list[_Class]:
@@ -243,7 +243,7 @@ def _balance(each: _Class, loads: list[int]) -> Generator[int, None, int]:
     return moves
 
 
-def _collected(members: Sequence[Subscriber], classes: Iterable[_Class]) -> Assigned:
+def _collect(members: Sequence[Subscriber], classes: Iterable[_Class]) -> Assigned:
     found: list[dict[TopicId, set[int]]] = [{} for _ in members]
     for each in classes:
         for index, held in each.held.items():

@@ -40,7 +40,7 @@ def test_growth_is_the_ratio_of_each_round():
     few = Finding("growth", "request", "few", [sample(10), sample(20), sample(10)])
     busier = replace(sample(15), others_cpu=0.04)
     many = Finding("growth", "request", "many", [sample(11), sample(20), busier])
-    found = growth.grown("growth ids", names.OS, few, many)
+    found = growth.growth_figures("growth ids", names.OS, few, many)
     assert (found.scenario, found.unit, found.peer) == ("growth ids", "request", names.OS)
     assert found.figures["growth"] == pytest.approx((1.1, 1.0, 1.5))
     assert found.figures["cpu_us"] == pytest.approx((11, 20, 15))

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from fencepost.bench.contest import run
 from fencepost.bench.contest.aims import AIMS
 from fencepost.bench.contest.contest import Step
-from fencepost.bench.contest.run import TABLE, Ahead, ahead, fitted
+from fencepost.bench.contest.run import TABLE, Ahead, ahead, fit_effort
 from fencepost.bench.loads.finding import Finding
 from fencepost.bench.loads.window import Sample
 from fencepost.bench.measured import Measured
@@ -36,25 +36,25 @@ def test_what_is_ahead_counts_windows_and_one_warming_for_each_kind_and_jvm():
 
 
 def test_an_effort_that_fits_is_kept():
-    assert fitted(TABLE, 10_000, Ahead(100, 120, 10, 40)) == TABLE
+    assert fit_effort(TABLE, 10_000, Ahead(100, 120, 10, 40)) == TABLE
 
 
 def test_windows_get_what_warming_mostly_leaves():
     left = Ahead(100, 120, 10, 40)
-    shorter = fitted(TABLE, left.around_s() + 100 * 3.0 + 10 * run.WARM_MOSTLY_S, left)
+    shorter = fit_effort(TABLE, left.around_s() + 100 * 3.0 + 10 * run.WARM_MOSTLY_S, left)
     assert shorter.seconds == pytest.approx(3.0)
 
 
 def test_the_next_jvms_may_take_what_shorter_windows_make_good():
     left = Ahead(100, 120, 10, 40)
     least = left.around_s() + 100 * run.SHORTEST_S + 8 * run.WARM_LEAST_S
-    assert fitted(TABLE, least + 2 * 50.0, left).warm_most_s == pytest.approx(50.0)
-    assert fitted(TABLE, least + 2 * 500.0, left).warm_most_s == TABLE.warm_most_s
-    assert fitted(TABLE, least, left).warm_most_s == run.WARM_LEAST_S
+    assert fit_effort(TABLE, least + 2 * 50.0, left).warm_most_s == pytest.approx(50.0)
+    assert fit_effort(TABLE, least + 2 * 500.0, left).warm_most_s == TABLE.warm_most_s
+    assert fit_effort(TABLE, least, left).warm_most_s == run.WARM_LEAST_S
 
 
 def test_neither_goes_below_what_says_something():
-    least = fitted(TABLE, -5.0, Ahead(100, 120, 10, 40))
+    least = fit_effort(TABLE, -5.0, Ahead(100, 120, 10, 40))
     assert (least.seconds, least.warm_most_s) == (run.SHORTEST_S, run.WARM_LEAST_S)
     assert least.rounds == TABLE.rounds
 

@@ -89,7 +89,7 @@ def test_a_load_that_does_not_exist_is_told() -> None:
 
 
 def test_a_window_that_ends_before_it_began_is_a_failure() -> None:
-    with pytest.raises(LoadFailed, match="said 'end' where 'begin' was due"):
+    with pytest.raises(LoadFailed, match="sent 'end', expected 'begin'"):
         run("made_loads:mixes_up", {}, books())
 
 
