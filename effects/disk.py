@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from . import direct, forks, page_cache
-from .disk_errors import NO_SPACE, classed
+from .disk_errors import NO_SPACE, convert_errors
 from .disk_errors import CannotOpen as CannotOpen
 from .disk_errors import DiskFull as DiskFull
 from .disk_errors import TryLater as TryLater
@@ -419,7 +419,7 @@ class SystemDisk(Disk):
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
         access = os.O_RDONLY if read_only else os.O_RDWR
-        with classed():
+        with convert_errors():
             return SystemFile(path, os.open(path, access | os.O_CREAT if create else access, FILE_MODE))
 
     def exists(self, path: str) -> bool:
@@ -430,26 +430,26 @@ class SystemDisk(Disk):
         return mode is not None and stat.S_ISDIR(mode)
 
     def list(self, path: str) -> list[str]:
-        with classed():
+        with convert_errors():
             return sorted(os.listdir(path))
 
     def make_directory(self, path: str) -> None:
-        with classed():
+        with convert_errors():
             os.makedirs(path, DIRECTORY_MODE, exist_ok=True)
 
     def make_temporary_directory(self, prefix: str) -> str:
         return tempfile.mkdtemp(prefix=prefix)
 
     def rename(self, old: str, new: str) -> None:
-        with classed():
+        with convert_errors():
             os.replace(old, new)
 
     def unlink(self, path: str) -> None:
-        with classed():  # on a file system that copies on write, even this
+        with convert_errors():  # on a file system that copies on write, even this
             os.unlink(path)
 
     def remove_tree(self, path: str) -> None:
-        with classed():
+        with convert_errors():
             if os.path.islink(path):
                 os.unlink(path)  # what it leads to is somebody else's
             else:
@@ -459,7 +459,7 @@ class SystemDisk(Disk):
         return os.stat(path).st_size
 
     def sync_directory(self, path: str) -> None:
-        with classed():
+        with convert_errors():
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             # Not fdatasync: ext4 may leave out a new name that did not make the directory longer.

@@ -29,7 +29,7 @@ def error_class(number: int | None) -> type[OSError]:
 
 
 @contextlib.contextmanager
-def classed() -> Iterator[None]:
+def convert_errors() -> Iterator[None]:
     """Around such calls: raises their errors in their class."""
     try:
         yield

@@ -305,7 +305,7 @@ def with_crc(header: bytes, payload: Bytes) -> bytes:
     return b"".join((header[: CRC_COVERS_FROM - 4], _CRC.pack(crc), header[CRC_COVERS_FROM:], payload))
 
 
-def recompressed(batch: Batch, payload: bytes, codec: int, level: int | None = None) -> bytes:
+def recompress(batch: Batch, payload: bytes, codec: int, level: int | None = None) -> bytes:
     """The same batch under another codec: for topics whose `compression.type` is not the producer's.
 
     payload: its records, decompressed.

@@ -15,8 +15,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from .hints import hinted
-from .options import includes_headers, redacted, source_options
+from .hints import add_hint
+from .options import includes_headers, redact, source_options
 from .requirements import check_versions
 from .source.reader import BatchReader, StreamReader
 from .source.rows import check_schema, schema_text
@@ -32,7 +32,7 @@ class FencepostDataSource(DataSource):
         return "fencepost"
 
     def __repr__(self) -> str:
-        return f"<fencepost {redacted(self._given)}>"
+        return f"<fencepost {redact(self._given)}>"
 
     @property
     def _given(self) -> Mapping[str, str]:
@@ -43,25 +43,25 @@ class FencepostDataSource(DataSource):
         return schema_text(includes_headers(self._given))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        with hinted():
+        with add_hint():
             check_schema(schema)
             return BatchReader(source_options(self._given, streaming=False), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        with hinted():
+        with add_hint():
             check_schema(schema)
             return StreamReader(source_options(self._given, streaming=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         from .sink.writer import batch_writer
 
-        with hinted():
+        with add_hint():
             made: DataSourceArrowWriter = batch_writer(self._given, schema, overwrite)
             return made
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         from .sink.writer import stream_writer
 
-        with hinted():
+        with add_hint():
             made: DataSourceStreamArrowWriter = stream_writer(self._given, schema)
             return made

@@ -19,7 +19,7 @@ _WORD = re.compile(r"\b[a-z]+(?:_[a-z]+)+\b")
 
 
 @contextmanager
-def hinted() -> Iterator[None]:
+def add_hint() -> Iterator[None]:
     """Context manager and decorator: adds the hint to an error raised inside."""
     try:
         yield

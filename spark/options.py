@@ -116,7 +116,7 @@ def connection_of(settings: ConnectionSettings) -> AdminSettings:
     return AdminSettings(**{**kept, "allow_auto_create_topics": False})
 
 
-def redacted(given: Mapping[str, str]) -> dict[str, str]:
+def redact(given: Mapping[str, str]) -> dict[str, str]:
     """The options without secrets, for display."""
     return {name: "***" if _SECRET.search(name) else value for name, value in given.items()}
 

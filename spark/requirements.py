@@ -19,13 +19,13 @@ def check_versions() -> None:
         try:
             importlib.import_module(module)
         except ImportError as problem:
-            raise SparkUnusable(explained(problem)) from None
+            raise SparkUnusable(explain_import_error(problem)) from None
     found = _spark_version() or ""
     if version_of(found) < OLDEST_SPARK:
         raise SparkUnusable(_too_old(found))
 
 
-def explained(problem: Exception) -> str:
+def explain_import_error(problem: Exception) -> str:
     """One line for a failed import of the connector."""
     if isinstance(problem, SparkUnusable):
         return str(problem)
@@ -40,7 +40,7 @@ def explained(problem: Exception) -> str:
 
 def with_remedy(problem: ImportError) -> ImportError:
     """The same failed import, with the package to install in its text."""
-    return type(problem)(explained(problem), name=_package_of(problem))
+    return type(problem)(explain_import_error(problem), name=_package_of(problem))
 
 
 def _package_of(problem: Exception) -> str | None:

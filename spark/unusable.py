@@ -4,12 +4,12 @@ from typing import NoReturn
 
 from pyspark.sql.datasource import DataSource
 
-from .requirements import SparkUnusable, explained
+from .requirements import SparkUnusable, explain_import_error
 
 
 def refusing_source(problem: Exception) -> type[DataSource]:
     """A data source that Spark can register. Each use of it raises SparkUnusable, with one line."""
-    reason = explained(problem)
+    reason = explain_import_error(problem)
 
     class Unusable(DataSource):
         """Raises the reason. Spark pickles this class by value, so it need not be importable."""

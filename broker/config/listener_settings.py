@@ -127,7 +127,7 @@ class ListenerOptions:
     ssl_client_auth: str = option(
         NO_CERTIFICATE,
         "Whether clients show a certificate, whose subject is their user: `none`, `requested` or `required`. Of a "
-        "SASL_SSL listener, where the login says who it is, only with `listener.name.<name>.` before it.",
+        "SASL_SSL listener, where the login names the user, only with `listener.name.<name>.` before it.",
         one_of=CLIENT_AUTH,
     )
     ssl_enabled_protocols: tuple[str, ...] = option(

@@ -127,7 +127,7 @@ class Life:
     def change_security(self, changes: Callable[[SecurityState], list[Change]]) -> None:
         """Commit what changes(state) gives. Returns when it is durable. Raises Ended, KafkaError."""
         self._check_answers()
-        self._asked(lambda: self._commit(changes))
+        self._ask(lambda: self._commit(changes))
 
     def advance(self, seconds: float, clock: MovableClock, *, at_least: float) -> None:
         """Move clock and timers, and wait for what that brings about. Timers move `at_least` so far.

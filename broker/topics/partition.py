@@ -12,7 +12,7 @@ from ...protocol import batches
 from ...protocol.batches import Batch
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.record_scan import check_keys, outside
-from ...protocol.records import recompressed
+from ...protocol.records import recompress
 from .decompression_budget import DecompressionBudget
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class Partition:
             if tells_the_future or checks_each:
                 self._check_timestamps(batch, payload, wall_ms, tells_the_future)
             if rules.codec is not None and recompresses:
-                batch = batches.read(memoryview(recompressed(batch, payload, rules.codec, rules.codec_level)))
+                batch = batches.read(memoryview(recompress(batch, payload, rules.codec, rules.codec_level)))
                 self._check_size(batch.size)
         if rules.log_append_time:
             batch = batches.with_log_append_time(batch, wall_ms)

@@ -40,7 +40,7 @@ from .fence import ADD_OFFSETS, END_TXN, INIT_PRODUCER_ID, Kind
 from .fence_policy import FencePolicy
 from .init_producer_id import Initialisation, Limits, init_producer_id
 from .ledger import PreparedIds
-from .renewal import renewed
+from .renewal import with_new_producer_id
 from .state_batch import state_batch
 from .transaction import Decision, Inputs, MarkerOrder, PartitionKey, Status, Transaction
 from .unit import Append, TransactionUnit
@@ -287,7 +287,9 @@ class TransactionCoordinator:
     def renew(self, transactional_ids: Sequence[str]) -> None:
         """Have these ids go on with new producer ids, in one unit. Raises KafkaError, and nothing was changed."""
         given = self.given(transactional_ids[0])
-        self.log_all([(each, renewed(self.transactions[each], given)) for each in transactional_ids], given)
+        self.log_all(
+            [(each, with_new_producer_id(self.transactions[each], given)) for each in transactional_ids], given
+        )
 
     def abort_late(self, transactional_id: str) -> bool:
         """Abort a transaction that is open for too long. Returns whether it was. Raises KafkaError."""

@@ -11,7 +11,7 @@ from .table import Action
 from .transaction import LAST_EPOCH, NO_EPOCH, Decision, Inputs, Status, Transaction
 
 
-def renewed(txn: Transaction, given: Inputs) -> Decision:
+def with_new_producer_id(txn: Transaction, given: Inputs) -> Decision:
     """The same id with a new producer id. A decided transaction must have been completed before."""
     if txn.status is not Status.ONGOING:
         started = txn._replace(

@@ -71,7 +71,7 @@ class Cut:
                         volume.apply(piece)
                     continue
             volume.apply(operation)
-        return volume.pruned()
+        return volume.prune()
 
     def _in_order(self, order: Sequence[int]) -> list[Operation]:
         waiting = sorted((one for queue in self._queues.values() for one in queue), key=_by_index)

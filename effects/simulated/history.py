@@ -51,7 +51,7 @@ class History:
         twin = History(self._start, notes=self.notes_at(0))
         for operation in self.operations[:n]:
             twin.record(operation)
-        twin.seen = twin.seen.pruned()
+        twin.seen = twin.seen.prune()
         twin.next_inode = self.next_inode
         return twin
 
@@ -60,7 +60,7 @@ class History:
         twin = History(self._start, keep=self.keep)
         twin.operations = self.operations.copy()
         twin.notes = self.notes.copy()
-        twin.seen = self.seen.pruned()
+        twin.seen = self.seen.prune()
         twin.cut = self.cut.copy()
         twin.next_index = self.next_index
         twin.next_inode = self.next_inode

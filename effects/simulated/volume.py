@@ -85,7 +85,7 @@ class Volume:
         self._owner = object()
         return twin
 
-    def pruned(self) -> "Volume":
+    def prune(self) -> "Volume":
         """A copy of what a path leads to."""
         twin = self.copy()
         reached = {inode for _, inode in twin.walk()} | {ROOT}

@@ -21,7 +21,7 @@ from ...client.errors import KafkaError, RequestTimedOutError, RetriableError, U
 from ...client.net.cluster import Cluster
 from ...protocol.errors import ErrorCode
 from ..client_thread import cluster_for, run
-from ..hints import hinted
+from ..hints import add_hint
 from . import checkpoint, ledger
 from .left_open import failed_with, open_steps, others_than
 from .options import AT_LEAST_ONCE, EXACTLY_ONCE, SinkOptions, digest_of, sink_options, stream_mark
@@ -181,7 +181,7 @@ class SinkWriter:
         self.attempt = attempt
         self.query = query
 
-    @hinted()
+    @add_hint()
     def write(self, iterator: Iterable[Any]) -> TaskMessage:
         """Write the rows of one task. They are visible only after the commit."""
         pieces = self._pieces(iterator)
@@ -229,7 +229,7 @@ class SinkWriter:
 
     # ---- on the driver -----------------------------------------------------------------------------------------
 
-    @hinted()
+    @add_hint()
     def decide(self, messages: Sequence[TaskMessage | None], number: int) -> Decided | None:
         """Commit the batch, or find that it was committed. None: it was written at least once, without a decision.
 
@@ -343,7 +343,7 @@ class BatchWriter(SinkWriter, DataSourceArrowWriter):
 
     is_stream = False
 
-    @hinted()
+    @add_hint()
     def commit(self, messages: Sequence[Any]) -> None:
         """Commit all rows, or none. Raises as `decide`; the error says whether the write was committed."""
         try:

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from ...client.values import TopicPartition
 from ...protocol.errors import KafkaError
 from ..client_thread import cluster_for, run
-from ..hints import hinted
+from ..hints import add_hint
 from ..options import LIMITS, SourceOptions
 from . import survey
 from .blocked_reads import BlockedPartitions, log_blockers
@@ -79,7 +79,7 @@ class Reader:
         if not isinstance(whole, Range):  # Spark also makes a task for an empty batch
             return
         schema = arrow_schema_of(self._schema)
-        with hinted():
+        with add_hint():
             for columns in chunks(self._options, whole, wanted_columns(self._schema)):
                 yield to_batch(columns, whole.topic, whole.partition, schema)
 
@@ -130,7 +130,7 @@ class Reader:
 class BatchReader(Reader, DataSourceReader):
     """Reads a range of each partition. The ranges are fixed when Spark asks for the tasks."""
 
-    @hinted()
+    @add_hint()
     def partitions(self) -> list[InputPartition]:
         """Raises UnknownTopicError, DataLost and the like."""
         seen = self._look(self._options.selection.named)
@@ -154,7 +154,7 @@ class _Stream(Reader, DataSourceStreamReader):
         self._planned_s = -float("inf")  # when the last batch was planned
         self._idle_s = -float("inf")  # when there were last no new records
 
-    @hinted()
+    @add_hint()
     def initialOffset(self) -> Json:
         """Where a new query starts. It stays the same for one reader; a planned batch does not depend on it."""
         if self._initial is None:
@@ -162,7 +162,7 @@ class _Stream(Reader, DataSourceStreamReader):
             self._initial = to_json(initial(self._resolve(seen, "startingOffsets"), seen.ids))
         return self._initial
 
-    @hinted()
+    @add_hint()
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end of this run: the current ends of the logs."""
         seen = self._look(self._options.selection.named)
@@ -172,7 +172,7 @@ class _Stream(Reader, DataSourceStreamReader):
             log.warning("this run ends where transactions are still open: %s", ", ".join(map(str, sorted(waiting))))
             run(log_blockers(self._options.connection, waiting), PLANNING_S)
 
-    @hinted()
+    @add_hint()
     def plan(self, start: Json, *, is_limited: bool = True) -> Json:
         """The end of the next batch: `start` itself if there is nothing new. Raises DataLost and the like."""
         position = from_json(start)
@@ -226,7 +226,7 @@ class _Stream(Reader, DataSourceStreamReader):
         }
         return {MARK: own, **nested({tp: each.high_watermark for tp, each in seen.logs.items()})}
 
-    @hinted()
+    @add_hint()
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         """The tasks of a batch: the same rows at every call."""
         if start == end:

@@ -45,7 +45,7 @@ from fencepost.protocol.records import (
     control_marker,
     payload_of,
     read_marker,
-    recompressed,
+    recompress,
     records,
 )
 from fuzz.target import REFUSED, Target, all_joined, outcome, several, with_crc
@@ -232,7 +232,7 @@ def _write_again(batch: Batch, payload: bytes, plain: list[Record], own_times: l
     if built is not REFUSED:
         assert list(map(tuple, records(read(memoryview(built)), limit=LIMIT))) == contents
     if batch.record_count:
-        other = read(memoryview(recompressed(batch, payload, Codec.LZ4)))
+        other = read(memoryview(recompress(batch, payload, Codec.LZ4)))
         verify(other)
         assert list(map(tuple, records(other, limit=LIMIT))) == contents
         kept = [n % 2 == 0 for n in range(len(plain))]

@@ -18,7 +18,7 @@ from fencepost.protocol.records import (
     keyed_batch,
     payload_of,
     read_marker,
-    recompressed,
+    recompress,
     records,
 )
 from hypothesis import given, settings
@@ -235,7 +235,7 @@ def test_under_log_append_time_every_record_has_the_brokers_time():
 def test_recompressing_changes_the_codec_and_nothing_else(before, after):
     contents = [Record(n, NOW_MS + n, b"k", b"v" * 50) for n in range(20)]
     found = opened(build(contents, codec=before, producer_id=1, producer_epoch=2, base_sequence=3, transactional=True))
-    changed = opened(recompressed(found, payload_of(found, 1 << 20), after))
+    changed = opened(recompress(found, payload_of(found, 1 << 20), after))
     assert changed.codec == after
     assert list(records(changed)) == contents
     assert (changed.producer_id, changed.producer_epoch, changed.base_sequence) == (1, 2, 3)

@@ -9,13 +9,13 @@ from fencepost.client.errors import (
     error_of,
 )
 from fencepost.protocol.errors import ErrorCode
-from fencepost.spark.hints import hinted
+from fencepost.spark.hints import add_hint
 from fencepost.spark.sink.options import sink_options
 
 
 def shown(error):
     """The note below the error."""
-    with pytest.raises(type(error)) as caught, hinted():
+    with pytest.raises(type(error)) as caught, add_hint():
         raise error
     return "".join(getattr(caught.value, "__notes__", ()))
 
@@ -59,7 +59,7 @@ def test_nobody_is_told_to_abort_a_transaction_that_the_sink_aborts(error):
 
 
 def test_a_hint_at_an_option_can_be_followed():
-    with pytest.raises(InvalidConfigurationError) as caught, hinted():
+    with pytest.raises(InvalidConfigurationError) as caught, add_hint():
         sink_options({"kafka.bootstrap.servers": "b:9092", "kafka.acks": "1"}, streaming=True)
     assert "kafka.enable.idempotence=False" in caught.value.__notes__[0]
     assert not sink_options(

@@ -13,7 +13,7 @@ from fencepost.spark.options import (
     Bound,
     amount_of_bytes,
     duration_ms,
-    redacted,
+    redact,
     source_options,
 )
 
@@ -161,7 +161,7 @@ def test_no_secret_is_shown():
         "kafka.ssl.key.password": "hush",
         "kafka.sasl.password": "hush",
     }
-    assert "hush" not in repr(redacted(SERVERS | secrets))
+    assert "hush" not in repr(redact(SERVERS | secrets))
     given = SERVERS | {"subscribe": "t", "kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}
     options = source_options(given | {"kafka.sasl.username": "u", "kafka.sasl.password": "hush"}, streaming=True)
     assert "hush" not in repr(options)
@@ -179,7 +179,7 @@ def test_certificates_are_texts_and_a_provider_of_tokens_has_a_name():
         "kafka.sasl.oauth.token.provider": "time:time",
         "kafka.sasl.oauthbearer.extensions": "logicalCluster=lkc-1",
     }
-    shown = redacted(given)
+    shown = redact(given)
     assert (shown["kafka.ssl.keystore.key"], shown["kafka.sasl.oauth.token.provider"]) == ("***", "***")
     options = source_options(given | {"subscribe": "t"}, streaming=True)
     security = options.connection.security
