@@ -1,11 +1,12 @@
 """Serves the connections of listeners with a login: logins, and no other requests before them.
 
 The rules: before a login only ApiVersions, SaslHandshake and SaslAuthenticate are served, few of them and small, and
-not for long; a connection that sends anything else is closed, as in Kafka. A password is checked in a worker, and the
-addresses of clients take turns; later requests of its connection wait. A failed login is answered after a delay. When
-a session has ended, its connection is closed at the next request, unless that is a new login (KIP-368). The
-authenticator is the owner of a connection, in place of the server, while it may have to log in; so other listeners do
-no extra work.
+not for long; from the handshake to the end of a login, or of a renewal, ApiVersions is not served either, so that no
+request is served without limit when the session has ended. A connection that sends anything else is closed, as in
+Kafka. A password is checked in a worker, and the addresses of clients take turns; later requests of its connection
+wait. A failed login is answered after a delay. When a session has ended, its connection is closed at the next request,
+unless that is a new login (KIP-368). The authenticator is the owner of a connection, in place of the server, while it
+may have to log in; so other listeners do no extra work.
 """
 
 import asyncio
@@ -38,7 +39,8 @@ def _key_of(request: type) -> bytes:
 
 
 HANDSHAKE = _key_of(SaslHandshakeRequest)
-SERVED_BEFORE = (_key_of(ApiVersionsRequest), HANDSHAKE, _key_of(SaslAuthenticateRequest))
+SERVED_IN_EXCHANGE = (HANDSHAKE, _key_of(SaslAuthenticateRequest))  # the former only to be refused
+SERVED_BEFORE = (_key_of(ApiVersionsRequest), *SERVED_IN_EXCHANGE)
 
 
 Unauthenticated = Connection | Handshake
@@ -92,7 +94,7 @@ class Authenticator:
                 )
                 connection.close_after_replies()
                 return
-        elif key not in SERVED_BEFORE:
+        elif key not in (SERVED_BEFORE if login.phase is Phase.UNKNOWN else SERVED_IN_EXCHANGE):
             connection.fail(f"a request of API {int.from_bytes(key, 'big')} before the login")
             return
         elif login.name is None and not login.admits_another():

@@ -124,6 +124,14 @@ def test_many_that_never_log_in_do_not_keep_others_out():
         assert principals(broker).count("User:alice") == 1
 
 
+def test_versions_are_not_told_any_more_once_a_mechanism_is_chosen(broker, client):
+    client.ask(ApiVersionsRequest())
+    choose(client, "PLAIN")
+    client.send(ApiVersionsRequest())
+    assert client.closed()
+    assert client.line.received == b""
+
+
 # ---- the login ---------------------------------------------------------------------------------------------------
 
 
@@ -294,6 +302,45 @@ def test_nothing_is_served_in_the_middle_of_a_renewal(ending):
     client.send(NO_TOPICS)
     assert client.closed()
     assert client.line.received == b""
+
+
+@pytest.mark.parametrize("waits_s", [0, 15])
+def test_no_versions_are_told_in_the_middle_of_a_renewal(ending, waits_s):
+    """They would be told for ever over a connection whose session has ended. Kafka refuses them there as well."""
+    client = SimulatedClient(ending)
+    log_in(client)
+    choose(client, "SCRAM-SHA-256")
+    ending.wait(waits_s)
+    client.send(ApiVersionsRequest())
+    assert client.closed()
+    assert client.line.received == b""
+
+
+def test_a_renewal_that_is_not_carried_on_ends_with_the_idle_time():
+    with SimulatedBroker(asking(connections_max_reauth_ms=10_000, connections_max_idle_ms=20_000)) as broker:
+        add_users(broker.broker)
+        client = SimulatedClient(broker)
+        log_in(client)
+        broker.wait(9)
+        choose(client, "SCRAM-SHA-256")
+        broker.wait(19)
+        assert not client.line.closed
+        broker.wait(12)
+        assert client.line.closed
+
+
+@pytest.mark.parametrize("waits_s", [0, 15])
+def test_a_renewal_may_take_longer_than_the_session_did(ending, waits_s):
+    from scram_client import ScramClient
+
+    client = SimulatedClient(ending)
+    log_in(client)
+    scram = ScramClient("alice", "alice-pw")
+    choose(client, "SCRAM-SHA-256")
+    first = say(client, scram.first())
+    ending.wait(waits_s)
+    assert say(client, scram.final(first.auth_bytes)).session_lifetime_ms == 10_000
+    assert client.ask(NO_TOPICS).brokers
 
 
 def test_a_user_that_is_removed_cannot_renew_its_session(ending):
