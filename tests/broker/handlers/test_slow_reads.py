@@ -1,6 +1,7 @@
 """Reads so slow that meanwhile DeleteRecords takes away what they read: two checkpoints on, no file is left of it."""
 
 import pytest
+from acl_client import Door, creating, deleting, guarded
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.net.connection import WAITING_BYTES
 from fencepost.broker.requests.running_fetch import WAITING_FETCH_BYTES
@@ -18,18 +19,33 @@ BEGUN_S = 0.1
 CHECKPOINTED_S = 200  # then two checkpoints have been written, and files are removed
 
 
+def fill(broker):
+    """One record in each segment: aborted, aborted, committed, and so on; a marker behind each."""
+    broker.ask(create("t", segment_bytes=1 << 20))
+    txn = Txn(broker, "x", 2)
+    assert txn.init() == ErrorCode.NONE
+    for number in range(9):
+        txn.write("t", (b"live " if number % 3 == 2 else b"dead ") * 120_000, 0)
+        assert txn.end(number % 3 == 2) == ErrorCode.NONE
+    broker.wait(CHECKPOINTED_S)
+
+
 @pytest.fixture
 def client():
-    """One record in each segment: aborted, aborted, committed, and so on; a marker behind each."""
     with SimulatedBroker(BrokerSettings(log_segment_bytes=1 << 20)) as broker:
-        broker.ask(create("t", segment_bytes=1 << 20))
-        txn = Txn(broker, "x", 2)
-        assert txn.init() == ErrorCode.NONE
-        for number in range(9):
-            txn.write("t", (b"live " if number % 3 == 2 else b"dead ") * 120_000, 0)
-            assert txn.end(number % 3 == 2) == ErrorCode.NONE
-        broker.wait(CHECKPOINTED_S)
+        fill(broker)
         yield SimulatedClient(broker)
+
+
+@pytest.fixture
+def door():
+    """Who asks a broker with an authorizer; root may do everything, alice read `t`."""
+    with SimulatedBroker(guarded(super_users="User:root", log_segment_bytes=1 << 20)) as broker:
+        found = Door(broker.broker, "root")
+        fill(broker)
+        broker.ask(creating("allow User:alice READ TOPIC = t"))
+        found.client = SimulatedClient(broker)
+        yield found
 
 
 def delete_below(client, offset):
@@ -107,6 +123,62 @@ def test_a_fetch_of_a_topic_that_was_deleted_meanwhile_is_refused(client):
     request = DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name="t")], timeout_ms=1000)
     part = fetched(slowly(client, fetch("t", 0), NAMED, lambda: client.broker.ask(request)))
     assert part.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def read_by_alice(door, offset, version, meanwhile, **more):
+    """The answer, where root does something while the disk is read."""
+    topic = door.client.broker.broker.topics.by_name["t"]
+
+    def by_root():
+        door.user = "root"
+        meanwhile()
+
+    door.user = "alice"
+    named = {"topic_id": topic.id} if version > NAMED else {"topic": "t"}
+    return fetched(slowly(door.client, fetch(**named, offset=offset, **more), version, by_root))
+
+
+def forbid(client):
+    client.broker.ask(deleting({"principal_filter": "User:alice"}))
+
+
+@pytest.mark.parametrize("version", [NAMED, NAMED + 1])
+@pytest.mark.parametrize("may_still", [True, False])
+def test_a_partition_is_read_again_only_for_who_still_may(door, version, may_still):
+    """The first read came too late for what was aborted; the second would bring records."""
+    client = door.client
+    log = client.broker.broker.topics.by_name["t"].partitions[0].log
+    for name in client.broker.disk.list(log.directory):
+        if name.endswith(".txnindex"):
+            client.broker.disk.unlink(f"{log.directory}/{name}")
+
+    def meanwhile():
+        delete_below(client, 7)
+        if not may_still:
+            forbid(client)
+
+    part = read_by_alice(door, 12, version, meanwhile, committed=True)
+    assert part.error_code == (ErrorCode.NONE if may_still else ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    assert (bool(bytes_of(part)), part.high_watermark >= 0) == (may_still, may_still)
+
+
+@pytest.mark.parametrize("version", [NAMED, NAMED + 1])
+def test_who_may_not_read_any_more_does_not_learn_where_a_log_begins(door, version):
+    def meanwhile():
+        delete_below(door.client, 9)
+        forbid(door.client)
+
+    part = read_by_alice(door, 0, version, meanwhile)
+    assert (part.error_code, part.log_start_offset) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1)
+
+
+def test_who_may_not_read_any_more_does_not_learn_that_a_topic_was_deleted(door):
+    def meanwhile():
+        door.client.broker.ask(DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name="t")], timeout_ms=1000))
+        forbid(door.client)
+
+    part = read_by_alice(door, 0, NAMED, meanwhile)
+    assert part.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 @pytest.mark.parametrize("timestamp", [0, -3])
