@@ -2,7 +2,8 @@
 
 The rule: it ends within a bounded time and gives a bounded number of bytes, whatever is there. A timeout of a socket
 is for each piece that comes, so a server that sends a byte from time to time would never run into it: when the time
-is over, the connection is shut down under whoever reads from it.
+is over, the connection is shut down under whoever reads from it. Looking up a name cannot be ended at all, and it has
+no timeout of its own; so all of this is done by a thread, which is left behind, one for each URL at most.
 """
 
 import contextlib
@@ -34,6 +35,37 @@ def scheme_of(url: str) -> str:
 
 def fetch(url: str, timeout_s: float, most_bytes: int) -> bytes:
     """All of it. Raises CannotFetch."""
+    late = CannotFetch(f"timed out: it does not come within {timeout_s:g} s")
+    before = _left_behind.get(url)
+    if before is not None and before.is_alive():
+        raise late
+    outcome: list[bytes | Exception] = []
+
+    def run() -> None:
+        try:
+            outcome.append(_fetch(url, timeout_s, most_bytes))
+        except Exception as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=run, name=f"fetch {url}", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError as error:  # the system has no more threads
+        raise CannotFetch(str(error)) from None
+    thread.join(timeout_s)
+    if not outcome:
+        _left_behind[url] = thread
+        raise late
+    _left_behind.pop(url, None)
+    if isinstance(outcome[0], Exception):
+        raise outcome[0]
+    return outcome[0]
+
+
+_left_behind: dict[str, threading.Thread] = {}  # by URL: what did not end in time
+
+
+def _fetch(url: str, timeout_s: float, most_bytes: int) -> bytes:
     end_s = time.monotonic() + timeout_s
     try:
         scheme_of(url)

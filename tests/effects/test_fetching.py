@@ -4,6 +4,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
 
 import pytest
 from fencepost.effects.fetching import CannotFetch, fetch, scheme_of
@@ -139,3 +140,28 @@ def test_nobody_listens_and_no_file_is_there() -> None:
     for url in ("http://127.0.0.1:1/x", "file:///none/such"):
         with pytest.raises(CannotFetch):
             fetch(url, 1, 100)
+
+
+def test_a_name_that_is_not_resolved_in_time_is_not_waited_for(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    resolved, asked = threading.Event(), []
+    really = socket.getaddrinfo
+
+    def slow(host: str, *more: Any, **named: Any) -> Any:
+        asked.append(host)
+        assert resolved.wait(20)
+        return really("127.0.0.1", *more, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    url = server.replace("127.0.0.1", "keys.example") + "/page"
+    try:
+        for _ in range(3):
+            with pytest.raises(CannotFetch, match="timed out"):
+                fetch(url, 0.2, 100)
+        assert not resolved.is_set()
+        assert asked == ["keys.example"], "a look-up that hangs takes one thread, however often it is tried"
+    finally:
+        resolved.set()
+    for thread in threading.enumerate():
+        if thread.name == f"fetch {url}":
+            thread.join(20)
+    assert fetch(url, 5, 100) == b"page"
