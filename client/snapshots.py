@@ -41,7 +41,8 @@ class ProducerSnapshot:
     """producer_id, producer_epoch: -1 if it has none. transaction: "ready", "in_transaction", "committing" and so on,
     None without a transactional_id; transaction_age_ms, transaction_partitions: of the open one. buffered_batches,
     buffered_bytes: of records that are not acknowledged. in_flight: requests without a response. waiting_for_room:
-    calls of send that wait for room. last_error: the error that failed the transaction, or ended the producer.
+    calls of send that wait for room. last_error: the error that failed the transaction, ended the producer, or keeps it
+    from logging in again.
     """
 
     life: Life

@@ -131,7 +131,7 @@ class Producer:
             buffer_memory=accumulator.memory_bytes,
             in_flight=self._sender.in_flight,
             waiting_for_room=accumulator.waiting,
-            last_error=error_text(self._sender.broken if machine is None else machine.error),
+            last_error=error_text((machine and machine.error) or self._sender.broken or self._sender.refused),
         )
 
     # ---- life ------------------------------------------------------------------------------------------------------

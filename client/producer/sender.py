@@ -15,7 +15,7 @@ from typing import Any
 
 from ...protocol.errors import ErrorCode, KafkaError, count_text
 from ...protocol.messages.produce import ProduceRequest, ProduceResponse
-from ..errors import BrokerUnreachableError, DeliveryTimeoutError, code_of, error_of, is_retriable
+from ..errors import BrokerUnreachableError, ClientError, DeliveryTimeoutError, code_of, error_of, is_retriable
 from ..net.cluster import Cluster
 from ..net.connection import Connection, broken, log
 from ..net.environment import Environment
@@ -50,6 +50,7 @@ class Sender:
         self._flying: dict[int, int] = {}  # requests without a response, by node
         self._throttled_until: dict[int, float] = {}  # ms, by node: the broker's throttle time (KIP-219)
         self._opening: dict[int, asyncio.Task[None]] = {}
+        self._unreachable: dict[int, KafkaError] = {}  # why there is no connection, by node
         self._is_woken = False
         self._is_closed = False
         self._broken: KafkaError | None = None
@@ -63,6 +64,12 @@ class Sender:
     def broken(self) -> KafkaError | None:
         """The unexpected error that ended it, or None."""
         return self._broken
+
+    @property
+    def refused(self) -> KafkaError | None:
+        """Why a broker does not let the producer in, such as a wrong password; None if none refuses it now."""
+        found = map(self._why_unreachable, self._unreachable)
+        return next((error for error in found if error is not None and not is_retriable(error)), None)
 
     @property
     def in_flight(self) -> int:
@@ -227,7 +234,9 @@ class Sender:
     async def _connect(self, node_id: int) -> None:
         try:
             await self._cluster.node(node_id)
+            self._unreachable.pop(node_id, None)
         except KafkaError as error:
+            self._unreachable[node_id] = error.with_traceback(None)  # which would keep frames alive
             if not is_retriable(error):
                 for batch in list(self._accumulator.incomplete):
                     self.permission.failed(batch.partition.topic_partition, error)  # fails their transaction
@@ -239,6 +248,9 @@ class Sender:
         finally:
             del self._opening[node_id]
         self.wake()
+
+    def _why_unreachable(self, node_id: int) -> KafkaError | None:
+        return None if self._cluster.ready(node_id) is not None else self._unreachable.get(node_id)
 
     def _send(self, node_id: int, batches: list[Batch]) -> None:
         connection = self._cluster.ready(node_id)
@@ -395,18 +407,27 @@ class Sender:
     def _expire(self) -> None:
         now = self._clock.monotonic_ms()
         for batch in self._accumulator.expired(now):
-            maybe = batch.maybe_written
             self._accumulator.withdraw(batch)
             self.sequences.dropped(batch.partition.entry, batch)
-            fate = "they may have been written nevertheless" if maybe else "they were not written"
+            fate = "they may have been written nevertheless" if batch.maybe_written else "they were not written"
             tried = f"sent {batch.attempts} times" if batch.attempts else "never sent"
             where = batch.partition.topic_partition
             detail = (
                 f"no acknowledgement of records for {where} within {self._settings.delivery_timeout_ms} ms ({tried})"
             )
-            self._give_up(batch, DeliveryTimeoutError(f"{detail}; {fate}", maybe_written=maybe))
+            self._give_up(batch, self._timed_out(batch, f"{detail}; {fate}"))
         self._watch_deadlines(now)
         self.wake()
+
+    def _timed_out(self, batch: Batch, detail: str) -> DeliveryTimeoutError:
+        """Its cause is what keeps the producer from the partition's leader, if there is such a thing."""
+        node_id = self._cluster.metadata.leader(batch.partition.topic_partition)
+        cause = None if node_id is None else self._why_unreachable(node_id)
+        if cause is None:
+            return DeliveryTimeoutError(detail, maybe_written=batch.maybe_written)
+        late = DeliveryTimeoutError(f"{detail}; {cause.text}", hint=_hint_of(cause), maybe_written=batch.maybe_written)
+        late.__cause__ = cause
+        return late
 
     def drop_unsent(self, error: Exception) -> None:
         """Fail the batches that were never sent. Sent ones continue until their result is known."""
@@ -454,6 +475,10 @@ class ClosedByLoop(BrokerUnreachableError):
 
     def __init__(self) -> None:
         super().__init__("the request was given up", sent=True)
+
+
+def _hint_of(error: KafkaError) -> str:
+    return error.hint if isinstance(error, ClientError) else ""
 
 
 async def _done(batch: Batch) -> None:
