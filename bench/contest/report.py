@@ -33,8 +33,8 @@ MARKS = {
 }
 _SENSES = {MORE: "≥", LESS: "≤"}
 LEGEND = (
-    "✔ the aim is met in every round; ○ what must hold is, the aim not in all; ✘ missed; ? undecided: rounds on both "
-    "sides of the bar, or one alone. In brackets the least and the most of a round."
+    "✔ the aim holds in every round; ○ the minimum holds in every round, the aim does not; ✘ missed; ? undecided: "
+    "rounds differ, or there is only one. In brackets: the lowest and the highest ratio of a round."
 )
 COLUMNS = (("fsync ÷ Kafka", FSYNC, KAFKA), ("fsync ÷ Kafka flush", FSYNC, KAFKA_FLUSH), ("os ÷ Kafka", OS, KAFKA))
 BOUND_TITLES = ["bound", "ratio, or the value itself"]
@@ -167,12 +167,12 @@ def remarks(result: Result) -> str:
         lines.append(f"- \\* The client was the limit, not the broker. {_list_scenarios(full)}.")
     cold = [(each.peer, each.scenario) for each in result.findings if not each.warm]
     if cold:
-        lines.append(f"- † Not steady when the time to warm was over. {_list_scenarios(cold)}.")
+        lines.append(f"- † Not yet steady at the end of the warm-up. {_list_scenarios(cold)}.")
     above = [(f"{v.aim.ours} against {v.aim.theirs}", v.aim.scenario) for v in result.verdicts if v.p99_above]
     if above:
-        lines.append(f"- Our p99 is the longer one. {_list_scenarios(above)}.")
+        lines.append(f"- The p99 of fencepost is higher. {_list_scenarios(above)}.")
     idle = max((each.others_cpu for each in result.findings), default=0.0)
-    lines.append(f"- The idle brokers together took {100 * idle:.1f} % of a processor at most, in any round.")
+    lines.append(f"- All idle brokers together took at most {100 * idle:.1f} % of a processor in a round.")
     return "\n".join(lines)
 
 

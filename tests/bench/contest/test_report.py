@@ -74,8 +74,8 @@ def test_what_limits_a_figure_is_said() -> None:
     found = (replace(rates("small 64x1", FSYNC, 1.0, p99_ms=[3.0]), saturated=True, others_cpu=0.034), cold)
     text = report.remarks(result_file.Result(FACTS, found, tuple(judge(found))))
     assert "The client was the limit, not the broker. fencepost fsync: small 64x1." in text
-    assert "† Not steady when the time to warm was over. Kafka: small 64x1." in text
-    assert "Our p99 is the longer one. fencepost fsync against Kafka: small 64x1." in text
+    assert "† Not yet steady at the end of the warm-up. Kafka: small 64x1." in text
+    assert "The p99 of fencepost is higher. fencepost fsync against Kafka: small 64x1." in text
     assert "3.4 % of a processor" in text
     found_row = row(
         report.aims(result_file.Result(FACTS, found, tuple(judge(found)))), "1 × 100 B, 64 connections: req"
