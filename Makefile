@@ -120,7 +120,7 @@ types: $(STAMP)     ## mypy --strict over the package, pyright's strict over wha
 	@mkdir -p build/types/fencepost
 	@find build/types/fencepost -maxdepth 1 -type l -delete
 	@for f in fencepost/*; do case "$$f" in *__pycache__) ;; *) ln -s "$(CURDIR)/$$f" build/types/fencepost/;; esac; done
-	@for d in effects protocol storage broker client spark testing cli bench; do ln -s "$(CURDIR)/$$d" build/types/fencepost/$$d; done
+	@for d in effects protocol storage broker client spark console testing cli bench; do ln -s "$(CURDIR)/$$d" build/types/fencepost/$$d; done
 	cd build/types && MYPYPATH=. "$(CURDIR)/$(BIN)/mypy" --config-file "$(CURDIR)/pyproject.toml" --cache-dir "$(CURDIR)/.mypy_cache" -p fencepost
 	$(BIN)/basedpyright --warnings
 

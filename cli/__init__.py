@@ -25,6 +25,7 @@ COMMANDS = {
     "consume": "Print records, and what became of each.",
     "health": "Does a broker answer? Exit code 0 or 1.",
     "doctor": "Why does a client not get through?",
+    "console": "The web console of a cluster, any Kafka.",
     "spark": "Spark's environment, and the sinks of its queries.",
     "log": "Read a data directory without a broker.",
     "backup": "Copy a data directory, while a broker runs too.",

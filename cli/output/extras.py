@@ -5,10 +5,12 @@ import importlib.util
 from .failures import Failure
 
 EXTRAS = {  # name to import: (package, extra)
+    "aiohttp": ("aiohttp", "console"),
     "aiokafka": ("aiokafka", "demo"),
     "confluent_kafka": ("confluent-kafka", "demo"),
     "hdrh": ("hdrhistogram", "bench"),
     "matplotlib": ("matplotlib", "bench"),
+    "prometheus_client": ("prometheus-client", "console"),
     "pyarrow": ("pyarrow", "spark"),
     "pyspark": ("pyspark", "spark"),
 }

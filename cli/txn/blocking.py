@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def blocked_facts(blocker: "Blocker", now_ms: int) -> dict[str, Any]:
     """The facts. age_ms: since its start, or, if that is unknown, since its last record."""
     producer, owner = blocker.open.producer, blocker.description
-    started = owner.started_ms if owner is not None and owner.started_ms is not None else producer.last_timestamp_ms
+    since = blocker.since_ms
     return {
         "topic": blocker.open.topic_partition.topic,
         "partition": blocker.open.topic_partition.partition,
@@ -24,7 +24,7 @@ def blocked_facts(blocker: "Blocker", now_ms: int) -> dict[str, Any]:
         "producer_id": producer.producer_id,
         "producer_epoch": producer.producer_epoch,
         "coordinator": owner.coordinator if owner else None,
-        "age_ms": max(0, now_ms - started) if started >= 0 else None,
+        "age_ms": None if since is None else max(0, now_ms - since),
         "timeout_ms": owner.timeout_ms if owner else None,
         "start_offset": blocker.open.start_offset,
         "lso": blocker.last_stable_offset,

@@ -38,7 +38,7 @@ def facts_of(found: "TransactionDescription", at_ms: int) -> dict[str, Any]:
 async def open_now(admin: "Admin") -> list[dict[str, Any]]:
     """All open transactions, the oldest first."""
     listed = await admin.list_transactions(states=OPEN_STATES[:3])
-    described = await admin.describe_transactions(each.transactional_id for each in listed)
+    described = await admin.describe_listed_transactions(listed)
     rows = [facts_of(each, now_ms()) for each in described.values() if each.is_open]
     return sorted(rows, key=lambda row: -(row["age_ms"] or 0))
 

@@ -5,9 +5,10 @@ fenced first; a marker is written directly to a partition only for a transaction
 Sources: KIP-664, KIP-588, KIP-994, KIP-1152; Kafka's TransactionsCommand.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from ...protocol.errors import ErrorCode
+from ...protocol.messages.ledger import DescribeLedgerRequest, DescribeLedgerResponse
 from ...protocol.messages.transactions import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -23,10 +24,18 @@ from ..values import ProducerIdentity, TopicPartition
 from .asking import Answer, all_of, by_topic, one_or_more, only, refuse
 from .offsets import LATEST, OffsetAdmin
 from .topics import TopicAdmin
-from .values import Blocker, OpenTransaction, ProducerState, TransactionDescription, TransactionListing
+from .values import (
+    Blocker,
+    OpenTransaction,
+    PreparedTransaction,
+    ProducerState,
+    TransactionDescription,
+    TransactionListing,
+)
 
 MAX_TRANSACTION_TIMEOUT_MS = 900_000  # Kafka's default transaction.max.timeout.ms: an older open transaction hangs
 FENCING_TIMEOUT_MS = 60_000  # transaction timeout of an id that has none yet; its next producer sets its own
+_DESCRIBED_AT_ONCE = 500  # transactional ids in one request
 _FILTERS_SINCE = 1  # of ListTransactions: it has duration_filter from version 1 on
 
 
@@ -71,18 +80,48 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
         if found.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             return None
         refuse([Answer(f"transactional id {transactional_id}", found.error_code)])
-        coordinator = await self._cluster.coordinator("transaction", transactional_id)
-        started = found.transaction_start_time_ms
-        return TransactionDescription(
-            transactional_id,
-            found.transaction_state,
-            found.producer_id,
-            found.producer_epoch,
-            found.transaction_timeout_ms,
-            started if started >= 0 and found.topics else None,
-            coordinator.node_id,
-            tuple(sorted(TopicPartition(each.topic, one) for each in found.topics for one in each.partitions)),
+        return _described(found, (await self._cluster.coordinator("transaction", transactional_id)).node_id)
+
+    async def describe_listed_transactions(
+        self, listed: Iterable[TransactionListing]
+    ) -> dict[str, TransactionDescription]:
+        """As describe_transactions, in few requests: each coordinator is asked for many of its ids at once."""
+        by_node: dict[int, list[str]] = {}
+        for each in listed:
+            by_node.setdefault(each.coordinator, []).append(each.transactional_id)
+        described: dict[str, TransactionDescription] = {}
+        left: list[str] = []
+        for node, names in by_node.items():
+            for start in range(0, len(names), _DESCRIBED_AT_ONCE):
+                request = DescribeTransactionsRequest(transactional_ids=names[start : start + _DESCRIBED_AT_ONCE])
+                response: DescribeTransactionsResponse = await self._ask(node, request, lambda _: ())
+                for found in response.transaction_states:
+                    if found.error_code == ErrorCode.NONE:
+                        described[found.transactional_id] = _described(found, node)
+                    elif found.error_code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                        left.append(found.transactional_id)  # its coordinator has moved since
+        return described | await self.describe_transactions(left)
+
+    async def prepared_transactions(self) -> dict[str, PreparedTransaction]:
+        """The transactions that wait for a decision (fencepost's two-phase sinks); none on other brokers."""
+        if await self._version(DescribeLedgerRequest) < 0:
+            return {}
+        response: DescribeLedgerResponse = await self._ask(
+            ("transaction", ""), DescribeLedgerRequest(), lambda r: [r.error_code]
         )
+        refuse([Answer("the ledger of sinks", response.error_code, response.error_message)])
+        return {
+            each.transactional_id: PreparedTransaction(
+                each.transactional_id,
+                each.producer_id,
+                each.producer_epoch,
+                key.key,
+                each.number,
+                None if key.entry is None else key.entry.owner,
+            )
+            for key in response.keys
+            for each in key.waiting
+        }
 
     async def describe_producers(
         self, partitions: Iterable[TopicPartition]
@@ -117,16 +156,18 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
         wanted = await self._these_or_all(partitions)
         stable = await self.ends(wanted, LATEST, "read_committed")
         ends = await self.ends(wanted, LATEST)
-        held = [each for each in wanted if stable[each] < ends[each]]
+        return await self.blockers_at({each: (stable[each], ends[each]) for each in wanted})
+
+    async def blockers_at(self, ends: Mapping[TopicPartition, tuple[int, int]]) -> list[Blocker]:
+        """As find_blockers, with the last stable offset and the high watermark of each partition already read."""
+        held = [each for each, (stable, end) in ends.items() if stable < end]
         if not held:
             return []
         oldest: dict[TopicPartition, OpenTransaction] = {}
         for each in await self.open_transactions(held):
             oldest.setdefault(each.topic_partition, each)
         described = await self._owners(each.producer.producer_id for each in oldest.values())
-        return [
-            Blocker(each, stable[at], ends[at], described.get(each.producer.producer_id)) for at, each in oldest.items()
-        ]
+        return [Blocker(each, *ends[at], described.get(each.producer.producer_id)) for at, each in oldest.items()]
 
     async def find_hanging_transactions(
         self,
@@ -166,7 +207,7 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
         if not wanted:
             return {}
         listed = await self.list_transactions(producer_ids=sorted(wanted))
-        described = await self.describe_transactions(each.transactional_id for each in listed)
+        described = await self.describe_listed_transactions(listed)
         return {each.producer_id: each for each in described.values() if each.producer_id in wanted}
 
     # ---- aborting ------------------------------------------------------------------------------------------------
@@ -230,6 +271,21 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
 
 
 _STATES_HINT = "Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort, PrepareEpochFence, Dead"
+
+
+def _described(found: DescribeTransactionsResponse.TransactionState, node: int) -> TransactionDescription:
+    started = found.transaction_start_time_ms
+    return TransactionDescription(
+        found.transactional_id,
+        found.transaction_state,
+        found.producer_id,
+        found.producer_epoch,
+        found.transaction_timeout_ms,
+        started if started >= 0 and found.topics else None,
+        node,
+        tuple(sorted(TopicPartition(each.topic, one) for each in found.topics for one in each.partitions)),
+    )
+
 
 _ProducersAnswer = Iterable[tuple[TopicPartition, int, str | None, list[ProducerState]]]
 

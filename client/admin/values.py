@@ -160,6 +160,17 @@ class TransactionDescription:
         return self.state == ONGOING or self.state.startswith("Prepare")
 
 
+class PreparedTransaction(NamedTuple):
+    """A transaction that waits for its sink's decision. number: of its batch. owner: the sink's query, if known."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    sink: str
+    number: int
+    owner: str | None
+
+
 class ProducerState(NamedTuple):
     """A partition's state of one producer. txn_start_offset: of its open transaction, None if none is open."""
 
@@ -193,6 +204,14 @@ class Blocker:
     last_stable_offset: int
     high_watermark: int
     description: TransactionDescription | None
+
+    @property
+    def since_ms(self) -> int | None:
+        """The start of the transaction, or, if that is unknown, its last record here; None if neither is known."""
+        if self.description is not None and self.description.started_ms is not None:
+            return self.description.started_ms
+        last = self.open.producer.last_timestamp_ms
+        return last if last >= 0 else None
 
     @property
     def hangs(self) -> bool:

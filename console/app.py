@@ -1,0 +1,158 @@
+"""The aiohttp application: every route of the table behind the guard, every answer with the security headers.
+
+The rule: no request reaches a handler unchecked, and no answer, a refusal or an error too, leaves without the headers.
+What a handler raises is answered as JSON in one shape; a bug is answered as a bug, and logged.
+"""
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from aiohttp import web
+
+from ..client.errors import KafkaError
+from . import static_files
+from .asked import Asked
+from .guard import COOKIE, HEADERS
+from .parameters import LONGEST_NAME, parse
+from .parts import Parts
+from .problems import (
+    BAD_PARAMETER,
+    FAILED,
+    METHOD,
+    NO_ROUTE,
+    TIMED_OUT,
+    TOO_LARGE,
+    Problem,
+    problem_of,
+)
+from .routes import CHANGE, OPEN, Route
+from .schemas import check_body
+from .table import routes
+
+log = logging.getLogger(__name__)
+
+MOST_BODY_BYTES = 64 << 10
+MOST_QUERY_CHARS = 8_000
+PARTS = web.AppKey("parts", Parts)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def make_app(parts: Parts) -> web.Application:
+    """Its parts begin and end with it."""
+    app = web.Application(middlewares=[_answered], client_max_size=MOST_BODY_BYTES)
+    app[PARTS] = parts
+    files = static_files.read_files()
+
+    async def index(request: web.Request) -> web.Response:
+        return static_files.answer(files, "index.html", request)
+
+    async def static_file(request: web.Request) -> web.Response:
+        return static_files.answer(files, request.match_info["name"], request)
+
+    app.router.add_get("/", index)
+    app.router.add_get("/static/{name:.+}", static_file)
+    for route in routes():
+        app.router.add_route(route.method, route.path, _handler_of(parts, route))
+    app.on_shutdown.append(_hang_up)
+    app.on_cleanup.append(_end)
+    return app
+
+
+async def _hang_up(app: web.Application) -> None:
+    """Before open requests are waited for: event streams never end by themselves."""
+    app[PARTS].hang_up()
+
+
+async def _end(app: web.Application) -> None:
+    await app[PARTS].end()
+
+
+@web.middleware
+async def _answered(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Check where the request comes from, and answer whatever happens."""
+    parts = request.app[PARTS]
+    try:
+        parts.guard.check_host(request.headers)
+        if len(request.query_string) > MOST_QUERY_CHARS:
+            raise Problem(BAD_PARAMETER, f"the query is longer than {MOST_QUERY_CHARS} characters")
+        response = await handler(request)
+    except Problem as problem:
+        response = _refusal(problem)
+    except KafkaError as error:
+        response = _refusal(problem_of(error))
+    except TimeoutError:
+        response = _refusal(Problem(TIMED_OUT, "the broker did not answer in time"))
+    except web.HTTPException as error:
+        response = _refusal(_problem_of_http(error))
+        if "Allow" in error.headers:
+            response.headers["Allow"] = error.headers["Allow"]
+    except Exception:
+        log.exception("a bug: %s %s", request.method, request.path)
+        response = _refusal(Problem(FAILED, "the console has a bug; its log says more"))
+    if not response.prepared:
+        secure(response)
+    return response
+
+
+def secure(response: web.StreamResponse) -> None:
+    """Set the headers of every answer."""
+    response.headers.update(HEADERS)
+    response.headers.setdefault("Cache-Control", "no-store")
+
+
+def _problem_of_http(error: web.HTTPException) -> Problem:
+    if error.status == 404:
+        return Problem(NO_ROUTE, "there is no such address", "/openapi.json lists them")
+    if error.status == 405:
+        return Problem(METHOD, "this address does not take that method", "/openapi.json lists them")
+    if error.status == 413:
+        return Problem(TOO_LARGE, f"the body is larger than {MOST_BODY_BYTES} bytes")
+    return Problem(error.status * 100 + 1, error.reason)
+
+
+def _refusal(problem: Problem) -> web.Response:
+    return web.json_response(problem.body(), status=problem.status)
+
+
+def _handler_of(parts: Parts, route: Route) -> Handler:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        session = request.cookies.get(COOKIE)
+        now_ms = parts.clock.now_ms()
+        if route.access != OPEN:
+            parts.guard.check_login(request.headers, session, now_ms)
+        body = None
+        if route.method in ("POST", "DELETE"):
+            parts.guard.check_form(request.headers, session, now_ms, with_csrf=route.access != OPEN)
+        if route.access == CHANGE:
+            parts.guard.check_changes()
+        if route.body is not None:
+            body = check_body(route.body, _json(await request.read()))
+        names = _names(request.match_info)
+        given = dict(reversed(list(request.query.items())))  # of a name that comes twice, the first
+        asked = Asked(parts, request, names, parse(route.query, given), given, body)
+        answer = await route.handler(asked)
+        return answer if isinstance(answer, web.StreamResponse) else web.json_response(answer)
+
+    return handle
+
+
+def _names(found: Mapping[str, str]) -> dict[str, str]:
+    """The names of the path. Raises Problem for one that is not text a broker could know."""
+    for name, text in found.items():
+        try:
+            size = len(text.encode())
+        except UnicodeEncodeError:
+            raise Problem(BAD_PARAMETER, f"{name} is not UTF-8") from None
+        if size > LONGEST_NAME or "\0" in text:
+            raise Problem(BAD_PARAMETER, f"{name} is no name")
+    return dict(found)
+
+
+def _json(raw: bytes) -> Any:
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError):
+        raise Problem(BAD_PARAMETER, "the body is not JSON") from None

@@ -1,0 +1,29 @@
+"""One request, as handlers see it: checked names, parameters and body, and the parts of the console."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from aiohttp import web
+
+if TYPE_CHECKING:
+    from ..client.admin.admin import Admin
+    from .parts import Parts
+
+
+class Asked(NamedTuple):
+    """names: of the path. query: by the route's table. given: the query as it came, each name once."""
+
+    parts: "Parts"
+    request: web.Request
+    names: Mapping[str, str]
+    query: Mapping[str, Any]
+    given: Mapping[str, str]
+    body: Any
+
+    async def admin(self) -> "Admin":
+        """Raises KafkaError."""
+        return await self.parts.connecting.admin()
+
+    @property
+    def now_ms(self) -> int:
+        return self.parts.clock.now_ms()

@@ -1,0 +1,54 @@
+"""The console's one Admin: connected when it is needed, and again after the broker was away.
+
+The rule: many requests that come while it connects wait for one connection, and a failure is told to all of them; the
+next try is not before RETRY_MS, so that a broker that is down is not asked by every browser.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from ..client.admin.admin import Admin
+from ..client.errors import KafkaError
+from ..effects.clock import Clock
+
+RETRY_MS = 1_000
+
+
+class Connecting:
+    """`new_admin`: an Admin that is not started."""
+
+    def __init__(self, new_admin: Callable[[], Admin], clock: Clock) -> None:
+        self._new_admin = new_admin
+        self._clock = clock
+        self._admin: Admin | None = None
+        self._lock = asyncio.Lock()
+        self._failed_ms = -RETRY_MS
+        self._failure: KafkaError | None = None
+
+    async def admin(self) -> Admin:
+        """Raises KafkaError."""
+        if self._admin is not None:
+            return self._admin
+        async with self._lock:
+            return await self._connected()
+
+    async def _connected(self) -> Admin:
+        if self._admin is not None:  # by somebody who waited before
+            return self._admin
+        if self._failure is not None and self._clock.monotonic_ms() - self._failed_ms < RETRY_MS:
+            raise self._failure.with_traceback(None)
+        admin = self._new_admin()
+        try:
+            await admin.start()
+        except BaseException as error:
+            await admin.close()
+            if isinstance(error, KafkaError):
+                self._failure, self._failed_ms = error, self._clock.monotonic_ms()
+            raise
+        self._admin, self._failure = admin, None
+        return admin
+
+    async def close(self) -> None:
+        if self._admin is not None:
+            await self._admin.close()
+            self._admin = None

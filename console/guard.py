@@ -1,0 +1,184 @@
+"""Who may ask the console for what: hosts, origins, the token, sessions and their CSRF tokens. Pure.
+
+The rule: a page of another site gets nothing and changes nothing. A request must name a host that is this console
+(else a name of the attacker's could lead here: DNS rebinding); its origin, if it has one, must be that same host; a
+change needs JSON and a token that only our own pages can read. The login token is compared in constant time, and never
+part of a URL: it is exchanged for a cookie, or sent as a Bearer token by scripts.
+Source: OWASP's cheat sheets on CSRF and session management; Fetch Metadata (W3C) for Sec-Fetch-Site.
+"""
+
+import hashlib
+import hmac
+import ipaddress
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from .problems import CHANGES_REFUSED, NOT_FROM_HERE, NOT_JSON, NOT_LOGGED_IN, TOO_MANY, Problem
+
+COOKIE = "fencepost_session"
+CSRF_HEADER = "X-CSRF-Token"
+MOST_SESSIONS = 1_000  # the one that was not used for longest ends
+SESSION_MS = 12 * 3_600_000  # without a request
+TRIES, TRIES_IN_MS = 10, 60_000  # wrong tokens, from all addresses together
+LEAST_TOKEN_CHARS = 16
+LONGEST_TOKEN = 1_024
+_LOCAL = frozenset({"localhost", "localhost.localdomain", "ip6-localhost"})
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; font-src 'self';"
+        " worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+"""Of every answer, refusals too."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can connect to a server that listens there."""
+    if host in _LOCAL:
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def host_name(host: str) -> str:
+    """The name or address of a Host header, without the port, in lower case."""
+    text = host.strip().lower()
+    if text.startswith("["):
+        return text[1:].partition("]")[0]
+    return text.rpartition(":")[0] if ":" in text else text
+
+
+@dataclass(slots=True)
+class _Session:
+    csrf: str
+    used_ms: int
+
+
+class Guard:
+    """The rules for one console.
+
+    token: what people and scripts log in with; None: no login. hosts: names besides localhost and addresses that a
+    Host header may contain. new_secret: an unguessable text.
+    """
+
+    def __init__(
+        self,
+        token: str | None,
+        hosts: Collection[str],
+        new_secret: Callable[[], str],
+        *,
+        changes_allowed: bool,
+        changes_hint: str = "",
+    ) -> None:
+        self._token = None if token is None else _digest(token)
+        self._hosts = frozenset(each.lower() for each in hosts) | _LOCAL
+        self._new_secret = new_secret
+        self._csrf_without_login = new_secret()
+        self._sessions: OrderedDict[str, _Session] = OrderedDict()
+        self._wrong_ms: list[int] = []
+        self.changes_allowed = changes_allowed
+        self.changes_hint = changes_hint
+
+    @property
+    def login_required(self) -> bool:
+        return self._token is not None
+
+    def check_host(self, headers: Mapping[str, str]) -> None:
+        """Raises Problem unless the request came to a name of ours, and not from another site's page.
+
+        An address is always right: only a name can be made to lead here.
+        """
+        host = headers.get("Host", "")
+        name = host_name(host)
+        if name not in self._hosts and not _is_address(name):
+            hint = "--http-host NAME allows a name; localhost and addresses always are"
+            raise Problem(NOT_FROM_HERE, f"this console is not called {name[:100]!r}", hint)
+        origin = headers.get("Origin")
+        if origin is not None and origin.partition("://")[2].lower() != host.strip().lower():
+            raise Problem(NOT_FROM_HERE, "the request comes from a page of another site")
+        if headers.get("Sec-Fetch-Site") == "cross-site" and headers.get("Sec-Fetch-Mode") != "navigate":
+            raise Problem(NOT_FROM_HERE, "the request comes from a page of another site")
+
+    # ---- logins --------------------------------------------------------------------------------------------------
+
+    def log_in(self, token: str, now_ms: int) -> str:
+        """The new session's id, for the cookie. Raises Problem."""
+        self._wrong_ms = [each for each in self._wrong_ms if now_ms - each < TRIES_IN_MS]
+        if len(self._wrong_ms) >= TRIES:
+            raise Problem(TOO_MANY, "too many wrong tokens", "wait a minute")
+        if self._token is None or not self._is_token(token):
+            self._wrong_ms.append(now_ms)
+            raise Problem(NOT_LOGGED_IN, "that is not the token", "it is in the file of --http-token-file")
+        session = self._new_secret()
+        self._sessions[session] = _Session(self._new_secret(), now_ms)
+        if len(self._sessions) > MOST_SESSIONS:
+            self._sessions.popitem(last=False)
+        return session
+
+    def log_out(self, session: str | None) -> None:
+        if session is not None:
+            self._sessions.pop(session, None)
+
+    def csrf_of(self, session: str | None, now_ms: int) -> str | None:
+        """The token that changes must contain; None: not logged in."""
+        if self._token is None:
+            return self._csrf_without_login
+        found = self._sessions.get(session or "")
+        if found is None or now_ms - found.used_ms > SESSION_MS:
+            self.log_out(session)
+            return None
+        found.used_ms = now_ms
+        self._sessions.move_to_end(session or "")
+        return found.csrf
+
+    def check_login(self, headers: Mapping[str, str], session: str | None, now_ms: int) -> None:
+        """Raises Problem unless it is logged in, or none is needed."""
+        if self._token is None or self._by_bearer(headers) or self.csrf_of(session, now_ms) is not None:
+            return
+        raise Problem(NOT_LOGGED_IN, "log in first", "POST /v1/session, or send Authorization: Bearer TOKEN")
+
+    def check_form(self, headers: Mapping[str, str], session: str | None, now_ms: int, *, with_csrf: bool) -> None:
+        """Raises Problem unless it is JSON from our own pages, or from a script that sent the token itself."""
+        if headers.get("Content-Type", "").partition(";")[0].strip().lower() != "application/json":
+            raise Problem(NOT_JSON, "the body must be JSON", "send Content-Type: application/json")
+        if not with_csrf or self._by_bearer(headers):
+            return
+        expected, given = self.csrf_of(session, now_ms), headers.get(CSRF_HEADER, "")
+        if expected is None or not hmac.compare_digest(expected.encode(), given.encode("utf-8", "replace")):
+            raise Problem(NOT_FROM_HERE, f"{CSRF_HEADER} is missing or wrong", "GET /v1/session tells it")
+
+    def check_changes(self) -> None:
+        """Raises Problem if this console only reads."""
+        if not self.changes_allowed:
+            raise Problem(CHANGES_REFUSED, "this console is read-only", self.changes_hint or None)
+
+    def _by_bearer(self, headers: Mapping[str, str]) -> bool:
+        scheme, _, token = headers.get("Authorization", "").partition(" ")
+        return self._token is not None and scheme.lower() == "bearer" and self._is_token(token.strip())
+
+    def _is_token(self, token: str) -> bool:
+        """In constant time: digests of the same length are compared."""
+        assert self._token is not None
+        return len(token) <= LONGEST_TOKEN and hmac.compare_digest(self._token, _digest(token))
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,84 @@
+"""What changed between two views of a cluster, as the events that tell browsers. Pure.
+
+The rule: an event holds at most MOST items; `more` tells that there were more, and that lists must be loaded again.
+Ages are not changes: pages count them up themselves.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+from .view import (
+    View,
+    blocker_rows,
+    blocks_by_producer,
+    counts_row,
+    group_row,
+    listed_row,
+    offsets_row,
+    transaction_row,
+)
+
+MOST = 200
+MOST_BLOCKERS = 100
+Event = tuple[str, dict[str, Any]]
+
+
+def changes(before: View, after: View) -> Iterator[Event]:
+    """(name, data) of each event."""
+    counts = counts_row(after)
+    if _ageless(counts) != _ageless(counts_row(before)):
+        yield "counts", counts
+    yield from _transactions(before, after)
+    yield from _partitions(before, after)
+    if _held(before) != _held(after):
+        rows = blocker_rows(after)
+        yield "blockers", {"rows": rows[:MOST_BLOCKERS], "complete": len(rows) <= MOST_BLOCKERS}
+    yield from _groups(before, after)
+
+
+def _ageless(counts: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in counts.items() if name != "oldest_open_ms"}
+
+
+def _held(view: View) -> set[Any]:
+    return {
+        (each.open.topic_partition, each.open.producer[:2], each.last_stable_offset, each.high_watermark, each.hangs)
+        for each in view.blockers
+    }
+
+
+def _first(items: Iterable[Any]) -> tuple[list[Any], bool]:
+    found = list(islice(items, MOST + 1))
+    return found[:MOST], len(found) > MOST
+
+
+def _transactions(before: View, after: View) -> Iterator[Event]:
+    begun = (each for name, each in after.open.items() if before.open.get(name) != each)
+    ended, ended_more = _first(name for name in before.open if name not in after.open)
+    changed, more = _first(begun)
+    if not changed and not ended:
+        return
+    blocks = blocks_by_producer(after)
+    rows = [transaction_row(each, after, blocks) for each in changed]
+    rows += [listed_row(after.listed[name]) for name in ended if name in after.listed]
+    removed = [name for name in ended if name not in after.listed]
+    yield "transactions", {"changed": rows, "removed": removed, "more": more or ended_more}
+
+
+def _partitions(before: View, after: View) -> Iterator[Event]:
+    moved = (at for at, offsets in after.offsets.items() if before.offsets.get(at) != offsets)
+    changed, more = _first(moved)
+    gone = any(at not in after.offsets for at in before.offsets)
+    if changed or gone:
+        rows = [offsets_row(at, after.offsets[at]) for at in changed]
+        yield "partitions", {"changed": rows, "more": more or gone}
+
+
+def _groups(before: View, after: View) -> Iterator[Event]:
+    rows = {name: group_row(each, after) for name, each in after.groups.items()}
+    old = {name: group_row(each, before) for name, each in before.groups.items()}
+    changed, more = _first(row for name, row in rows.items() if old.get(name) != row)
+    removed, more_removed = _first(name for name in old if name not in rows)
+    if changed or removed:
+        yield "groups", {"changed": changed, "removed": removed, "more": more or more_removed}

@@ -1,0 +1,238 @@
+"""The one reader of a cluster for all browsers: a view of it, renewed while somebody looks, and not otherwise.
+
+The rule: reading takes at most a quarter of the time, however large the cluster and however many look: the pause after
+a reading is LOAD times as long as it took. Groups are read less often, since each costs two requests.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from ...client.admin.admin import Admin
+from ...client.admin.offsets import EARLIEST, LATEST
+from ...client.admin.values import TopicDescription
+from ...client.errors import AuthorizationError, KafkaError, UnsupportedVersionError
+from ...client.values import TopicPartition
+from ...effects.clock import Clock
+from .changes import MOST_BLOCKERS, changes
+from .events import Events
+from .names import ProducerNames
+from .view import Group, Offsets, View, blocker_rows, cluster_row, counts_row, open_rows
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
+INTERVAL_MS = 500  # between two readings of a small cluster
+GROUPS_INTERVAL_MS = 2_000
+LOAD = 3
+LOOK_MS = 10_000  # how long a request counts as somebody who looks
+FRESH_MS = 2_000  # how old a view may be that answers a request
+GROUPS_AT_ONCE = 50
+SHOWN_OPEN = 100
+
+
+class ClusterModel:
+    """connect: gives the Admin. events: where changes are published."""
+
+    def __init__(self, connect: Callable[[], Awaitable[Admin]], events: Events, clock: Clock) -> None:
+        self._connect = connect
+        self._events = events
+        self._clock = clock
+        self._task: asyncio.Task[None] | None = None
+        self._wanted_until_ms = 0
+        self._next: asyncio.Future[View] | None = None
+        self._view: View | None = None
+        self._view_ms = 0  # on the monotonic clock, as all below
+        self._took_ms = 0
+        self._groups: dict[str, Group] = {}
+        self._groups_due_ms = 0
+        self.problem: KafkaError | None = None
+        self.names = ProducerNames()
+
+    async def view(self) -> View:
+        """A recent view. Raises KafkaError if the broker could not be asked."""
+        now_ms = self._clock.monotonic_ms()
+        self._wanted_until_ms = now_ms + LOOK_MS
+        self.look()
+        fresh_ms = max(FRESH_MS, 2 * (1 + LOAD) * self._took_ms)
+        if self._view is not None and self.problem is None and now_ms - self._view_ms <= fresh_ms:
+            return self._view
+        return await self.next_view()
+
+    async def next_view(self) -> View:
+        """The next one, which is not read yet. Raises KafkaError."""
+        self._wanted_until_ms = max(self._wanted_until_ms, self._clock.monotonic_ms() + LOOK_MS)
+        self.look()
+        if self._next is None:
+            self._next = asyncio.get_running_loop().create_future()
+        return await asyncio.shield(self._next)
+
+    def look(self) -> None:
+        """Read from now on, as long as somebody looks."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run(), name="the console's reader")
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._next is not None:
+            self._next.cancel()
+
+    @property
+    def is_wanted(self) -> bool:
+        return self._events.watchers > 0 or self._clock.monotonic_ms() < self._wanted_until_ms
+
+    # ---- reading -------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while self.is_wanted:
+            began_ms = self._clock.monotonic_ms()
+            try:
+                self._adopt(await self._read())
+            except KafkaError as error:
+                self._fail(error)
+            except Exception as error:
+                log.exception("a bug: the cluster could not be read")
+                self._fail(KafkaErrorOfBug(error))
+            self._took_ms = self._clock.monotonic_ms() - began_ms
+            await asyncio.sleep(max(INTERVAL_MS - self._took_ms, LOAD * self._took_ms) / 1000)
+
+    async def _read(self) -> View:
+        admin = await self._connect()
+        cluster, topics = await admin.describe_cluster(), await admin.describe_topics()
+        view = View(0, cluster, topics, await self._offsets(admin, topics.values()))
+        missing: list[str] = []
+        listed = await _or_none(admin.list_transactions(), missing, "transactions")
+        if listed is not None:
+            of_open = [each for each in listed if each.state == "Ongoing" or each.state.startswith("Prepare")]
+            described = await admin.describe_listed_transactions(of_open) if of_open else {}
+            for each in listed:
+                self.names.add(each.producer_id, each.transactional_id)
+            view = replace(
+                view,
+                listed={each.transactional_id: each for each in listed},
+                open={name: each for name, each in described.items() if each.is_open},
+            )
+        if view.open:
+            prepared = await _or_none(admin.prepared_transactions(), missing, "sinks that decide")
+            view = replace(view, prepared=prepared or {})
+        ends = {at: (each.stable, each.end) for at, each in view.offsets.items()}
+        blockers = await _or_none(admin.blockers_at(ends), missing, "what holds back readers")
+        groups = await self._read_groups(admin, missing)
+        return replace(
+            view,
+            at_ms=self._clock.now_ms(),
+            blockers=tuple(blockers or ()),
+            groups=groups,
+            missing=tuple(missing),
+        )
+
+    async def _offsets(self, admin: Admin, topics: Iterable[TopicDescription]) -> dict[TopicPartition, Offsets]:
+        led = [at for topic in topics if not topic.is_internal for at in topic.led]
+        starts = await admin.ends(led, EARLIEST)
+        stable = await admin.ends(led, LATEST, "read_committed")
+        ends = await admin.ends(led, LATEST)  # last, so that it is never below the others
+        return {at: Offsets(starts[at], stable[at], ends[at]) for at in led}
+
+    async def _read_groups(self, admin: Admin, missing: list[str]) -> dict[str, Group]:
+        began_ms = self._clock.monotonic_ms()
+        if began_ms < self._groups_due_ms:
+            return self._groups
+        listed = await _or_none(admin.list_groups(), missing, "groups") or []
+        found: dict[str, Group] = {}
+        for start in range(0, len(listed), GROUPS_AT_ONCE):
+            some = listed[start : start + GROUPS_AT_ONCE]
+            described = await admin.describe_groups(each.group_id for each in some)
+            committed = await asyncio.gather(*(_committed(admin, each.group_id) for each in some))
+            for each, offsets in zip(some, committed, strict=True):
+                found[each.group_id] = Group(each, described.get(each.group_id), offsets)
+        self._groups = found
+        ended_ms = self._clock.monotonic_ms()
+        self._groups_due_ms = ended_ms + max(GROUPS_INTERVAL_MS, LOAD * (ended_ms - began_ms))
+        return found
+
+    def _adopt(self, view: View) -> None:
+        before, self._view, self._view_ms = self._view, view, self._clock.monotonic_ms()
+        if self.problem is not None:
+            self.problem = None
+            self._events.publish("recovered", {})
+        if before is not None:
+            for name, data in changes(before, view):
+                self._events.publish(name, data)
+        if self._next is not None:
+            self._next.set_result(view)
+            self._next = None
+
+    def _fail(self, error: KafkaError) -> None:
+        if self.problem is None:
+            self._events.publish("problem", problem_row(error))
+        self.problem = error
+        if self._next is not None:
+            self._next.set_exception(error)
+            self._next.exception()  # seen, if nobody waits
+            self._next = None
+
+    def snapshot(self, view: View | None) -> dict[str, Any]:
+        """All that a page needs to begin: bounded, whatever the cluster's size."""
+        if view is None:
+            view = self._view
+        found: dict[str, Any] = {
+            "sequence": self._events.last,
+            "id": self._events.last_id,
+            "reachable": self.problem is None,
+            "problem": None if self.problem is None else problem_row(self.problem),
+        }
+        if view is None:
+            nothing: dict[str, Any] = {
+                "counts": None,
+                "open_transactions": [],
+                "blockers": [],
+                "blockers_complete": True,
+            }
+            return {"at_ms": self._clock.now_ms(), **found, "cluster": None, **nothing, "missing": []}
+        blockers = blocker_rows(view)
+        return {
+            "at_ms": view.at_ms,
+            **found,
+            "cluster": cluster_row(view.cluster),
+            "counts": counts_row(view),
+            "open_transactions": open_rows(view)[:SHOWN_OPEN],
+            "blockers": blockers[:MOST_BLOCKERS],
+            "blockers_complete": len(blockers) <= MOST_BLOCKERS,
+            "missing": list(view.missing),
+        }
+
+
+class KafkaErrorOfBug(KafkaError):
+    """A bug of the console, in the place of an answer of the broker's."""
+
+    def __init__(self, error: Exception) -> None:
+        from ...client.errors import ErrorCode
+
+        super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, f"the console has a bug: {type(error).__name__}")
+
+
+def problem_row(error: KafkaError) -> dict[str, Any]:
+    return {"message": " ".join(str(error).split()), "hint": getattr(error, "hint", "") or None}
+
+
+async def _or_none(asking: Awaitable[T], missing: list[str], what: str) -> T | None:
+    """None where the broker is too old for it, or this login may not read it."""
+    try:
+        return await asking
+    except UnsupportedVersionError:
+        missing.append(f"{what}: this broker cannot tell")
+    except AuthorizationError as error:
+        missing.append(f"{what}: {error}")
+    return None
+
+
+async def _committed(admin: Admin, group: str) -> dict[TopicPartition, int]:
+    try:
+        return {at: each.offset for at, each in (await admin.list_group_offsets(group)).items()}
+    except KafkaError:  # it is gone, or this login may not see it
+        return {}

@@ -1,0 +1,95 @@
+"""Events for browsers (server-sent events): one ring for all, and each browser's place in it.
+
+The rule: an event is encoded once, however many browsers look. A browser is a number, its place in the ring, so a slow
+one holds no memory here: when the ring has gone past its place, it gets a snapshot and goes on from there.
+Source: WHATWG HTML, "Server-sent events".
+"""
+
+import asyncio
+import json
+from collections import deque
+from typing import Any, NamedTuple
+
+KEPT_EVENTS = 1_000
+KEPT_BYTES = 4 << 20
+
+
+class Encoded(NamedTuple):
+    number: int
+    data: bytes
+
+
+def encode(name: str, event_id: str, data: Any) -> bytes:
+    """One event as bytes; JSON has no line breaks, so one data line does."""
+    return f"event: {name}\nid: {event_id}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n".encode()
+
+
+class Events:
+    """start: of this console, part of each id: ids of a console that ran before mean nothing here."""
+
+    def __init__(self, start: str) -> None:
+        self._start = start
+        self._kept: deque[Encoded] = deque()
+        self._bytes = 0
+        self._last = 0
+        self._news = asyncio.Event()
+        self.watchers = 0
+        self.closed = False
+
+    @property
+    def last_id(self) -> str:
+        return self.id_of(self._last)
+
+    @property
+    def last(self) -> int:
+        """The number of the last event; 0 before the first."""
+        return self._last
+
+    def id_of(self, number: int) -> str:
+        return f"{self._start}-{number}"
+
+    def number_of(self, event_id: str) -> int | None:
+        """The number of an event of ours that a browser has seen; None: it must begin with a snapshot."""
+        start, _, digits = event_id.rpartition("-")
+        if start != self._start or not digits.isascii() or not digits.isdigit() or len(digits) > 18:
+            return None
+        number = int(digits)
+        return number if self.has_all_after(number) else None
+
+    def has_all_after(self, number: int) -> bool:
+        """Whether every event after this one is still kept."""
+        first = self._kept[0].number if self._kept else self._last + 1
+        return first - 1 <= number <= self._last
+
+    def publish(self, name: str, data: Any) -> None:
+        self._last += 1
+        encoded = Encoded(self._last, encode(name, self.last_id, data))
+        self._kept.append(encoded)
+        self._bytes += len(encoded.data)
+        while len(self._kept) > KEPT_EVENTS or (self._bytes > KEPT_BYTES and len(self._kept) > 1):
+            self._bytes -= len(self._kept.popleft().data)
+        self._wake()
+
+    def after(self, number: int) -> list[Encoded]:
+        """The events after this one, which all must be kept."""
+        count = self._last - number
+        return [self._kept[i] for i in range(len(self._kept) - count, len(self._kept))] if count else []
+
+    async def news(self, number: int, wait_s: float) -> None:
+        """Wait for an event after this one, or the end, but not longer."""
+        if self._last > number or self.closed:
+            return
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._news.wait()
+        except TimeoutError:
+            pass
+
+    def close(self) -> None:
+        """All streams end."""
+        self.closed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()

@@ -1,0 +1,34 @@
+"""Which transactional id a producer id belongs to, as far as it was seen. Pure.
+
+A coordinator gives a producer id to one transactional id and to no other, ever; so what was seen once stays true, also
+after the id has expired. What was not seen is shown as producer id and epoch.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+
+KEPT = 50_000
+
+
+class ProducerNames(Mapping[tuple[int, int], str]):
+    """(producer id, epoch) → transactional id; the epoch does not matter."""
+
+    def __init__(self, most: int = KEPT) -> None:
+        self._names: OrderedDict[int, str] = OrderedDict()
+        self._most = most
+
+    def add(self, producer_id: int, transactional_id: str) -> None:
+        if producer_id >= 0:
+            self._names[producer_id] = transactional_id
+            self._names.move_to_end(producer_id)
+            if len(self._names) > self._most:
+                self._names.popitem(last=False)
+
+    def __getitem__(self, producer: tuple[int, int]) -> str:
+        return self._names[producer[0]]
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return iter((each, -1) for each in self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)

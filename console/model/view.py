@@ -1,0 +1,290 @@
+"""One look at a cluster, as values, and the rows that pages show of it. Pure.
+
+The rule: a row has the names of Confluent's REST API where that has them; ages are of the moment of the view.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ...client.admin.values import (
+    Blocker,
+    ClusterDescription,
+    GroupDescription,
+    GroupListing,
+    PreparedTransaction,
+    TopicDescription,
+    TransactionDescription,
+    TransactionListing,
+)
+from ...client.values import TopicPartition
+
+FEATURE = "fencepost.version"
+SHOWN_PARTITIONS = 100  # of one transaction
+
+
+class Offsets(NamedTuple):
+    """Of a partition: where its log begins, its last stable offset, its high watermark."""
+
+    start: int
+    stable: int
+    end: int
+
+
+class Group(NamedTuple):
+    """description: None: the group was gone when it was asked for. committed: partition → offset."""
+
+    listing: GroupListing
+    description: GroupDescription | None
+    committed: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """listed: every transactional id. open: those whose transaction is open. missing: what could not be read, why."""
+
+    at_ms: int
+    cluster: ClusterDescription
+    topics: Mapping[str, TopicDescription]
+    offsets: Mapping[TopicPartition, Offsets]
+    listed: Mapping[str, TransactionListing] = field(default_factory=dict[str, TransactionListing])
+    open: Mapping[str, TransactionDescription] = field(default_factory=dict[str, TransactionDescription])
+    prepared: Mapping[str, PreparedTransaction] = field(default_factory=dict[str, PreparedTransaction])
+    blockers: tuple[Blocker, ...] = ()
+    groups: Mapping[str, Group] = field(default_factory=dict[str, Group])
+    missing: tuple[str, ...] = ()
+
+    @property
+    def cluster_id(self) -> str:
+        return self.cluster.cluster_id or "unknown"
+
+
+# ---- rows ----------------------------------------------------------------------------------------------------------
+
+
+def partition_name(partition: TopicPartition) -> dict[str, Any]:
+    return {"topic_name": partition.topic, "partition_id": partition.partition}
+
+
+def offsets_row(partition: TopicPartition, offsets: Offsets | None) -> dict[str, Any]:
+    """A partition's offsets; None without a leader."""
+    start, stable, end = offsets or (None, None, None)
+    return {
+        **partition_name(partition),
+        "log_start_offset": start,
+        "last_stable_offset": stable,
+        "high_watermark": end,
+    }
+
+
+def prepared_row(prepared: PreparedTransaction | None) -> dict[str, Any] | None:
+    """The sink and the batch that a transaction waits for; None: it waits for no decision."""
+    return None if prepared is None else {"sink": prepared.sink, "batch": prepared.number, "query": prepared.owner}
+
+
+def transaction_row(
+    found: TransactionDescription, view: View, blocks: Mapping[int, Mapping[str, int]]
+) -> dict[str, Any]:
+    """blocks: of blocks_by_producer."""
+    is_open = found.is_open
+    age = max(0, view.at_ms - found.started_ms) if found.started_ms is not None and is_open else None
+    return {
+        "kind": "KafkaTransaction",
+        "transactional_id": found.transactional_id,
+        "state": found.state,
+        "is_open": is_open,
+        "producer_id": found.producer_id,
+        "producer_epoch": found.producer_epoch,
+        "coordinator_id": found.coordinator,
+        "timeout_ms": found.timeout_ms,
+        "started_ms": found.started_ms if is_open else None,
+        "age_ms": age,
+        "timeout_share": share(age, found.timeout_ms),
+        "partitions": [partition_name(each) for each in found.partitions[:SHOWN_PARTITIONS]],
+        "partitions_count": len(found.partitions),
+        "prepared": prepared_row(view.prepared.get(found.transactional_id)),
+        "blocks": blocks.get(found.producer_id) if is_open else None,
+    }
+
+
+def listed_row(found: TransactionListing) -> dict[str, Any]:
+    """Of an id without an open transaction, from the list alone: what only a description has is null."""
+    return {
+        "kind": "KafkaTransaction",
+        "transactional_id": found.transactional_id,
+        "state": found.state,
+        "is_open": False,
+        "producer_id": found.producer_id,
+        "producer_epoch": None,
+        "coordinator_id": found.coordinator,
+        "timeout_ms": None,
+        "started_ms": None,
+        "age_ms": None,
+        "timeout_share": None,
+        "partitions": [],
+        "partitions_count": 0,
+        "prepared": None,
+        "blocks": None,
+    }
+
+
+def share(age_ms: int | None, timeout_ms: int | None) -> float | None:
+    """How much of its timeout has passed."""
+    if age_ms is None or timeout_ms is None or timeout_ms <= 0:
+        return None
+    return round(age_ms / timeout_ms, 3)
+
+
+def blocks_by_producer(view: View) -> dict[int, dict[str, int]]:
+    """Producer id → how many partitions, records and groups its transaction holds."""
+    found: dict[int, dict[str, int]] = {}
+    waiting: dict[int, set[str]] = {}
+    for each in view.blockers:
+        producer = each.open.producer.producer_id
+        counts = found.setdefault(producer, {"partitions": 0, "records": 0, "groups": 0})
+        counts["partitions"] += 1
+        counts["records"] += each.high_watermark - each.last_stable_offset
+        waits = {row["consumer_group_id"] for row in waiting_groups(each, view) if row["would_wait"]}
+        waiting.setdefault(producer, set()).update(waits)
+    for producer, groups in waiting.items():
+        found[producer]["groups"] = len(groups)
+    return found
+
+
+def waiting_groups(blocker: Blocker, view: View) -> list[dict[str, Any]]:
+    """The groups that read the blocked partition: would_wait: it has read all that read_committed gives it now."""
+    at = blocker.open.topic_partition
+    rows = []
+    for group in view.groups.values():
+        offset = group.committed.get(at)
+        if offset is not None:
+            rows.append(
+                {
+                    "consumer_group_id": group.listing.group_id,
+                    "current_offset": offset,
+                    "lag_to_stable": max(0, blocker.last_stable_offset - offset),
+                    "would_wait": offset >= blocker.last_stable_offset,
+                }
+            )
+    return rows
+
+
+def blocker_row(blocker: Blocker, view: View) -> dict[str, Any]:
+    """One blocked partition, and which transaction holds its last stable offset."""
+    at, producer, owner = blocker.open.topic_partition, blocker.open.producer, blocker.description
+    age = None if blocker.since_ms is None else max(0, view.at_ms - blocker.since_ms)
+    name = owner.transactional_id if owner else None
+    others = [each for each in owner.partitions if each != at] if owner else []
+    row = {
+        "kind": "KafkaBlockedPartition",
+        **partition_name(at),
+        "transactional_id": name,
+        "state": owner.state if owner else None,
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.producer_epoch,
+        "coordinator_id": owner.coordinator if owner else None,
+        "age_ms": age,
+        "timeout_ms": owner.timeout_ms if owner else None,
+        "timeout_share": share(age, owner.timeout_ms if owner else None),
+        "start_offset": blocker.open.start_offset,
+        "last_stable_offset": blocker.last_stable_offset,
+        "high_watermark": blocker.high_watermark,
+        "waiting": blocker.high_watermark - blocker.last_stable_offset,
+        "hangs": blocker.hangs,
+        "also_in": [partition_name(each) for each in others[:SHOWN_PARTITIONS]],
+        "groups": waiting_groups(blocker, view)[:SHOWN_PARTITIONS],
+        "prepared": prepared_row(view.prepared.get(name)) if name is not None else None,
+    }
+    return {**row, "sentence": _sentence(row)}
+
+
+def _sentence(row: Mapping[str, Any]) -> str:
+    at = f"{row['topic_name']}-{row['partition_id']}"
+    held = f"{at} is held at offset {row['last_stable_offset']}, {row['waiting']} before its end,"
+    producer = f"producer {row['producer_id']} epoch {row['producer_epoch']}"
+    if row["hangs"]:
+        return f"{held} by a transaction of {producer} that no coordinator will end"
+    if row["prepared"]:
+        waits = f"waits for the decision of sink {row['prepared']['sink']} about batch {row['prepared']['batch']}"
+        return f"{held} by transaction {row['transactional_id']}, which {waits}"
+    return f"{held} by transaction {row['transactional_id']} of {producer}, {row['state']}"
+
+
+def blocker_rows(view: View) -> list[dict[str, Any]]:
+    """The oldest first."""
+    rows = [blocker_row(each, view) for each in view.blockers]
+    return sorted(rows, key=lambda row: (-(row["age_ms"] or 0), row["topic_name"], row["partition_id"]))
+
+
+def open_rows(view: View) -> list[dict[str, Any]]:
+    """The oldest first."""
+    blocks = blocks_by_producer(view)
+    rows = [transaction_row(each, view, blocks) for each in view.open.values()]
+    return sorted(rows, key=lambda row: (-(row["age_ms"] or 0), row["transactional_id"]))
+
+
+def topic_offsets(topic: TopicDescription, view: View) -> dict[str, int] | None:
+    """Sums over the topic's partitions; None before they are read."""
+    known = [view.offsets[each] for each in topic.topic_partitions if each in view.offsets]
+    if not known:
+        return None
+    return {
+        "retained": sum(each.end - each.start for each in known),
+        "held": sum(each.end - each.stable for each in known),
+        "blocked_partitions": sum(each.stable < each.end for each in known),
+    }
+
+
+def group_lag(group: Group, view: View) -> dict[str, int]:
+    """Sums over the partitions that the group has committed offsets of."""
+    known = [(offset, view.offsets[at]) for at, offset in group.committed.items() if at in view.offsets]
+    return {
+        "to_stable": sum(max(0, each.stable - offset) for offset, each in known),
+        "to_high_watermark": sum(max(0, each.end - offset) for offset, each in known),
+        "partitions": len(known),
+        "blocked_partitions": sum(each.stable < each.end for _, each in known),
+    }
+
+
+def group_row(group: Group, view: View) -> dict[str, Any]:
+    """What the list of groups shows besides Confluent's fields."""
+    return {
+        "consumer_group_id": group.listing.group_id,
+        "state": group.description.state if group.description else group.listing.state,
+        "members": len(group.description.members) if group.description else 0,
+        "lag": group_lag(group, view),
+    }
+
+
+def counts_row(view: View) -> dict[str, Any]:
+    """The numbers of the overview."""
+    offsets = view.offsets.values()
+    states: dict[str, int] = {}
+    for each in view.listed.values():
+        states[each.state] = states.get(each.state, 0) + 1
+    return {
+        "topics": sum(not each.is_internal for each in view.topics.values()),
+        "partitions": sum(len(each.partitions) for each in view.topics.values() if not each.is_internal),
+        "groups": len(view.groups),
+        "transactions": len(view.listed),
+        "open_transactions": len(view.open),
+        "blocked_partitions": sum(each.stable < each.end for each in offsets),
+        "retained_records": sum(each.end - each.start for each in offsets),
+        "held_records": sum(each.end - each.stable for each in offsets),
+        "oldest_open_ms": oldest_ms(view.open.values(), view.at_ms),
+        "transaction_states": dict(sorted(states.items())),
+    }
+
+
+def oldest_ms(found: Iterable[TransactionDescription], at_ms: int) -> int | None:
+    """The age of the oldest open transaction."""
+    return max((max(0, at_ms - each.started_ms) for each in found if each.started_ms is not None), default=None)
+
+
+def cluster_row(cluster: ClusterDescription) -> dict[str, Any]:
+    return {
+        "cluster_id": cluster.cluster_id,
+        "controller_id": cluster.controller,
+        "brokers": [{"broker_id": each.node_id, "host": each.host, "port": each.port} for each in cluster.nodes],
+        "fencepost": FEATURE in cluster.features,
+    }

@@ -1,0 +1,65 @@
+"""The parts of one console, made once and handed to every handler."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..client.admin.admin import Admin
+from ..client.admin.values import ClusterDescription
+from ..effects.clock import Clock, SystemClock
+from .connecting import Connecting
+from .guard import Guard
+from .model.cluster_model import ClusterModel
+from .model.events import Events
+from .model.view import View
+
+CLUSTER_FRESH_MS = 1_000
+
+
+@dataclass(slots=True)
+class Parts:
+    """bootstrap: the broker's address as it was given, to show it. new_admin: an Admin that is not started.
+
+    start: unguessable, of this console's start.
+    """
+
+    bootstrap: str
+    version: str
+    start: str
+    guard: Guard
+    new_admin: Callable[[], Admin]
+    clock: Clock = field(default_factory=SystemClock)
+    connecting: Connecting = field(init=False)
+    events: Events = field(init=False)
+    model: ClusterModel = field(init=False)
+    _cluster: ClusterDescription | None = None
+    _cluster_ms: int = 0
+
+    def __post_init__(self) -> None:
+        self.connecting = Connecting(self.new_admin, self.clock)
+        self.events = Events(self.start)
+        self.model = ClusterModel(self.connecting.admin, self.events, self.clock)
+
+    def look(self) -> None:
+        """Read the cluster from now on, as long as somebody looks."""
+        self.model.look()
+
+    def snapshot(self, view: View | None) -> dict[str, Any]:
+        """What a page begins with. view: None for the last one."""
+        return self.model.snapshot(view)
+
+    def hang_up(self) -> None:
+        """End the event streams."""
+        self.events.close()
+
+    async def end(self) -> None:
+        await self.model.close()
+        await self.connecting.close()
+
+    async def cluster(self) -> ClusterDescription:
+        """The brokers and features; asked for once a second at most. Raises KafkaError."""
+        now_ms = self.clock.monotonic_ms()
+        if self._cluster is None or now_ms - self._cluster_ms > CLUSTER_FRESH_MS:
+            self._cluster = await (await self.connecting.admin()).describe_cluster()
+            self._cluster_ms = now_ms
+        return self._cluster

@@ -1,0 +1,31 @@
+"""The console itself: whether it lives, whether its broker answers."""
+
+from typing import Any
+
+from aiohttp import web
+
+from ...client.errors import KafkaError
+from ..asked import Asked
+from ..routes import OPEN, Route
+
+
+async def healthy(asked: Asked) -> dict[str, Any]:
+    return {"status": "ok"}
+
+
+async def ready(asked: Asked) -> web.Response:
+    """Needs no login, so its reasons name no address and no error of the broker's in full."""
+    reasons: list[str] = []
+    try:
+        cluster = await asked.parts.cluster()
+        if cluster.controller < 0:
+            reasons.append("the cluster has no controller")
+    except KafkaError as error:
+        reasons.append(f"the broker does not answer: {error.code.name}")
+    return web.json_response({"ready": not reasons, "reasons": reasons}, status=503 if reasons else 200)
+
+
+ROUTES = (
+    Route("GET", "/healthz", healthy, "Whether this console lives", "Health", OPEN),
+    Route("GET", "/readyz", ready, "Whether its broker answers, and else why not", "Readiness", OPEN),
+)

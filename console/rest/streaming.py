@@ -1,0 +1,81 @@
+"""The snapshot that a page begins with, and the stream of events that keeps it current.
+
+The rule: a stream holds nothing but its place in the ring of events. One that falls behind it gets a snapshot, one that
+takes no bytes for WRITE_S ends, and no stream outlives its login.
+"""
+
+import asyncio
+import contextlib
+from typing import Any
+
+from aiohttp import web
+
+from ...client.errors import KafkaError
+from ..asked import Asked
+from ..guard import COOKIE, HEADERS
+from ..model.events import encode
+from ..problems import TOO_MANY, Problem
+from ..routes import Route
+
+MOST_STREAMS = 500
+COMMENT_S = 15.0
+WRITE_S = 30.0
+COALESCE_S = 0.1
+AT_ONCE_BYTES = 1 << 20  # events in one write; a browser that is further behind gets a snapshot
+
+
+async def snapshot(asked: Asked) -> dict[str, Any]:
+    try:
+        view = await asked.parts.model.view()
+    except KafkaError:  # the snapshot says so
+        view = None
+    return asked.parts.snapshot(view)
+
+
+async def events(asked: Asked) -> web.StreamResponse:
+    parts = asked.parts
+    if parts.events.watchers >= MOST_STREAMS:
+        raise Problem(TOO_MANY, f"{MOST_STREAMS} event streams are open", "close a tab")
+    seen = parts.events.number_of(asked.request.headers.get("Last-Event-ID", ""))
+    response = web.StreamResponse(headers=HEADERS | {"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+    response.content_type = "text/event-stream"
+    parts.events.watchers += 1
+    parts.look()
+    try:
+        await response.prepare(asked.request)
+        await response.write(b"retry: 2000\n\n")
+        if seen is None:
+            with contextlib.suppress(KafkaError):
+                await parts.model.view()
+        await _stream(asked, response, seen)
+    except (ConnectionError, TimeoutError, Problem):
+        pass  # the browser left, took nothing, or was logged out
+    finally:
+        parts.events.watchers -= 1
+    return response
+
+
+async def _stream(asked: Asked, response: web.StreamResponse, seen: int | None) -> None:
+    parts, session = asked.parts, asked.request.cookies.get(COOKIE)
+    ring = parts.events
+    while not ring.closed:
+        parts.guard.check_login(asked.request.headers, session, asked.now_ms)
+        if seen is None or not ring.has_all_after(seen):
+            seen = ring.last
+            data = encode("snapshot", ring.id_of(seen), parts.snapshot(None))
+        else:
+            found = ring.after(seen)
+            data = b"".join(each.data for each in found) or b": \n\n"
+            seen = ring.last
+            if len(data) > AT_ONCE_BYTES:
+                data = encode("snapshot", ring.id_of(seen), parts.snapshot(None))
+        async with asyncio.timeout(WRITE_S):
+            await response.write(data)
+        await asyncio.sleep(COALESCE_S)
+        await ring.news(seen, COMMENT_S)
+
+
+ROUTES = (
+    Route("GET", "/v1/snapshot", snapshot, "The overview, with the oldest open transactions", "Snapshot"),
+    Route("GET", "/v1/events", events, "What changes, as server-sent events", "text/event-stream"),
+)

@@ -1,0 +1,54 @@
+"""JSON schemas of bodies and answers, and the check of a body against its schema. Pure.
+
+The rule: bodies are flat objects of texts and numbers, and objects of those; so the check is a dozen lines and not a
+library. Answers are described as they are: every field named, further ones allowed, as Confluent's API has it.
+"""
+
+from typing import Any
+
+from .problems import BAD_PARAMETER, Problem
+
+_TYPES: dict[str, type] = {"string": str, "integer": int, "object": dict, "boolean": bool}
+
+TEXT = {"type": "string"}
+NUMBER = {"type": "integer"}
+FLAG = {"type": "boolean"}
+TEXT_OR_NULL = {"type": ["string", "null"]}
+NUMBER_OR_NULL = {"type": ["integer", "null"]}
+
+
+def fields(properties: dict[str, Any], *, optional: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The schema of an object with these properties."""
+    required = [each for each in properties if each not in optional]
+    return {"type": "object", "properties": properties, "required": required}
+
+
+def list_of(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+def or_null(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def check_body(schema: dict[str, Any], value: Any, where: str = "the body") -> Any:
+    """The value. Raises Problem if it is not what the schema says."""
+    kind = _TYPES[schema["type"]]
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise Problem(BAD_PARAMETER, f"{where} must be of type {schema['type']}")
+    if isinstance(value, int) and not schema.get("minimum", value) <= value <= schema.get("maximum", value):
+        raise Problem(BAD_PARAMETER, f"{where} must be from {schema['minimum']} to {schema['maximum']}")
+    if isinstance(value, str):
+        if len(value) > schema.get("maxLength", len(value)) or len(value) < schema.get("minLength", 0):
+            raise Problem(BAD_PARAMETER, f"{where} is too short or too long")
+        if any("\ud800" <= each <= "\udfff" for each in value):
+            raise Problem(BAD_PARAMETER, f"{where} is not Unicode text")
+    if isinstance(value, dict):
+        for name in schema["required"]:
+            if name not in value:
+                raise Problem(BAD_PARAMETER, f"{where} needs {name}")
+        for name, part in value.items():
+            if name not in schema["properties"]:
+                raise Problem(BAD_PARAMETER, f"{where} has an unknown field {name[:50]!r}")
+            check_body(schema["properties"][name], part, name)
+    return value

@@ -1,0 +1,173 @@
+"""The application on a real socket before a real broker: the guard, the headers, the static files, the snapshot."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import pytest_asyncio
+from console_client import TOKEN, ConsoleClient, console_of
+from fencepost.console.guard import COOKIE
+from fencepost.console.serving import BadAddress, Console, ConsoleSettings
+from served_broker import ServedBroker
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[ServedBroker]:
+    with ServedBroker(group_initial_rebalance_delay_ms=0) as served:
+        yield served
+
+
+@pytest_asyncio.fixture
+async def console(broker: ServedBroker) -> AsyncIterator[ConsoleClient]:
+    async with console_of(f"127.0.0.1:{broker.port}") as client:
+        yield client
+
+
+@pytest_asyncio.fixture
+async def closed(broker: ServedBroker) -> AsyncIterator[ConsoleClient]:
+    """A console that asks for a token."""
+    async with console_of(f"127.0.0.1:{broker.port}", token=TOKEN) as client:
+        yield client
+
+
+SAFE = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "X-Frame-Options": "DENY",
+}
+
+
+@pytest.mark.parametrize("path", ["/", "/v1/session", "/healthz", "/nowhere", "/v1/snapshot", "/static/../app.py"])
+async def test_every_answer_has_the_headers_a_refusal_too(console: ConsoleClient, path: str) -> None:
+    for headers in ({}, {"Host": "evil.example"}):
+        _, found, _ = await console.ask("GET", path, headers=headers)
+        assert {name: found[name] for name in SAFE} == SAFE
+        policy = found["Content-Security-Policy"]
+        assert "default-src 'none'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy
+        assert not [name for name in found if name.startswith("Access-Control")]
+
+
+async def test_the_page_and_its_files_are_served_and_nothing_else(console: ConsoleClient) -> None:
+    status, headers, body = await console.ask("GET", "/")
+    assert (status, headers["Content-Type"], body[:15]) == (200, "text/html; charset=utf-8", b"<!doctype html>")
+    status, _, _ = await console.ask("GET", "/", headers={"If-None-Match": headers["ETag"]})
+    assert status == 304
+    for path in ("../app.py", "%2e%2e/app.py", "..%2fapp.py", "/etc/passwd", "nothing.js", "%00"):
+        status, _, body = await console.ask("GET", f"/static/{path}")
+        assert (status, body["error_code"]) == (404, 40402), path
+
+
+async def test_another_sites_request_is_refused_before_anything_is_done(console: ConsoleClient) -> None:
+    for headers in ({"Host": "evil.example"}, {"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
+        status, _, body = await console.ask("GET", "/v1/session", headers=headers)
+        assert (status, body["error_code"]) == (403, 40302)
+
+
+async def test_without_a_token_the_session_is_open_and_tells_its_csrf_token(console: ConsoleClient) -> None:
+    found = await console.get("/v1/session")
+    assert (found["login_required"], found["logged_in"], found["changes_allowed"]) == (False, True, True)
+    assert found["csrf_token"]
+    assert found["cluster_id"]
+
+
+async def test_with_a_token_nothing_of_the_cluster_is_told_before_the_login(closed: ConsoleClient) -> None:
+    found = await closed.get("/v1/session")
+    assert (found["login_required"], found["logged_in"]) == (True, False)
+    assert (found["csrf_token"], found["cluster_id"], found["bootstrap"]) == (None, None, None)
+    for path in ("/v1/snapshot", "/v1/events"):
+        status, _, body = await closed.ask("GET", path)
+        assert (status, body["error_code"]) == (401, 40101)
+    assert (await closed.ask("GET", "/"))[0] == 200
+    assert (await closed.ask("GET", "/healthz"))[0] == 200
+
+
+async def test_the_token_is_exchanged_for_a_cookie_that_no_script_reads(closed: ConsoleClient) -> None:
+    status, headers, body = await closed.ask("POST", "/v1/session", json={"token": TOKEN})
+    assert (status, body["logged_in"]) == (200, True)
+    cookie = headers["Set-Cookie"]
+    assert cookie.startswith(f"{COOKIE}=")
+    assert "HttpOnly" in cookie
+    assert "SameSite=Strict" in cookie
+    assert TOKEN not in cookie
+    assert (await closed.get("/v1/snapshot"))["reachable"]
+    status, _, _ = await closed.ask(
+        "DELETE", "/v1/session", headers={"X-CSRF-Token": body["csrf_token"], "Content-Type": "application/json"}
+    )
+    assert status == 204
+    assert (await closed.ask("GET", "/v1/snapshot"))[0] == 401
+
+
+async def test_a_wrong_token_or_one_in_the_url_opens_nothing(closed: ConsoleClient) -> None:
+    status, _, body = await closed.ask("POST", "/v1/session", json={"token": "no"})
+    assert (status, body["error_code"]) == (401, 40101)
+    for path in ("/v1/snapshot?token=" + TOKEN.replace(" ", "%20"), "/v1/snapshot?access_token=x"):
+        assert (await closed.ask("GET", path))[0] == 401
+    bearer = {"Authorization": f"Bearer {TOKEN}"}
+    assert (await closed.ask("GET", "/v1/snapshot", headers=bearer))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status"),
+    [
+        (b"{", "application/json", 422),
+        (b"[]", "application/json", 422),
+        (b'{"token": 5}', "application/json", 422),
+        (b'{"token": "x", "more": 1}', "application/json", 422),
+        (b'{"token": "\\ud800"}', "application/json", 422),
+        (b"[" * 60_000, "application/json", 422),
+        (b'{"token": "x"}', "text/plain", 415),
+        (b" " * 70_000, "application/json", 413),
+    ],
+)
+async def test_a_bad_body_is_refused(closed: ConsoleClient, body: bytes, kind: str, status: int) -> None:
+    found, _, answer = await closed.ask("POST", "/v1/session", data=body, headers={"Content-Type": kind})
+    assert found == status == answer["error_code"] // 100, answer
+
+
+async def test_a_wrong_method_says_which_are_right(console: ConsoleClient) -> None:
+    status, headers, body = await console.ask("PUT", "/v1/session", json={})
+    assert (status, body["error_code"]) == (405, 40501)
+    assert "GET" in headers["Allow"]
+
+
+async def test_it_is_ready_while_its_broker_answers_and_says_why_not() -> None:
+    with ServedBroker() as broker:
+        async with console_of(f"127.0.0.1:{broker.port}") as client:
+            assert await client.get("/readyz") == {"ready": True, "reasons": []}
+    async with console_of(f"127.0.0.1:{broker.port}") as client:
+        status, _, body = await client.ask("GET", "/readyz")
+        assert (status, body["ready"]) == (503, False)
+        assert "NETWORK_EXCEPTION" in body["reasons"][0]
+        assert await client.get("/healthz") == {"status": "ok"}
+        snapshot = await client.get("/v1/snapshot")
+        assert not snapshot["reachable"]
+        assert snapshot["problem"]["message"]
+
+
+async def test_an_address_for_others_needs_a_token_of_some_length() -> None:
+    def settings(host: str, **more: object) -> ConsoleSettings:
+        return ConsoleSettings(host=host, port=0, bootstrap="x:1", version="1", **more)  # type: ignore[arg-type]
+
+    for host in ("0.0.0.0", "::", "10.0.0.1"):
+        with pytest.raises(BadAddress) as refused:
+            settings(host).check()
+        assert "--http-token-file" in refused.value.hint
+        settings(host, insecure=True).check()
+        settings(host, token=TOKEN).check()
+    with pytest.raises(BadAddress):
+        settings("127.0.0.1", token="short").check()
+    settings("localhost").check()
+
+
+async def test_a_port_in_use_is_an_error_of_one_line(console: ConsoleClient) -> None:
+    taken = ConsoleSettings(host="127.0.0.1", port=console.console.port, bootstrap="x:1", version="1")
+    with pytest.raises(BadAddress, match="in use"):
+        await Console(taken, lambda: None).start()  # type: ignore[arg-type, return-value]
+
+
+async def test_it_ends_while_event_streams_are_open(broker: ServedBroker) -> None:
+    async with asyncio.timeout(10), console_of(f"127.0.0.1:{broker.port}") as client, client.events() as stream:
+        assert (await stream.next())[0] == "snapshot"
+        await client.console.close()

@@ -1,0 +1,136 @@
+"""Who may ask the console for what, without any socket."""
+
+import itertools
+
+import pytest
+from fencepost.console.guard import MOST_SESSIONS, SESSION_MS, TRIES, TRIES_IN_MS, Guard, host_name, is_loopback
+from fencepost.console.problems import Problem
+
+TOKEN = "a token that nobody guesses"
+JSON = {"Content-Type": "application/json"}
+
+
+def guard(token: str | None = TOKEN, *hosts: str, changes_allowed: bool = True) -> Guard:
+    secrets = map(str, itertools.count(1000))
+    return Guard(token, hosts, lambda: next(secrets), changes_allowed=changes_allowed, changes_hint="--allow-changes")
+
+
+def refusal(check) -> int:
+    with pytest.raises(Problem) as refused:
+        check()
+    return refused.value.error_code
+
+
+@pytest.mark.parametrize("host", ["localhost:8082", "127.0.0.1", "[::1]:8082", "10.1.1.7:1", "LOCALHOST", "box:1"])
+def test_our_own_names_and_all_addresses_are_hosts(host: str) -> None:
+    guard(TOKEN, "Box").check_host({"Host": host})
+    guard(TOKEN, "box").check_host({"Host": host, "Origin": f"http://{host}"})
+
+
+@pytest.mark.parametrize("host", ["", "evil.example", "localhost.evil.example:8082", "127.0.0.1.evil.example", "[bad"])
+def test_a_name_that_was_made_to_lead_here_is_refused(host: str) -> None:
+    assert refusal(lambda: guard().check_host({"Host": host})) == 40302
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://localhost:9999"},
+        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors"},
+        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"},
+    ],
+)
+def test_a_request_of_another_sites_page_is_refused(headers: dict[str, str]) -> None:
+    assert refusal(lambda: guard().check_host({"Host": "localhost:8082", **headers})) == 40302
+
+
+def test_a_link_from_another_site_to_the_pages_works() -> None:
+    guard().check_host({"Host": "localhost", "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"})
+
+
+def test_the_token_gives_a_session_and_the_session_a_login_until_it_ends() -> None:
+    kept = guard()
+    assert refusal(lambda: kept.check_login({}, None, 0)) == 40101
+    assert refusal(lambda: kept.check_login({}, "made up", 0)) == 40101
+    session = kept.log_in(TOKEN, 0)
+    kept.check_login({}, session, SESSION_MS)
+    kept.check_login({}, session, 2 * SESSION_MS)
+    assert refusal(lambda: kept.check_login({}, session, 3 * SESSION_MS + 1)) == 40101
+    other = kept.log_in(TOKEN, 0)
+    kept.log_out(other)
+    assert refusal(lambda: kept.check_login({}, other, 0)) == 40101
+
+
+@pytest.mark.parametrize("wrong", ["", TOKEN[:-1], TOKEN + "x", "x" * 5000, "\udcff", "Ω"])
+def test_a_wrong_token_gives_nothing(wrong: str) -> None:
+    assert refusal(lambda: guard().log_in(wrong, 0)) == 40101
+    assert refusal(lambda: guard().check_login({"Authorization": f"Bearer {wrong}"}, None, 0)) == 40101
+
+
+def test_many_wrong_tokens_make_the_next_wait_the_right_one_too() -> None:
+    kept = guard()
+    for _ in range(TRIES):
+        assert refusal(lambda: kept.log_in("wrong", 5)) == 40101
+    assert refusal(lambda: kept.log_in(TOKEN, 6)) == 42901
+    assert kept.log_in(TOKEN, 5 + TRIES_IN_MS)
+
+
+def test_sessions_are_bounded_and_the_oldest_one_ends() -> None:
+    kept = guard()
+    first, second = kept.log_in(TOKEN, 0), kept.log_in(TOKEN, 0)
+    kept.check_login({}, first, 1)
+    for _ in range(MOST_SESSIONS - 1):
+        kept.log_in(TOKEN, 2)
+    kept.check_login({}, first, 3)
+    assert refusal(lambda: kept.check_login({}, second, 3)) == 40101
+
+
+@pytest.mark.parametrize("token", [None, TOKEN])
+def test_a_change_needs_json_and_the_token_of_its_own_session(token: str | None) -> None:
+    kept = guard(token)
+    session = kept.log_in(TOKEN, 0) if token else None
+    csrf = kept.csrf_of(session, 0)
+    assert csrf
+    kept.check_form({**JSON, "X-CSRF-Token": csrf}, session, 0, with_csrf=True)
+    for wrong in ({}, {"X-CSRF-Token": ""}, {"X-CSRF-Token": csrf + "1"}, {"X-CSRF-Token": "Ω"}):
+        assert refusal(lambda given=wrong: kept.check_form({**JSON, **given}, session, 0, with_csrf=True)) == 40302
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "", "application/jsonp"):
+        headers = {"Content-Type": kind, "X-CSRF-Token": csrf}
+        assert refusal(lambda given=headers: kept.check_form(given, session, 0, with_csrf=True)) == 41501
+
+
+def test_the_csrf_token_of_another_session_is_wrong() -> None:
+    kept = guard()
+    mine, other = kept.log_in(TOKEN, 0), kept.log_in(TOKEN, 0)
+    headers = {**JSON, "X-CSRF-Token": kept.csrf_of(other, 0) or ""}
+    assert refusal(lambda: kept.check_form(headers, mine, 0, with_csrf=True)) == 40302
+
+
+def test_a_script_that_sends_the_token_itself_needs_no_csrf_token() -> None:
+    headers = {**JSON, "Authorization": f"bearer {TOKEN}"}
+    guard().check_login(headers, None, 0)
+    guard().check_form(headers, None, 0, with_csrf=True)
+    assert refusal(lambda: guard(None).check_form(headers, None, 0, with_csrf=True)) == 40302
+
+
+def test_a_read_only_console_refuses_changes_and_says_what_allows_them() -> None:
+    with pytest.raises(Problem) as refused:
+        guard(changes_allowed=False).check_changes()
+    assert refused.value.body() == {
+        "error_code": 40301,
+        "message": "this console is read-only",
+        "hint": "--allow-changes",
+    }
+    guard().check_changes()
+
+
+def test_loopback_is_told_from_what_others_reach() -> None:
+    assert all(map(is_loopback, ["127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost"]))
+    assert not any(map(is_loopback, ["0.0.0.0", "::", "10.0.0.1", "example.com", ""]))
+
+
+@pytest.mark.parametrize(("header", "name"), [("A.b:1", "a.b"), ("[::1]:80", "::1"), ("[::1]", "::1"), ("a", "a")])
+def test_a_hosts_name_is_taken_from_its_header(header: str, name: str) -> None:
+    assert host_name(header) == name
