@@ -2,8 +2,9 @@
 
 import time
 from array import array
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 PRODUCER = {
@@ -38,7 +39,7 @@ class ProduceLoad:
     records: int
     record_bytes: int = 100
     batch_bytes: int = 1 << 17
-    extra: tuple[tuple[str, str], ...] = ()
+    extra: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # properties of librdkafka
 
 
 @dataclass(slots=True)
@@ -116,13 +117,22 @@ def _timer(latencies: "array[float]", failures: list[str]) -> Callable[[Any, Any
     return delivered
 
 
-def consume(bootstrap: str, topic: str, records: int, progress: Callable[[int], None]) -> Result:
-    """Read a topic's partitions from the beginning, by assignment, until `records` came. progress: as in produce."""
+def consume(
+    bootstrap: str,
+    topic: str,
+    records: int,
+    progress: Callable[[int], None],
+    extra: Mapping[str, str] = MappingProxyType({}),
+) -> Result:
+    """Read a topic's partitions from the beginning, by assignment, until `records` came. progress: as in produce.
+
+    extra: properties of librdkafka.
+    """
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
     progress(0)
 
-    consumer = Consumer({**FAST_CONSUMER, "bootstrap.servers": bootstrap})
+    consumer = Consumer({**FAST_CONSUMER, "bootstrap.servers": bootstrap, **extra})
     try:
         partitions = _partitions(consumer, topic, lambda: progress(0))
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])

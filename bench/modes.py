@@ -6,8 +6,10 @@ the acknowledgements, or the commit.
 
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 from ..client.producer.producer import Producer
 
@@ -43,18 +45,33 @@ def modes() -> list[tuple[str, int]]:
     return plain + [(EXACTLY_ONCE, size) for size in TRANSACTIONS]
 
 
-async def run(bootstrap: str, load: ModeLoad, mode: str, batch: int, progress: Callable[[int], None]) -> ModeResult:
-    """One mode. progress: called with the number of records done; an exception of it ends the load."""
-    async with producer_of(bootstrap, mode, f"{load.topic}-{batch}") as producer:
+async def run(
+    bootstrap: str,
+    load: ModeLoad,
+    mode: str,
+    batch: int,
+    progress: Callable[[int], None],
+    login: Mapping[str, str] = MappingProxyType({}),
+) -> ModeResult:
+    """One mode. progress: called with the number of records done; an exception of it ends the load.
+
+    login: properties of the SDK.
+    """
+    async with producer_of(bootstrap, mode, f"{load.topic}-{batch}", login) as producer:
         await send_batch(producer, mode, load, 1)  # metadata, coordinator, producer id
         return await _measure(producer, mode, load, batch, progress)
 
 
-def producer_of(bootstrap: str, mode: str, transactional_id: str) -> Producer:
+def producer_of(
+    bootstrap: str, mode: str, transactional_id: str, login: Mapping[str, str] = MappingProxyType({})
+) -> Producer:
     """One of that mode, not started."""
+    config: dict[str, Any] = {"bootstrap.servers": bootstrap, **login}
     if mode == AT_MOST_ONCE:
-        return Producer(bootstrap, acks=0, enable_idempotence=False)
-    return Producer(bootstrap, transactional_id=transactional_id if mode == EXACTLY_ONCE else None)
+        config |= {"acks": "0", "enable.idempotence": False}
+    elif mode == EXACTLY_ONCE:
+        config["transactional.id"] = transactional_id
+    return Producer.from_config(config)
 
 
 async def _measure(

@@ -9,9 +9,8 @@ import struct
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import cast
 
 from ..protocol import records
@@ -111,7 +110,18 @@ def frame_for(load: SmallLoad, partition: int) -> bytes:
     return frame(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic]), VERSION)
 
 
-async def run(host: str, port: int, load: SmallLoad, measured: Callable[[], None]) -> SmallResult:
+Connect = Callable[[str, int, asyncio.Protocol], Awaitable[None]]
+"""Opens a connection for a protocol."""
+
+
+async def connect_plainly(host: str, port: int, protocol: asyncio.Protocol) -> None:
+    """Over TCP, without a login."""
+    await asyncio.get_running_loop().create_connection(lambda: protocol, host, port)
+
+
+async def run(
+    host: str, port: int, load: SmallLoad, measured: Callable[[], None], connect: Connect = connect_plainly
+) -> SmallResult:
     """Warm up, call `measured` (to read the broker's books), then measure. Call it again to read them after."""
     loop = asyncio.get_running_loop()
     over: asyncio.Future[None] = loop.create_future()
@@ -125,7 +135,7 @@ async def run(host: str, port: int, load: SmallLoad, measured: Callable[[], None
     loops = []
     for i in range(load.connections):
         one = _Loop(frame_for(load, i % load.partitions), load.depth, error_at, failed)
-        await loop.create_connection(partial(_itself, one), host, port)
+        await connect(host, port, one)
         loops.append(one)
     try:
         await _hold(load.warmup_seconds, over)
@@ -143,10 +153,6 @@ async def run(host: str, port: int, load: SmallLoad, measured: Callable[[], None
     for one in loops:
         latencies.extend(one.latencies)
     return SmallResult(len(latencies), seconds, latencies)
-
-
-def _itself(protocol: _Loop) -> _Loop:
-    return protocol
 
 
 async def _hold(seconds: float, over: "asyncio.Future[None]") -> None:

@@ -9,7 +9,7 @@ import threading
 import time
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 TIMEOUT_S = 30
@@ -34,6 +34,7 @@ class TransactionLoad:
     seconds: float = 5.0
     warmup_seconds: float = 1.0
     ids: str = "bench"  # what their transactional ids begin with
+    login: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # properties of librdkafka
 
 
 @dataclass(slots=True)
@@ -69,7 +70,7 @@ class _Worker(threading.Thread):
 
         load, phases = self._load, self._phases
         named = {"bootstrap.servers": self._servers, "transactional.id": f"{load.ids}-{self._number}"}
-        producer = Producer({**PRODUCER, **named})
+        producer = Producer({**PRODUCER, **named, **dict(load.login)})
         producer.init_transactions(TIMEOUT_S)
         value = bytes(i * 131 % 251 for i in range(load.record_bytes))
         phases.ready.release()

@@ -149,7 +149,7 @@ def _connecting(command: F, *, password_stdin: bool) -> F:
         login = {name: rest.pop(name) for name in list(rest) if name.startswith("login_")}
         try:
             found = login_properties(**login)
-            where = _bootstrap(bootstrap, found.pop(BOOTSTRAP, bootstrap))
+            where = bootstrap_of(bootstrap, found.pop(BOOTSTRAP, bootstrap))
             given = tuple((found | dict(pairs(properties))).items())
             return command(Target(where, given, timeout_ms, shown), **rest)
         except OSError as error:  # the result cannot be written
@@ -160,7 +160,7 @@ def _connecting(command: F, *, password_stdin: bool) -> F:
     return connected  # type: ignore[return-value]
 
 
-def _bootstrap(given: str, of_file: str) -> str:
+def bootstrap_of(given: str, of_file: str) -> str:
     """The broker's address: of -b or the environment, else of --client-config, else the default."""
     source = click.get_current_context().get_parameter_source("bootstrap")
     return of_file if source is click.core.ParameterSource.DEFAULT else given

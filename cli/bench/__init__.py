@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 import click
 
 from ...bench.figures import Figures, percentile
-from ..arguments.connecting import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP
 from ..arguments.ranges import COUNT, PARTITIONS, RECORD_BYTES, SECONDS
 from ..output.extras import require
 from ..output.interruption import Interruption
 from .compare import compare
 from .loads import LoadGroup
+from .target import LoadTarget, connecting_loads
 
 
 @click.group(cls=LoadGroup)
@@ -26,14 +26,6 @@ def bench() -> None:
 
 bench.add_command(compare)
 
-_bootstrap = click.option(
-    "-b",
-    "--bootstrap",
-    envvar=BOOTSTRAP_VARIABLE,
-    default=DEFAULT_BOOTSTRAP,
-    show_default=True,
-    help=f"HOST:PORT. Also ${BOOTSTRAP_VARIABLE}.",
-)
 _topic = click.option("--topic", default=None, help="An existing topic; default: a new one, deleted afterwards.")
 _partitions = click.option(
     "--partitions", default=1, type=PARTITIONS, show_default=True, help="Partitions of the new topic."
@@ -42,7 +34,7 @@ _output = click.option("-o", "--output", type=click.Choice(["table", "json"]), d
 
 
 @bench.command("small")
-@_bootstrap
+@connecting_loads
 @_topic
 @_partitions
 @_output
@@ -54,7 +46,7 @@ _output = click.option("-o", "--output", type=click.Choice(["table", "json"]), d
 @click.pass_obj
 def small_requests(
     interruption: Interruption,
-    bootstrap: str,
+    to: LoadTarget,
     topic: str | None,
     partitions: int,
     output: str,
@@ -67,20 +59,19 @@ def small_requests(
     """Small Produce requests in a closed loop."""
     import uvloop  # so that the load generator costs as little as possible
 
-    from ...bench import small, topics
+    from ...bench import small
 
-    host, port = topics.address(bootstrap)
-    usage = BrokerUsage(port)
-    with topics.topic(host, port, topic, partitions) as name:
+    usage = BrokerUsage(to.port)
+    with to.topic(topic, partitions) as name:
         load = small.SmallLoad(name, partitions, connections, depth, size, records, seconds)
         with progress_bar(f"{connections} connections x {depth}", None, interruption):
-            result = interruption.run(small.run(host, port, load, usage.read), uvloop.new_event_loop)
+            result = interruption.run(small.run(to.host, to.port, load, usage.read, to.connect), uvloop.new_event_loop)
     sent = result.requests * records
     show(usage.figures("small", result.requests, sent, sent * size, result.seconds, result.latencies), output)
 
 
 @bench.command("produce")
-@_bootstrap
+@connecting_loads
 @_topic
 @_partitions
 @_output
@@ -91,7 +82,7 @@ def small_requests(
 @click.pass_obj
 def produce(
     interruption: Interruption,
-    bootstrap: str,
+    to: LoadTarget,
     topic: str | None,
     partitions: int,
     output: str,
@@ -102,22 +93,21 @@ def produce(
 ) -> None:
     """Idempotent produce through librdkafka."""
     require("fencepost bench produce", "confluent_kafka")
-    from ...bench import librdkafka, topics
+    from ...bench import librdkafka
 
-    host, port = topics.address(bootstrap)
-    usage = BrokerUsage(port)
+    usage = BrokerUsage(to.port)
     extra = tuple((name, value) for name, _, value in (item.partition("=") for item in properties))
-    with topics.topic(host, port, topic, partitions) as name:
-        load = librdkafka.ProduceLoad(name, records, size, batch, extra)
+    with to.topic(topic, partitions) as name:
+        load = librdkafka.ProduceLoad(name, records, size, batch, (*to.for_librdkafka().items(), *extra))
         with progress_bar("records", records, interruption) as progress:
             usage.read()
-            result = librdkafka.produce(bootstrap, load, progress)
+            result = librdkafka.produce(to.bootstrap, load, progress)
             usage.read()
     show(usage.figures("produce", 0, result.records, result.bytes, result.seconds, result.latencies), output)
 
 
 @bench.command("txn")
-@_bootstrap
+@connecting_loads
 @_topic
 @_partitions
 @_output
@@ -130,7 +120,7 @@ def produce(
 @click.pass_obj
 def transactions(
     interruption: Interruption,
-    bootstrap: str,
+    to: LoadTarget,
     topic: str | None,
     partitions: int,
     output: str,
@@ -141,20 +131,22 @@ def transactions(
 ) -> None:
     """Transactions through librdkafka, one after another by each producer."""
     require("fencepost bench txn", "confluent_kafka")
-    from ...bench import topics, txn
+    from ...bench import txn
 
-    host, port = topics.address(bootstrap)
-    usage = BrokerUsage(port)
-    with topics.topic(host, port, topic, partitions) as name:
-        load = txn.TransactionLoad(name, producers, partitions, records, size, seconds, ids=f"bench-{name}")
+    usage = BrokerUsage(to.port)
+    with to.topic(topic, partitions) as name:
+        login = tuple(to.for_librdkafka().items())
+        load = txn.TransactionLoad(
+            name, producers, partitions, records, size, seconds, ids=f"bench-{name}", login=login
+        )
         with progress_bar("transactions", None, interruption) as progress:
-            result = txn.run(bootstrap, load, usage.read, progress)
+            result = txn.run(to.bootstrap, load, usage.read, progress)
     sent = result.transactions * records
     show(usage.figures("txn", result.transactions, sent, sent * size, result.seconds, result.latencies), output)
 
 
 @bench.command("modes")
-@_bootstrap
+@connecting_loads
 @_topic
 @_partitions
 @_output
@@ -164,7 +156,7 @@ def transactions(
 @click.pass_obj
 def delivery_modes(
     interruption: Interruption,
-    bootstrap: str,
+    to: LoadTarget,
     topic: str | None,
     partitions: int,
     output: str,
@@ -175,17 +167,17 @@ def delivery_modes(
     """Compare the cost of at most once, at least once and exactly once, with the SDK."""
     import uvloop
 
-    from ...bench import modes, topics
+    from ...bench import modes
 
-    host, port = topics.address(bootstrap)
-    with topics.topic(host, port, topic, partitions) as name:
+    with to.topic(topic, partitions) as name:
         load = modes.ModeLoad(name, records, size, seconds)
         for mode, batch in modes.modes():
-            usage = BrokerUsage(port)
+            usage = BrokerUsage(to.port)
             title = f"{mode}, {batch} records a {'transaction' if mode == 'exactly once' else 'batch'}"
             with progress_bar(title, None, interruption) as progress:
                 usage.read()
-                result = interruption.run(modes.run(bootstrap, load, mode, batch, progress), uvloop.new_event_loop)
+                running = modes.run(to.bootstrap, load, mode, batch, progress, to.properties)
+                result = interruption.run(running, uvloop.new_event_loop)
                 usage.read()
             count, batches = result.records, len(result.latencies)
             found = usage.figures(title, batches, count, count * size, result.seconds, result.latencies)
@@ -195,22 +187,21 @@ def delivery_modes(
 
 
 @bench.command("consume")
-@_bootstrap
+@connecting_loads
 @click.option("--topic", required=True)
 @_output
 @click.option("--records", default=1_000_000, type=COUNT, show_default=True)
 @click.pass_obj
-def consume(interruption: Interruption, bootstrap: str, topic: str, output: str, records: int) -> None:
+def consume(interruption: Interruption, to: LoadTarget, topic: str, output: str, records: int) -> None:
     """Read a topic from its beginning through librdkafka."""
     require("fencepost bench consume", "confluent_kafka")
-    from ...bench import librdkafka, topics
+    from ...bench import librdkafka
 
-    host, port = topics.address(bootstrap)
-    topics.check_exists(host, port, topic)
-    usage = BrokerUsage(port)
+    to.check_exists(topic)
+    usage = BrokerUsage(to.port)
     with progress_bar("records", records, interruption) as progress:
         usage.read()
-        result = librdkafka.consume(bootstrap, topic, records, progress)
+        result = librdkafka.consume(to.bootstrap, topic, records, progress, to.for_librdkafka())
         usage.read()
     show(usage.figures("consume", 0, result.records, result.bytes, result.seconds, result.latencies), output)
 

@@ -10,7 +10,7 @@ from ..output.interruption import INTERRUPTED, Interruption
 _NO_BROKER = "is a Kafka broker running there? -b HOST:PORT names it; fencepost serve starts one"
 _BY_BROKER = "the broker refused the load: see its log and check its limits (message.max.bytes for large records)"
 _NO_TOPIC = "without --topic, bench small, produce, txn and modes create their own topic"
-_DENIED = "only bench produce can authenticate: -X security.protocol, sasl.username, …"
+_DENIED = "--user NAME logs in, --tls… options use TLS; the user needs Create, Write, Read and Delete on the topic"
 _BY_NAME = {  # errors of librdkafka
     **dict.fromkeys(("_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE"), (TIMED_OUT, _NO_BROKER)),
     **dict.fromkeys(("_TIMED_OUT", "_MSG_TIMED_OUT", "REQUEST_TIMED_OUT"), (TIMED_OUT, _NO_BROKER)),

@@ -192,6 +192,12 @@ class Connection(asyncio.Protocol):
                 # abort() drops unsent bytes: a request whose sender saw it fail must not arrive later.
                 self._transport.abort()
 
+    def hand_over(self) -> Any:
+        """The open transport, for a protocol that takes its place. This connection ends; the transport does not."""
+        transport, self._transport = self._transport, None
+        self.close()
+        return transport
+
     def _flush(self) -> None:
         """Write all requests of this turn of the loop."""
         out = self._out
