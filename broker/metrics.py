@@ -77,16 +77,16 @@ class Metrics:
         self.cold_reads = 0
         self.stalls = 0  # times a connection was not read because something was full
 
-        self.throttles: dict[str, int] = {}  # answers that told their client to wait, by the quota that it was over
+        self.throttles: dict[str, int] = {}  # throttled answers, by the quota that was exceeded
         self.throttle_ms: dict[str, int] = {}  # for how long, together
 
     def throttled(self, kind: str, wait_ms: int) -> None:
-        """A client was told to wait, for one of the few kinds of quotas."""
+        """Count a throttled answer, by the kind of quota."""
         self.throttles[kind] = self.throttles.get(kind, 0) + 1
         self.throttle_ms[kind] = self.throttle_ms.get(kind, 0) + wait_ms
 
     def error(self, code: int) -> None:
-        """A response says `code`."""
+        """Count a response with this error code."""
         self.errors[code] = self.errors.get(code, 0) + 1
 
     def failed(self, error: BaseException) -> None:

@@ -194,9 +194,9 @@ class Rounds:
 
     def _tell_synced(self) -> None:
         synced = self._store.synced_unit
-        told = [entry for entry in self._synced if entry[0] <= synced]
+        due = [entry for entry in self._synced if entry[0] <= synced]
         self._synced = [entry for entry in self._synced if entry[0] > synced]
-        for _, callback in told:
+        for _, callback in due:
             callback()
 
     def _rest(self, write: RoundWrite) -> None:

@@ -2,7 +2,7 @@
 
 The rules: a group decides, its record is written, its answers follow in the same step, and leave behind the reply
 barrier; every time limit is monotonic, so no clock that is set expires a member. A client that goes while its answer
-is held back stays a member until a timeout, as with Kafka. At start each group is as its last record says, and its
+is held back stays a member until a timeout, as with Kafka. At start each group is as in its last record, and its
 members have a whole session to be heard of again.
 """
 
@@ -55,7 +55,7 @@ class GroupCoordinator:
         self._turns = shared.turns
         self._tasks = shared.tasks
         self._loop = loop
-        self._values: dict[str, bytes] = {}  # what stands in the log, by group
+        self._values: dict[str, bytes] = {}  # the latest record in the log, by group
         self._loaded: dict[str, KeptGroup] = {}
         self._alarms: list[tuple[int, str]] = []
         self._alarm_ms: dict[str, int] = {}  # the alarm that counts, by group
@@ -160,7 +160,7 @@ class GroupCoordinator:
         return False
 
     def _unknown(self, group_id: str) -> ErrorCode:
-        """What members of a group are told that is not here: where its log is offline, nobody knows who they are."""
+        """The error for members of a group that is not in memory: while its log is offline, they are unknown."""
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
         try:

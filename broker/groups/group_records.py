@@ -23,7 +23,7 @@ _INT64 = Struct(">q")
 
 
 class UnreadableGroup(ValueError):
-    """A record of a group that is not as its version says."""
+    """A record of a group that does not have the layout of its version."""
 
 
 class KeptMember(NamedTuple):

@@ -1,7 +1,7 @@
 """One classic consumer group: members, generations, and who waits for what. Pure: time and ids are arguments.
 
-The rules: what an event does stands in states.TABLE; a generation has one protocol, which all its members know, and one
-leader; who is told an assignment is told of a record that was handed to `log` before. Every answer held back is given
+The rules: what an event does is in states.TABLE; a generation has one protocol, which all its members know, and one
+leader; an assignment is sent to a member only after its record was handed to `log`. Every answer held back is given
 in bounded time: by the rebalance timeout, by a session, or when its member is given up. Sources: Kafka's ClassicGroup
 and GroupMetadataManager; KIP-62, 134, 345, 394, 559, 814.
 """
@@ -36,11 +36,11 @@ class Rules(NamedTuple):
     max_size: int = LAST_GENERATION
     initial_delay_ms: int = 3_000
     newcomer_timeout_ms: int = 300_000  # for a first join that is held back: its client may be gone unseen (KAFKA-7610)
-    most_pending: int = 10_000  # members told their id that have not come back
+    most_pending: int = 10_000  # members that were given an id and have not joined with it
 
 
 class Group(Roster):
-    """One group. `log` is given what is to be kept before anybody is told of it; it raises KafkaError if it cannot be.
+    """One group. `log` gets what is to be kept before any answer contains it, and raises KafkaError if that fails.
 
     wake_ms: expire() is due then, or earlier than it has something to do.
     """
@@ -51,7 +51,7 @@ class Group(Roster):
         self.state = State.EMPTY
         self.generation = 0
         self.wake_ms = NEVER
-        self.empty_since_ms: int | None = None  # by the store's age; whoever keeps the record says so
+        self.empty_since_ms: int | None = None  # by the store's age; set by the owner of the record
         self._rules = rules
         self._log = log
         self._join_due_ms = NEVER
@@ -186,7 +186,7 @@ class Group(Roster):
             self._touch(new, now_ms)
             leads = asked.may_skip_assignment and self.leader == member_id
             answer = self._joined(new, roster=leads)._replace(skip_assignment=leads)
-            # An old client would begin to assign if it were told that it leads (KAFKA-13435).
+            # An old client would begin to assign if the answer named it as the leader (KAFKA-13435).
             reply(answer if asked.may_skip_assignment else answer._replace(leader=old_leader or NO_MEMBER))
             return
         self._touch(new, now_ms)
@@ -334,7 +334,7 @@ class Group(Roster):
     # ---- being there, and leaving ----------------------------------------------------------------------------
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> ErrorCode:
-        """A member is alive. What it is told, it is told for its own generation only."""
+        """A member is alive. Its answer is about its own generation only."""
         step = TABLE[Event.HEARTBEAT][self.state]
         if self.state is not State.DEAD:
             wrong = self._not_a_member(member_id, instance_id)

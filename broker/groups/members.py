@@ -13,7 +13,7 @@ MEMBER_BYTES = 1_000  # without its names; this and the next as measured on CPyt
 PROTOCOL_BYTES = 200
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""(name, what the member says under it), the one it likes best first."""
+"""(name, the member's metadata for it), the preferred one first."""
 
 NO_GENERATION = -1
 NO_MEMBER = ""
@@ -169,7 +169,7 @@ class Member:
         )
 
     def change(self, protocols: Protocols, session_timeout_ms: int, rebalance_timeout_ms: int) -> None:
-        """What the member says of itself now."""
+        """Replace what the member last sent about itself."""
         self.protocols = protocols
         self.session_timeout_ms = session_timeout_ms
         self.rebalance_timeout_ms = rebalance_timeout_ms
@@ -180,7 +180,7 @@ class Member:
         return next(name for name, _ in self.protocols if name in candidates)
 
     def metadata(self, protocol: str | None) -> bytes:
-        """What it says under that protocol."""
+        """Its metadata for that protocol."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     def tell_joined(self, answer: Joined) -> None:

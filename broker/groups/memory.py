@@ -1,9 +1,9 @@
 """How much memory all groups take together, and which of them could be given up. Pure.
 
-The rule: what a client can make long is counted: names, what members say under their protocols, the group's record,
-and what of that is not said by members, which is their assignments, again. All else is a fixed cost for each group,
-member and protocol. A group that nobody is in goes first where room is needed; if it has committed offsets it only
-leaves the count: it goes with them.
+The rule: what a client can make long is counted: names, members' metadata for their protocols, the group's record, and
+the assignments once more, beside that record. All else is a fixed cost for each group, member and protocol. A group
+without members is removed first when room is needed; if it has committed offsets, it only leaves the count and is
+removed with them.
 """
 
 from collections import OrderedDict
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .machine import Group
 
 GROUP_BYTES = 2_000
-PENDING_BYTES = 700  # of a member that was told its id, of 300 bytes at most, and has not come back
+PENDING_BYTES = 700  # of a member that was given an id, of 300 bytes at most, and has not joined with it
 
 
 class GroupMemory:

@@ -2,7 +2,7 @@
 
 The rules: state changes only by applying a record or a marker, in the order of the log, live and in replay alike. An
 offset sent in a transaction counts from its commit on and is forgotten with its abort; of plain and transactional
-commits the one whose record stands later in the log wins, however late its transaction ends, and so does a tombstone.
+commits the one whose record is later in the log wins, however late its transaction ends, and so does a tombstone.
 That is what compaction keeps as well. A transaction's marker ends what its producer has pending in that partition of
 the log and nothing else (KAFKA-17507). Source: Kafka's OffsetMetadataManager; KIP-98, KIP-447.
 """
@@ -59,7 +59,7 @@ class Offsets:
     # ---- changes ---------------------------------------------------------------------------------------------
 
     def apply_batch(self, log_partition: int, batch: Batch, contents: Iterable[Record]) -> list[Record]:
-        """Take in a batch that stands in the log. Returns its records that are of another kind: groups.
+        """Apply a batch of the log. Returns its records that are of another kind: groups.
 
         Raises UnreadableRecord, at start only.
         """
@@ -83,7 +83,7 @@ class Offsets:
         return others
 
     def put(self, log_partition: int, place: Place, committed: Committed, producer_id: int = -1) -> None:
-        """An offset stands in the log: committed, or pending if it came in a producer's transaction."""
+        """Apply an offset of the log: committed, or pending if it came in a producer's transaction."""
         if producer_id < 0:
             self._settle(place, committed)
             return
@@ -100,7 +100,7 @@ class Offsets:
             of_group[key] = committed
 
     def remove(self, place: Place, position: int) -> None:
-        """A tombstone stands at this position of the log: what came before it is gone, pending or not."""
+        """Apply a tombstone at this position of the log: earlier offsets are removed, pending or not."""
         key = place.topic, place.partition
         for owner in list(self._pending_of.get(place.group, {}).get(key, ())):
             if self.pending[owner][place].position < position:
@@ -115,9 +115,9 @@ class Offsets:
                 del self.committed[place.group]
 
     def end(self, log_partition: int, producer_id: int, position: int, *, commit: bool) -> None:
-        """A marker stands at this position of the log: the producer's offsets before it count, or never did.
+        """Apply a marker at this position of the log: the producer's offsets before it take effect, or are dropped.
 
-        What stands behind it is of a later transaction, known from a snapshot that was taken while the log went on.
+        Offsets after it belong to a later transaction, known from a snapshot that was taken while the log went on.
         """
         owner = log_partition, producer_id
         pending = self.pending.get(owner, {})

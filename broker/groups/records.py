@@ -1,6 +1,6 @@
 """The records of committed offsets in __consumer_offsets, byte for byte Kafka's. Pure.
 
-A key begins with an int16 that says what the record is: 0 and 1 a committed offset, 2 a group. Values are written in
+A key begins with an int16, the type of the record: 0 and 1 a committed offset, 2 a group. Values are written in
 version 4, where tagged fields carry what Kafka has no place for; all versions are read, tags that are unknown here are
 skipped. Source: Kafka's OffsetCommitKey.json, OffsetCommitValue.json, GroupCoordinatorRecordHelpers; docs/formats.md.
 """
@@ -36,7 +36,7 @@ _LEGACY = {0: ">q", 1: ">q", 2: ">q", 3: ">qi"}  # what is before the metadata
 
 
 class UnreadableRecord(ValueError):
-    """A record of __consumer_offsets that is not as its version says."""
+    """A record of __consumer_offsets that does not have the layout of its version."""
 
 
 class Place(NamedTuple):

@@ -1,7 +1,7 @@
-"""Which topics a member of a consumer group subscribes to: the one thing a broker reads of what members say. Pure.
+"""Which topics a member of a consumer group subscribes to: all that a broker reads of members' metadata. Pure.
 
 The protocol type "consumer" begins every version of its subscriptions with a version and a list of topics, and those
-are read; what does not read so says nothing. Source: Kafka's ClassicGroup.computeSubscribedTopics, ConsumerProtocol.
+are read; metadata in any other form is ignored. Source: Kafka's ClassicGroup.computeSubscribedTopics, ConsumerProtocol.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ _INT32 = Struct(">i").unpack_from
 
 
 def topics_of(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """All topics of all members; None if any of them says what cannot be read."""
+    """All topics of all members; None if the metadata of any of them cannot be read."""
     found: set[str] = set()
     try:
         for subscription in subscriptions:

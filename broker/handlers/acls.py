@@ -1,6 +1,6 @@
 """CreateAcls, DescribeAcls and DeleteAcls: the rules of access, read and changed by who may (KIP-140).
 
-The rules: without an authorizer there are none, and every request says so. To read them takes Describe on the cluster,
+The rules: without an authorizer every request gets an error. To read them takes Describe on the cluster,
 to change them Alter. Each rule of a request is taken or refused by itself. Those that are taken become a unit of the
 journal, or several where they are many: some of them are in force a little before the others. A filter means the
 rules that there are when the request comes. Asked of Apache Kafka 4.3.1.

@@ -104,7 +104,7 @@ def metadata(broker: Services, call: Call, request: MetadataRequest) -> Steps[Me
 
 
 def _cluster_operations(broker: Services, call: Call, are_asked_for: bool) -> int:
-    """What whoever asks may do with the cluster (KIP-430); who may not describe it is told of nothing."""
+    """What the client may do with the cluster (KIP-430); nothing, if it may not describe it."""
     if not are_asked_for:
         return NO_OPERATIONS
     if not broker.access.allows_on_cluster(call.session, Operation.DESCRIBE):
@@ -165,7 +165,7 @@ def _answer(broker: Services, call: Call, asked: MetadataRequest.Topic, may_crea
     except KafkaError as error:
         if error.code is not ErrorCode.THROTTLING_QUOTA_EXCEEDED:  # which means to ask again, too
             return _refusal(error.code, asked.name, ZERO_UUID)
-    # Kafka names a topic only after it is made: whoever asked it into being asks again, and is not told of one that
+    # Kafka names a topic only after it is made: the client whose request created it asks again, and gets none that
     # somebody has just deleted.
     return _refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked.name, ZERO_UUID)
 
@@ -241,7 +241,7 @@ def _no_endpoint(kind: int) -> KafkaError | None:
 def describe_topic_partitions(
     broker: Services, call: Call, request: DescribeTopicPartitionsRequest
 ) -> Steps[DescribeTopicPartitionsResponse]:
-    """A page of partitions, topics in the order of their names; the cursor says where the next page begins.
+    """A page of partitions, topics in the order of their names; the cursor is where the next page begins.
 
     Topics that whoever asks may not describe come last, if they were asked for by name, and take no room.
     """

@@ -258,7 +258,7 @@ def _by_name(
 def _looked_up(
     broker: Services, group_id: str, asked: Sequence[Any] | None, how: _Reading
 ) -> Iterable[tuple[str, Sequence[PartitionKey]]]:
-    """The partitions of a group to tell of, by topic. asked: None for all that may be seen.
+    """The partitions of a group for the answer, by topic. asked: None for all that may be seen.
 
     Raises GROUP_AUTHORIZATION_FAILED, COORDINATOR_NOT_AVAILABLE.
     """

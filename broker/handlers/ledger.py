@@ -1,6 +1,6 @@
 """PrepareTxn, EndTxns, DescribeLedger, RemoveLedgerEntries: many transactions, one decision.
 
-The rules stand in docs/apis.md. These requests are never fenced by their connection: what they say is checked against
+The rules are in docs/apis.md. These requests are never fenced by their connection: their fields are checked against
 the ledger, and a repeated decision is a success. With an authorizer a ledger key is a resource like a transactional id:
 who may write to it decides what becomes of all transactions that wait under it, and who prepares one under it agrees.
 """

@@ -64,7 +64,7 @@ register_fast_path(ProduceRequest, made_by=lambda broker: make_fast_produce(brok
 
 @handles(ProduceRequest)
 def produce(broker: Services, call: Call, request: ProduceRequest) -> ProduceResponse | Parked | None:
-    """Append what can be appended; say of every partition what became of it."""
+    """Append what can be appended; answer with the result of every partition."""
     parked = Parked()
 
     may_write = partial(_may_write, broker, call) if broker.access.is_enforced else None
@@ -99,7 +99,7 @@ def _outcome(broker: Services, call: Call, request: ProduceRequest, targets: Tar
 
 
 def _produce_unanswered(broker: Services, call: Call, request: ProduceRequest, targets: Targets) -> None:
-    """acks=0: the only way to tell of an error is to close the connection, and Kafka does."""
+    """acks=0: the only way to report an error is to close the connection, and Kafka does."""
     try:
         response = _produce(broker, call, request, targets)
     except KafkaError as error:
@@ -220,7 +220,7 @@ def _append(broker: Services, call: Call, partition: Partition, target: Target, 
 def _check_may_write_as(broker: Services, call: Call, producer_id: int) -> None:
     """Raises TRANSACTIONAL_ID_AUTHORIZATION_FAILED for an id that belongs to somebody else's transactional id.
 
-    A batch outside of transactions says nothing of that, and would still fence its producer, or pass for its next one.
+    A batch outside of transactions is no sign of that, and would still fence its producer, or pass for its next one.
     So would one with an id that was never given out (UNKNOWN_PRODUCER_ID), once it is. Apache Kafka takes both.
     """
     transactional_id = broker.transactions.by_producer_id.get(producer_id)

@@ -39,7 +39,7 @@ log = logging.getLogger("fencepost.broker")
 def alter_client_quotas(
     broker: Services, call: Call, request: AlterClientQuotasRequest
 ) -> Steps[AlterClientQuotasResponse]:
-    """Set and remove quotas, or only tell whether they may be."""
+    """Set and remove quotas, or only check whether that is allowed."""
     broker.access.check_on_cluster(call.session, Operation.ALTER_CONFIGS)
     answers: dict[Entity, _Altered] = {}
     open_changes = _OpenChanges(broker, call)
@@ -84,7 +84,7 @@ class _OpenChanges:
             self.new_entities += not self._broker.security_log.state.quotas.of(entity)
 
     def commit(self, answers: dict[Entity, _Altered]) -> None:
-        """Make all of them, as one unit; where there is no room for it, their answers say so."""
+        """Make all of them, as one unit; without room for it, their answers are errors."""
         changes, self._changes = self._changes, {}
         count, self._count, self.new_entities = self._count, 0, 0
         if not changes:

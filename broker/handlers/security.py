@@ -1,4 +1,4 @@
-"""SaslHandshake and SaslAuthenticate: how a client says who it is.
+"""SaslHandshake and SaslAuthenticate: how a client logs in.
 
 The rule: where a listener asks nobody they are listed and answered as Apache Kafka does it there, so that a tool learns
 why, and need not guess from a closed connection. Asked of 4.3.1; KIP-43, KIP-152.

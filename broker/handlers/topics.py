@@ -46,7 +46,7 @@ _Grown = CreatePartitionsResponse.Topic
 
 @handles(CreateTopicsRequest, in_steps=True)
 def create_topics(broker: Services, call: Call, request: CreateTopicsRequest) -> Steps[CreateTopicsResponse]:
-    """Make topics, or only say whether they could be made."""
+    """Create topics, or only check whether they could be created."""
     may_create = yield from _may_create(broker, call, {topic.name for topic in request.topics})
     if sum(_wanted_partitions(topic) for topic in request.topics if topic.name in may_create) > MOST_PARTITIONS:
         return CreateTopicsResponse(
@@ -183,11 +183,11 @@ def _assigned_partitions(broker: Services, asked: CreateTopicsRequest.Topic) -> 
 def _check_replicas(broker: Services, broker_ids: Sequence[int]) -> None:
     """Only this broker can be assigned, once."""
     problem = None
-    stranger = next((each for each in sorted(broker_ids) if each != broker.node_id), None)
+    unknown = next((each for each in sorted(broker_ids) if each != broker.node_id), None)
     if not broker_ids:
         problem = "includes an empty replica list."
-    elif stranger is not None:
-        problem = f"includes broker {stranger}, but no such broker is registered."
+    elif unknown is not None:
+        problem = f"includes broker {unknown}, but no such broker is registered."
     elif len(broker_ids) > 1:
         problem = f"includes the broker {broker.node_id} more than once."
     if problem:
@@ -227,7 +227,7 @@ def _find(broker: Services, asked: DeleteTopicsRequest.Topic) -> Topic | None:
 
 
 def _may_not_delete(broker: Services, call: Call, asked: DeleteTopicsRequest.Topic) -> _Deleted | None:
-    """The refusal for who may not delete it; None for who may. Its other half is told to who may describe it."""
+    """The refusal if the user may not delete it, else None. It has name and id only if the user may describe it."""
     access, session, topic = broker.access, call.session, _find(broker, asked)
     name = topic.name if topic is not None else asked.name
     if name is None or access.allows_on_cluster(session, Operation.DELETE):
@@ -294,7 +294,7 @@ def _how_doubled(group: Sequence[DeleteTopicsRequest.Topic]) -> str:
 def create_partitions(
     broker: Services, call: Call, request: CreatePartitionsRequest
 ) -> Steps[CreatePartitionsResponse]:
-    """Give topics more partitions, or only say whether they could have them."""
+    """Add partitions to topics, or only check whether they could be added."""
     names = {asked.name for asked in request.topics}
     may_alter = set((yield from allowed_names(broker, call, Operation.ALTER, ResourceType.TOPIC, names)))
     allowed = [asked for asked in request.topics if asked.name in may_alter]

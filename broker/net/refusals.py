@@ -1,4 +1,4 @@
-"""The response that says no: an error in the place where each API's clients look for it.
+"""The response of a refused request: an error in the place where each API's clients look for it.
 
 The rule is Kafka's getErrorResponse, of all APIs at once: where the response has an error code of its own, that is set
 and the rest is empty; elsewhere every item of the request is echoed with the error. Clients miss an item that is not

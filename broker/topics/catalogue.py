@@ -96,7 +96,7 @@ class Catalogue:
 
 
 def topic_changed(entry: TopicEntry) -> Change:
-    """The topic is from now on as `entry` says."""
+    """From now on `entry` is the state of the topic."""
     state = {"name": entry.name, "logs": list(entry.log_ids), "configs": dict(entry.configs)}
     return _change(["topic", entry.topic_id], state)
 

@@ -8,7 +8,7 @@ LOWEST = -(2**31)
 
 
 def java_hash(text: str) -> int:
-    """What Java's `hashCode` says of this text."""
+    """Java's `hashCode` of this text."""
     units = text.encode("utf-16-be", "surrogatepass")
     found = 0
     for position in range(0, len(units), 2):

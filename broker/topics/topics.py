@@ -251,7 +251,7 @@ class Topics:
     # ---- from the catalogue to the objects -------------------------------------------------------------------
 
     def _reflect(self, topic_id: bytes) -> None:
-        """Make by_name and by_id say what the catalogue says of one topic."""
+        """Update by_name and by_id from the catalogue's entry of one topic."""
         entry = self.catalogue.topics.get(topic_id)
         topic = self.by_id.get(topic_id)
         if entry is None:
@@ -325,7 +325,7 @@ def append_rules(settings: TopicSettings, internal: bool) -> AppendRules:
 
 
 def log_settings(settings: TopicSettings, internal: bool = False) -> LogSettings:
-    """What a topic's settings ask of its logs. A coordinator's log is compacted, whatever they say."""
+    """What a topic's settings ask of its logs. A coordinator's log is always compacted."""
     return LogSettings(
         durability_mode=settings.durability_mode,
         segment_bytes=settings.segment_bytes,

@@ -56,7 +56,7 @@ class Source(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """What a file says. slices: by topic, each some packed rows."""
+    """The content of a file. slices: by topic, each some packed rows."""
 
     positions: Positions
     fields: dict[str, Row]
@@ -172,7 +172,7 @@ class CoordinatorSnapshots:
             source.topic.replay_from = {partition: offset for partition, _, offset in of_topic}
         self._size_bytes, self._positions = found.size_bytes, positions
         if all(partition.log.end_offset == _known_through(positions, partition) for partition in self._partitions()):
-            self._taken_bytes = self._appended_bytes()  # another one would say nothing new
+            self._taken_bytes = self._appended_bytes()  # another one would have the same content
 
     def _check(self, positions: Positions, fields: dict[str, Row]) -> None:
         """Whether the logs are those that the snapshot knew, and have all that came since. Raises ValueError."""

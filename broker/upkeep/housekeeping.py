@@ -142,7 +142,7 @@ class Housekeeping:
         self._checkpoint_wanted.set()
 
     def hurry(self) -> None:
-        """Flush and checkpoint now, whatever the intervals say: for whoever moves time ahead."""
+        """Flush and checkpoint now, regardless of the intervals: for tests that advance the clock."""
         self._hurried = True
         self._flush_wanted.set()
         self._journal_filling.set()
@@ -336,7 +336,7 @@ class Housekeeping:
         return self.ending
 
     async def _sleep_until_stirred(self) -> None:
-        """No checkpoint says anything new before something changes, but how old the store is."""
+        """A new checkpoint differs only in the store's age until something changes."""
         self._checkpoint_wanted.clear()
         try:
             async with asyncio.timeout(self._upkeep.ms_until_behind / 1000):
