@@ -1,0 +1,61 @@
+// Groups: how far behind each is, up to the last stable offset and up to the high watermark; and one group.
+
+import { get, inCluster } from "../api.js";
+import { badge, count, empty, facts, h, link, partitionLink, put, stateBadge, throttle } from "../dom.js";
+import { PagedList, Table } from "../table.js";
+
+export async function show(root, place) {
+  if (place.parts.length) return showOne(root, place);
+  const list = new PagedList({
+    label: "Groups",
+    columns: [
+      { label: "Group", cell: (row) => link(row.consumer_group_id, ["groups", row.consumer_group_id]) },
+      { label: "State", cell: (row) => stateBadge(row.state || "unknown") },
+      { label: "Protocol", cell: (row) => [row.group_type, row.partition_assignor].filter(Boolean).join(", ") || row.protocol_type || "–" },
+      { label: "Members", kind: "number", cell: (row) => count(row.members) },
+      { label: "Lag to LSO", kind: "number", cell: (row) => count(row.lag?.to_stable) },
+      { label: "Lag to HW", kind: "number", cell: (row) => count(row.lag?.to_high_watermark) },
+      { label: "Held back", cell: (row) => (row.lag?.blocked_partitions ? badge(`${row.lag.blocked_partitions} of ${row.lag.partitions} partitions`, "warn") : "–") },
+    ],
+    key: (row) => row.consumer_group_id,
+    nothing: "There are no groups, or none with this name.",
+    path: ({ contains }) => inCluster(place.cluster, ["consumer-groups"], { contains }),
+  });
+  put(root, h("h1", null, "Groups"),
+    h("p", { class: "quiet" }, "Readers with read_committed get records up to the last stable offset (LSO), others up to the high watermark (HW)."), list.element);
+  await list.load();
+  const again = throttle(() => list.load(), 1500);
+  return { event: (name) => { if (name === "groups" || name === "snapshot") again(); } };
+}
+
+async function showOne(root, place) {
+  const [group] = place.parts;
+  const path = (...more) => inCluster(place.cluster, ["consumer-groups", group, ...more], more.length ? { page_size: 1000 } : {});
+  const about = h("div");
+  const lags = new Table("Lags", [
+    { label: "Partition", cell: partitionLink },
+    { label: "Committed", kind: "number", cell: (row) => count(row.current_offset) },
+    { label: "LSO", kind: "number", cell: (row) => count(row.last_stable_offset) },
+    { label: "HW", kind: "number", cell: (row) => count(row.log_end_offset) },
+    { label: "Lag to LSO", kind: "number", cell: (row) => count(row.lag_to_stable) },
+    { label: "Lag to HW", kind: "number", cell: (row) => count(row.lag) },
+    { label: "Reader", cell: (row) => row.client_id || "–" },
+    { label: "", cell: (row) => (row.blocked ? [badge("held back", "warn"), " ", link("by what", [""])] : "") },
+  ], (row) => `${row.topic_name}-${row.partition_id}`, "This group has committed no offsets.");
+  const members = h("div", { class: "cards" });
+  put(root, h("p", { class: "crumbs" }, link("Groups", ["groups"]), " / "), h("h1", { class: "name" }, group), about,
+    h("h2", null, "Partitions"), lags.element, h("h2", null, "Members"), members);
+  const load = async () => {
+    const [one, summary, rows, consumers] = await Promise.all([get(path()), get(path("lag-summary")), get(path("lags")), get(path("consumers"))]);
+    put(about, facts([["State", stateBadge(one.state || "unknown")], ["Assignor", one.partition_assignor || "–"], ["Members", count(consumers.data.length)],
+      ["Lag to LSO", count(summary.total_lag_to_stable)], ["Lag to HW", count(summary.total_lag)]]));
+    lags.set(rows.data);
+    put(members, consumers.data.length ? consumers.data.map((each) => h("article", { class: "card" }, h("h3", null, each.client_id || each.consumer_id),
+      facts([["Member", h("code", null, each.consumer_id)], each.instance_id ? ["Instance", each.instance_id] : null, ["Address", each.client_host],
+        ["Reads", (each.assignments ?? []).length ? each.assignments.map((at, index) => [index ? ", " : "", partitionLink(at)]) : "nothing"]])))
+      : empty("No member is connected."));
+  };
+  await load();
+  const again = throttle(() => void load().catch(() => {}), 1500);
+  return { event: (name, data) => { if (name === "snapshot" || (name === "groups" && (data.more || data.changed.some((each) => each.consumer_group_id === group)))) again(); } };
+}

@@ -1,0 +1,108 @@
+// The overview: what holds readers up, first of all; then the counts, what happened lately, and the brokers.
+
+import { endButtons } from "../actions.js";
+import { age, aside, badge, count, duration, empty, gauge, h, link, many, partitionLink, put, throttle, time, transactionLink } from "../dom.js";
+import { state } from "../live.js";
+
+export async function show(root, { cluster }) {
+  const stuck = h("section", { "aria-labelledby": "stuck" });
+  const tiles = h("div", { class: "tiles" });
+  const story = h("section", { class: "card", "aria-labelledby": "story" });
+  const brokers = h("section", { class: "card", "aria-labelledby": "brokers" });
+  put(root, h("h1", null, "Overview"), stuck, tiles, h("div", { class: "columns" }, story, brokers));
+  const draw = throttle(() => {
+    const now = state.snapshot;
+    drawStuck(stuck, cluster, now);
+    drawTiles(tiles, now.counts);
+    drawStory(story, now);
+    drawBrokers(brokers, now.cluster);
+  }, 100);
+  draw();
+  return { event: (name) => { if (name !== "partitions" && name !== "groups" && name !== "stream") draw(); } };
+}
+
+// ---- what holds readers up -------------------------------------------------------------------------------------------
+
+function drawStuck(element, cluster, now) {
+  const rows = now.blockers;
+  const text = JSON.stringify(rows, (name, value) => (["age_ms", "timeout_share", "sentence"].includes(name) ? undefined : value));
+  if (element.dataset.drawn === text) return;
+  element.dataset.drawn = text;
+  const cards = [...grouped(rows).values()].map((some) => stuckCard(cluster, some));
+  put(element, h("h2", { id: "stuck" }, "What holds readers up"),
+    cards.length ? h("div", { class: "cards" }, cards)
+      : h("div", { class: "card calm" }, h("span", { class: "big-sign", "aria-hidden": "true" }, "✓"),
+        h("div", null, h("strong", null, "Nothing. "), "In every partition, read_committed readers can read up to the end."),
+      ),
+    now.blockers_complete === false ? h("p", { class: "quiet" }, "There are more blocked partitions than are shown here.") : null);
+}
+
+/** The rows of each transaction: one transaction may hold several partitions. */
+function grouped(rows) {
+  const found = new Map();
+  for (const row of rows) {
+    const key = `${row.producer_id}:${row.producer_epoch}:${row.hangs}:${row.hangs ? `${row.topic_name}-${row.partition_id}` : ""}`;
+    found.set(key, [...(found.get(key) ?? []), row]);
+  }
+  return found;
+}
+
+function stuckCard(cluster, rows) {
+  const [first] = rows;
+  const waiting = rows.reduce((sum, row) => sum + row.waiting, 0);
+  const groups = new Map(rows.flatMap((row) => row.groups ?? []).map((each) => [each.consumer_group_id, each]));
+  const name = first.transactional_id ? transactionLink(first.transactional_id) : h("code", null, `producer ${first.producer_id} epoch ${first.producer_epoch}`);
+  return h("article", { class: "card stuck" },
+    h("header", null,
+      h("h3", null, name),
+      first.hangs ? badge("hanging", "bad") : badge(first.prepared ? "Prepared" : first.state ?? "unknown", first.prepared ? "warn" : "open"),
+      h("span", { class: "spring" }), gauge(first.age_ms, first.timeout_ms)),
+    h("p", { class: "lead" }, h("strong", null, many(waiting, "record")), ` in ${many(rows.length, "partition")} cannot be read by read_committed readers`,
+      first.hangs ? ", and no coordinator will end this transaction." : "."),
+    first.prepared ? h("p", null, `It is prepared as batch ${first.prepared.batch} of sink ${first.prepared.sink}.`) : null,
+    h("ul", { class: "places" }, rows.slice(0, 12).map((row) => h("li", null, partitionLink(row),
+      h("span", { class: "quiet" }, ` stops at ${count(row.last_stable_offset)} of ${count(row.high_watermark)}`),
+      aside("timeline", ["topics", row.topic_name, "timeline"], { partition: row.partition_id }))),
+    rows.length > 12 ? h("li", { class: "quiet" }, `and ${many(rows.length - 12, "partition")} more`) : null),
+    groups.size ? h("p", null, h("span", { class: "quiet" }, "Groups there: "), [...groups.values()].map((each, at) => [at ? ", " : "",
+      link(each.consumer_group_id, ["groups", each.consumer_group_id]), each.would_wait ? " (waits here if it reads committed)" : ""])) : null,
+    endButtons(cluster, first));
+}
+
+// ---- counts, story, brokers --------------------------------------------------------------------------------------------
+
+function drawTiles(element, counts) {
+  const tile = (label, value, where, kind = "") => h("a", { class: `tile ${kind}`, href: where }, h("span", { class: "tile-value" }, value), h("span", { class: "tile-label" }, label));
+  put(element,
+    tile("topics", count(counts.topics), "#/topics"),
+    tile("records kept", count(counts.retained_records), "#/topics"),
+    tile("records held back", count(counts.held_records), "#/topics", counts.held_records ? "warn" : ""),
+    tile("groups", count(counts.groups), "#/groups"),
+    tile("open transactions", count(counts.open_transactions), "#/transactions", counts.open_transactions ? "open" : ""),
+    h("a", { class: "tile", href: "#/transactions" }, h("span", { class: "tile-value" }, counts.oldest_open_ms == null ? "–" : age(counts.oldest_open_ms)),
+      h("span", { class: "tile-label" }, "oldest open")));
+}
+
+const SIGNS = {
+  "txn.begin": ["▸", "began", "open"], "txn.partition_added": ["+", "writes to", "open"], "txn.prepare_commit": ["…", "is being committed", "warn"],
+  "txn.prepare_abort": ["…", "is being aborted", "warn"], "txn.commit": ["✓", "committed", "good"], "txn.abort": ["✕", "aborted", "bad"],
+  "txn.fence": ["⊘", "fenced its producer", "warn"], "txn.expire": ["◌", "was forgotten", "plain"],
+};
+
+function drawStory(element, now) {
+  const rows = now.recent.slice(0, 12);
+  put(element, h("h2", { id: "story" }, "Lately"),
+    rows.length ? h("ol", { class: "story" }, rows.map((each) => {
+      const [sign, verb, kind] = SIGNS[each.type] ?? ["·", each.type, "plain"];
+      const where = each.type === "txn.partition_added" ? each.partitions.slice(-1) : [];
+      return h("li", null, h("span", { class: `sign ${kind}`, "aria-hidden": "true" }, sign), h("span", null, transactionLink(each.transactional_id), ` ${verb} `, where.map(partitionLink)),
+        h("time", { class: "quiet" }, time(each.at_ms).slice(11, 19)));
+    })) : empty("No transaction has begun or ended since the console started."));
+}
+
+function drawBrokers(element, cluster) {
+  put(element, h("h2", { id: "brokers" }, "Brokers"),
+    h("ul", { class: "plain-list" }, cluster.brokers.map((each) => h("li", null, h("strong", null, `${each.broker_id} `), h("code", null, `${each.host}:${each.port}`),
+      each.broker_id === cluster.controller_id ? [" ", badge("controller", "plain")] : null))),
+    h("p", { class: "quiet" }, "Cluster ", h("code", null, cluster.cluster_id ?? "without an id"), cluster.fencepost_version ? `, fencepost ${cluster.fencepost_version}` : ""));
+}
