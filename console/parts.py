@@ -1,10 +1,12 @@
 """The parts of one console, made once and handed to every handler."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..client.admin.admin import Admin
+from ..client.admin.transactions import MAX_TRANSACTION_TIMEOUT_MS
 from ..client.admin.values import ClusterDescription
 from ..effects.clock import Clock, SystemClock
 from .connecting import Connecting
@@ -20,7 +22,7 @@ CLUSTER_FRESH_MS = 1_000
 class Parts:
     """bootstrap: the broker's address as it was given, to show it. new_admin: an Admin that is not started.
 
-    start: unguessable, of this console's start.
+    start: unguessable, of this console's start. searching: held by the one search for hanging transactions.
     """
 
     bootstrap: str
@@ -29,6 +31,8 @@ class Parts:
     guard: Guard
     new_admin: Callable[[], Admin]
     clock: Clock = field(default_factory=SystemClock)
+    hangs_after_ms: int = MAX_TRANSACTION_TIMEOUT_MS
+    searching: asyncio.Lock = field(default_factory=asyncio.Lock)
     connecting: Connecting = field(init=False)
     events: Events = field(init=False)
     model: ClusterModel = field(init=False)

@@ -1,0 +1,126 @@
+"""What the console changes: it aborts and fences transactions. Each change is logged, done or refused.
+
+The rule: a transaction ends as its coordinator ends it, by InitProducerId on its id; a marker is written to a partition
+only where the search for hanging transactions confirms that no coordinator will. A person confirms what they saw: if
+another transaction is open by then, nothing is done. One that waits for the decision of its sink needs the sink and the
+batch confirmed besides: aborting it may lose a batch that a query believes to be safe.
+"""
+
+import logging
+from typing import Any
+
+from ...client.admin.admin import Admin
+from ...client.admin.values import TransactionDescription
+from ..asked import Asked
+from ..model.view import prepared_row
+from ..parameters import LONGEST_NAME
+from ..problems import BAD_PARAMETER, CONFIRM_PREPARED, CONFLICT, NOT_FOUND, Problem
+from ..routes import CHANGE, Route
+from ..schemas import NUMBER, fields
+from .places import cluster_id, partition_of
+
+log = logging.getLogger(__name__)
+
+
+async def abort(asked: Asked) -> dict[str, Any]:
+    await cluster_id(asked)
+    name, body, admin = asked.names["transactional_id"], asked.body, await asked.admin()
+    _check_confirmed(body, name)
+    found = await _described(admin, name)
+    if not found.is_open:
+        hint = "fencing it refuses its producer even without an open transaction"
+        raise Problem(CONFLICT, f"{name} has no open transaction, it is {found.state}", hint)
+    if found.state.startswith("Prepare"):
+        raise Problem(CONFLICT, f"{name} is decided: {found.state}", "its coordinator is ending it")
+    if (found.producer_id, found.producer_epoch) != (body["producer_id"], body["producer_epoch"]):
+        raise Problem(CONFLICT, f"another transaction of {name} is open by now", "look again")
+    return await _end(asked, admin, name, "aborted")
+
+
+async def fence(asked: Asked) -> dict[str, Any]:
+    await cluster_id(asked)
+    name, admin = asked.names["transactional_id"], await asked.admin()
+    _check_confirmed(asked.body, name)
+    await _described(admin, name)  # InitProducerId would make an id that does not exist
+    return await _end(asked, admin, name, "fenced")
+
+
+async def _described(admin: Admin, name: str) -> TransactionDescription:
+    found = (await admin.describe_transactions(name)).get(name)
+    if found is None:
+        raise Problem(NOT_FOUND, f"there is no transactional id {name[:200]}")
+    return found
+
+
+async def _end(asked: Asked, admin: Admin, name: str, done: str) -> dict[str, Any]:
+    prepared = prepared_row((await admin.prepared_transactions()).get(name))
+    if prepared is not None:
+        seen = {"sink": prepared["sink"], "batch": prepared["batch"]}
+        if asked.body.get("confirm_prepared") != seen:
+            raise Problem(
+                CONFIRM_PREPARED,
+                f"{name} waits for the decision of sink {seen['sink']} about batch {seen['batch']}",
+                "confirm both: its query must write the batch again",
+                {"prepared": prepared},
+            )
+    _log(asked, f"{done}: transactional id {name!r}, asked for")
+    fenced = (await admin.fence_producers(name))[name]
+    _log(asked, f"{done}: transactional id {name!r}, epochs before {fenced.epoch} are refused")
+    return {
+        "kind": "KafkaTransactionChange",
+        "done": done,
+        "transactional_id": name,
+        "producer_id": fenced.producer_id,
+        "next_epoch": fenced.epoch,
+        "message": f"{done} {name}: its producer's epochs before {fenced.epoch} are refused",
+    }
+
+
+async def abort_hanging(asked: Asked) -> dict[str, Any]:
+    at, body, admin = await partition_of(asked), asked.body, await asked.admin()
+    _check_confirmed(body, str(at))
+    wanted = (body["start_offset"], body["producer_id"], body["producer_epoch"])
+    async with asked.parts.searching:
+        found = await admin.find_hanging_transactions([at], open_for_ms=asked.parts.hangs_after_ms)
+    hangs = {(each.start_offset, each.producer.producer_id, each.producer.producer_epoch) for each in found}
+    if wanted not in hangs:
+        hint = "a transaction that its coordinator knows is aborted by its transactional id"
+        raise Problem(CONFLICT, f"no transaction hangs in {at} from offset {wanted[0]} on", hint)
+    _log(asked, f"aborted by a marker: the transaction in {str(at)!r} from offset {wanted[0]}, asked for")
+    await admin.abort_transaction(at, body["start_offset"])
+    _log(asked, f"aborted by a marker: the transaction in {str(at)!r} from offset {wanted[0]}")
+    return {
+        "kind": "KafkaTransactionChange",
+        "done": "aborted",
+        "transactional_id": None,
+        "producer_id": body["producer_id"],
+        "next_epoch": None,
+        "message": f"aborted the transaction in {at} from offset {body['start_offset']} on",
+    }
+
+
+def _check_confirmed(body: dict[str, Any], name: str) -> None:
+    if body["confirm"] != name:
+        raise Problem(BAD_PARAMETER, f"confirm must be {name[:200]!r}, the name of what changes")
+
+
+def _log(asked: Asked, what: str) -> None:
+    log.warning("%s, by a browser or script at %s", what, asked.request.remote)
+
+
+_NAME = {"type": "string", "maxLength": LONGEST_NAME}
+_ID = {"type": "integer", "minimum": 0, "maximum": (1 << 53) - 1}
+_PREPARED = fields({"sink": _NAME, "batch": NUMBER})
+_ABORT = fields(
+    {"confirm": _NAME, "producer_id": _ID, "producer_epoch": _ID, "confirm_prepared": _PREPARED},
+    optional=("confirm_prepared",),
+)
+_FENCE = fields({"confirm": _NAME, "confirm_prepared": _PREPARED}, optional=("confirm_prepared",))
+_HANGING = fields({"confirm": _NAME, "start_offset": _ID, "producer_id": _ID, "producer_epoch": _ID})
+_T = "/v3/clusters/{cluster_id}/transactions/{transactional_id}"
+_P = "/v3/clusters/{cluster_id}/topics/{topic_name}/partitions/{partition_id}"
+ROUTES = (
+    Route("POST", _T + ":abort", abort, "Abort its open transaction", "Change", CHANGE, body=_ABORT),
+    Route("POST", _T + ":fence", fence, "Refuse its producer from now on", "Change", CHANGE, body=_FENCE),
+    Route("POST", _P + ":abort-hanging", abort_hanging, "End a hanging transaction", "Change", CHANGE, body=_HANGING),
+)

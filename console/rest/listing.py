@@ -1,0 +1,99 @@
+"""Lists as Confluent's REST API has them: kind, metadata with links, data; and pages of them. Pure.
+
+The rule: a page token is the sort key of the last item that was sent, so a list may change between two pages, and no
+item that stays is left out or comes twice. Links are paths: no Host header comes back in an answer.
+"""
+
+import base64
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+from urllib.parse import quote, urlencode
+
+from ..problems import BAD_PARAMETER, Problem
+
+T = TypeVar("T")
+Key = tuple[Any, ...]
+
+
+def path_of(*parts: Any) -> str:
+    """/v3/clusters/… of these names, each encoded."""
+    return "/v3/clusters/" + "/".join(quote(str(each), safe=":") for each in parts)
+
+
+def related(*parts: Any) -> dict[str, str]:
+    """A link to something else."""
+    return {"related": path_of(*parts)}
+
+
+def item(kind: str, parts: Iterable[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """One thing. parts: its path, cluster first."""
+    names = list(parts)
+    resource = "/".join(f"{names[i].rstrip('s')}={names[i + 1]}" for i in range(1, len(names) - 1, 2))
+    crn = f"crn:///kafka={names[0]}" + (f"/{resource}" if resource else "")
+    return {"kind": kind, "metadata": {"self": path_of(*names), "resource_name": crn}, "cluster_id": names[0], **fields}
+
+
+def page(
+    kind: str,
+    link: tuple[str, Mapping[str, str]],
+    query: Mapping[str, Any],
+    items: Iterable[T],
+    key: Callable[[T], Key],
+    row: Callable[[T], Mapping[str, Any]],
+) -> dict[str, Any]:
+    """One page of these items. link: path and query of the request. row: made only for the items of the page.
+
+    Raises Problem for a page token that is not of this list.
+    """
+    path, given = link
+    ordered = sorted(items, key=key)
+    total = len(ordered)
+    if query["page_token"] is not None:
+        after = _read_token(query["page_token"])
+        try:
+            ordered = [each for each in ordered if key(each) > after]
+        except TypeError:
+            raise _bad_token() from None
+    shown = ordered[: query["page_size"]]
+    more = len(ordered) > len(shown)
+    next_link = f"{path}?{urlencode({**given, 'page_token': _token(key(shown[-1]))})}" if more else None
+    itself = f"{path}?{urlencode(given)}" if given else path
+    return {
+        "kind": kind,
+        "metadata": {"self": itself, "next": next_link},
+        "data": [row(each) for each in shown],
+        "total": total,
+    }
+
+
+def whole(kind: str, path: str, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """A list that is short by nature, in one page."""
+    data = list(rows)
+    return {"kind": kind, "metadata": {"self": path, "next": None}, "data": data, "total": len(data)}
+
+
+def matching(items: Iterable[T], contains: str | None, name: Callable[[T], str]) -> list[T]:
+    """Those with this in their name, in upper or lower case."""
+    if not contains:
+        return list(items)
+    wanted = contains.casefold()
+    return [each for each in items if wanted in name(each).casefold()]
+
+
+def _token(key: Key) -> str:
+    return base64.urlsafe_b64encode(json.dumps(key).encode()).decode().rstrip("=")
+
+
+def _read_token(text: str) -> Key:
+    try:
+        found = json.loads(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True))
+    except (ValueError, RecursionError):
+        raise _bad_token() from None
+    if not isinstance(found, list) or not all(isinstance(each, str | int | float) for each in found):
+        raise _bad_token()
+    return tuple(found)
+
+
+def _bad_token() -> Problem:
+    return Problem(BAD_PARAMETER, "page_token is not one of this list", "take it from metadata.next")

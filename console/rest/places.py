@@ -1,0 +1,77 @@
+"""What the names of a path stand for: the cluster, a topic, a partition, a group. Raises Problem if there is none."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...client.admin.offsets import EARLIEST, LATEST
+from ...client.admin.values import GroupDescription, TopicDescription
+from ...client.values import TopicPartition
+from ..asked import Asked
+from ..model.view import Offsets, View
+from ..problems import BAD_PARAMETER, NOT_FOUND, Problem
+
+MOST_DIGITS = 10
+
+
+async def view_of(asked: Asked) -> View:
+    """A recent view of the cluster that the path names."""
+    view = await asked.parts.model.view()
+    _check_cluster(asked, view.cluster_id)
+    return view
+
+
+async def cluster_id(asked: Asked) -> str:
+    """The id in the path, which must be this cluster's."""
+    found = (await asked.parts.cluster()).cluster_id or "unknown"
+    _check_cluster(asked, found)
+    return found
+
+
+def _check_cluster(asked: Asked, found: str) -> None:
+    if asked.names["cluster_id"] != found:
+        raise Problem(NOT_FOUND, f"this console shows cluster {found}", "GET /v3/clusters lists it")
+
+
+async def topic_of(asked: Asked) -> TopicDescription:
+    name = asked.names["topic_name"]
+    return (await (await asked.admin()).describe_topics([name]))[name]
+
+
+async def partition_of(asked: Asked) -> TopicPartition:
+    await cluster_id(asked)
+    topic, number = await topic_of(asked), number_of(asked, "partition_id")
+    found = TopicPartition(topic.name, number)
+    if found not in topic.topic_partitions:
+        raise Problem(NOT_FOUND, f"topic {topic.name} has no partition {number}")
+    return found
+
+
+def number_of(asked: Asked, name: str) -> int:
+    text = asked.names[name]
+    if not text.isascii() or not text.isdigit() or len(text) > MOST_DIGITS:
+        raise Problem(BAD_PARAMETER, f"{name} must be a number")
+    return int(text)
+
+
+async def group_of(asked: Asked) -> GroupDescription:
+    name = asked.names["consumer_group_id"]
+    found = (await (await asked.admin()).describe_groups(name)).get(name)
+    if found is None:
+        raise Problem(NOT_FOUND, f"there is no consumer group {name}")
+    return found
+
+
+async def offsets_now(asked: Asked, partitions: list[TopicPartition]) -> dict[TopicPartition, Offsets]:
+    """Read now, not from the view."""
+    if not partitions:
+        return {}
+    admin = await asked.admin()
+    starts = await admin.ends(partitions, EARLIEST)
+    stable = await admin.ends(partitions, LATEST, "read_committed")
+    ends = await admin.ends(partitions, LATEST)
+    return {at: Offsets(starts[at], stable[at], ends[at]) for at in partitions}
+
+
+def link_of(asked: Asked) -> tuple[str, Mapping[str, Any]]:
+    """The path and the query as they came."""
+    return asked.request.rel_url.raw_path, asked.given

@@ -1,0 +1,191 @@
+"""Topics, their configs and partitions in Confluent's shapes, with the offsets that Kafka's own API has; records."""
+
+from typing import Any
+from urllib.parse import quote
+
+from aiohttp import web
+
+from ...client.admin.values import PartitionDescription, ProducerState, TopicDescription
+from ...client.values import TopicPartition
+from ..asked import Asked
+from ..model.view import Offsets, View, offsets_row, topic_offsets
+from ..parameters import CONTAINS, PAGING, Parameter
+from ..problems import BAD_PARAMETER, NOT_FOUND, Problem
+from ..reading import records as browsing
+from ..reading import timeline as timelines
+from ..routes import Route
+from .clusters import config
+from .listing import item, matching, page, related, whole
+from .places import cluster_id, link_of, offsets_now, partition_of, topic_of, view_of
+
+
+async def topics(asked: Asked) -> dict[str, Any]:
+    view = await view_of(asked)
+    shown = [each for each in view.topics.values() if asked.query["internal"] or not each.is_internal]
+    found = matching(shown, asked.query["contains"], lambda each: each.name)
+    return page(
+        "KafkaTopicList",
+        link_of(asked),
+        asked.query,
+        found,
+        lambda each: (each.name,),
+        lambda each: _topic(view.cluster_id, each, topic_offsets(each, view)),
+    )
+
+
+async def topic(asked: Asked) -> dict[str, Any]:
+    view, found = await view_of(asked), await topic_of(asked)
+    return _topic(view.cluster_id, found, topic_offsets(found, view))
+
+
+def _topic(name: str, found: TopicDescription, offsets: dict[str, int] | None) -> dict[str, Any]:
+    return item(
+        "KafkaTopic",
+        [name, "topics", found.name],
+        {
+            "topic_name": found.name,
+            "is_internal": found.is_internal,
+            "replication_factor": len(found.partitions[0].replicas) if found.partitions else 0,
+            "partitions_count": len(found.partitions),
+            "partitions": related(name, "topics", found.name, "partitions"),
+            "configs": related(name, "topics", found.name, "configs"),
+            "offsets": offsets,
+        },
+    )
+
+
+async def configs(asked: Asked) -> dict[str, Any]:
+    return whole("KafkaTopicConfigList", asked.request.path, await _configs(asked))
+
+
+async def one_config(asked: Asked) -> dict[str, Any]:
+    for each in await _configs(asked):
+        if each["name"] == asked.names["name"]:
+            return each
+    raise Problem(NOT_FOUND, f"a topic has no config {asked.names['name'][:100]!r}")
+
+
+async def _configs(asked: Asked) -> list[dict[str, Any]]:
+    name, of = await cluster_id(asked), asked.names["topic_name"]
+    found = (await (await asked.admin()).describe_configs(topics=of))[of]
+    return [
+        item("KafkaTopicConfig", [name, "topics", of, "configs", each.name], {"topic_name": of, **config(each)})
+        for each in found
+    ]
+
+
+async def partitions(asked: Asked) -> dict[str, Any]:
+    name, found = await cluster_id(asked), await topic_of(asked)
+    offsets = await offsets_now(asked, found.led)
+    return page(
+        "KafkaPartitionList",
+        link_of(asked),
+        asked.query,
+        found.partitions,
+        lambda each: (each.partition,),
+        lambda each: _partition(name, found.name, each, offsets),
+    )
+
+
+async def partition(asked: Asked) -> dict[str, Any]:
+    at, found = await partition_of(asked), await topic_of(asked)
+    each = next(one for one in found.partitions if one.partition == at.partition)
+    offsets = await offsets_now(asked, [at] if each.leader >= 0 else [])
+    return _partition(asked.names["cluster_id"], found.name, each, offsets)
+
+
+def _partition(
+    name: str, topic_name: str, found: PartitionDescription, offsets: dict[TopicPartition, Offsets]
+) -> dict[str, Any]:
+    at = TopicPartition(topic_name, found.partition)
+    known = offsets.get(at)
+    return item(
+        "KafkaPartition",
+        [name, "topics", topic_name, "partitions", found.partition],
+        {
+            **offsets_row(at, known),
+            "blocked": known is not None and known.stable < known.end,
+            "leader": related(name, "brokers", found.leader) if found.leader >= 0 else None,
+            "leader_id": found.leader if found.leader >= 0 else None,
+            "replica_ids": list(found.replicas),
+            "isr_ids": list(found.isr),
+        },
+    )
+
+
+async def producers(asked: Asked) -> dict[str, Any]:
+    at, view = await partition_of(asked), await view_of(asked)
+    found = (await (await asked.admin()).describe_producers([at]))[at]
+    return page(
+        "KafkaProducerList",
+        link_of(asked),
+        asked.query,
+        found,
+        lambda each: (each.producer_id, each.producer_epoch),
+        lambda each: _producer(asked, view, at, each),
+    )
+
+
+def _producer(asked: Asked, view: View, at: TopicPartition, found: ProducerState) -> dict[str, Any]:
+    path = [view.cluster_id, "topics", at.topic, "partitions", at.partition, "producers", found.producer_id]
+    return item(
+        "KafkaProducer",
+        path,
+        {
+            "producer_id": found.producer_id,
+            "producer_epoch": found.producer_epoch,
+            "last_sequence": found.last_sequence,
+            "last_timestamp_ms": found.last_timestamp_ms,
+            "coordinator_epoch": found.coordinator_epoch,
+            "transaction_start_offset": found.txn_start_offset,
+            "transactional_id": asked.parts.model.names.get((found.producer_id, found.producer_epoch)),
+        },
+    )
+
+
+# ---- records -------------------------------------------------------------------------------------------------------
+
+
+async def records(asked: Asked) -> dict[str, Any]:
+    at = await partition_of(asked)
+    names = asked.parts.model.names
+    return await browsing.browse(await asked.admin(), at.topic, at.partition, asked.given, names=names)
+
+
+async def timeline(asked: Asked) -> dict[str, Any]:
+    at = await partition_of(asked)
+    names = asked.parts.model.names
+    return await timelines.read(await asked.admin(), at.topic, at.partition, asked.given, names=names)
+
+
+async def raw(asked: Asked) -> web.Response:
+    """As an attachment of no particular type, so that no browser shows or runs it."""
+    at, offset, part = await partition_of(asked), number_of_offset(asked), asked.names["part"]
+    content = await browsing.raw(await asked.admin(), at.topic, at.partition, offset, part)
+    name = quote(f"{at.topic}-{at.partition}-{offset}-{part}.bin", safe="")
+    headers = {"Content-Disposition": f"attachment; filename=\"record.bin\"; filename*=UTF-8''{name}"}
+    return web.Response(body=content, content_type="application/octet-stream", headers=headers)
+
+
+def number_of_offset(asked: Asked) -> int:
+    text = asked.names["offset"]
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise Problem(BAD_PARAMETER, "offset must be a number")
+    return int(text)
+
+
+_INTERNAL = Parameter("internal", "flag", "Kafka's internal topics too.", False)
+_T = "/v3/clusters/{cluster_id}/topics"
+_P = _T + "/{topic_name}/partitions/{partition_id}"
+ROUTES = (
+    Route("GET", _T, topics, "Topics by name", "TopicList", query=(CONTAINS, _INTERNAL, *PAGING)),
+    Route("GET", _T + "/{topic_name}", topic, "One topic", "Topic"),
+    Route("GET", _T + "/{topic_name}/configs", configs, "Its configs", "ConfigList"),
+    Route("GET", _T + "/{topic_name}/configs/{name}", one_config, "One config", "Config"),
+    Route("GET", _T + "/{topic_name}/partitions", partitions, "Its partitions", "PartitionList", query=PAGING),
+    Route("GET", _P, partition, "One partition", "Partition"),
+    Route("GET", _P + "/producers", producers, "The producers a partition remembers", "ProducerList", query=PAGING),
+    Route("GET", _P + "/records", records, "Records, each with its fate", "RecordPage", query=browsing.PARAMETERS),
+    Route("GET", _P + "/records/{offset}/{part}", raw, "A key, value or header as bytes", "application/octet-stream"),
+    Route("GET", _P + "/timeline", timeline, "Batches and markers by offset", "Timeline", query=timelines.PARAMETERS),
+)

@@ -1,0 +1,298 @@
+"""The REST API over a real socket, before a real broker that has topics, groups and open transactions."""
+
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from console_client import ConsoleClient, console_of
+from fencepost.client.admin.admin import Admin
+from fencepost.client.admin.values import NewTopic
+from served_broker import ServedBroker
+
+HOSTILE = "<img src=x onerror=alert(1)>/../\"'&?#%:abort"
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[ServedBroker]:
+    with ServedBroker(group_initial_rebalance_delay_ms=0) as served:
+        yield served
+
+
+@pytest_asyncio.fixture
+async def console(broker: ServedBroker) -> AsyncIterator[ConsoleClient]:
+    async with Admin(f"127.0.0.1:{broker.port}") as admin:
+        names = await admin.list_topics()
+        await admin.create_topics([NewTopic(each, 2) for each in ("orders", "payments") if each not in names])
+    async with console_of(f"127.0.0.1:{broker.port}") as client:
+        client.cluster = (await client.get("/v3/clusters"))["data"][0]["cluster_id"]
+        yield client
+
+
+def opened(broker: ServedBroker, transactional_id: str, *topics: str, count: int = 3) -> Producer:
+    """A producer whose transaction is open, its records acknowledged."""
+    producer = Producer(
+        {
+            "bootstrap.servers": f"127.0.0.1:{broker.port}",
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": 60_000,
+        }
+    )
+    producer.init_transactions(10)
+    producer.begin_transaction()
+    for topic in topics:
+        for number in range(count):
+            producer.produce(topic, str(number).encode(), partition=0)
+    assert producer.flush(10) == 0
+    return producer
+
+
+def committed_offset(broker: ServedBroker, group: str, topic: str, offset: int) -> None:
+    consumer = Consumer({"bootstrap.servers": f"127.0.0.1:{broker.port}", "group.id": group})
+    consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+    consumer.close()
+
+
+async def test_the_cluster_and_its_broker_have_confluents_shape(console: ConsoleClient) -> None:
+    found = await console.get("/v3/clusters")
+    (cluster,) = found["data"]
+    assert (found["kind"], cluster["kind"]) == ("KafkaClusterList", "KafkaCluster")
+    assert cluster["metadata"]["self"] == f"/v3/clusters/{console.cluster}"
+    assert cluster["fencepost"] is True
+    assert await console.get(cluster["metadata"]["self"]) == cluster
+    (broker,) = (await console.get(cluster["brokers"]["related"]))["data"]
+    assert await console.get(broker["metadata"]["self"]) == broker
+    configs = await console.get(broker["configs"]["related"])
+    assert {"name", "value", "is_default", "is_read_only", "is_sensitive", "source"} <= set(configs["data"][0])
+
+
+async def test_what_is_not_there_is_not_found(console: ConsoleClient) -> None:
+    for path in (
+        "/v3/clusters/other",
+        "/v3/clusters/other/topics",
+        "brokers/99",
+        "topics/nobody",
+        "topics/orders/partitions/9",
+        "topics/orders/configs/nothing",
+        "consumer-groups/nobody",
+        "consumer-groups/nobody/lags",
+        "transactions/nobody",
+    ):
+        whole = path if path.startswith("/") else f"/v3/clusters/{console.cluster}/{path}"
+        status, _, body = await console.ask("GET", whole)
+        assert (status, body["error_code"]) == (404, 40403), (path, body)
+
+
+async def test_topics_come_in_pages_with_what_they_hold(console: ConsoleClient, broker: ServedBroker) -> None:
+    first = await console.get("topics?page_size=1")
+    assert [each["topic_name"] for each in first["data"]] == ["orders"]
+    assert first["total"] == 2
+    second = await console.get(first["metadata"]["next"])
+    assert [each["topic_name"] for each in second["data"]] == ["payments"]
+    assert second["metadata"]["next"] is None
+    assert [each["topic_name"] for each in (await console.get("topics?contains=PAY"))["data"]] == ["payments"]
+    assert (await console.get("topics/orders"))["partitions_count"] == 2
+    configs = await console.get("topics/orders/configs")
+    assert (await console.get("topics/orders/configs/retention.ms"))["name"] == "retention.ms"
+    assert configs["data"][0]["topic_name"] == "orders"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "page_size=0",
+        "page_size=1001",
+        "page_size=x",
+        "page_token=zzz",
+        "page_token=W10x",
+        "internal=1",
+        "contains=" + "x" * 201,
+    ],
+)
+async def test_a_bad_parameter_is_named(console: ConsoleClient, query: str) -> None:
+    status, _, body = await console.ask("GET", f"/v3/clusters/{console.cluster}/topics?{query}")
+    assert (status, body["error_code"]) == (422, 42201)
+    assert query.partition("=")[0] in body["message"]
+
+
+async def test_a_partition_that_is_held_back_says_by_whom(console: ConsoleClient, broker: ServedBroker) -> None:
+    before = (await console.get("topics/orders/partitions/0"))["high_watermark"]
+    committed_offset(broker, "waiting", "orders", before)
+    producer = opened(broker, "holder", "orders", "payments")
+    try:
+        await console.console.parts.model.next_view()
+        await console.console.parts.model.next_view()
+        found = await console.get("topics/orders/partitions")
+        held, free = found["data"]
+        assert (held["last_stable_offset"], held["high_watermark"], held["blocked"]) == (before, before + 3, True)
+        assert free["blocked"] is False
+        (row,) = [each for each in (await console.get("blockers"))["data"] if each["topic_name"] == "orders"]
+        assert (row["transactional_id"], row["state"], row["hangs"], row["waiting"]) == ("holder", "Ongoing", False, 3)
+        assert row["also_in"] == [{"topic_name": "payments", "partition_id": 0}]
+        assert row["groups"] == [
+            {"consumer_group_id": "waiting", "current_offset": before, "lag_to_stable": 0, "would_wait": True}
+        ]
+        assert "holder" in row["sentence"]
+        assert 0 <= row["timeout_share"] < 1
+        snapshot = await console.get("/v1/snapshot")
+        assert snapshot["counts"]["blocked_partitions"] == 2
+        assert snapshot["open_transactions"][0]["blocks"]["groups"] == 1
+        (producers,) = (await console.get("topics/orders/partitions/0/producers"))["data"]
+        assert (producers["transactional_id"], producers["transaction_start_offset"]) == ("holder", before)
+        lag = (await console.get("consumer-groups/waiting/lags"))["data"][0]
+        assert (lag["lag"], lag["lag_to_stable"], lag["blocked"]) == (3, 0, True)
+        assert await console.get(lag["metadata"]["self"]) == lag
+        summary = await console.get("consumer-groups/waiting/lag-summary")
+        assert (summary["total_lag"], summary["total_lag_to_stable"], summary["max_lag_topic_name"]) == (3, 0, "orders")
+        (group,) = (await console.get("consumer-groups?contains=wait"))["data"]
+        assert group["lag"]["to_high_watermark"] == 3
+    finally:
+        producer.abort_transaction(10)
+
+
+async def test_members_of_a_group_are_its_consumers(console: ConsoleClient, broker: ServedBroker) -> None:
+    consumer = Consumer({"bootstrap.servers": f"127.0.0.1:{broker.port}", "group.id": "members", "client.id": "reader"})
+    consumer.subscribe(["orders"])
+    try:
+        until = time.monotonic() + 20
+        while not consumer.assignment() and time.monotonic() < until:
+            consumer.poll(0.1)
+        (member,) = (await console.get("consumer-groups/members/consumers"))["data"]
+        assert (member["client_id"], len(member["assignments"])) == ("reader", 2)
+        assert await console.get(member["metadata"]["self"]) == member
+        found = await console.get("consumer-groups/members")
+        assert (found["state"], found["members"], found["is_simple"]) == ("Stable", 1, False)
+    finally:
+        consumer.close()
+
+
+async def test_transactions_are_listed_the_oldest_first_and_filtered(
+    console: ConsoleClient, broker: ServedBroker
+) -> None:
+    names = ["first", "second", HOSTILE]
+    producers = [opened(broker, name, "orders", count=1) for name in names]
+    try:
+        await console.console.parts.model.next_view()
+        await console.console.parts.model.next_view()
+        found = await console.get("transactions?open=true")
+        assert [each["transactional_id"] for each in found["data"]] == names
+        assert {each["state"] for each in found["data"]} == {"Ongoing"}
+        for each in found["data"]:
+            one = await console.get(each["metadata"]["self"])
+            assert one["transactional_id"] == each["transactional_id"]
+            assert one["timeout_ms"] == 60_000
+            assert one["partitions"] == [{"topic_name": "orders", "partition_id": 0}]
+        paged = await console.get("transactions?open=true&page_size=2")
+        rest = await console.get(paged["metadata"]["next"])
+        assert [each["transactional_id"] for each in paged["data"] + rest["data"]] == names
+        assert (await console.get("transactions?open=true&contains=sec"))["total"] == 1
+        assert (await console.get("transactions?older_than_ms=3600000"))["total"] == 0
+        assert (await console.get("transactions?state=prepareabort"))["total"] == 0
+        assert (await console.get("transactions:hanging"))["data"] == []
+    finally:
+        for each in producers:
+            each.abort_transaction(10)
+
+
+async def test_records_and_timeline_are_those_of_the_partition(console: ConsoleClient, broker: ServedBroker) -> None:
+    producer = opened(broker, "seen", "payments", count=1)
+    producer.commit_transaction(10)
+    page = await console.get("topics/payments/partitions/0/records?last=2")
+    assert page["data"][0]["transactional_id"] == "seen"
+    offset = page["data"][0]["offset"]
+    path = f"/v3/clusters/{console.cluster}/topics/payments/partitions/0/records/{offset}/value"
+    status, headers, body = await console.ask("GET", path)
+    assert (status, body, headers["Content-Type"]) == (200, b"0", "application/octet-stream")
+    assert headers["Content-Disposition"].startswith("attachment;")
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert (await console.get("topics/payments/partitions/0/timeline"))["blocks"]
+
+
+# ---- changes -------------------------------------------------------------------------------------------------------
+
+
+async def seen(console: ConsoleClient, name: str) -> dict[str, Any]:
+    """The body of an abort by somebody who looks at this transaction now."""
+    found = await console.get("transactions/" + name)
+    return {
+        "confirm": found["transactional_id"],
+        "producer_id": found["producer_id"],
+        "producer_epoch": found["producer_epoch"],
+    }
+
+
+async def test_an_open_transaction_is_aborted_and_its_producer_refused(
+    console: ConsoleClient, broker: ServedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    producer = opened(broker, "to-abort", "orders")
+    body = await seen(console, "to-abort")
+    for wrong in ({**body, "confirm": "other"}, {"confirm": "to-abort"}, {**body, "producer_id": "1"}):
+        assert (await console.change("transactions/to-abort:abort", wrong))[0] == 422
+    status, answer = await console.change("transactions/to-abort:abort", {**body, "producer_epoch": 9})
+    assert (status, answer["error_code"]) == (409, 40901)
+    status, answer = await console.change("transactions/to-abort:abort", body)
+    assert (status, answer["done"]) == (200, "aborted")
+    assert answer["next_epoch"] > body["producer_epoch"]
+    assert "aborted: transactional id 'to-abort'" in caplog.text
+    with pytest.raises(KafkaException):
+        producer.commit_transaction(10)
+    partition = await console.get("topics/orders/partitions/0")
+    assert partition["last_stable_offset"] == partition["high_watermark"]
+    status, answer = await console.change("transactions/to-abort:abort", await seen(console, "to-abort"))
+    assert (status, answer["error_code"]) == (409, 40901)
+
+
+async def test_an_id_is_fenced_only_if_it_exists(console: ConsoleClient, broker: ServedBroker) -> None:
+    producer = opened(broker, "to-fence", "orders")
+    producer.commit_transaction(10)
+    status, answer = await console.change("transactions/to-fence:fence", {"confirm": "to-fence"})
+    assert (status, answer["done"]) == (200, "fenced")
+    assert (await console.change("transactions/never:fence", {"confirm": "never"}))[0] == 404
+    async with Admin(f"127.0.0.1:{broker.port}") as admin:
+        assert await admin.describe_transactions("never") == {}
+
+
+async def test_a_change_without_the_csrf_token_or_as_a_form_changes_nothing(
+    console: ConsoleClient, broker: ServedBroker
+) -> None:
+    producer = opened(broker, "kept", "orders")
+    body = await seen(console, "kept")
+    assert (await console.change("transactions/kept:abort", body, **{"X-CSRF-Token": "wrong"}))[0] == 403
+    assert (await console.change("transactions/kept:abort", body, **{"Content-Type": "text/plain"}))[0] == 415
+    assert (await console.change("transactions/kept:abort", body, Origin="http://evil.example"))[0] == 403
+    assert (await console.get("transactions/kept"))["is_open"]
+    producer.abort_transaction(10)
+
+
+async def test_a_read_only_console_changes_nothing(console: ConsoleClient, broker: ServedBroker) -> None:
+    producer = opened(broker, "read-only", "orders")
+    async with console_of(f"127.0.0.1:{broker.port}", changes_allowed=False, changes_hint="say so") as reading:
+        reading.cluster = console.cluster
+        status, answer = await reading.change("transactions/read-only:abort", await seen(console, "read-only"))
+        assert (status, answer["error_code"], answer["hint"]) == (403, 40301, "say so")
+    assert (await console.get("transactions/read-only"))["is_open"]
+    producer.abort_transaction(10)
+
+
+async def test_a_transaction_that_its_coordinator_knows_does_not_hang(
+    console: ConsoleClient, broker: ServedBroker
+) -> None:
+    console.console.parts.hangs_after_ms = 0
+    producer = opened(broker, "known", "orders")
+    (row,) = [
+        each
+        for each in (await console.get("topics/orders/partitions/0/producers"))["data"]
+        if each["transaction_start_offset"] is not None
+    ]
+    body = {
+        "confirm": "orders-0",
+        "start_offset": row["transaction_start_offset"],
+        "producer_id": row["producer_id"],
+        "producer_epoch": row["producer_epoch"],
+    }
+    status, answer = await console.change("topics/orders/partitions/0:abort-hanging", body)
+    assert (status, answer["error_code"]) == (409, 40901)
+    assert (await console.get("transactions/known"))["is_open"]
+    producer.abort_transaction(10)
