@@ -5,6 +5,7 @@ from simulation import (  # noqa: F401 (each adds its own)
     code_mutants,
     follower_mutants,
     limit_mutants,
+    rights_mutants,
     sdk_code_mutants,
     sdk_mutants,
     security_mutants,

@@ -33,6 +33,7 @@ from simulation.limit_rules import LIMIT_RULES
 from simulation.log_rules import LOG_RULES
 from simulation.producer_rules import PRODUCER_RULES
 from simulation.reading_rules import READING_RULES
+from simulation.rights_rules import RIGHTS_RULES
 
 Rule = Callable[[Facts], Iterator[Anomaly]]
 
@@ -306,6 +307,7 @@ RULES: list[Rule] = [
     *CONSUMER_RULES,
     *CONNECTION_RULES,
     *LIMIT_RULES,
+    *RIGHTS_RULES,
     *CLEANUP_RULES,
     committed_offsets,
     split_offsets,

@@ -77,6 +77,11 @@ def process_of(context: Context) -> Process | None:
     return context.get(_current)
 
 
+def running_process() -> Process | None:
+    """Of whom what runs now is."""
+    return _current.get()
+
+
 def owned_task(loop: Any, work: Any, context: Context | None = None) -> "asyncio.Task[Any]":
     """A task factory: a process knows its tasks."""
     task: asyncio.Task[Any] = asyncio.Task(work, loop=loop, context=context)

@@ -29,6 +29,7 @@ from simulation.history import History
 from simulation.limits import forgetting_is_told, met
 from simulation.measured_loop import MeasuredLoop
 from simulation.scenario import play
+from simulation.watchdog import Stuck, watched
 from simulation.world import Quiet, World
 
 MEASURED_EVERY = 8  # in each such seed, what the steps of brokers take is counted
@@ -86,17 +87,23 @@ def _simulate(seed: int, seconds: float, prepare: Callable[[Any], None]) -> Resu
     world = World(seed, loop, prepare)
     if isinstance(loop, MeasuredLoop):
         loop.on_excess = world.failures.append
-    broken, struck = "", {}
+    broken, struck, is_stuck = "", {}, False
     with Quiet(), world.schedule.in_force(), forgetting_is_told(world):
         try:
-            struck = loop.run_until_complete(play(world, seconds))
+            with watched(seed, loop):
+                struck = loop.run_until_complete(play(world, seconds))
+        except Stuck as error:
+            broken, is_stuck = str(error), True
         except Exception as error:
             broken = f"{type(error).__name__}: {error}"
             if os.environ.get("SIM_TRACEBACK"):
                 raise
         finally:
             world.end()
-            _close(loop)
+            if is_stuck:
+                loop.close()  # what does not end would not end now either
+            else:
+                _close(loop)
     anomalies = check(world.history)
     with Quiet():
         world.bury()

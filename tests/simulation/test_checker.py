@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 import simulation.golden_fencing  # noqa: F401  it adds to GOLDEN, and has nothing else
-from simulation import golden_cleanups, golden_clients, golden_connections, golden_limits, golden_trims
+from simulation import golden_cleanups, golden_clients, golden_connections, golden_limits, golden_rights, golden_trims
 from simulation.checker import check
 from simulation.golden import GOLDEN
 from simulation.good_histories import good_history
@@ -115,3 +115,10 @@ def test_what_is_unknown_is_not_taken_for_failed():
 def test_equal_histories_have_equal_digests():
     assert good_history(random.Random(5)).digest() == good_history(random.Random(5)).digest()
     assert good_history(random.Random(5)).digest() != good_history(random.Random(6)).digest()
+
+
+@pytest.mark.parametrize("tell", [golden_rights.rights_come_and_go, golden_rights.a_change_that_is_not_acknowledged])
+def test_users_that_do_what_they_may_raise_no_alarm(tell):
+    story = Story()
+    tell(story)
+    assert story.anomalies == set()

@@ -14,6 +14,7 @@ from contextvars import Context
 from typing import Any
 
 from fencepost.broker.broker import Broker
+from fencepost.broker.config.security_settings import STANDARD_AUTHORIZER
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.effects.disk import CannotOpen, DiskFull
 from fencepost.effects.simulated.disk import SimulatedDisk
@@ -27,6 +28,7 @@ from simulation.schedules import Schedule
 
 ADDRESS = ("127.0.0.1", 9092)
 LEADER_PORT = 9_192  # of the relay that stands for it where there is a follower, too
+GUARDED_PORT = 9_093  # of the listener that asks for a login
 RACK = "r2"  # of the follower
 TXN_TIMEOUT_MS = 4_000
 SWEEP_MS = 1_000
@@ -47,6 +49,13 @@ SETTINGS: dict[str, Any] = {
     "log_cleaner_backoff_ms": 1_000,
     "log_cleaner_min_cleanable_ratio": 0.01,
     "log_cleaner_delete_retention_ms": 2_000,
+}
+GUARDED_EVERY = 4  # each such seed has an authorizer, a listener with a login, and users whose rights change
+GUARDED: dict[str, Any] = {
+    "listeners": (f"{ADDRESS[0]}:{ADDRESS[1]}", f"SASL_PLAINTEXT://{ADDRESS[0]}:{GUARDED_PORT}"),
+    "sasl_enabled_mechanisms": ("PLAIN",),
+    "authorizer_class_name": STANDARD_AUTHORIZER,
+    "super_users": "User:ANONYMOUS",  # all that come over the other listener
 }
 OS_EVERY = 7  # each such seed has a broker that does not wait for syncs; it is killed and never unplugged
 QUICK_EVERY = 3  # each such life has a device that the loop itself waits for
@@ -85,7 +94,10 @@ class World:
         # Shown to the faults: requests that are about to leave, by the keys of their APIs.
         self.on_send: Callable[[Any, list[int]], None] = lambda transport, keys: None
         self.schedule = Schedule.of(seed)
-        self.settings = settings(durability_mode="fsync" if seed % OS_EVERY else "os", **self.schedule.settings)
+        self.is_guarded = not seed % GUARDED_EVERY
+        guarded = GUARDED if self.is_guarded else {}
+        mode = "fsync" if seed % OS_EVERY else "os"
+        self.settings = settings(durability_mode=mode, **self.schedule.settings, **guarded)
         self.bootstrap_port = LEADER_PORT if self.schedule.has_follower else ADDRESS[1]  # of the SDK's clients
         self._cold = self.rng("cold")
         self._prepare = prepare

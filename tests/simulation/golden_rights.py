@@ -1,0 +1,61 @@
+"""Bad histories of users whose rights change, and good ones beside them."""
+
+from simulation.golden import bad
+from simulation.rights_rules import Attempt, Change, Found, Right
+
+MAY = Right("alice", "WRITE", "TOPIC", "t")
+
+
+def change(s, is_given, ok=True):
+    return s._op("warden", Change(MAY, is_given), ok)
+
+
+def attempt(s, allowed, value="", ok=True):
+    return s._op("alice", Attempt("produce", (MAY,), value), ok, allowed)
+
+
+def found(s, *values):
+    return s._op("warden", Found(), True, values)
+
+
+def rights_come_and_go(s):
+    """A good one: what is under way while a right changes may go either way."""
+    attempt(s, False, "a"), change(s, True), attempt(s, True, "b")
+    late = s.history.invoke("alice", Attempt("produce", (MAY,), "c"))
+    change(s, False), late.ok(True)
+    attempt(s, None, "d", ok=None), change(s, True), attempt(s, True, "e"), found(s, "b", "c", "d", "e")
+
+
+def a_change_that_is_not_acknowledged(s):
+    """A good one."""
+    change(s, True, ok=None), attempt(s, True, "a"), attempt(s, False, "b"), found(s, "a")
+
+
+@bad("done without the right")
+def a_user_writes_after_its_right_is_gone(s):
+    change(s, True), change(s, False), attempt(s, True, "a")
+
+
+@bad("done without the right")
+def a_user_writes_that_never_had_the_right(s):
+    attempt(s, True, "a")
+
+
+@bad("done without the right")
+def a_write_that_nobody_answered_is_there_without_the_right(s):
+    change(s, True), change(s, False), attempt(s, None, "a", ok=None), found(s, "a")
+
+
+@bad("refused and written")
+def a_write_that_was_refused_is_there(s):
+    attempt(s, False, "a"), change(s, True), found(s, "a")
+
+
+@bad("refused with the right")
+def a_user_is_refused_that_has_the_right(s):
+    change(s, True), attempt(s, False, "a")
+
+
+@bad("refused with the right")
+def a_right_that_is_given_again_does_not_hold(s):
+    change(s, True), change(s, False), change(s, True), attempt(s, False)

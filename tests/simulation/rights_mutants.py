@@ -1,0 +1,92 @@
+"""The bank of bugs, in the rights of users: checks that are missing, and rights that outlive their end."""
+
+from contextlib import ExitStack
+from typing import Any
+
+from fencepost.broker.security.access import Access
+from fencepost.broker.security.acls import Operation, ResourceType
+from fencepost.broker.security.authorizer import Authorizer
+from fencepost.broker.security.credentials import ScramUsers
+from fencepost.broker.security.security_log import SecurityLog
+from simulation.mutants import _around, mutant
+
+
+def _always(stack: ExitStack, operation: Operation, kind: ResourceType) -> None:
+    """Nobody is asked for this right."""
+
+    def wrapper(allows: Any) -> Any:
+        def allowed(self: Any, session: Any, asked: Any, resource_type: Any, name: str) -> bool:
+            return (asked is operation and resource_type is kind) or allows(self, session, asked, resource_type, name)
+
+        return allowed
+
+    _around(stack, Access, "allows", wrapper)
+
+
+@mutant
+def anybody_may_write_to_any_topic(stack: ExitStack) -> None:
+    _always(stack, Operation.WRITE, ResourceType.TOPIC)
+
+
+@mutant
+def anybody_may_read_any_topic(stack: ExitStack) -> None:
+    _always(stack, Operation.READ, ResourceType.TOPIC)
+
+
+@mutant
+def anybody_may_use_any_transactional_id(stack: ExitStack) -> None:
+    _always(stack, Operation.WRITE, ResourceType.TRANSACTIONAL_ID)
+
+
+@mutant
+def a_right_that_was_used_outlives_its_rule(stack: ExitStack) -> None:
+    def wrapper(remove: Any) -> Any:
+        def removed(self: Any, binding: Any) -> None:
+            kept = dict(self._answers)
+            remove(self, binding)
+            self._answers.update(kept)
+
+        return removed
+
+    _around(stack, Authorizer, "remove", wrapper)
+
+
+@mutant
+def a_refusal_outlives_the_rule_that_allows(stack: ExitStack) -> None:
+    def wrapper(add: Any) -> Any:
+        def added(self: Any, binding: Any) -> None:
+            kept = dict(self._answers)
+            add(self, binding)
+            self._answers.update(kept)
+
+        return added
+
+    _around(stack, Authorizer, "add", wrapper)
+
+
+@mutant
+def a_right_that_was_taken_is_back_after_a_restart(stack: ExitStack) -> None:
+    """What is removed is removed in memory alone."""
+
+    def wrapper(commit: Any) -> Any:
+        def committed(self: Any, changes: Any) -> None:
+            commit(self, [change for change in changes if change[1] is not None])
+            for key, value in changes:
+                if value is None:
+                    self.state.apply(key, value)
+
+        return committed
+
+    _around(stack, SecurityLog, "commit", wrapper)
+
+
+@mutant
+def a_removed_user_still_logs_in(stack: ExitStack) -> None:
+    def wrapper(put: Any) -> Any:
+        def kept(self: Any, name: str, mechanism: Any, credential: Any) -> None:
+            if credential is not None:
+                put(self, name, mechanism, credential)
+
+        return kept
+
+    _around(stack, ScramUsers, "_put", wrapper)

@@ -1,0 +1,92 @@
+"""Rules about rights: what a user did without one, and what it was refused in spite of it. Pure.
+
+A right is changed by one client, one change after the other. While a change is not acknowledged the right may hold or
+not. So a request was allowed wrongly where the right held at no moment between its beginning and its answer, and was
+refused wrongly where it held at every moment. That a user may log in is a right like the others.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from simulation.facts import Anomaly, Facts
+from simulation.history import OK, Op
+
+
+class Right(NamedTuple):
+    """operation and kind: by their names in Kafka; of a login "LOGIN" and "USER"."""
+
+    user: str
+    operation: str
+    kind: str
+    name: str
+
+
+class Change(NamedTuple):
+    """A right is given or taken, asked until that is acknowledged. At the beginning nobody has one."""
+
+    right: Right
+    is_given: bool
+
+
+class Attempt(NamedTuple):
+    """One request of a user. Result: whether it was allowed, whatever came of it then. value: what it writes."""
+
+    what: str
+    rights: tuple[Right, ...]
+    value: str = ""
+
+
+class Found(NamedTuple):
+    """What stands in the guarded topics in the end. Result: values."""
+
+
+def what_was_done_was_allowed(facts: Facts) -> Iterator[Anomaly]:
+    """Nobody does anything without the right, and nobody who has it is refused."""
+    rights = _Rights(facts)
+    for op, attempt in facts.history.of(Attempt):
+        if op.result:
+            for right in attempt.rights:
+                if rights.states(right, op.invoked, op.done) == {False}:
+                    yield Anomaly("done without the right", f"{attempt.what} without {right}", (op,))
+        elif all(rights.states(right, op.invoked, op.done) == {True} for right in attempt.rights):
+            yield Anomaly("refused with the right", f"{attempt.what} was refused", (op,))
+
+
+def what_was_refused_is_not_written(facts: Facts) -> Iterator[Anomaly]:
+    """No record is there of a write that was refused, or that came when the right was gone for good."""
+    rights = _Rights(facts)
+    attempts = {attempt.value: op for op, attempt in facts.history.of(Attempt, only_ok=False) if attempt.value}
+    for found, _ in facts.history.of(Found):
+        for value in found.result:
+            op = attempts[value]
+            if op.outcome == OK and not op.result:
+                yield Anomaly("refused and written", f"{value!r} was refused", (op, found))
+            for right in op.what.rights if op.outcome != OK else ():
+                if rights.states(right, op.invoked, found.done) == {False}:
+                    yield Anomaly("done without the right", f"{value!r} is written without {right}", (op, found))
+
+
+class _Rights:
+    """When which right held."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._changes: dict[Right, list[tuple[Op, bool]]] = defaultdict(list)
+        for op, change in facts.history.of(Change, only_ok=False):
+            self._changes[change.right].append((op, change.is_given))
+
+    def states(self, right: Right, begin: int, end: int) -> set[bool]:
+        """Whether it held between two moments: always, never, or both at times or perhaps."""
+        found: set[bool] = set()
+        held, since = False, 0
+        for op, is_given in self._changes[right]:
+            acknowledged = op.done if op.outcome == OK else end
+            if since <= end and begin <= acknowledged:  # until then it may hold as before
+                found.add(held)
+            held, since = is_given, op.invoked
+        if since <= end:
+            found.add(held)
+        return found
+
+
+RIGHTS_RULES = [what_was_done_was_allowed, what_was_refused_is_not_written]
