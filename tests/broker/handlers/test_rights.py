@@ -91,6 +91,28 @@ def test_who_may_not_use_an_id_does_not_write_as_its_producer(world: Guarded, ve
 
 
 @pytest.mark.requirement("S-35", "S-37")
+@pytest.mark.parametrize(
+    ("right", "expected"),
+    [
+        ("WRITE TRANSACTIONAL_ID = x", OK),
+        ("DESCRIBE TRANSACTIONAL_ID = x", NO_ID),
+        ("TWO_PHASE_COMMIT TRANSACTIONAL_ID = x", NO_ID),
+        ("WRITE TRANSACTIONAL_ID = y", NO_ID),
+        ("WRITE TOPIC = x", NO_ID),
+    ],
+)
+def test_to_write_as_the_producer_of_an_id_takes_the_right_to_write_as_it(
+    world: Guarded, right: str, expected: ErrorCode
+) -> None:
+    """Outside of transactions, too."""
+    world.have("allow User:bob WRITE TOPIC = t", f"allow User:bob {right}")
+    txn = Txn(world.broker, client=world.client)
+    world.as_user("root", lambda: (txn.init(), txn.write("t", b"1"), txn.commit()))
+    as_x = idempotent(0, producer_id=txn.producer_id, epoch=txn.epoch)
+    assert world.write("bob", as_x, partition=1) == expected
+
+
+@pytest.mark.requirement("S-35", "S-37")
 def test_nobody_writes_with_a_producer_id_before_another_is_given_it(world: Guarded) -> None:
     world.have("allow User:alice WRITE TOPIC = t", "allow User:bob WRITE TOPIC = t")
     world.have("allow User:alice WRITE TRANSACTIONAL_ID = x")
