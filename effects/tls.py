@@ -15,8 +15,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from .cipher_suites import BadCipherSuites, choose
+
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+_FILES_HINT = "ssl.keystore.location, ssl.key.location and ssl.truststore.location are PEM files"
+_SUITES_HINT = "openssl ciphers -s -stdname lists them, by the names of IANA and of OpenSSL"
 SHUTDOWN_S = 5.0  # how long to wait for the client's close_notify
 ACCEPTED_AT_ONCE = 64
 PAUSE_S = 1.0  # after the system could not accept, as in asyncio
@@ -32,6 +36,7 @@ class TlsFiles:
     authorities: str | None = None
     client_auth: str = "none"
     versions: Sequence[str] = tuple(VERSIONS)
+    cipher_suites: Sequence[str] = ()
 
     @property
     def paths(self) -> list[str]:
@@ -48,6 +53,10 @@ def server_context(files: TlsFiles) -> ssl.SSLContext:
     versions = [VERSIONS[each] for each in files.versions]
     context.minimum_version, context.maximum_version = min(versions), max(versions)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    try:
+        choose(context, files.cipher_suites)
+    except BadCipherSuites as error:
+        raise BadTlsFiles(f"ssl.cipher.suites: {error}", _SUITES_HINT) from None
     password = files.key_password or ""  # an empty password keeps OpenSSL from asking at the terminal
     for path in files.paths:
         _check_readable(path)

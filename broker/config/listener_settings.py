@@ -133,6 +133,11 @@ class ListenerOptions:
     ssl_enabled_protocols: tuple[str, ...] = option(
         TLS_VERSIONS, "Versions of TLS.", one_of=TLS_VERSIONS, check=_at_least_one
     )
+    ssl_cipher_suites: tuple[str, ...] = option(
+        (),
+        "Cipher suites, by their names of IANA or OpenSSL; by default those that OpenSSL offers. A version of TLS of "
+        "which none is named is not spoken. Of TLS 1.3 all are named or none: Python cannot choose among them.",
+    )
     ssl_principal_mapping_rules: str = option(
         "DEFAULT",
         "How a certificate's subject becomes a user's name: `RULE:pattern/replacement/[LU]` or `DEFAULT`, with commas "

@@ -27,6 +27,7 @@ def tls_files(listener: ListenerSettings) -> TlsFiles:
         authorities=(options.ssl_truststore_location or None) if options.ssl_client_auth != NO_CERTIFICATE else None,
         client_auth=options.ssl_client_auth,
         versions=options.ssl_enabled_protocols,
+        cipher_suites=options.ssl_cipher_suites,
     )
 
 

@@ -53,7 +53,7 @@ def explain_failure(error: Exception, settings: BrokerSettings) -> Failure | Non
         row = BROKER_OPTIONS.get(error.name)
         return Failure(str(error), error.hint or (row.doc if row else EVERY_SETTING), WRONG_USAGE)
     if isinstance(error, BadTlsFiles):
-        return Failure(str(error), "ssl.keystore.location, ssl.key.location and ssl.truststore.location are PEM files")
+        return Failure(str(error), error.hint)
     if isinstance(error, AlreadyLocked):
         holder = f"process {error.pid}" if error.pid is not None else "another process"
         return Failure(f"{directory} is in use by {holder}", "stop that process, or use another --data-dir")

@@ -87,7 +87,7 @@ def test_names_that_only_kafka_needs_are_accepted_with_one_warning() -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("ssl.cipher.suites", "TLS_AES_256_GCM_SHA384"),
+        ("ssl.provider", "SunJSSE"),
         ("sasl.jaas.config", "x"),
         ("super.users", "User:admin"),
     ],

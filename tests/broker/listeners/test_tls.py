@@ -159,6 +159,20 @@ def test_only_the_versions_that_are_set_are_served(authority):
         connect(broker, context)
 
 
+def test_only_the_cipher_suites_that_are_set_are_spoken(authority):
+    suites = ("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "ECDHE-RSA-AES128-GCM-SHA256")
+    settings = serving(authority.of_broker(), ssl_cipher_suites=suites)
+    with ServedBroker(listeners=("SSL://127.0.0.1:0",), **settings) as broker:
+        with connect(broker, authority.trusting()) as client:
+            assert is_served(client)
+            assert (client.socket.cipher()[0][-17:], client.socket.version()) == ("AES128-GCM-SHA256", "TLSv1.2")
+        other = authority.trusting()
+        other.maximum_version = ssl.TLSVersion.TLSv1_2
+        other.set_ciphers("ECDHE-RSA-AES256-GCM-SHA384:ECDHE-ECDSA-AES256-GCM-SHA384")
+        with pytest.raises(OSError):
+            connect(broker, other)
+
+
 def test_who_speaks_no_tls_is_cut_and_others_are_served(broker, authority):
     with WireClient("127.0.0.1", port(broker, 1)) as plain:
         plain.send(ApiVersionsRequest(), 0)

@@ -124,6 +124,11 @@ def test_flags_stand_for_settings() -> None:
         (["--sasl", "GSSAPI"], "the mechanism GSSAPI", "some of PLAIN"),
         (["--listen", "0.0.0.0:0"], OPEN, "say --insecure"),
         (["--tls-cert", "/none"], "/none: no such file or directory", "are PEM files"),
+        (
+            ["--tls-cert", "/none", "-X", "ssl.cipher.suites=HIGH"],
+            "'HIGH' is no cipher suite",
+            "openssl ciphers -s -stdname",
+        ),
         (["--sasl", "OAUTHBEARER"], "nothing to verify tokens with", "set sasl.oauthbearer.jwks.endpoint.url"),
         (["--listen", "INSIDE://127.0.0.1:0"], "no security protocol is defined", "add INSIDE:PLAINTEXT"),
     ],

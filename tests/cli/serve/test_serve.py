@@ -237,7 +237,7 @@ def test_a_write_that_fails_halts_it_with_code_70_and_every_connection_is_cut(se
         (["--data-dir", ""], 2, "--data-dir is empty", "default"),
         (["--advertise", "h:0"], 2, "clients cannot connect to port 0", "clients get to connect"),
         (["--ephemeral", "--data-dir", "d"], 2, "cannot be used together", "removed at the end"),
-        (["-X", "ssl.cipher.suites=x"], 2, "asks for protection", "settings_page lists every setting"),
+        (["-X", "ssl.provider=x"], 2, "asks for protection", "settings_page lists every setting"),
     ],
 )
 def test_wrong_usage_gets_a_cause_and_a_hint(

@@ -1,0 +1,168 @@
+"""Cipher suites by name: those that are named are offered, or nothing is served."""
+
+import ssl
+
+import pytest
+from fencepost.effects.cipher_suites import BadCipherSuites, choose, openssl_name
+
+OF_1_3 = ["TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256"]
+
+# `openssl ciphers -stdname ALL` of OpenSSL 3.0, those of TLS 1.2 and before that have a certificate and a cipher
+NAMES = """
+TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384 ECDHE-ECDSA-AES256-GCM-SHA384
+TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 ECDHE-RSA-AES256-GCM-SHA384
+TLS_DHE_DSS_WITH_AES_256_GCM_SHA384 DHE-DSS-AES256-GCM-SHA384
+TLS_DHE_RSA_WITH_AES_256_GCM_SHA384 DHE-RSA-AES256-GCM-SHA384
+TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256 ECDHE-ECDSA-CHACHA20-POLY1305
+TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256 ECDHE-RSA-CHACHA20-POLY1305
+TLS_DHE_RSA_WITH_CHACHA20_POLY1305_SHA256 DHE-RSA-CHACHA20-POLY1305
+TLS_ECDHE_ECDSA_WITH_AES_256_CCM_8 ECDHE-ECDSA-AES256-CCM8
+TLS_ECDHE_ECDSA_WITH_AES_256_CCM ECDHE-ECDSA-AES256-CCM
+TLS_DHE_RSA_WITH_AES_256_CCM_8 DHE-RSA-AES256-CCM8
+TLS_DHE_RSA_WITH_AES_256_CCM DHE-RSA-AES256-CCM
+TLS_ECDHE_ECDSA_WITH_ARIA_256_GCM_SHA384 ECDHE-ECDSA-ARIA256-GCM-SHA384
+TLS_ECDHE_RSA_WITH_ARIA_256_GCM_SHA384 ECDHE-ARIA256-GCM-SHA384
+TLS_DHE_DSS_WITH_ARIA_256_GCM_SHA384 DHE-DSS-ARIA256-GCM-SHA384
+TLS_DHE_RSA_WITH_ARIA_256_GCM_SHA384 DHE-RSA-ARIA256-GCM-SHA384
+TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256 ECDHE-ECDSA-AES128-GCM-SHA256
+TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 ECDHE-RSA-AES128-GCM-SHA256
+TLS_DHE_DSS_WITH_AES_128_GCM_SHA256 DHE-DSS-AES128-GCM-SHA256
+TLS_DHE_RSA_WITH_AES_128_GCM_SHA256 DHE-RSA-AES128-GCM-SHA256
+TLS_ECDHE_ECDSA_WITH_AES_128_CCM_8 ECDHE-ECDSA-AES128-CCM8
+TLS_ECDHE_ECDSA_WITH_AES_128_CCM ECDHE-ECDSA-AES128-CCM
+TLS_DHE_RSA_WITH_AES_128_CCM_8 DHE-RSA-AES128-CCM8
+TLS_DHE_RSA_WITH_AES_128_CCM DHE-RSA-AES128-CCM
+TLS_ECDHE_ECDSA_WITH_ARIA_128_GCM_SHA256 ECDHE-ECDSA-ARIA128-GCM-SHA256
+TLS_ECDHE_RSA_WITH_ARIA_128_GCM_SHA256 ECDHE-ARIA128-GCM-SHA256
+TLS_DHE_DSS_WITH_ARIA_128_GCM_SHA256 DHE-DSS-ARIA128-GCM-SHA256
+TLS_DHE_RSA_WITH_ARIA_128_GCM_SHA256 DHE-RSA-ARIA128-GCM-SHA256
+TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA384 ECDHE-ECDSA-AES256-SHA384
+TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA384 ECDHE-RSA-AES256-SHA384
+TLS_DHE_RSA_WITH_AES_256_CBC_SHA256 DHE-RSA-AES256-SHA256
+TLS_DHE_DSS_WITH_AES_256_CBC_SHA256 DHE-DSS-AES256-SHA256
+TLS_ECDHE_ECDSA_WITH_CAMELLIA_256_CBC_SHA384 ECDHE-ECDSA-CAMELLIA256-SHA384
+TLS_ECDHE_RSA_WITH_CAMELLIA_256_CBC_SHA384 ECDHE-RSA-CAMELLIA256-SHA384
+TLS_DHE_RSA_WITH_CAMELLIA_256_CBC_SHA256 DHE-RSA-CAMELLIA256-SHA256
+TLS_DHE_DSS_WITH_CAMELLIA_256_CBC_SHA256 DHE-DSS-CAMELLIA256-SHA256
+TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256 ECDHE-ECDSA-AES128-SHA256
+TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256 ECDHE-RSA-AES128-SHA256
+TLS_DHE_RSA_WITH_AES_128_CBC_SHA256 DHE-RSA-AES128-SHA256
+TLS_DHE_DSS_WITH_AES_128_CBC_SHA256 DHE-DSS-AES128-SHA256
+TLS_ECDHE_ECDSA_WITH_CAMELLIA_128_CBC_SHA256 ECDHE-ECDSA-CAMELLIA128-SHA256
+TLS_ECDHE_RSA_WITH_CAMELLIA_128_CBC_SHA256 ECDHE-RSA-CAMELLIA128-SHA256
+TLS_DHE_RSA_WITH_CAMELLIA_128_CBC_SHA256 DHE-RSA-CAMELLIA128-SHA256
+TLS_DHE_DSS_WITH_CAMELLIA_128_CBC_SHA256 DHE-DSS-CAMELLIA128-SHA256
+TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA ECDHE-ECDSA-AES256-SHA
+TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA ECDHE-RSA-AES256-SHA
+TLS_DHE_RSA_WITH_AES_256_CBC_SHA DHE-RSA-AES256-SHA
+TLS_DHE_DSS_WITH_AES_256_CBC_SHA DHE-DSS-AES256-SHA
+TLS_DHE_RSA_WITH_CAMELLIA_256_CBC_SHA DHE-RSA-CAMELLIA256-SHA
+TLS_DHE_DSS_WITH_CAMELLIA_256_CBC_SHA DHE-DSS-CAMELLIA256-SHA
+TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA ECDHE-ECDSA-AES128-SHA
+TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA ECDHE-RSA-AES128-SHA
+TLS_DHE_RSA_WITH_AES_128_CBC_SHA DHE-RSA-AES128-SHA
+TLS_DHE_DSS_WITH_AES_128_CBC_SHA DHE-DSS-AES128-SHA
+TLS_DHE_RSA_WITH_CAMELLIA_128_CBC_SHA DHE-RSA-CAMELLIA128-SHA
+TLS_DHE_DSS_WITH_CAMELLIA_128_CBC_SHA DHE-DSS-CAMELLIA128-SHA
+TLS_RSA_WITH_AES_256_GCM_SHA384 AES256-GCM-SHA384
+TLS_RSA_WITH_AES_256_CCM_8 AES256-CCM8
+TLS_RSA_WITH_AES_256_CCM AES256-CCM
+TLS_RSA_WITH_ARIA_256_GCM_SHA384 ARIA256-GCM-SHA384
+TLS_RSA_WITH_AES_128_GCM_SHA256 AES128-GCM-SHA256
+TLS_RSA_WITH_AES_128_CCM_8 AES128-CCM8
+TLS_RSA_WITH_AES_128_CCM AES128-CCM
+TLS_RSA_WITH_ARIA_128_GCM_SHA256 ARIA128-GCM-SHA256
+TLS_RSA_WITH_AES_256_CBC_SHA256 AES256-SHA256
+TLS_RSA_WITH_CAMELLIA_256_CBC_SHA256 CAMELLIA256-SHA256
+TLS_RSA_WITH_AES_128_CBC_SHA256 AES128-SHA256
+TLS_RSA_WITH_CAMELLIA_128_CBC_SHA256 CAMELLIA128-SHA256
+TLS_RSA_WITH_AES_256_CBC_SHA AES256-SHA
+TLS_RSA_WITH_CAMELLIA_256_CBC_SHA CAMELLIA256-SHA
+TLS_RSA_WITH_AES_128_CBC_SHA AES128-SHA
+TLS_RSA_WITH_CAMELLIA_128_CBC_SHA CAMELLIA128-SHA
+"""
+
+
+def context(minimum=ssl.TLSVersion.TLSv1_2, maximum=ssl.TLSVersion.TLSv1_3):
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    made.minimum_version, made.maximum_version = minimum, maximum
+    return made
+
+
+def offered(made):
+    """Of the versions that it speaks."""
+    speaks_newer = made.maximum_version >= ssl.TLSVersion.TLSv1_3
+    speaks_older = made.minimum_version <= ssl.TLSVersion.TLSv1_2
+    return [
+        each["name"] for each in made.get_ciphers() if (speaks_newer if each["protocol"] == "TLSv1.3" else speaks_older)
+    ]
+
+
+@pytest.mark.parametrize(("iana", "openssl"), [line.split() for line in NAMES.split("\n") if line])
+def test_a_suite_is_found_by_either_name(iana, openssl):
+    assert openssl_name(iana) == openssl_name(openssl) == openssl
+
+
+def test_no_names_change_nothing():
+    made = context()
+    choose(made, [])
+    assert offered(made) == offered(context())
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"],
+        ["ECDHE-ECDSA-CHACHA20-POLY1305", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "ECDHE-RSA-AES256-GCM-SHA384"],
+    ],
+)
+def test_of_tls_1_2_those_are_offered_that_are_named_in_their_order_and_no_1_3(names):
+    made = context()
+    choose(made, names)
+    assert offered(made) == [openssl_name(name) for name in names]
+    assert made.maximum_version is ssl.TLSVersion.TLSv1_2
+
+
+def test_with_those_of_tls_1_3_alone_1_2_is_not_spoken():
+    made = context()
+    choose(made, OF_1_3)
+    assert made.minimum_version is ssl.TLSVersion.TLSv1_3
+    assert offered(made) == OF_1_3
+
+
+def test_suites_of_both_versions_are_offered_beside_each_other():
+    made = context()
+    choose(made, [*reversed(OF_1_3), "ECDHE-RSA-AES128-GCM-SHA256"])
+    assert offered(made) == [*OF_1_3, "ECDHE-RSA-AES128-GCM-SHA256"], "Python cannot change the order of the first"
+    assert (made.minimum_version, made.maximum_version) == (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
+
+
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [
+        (["TLS_AES_256_GCM_SHA384"], "name TLS_CHACHA20_POLY1305_SHA256 and TLS_AES_128_GCM_SHA256 too, or none"),
+        ([*OF_1_3[1:], "ECDHE-RSA-AES128-GCM-SHA256"], "name TLS_AES_256_GCM_SHA384 too, or none"),
+        (["HIGH"], "'HIGH' is no cipher suite"),
+        (["ALL:!aNULL"], "is no cipher suite"),
+        (["!ECDHE-RSA-AES128-GCM-SHA256"], "is no cipher suite"),
+        (["@SECLEVEL=0"], "is no cipher suite"),
+        ([""], "'' is no cipher suite"),
+        (["ECDHE-RSA-AES128-GCM-SHA256", "TLS_ECDHE_RSA_WITH_AES_512_GCM_SHA384"], "'TLS_ECDHE_RSA_WITH_AES_512_GCM"),
+        (["TLS_RSA_WITH_RC4_128_SHA"], "is no cipher suite"),
+        (["ECDHE-RSA-NULL-SHA"], "no cipher suite|does not protect"),
+        (["ADH-AES256-GCM-SHA384"], "no cipher suite|does not protect"),
+        (["PSK-AES256-GCM-SHA384"], "no cipher suite|does not protect"),
+    ],
+)
+def test_what_cannot_be_offered_is_refused_by_name(names, reason):
+    with pytest.raises(BadCipherSuites, match=reason):
+        choose(context(), names)
+
+
+@pytest.mark.parametrize(
+    ("version", "names"),
+    [(ssl.TLSVersion.TLSv1_3, ["ECDHE-RSA-AES128-GCM-SHA256"]), (ssl.TLSVersion.TLSv1_2, OF_1_3)],
+)
+def test_suites_of_a_version_that_is_not_enabled_are_refused(version, names):
+    with pytest.raises(BadCipherSuites, match=r"ssl\.enabled\.protocols"):
+        choose(context(version, version), names)
