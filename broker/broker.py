@@ -120,6 +120,7 @@ class Broker(Services):
 
     async def start(self) -> None:
         """Recover, then serve. Raises what open_store raises, and OSError if an address cannot be had."""
+        began_ms = self.clock.monotonic_ms()
         self.store, self.recovery = open_store(
             self.disk,
             self.clock,
@@ -136,6 +137,7 @@ class Broker(Services):
         self._started = True
         try:
             self._assemble()
+            self._remember_appended()
             admissions = self.listeners.admissions(self.security_log)
             await settle(self.shared, self.group_offsets, self.transactions)
             if restored := was_restored(self.disk, self.settings.log_dir):
@@ -147,13 +149,16 @@ class Broker(Services):
                 forget_mark(self.disk, self.settings.log_dir, self.shared)
             await self.server.listen(admissions)
             self.listeners.start()
+            self.metrics.recovery_ms = self.clock.monotonic_ms() - began_ms
         except BaseException:
             await self.stop()
             raise
 
     def _assemble(self) -> None:
         settings, loop = self.settings, self._loop
-        self.rounds = Rounds(self.store, self._journal_executor, loop, sync_every_ms=settings.durability_interval_ms)
+        self.rounds = Rounds(
+            self.store, self._journal_executor, loop, self.metrics, sync_every_ms=settings.durability_interval_ms
+        )
         self.producer_limit = ProducerLimit(self.store, lambda: self.settings.max_producer_ids)
         self.turns = Turns(self.store, self.clock, loop.call_soon, lambda: not self._started)
         self.rounds.on_release.append(self._wake_readers)
@@ -198,6 +203,7 @@ class Broker(Services):
         self.server.most_connections = self.most_connections
         self.housekeeping.on_relief.append(self.server.relieve)
         self.housekeeping.on_failure.append(self.metrics.failed)
+        self.housekeeping.on_tick.append(self.metrics.loop_lag_ms.add)
         self.housekeeping.on_expiry.append(lambda log: self.producer_limit.look([log]))
         self.housekeeping.timeout_pending = lambda: bool(self.transactions.open)
         self.housekeeping.start()
@@ -207,6 +213,14 @@ class Broker(Services):
         self.housekeeping.keep(self.groups.forget_from_time_to_time())
         self.housekeeping.keep(self.group_offsets.forget_from_time_to_time())
         self.housekeeping.before_checkpoint.append(self.coordinator_snapshots.take_if_due)
+
+    def _remember_appended(self) -> None:
+        """What the logs hold already was not appended by this broker."""
+        for topic in self.topics.by_name.values():
+            for partition in topic.partitions:
+                if partition.log.end_offset:
+                    before = partition.log.end_offset, partition.appended_bytes
+                    self.metrics.appended_before[partition.log.log_id] = before
 
     def _load_security(self) -> None:
         settings = self.settings

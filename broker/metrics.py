@@ -1,7 +1,11 @@
 """What the broker counts of itself: plain ints in slots, added to where things happen, read by whoever shows them.
 
-Counters only grow; whoever wants a rate reads twice. Nothing is computed here until someone asks.
+Counters only grow; whoever wants a rate reads twice. Nothing is computed here until someone asks. What a connection or
+a log counts anyway is not counted again: it is added up when it is asked for (requests/exported_metrics.py).
 """
+
+from collections.abc import Collection
+from typing import Protocol
 
 API_KEYS = 128  # Kafka's keys end below 100
 OWN_APIS_FROM, OWN_APIS_AT = 20_000, 120  # our own are counted behind them
@@ -15,13 +19,40 @@ def counted_at(api_key: int) -> int:
     return api_key if api_key < API_KEYS else api_key - OWN_APIS_FROM + OWN_APIS_AT
 
 
+COMMITTED, ABORTED, TIMED_OUT, BY_ADMIN, FENCED = "commit", "abort", "timeout", "admin", "fenced"
+"""What ended a transaction. FENCED: InitProducerId on its id, of a newer producer or of an admin."""
+
+
+class Histogram:
+    """How often a number came, by powers of two: at `n` in counts what is above 2 ** (n - 1), and at most 2 ** n."""
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * 65
+        self.total = 0
+
+    def add(self, value: int) -> None:
+        """value: 0 or more."""
+        self.counts[(value - 1).bit_length()] += 1
+        self.total += value
+
+
+class Counting(Protocol):
+    """A connection, as far as it is counted."""
+
+    bytes_in: int
+    bytes_out: int
+
+
 class Metrics:
     """Counters since the start of this broker."""
 
     __slots__ = (
+        "_bytes_in_before",
+        "_bytes_out_before",
         "accepted_connections",
-        "bytes_in",
-        "bytes_out",
+        "appended_before",
         "bytes_uncopied",
         "closed_expired",
         "closed_idle",
@@ -30,6 +61,7 @@ class Metrics:
         "closed_unauthenticated",
         "closed_unsupported",
         "cold_reads",
+        "connections",
         "duplicates_refused",
         "errors",
         "failed_handshakes",
@@ -37,16 +69,22 @@ class Metrics:
         "failures",
         "fenced_connections",
         "fetch_waits",
+        "fetched_bytes",
         "logins",
+        "loop_lag_ms",
         "out_of_order",
         "prepared_for_long",
+        "recovery_ms",
         "refused_connections",
         "requests",
+        "round_bytes",
         "space_refusals",
         "stale_epochs",
         "stalls",
+        "sync_ns",
         "throttle_ms",
         "throttles",
+        "transactions_ended",
     )
 
     def __init__(self) -> None:
@@ -64,8 +102,9 @@ class Metrics:
         self.logins = 0
         self.failed_logins = 0
         self.failed_handshakes = 0  # of TLS
-        self.bytes_in = 0
-        self.bytes_out = 0
+        self.connections: Collection[Counting] = ()  # that there are now
+        self._bytes_in_before = 0  # of connections that have left
+        self._bytes_out_before = 0
         self.bytes_uncopied = 0  # of these, what went from the page cache to a socket
         self.duplicates_refused = 0
         self.out_of_order = 0
@@ -74,11 +113,33 @@ class Metrics:
         self.space_refusals = 0
         self.prepared_for_long = 0  # now: Prepared transactions that wait for longer than transaction.prepared.alert.ms
         self.fetch_waits = 0
+        self.fetched_bytes = 0  # of record batches, in answers to Fetch
         self.cold_reads = 0
         self.stalls = 0  # times a connection was not read because something was full
 
+        self.recovery_ms = 0  # from the start until the broker listened
+        self.appended_before: dict[int, tuple[int, int]] = {}  # by log: its end offset and bytes as recovered
+        self.sync_ns = Histogram()  # of rounds that were synced, the write of the round included
+        self.round_bytes = Histogram()
+        self.loop_lag_ms = Histogram()  # how late the loop came back to housekeeping, while that is awake
+        self.transactions_ended = {COMMITTED: 0, ABORTED: 0, TIMED_OUT: 0, BY_ADMIN: 0, FENCED: 0}
         self.throttles: dict[str, int] = {}  # throttled answers, by the quota that was exceeded
         self.throttle_ms: dict[str, int] = {}  # for how long, together
+
+    @property
+    def bytes_in(self) -> int:
+        """From all clients."""
+        return self._bytes_in_before + sum(each.bytes_in for each in self.connections)
+
+    @property
+    def bytes_out(self) -> int:
+        """To all clients."""
+        return self._bytes_out_before + sum(each.bytes_out for each in self.connections)
+
+    def left(self, connection: Counting) -> None:
+        """A connection is gone, and no longer among `connections`: what it counted stays."""
+        self._bytes_in_before += connection.bytes_in
+        self._bytes_out_before += connection.bytes_out
 
     def throttled(self, kind: str, wait_ms: int) -> None:
         """Count a throttled answer, by the kind of quota."""

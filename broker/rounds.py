@@ -14,6 +14,7 @@ from ..effects.disk import Executor
 from ..storage.journal.journal import RoundWrite
 from ..storage.log.partition_log import PartitionLog
 from ..storage.store import Store
+from .metrics import Metrics
 
 # Rounds up to these sizes are written in the loop, because handing them to a worker costs more: rounds without a sync,
 # and rounds with one while the device is quick (decision 15). Larger ones are written by a worker.
@@ -33,12 +34,19 @@ class Rounds:
     """Closes rounds and releases what waited for them. Belongs to one loop."""
 
     def __init__(
-        self, store: Store, executor: Executor, loop: asyncio.AbstractEventLoop, *, sync_every_ms: int = 100
+        self,
+        store: Store,
+        executor: Executor,
+        loop: asyncio.AbstractEventLoop,
+        metrics: Metrics | None = None,
+        *,
+        sync_every_ms: int = 100,
     ) -> None:
         """sync_every_ms: for logs in durability mode interval; mode os leaves the sync to checkpoints."""
         self._store = store
         self._executor = executor
         self._loop = loop
+        self._metrics = metrics or Metrics()
         self._sync_every_ms = sync_every_ms
         self._touched: dict[Replying, None] = {}
         self._waiting: dict[Replying, None] = {}
@@ -164,6 +172,9 @@ class Rounds:
             return
         moved = self._store.round_finished(write)
         self.finished += 1
+        self._metrics.round_bytes.add(write.size_bytes)
+        if write.sync:
+            self._metrics.sync_ns.add(self._executor.last_ns)
         if self._store.interval_wanted and self._interval_timer is None:
             self._interval_timer = self._later(self._sync_every_ms, self._sync_later)
         for woken in self.on_release:

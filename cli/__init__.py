@@ -20,6 +20,7 @@ COMMANDS = {
     "user": "Users with a password: add, list, remove.",
     "acl": "Who may do what: add, list, remove rules of access.",
     "quota": "How much each client may ask for: set, list, remove.",
+    "clients": "Who is connected to a fencepost broker?",
     "txn": "Transactions: what is open, whom it blocks, ending it.",
     "produce": "Send lines of standard input, in transactions too.",
     "consume": "Print records, and what became of each.",

@@ -117,6 +117,11 @@ class Executor(Protocol):
         """Whether jobs lately ended so soon that it is quicker to wait for one than to be called back."""
         ...
 
+    @property
+    def last_ns(self) -> int:
+        """How long the last job took; 0 if that is not measured."""
+        ...
+
     def run_here(self, job: Callable[[], T]) -> T:
         """Run a job in the caller's thread, while none is under way: where the executor is quick, and the job small."""
         ...
@@ -138,6 +143,7 @@ class ThreadExecutor(Executor):
 
     def __init__(self, name: str, threads: int = 1, now_ns: Callable[[], int] = time.perf_counter_ns) -> None:
         self._now_ns = now_ns
+        self._last_ns = 0
         self._lately_ns = NEVER_NS  # what a job takes, the newest counting for one in LATELY
         self._name = name
         self._limit = threads
@@ -167,6 +173,10 @@ class ThreadExecutor(Executor):
     def quick(self) -> bool:
         return self._lately_ns < QUICK_NS
 
+    @property
+    def last_ns(self) -> int:
+        return self._last_ns
+
     def run_here(self, job: Callable[[], T]) -> T:
         if self._closed:
             raise RuntimeError(f"executor {self._name} is closed")
@@ -177,7 +187,8 @@ class ThreadExecutor(Executor):
         try:
             return job()
         finally:
-            self._lately_ns += (self._now_ns() - began_ns - self._lately_ns) // LATELY
+            self._last_ns = self._now_ns() - began_ns
+            self._lately_ns += (self._last_ns - self._lately_ns) // LATELY
 
     def abandon(self) -> None:
         self._closed = True

@@ -21,6 +21,7 @@ from .messages import (
     fetch,
     groups,
     ledger,
+    monitoring,
     offsets,
     produce,
     quotas,
@@ -51,6 +52,7 @@ _MODULES = (
     quotas,
     acls,
     ledger,
+    monitoring,
 )
 
 _INT32 = struct.Struct(">i").unpack_from

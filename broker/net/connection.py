@@ -59,6 +59,8 @@ class Connection:
         "_reserved_for",
         "_stopped",
         "_store",
+        "bytes_in",
+        "bytes_out",
         "client_host",
         "client_id",
         "client_software",
@@ -69,6 +71,7 @@ class Connection:
         "login",
         "newest_unit",
         "number",
+        "requests",
         "route",
         "seen",
         "session",
@@ -91,6 +94,9 @@ class Connection:
         self.unsent_bytes = 0  # what was still to be sent when the server last looked
         self.idle_since_ms = 0
         self.large_bytes = 0  # that came as parts of large frames
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.requests = 0  # that came
         self.newest_unit = 0  # that a request of this connection wrote, or that its reply waits for
         self.route: Any = None  # what the fast path of Produce remembers of the last request
         self._owner = owner
@@ -116,11 +122,12 @@ class Connection:
     def data_received(self, chunk: bytes) -> None:
         """One pass over what came: every whole frame is handled now, unless something is full."""
         self.seen = True
-        self._metrics.bytes_in += len(chunk)
+        self.bytes_in += len(chunk)
         owner = self._owner
         held_up = self._stopped or self._backlog or self._reserved_bytes or self._store.congested
         if not held_up and self._framer.is_one_small_frame(chunk):
             # Nearly all are. Taken apart as below it would come to the same, and cost 0.4 us more.
+            self.requests += 1
             try:
                 owner.serve(self, chunk[PREFIX_BYTES:])
             except Exception as error:
@@ -139,6 +146,7 @@ class Connection:
         except MalformedFrame as error:
             self.fail(str(error))
             return
+        self.requests += len(frames)
         owner, held_back = self._owner, self._stopped
         if held_back or self._backlog or self._store.congested:
             self._backlog.extend(frames)
@@ -355,7 +363,7 @@ class Connection:
             slots.clear()
         transport.write(out)
         self.seen = True
-        self._metrics.bytes_out += len(out)
+        self.bytes_out += len(out)
         return False
 
     def _flush_in_turn(self, released_unit: int) -> bool:
@@ -408,7 +416,7 @@ class Connection:
             else:
                 send(self, out, self._metrics)
         self.seen = True
-        self._metrics.bytes_out += size
+        self.bytes_out += size
 
     # ---- the transport's side --------------------------------------------------------------------------------
 

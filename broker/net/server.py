@@ -182,6 +182,7 @@ class Server:
         self.touch: Callable[[Connection], None] = rounds.touch
         self.soon: Callable[[Callable[[], None]], object] = loop.call_soon
         self.connections: dict[Connection, None] = {}  # in the order they came: runs under virtual time repeat exactly
+        metrics.connections = self.connections
         self.handshakes: dict[Handshake, None] = {}  # of TLS, that connections may come of
         self.addresses: list[tuple[str, int]] = []
         self.most_connections = UNBOUNDED  # that this process can bear
@@ -326,7 +327,9 @@ class Server:
 
     def lost(self, connection: Connection) -> None:
         """A connection has gone."""
-        self.connections.pop(connection, None)
+        if connection in self.connections:
+            del self.connections[connection]
+            self.metrics.left(connection)
         self._stalled.pop(connection, None)
         self._rounds.forget(connection)
         self._left(connection.client_host)

@@ -56,6 +56,7 @@ AREAS = (
     "quotas",
     "users",
     "ledger",
+    "monitoring",
 )
 PRODUCE, API_VERSIONS = 0, 18
 PARTITION_UNITS = 4  # of a Produce

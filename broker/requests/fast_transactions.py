@@ -82,6 +82,7 @@ class FastTransactions:
             if asked is not None and self._is_free(connection, asked) and self._carried_out(asked, connection):
                 self._requests[asked.api] += 1
                 connection.client_id = asked.client_id
+                self._coordinator.owners.heard(asked.transactional_id, connection)
                 reply = asked.reply_begins + frame[4:8] + asked.reply_ends
                 connection.newest_unit = unit = self._store.last_unit
                 connection.slots.append((unit, reply))

@@ -471,16 +471,18 @@ class RunningFetch:
         """What the answer comes to, but for some bytes."""
         return ANSWER_BYTES + sum(PARTITION_BYTES + read.size_bytes for read in self.reads)
 
-    @staticmethod
-    def add_answers(response: FetchResponse, reads: Sequence[PartitionRead], named: set[Key] | None) -> None:
+    def add_answers(self, response: FetchResponse, reads: Sequence[PartitionRead], named: set[Key] | None) -> None:
         """Name what these partitions came to."""
         topic = response.responses[-1] if response.responses else None
+        size_bytes = 0
         for read in reads:
             if named is not None and read.key not in named:
                 continue
+            size_bytes += read.size_bytes
             wanted = read.wanted
             name, topic_id = wanted.topic or "", wanted.topic_id or ZERO_UUID
             if topic is None or topic.topic != name or topic.topic_id != topic_id:
                 topic = FetchResponse.Topic(topic=name, topic_id=topic_id, partitions=[])
                 response.responses.append(topic)
             topic.partitions.append(read.answer)
+        self.broker.metrics.fetched_bytes += size_bytes

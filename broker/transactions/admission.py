@@ -99,6 +99,7 @@ class Admission:
         txn = self._transactions.get(transactional_id)
         if txn is not None and txn.producer_id == producer_id and txn.producer_epoch == producer_epoch:
             self._fence_policy.admit(txn, Kind.DATA, PRODUCE, version, on)
+            self._coordinator.owners.heard(transactional_id, on)
 
     def admit_offsets(
         self,

@@ -31,6 +31,7 @@ from ...protocol.batches import Batch
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import Record
 from ..groups.offset_log import GroupOffsets
+from ..metrics import ABORTED, BY_ADMIN, COMMITTED, FENCED, TIMED_OUT
 from ..net.connection import Connection
 from ..shared import Shared
 from ..topics.names import OFFSETS_TOPIC, STATE_TOPIC
@@ -40,6 +41,7 @@ from .fence import ADD_OFFSETS, END_TXN, INIT_PRODUCER_ID, Kind
 from .fence_policy import FencePolicy
 from .init_producer_id import Initialisation, Limits, init_producer_id
 from .ledger import PreparedIds
+from .owners import Owners
 from .renewal import with_new_producer_id
 from .state_batch import state_batch
 from .transaction import Decision, Inputs, MarkerOrder, PartitionKey, Status, Transaction
@@ -67,6 +69,8 @@ class TransactionCoordinator:
             settings.transaction_state_log_num_partitions,
             {"segment.bytes": str(settings.transaction_state_log_segment_bytes)},
         )
+        self.owners = Owners(self.transactions.__contains__)
+        self._ended = shared.metrics.transactions_ended
         self._offsets = offsets
         self._topics = shared.topics
         self._store = shared.store
@@ -89,6 +93,7 @@ class TransactionCoordinator:
             self.open.pop(transactional_id, None)
             self.unused.pop(transactional_id, None)
             self.fence_policy.forget(transactional_id)
+            self.owners.forget(transactional_id)
             self._homes.pop(transactional_id, None)
             return
         self.transactions[transactional_id] = state
@@ -123,8 +128,11 @@ class TransactionCoordinator:
         """An empty one, to be filled and committed in one step."""
         return TransactionUnit(self._store, self._topics, self._offsets.end_transaction)
 
-    def log(self, transactional_id: str, decision: Decision, given: Inputs) -> None:
-        """Commit a decision as one unit, then apply its last state. Raises KafkaError, and nothing was changed."""
+    def log(self, transactional_id: str, decision: Decision, given: Inputs, aborted: str = ABORTED) -> None:
+        """Commit a decision as one unit, then apply its last state. Raises KafkaError, and nothing was changed.
+
+        aborted: why, for the count of those that ended so, if the decision is that.
+        """
         if decision.states:
             partitions = len(decision.states[0].partitions)
             if partitions > FEW_PARTITIONS:
@@ -132,6 +140,8 @@ class TransactionCoordinator:
             unit = self.new_unit()
             self._write(unit, transactional_id, decision, given)
             unit.commit()
+            if decision.marker is not None:
+                self._ended[COMMITTED if decision.marker.commit else aborted] += 1
             self.apply(transactional_id, None if decision.gone else decision.states[-1])
 
     def log_all(self, decisions: Sequence[tuple[str, Decision]], given: Inputs) -> None:
@@ -140,8 +150,15 @@ class TransactionCoordinator:
         for transactional_id, decision in decisions:
             self._write(unit, transactional_id, decision, given)
         unit.commit()
+        self.count_ended(decision for _, decision in decisions)
         for transactional_id, decision in decisions:
             self.apply(transactional_id, None if decision.gone else decision.states[-1])
+
+    def count_ended(self, decisions: Iterable[Decision]) -> None:
+        """The unit with all of these is committed."""
+        for decision in decisions:
+            if decision.marker is not None:
+                self._ended[COMMITTED if decision.marker.commit else ABORTED] += 1
 
     def _write(self, unit: TransactionUnit, transactional_id: str, decision: Decision, given: Inputs) -> None:
         unit.add(self.state_append(transactional_id, decision, given))
@@ -189,7 +206,8 @@ class TransactionCoordinator:
             self.fence_policy.admit(txn, Kind.COORDINATOR, INIT_PRODUCER_ID, version, connection)
         else:
             self._make_room(settings.max_transactional_ids)
-        self.log(transactional_id, decision, given)
+        self.log(transactional_id, decision, given, FENCED)
+        self.owners.took(transactional_id, connection)
         self.fence_policy.admit(
             self.transactions[transactional_id], Kind.COORDINATOR, INIT_PRODUCER_ID, version, connection
         )
@@ -298,7 +316,7 @@ class TransactionCoordinator:
             return False
         given = self.given(transactional_id)
         decision = machine.expire(txn, given)
-        self.log(transactional_id, decision, given)
+        self.log(transactional_id, decision, given, TIMED_OUT)
         return bool(decision.states)
 
     def end_by_hand(self, partition: Partition, order: MarkerOrder, coordinator_epoch: int) -> None:
@@ -315,7 +333,7 @@ class TransactionCoordinator:
             if decision.states and order.commit:
                 raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"{transactional_id!r} is open: it alone may commit")
             if decision.states:
-                self.log(transactional_id, decision, given)
+                self.log(transactional_id, decision, given, BY_ADMIN)
                 return
         unit = self.new_unit()
         unit.mark(order._replace(partitions={key: log_id}), self._clock.now_ms(), coordinator_epoch)
@@ -359,4 +377,5 @@ class TransactionCoordinator:
         txn = self.find(transactional_id)
         if txn is not None and txn.producer_id == producer_id and txn.producer_epoch == producer_epoch:
             self.fence_policy.admit(txn, Kind.COORDINATOR, api, version, on)
+            self.owners.heard(transactional_id, on)
         return txn

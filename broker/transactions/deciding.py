@@ -187,6 +187,7 @@ class Deciding:
         self._mark(unit, written, now_ms)
         unit.commit()
         ledger.apply(proposal.key, entry)
+        self._coordinator.count_ended(plan.decision for plan in self._plans.values())
         for name, plan in self._plans.items():
             self._coordinator.apply(name, None if plan.decision.gone else plan.decision.states[-1])
         return Outcome(Verdict.DECIDE, entry, aborted=len(self._plans) - len(self._listed))

@@ -57,6 +57,7 @@ class Housekeeping:
         settings: HousekeepingSettings,
     ) -> None:
         self.on_relief: list[Callable[[], None]] = []  # there is room again: sockets may be read
+        self.on_tick: list[Callable[[int], None]] = []  # called with by how many ms the loop was late, while it works
         self.on_expiry: list[Callable[[PartitionLog], None]] = []  # silent producers of a log were forgotten
         self.before_checkpoint: list[Callable[[], Awaitable[None]]] = []  # what else is written down from time to time
         self.timeout_pending: Callable[[], bool] = lambda: False  # whether something ends at an age of the store
@@ -204,7 +205,11 @@ class Housekeeping:
         self._look_at_congestion()
 
     async def _watch(self) -> None:
+        tick_ms, due_ms = round(TICK_S * 1000), self._clock.monotonic_ms() + round(TICK_S * 1000)
         while not await self.pause(TICK_S):
+            late_ms = max(0, self._clock.monotonic_ms() - due_ms)
+            for ticked in self.on_tick:
+                ticked(late_ms)
             if self._quiet:
                 self._watch_wanted.clear()
                 await self._watch_wanted.wait()
@@ -215,6 +220,7 @@ class Housekeeping:
                 self._flush_wanted.set()
             self._fill_wanted.set()
             self._look_at_congestion()
+            due_ms = self._clock.monotonic_ms() + tick_ms
 
     @property
     def checkpointed_unit(self) -> int:

@@ -18,6 +18,7 @@ from ..settings import AdminSettings, Bootstrap, ConnectionKeywords, admin_setti
 from ..snapshots import AdminSnapshot
 from .configs import ConfigAdmin
 from .groups import GroupAdmin
+from .monitoring import MonitoringAdmin
 from .quotas import QuotaAdmin
 from .reading import ReadingAdmin
 from .security import SecurityAdmin
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from typing import Self, Unpack
 
 
-class Admin(ConfigAdmin, GroupAdmin, TransactionAdmin, SecurityAdmin, QuotaAdmin, ReadingAdmin):
+class Admin(ConfigAdmin, GroupAdmin, TransactionAdmin, SecurityAdmin, QuotaAdmin, MonitoringAdmin, ReadingAdmin):
     """`async with` starts and closes it. Needs a broker of Kafka 2.1; a newer call raises UnsupportedVersionError."""
 
     def __init__(

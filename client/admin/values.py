@@ -217,3 +217,47 @@ class Blocker:
     def hangs(self) -> bool:
         """Whether no coordinator will end it: none knows the transaction, or that it is open in this partition."""
         return self.description is None or self.open.topic_partition not in self.description.partitions
+
+
+class ClientDescription(NamedTuple):
+    """Connections of one client to a fencepost broker. idle_ms: since anything came or left, as far as it looked."""
+
+    client_id: str | None
+    software: str
+    host: str
+    listener: str
+    principal: str
+    connections: int
+    bytes_in: int
+    bytes_out: int
+    requests: int
+    idle_ms: int
+
+
+class TransactionOwner(NamedTuple):
+    """The client that took a transactional id last. connected: whether it still is, over the same connection."""
+
+    client_id: str | None
+    software: str
+    host: str
+    listener: str
+    principal: str
+    connected: bool
+
+
+class MetricSample(NamedTuple):
+    """value: of a histogram the sum. buckets: of a histogram (bound, how many are at most that), the last infinite."""
+
+    labels: tuple[str, ...]
+    value: float
+    buckets: tuple[tuple[float, int], ...] = ()
+
+
+class MetricFamily(NamedTuple):
+    """kind: gauge, counter or histogram. labels: the names of what `labels` of a sample has."""
+
+    name: str
+    kind: str
+    help: str
+    labels: tuple[str, ...]
+    samples: tuple[MetricSample, ...]

@@ -13,6 +13,8 @@ from ..errors import UnsupportedVersionError
 
 OWN_APIS_FROM = 20_000  # API keys of fencepost's own, known by OWN_FEATURE and not by the list of ApiVersions
 OWN_FEATURE = "fencepost.version"
+MONITORING_FROM = 20_004  # the API keys of what level 2 of that feature adds
+MONITORING_LEVEL = 2
 TRANSACTION_FEATURE = "transaction.version"
 
 SPOKEN: dict[type, Api] = {api.request: api for api in APIS.values()}
@@ -42,7 +44,7 @@ def common(offer: Offer, apis: Iterable[Api] = SPOKEN.values()) -> dict[type, tu
     found: dict[type, tuple[int, int]] = {}
     for api in apis:
         if api.key >= OWN_APIS_FROM:
-            if offer.features.get(OWN_FEATURE, 0) >= 1:
+            if offer.features.get(OWN_FEATURE, 0) >= (MONITORING_LEVEL if api.key >= MONITORING_FROM else 1):
                 found[api.request] = (api.min, api.max)
             continue
         low, high = offer.versions.get(api.key, (0, -1))

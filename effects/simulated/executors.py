@@ -74,6 +74,10 @@ class SimulatedExecutor(Executor):
     def quick(self) -> bool:
         return self._quick
 
+    @property
+    def last_ns(self) -> int:
+        return 0
+
     def run_here(self, job: Callable[[], T]) -> T:
         if self._closed or self._halted:
             raise RuntimeError("the executor is closed")

@@ -100,7 +100,7 @@ def test_the_bytes_are_those_of_the_documentation(message, written):
         assert frame[BODY_OF_RESPONSE:].hex() == written.replace(" ", "")
 
 
-@pytest.mark.parametrize("key", [20_000, 20_001, 20_002, 20_003])
+@pytest.mark.parametrize("key", range(20_000, 20_007))
 @given(data=st.data())
 def test_what_is_written_is_read_back(key, data):
     api = APIS[key]

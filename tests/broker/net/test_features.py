@@ -4,7 +4,7 @@ import pytest
 from fencepost.broker.net.features import FEATURES, OWN_APIS_FROM, named_as_supported, offered
 
 TRANSACTIONS = {0: 12, 22: 5, 24: 3, 25: 4, 26: 5, 28: 5}
-OURS = dict.fromkeys(range(OWN_APIS_FROM, OWN_APIS_FROM + 3), 0)
+OURS = dict.fromkeys(range(OWN_APIS_FROM, OWN_APIS_FROM + 7), 0)
 
 
 class Api:
@@ -32,7 +32,7 @@ def test_transactions_are_offered_only_whole(key: int) -> None:
 
 def test_our_own_apis_are_offered_only_whole() -> None:
     assert names(OURS) == ["metadata.version", "fencepost.version"]
-    assert names(dict(list(OURS.items())[:2])) == ["metadata.version"]
+    assert names(dict(list(OURS.items())[:6])) == ["metadata.version"]
 
 
 def test_what_begins_at_0_is_not_supported_before_version_4() -> None:
@@ -48,4 +48,4 @@ def test_what_begins_at_0_is_not_supported_before_version_4() -> None:
 def test_transactions_and_our_apis_have_the_versions_that_clients_look_for() -> None:
     versions = {feature.name: (feature.low, feature.high) for feature in FEATURES}
     assert versions["transaction.version"] == (0, 2)
-    assert versions["fencepost.version"] == (1, 1)
+    assert versions["fencepost.version"] == (1, 2)

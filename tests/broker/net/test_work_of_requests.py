@@ -45,6 +45,11 @@ from fencepost.protocol.messages.ledger import (
     PrepareTxnRequest,
     RemoveLedgerEntriesRequest,
 )
+from fencepost.protocol.messages.monitoring import (
+    DescribeClientsRequest,
+    DescribeMetricsRequest,
+    DescribeTransactionOwnersRequest,
+)
 from fencepost.protocol.messages.offsets import (
     ListOffsetsRequest,
     OffsetCommitRequest,
@@ -372,6 +377,9 @@ ROWS = {
     "EndTxns": Row(end_txns),
     "DescribeLedger": Row(times(1, DescribeLedgerRequest(keys=["k"] * MANY))),
     "RemoveLedgerEntries": Row(times(1, RemoveLedgerEntriesRequest(keys=["k"] * MANY))),
+    "DescribeClients": Row(times(OFTEN, DescribeClientsRequest())),
+    "DescribeTransactionOwners": Row(times(1, DescribeTransactionOwnersRequest(transactional_ids=["x"] * MANY))),
+    "DescribeMetrics": Row(times(OFTEN, DescribeMetricsRequest())),
 }
 
 TURN_LINES = 20_000  # of one turn, while the units of a turn are as few as below

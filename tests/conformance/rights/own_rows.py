@@ -1,4 +1,4 @@
-"""The rows of the APIs that Kafka does not have: transactions that wait for a decision. docs/apis.md.
+"""The rows of the APIs that Kafka does not have: decisions over transactions, and what only looks. docs/apis.md.
 
 What is answered is written in ours.txt by hand: there is nobody to ask.
 """
@@ -6,7 +6,7 @@ What is answered is written in ours.txt by hand: there is nobody to ask.
 from __future__ import annotations
 
 from .grants import PREFIX
-from .rows import KEY, NOBODY, Fields, Row, T, X
+from .rows import KEY, NOBODY, OPEN, Fields, Row, T, X
 from .world import World
 
 WAITS, HIDDEN = PREFIX + "waits", "hidden"
@@ -61,4 +61,17 @@ OWN_ROWS = [
     Row("DescribeLedger", (0,), lambda world, version: {"keys": [KEY, "hidden", PREFIX + "gone"]}),
     Row("DescribeLedger", (0,), lambda world, version: {"keys": None}, "of every key"),
     Row("RemoveLedgerEntries", (0,), lambda world, version: {"keys": [PREFIX + "gone"]}),
+    Row("DescribeClients", (0,), lambda world, version: {}),
+    Row(
+        "DescribeTransactionOwners",
+        (0,),
+        lambda world, version: {"transactional_ids": [OPEN, "hidden", PREFIX + "gone"]},
+    ),
+    Row(
+        "DescribeTransactionOwners",
+        (0,),
+        lambda world, version: {"transactional_ids": None},
+        "of every open transaction",
+    ),
+    Row("DescribeMetrics", (0,), lambda world, version: {}),
 ]

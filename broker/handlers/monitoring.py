@@ -1,0 +1,126 @@
+"""DescribeClients, DescribeTransactionOwners, DescribeMetrics: what Kafka's own APIs do not tell of a broker.
+
+The rules: nothing is changed, nothing is promised of what was not made durable, and everything needs Describe on the
+cluster; a transaction's owner also needs Describe on its id. docs/apis.md.
+"""
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.monitoring import (
+    DescribeClientsRequest,
+    DescribeClientsResponse,
+    DescribeMetricsRequest,
+    DescribeMetricsResponse,
+    DescribeTransactionOwnersRequest,
+    DescribeTransactionOwnersResponse,
+)
+from ..net.connection import Connection
+from ..net.turns import AnswerRoom, Steps
+from ..requests.allowed_names import allowed_names
+from ..requests.dispatch import Call, handles
+from ..requests.exported_metrics import exported
+from ..requests.services import Services
+from ..security.acls import Operation, ResourceType
+from ..transactions.owners import Owner, owner_of
+
+CLIENT_BYTES, OWNER_BYTES = 60, 12  # of an answer, about, beside the names
+
+Client = DescribeClientsResponse.Client
+Owned = DescribeTransactionOwnersResponse.Owner
+
+
+@handles(DescribeClientsRequest, waits=False, in_steps=True)
+def describe_clients(broker: Services, call: Call, request: DescribeClientsRequest) -> Steps[DescribeClientsResponse]:
+    """Connections that differ in their number only are counted as one client."""
+    broker.access.check_on_cluster(call.session, Operation.DESCRIBE)
+    clients: dict[tuple[object, ...], Client] = {}
+    room, left_out = AnswerRoom(len(broker.server.connections)), 0
+    now_ms = broker.clock.monotonic_ms()
+    for connection in list(broker.server.connections):
+        yield 1
+        owner = owner_of(connection)
+        key = owner._replace(number=0)
+        client = clients.get(key)
+        if client is None:
+            if room.is_full:
+                left_out += 1
+                continue
+            room.take(CLIENT_BYTES + _bytes_of_names(owner))
+            client = clients[key] = Client(
+                client_id=owner.client_id,
+                software=owner.software,
+                host=owner.host,
+                listener=owner.listener,
+                principal=owner.principal,
+                idle_ms=_idle_ms(connection, now_ms),
+            )
+        client.connections += 1
+        client.bytes_in += connection.bytes_in
+        client.bytes_out += connection.bytes_out
+        client.requests += connection.requests
+        client.idle_ms = min(client.idle_ms, _idle_ms(connection, now_ms))
+    return DescribeClientsResponse(clients=list(clients.values()), left_out=left_out)
+
+
+def _idle_ms(connection: Connection, now_ms: int) -> int:
+    """0 if anything came or left since this was last looked at, here or by the server that closes idle ones."""
+    if connection.is_active():
+        connection.idle_since_ms = now_ms
+    return max(0, now_ms - connection.idle_since_ms)
+
+
+def _bytes_of_names(owner: Owner) -> int:
+    names = (owner.client_id or "", owner.software, owner.host, owner.listener, owner.principal)
+    return 3 * sum(map(len, names))
+
+
+@handles(DescribeTransactionOwnersRequest, waits=False, in_steps=True)
+def describe_transaction_owners(
+    broker: Services, call: Call, request: DescribeTransactionOwnersRequest
+) -> Steps[DescribeTransactionOwnersResponse]:
+    """Of these ids, or of all with an open transaction that whoever asks may describe."""
+    broker.access.check_on_cluster(call.session, Operation.DESCRIBE)
+    coordinator, named = broker.transactions, request.transactional_ids
+    asked = list(coordinator.open) if named is None else named
+    described = Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID
+    allowed = set((yield from allowed_names(broker, call, *described, dict.fromkeys(asked))))
+    connected = {connection.number for connection in broker.server.connections}
+    room, left_out, owners = AnswerRoom(len(connected)), 0, list[Owned]()
+    for name in asked:
+        yield 1
+        owner = coordinator.owners.get(name)
+        if name not in allowed:
+            if named is not None:
+                owners.append(_refused(broker, name, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+        elif owner is None:
+            if named is not None:
+                owners.append(_refused(broker, name, ErrorCode.RESOURCE_NOT_FOUND))
+        elif room.is_full:
+            left_out += 1
+        else:
+            room.take(OWNER_BYTES + 3 * len(name) + _bytes_of_names(owner))
+            owners.append(_owned(name, owner, connected))
+    return DescribeTransactionOwnersResponse(owners=owners, left_out=left_out)
+
+
+def _refused(broker: Services, name: str, code: ErrorCode) -> Owned:
+    broker.metrics.error(code)
+    return Owned(transactional_id=name, error_code=code)
+
+
+def _owned(name: str, owner: Owner, connected: set[int]) -> Owned:
+    return Owned(
+        transactional_id=name,
+        client_id=owner.client_id,
+        software=owner.software,
+        host=owner.host,
+        listener=owner.listener,
+        principal=owner.principal,
+        connected=owner.number in connected,
+    )
+
+
+@handles(DescribeMetricsRequest, waits=False, in_steps=True)
+def describe_metrics(broker: Services, call: Call, request: DescribeMetricsRequest) -> Steps[DescribeMetricsResponse]:
+    """What the broker counts, by the names that Prometheus gets."""
+    broker.access.check_on_cluster(call.session, Operation.DESCRIBE)
+    return DescribeMetricsResponse(families=(yield from exported(broker)))

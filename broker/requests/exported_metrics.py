@@ -1,0 +1,361 @@
+"""What the broker counts, under the names in which Prometheus gets it: the table behind DescribeMetrics.
+
+The rules: base units, `_total` on what only grows, labels of which there are few; topics are the exception, and at most
+MOST_TOPICS of them are named. All is computed here, when it is asked for, in steps. docs/metrics.md is checked
+against FAMILIES. Source: Prometheus' naming rules.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ... import __version__
+from ...protocol.apis import APIS
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.monitoring import COUNTER, GAUGE, HISTOGRAM, DescribeMetricsResponse
+from ..metrics import Histogram, counted_at
+from ..net.turns import Steps
+from .services import Services
+
+MOST_TOPICS = 2_000
+_ERROR_NAMES = {int(code): code.name for code in ErrorCode}
+TRANSACTIONS_PER_UNIT = 10
+
+Family = DescribeMetricsResponse.Family
+Sample = Family.Sample
+Samples = Iterable[tuple[tuple[str, ...], float]]
+
+
+@dataclass(slots=True)
+class TopicSums:
+    """Of the partitions of one topic."""
+
+    records: int = 0
+    appended_bytes: int = 0
+    size_bytes: int = 0
+
+
+@dataclass(slots=True)
+class Seen:
+    """What takes a walk over many things to know. oldest_ms: how long the oldest transaction is open; 0 without one."""
+
+    topics: dict[str, TopicSums] = field(default_factory=dict[str, TopicSums])
+    by_state: dict[str, int] = field(default_factory=dict[str, int])
+    oldest_ms: int = 0
+
+
+class Exported(NamedTuple):
+    """A family: read gives its samples; of a histogram `scale` times the numbers of the one that `counted` gives."""
+
+    name: str
+    kind: int
+    labels: tuple[str, ...]
+    help: str
+    read: Callable[[Services, Seen], Samples] | None = None
+    counted: Callable[[Services], Histogram] | None = None
+    scale: float = 1.0
+    lowest: int = 0  # powers of two between which buckets are given out
+    highest: int = 0
+
+
+def _one(value: Callable[[Services], float]) -> Callable[[Services, Seen], Samples]:
+    return lambda broker, seen: [((), value(broker))]
+
+
+def _by(values: Callable[[Services], Mapping[str, float]]) -> Callable[[Services, Seen], Samples]:
+    return lambda broker, seen: [((label,), value) for label, value in values(broker).items()]
+
+
+def _of_topics(value: Callable[[TopicSums], float]) -> Callable[[Services, Seen], Samples]:
+    return lambda broker, seen: [((name,), value(sums)) for name, sums in seen.topics.items()]
+
+
+def _requests(broker: Services) -> dict[str, float]:
+    counts = broker.metrics.requests
+    return {api.name: counts[counted_at(key)] for key, api in APIS.items() if counts[counted_at(key)]}
+
+
+def _errors(broker: Services) -> dict[str, float]:
+    return {_ERROR_NAMES[code]: count for code, count in broker.metrics.errors.items()}
+
+
+def _closed(broker: Services) -> dict[str, float]:
+    metrics = broker.metrics
+    return {
+        "idle": metrics.closed_idle,
+        "malformed": metrics.closed_malformed,
+        "unsupported": metrics.closed_unsupported,
+        "slow": metrics.closed_slow,
+        "unauthenticated": metrics.closed_unauthenticated,
+        "session_expired": metrics.closed_expired,
+        "fenced": metrics.fenced_connections,
+    }
+
+
+def _logins(broker: Services) -> dict[str, float]:
+    metrics = broker.metrics
+    return {"success": metrics.logins, "failure": metrics.failed_logins, "tls_failure": metrics.failed_handshakes}
+
+
+def _fenced(broker: Services) -> dict[str, float]:
+    metrics = broker.metrics
+    return {
+        "stale_epoch": metrics.stale_epochs,
+        "coordinator": metrics.errors.get(ErrorCode.PRODUCER_FENCED, 0),
+        "late_connection": metrics.fenced_connections,
+    }
+
+
+FAMILIES = (
+    Exported("fencepost_build_info", GAUGE, ("version",), "Always 1.", lambda broker, seen: [((__version__,), 1)]),
+    Exported(
+        "fencepost_recovery_seconds",
+        GAUGE,
+        (),
+        "From the broker's start until it listened.",
+        _one(lambda broker: broker.metrics.recovery_ms / 1000),
+    ),
+    Exported("fencepost_requests_total", COUNTER, ("api",), "Requests.", _by(_requests)),
+    Exported(
+        "fencepost_request_errors_total",
+        COUNTER,
+        ("error",),
+        "Errors in answers, of partitions and the like too.",
+        _by(_errors),
+    ),
+    Exported(
+        "fencepost_unexpected_errors",
+        GAUGE,
+        (),
+        "Errors that are bugs of the broker, of the first 20.",
+        _one(lambda broker: len(broker.metrics.failures)),
+    ),
+    Exported(
+        "fencepost_connections", GAUGE, (), "Open connections.", _one(lambda broker: len(broker.server.connections))
+    ),
+    Exported(
+        "fencepost_connections_accepted_total",
+        COUNTER,
+        (),
+        "Accepted connections.",
+        _one(lambda broker: broker.metrics.accepted_connections),
+    ),
+    Exported(
+        "fencepost_connections_refused_total",
+        COUNTER,
+        (),
+        "Connections beyond a limit.",
+        _one(lambda broker: broker.metrics.refused_connections),
+    ),
+    Exported(
+        "fencepost_connections_closed_total", COUNTER, ("reason",), "Connections that the broker closed.", _by(_closed)
+    ),
+    Exported("fencepost_logins_total", COUNTER, ("outcome",), "Logins, and TLS handshakes that failed.", _by(_logins)),
+    Exported(
+        "fencepost_received_bytes_total",
+        COUNTER,
+        (),
+        "Bytes from clients.",
+        _one(lambda broker: broker.metrics.bytes_in),
+    ),
+    Exported(
+        "fencepost_sent_bytes_total", COUNTER, (), "Bytes to clients.", _one(lambda broker: broker.metrics.bytes_out)
+    ),
+    Exported(
+        "fencepost_throttles_total",
+        COUNTER,
+        ("quota",),
+        "Answers that told a client to wait.",
+        _by(lambda broker: broker.metrics.throttles),
+    ),
+    Exported(
+        "fencepost_throttle_seconds_total",
+        COUNTER,
+        ("quota",),
+        "For how long, together.",
+        _by(lambda broker: {quota: ms / 1000 for quota, ms in broker.metrics.throttle_ms.items()}),
+    ),
+    Exported(
+        "fencepost_stalls_total",
+        COUNTER,
+        (),
+        "Times that a connection was not read because something was full.",
+        _one(lambda broker: broker.metrics.stalls),
+    ),
+    Exported(
+        "fencepost_produce_records_total",
+        COUNTER,
+        ("topic",),
+        "Offsets taken: records, and markers of transactions.",
+        _of_topics(lambda sums: sums.records),
+    ),
+    Exported(
+        "fencepost_produce_bytes_total",
+        COUNTER,
+        ("topic",),
+        "Bytes of record batches appended.",
+        _of_topics(lambda sums: sums.appended_bytes),
+    ),
+    Exported(
+        "fencepost_fetch_bytes_total",
+        COUNTER,
+        (),
+        "Bytes of record batches in answers to Fetch.",
+        _one(lambda broker: broker.metrics.fetched_bytes),
+    ),
+    Exported(
+        "fencepost_log_size_bytes",
+        GAUGE,
+        ("topic",),
+        "What the topic's partitions hold.",
+        _of_topics(lambda sums: sums.size_bytes),
+    ),
+    Exported(
+        "fencepost_fsync_duration_seconds",
+        HISTOGRAM,
+        (),
+        "Write and sync of a round.",
+        counted=lambda broker: broker.metrics.sync_ns,
+        scale=1e-9,
+        lowest=15,
+        highest=33,
+    ),
+    Exported(
+        "fencepost_round_size_bytes",
+        HISTOGRAM,
+        (),
+        "Bytes that were made durable together.",
+        counted=lambda broker: broker.metrics.round_bytes,
+        lowest=8,
+        highest=25,
+    ),
+    Exported(
+        "fencepost_journal_bytes",
+        GAUGE,
+        (),
+        "Journal that is still needed.",
+        _one(lambda broker: broker.store.journal.used_bytes),
+    ),
+    Exported(
+        "fencepost_journal_max_bytes",
+        GAUGE,
+        (),
+        "The journal's limit (journal.max.bytes).",
+        _one(lambda broker: broker.settings.journal_max_bytes),
+    ),
+    Exported(
+        "fencepost_event_loop_lag_seconds",
+        HISTOGRAM,
+        (),
+        "How late the loop came to housekeeping, ten times a second.",
+        counted=lambda broker: broker.metrics.loop_lag_ms,
+        scale=1e-3,
+        lowest=0,
+        highest=13,
+    ),
+    Exported(
+        "fencepost_transactions",
+        GAUGE,
+        ("state",),
+        "Transactional ids by state.",
+        lambda broker, seen: [((state,), count) for state, count in seen.by_state.items()],
+    ),
+    Exported(
+        "fencepost_oldest_open_transaction_seconds",
+        GAUGE,
+        (),
+        "Age of the oldest open transaction; 0 without one.",
+        lambda broker, seen: [((), seen.oldest_ms / 1000)],
+    ),
+    Exported(
+        "fencepost_prepared_transactions_late",
+        GAUGE,
+        (),
+        "Prepared transactions that wait for longer than transaction.prepared.alert.ms.",
+        _one(lambda broker: broker.metrics.prepared_for_long),
+    ),
+    Exported(
+        "fencepost_transactions_completed_total",
+        COUNTER,
+        ("outcome",),
+        "Transactions with records or offsets, by what ended them.",
+        _by(lambda broker: broker.metrics.transactions_ended),
+    ),
+    Exported(
+        "fencepost_producer_fenced_total", COUNTER, ("reason",), "Requests of producers that were fenced.", _by(_fenced)
+    ),
+    Exported(
+        "fencepost_duplicate_batches_total",
+        COUNTER,
+        (),
+        "Batches that were there already, answered and not stored again.",
+        _one(lambda broker: broker.metrics.duplicates_refused),
+    ),
+    Exported(
+        "fencepost_out_of_order_sequence_total",
+        COUNTER,
+        (),
+        "Batches refused for a gap in their sequence.",
+        _one(lambda broker: broker.metrics.out_of_order),
+    ),
+)
+
+
+def exported(broker: Services) -> Steps[list[Family]]:
+    """All of them, as they are now."""
+    seen = Seen()
+    yield from _see_topics(broker, seen)
+    yield from _see_transactions(broker, seen)
+    families = []
+    for each in FAMILIES:
+        samples = (
+            [_histogram(each.counted(broker), each)]
+            if each.counted is not None
+            else [Sample(labels=list(labels), value=float(value)) for labels, value in each.read(broker, seen)]
+            if each.read is not None
+            else []
+        )
+        families.append(
+            Family(name=each.name, help=each.help, kind=each.kind, label_names=list(each.labels), samples=samples)
+        )
+        yield 1 + len(samples)
+    return families
+
+
+def _see_topics(broker: Services, seen: Seen) -> Steps[None]:
+    before = broker.metrics.appended_before
+    for name, topic in list(broker.topics.by_name.items())[:MOST_TOPICS]:
+        sums = seen.topics[name] = TopicSums()
+        for partition in topic.partitions:
+            log = partition.log
+            end_offset, appended_bytes = before.get(log.log_id, (0, 0))
+            sums.records += log.end_offset - end_offset
+            sums.appended_bytes += partition.appended_bytes - appended_bytes
+            sums.size_bytes += log.size_bytes
+            yield 1 + len(log.segments)
+
+
+def _see_transactions(broker: Services, seen: Seen) -> Steps[None]:
+    coordinator, age_ms = broker.transactions, broker.store.age_ms()
+    for count, name in enumerate(list(coordinator.open)):
+        txn = coordinator.transactions.get(name)
+        if txn is not None and name in coordinator.open:
+            seen.oldest_ms = max(seen.oldest_ms, age_ms - txn.started_age_ms)
+        if not count % TRANSACTIONS_PER_UNIT:
+            yield 1
+    for count, txn in enumerate(list(coordinator.transactions.values())):
+        state = txn.status.text if txn.prepared is None else "Prepared"
+        seen.by_state[state] = seen.by_state.get(state, 0) + 1
+        if not count % TRANSACTIONS_PER_UNIT:
+            yield 1
+
+
+def _histogram(counted: Histogram, each: Exported) -> Sample:
+    buckets, count = [], 0
+    for power, more in enumerate(counted.counts):
+        count += more
+        if each.lowest <= power <= each.highest:
+            buckets.append(Sample.Bucket(bound=2.0**power * each.scale, count=count))
+    buckets.append(Sample.Bucket(bound=math.inf, count=count))
+    return Sample(value=counted.total * each.scale, buckets=buckets)

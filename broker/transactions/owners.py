@@ -1,0 +1,67 @@
+"""Whose a transactional id is: the client that spoke for it when it was last given an epoch.
+
+The rule: kept in memory only, for whoever looks at transactions. After a start an id has no owner until its producer
+asks for something again. Nothing is decided by it.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from ..net.connection import Connection
+
+
+class Owner(NamedTuple):
+    """A client as it was then. number: of its connection."""
+
+    client_id: str | None
+    software: str
+    host: str
+    listener: str
+    principal: str
+    number: int
+
+
+def owner_of(connection: Connection) -> Owner:
+    """The client of a connection, as it is now."""
+    listener = connection.listener
+    return Owner(
+        connection.client_id,
+        connection.client_software,
+        connection.session.host or connection.client_host,
+        listener.name if listener is not None else "",
+        str(connection.session.principal),
+        connection.number,
+    )
+
+
+class Owners:
+    """The owners of the ids of one coordinator; of no others. is_known: whether there is such an id."""
+
+    def __init__(self, is_known: Callable[[str], bool]) -> None:
+        self._is_known = is_known
+        self._owners: dict[str, Owner] = {}
+
+    def __len__(self) -> int:
+        return len(self._owners)
+
+    def took(self, transactional_id: str, connection: Connection) -> None:
+        """It was given an epoch over this connection."""
+        if self._is_known(transactional_id):
+            self._owners[transactional_id] = owner_of(connection)
+
+    def heard(self, transactional_id: str, connection: Connection) -> None:
+        """Its current producer asked for something: after a start that tells whose it is."""
+        if transactional_id not in self._owners:
+            self.took(transactional_id, connection)
+
+    def forget(self, transactional_id: str) -> None:
+        """The id is gone."""
+        self._owners.pop(transactional_id, None)
+
+    def get(self, transactional_id: str) -> Owner | None:
+        """None where it is not known."""
+        return self._owners.get(transactional_id)
+
+    def of(self, transactional_ids: Iterable[str]) -> list[tuple[str, Owner]]:
+        """Of these ids those whose owner is known."""
+        return [(each, self._owners[each]) for each in transactional_ids if each in self._owners]
