@@ -44,7 +44,11 @@ class TlsFiles:
 
 
 class BadTlsFiles(Exception):
-    """The files cannot be used; the text names the file and the reason."""
+    """The files or options cannot be used; the text names the file or the cipher suite, and the reason."""
+
+    def __init__(self, text: str, hint: str = _FILES_HINT) -> None:
+        super().__init__(text)
+        self.hint = hint
 
 
 def server_context(files: TlsFiles) -> ssl.SSLContext:
