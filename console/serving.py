@@ -1,60 +1,24 @@
 """Runs a console: listens, serves until it is told to end, and closes what is open.
 
-The rule: an address that other machines reach is refused without a token, unless the caller insists.
+The rule: when it is told to end, event streams end at once, and other requests have two seconds.
 """
 
 import asyncio
 import logging
 import secrets
 import socket
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from aiohttp import web
 
 from ..client.admin.admin import Admin
 from .app import make_app
-from .guard import LEAST_TOKEN_CHARS, Guard, is_loopback
+from .guard import Guard, is_loopback
 from .parts import Parts
+from .settings import BadAddress, ConsoleSettings
 
 ENDING_S = 2.0  # for requests that run when it ends
 log = logging.getLogger(__name__)
-
-
-class BadAddress(Exception):
-    """This address may not be served, or not by this process. hint: what to do."""
-
-    def __init__(self, cause: str, hint: str) -> None:
-        super().__init__(cause)
-        self.hint = hint
-
-
-@dataclass(frozen=True, slots=True)
-class ConsoleSettings:
-    """token: None: no login. hosts: names by which browsers may call it. changes_hint: what allows changes."""
-
-    host: str
-    port: int
-    bootstrap: str
-    version: str
-    token: str | None = None
-    hosts: Collection[str] = ()
-    insecure: bool = False
-    changes_allowed: bool = False
-    changes_hint: str = ""
-
-    def check(self) -> None:
-        """Raises BadAddress."""
-        if self.token is None and not self.insecure and not is_loopback(self.host):
-            raise BadAddress(
-                f"{self.host} is reachable from other machines, and the console asks for no login there",
-                "--http-token-file FILE asks for a token; --insecure serves everybody",
-            )
-        if self.token is not None and len(self.token) < LEAST_TOKEN_CHARS:
-            raise BadAddress(
-                f"the token is shorter than {LEAST_TOKEN_CHARS} characters",
-                "python -c 'import secrets; print(secrets.token_urlsafe())' makes one",
-            )
 
 
 class Console:

@@ -16,7 +16,7 @@ from .options import DEFAULT_ADDRESS, address, token_of
 
 if TYPE_CHECKING:
     from ...client.admin.admin import Admin
-    from ...console.serving import ConsoleSettings
+    from ...console.settings import ConsoleSettings
 
 READ_ONLY_HINT = "start it with --allow-changes"
 
@@ -45,7 +45,7 @@ def console(
     """
     require("fencepost console", "aiohttp", "prometheus_client")
     from ... import __version__
-    from ...console.serving import BadAddress, ConsoleSettings
+    from ...console.settings import BadAddress, ConsoleSettings
 
     host, port = address(http)
     settings = ConsoleSettings(
@@ -71,7 +71,8 @@ async def _serve(to: Target, settings: "ConsoleSettings", beside_broker: bool) -
     import logging
     import sys
 
-    from ...console.serving import BadAddress, Console, serve
+    from ...console.serving import Console, serve
+    from ...console.settings import BadAddress
     from .beside import end_with_standard_input, give_way
 
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")

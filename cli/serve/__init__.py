@@ -40,6 +40,11 @@ EPHEMERAL_HINT = "--ephemeral keeps its data in a new directory that is removed 
     "--super-user", metavar="NAME", multiple=True, help="May do everything; others, what access control lists allow."
 )
 @click.option("--insecure", is_flag=True, help="Let other machines connect without a login, or without TLS.")
+@click.option("--http", metavar="HOST:PORT", help="Serve the web console there, in a process beside the broker.")
+@click.option("--http-token-file", metavar="FILE", help="The console asks for the token in this file.")
+@click.option("--http-host", multiple=True, metavar="NAME", help="A name by which browsers may call the console.")
+@click.option("--http-client-config", metavar="FILE", help="How the console logs in: Kafka's client properties.")
+@click.option("--http-read-only", is_flag=True, help="The console may not abort or fence transactions.")
 @click.option("--durability", metavar="fsync|interval|os", help="When a write is acknowledged. [default: fsync]")
 @click.option("--config", metavar="FILE", envvar="FENCEPOST_CONFIG", help="A TOML file of settings.")
 @click.option("--ignore-dynamic", is_flag=True, help="Ignore settings that were changed at runtime.")
@@ -61,6 +66,11 @@ def serve(
     tls_client_ca: str | None,
     super_user: Sequence[str],
     insecure: bool,
+    http: str | None,
+    http_token_file: str | None,
+    http_host: Sequence[str],
+    http_client_config: str | None,
+    http_read_only: bool,
     durability: str | None,
     config: str | None,
     ignore_dynamic: bool,
@@ -88,7 +98,22 @@ def serve(
     gc.disable()  # until the broker serves: the imports alone would trigger fifty collections
     from .serving import run
 
-    run(flags, _file(config), config or "file", ephemeral=ephemeral, ignore_dynamic=ignore_dynamic)
+    options = None
+    if http is not None:
+        from .console import HttpOptions
+
+        options = HttpOptions(http, http_token_file, http_host, http_client_config, http_read_only)
+    elif http_token_file or http_host or http_client_config or http_read_only:
+        raise Failure("--http-… is given, but not --http", "--http 127.0.0.1:8082 serves the console", WRONG_USAGE)
+    run(
+        flags,
+        _file(config),
+        config or "file",
+        ephemeral=ephemeral,
+        ignore_dynamic=ignore_dynamic,
+        http=options,
+        insecure=insecure,
+    )
 
 
 def _pairs(settings: Sequence[str]) -> dict[str, str]:

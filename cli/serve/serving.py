@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import functools
 import gc
 import logging
 import os
@@ -15,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -31,6 +32,9 @@ from ...effects.systemd import ALIVE, READY, STOPPING, ServiceManager
 from ..output.failures import WRONG_USAGE, Failure
 from .protection import check_protection, shown
 from .starting import explain_failure, halted
+
+if TYPE_CHECKING:
+    from .console import HttpOptions
 
 MIB = 1 << 20
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
@@ -48,12 +52,16 @@ def run(
     *,
     ephemeral: bool,
     ignore_dynamic: bool = False,
+    http: "HttpOptions | None" = None,
+    insecure: bool = False,
 ) -> None:
-    """Serve until a signal. Raises Failure; returns after a clean stop."""
+    """Serve until a signal, with the console beside it. Raises Failure; returns after a clean stop."""
     began = time.monotonic()
     _open_standard_files()
     settings = _settings(flags, file, file_name)
     check_protection(settings)
+    if http is not None:
+        http.check(settings, insecure=insecure)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     tune_process()
     settings, limits = _within_descriptors(settings)
@@ -63,7 +71,10 @@ def run(
             settings = settings.with_layer(
                 Source.STATIC_BROKER, {**settings.layers[Source.STATIC_BROKER], "log.dir": scratch}
             )
-        _run_loop(_Server(settings, began, limits, ephemeral=ephemeral, ignore_dynamic=ignore_dynamic).run())
+        server = _Server(settings, began, limits, ephemeral=ephemeral, ignore_dynamic=ignore_dynamic)
+        if http is not None:
+            server.console = functools.partial(http.command, insecure=insecure)
+        _run_loop(server.run())
     finally:
         if scratch is not None:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -211,6 +222,7 @@ class _Server:
         self._end = asyncio.Event()
         self._signals = 0
         self._manager = ServiceManager(os.environ)
+        self.console: Callable[[str], list[str]] | None = None  # its command line, for the broker's address
 
     async def run(self) -> None:
         """Start, print the ready line, wait for a signal or a halt, stop."""
@@ -243,7 +255,19 @@ class _Server:
             raise Failure(f"standard output: {error.strerror}", hint) from None
         self._manager.notify(READY)
         self._report_alive()
+        console = self._start_console()
         await self._end.wait()
+        if console is not None:
+            console.cancel()
+            await asyncio.gather(console, return_exceptions=True)
+
+    def _start_console(self) -> "asyncio.Task[None] | None":
+        if self.console is None:
+            return None
+        from .console import bootstrap_of, run_console
+
+        command = self.console(bootstrap_of(self._settings, self._broker.addresses))
+        return asyncio.create_task(run_console(command), name="console")
 
     def _report_alive(self) -> None:
         """As long as the loop turns, and often enough for the service manager, if it asked for that."""

@@ -7,7 +7,8 @@ import pytest
 import pytest_asyncio
 from console_client import TOKEN, ConsoleClient, console_of
 from fencepost.console.guard import COOKIE
-from fencepost.console.serving import BadAddress, Console, ConsoleSettings
+from fencepost.console.serving import Console
+from fencepost.console.settings import BadAddress, ConsoleSettings
 from served_broker import ServedBroker
 
 

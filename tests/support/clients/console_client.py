@@ -8,7 +8,8 @@ from typing import Any
 
 import aiohttp
 from fencepost.client.admin.admin import Admin
-from fencepost.console.serving import Console, ConsoleSettings
+from fencepost.console.serving import Console
+from fencepost.console.settings import ConsoleSettings
 from yarl import URL
 
 TOKEN = "a token that nobody guesses"

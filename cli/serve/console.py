@@ -1,0 +1,111 @@
+"""The console of `fencepost serve --http`: a child process of lower priority, started again when it ends.
+
+The rule: it is a client like any other, so it may die, hang or run out of memory, and the broker does not notice; and
+it ends with the broker, however that ends: its standard input is a pipe from here. cli/console/beside.py explains why
+it is a process.
+"""
+
+import asyncio
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import click
+
+from ...broker.config.settings import BrokerSettings
+from ...console.settings import BadAddress, ConsoleSettings
+from ..console.options import address, token_of
+from ..output.extras import require
+from ..output.failures import WRONG_USAGE, Failure
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
+ENDING_S = 5.0
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+@dataclass(frozen=True, slots=True)
+class HttpOptions:
+    """The options --http…, as given."""
+
+    http: str
+    token_file: str | None = None
+    hosts: Sequence[str] = ()
+    client_config: str | None = None
+    read_only: bool = False
+
+    def check(self, settings: BrokerSettings, *, insecure: bool) -> None:
+        """Raises Failure before the broker starts: for an address it may not serve, or no login of its own."""
+        require("fencepost serve --http", "aiohttp", "prometheus_client")
+        host, port = address(self.http)
+        try:
+            ConsoleSettings(host, port, "", "", token=token_of(self.token_file), insecure=insecure).check()
+        except BadAddress as error:
+            raise Failure(str(error), error.hint, WRONG_USAGE) from None
+        if self.client_config is None and _plain_listener(settings) is None:
+            raise Failure(
+                "every listener asks for TLS or a login, and the console has none",
+                "--http-client-config FILE has the properties it connects with; or add a listener on 127.0.0.1 for it",
+                WRONG_USAGE,
+            )
+
+    def command(self, bootstrap: str, *, insecure: bool) -> list[str]:
+        """The child's command line. A token and a password stay in their files."""
+        command = [
+            sys.executable,
+            "-m",
+            "fencepost",
+            "console",
+            "--beside-broker",
+            "-b",
+            bootstrap,
+            "--http",
+            self.http,
+        ]
+        command += ["--http-token-file", self.token_file] if self.token_file is not None else []
+        command += ["--client-config", self.client_config] if self.client_config is not None else []
+        for name in self.hosts:
+            command += ["--http-host", name]
+        return [*command, *([] if self.read_only else ["--allow-changes"]), *(["--insecure"] if insecure else [])]
+
+
+def _plain_listener(settings: BrokerSettings) -> int | None:
+    """The number of the first listener without TLS and login."""
+    listeners = enumerate(settings.served_listeners)
+    return next((i for i, each in listeners if not each.uses_tls and not each.asks_for_login), None)
+
+
+def bootstrap_of(settings: BrokerSettings, addresses: Sequence[tuple[str, int]]) -> str:
+    """Where the console connects to: a listener without TLS and login, if there is one."""
+    host, port = addresses[_plain_listener(settings) or 0]
+    host = _EVERYWHERE.get(host, host)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+async def run_console(command: Sequence[str]) -> None:
+    """Run it until cancelled; again after it ended, ever more slowly."""
+    pause_s = FIRST_PAUSE_S
+    while True:
+        began_s = time.monotonic()
+        process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE)
+        try:
+            code = await process.wait()
+        finally:
+            await _end(process)
+        if time.monotonic() - began_s > LONGEST_PAUSE_S:
+            pause_s = FIRST_PAUSE_S
+        click.echo(f"warning: the console has ended with exit code {code}; again in {pause_s:.0f} s", err=True)
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Close its standard input, which ends it; and kill it if that does not."""
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        async with asyncio.timeout(ENDING_S):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()

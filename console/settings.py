@@ -1,0 +1,45 @@
+"""Where a console is served, for whom, and what it may do. Imports no aiohttp: the broker's process checks them too.
+
+The rule: an address that other machines reach is refused without a token, unless the caller insists.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from .guard import LEAST_TOKEN_CHARS, is_loopback
+
+
+class BadAddress(Exception):
+    """This address may not be served, or not by this process. hint: what to do."""
+
+    def __init__(self, cause: str, hint: str) -> None:
+        super().__init__(cause)
+        self.hint = hint
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleSettings:
+    """token: None: no login. hosts: names by which browsers may call it. changes_hint: what allows changes."""
+
+    host: str
+    port: int
+    bootstrap: str
+    version: str
+    token: str | None = None
+    hosts: Collection[str] = ()
+    insecure: bool = False
+    changes_allowed: bool = False
+    changes_hint: str = ""
+
+    def check(self) -> None:
+        """Raises BadAddress."""
+        if self.token is None and not self.insecure and not is_loopback(self.host):
+            raise BadAddress(
+                f"{self.host} is reachable from other machines, and the console asks for no login there",
+                "--http-token-file FILE asks for a token; --insecure serves everybody",
+            )
+        if self.token is not None and len(self.token) < LEAST_TOKEN_CHARS:
+            raise BadAddress(
+                f"the token is shorter than {LEAST_TOKEN_CHARS} characters",
+                "python -c 'import secrets; print(secrets.token_urlsafe())' makes one",
+            )

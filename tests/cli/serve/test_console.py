@@ -1,0 +1,132 @@
+"""`fencepost serve --http`: the console is a process beside the broker, which neither needs it nor waits for it."""
+
+import json
+import os
+import signal
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+from broker_process import BrokerProcess, broker_process
+from click.testing import CliRunner
+from confluent_kafka import Producer
+from fencepost.broker.config.configuration import broker_settings
+from fencepost.cli import main
+from fencepost.cli.serve.console import HttpOptions, bootstrap_of
+
+pytestmark = pytest.mark.slow
+
+
+def url_of(broker: BrokerProcess, count: int = 1) -> str:
+    """The URL that the console has printed for the count-th time."""
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        found = [line.split()[1] for line in broker.lines if line.startswith("console")]
+        if len(found) >= count:
+            return found[count - 1]
+        time.sleep(0.05)
+    raise AssertionError("no console:\n" + "".join(broker.lines))
+
+
+def get(url: str) -> dict:
+    with urllib.request.urlopen(url, timeout=20) as answer:
+        return json.load(answer)
+
+
+def child_of(broker: BrokerProcess) -> int:
+    assert broker.process is not None
+    number = broker.process.pid
+    return int(Path(f"/proc/{number}/task/{number}/children").read_text().split()[0])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds the child in /proc")
+def test_the_console_may_die_and_the_broker_starts_it_again(tmp_path: Path) -> None:
+    with broker_process(str(tmp_path / "data"), "--http", "127.0.0.1:0") as broker:
+        snapshot = get(url_of(broker) + "v1/snapshot")
+        assert snapshot["reachable"]
+        assert snapshot["cluster"]["fencepost"]
+        session = get(url_of(broker) + "v1/session")
+        assert (session["changes_allowed"], session["bootstrap"]) == (True, broker.bootstrap)
+        child = child_of(broker)
+        assert os.getpriority(os.PRIO_PROCESS, child) >= 10
+        os.kill(child, signal.SIGKILL)
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        producer.produce("t", b"x")
+        assert producer.flush(20) == 0
+        assert get(url_of(broker, 2) + "healthz") == {"status": "ok"}
+        again = child_of(broker)
+        assert again != child
+        assert broker.stop() == 0
+        assert not Path(f"/proc/{again}").exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds the child in /proc")
+def test_the_console_ends_when_the_broker_is_killed(tmp_path: Path) -> None:
+    broker = BrokerProcess(str(tmp_path / "data"), "--http", "127.0.0.1:0")
+    broker.start()
+    try:
+        url_of(broker)
+        child = child_of(broker)
+        assert broker.process is not None
+        os.kill(broker.process.pid, signal.SIGKILL)
+        broker.process.wait()
+        until = time.monotonic() + 20
+        while _runs(child) and time.monotonic() < until:
+            time.sleep(0.05)
+        assert not _runs(child)
+    finally:
+        broker.kill()
+
+
+def _runs(number: int) -> bool:
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--http", "0.0.0.0:0"], "--http-token-file"),
+        (["--http", "nowhere"], "not HOST:PORT"),
+        (["--http-read-only"], "--http 127.0.0.1:8082"),
+        (["--http", "127.0.0.1:0", "--http-token-file", "/nowhere/token"], "/nowhere/token"),
+        (["--http", "127.0.0.1:0", "--sasl", "SCRAM-SHA-256"], "--http-client-config"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_before_the_broker_starts(
+    tmp_path: Path, options: list[str], said: str
+) -> None:
+    directory = tmp_path / "data"
+    result = CliRunner().invoke(main, ["serve", "--listen", "127.0.0.1:0", "--data-dir", str(directory), *options])
+    assert result.exit_code == 2
+    assert said in result.output
+    assert not directory.exists()
+
+
+def test_the_childs_command_line_has_no_secret_and_names_the_plain_listener() -> None:
+    settings, _ = broker_settings({"listeners": "PLAINTEXT://0.0.0.0:1,SASL_PLAINTEXT://127.0.0.1:2"}, {}, {}, "file")
+    assert bootstrap_of(settings, [("0.0.0.0", 1), ("127.0.0.1", 2)]) == "127.0.0.1:1"
+    assert bootstrap_of(settings, [("::", 1)]) == "[::1]:1"
+    options = HttpOptions("127.0.0.1:0", "/token", ["a", "b"], "/login", read_only=True)
+    command = options.command("h:1", insecure=False)[3:]
+    assert command == [
+        "console",
+        "--beside-broker",
+        "-b",
+        "h:1",
+        "--http",
+        "127.0.0.1:0",
+        "--http-token-file",
+        "/token",
+        "--client-config",
+        "/login",
+        "--http-host",
+        "a",
+        "--http-host",
+        "b",
+    ]
+    assert HttpOptions("h:1").command("h:1", insecure=True)[-2:] == ["--allow-changes", "--insecure"]
