@@ -69,6 +69,7 @@ def test_a_topic_that_is_not_there_looks_like_one_that_may_not_be_written(world:
 @pytest.mark.requirement("S-35", "S-37")
 def test_a_batch_of_a_transaction_needs_the_id_and_the_topic(world: Guarded) -> None:
     world.have(ALICE_WRITES, ALICE_HAS_X, "allow User:bob WRITE TOPIC = t", "allow User:carl ALL TRANSACTIONAL_ID = x")
+    world.have("allow User:dan WRITE TOPIC = t", "allow User:dan DESCRIBE TRANSACTIONAL_ID = x")
     txn = Txn(world.broker, client=world.client)
     world.as_user("alice", lambda: (txn.init(), txn.add("t", 0)))
     world.handled.clear()
@@ -79,7 +80,7 @@ def test_a_batch_of_a_transaction_needs_the_id_and_the_topic(world: Guarded) -> 
 
     assert [write("alice", 0), write("alice", 1)] == [OK, OK]
     assert world.handled == {"Produce": 1}, "only the first of a transaction, which is looked at more closely"
-    assert (write("bob", 2), write("carl", 2)) == (NO_ID, NO_TOPIC)
+    assert (write("bob", 2), write("carl", 2), write("dan", 2)) == (NO_ID, NO_TOPIC, NO_ID)
     assert write("alice", 2) == OK
     assert world.written() == 3
 
