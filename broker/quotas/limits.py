@@ -54,6 +54,7 @@ class Rates:
         self._windows = windows
         self._cut = cut
         self._by_owner: dict[Owner, WindowedRate] = {}  # the longest unused first
+        self._owed: dict[Owner, tuple[float, int]] = {}  # for which limit, and until when; the oldest first
 
     def __len__(self) -> int:
         return len(self._by_owner)
@@ -73,6 +74,17 @@ class Rates:
     def take_back(self, limit: Limit, amount: float, now_ms: int) -> None:
         """Undo `record` at the same moment: what was recorded was not carried out."""
         self._rate_of(limit.owner, now_ms).record(-amount, now_ms, self._windows())
+
+    def owe(self, limit: Limit, wait_ms: int, now_ms: int) -> None:
+        """The owner has to wait on every connection: the windows forget an amount sooner than such a wait is over."""
+        self._owed.pop(limit.owner, None)
+        _drop(self._owed, lambda oldest: oldest[1] <= now_ms)
+        self._owed[limit.owner] = limit.value, now_ms + wait_ms
+
+    def owed_ms(self, limit: Limit, now_ms: int) -> int:
+        """How long the owner still has to wait because of that. A quota that is changed ends it."""
+        value, until_ms = self._owed.get(limit.owner, (limit.value, now_ms))
+        return max(until_ms - now_ms, 0) if value == limit.value else 0
 
     def most_at_once(self, limit: Limit) -> float:
         """The largest amount that causes no wait if nothing was recorded lately."""

@@ -154,16 +154,23 @@ class Throttling:
         """Whether a Fetch is to be answered without records. Nothing more is recorded for it afterwards.
 
         Other than in Kafka, a batch that is larger than the quota ever admits at once is returned, and the client waits
-        afterwards; in Kafka the client never gets it.
+        afterwards; in Kafka the client never gets it. It waits on all its connections, or a new one would be a way
+        around the quota.
         """
         now_ms, limit, fetch = self.clock.monotonic_ms(), meter.limits.fetch, self.measures.fetch
         self._record_time(meter, now_ms)
         meter.is_judged = True
         if limit is None:
             return meter.wait_ms > 0
+        if owed_ms := fetch.owed_ms(limit, now_ms):
+            self._wait(meter, CONSUMER_BYTE_RATE, owed_ms)
+            return True
         comes_anyway = answer_bytes > fetch.most_at_once(limit) and not fetch.is_over(limit, now_ms)
         comes_anyway = comes_anyway and not meter.wait_ms
-        self._wait(meter, CONSUMER_BYTE_RATE, fetch.record(limit, answer_bytes, now_ms))
+        wait_ms = fetch.record(limit, answer_bytes, now_ms)
+        self._wait(meter, CONSUMER_BYTE_RATE, wait_ms)
+        if comes_anyway:
+            fetch.owe(limit, wait_ms, now_ms)
         if comes_anyway or not meter.wait_ms:
             return False
         fetch.take_back(limit, answer_bytes, now_ms)

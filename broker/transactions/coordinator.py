@@ -44,7 +44,7 @@ from .ledger import PreparedIds
 from .owners import Owners
 from .renewal import with_new_producer_id
 from .state_batch import state_batch
-from .transaction import Decision, Inputs, MarkerOrder, PartitionKey, Status, Transaction
+from .transaction import NO_ID, Decision, Inputs, MarkerOrder, PartitionKey, Status, Transaction
 from .unit import Append, TransactionUnit
 
 FEW_PARTITIONS = 50  # of a transaction: all of them are written with each of its states
@@ -84,8 +84,11 @@ class TransactionCoordinator:
     def apply(self, transactional_id: str, state: Transaction | None) -> None:
         """The only way in, live and in replay: what the log has from now on. None: the id is gone."""
         before = self.transactions.get(transactional_id)
-        if before is not None and (state is None or before.producer_id != state.producer_id):
-            self.by_producer_id.pop(before.producer_id, None)
+        if before is not None:
+            if state is None or before.producer_id != state.producer_id:
+                self.by_producer_id.pop(before.producer_id, None)
+            if before.next_producer_id != NO_ID:
+                self.by_producer_id.pop(before.next_producer_id, None)
         if state is None or state.prepared is not None or (before is not None and before.prepared is not None):
             self.prepared.follow(transactional_id, state)
         if state is None:
@@ -98,6 +101,8 @@ class TransactionCoordinator:
             return
         self.transactions[transactional_id] = state
         self.by_producer_id[state.producer_id] = transactional_id
+        if state.next_producer_id != NO_ID:  # its client may know it already (KIP-939)
+            self.by_producer_id[state.next_producer_id] = transactional_id
         self.unused.pop(transactional_id, None)
         if state.status is Status.ONGOING:
             self.open[transactional_id] = None

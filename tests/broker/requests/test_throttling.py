@@ -205,6 +205,34 @@ def test_a_batch_larger_than_its_quota_can_bear_comes_and_is_waited_for(broker: 
         assert now_ms(broker) - begun == pytest.approx(50_000 * number, abs=2_000)
 
 
+def test_a_new_connection_is_no_way_around_the_wait_for_a_large_batch(broker: SimulatedBroker) -> None:
+    """The windows of the quota forget within eleven seconds what takes a minute to wait for."""
+    writer = SimulatedClient(broker, "writer")
+    for number in range(2):
+        writer.ask(produce("t", idempotent(number, value=KB * 60)))
+    set_quota(broker, "client-id=reader", consumer_byte_rate=1000)
+    first, begun = SimulatedClient(broker, "reader").ask(fetch("t", 0), 12), now_ms(broker)
+    assert first.throttle_time_ms == pytest.approx(50_000, rel=0.02)
+    broker.wait(15)
+    again = SimulatedClient(broker, "reader")
+    refused = again.ask(fetch("t", 1), 12)
+    assert (refused.error_code, refused.responses) == (OK, [])
+    assert refused.throttle_time_ms == pytest.approx(begun + first.throttle_time_ms - now_ms(broker), abs=500)
+    assert len(bytes_of(fetched(again.ask(fetch("t", 1), 12)))) > 60_000
+    assert now_ms(broker) - begun >= first.throttle_time_ms
+
+
+def test_a_quota_that_is_raised_ends_the_wait_for_a_large_batch(broker: SimulatedBroker) -> None:
+    writer = SimulatedClient(broker, "writer")
+    for number in range(2):
+        writer.ask(produce("t", idempotent(number, value=KB * 60)))
+    set_quota(broker, "client-id=reader", consumer_byte_rate=1000)
+    SimulatedClient(broker, "reader").ask(fetch("t", 0), 12)
+    set_quota(broker, "client-id=reader", consumer_byte_rate=1_000_000)
+    response = SimulatedClient(broker, "reader").ask(fetch("t", 1), 12)
+    assert (response.throttle_time_ms, len(bytes_of(fetched(response))) > 60_000) == (0, True)
+
+
 def test_a_reader_gets_everything_at_its_rate(broker: SimulatedBroker) -> None:
     filled(broker)
     set_quota(broker, "client-id=reader", consumer_byte_rate=1000)

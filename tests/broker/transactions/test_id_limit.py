@@ -3,6 +3,7 @@
 import pytest
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.protocol.errors import ErrorCode
+from ledger_client import decide, prepare
 from produce_requests import create
 from simulated_broker import SimulatedBroker
 from txn_client import Txn, begun, values
@@ -50,6 +51,35 @@ def test_an_open_transaction_is_never_evicted_and_only_all_open_refuse_new_ids(v
         assert Txn(broker, "c", version).init() == OK
         assert known(broker) == {"b", "c"}
         assert held[1].commit() == OK
+
+
+@BOTH
+def test_a_flood_of_new_ids_evicts_none_that_is_open_or_prepared(version):
+    with SimulatedBroker(BrokerSettings(max_transactional_ids=4)) as broker:
+        broker.ask(create("t", 1))
+        open_, prepared = (begun(broker, version, name) for name in ("open", "prepared"))
+        for txn in (open_, prepared):
+            txn.write("t", txn.name.encode())
+        assert prepare(prepared).error_code == OK
+        for number in range(20):
+            assert Txn(broker, f"flood-{number}", version).init() == OK
+        assert known(broker) >= {"open", "prepared"}
+        assert (decide(broker, prepared).error_code, open_.commit()) == (OK, OK)
+        assert values(broker, "t") == [b"open", b"prepared"]
+
+
+@BOTH
+def test_what_an_evicted_id_had_ends_no_transaction_of_the_same_id_begun_anew(version):
+    with SimulatedBroker(BrokerSettings(max_transactional_ids=1)) as broker:
+        broker.ask(create("t", 1))
+        evicted = begun(broker, version, "a")
+        assert Txn(broker, "b", version).init() == OK
+        again = begun(broker, version, "a")
+        assert again.producer_id != evicted.producer_id
+        again.write("t", b"x")
+        assert evicted.commit() == MAPPING
+        assert again.commit() == OK
+        assert values(broker, "t") == [b"x"]
 
 
 def test_a_producer_whose_id_was_evicted_begins_again_with_init_producer_id():
