@@ -49,7 +49,7 @@ class Login:
         return self._settings.security.protocol != "PLAINTEXT"
 
     def for_librdkafka(self) -> dict[str, str]:
-        """The same, in its words. Raises InvalidConfigurationError for what it cannot be told in words."""
+        """The same settings under librdkafka's names. Raises InvalidConfigurationError for one it does not have."""
         security = self._settings.security
         if not self.is_needed:
             return {}
@@ -87,7 +87,7 @@ class Login:
         try:
             yield name
         finally:
-            with contextlib.suppress(OSError, KafkaError):  # gone with its broker; why is told already
+            with contextlib.suppress(OSError, KafkaError):  # the broker has ended, and the reason is reported already
                 self._ask(lambda admin: admin.delete_topics([name]))
 
     def check_exists(self, name: str) -> None:

@@ -26,7 +26,7 @@ PAUSE_S = 0.05
 def backup(directory: str, backup_folder: str, output: str) -> None:
     """Copy the data directory DIR to the folder BACKUP, which must not exist or be empty.
 
-    A broker may serve from DIR meanwhile and need not be told: the backup is the state of one moment, with all that was
+    A broker may serve from DIR meanwhile: the backup is the state of one moment, with all that was
     acknowledged before the command began. `fencepost restore` makes a data directory of it.
     """
     from importlib.metadata import version

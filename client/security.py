@@ -1,7 +1,7 @@
 """Settings for authentication and encryption: TLS, SASL PLAIN, SCRAM and OAUTHBEARER.
 
 The rule: passwords, tokens and keys are in no repr, no log line and no error. TLS checks names and certificates unless
-told not to. Source: KIP-43, KIP-84, KIP-255, KIP-342, KIP-651, RFC 4616, RFC 5802, RFC 7628, RFC 7677.
+the settings turn that off. Source: KIP-43, KIP-84, KIP-255, KIP-342, KIP-651, RFC 4616, RFC 5802, RFC 7628, RFC 7677.
 """
 
 import re

@@ -1,6 +1,6 @@
 """The console's one Admin: connected when it is needed, and again after the broker was away.
 
-The rule: many requests that come while it connects wait for one connection, and a failure is told to all of them; the
+The rule: many requests that come while it connects wait for one connection, and all of them get its failure; the
 next try is not before RETRY_MS, so that a broker that is down is not asked by every browser.
 """
 

@@ -155,7 +155,7 @@ class Guard:
             return
         expected, given = self.csrf_of(session, now_ms), headers.get(CSRF_HEADER, "")
         if expected is None or not hmac.compare_digest(expected.encode(), given.encode("utf-8", "replace")):
-            raise Problem(NOT_FROM_HERE, f"{CSRF_HEADER} is missing or wrong", "GET /v1/session tells it")
+            raise Problem(NOT_FROM_HERE, f"{CSRF_HEADER} is missing or wrong", "GET /v1/session returns it")
 
     def check_changes(self) -> None:
         """Raises Problem if this console only reads."""

@@ -1,6 +1,6 @@
 """Parameters of a request: their names, kinds and limits, for reading them and for describing them. Pure.
 
-The rule: one table is both what is checked and what /openapi.json says, so the two cannot differ.
+The rule: one table is both what is checked and what /openapi.json describes, so the two cannot differ.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Runs a console: listens, serves until it is told to end, and closes what is open.
+"""Runs a console: listens, serves until it is asked to stop, and closes what is open.
 
 The rule: when it is told to end, event streams end at once, and other requests have two seconds.
 """

@@ -79,7 +79,7 @@ def _write(fd: int, left: Views, position: int) -> bool:
             if error.errno in _UNSUPPORTED:
                 return False
             raise
-        if written != count:  # out of space, or a signal: the ordinary way says which, or goes on
+        if written != count:  # out of space, or a signal: the ordinary way finds out which, or goes on
             return False
         position += count
         size -= count

@@ -93,7 +93,7 @@ class File(Protocol):
     def sync(self) -> None:
         """Return when all bytes written before, and the size, are on the device. After an OSError they never are.
 
-        Never DiskFull, which says that one may try again: delayed allocation can run out of space here, and then the
+        Never DiskFull, after which a caller may try again: delayed allocation can run out of space here, and then the
         bytes are lost all the same.
         """
         ...
@@ -315,7 +315,7 @@ class SystemFile(File):
 class SystemLock(Lock):
     """flock on a file that says who holds it, and on its directory, which stays when somebody removes the file.
 
-    The kernel lets go when the process ends, whatever the file says.
+    The kernel releases it when the process ends, whatever the file contains.
     """
 
     __slots__ = ("_fds",)
@@ -405,7 +405,7 @@ def _syncfs() -> Callable[[int], int] | None:
 
 
 def _mode(path: str) -> int | None:
-    """What a path is (st_mode); None if there is nothing. os.path.exists says so too of what it may not look at."""
+    """What a path is (st_mode); None if there is nothing. os.path.exists is False too for what it may not look at."""
     try:
         return os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):

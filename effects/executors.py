@@ -2,8 +2,8 @@
 
 The rules: a job touches bytes and file descriptors only, and runs in a worker; its result comes back on the loop that
 submitted it, where state may be touched. So state needs no lock (docs/ARCHITECTURE.md, threads). A job that is done for
-a client says so: the clients take turns, and a job that nobody wants any more is dropped. All others, which make data
-durable among them, run whatever happens.
+a client is marked as such: the clients take turns, and a job that nobody wants any more is dropped. All others, such as
+those that make data durable, always run.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ class JobDropped(Exception):
 
 
 def forget_locals(error: BaseException) -> None:
-    """Let go of what a job held when it failed, which may be megabytes: where it failed still stands in the traceback.
+    """Release what a job held when it failed, which may be megabytes; the traceback still shows where it failed.
 
-    Whoever raises the error again makes a cycle of it and his frame, which lives until the collector comes.
+    Whoever raises the error again makes a reference cycle of it and the frame, which the garbage collector has to find.
     """
     chain: BaseException | None = error
     while chain is not None:

@@ -22,7 +22,7 @@ PIECE_BYTES = 64 << 10
 
 
 class CannotFetch(Exception):
-    """It could not be had; says why, without showing what came."""
+    """It could not be fetched. The text has the reason, and nothing of what was received."""
 
 
 def scheme_of(url: str) -> str:

@@ -1,7 +1,7 @@
 """Net: TCP, listening and connecting behind one interface; what runs on a connection is an `asyncio.Protocol`.
 
 The rule: a host that means several addresses listens on all of them, at one port. `localhost` is always both families,
-whatever /etc/hosts says; `::` takes IPv4 too, as the kernel does unless told otherwise. TCP_NODELAY is set by asyncio
+whatever /etc/hosts says; `::` takes IPv4 too, as the kernel does by default. TCP_NODELAY is set by asyncio
 and uvloop themselves.
 """
 

@@ -79,7 +79,7 @@ def _compiled_late(versions: Versions, compiled: Callable[[int], Callable[..., A
 class Api:
     """One API: its key and name, its two messages, and its versions.
 
-    `min` to `max` are answered; `advertised_min` is where the list of versions says that they begin; `declared` are
+    `min` to `max` are answered; `advertised_min` is the lowest in the answer to ApiVersions; `declared` are
     those that can be read and written. From `flexible_from` on, headers and bodies carry tagged fields.
     """
 

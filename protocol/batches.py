@@ -124,7 +124,7 @@ class Batch:
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When the cleaner may drop this batch's tombstones and markers; it stands in the base timestamp (KIP-534)."""
+        """When the cleaner may drop this batch's tombstones and markers; it is kept in the base timestamp (KIP-534)."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
 
     @property

@@ -19,7 +19,7 @@ Bytes = bytes | bytearray | memoryview
 
 _FIRST_GUESS_BYTES = 4096
 _GUESSED_RATIO = 4
-_FILLED = "failed to write whole buffer"  # how cramjam says that the buffer is too small
+_FILLED = "failed to write whole buffer"  # cramjam's text for a buffer that is too small
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + (1).to_bytes(4, "big") + (1).to_bytes(4, "big")

@@ -12,7 +12,7 @@ _LONGEST_TEXT = 2000  # characters; a detail may quote what a client sent, and a
 
 
 class ErrorCode(IntEnum):
-    """A code as it stands on the wire: its number, whether a client may simply try again, and its text."""
+    """An error code of the protocol: its number, whether a client may simply try again, and its text."""
 
     if TYPE_CHECKING:
         retriable: bool

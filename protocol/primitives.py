@@ -16,7 +16,7 @@ Readable: TypeAlias = bytes | memoryview
 """What a frame may be."""
 
 ZERO_UUID = bytes(16)
-"""The id that stands for no id."""
+"""The value that means no id."""
 
 LARGEST_STRING_BYTES = 32767
 """Kafka's limit on every string, also where the encoding would allow more."""
@@ -133,5 +133,5 @@ def refuse_null(what: str) -> NoReturn:
 
 
 def refuse_tag(tag: int, size: int) -> NoReturn:
-    """A known tagged field that is shorter or longer than it says."""
+    """A known tagged field that is shorter or longer than its length prefix."""
     raise MalformedFrame(f"tagged field {tag} is not of {size} bytes")

@@ -2,7 +2,7 @@
 
 Of each record its length, deltas and, where asked for, its key are read. What is in its value and headers is not, so it
 costs the same whatever it holds: a compressed batch of 1.5 KB may have one with eight million headers. What is kept is
-copied as it stands. The rule of records.py holds for all that is read: the outcome is records or a KafkaError.
+copied unchanged. The rule of records.py holds for all that is read: the outcome is records or a KafkaError.
 Source: Kafka's MemoryRecords.filterTo; layout: KIP-98.
 """
 
@@ -137,7 +137,7 @@ def rewritten(batch: Batch, payload: bytes, kept: Sequence[int], *, delete_horiz
 
 
 def emptied(batch: Batch) -> bytes:
-    """The header alone: it still tells the producer's last sequence and the last offset."""
+    """Drop the records and keep the header, which has the producer's last sequence and the last offset."""
     return _frame(batch, b"", 0, base_timestamp=-1, max_timestamp=batch.max_timestamp, dated=False)
 
 

@@ -1,6 +1,6 @@
 """How a message is written down: a class a message, an annotated line a field, its versions behind it.
 
-The rule: a class says what Kafka's message definitions say and nothing else, so one class stands for all versions of a
+The rule: a class contains what Kafka's message definition does and nothing else, so one class covers all versions of a
 message. A field that a version does not carry holds its default there; therefore every field of some versions only has
 one, and a field without a default must be given. Source: Kafka's message JSON (clients/src/main/resources).
 
@@ -52,7 +52,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """Bytes with their length before them. `of` says as what they are read: bytes, a view, or a list of buffers."""
+    """Bytes with their length before them. `of` is what they are read as: bytes, a view, or a list of buffers."""
 
     of: str
     secret: bool = False  # shown by nobody
@@ -86,7 +86,7 @@ Uuid = Annotated[bytes, Fixed("16s", 16, ZERO_UUID)]
 String = Annotated[str, Text()]
 Bytes = Annotated[bytes, Blob("bytes")]
 Secret = Annotated[bytes, Blob("bytes", secret=True)]
-"""Bytes of which a repr says only how many they are."""
+"""Bytes of which a repr shows only how many they are."""
 Records = Annotated[memoryview, Blob("view")]
 """Record batches in one piece: decoded, a view of the frame, not a copy of it."""
 RecordSlices = Annotated[Sequence[Buffer], Blob("slices")]
@@ -165,7 +165,7 @@ def field(
     nullable: str | None = None,
     tag: int | None = None,
 ) -> Any:
-    """What stands behind an annotation when it needs more than a plain default.
+    """What follows an annotation when it needs more than a plain default.
 
     An annotation with `| None` is nullable in all versions unless `nullable` names them.
     """
@@ -196,7 +196,7 @@ def _field(name: str, annotation: Any, value: Any) -> Field:
     declared = value if isinstance(value, _Declared) else _Declared(ALL, None, None, value, None)
     plain, optional = _without_none(annotation)
     kind = _kind(plain)
-    absent = declared.tag is not None and isinstance(kind, Nested)  # None then stands for "not sent", never for null
+    absent = declared.tag is not None and isinstance(kind, Nested)  # None then means "not sent", never null
     nullable = declared.nullable or (ALL if optional and not absent else NONE)
     made = Field(name, kind, declared.versions, nullable, declared.tag, declared.default, declared.factory)
     if made.required and (made.tag is not None or made.versions != ALL):

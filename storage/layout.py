@@ -24,7 +24,7 @@ _LOG_DIRECTORY = re.compile(rf"([a-zA-Z0-9._-]{{1,{LONGEST_NAME}}})-(0|[1-9][0-9
 
 
 def lock_path(directory: str) -> str:
-    """The file whose lock says that a broker serves from this directory."""
+    """The file whose lock is held while a broker serves from this directory."""
     return f"{directory}/lock"
 
 

@@ -99,8 +99,8 @@ class Store:
     def append(self, log: PartitionLog, batch: Batch) -> int:
         """Append one checked batch to one log, as a unit of its own.
 
-        The caller has asked admits() and the log's producers. Returns the base offset given. A reply that tells
-        of it waits until released_unit reaches last_unit.
+        The caller has asked admits() and the log's producers. Returns the base offset given. A reply that shows
+        it waits until released_unit reaches last_unit.
         """
         if self.halted is not None:
             raise BrokerHalted from self.halted

@@ -1,4 +1,4 @@
-"""What a checkpoint of the whole store says: which bytes count, and from which unit the journal is needed.
+"""A checkpoint of the whole store: which bytes count, and from which unit the journal is needed.
 
 One file names every log at once, so a compaction swap, a retention step or a dropped log is one atomic change.
 Two are kept, and journal files and segments are released one checkpoint late, so that the older one alone is

@@ -197,7 +197,7 @@ class Upkeep:
 
     @property
     def named_units(self) -> tuple[int, int]:
-        """Through which unit the older and the newer checkpoint name all. A third that says the same frees nothing."""
+        """Through which unit the older and the newer checkpoint name all. A third that names the same frees nothing."""
         return self._released_through, self.checkpointed_unit
 
     @property

@@ -7,7 +7,7 @@ import pytest
 
 LINE = (
     "fencepost(partitions=1, transaction_timeout='60s', clients=[...], user=None): partitions of the test's topics, "
-    "the timeout of fp_txn_producer, the client libraries fp_client stands for, of which those that are installed, "
+    "the timeout of fp_txn_producer, the client libraries that fp_client runs with, if they are installed, "
     "and as which user the fixtures' clients log in"
 )
 CLIENTS = {"aiokafka": "aiokafka", "confluent": "confluent_kafka", "kafka-python": "kafka", "fencepost": "fencepost"}
@@ -44,19 +44,19 @@ class Wishes:
 
 def wishes_of(node: Any) -> Wishes:
     """The wishes of a test; the nearest marker takes precedence. Raises pytest.UsageError."""
-    said: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for marker in node.iter_markers("fencepost"):
         if marker.args:
             raise pytest.UsageError("@pytest.mark.fencepost takes keyword arguments only")
-        said = {**marker.kwargs, **said}
-    unknown = said.keys() - set(Wishes.__slots__)
+        arguments = {**marker.kwargs, **arguments}
+    unknown = arguments.keys() - set(Wishes.__slots__)
     if unknown:
         raise pytest.UsageError(
             f"@pytest.mark.fencepost has no argument {min(unknown)}: expected {', '.join(Wishes.__slots__)}"
         )
-    if "clients" in said:
-        said["clients"] = tuple(said["clients"])
-        strange = set(said["clients"]) - CLIENTS.keys()
+    if "clients" in arguments:
+        arguments["clients"] = tuple(arguments["clients"])
+        strange = set(arguments["clients"]) - CLIENTS.keys()
         if strange:
             raise pytest.UsageError(f"clients must be of {', '.join(CLIENTS)}, not {min(strange)}")
-    return Wishes(**said)
+    return Wishes(**arguments)

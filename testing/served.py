@@ -71,7 +71,7 @@ class ObservedBroker(Asserting, Broker):
             if super_users is not None or acls is not None:
                 super_users = _with_own_user(super_users)
         elif super_users is not None or acls is not None:
-            raise ValueError("access control lists need users: without logins nobody can be told apart")
+            raise ValueError("access control lists need users: without logins all clients are the same")
         super().__init__(data_dir, host=host, port=port, users=users, super_users=super_users, acls=acls, **settings)
         self._recent: deque[tuple[float, str, bytes]] = deque(maxlen=REMEMBERED)
         self._known_failures = 0

@@ -1,9 +1,9 @@
 """What each listener is: its name, where it listens, its protocol, and what it asks of who connects. Pure.
 
-The rules are Kafka's: a listener's name stands before its address, `listener.security.protocol.map` gives the protocol
+The rules are Kafka's: a listener's name precedes its address, `listener.security.protocol.map` gives the protocol
 of each name, and `listener.name.<name>.` before a setting sets it for that listener alone. What promises protection
-and cannot give it is refused. Ours: an address without a name belongs to a listener that is named as
-`security.protocol` says, and one listener may have several addresses.
+and cannot give it is refused. Ours: an address without a name belongs to a listener that is named by
+`security.protocol`, and one listener may have several addresses.
 """
 
 import re
@@ -150,7 +150,7 @@ LISTENER_OPTIONS = options_of(ListenerOptions)
 
 @dataclass(frozen=True, kw_only=True)
 class ListenerSettings:
-    """One listener. advertised: what its clients are told, if that was set."""
+    """One listener. advertised: the addresses that its clients get, if they were set."""
 
     name: str
     host: str
@@ -189,7 +189,7 @@ def listeners_of(
     named = [_with_listener_name(text, unnamed) for text in addresses]
     protocol_of = {name.upper(): protocol.upper() for name, _, protocol in (each.partition(":") for each in protocols)}
     own = _split_by_listener(overrides, list(dict.fromkeys(each.listener for each in named)))
-    told = _advertised_addresses(named, [named_address(text) for text in advertised])
+    clients_get = _advertised_addresses(named, [named_address(text) for text in advertised])
     made = []
     for number, (name, host, port) in enumerate(named):
         if name not in protocol_of:
@@ -203,7 +203,7 @@ def listeners_of(
         its = ListenerOptions(**(for_all | own[name]))
         made.append(
             ListenerSettings(
-                name=name, host=host, port=port, protocol=protocol_of[name], options=its, advertised=told[number]
+                name=name, host=host, port=port, protocol=protocol_of[name], options=its, advertised=clients_get[number]
             )
         )
         _check(made[-1])

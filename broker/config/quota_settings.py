@@ -12,7 +12,7 @@ UNLIMITED = 2**31 - 1
 
 @lru_cache(maxsize=8)
 def connections_of_addresses(text: str) -> dict[str, int]:
-    """By address, what `max.connections.per.ip.overrides` says. Raises ValueError."""
+    """The limits in `max.connections.per.ip.overrides`, by address. Raises ValueError."""
     pairs = (entry.strip().rpartition(":") for entry in text.split(",") if entry.strip())
     return {str(ip_address(address.strip("[] "))): _count(number) for address, _, number in pairs}
 

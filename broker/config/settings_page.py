@@ -1,4 +1,4 @@
-"""docs/settings.md, written from the tables of settings.py; a test keeps the file equal to what this says."""
+"""docs/settings.md, written from the tables of settings.py; a test keeps the file equal to what this makes."""
 
 from collections.abc import Iterator, Mapping
 

@@ -21,7 +21,7 @@ from ..shared import Shared
 from . import group_records
 from .group_records import UNKNOWN_AGE, KeptGroup
 from .machine import NEVER, Group, Rules
-from .members import NO_MEMBER, Joined, Joining, JoinReply, Leaving, Synced, Syncing, SyncReply, said_bytes
+from .members import NO_MEMBER, Joined, Joining, JoinReply, Leaving, Synced, Syncing, SyncReply, protocols_bytes
 from .memory import GroupMemory
 from .offset_log import GroupOffsets
 from .states import TABLE, Event, State
@@ -92,7 +92,7 @@ class GroupCoordinator:
         self._loaded.clear()
 
     def _empty_since_ms(self, kept: KeptGroup) -> int | None:
-        """By the store's age; the record of another broker tells the wall time only."""
+        """By the store's age; a record written by another broker has the wall time only."""
         if kept.members:
             return None
         if kept.since_age_ms != UNKNOWN_AGE:
@@ -132,7 +132,7 @@ class GroupCoordinator:
             return ErrorCode.INVALID_GROUP_ID
         if not shortest_ms <= asked.session_timeout_ms <= longest_ms:
             return ErrorCode.INVALID_SESSION_TIMEOUT
-        too_large = said_bytes(asked.protocols) > settings.message_max_bytes  # no record of the group could hold it
+        too_large = protocols_bytes(asked.protocols) > settings.message_max_bytes  # for a record of the group
         group = self.groups.get(group_id)
         growth = self.memory.growth(group, group_id, asked)
         if too_large or not self._has_room(growth, settings.group_metadata_max_bytes, group_id):
@@ -205,9 +205,9 @@ class GroupCoordinator:
     def check_commit(
         self, group_id: str, generation: int, member_id: str, group_instance_id: str | None, *, transactional: bool
     ) -> None:
-        """Whether offsets may be committed so; the session of the member begins anew. Raises KafkaError.
+        """Check that offsets may be committed; the session of the member begins anew. Raises KafkaError.
 
-        A group that does not exist comes into being with offsets that nobody's membership stands behind.
+        Offsets committed without a member create the group if it does not exist.
         """
         group = self.groups.get(group_id)
         if group is None:

@@ -153,7 +153,7 @@ class Group(Roster):
     def _join_again(self, step: Step, member: Member, asked: Joining, reply: JoinReply, now_ms: int) -> None:
         leads = member.member_id == self.leader
         unchanged = member.protocols == asked.protocols
-        if unchanged and (step is Step.REPEAT_OR_REBALANCE or (step is Step.TELL_OR_REBALANCE and not leads)):
+        if unchanged and (step is Step.REPEAT_OR_REBALANCE or (step is Step.ANSWER_OR_REBALANCE and not leads)):
             reply(self._joined(member, roster=leads))
             return
         # A leader that joins again knows of a change that its own subscription does not show.
@@ -290,7 +290,7 @@ class Group(Roster):
         self._pending_sync.discard(member.member_id)
         member.tell_synced(Synced(ErrorCode.REBALANCE_IN_PROGRESS))  # the one it asked before
         member.sync = reply
-        if step is Step.TELL_ASSIGNMENT:
+        if step is Step.ANSWER_ASSIGNMENT:
             self._tell_assignment(member, now_ms)
         elif member.member_id == self.leader:
             self._assign(asked.assignments, now_ms)

@@ -196,8 +196,8 @@ class Member:
             reply(answer)
 
 
-def said_bytes(protocols: Protocols) -> int:
-    """What a member says under its protocols."""
+def protocols_bytes(protocols: Protocols) -> int:
+    """The bytes of the names and metadata of a member's protocols."""
     return sum(len(name) + len(metadata) for name, metadata in protocols)
 
 

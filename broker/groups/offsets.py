@@ -45,7 +45,7 @@ class Offsets:
 
     @property
     def pending_groups(self) -> Iterable[str]:
-        """The groups of which that can be said."""
+        """The groups that an open transaction may still change."""
         return self._pending_of.keys()
 
     def pending_places(self, group: str) -> Iterator[PartitionKey]:

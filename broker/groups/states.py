@@ -43,7 +43,7 @@ class Event(Enum):
     JOIN_AGAIN = "a member joins again"
     JOIN_RETURNING = "a static member joins without the id that it had"
     SYNC = "a member asks for its assignment"
-    HEARTBEAT = "a member says that it is alive"
+    HEARTBEAT = "a member sends a heartbeat"
     COMMIT = "a member commits offsets"
     COMMIT_IN_TRANSACTION = "a member commits offsets in a transaction"
     MEMBER_GONE = "a member left or was given up"
@@ -58,14 +58,14 @@ class Step(Enum):
 
     NOTHING = "nothing"
     ADMIT = "take the member in, and rebalance or go on with that"
-    AWAIT_JOIN = "hold the answer until everybody has joined"
-    REPEAT_OR_REBALANCE = "say once more what the generation is; rebalance if the member changed"
-    TELL_OR_REBALANCE = "say what the generation is; rebalance if the member changed or leads"
+    AWAIT_JOIN = "delay the answer until all members have joined"
+    REPEAT_OR_REBALANCE = "answer again with the current generation; rebalance if the member changed"
+    ANSWER_OR_REBALANCE = "answer with the current generation; rebalance if the member changed or leads"
     REPLACE = "give the place of the member to its successor"
     REPLACE_AND_REBALANCE = "the same, and begin anew, because the leader may have got the old id"
     REPLACE_IN_PLACE = "the same, and keep generation and assignment if the protocol stays"
-    AWAIT_ASSIGNMENT = "hold the answer until the leader brings the assignments"
-    TELL_ASSIGNMENT = "answer with the assignment"
+    AWAIT_ASSIGNMENT = "delay the answer until the leader sends the assignments"
+    ANSWER_ASSIGNMENT = "answer with the assignment"
     TOUCH = "the session begins anew"
     COMPLETE_IF_ALL = "end the joining if everybody has joined"
     REBALANCE = "have everybody join again"
@@ -82,9 +82,9 @@ _NO_GROUP = ErrorCode.GROUP_ID_NOT_FOUND
 TABLE: Mapping[Event, tuple[Step | ErrorCode, ...]] = {
     # Empty, PreparingRebalance, CompletingRebalance, Stable, Dead
     Event.JOIN: (Step.ADMIT, Step.ADMIT, Step.ADMIT, Step.ADMIT, _GONE),
-    Event.JOIN_AGAIN: (_UNKNOWN, Step.AWAIT_JOIN, Step.REPEAT_OR_REBALANCE, Step.TELL_OR_REBALANCE, _GONE),
+    Event.JOIN_AGAIN: (_UNKNOWN, Step.AWAIT_JOIN, Step.REPEAT_OR_REBALANCE, Step.ANSWER_OR_REBALANCE, _GONE),
     Event.JOIN_RETURNING: (_UNKNOWN, Step.REPLACE, Step.REPLACE_AND_REBALANCE, Step.REPLACE_IN_PLACE, _GONE),
-    Event.SYNC: (_UNKNOWN, _REBALANCING, Step.AWAIT_ASSIGNMENT, Step.TELL_ASSIGNMENT, _GONE),
+    Event.SYNC: (_UNKNOWN, _REBALANCING, Step.AWAIT_ASSIGNMENT, Step.ANSWER_ASSIGNMENT, _GONE),
     Event.HEARTBEAT: (_UNKNOWN, _REBALANCING, Step.TOUCH, Step.TOUCH, _GONE),
     Event.COMMIT: (Step.NOTHING, Step.TOUCH, _REBALANCING, Step.TOUCH, _GONE),
     Event.COMMIT_IN_TRANSACTION: (Step.NOTHING, Step.NOTHING, Step.NOTHING, Step.NOTHING, _GONE),

@@ -65,7 +65,7 @@ def offset_commit(broker: Services, call: Call, request: OffsetCommitRequest) ->
 
     if request.retention_time_ms >= 0:
         wanted = [each._replace(committed=_expiring(each.committed, request.retention_time_ms)) for each in wanted]
-    with _told_to_all(broker, wanted):
+    with _errors_for_all(broker, wanted):
         if wanted:
             _check_group(broker, call.version, request)
         if fitting := _fitting(broker, wanted):
@@ -99,7 +99,7 @@ def txn_offset_commit(broker: Services, call: Call, request: TxnOffsetCommitRequ
         parts = list(_sorted_out(broker, call, topic, {"name": topic.name}, made, wanted))
         if parts:
             response.topics.append(TxnOffsetCommitResponse.Topic(name=topic.name, partitions=parts))
-    with _told_to_all(broker, wanted):
+    with _errors_for_all(broker, wanted):
         if wanted:
             _commit_in_transaction(broker, call, request, wanted)
     return response
@@ -161,7 +161,7 @@ def _sorted_out(
 
 
 @contextmanager
-def _told_to_all(broker: Services, wanted: Sequence[_Wanted]) -> Iterator[None]:
+def _errors_for_all(broker: Services, wanted: Sequence[_Wanted]) -> Iterator[None]:
     """An error of the group, or of the unit, is every partition's."""
     try:
         yield

@@ -113,7 +113,7 @@ def _described_or_refused(
 def _resource(
     broker: Services, kind: int, name: str
 ) -> tuple[Mapping[str, Option], Callable[[str], _Synonyms], Mapping[str, str]]:
-    """The table of a resource, where to look up what each of its settings was given, and what tells it from others."""
+    """The table of a resource, where to look up the values of each of its settings, and the labels that name it."""
     if kind == TOPIC:
         topic = _topic(broker, name)
         if topic is None:

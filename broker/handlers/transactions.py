@@ -43,7 +43,7 @@ register_fast_path(
 def init_producer_id(broker: Services, call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
     """A new id at epoch 0; with a transactional id the one it has, at the next epoch.
 
-    What an idempotent producer says of its former id and of a timeout means nothing.
+    Of a producer without a transactional id, its former id and its timeout are ignored.
     """
     transactional_id = request.transactional_id
     _check_may_produce(broker, call, request)

@@ -1,8 +1,8 @@
 """The address that clients are given to connect to. Pure.
 
-What `advertised.listeners` says of the listener that the client came by, else that listener's own address; where that
+What `advertised.listeners` has for the listener that the client connected to, else that listener's own address; if that
 is every interface, the address that the client's connection arrived on, which it can surely reach. Clients connect to
-what metadata says, whatever they came by.
+the address in metadata, whichever they used first.
 """
 
 from ..config.listener_settings import ListenerSettings

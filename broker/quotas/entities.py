@@ -45,7 +45,7 @@ RULES = {
 
 
 class Limit(NamedTuple):
-    """What counts for a client: so much a second, or so many percent, for all that `owner` stands for."""
+    """What counts for a client: so much a second, or so many percent, for all clients that `owner` covers."""
 
     owner: Owner
     value: float

@@ -2,8 +2,8 @@
 
 The rule: it may only do what handlers/produce.py would have done. Where anything is out of the ordinary it does nothing
 and returns False, and the request takes the general way. Each condition below names the rule of the general way that it
-stands for. What a client sends before the partition's index is
-nearly always what it sent before, so it is read once (a Route) and compared afterwards.
+replaces. The bytes before the partition's index are nearly always those of the client's previous request, so they are
+read once (a Route) and compared afterwards.
 The same tests run both ways (tests/broker/requests).
 """
 

@@ -91,7 +91,7 @@ def add_wanted(
 
 
 class LastAnswer(NamedTuple):
-    """What an answer says of one partition, as far as a session must know it."""
+    """What a session remembers of the last answer about one partition."""
 
     has_records: bool
     error_code: int
@@ -290,7 +290,7 @@ class Fetching:
 
     @property
     def remembers(self) -> bool:
-        """Whether finish() has to know what the answer says."""
+        """Whether finish() needs the answer."""
         return self._session is not None or self._cache is not None
 
     def partitions(self) -> list[tuple[Key, Wanted]]:
@@ -313,7 +313,7 @@ class Fetching:
         return self._changed_partitions(self._session.partitions, answers)
 
     def put_off(self) -> ErrorCode | None:
-        """The answer tells of no partition, because its client has to wait. The session goes on as if it had none.
+        """The answer names no partition, because its client has to wait. The session continues as if there were none.
 
         None is opened for it. Returns the error to answer with, if there is one.
         """

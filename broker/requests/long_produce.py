@@ -1,6 +1,6 @@
 """Produce requests whose batches take long to look into, or to compress anew: a worker does that beforehand.
 
-The rules: the worker only says what `Partition.accept` says, and changes nothing; whatever may have changed meanwhile
+The rules: the worker only calls `Partition.accept`, and changes nothing; whatever may have changed meanwhile
 is looked up again; then all partitions are judged and appended in one step, as always. Until then the connection waits,
 so its requests take effect in their order, and everybody else goes on. When the broker halts or stops meanwhile, or the
 client leaves that waits for an answer, nothing is written: who gets no answer knows that this may be so. What a client

@@ -25,7 +25,7 @@ _producer = struct.Struct(">qh").unpack_from
 class Target:
     """What a request has for one partition, and where that goes.
 
-    partition: None if there is none such. transactional: whether the batch says that it is part of a transaction.
+    partition: None if it does not exist. transactional: whether the batch is marked as part of a transaction.
     """
 
     __slots__ = ("_found", "_rules", "_seen", "part", "partition", "transactional")

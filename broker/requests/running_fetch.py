@@ -422,7 +422,7 @@ class RunningFetch:
             self._answer()
 
     def _read_again(self, read: PartitionRead) -> None:
-        """Segments that were to be read went meanwhile: the log as it is now says what to answer."""
+        """Segments that were to be read were deleted meanwhile: answer from the log as it is now."""
         wanted = read.wanted
         release(read.answer.records or ())
         read.answer, read.size_bytes = Answer(partition_index=wanted.index, records=[]), 0

@@ -1,6 +1,6 @@
 """Patterns that clients send, matched in time that grows with the text and no faster, whatever the pattern. Pure.
 
-The rule is RE2's, which Kafka uses for them: no back references, no looking around, so a pattern is an automaton: its
+The rule is RE2's, which Kafka uses for them: no back references, no lookaround, so a pattern is an automaton: its
 states are followed all at once, and sets of states met before are remembered. What that cannot express is refused,
 and so is a pattern that would be too large. Python's own parser reads the text; its matcher, which may try for
 ever, is not used.
@@ -64,7 +64,7 @@ class SafePattern:
         self._accepts: dict[frozenset[int], bool] = {}
 
     def matches(self, text: str) -> bool:
-        """Whether all of the text is what the pattern says. Raises InvalidPattern where that takes too long.
+        """Whether the pattern matches all of the text. Raises InvalidPattern where that takes too long.
 
         A pattern may have as many sets of states as texts have characters, and then each is followed all the way.
         """

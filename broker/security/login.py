@@ -47,7 +47,7 @@ class Times(NamedTuple):
 
 
 class Phase(Enum):
-    UNKNOWN = "nobody has said who this is"
+    UNKNOWN = "no login has begun"
     EXCHANGE = "a mechanism's messages go back and forth"
     KNOWN = "it is known who this is"
     FAILED = "it could not prove who it is"

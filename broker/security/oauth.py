@@ -2,7 +2,7 @@
 
 The rules: a token counts only with a signature by a key of the set, chosen by its id, in an algorithm of that key's own
 kind, and so never `none` nor one with a shared secret. It has to name the issuer, the audience, an end that is still to
-come, and who it stands for. No error quotes it. Keys that could sign, and weak ones, are left out of the set.
+come, and a principal. No error quotes it. Keys that could sign, and weak ones, are left out of the set.
 Sources: RFC 7515, RFC 7517, RFC 7519, RFC 8725; CVE-2026-33557.
 """
 

@@ -105,7 +105,7 @@ class Partition:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the partition is offline: {self.log.offline}")
 
     def accept(self, produced: memoryview, wall_ms: int, budget: DecompressionBudget | None = None) -> Batch:
-        """Check what a producer sent, and make of it the batch to be appended: the same bytes unless a rule says else.
+        """Check what a producer sent, and return the batch to append: the same bytes unless a setting requires others.
 
         budget: what its request may still decompress; None for a batch that is not compressed.
         Raises: KafkaError; nothing was changed.

@@ -36,7 +36,7 @@ def raise_what_says_nothing(error: Exception, log: PartitionLog) -> None:
 
 
 def why_refused(error: Exception, log: PartitionLog) -> str:
-    """Of a log without which nobody can start, what is wrong with it. Raises OSError that says nothing of its bytes."""
+    """What is wrong with a log that the start needs. Raises OSError if that proves nothing about its bytes."""
     cause = error.__cause__
     if isinstance(cause, OSError) and not isinstance(cause, MISPLACED):
         raise cause from None

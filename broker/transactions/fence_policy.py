@@ -24,7 +24,7 @@ SILENT_MS = 1000  # after a line about a connection that was closed by the fence
 
 
 class FencePolicy:
-    """The fences of one broker's transactional ids, and what its policy says of them."""
+    """The fences of one broker's transactional ids, and its policy for them."""
 
     def __init__(self, settings: LiveSettings, clock: Clock, metrics: Metrics) -> None:
         self._settings = settings

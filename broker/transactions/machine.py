@@ -1,7 +1,7 @@
 """The transaction coordinator's decisions: a state and an event give an answer, the states to log, and the markers.
 
 The rule: nothing here changes anything. First the producer id is checked, then the epoch, then the table (table.py)
-says what is done. All states of a decision and its markers are one unit, so on this broker a transaction is never seen
+decides. All states of a decision and its markers are one unit, so on this broker a transaction is never seen
 half ended; PREPARE_x is honoured where it is found in a log (`owed`). A producer id whose epochs are used up ends with
 markers of epoch 32767, and another one follows it, on every path.
 Sources: Kafka's TransactionCoordinator and TransactionMetadata; KIP-98, KIP-360, KIP-588, KIP-890; KIP-664 for aborts

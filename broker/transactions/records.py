@@ -114,7 +114,7 @@ REMEMBERED_PARTITIONS = 8
 def read(key: Buffer, value: Buffer | None, age_ms: int = 0) -> tuple[str, Transaction | None]:
     """The transactional id, and its state; None where it was forgotten.
 
-    age_ms: stands in for the ages that a record by Kafka does not carry; its partitions get log id -1.
+    age_ms: used for the ages that a record written by Kafka does not have; its partitions get log id -1.
     Raises: DamagedTransactionRecord, NewerTransactionRecord.
     """
     try:

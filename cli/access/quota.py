@@ -86,8 +86,8 @@ def _rates(command: F) -> F:
 def quota() -> None:
     """Quotas: how much a user, a client id, both together, or an address may ask for.
 
-    A client over its quota gets its answer, and then has to wait. '*' in the place of a name stands for all that
-    have no quotas of their own: each of them has so much.
+    A client over its quota gets its answer, and then has to wait. '*' in place of a name means all that
+    have no quotas of their own; each of them gets that much.
     """
 
 

@@ -93,7 +93,7 @@ def login_properties(
 
 
 def _protocol(before: str, *, tls: bool, sasl: bool) -> str:
-    """The security.protocol that the options add up to, with that of the file; "" if nothing says any."""
+    """The security.protocol that the options add up to, with that of the file; "" if neither sets one."""
     before = before.upper()
     tls, sasl = tls or before in ("SSL", "SASL_SSL"), sasl or before.startswith("SASL")
     if not (tls or sasl):

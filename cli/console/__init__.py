@@ -81,7 +81,7 @@ async def _serve(to: Target, settings: "ConsoleSettings", beside_broker: bool) -
         give_way()
         end_with_standard_input(ended)
     else:
-        async with to.admin() as admin:  # a wrong address or login is told here, and not in a browser
+        async with to.admin() as admin:  # a wrong address or login is reported here, and not in a browser
             await admin.describe_cluster()
 
     def new_admin() -> "Admin":

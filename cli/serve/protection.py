@@ -1,7 +1,7 @@
 """The flags of `serve` that turn logins, TLS and the authorizer on, and the check that one of them is not forgotten.
 
 The rule: what other machines can reach asks who connects, and no password crosses the network unencrypted, unless the
-person who starts the broker says that this is meant (--insecure).
+person who starts the broker confirms it (--insecure).
 """
 
 from collections.abc import Sequence

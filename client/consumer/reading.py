@@ -22,7 +22,7 @@ class _Given(NamedTuple):
     """The records of one partition that were returned and are not known to be committed.
 
     first: the position before them. went_back: the reader, by a seek between them, so that the group's committed offset
-    says nothing about them.
+    proves nothing about them.
     """
 
     first: int

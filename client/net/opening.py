@@ -106,7 +106,7 @@ async def _agree(connection: Connection, settings: ConnectionSettings) -> None:
             response = await ask(request, _next_version(response))
     except BrokerUnreachableError as error:
         cause = error.__cause__
-        if isinstance(cause, OSError) and "ALERT" in str(cause) and _is_tls(cause):  # TLS 1.3 tells after the handshake
+        if isinstance(cause, OSError) and "ALERT" in str(cause) and _is_tls(cause):  # TLS 1.3: after the handshake
             raise AuthenticationError(f"TLS with {connection.name} failed: {cause}", hint=_tls_hint(cause)) from cause
         raise BrokerUnreachableError(
             error.detail,

@@ -22,7 +22,7 @@ from .tokens import TokenSource
 
 IN_KAFKA_FRAMES = 1  # the version of SaslHandshake after which SaslAuthenticate carries the mechanism's messages
 _NONCE_BYTES = 24
-MOST_ITERATIONS = 1_000_000  # of a hash, half a second: the server says how many, before it has proved anything
+MOST_ITERATIONS = 1_000_000  # of a hash, half a second: the server chooses how many, before it has proved anything
 _ABORT = b"\x01"  # RFC 7628: the client's answer to the server's reasons, after which the server ends the exchange
 
 Send = Callable[..., Awaitable[Any]]

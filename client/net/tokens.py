@@ -80,7 +80,7 @@ class TokenSource:
 
 
 def _expiry_ms(token: str) -> float | None:
-    """When a JWT ends, as it says itself; its signature is the broker's business. None for any other token."""
+    """When a JWT expires, by its own `exp`; its signature is the broker's business. None for any other token."""
     parts = token.split(".")
     if len(parts) != 3:
         return None

@@ -60,7 +60,7 @@ class Refusal(Enum):
 
     ILLEGAL = "illegal"  # not allowed in this state: raises IllegalStateError
     FAILED = "failed"  # the transaction has failed: raises its error again
-    UNKNOWN = "unknown?"  # raises CommitOutcomeUnknownError again
+    UNKNOWN = "unknown?"  # raises CommitOutcomeUnknownError again; while the commit is being sent, IllegalStateError
     BROKEN = "broken"  # raises the error that ended the producer again
     IGNORED = "."  # too late to matter: no change
     BACK = "back"  # return to the state before INITIALIZING

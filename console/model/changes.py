@@ -1,6 +1,6 @@
 """What changed between two views of a cluster, as the events that tell browsers. Pure.
 
-The rule: an event holds at most MOST items; `more` tells that there were more, and that lists must be loaded again.
+The rule: an event holds at most MOST items; `more` is true if there were more, and lists must then be loaded again.
 Ages are not changes: pages count them up themselves.
 """
 

@@ -1,7 +1,7 @@
 """The timeline of a partition: its batches as blocks, with their fates, transactions and markers.
 
 The rule: a block is what lies in the log, with offsets as they are. One answer has at most MOST_BLOCKS, and
-`next_offset` says where it ended. LSO and HW are those of the moment of reading.
+`next_offset` is where it ended. LSO and HW are those of the moment of reading.
 """
 
 from collections.abc import Mapping

@@ -27,7 +27,7 @@ AT_ONCE_BYTES = 1 << 20  # events in one write; a browser that is further behind
 async def snapshot(asked: Asked) -> dict[str, Any]:
     try:
         view = await asked.parts.model.view()
-    except KafkaError:  # the snapshot says so
+    except KafkaError:  # the snapshot has its text
         view = None
     return asked.parts.snapshot(view)
 

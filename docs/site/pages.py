@@ -63,7 +63,7 @@ def advice() -> dict[str, str]:
 def errors_page() -> str:
     advised = advice()
     parts = [ERRORS]
-    others = ["| code | what it says |", "|---|---|"]
+    others = ["| code | meaning |", "|---|---|"]
     for code in ErrorCode:
         if code.name not in advised:
             others.append(f"| {code.name} ({int(code)}) | {code.text} |")

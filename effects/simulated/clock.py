@@ -1,4 +1,4 @@
-"""A clock that a test owns: it stands still until it is advanced, and its wall side may jump."""
+"""A clock that a test owns: it does not move until it is advanced, and its wall side may jump."""
 
 from ..clock import Clock
 

@@ -39,13 +39,13 @@ from .operations import (
 from .torn import Tear
 from .volume import Volume
 
-_ENDLESS_BYTES = 1 << 40  # what a disk without a capacity says is free
+_ENDLESS_BYTES = 1 << 40  # what a disk without a capacity reports as free
 
 
 class SimulatedDisk(Disk):
     """`capacity_bytes`, `is_cold`, `latency`, `inline` and `quick` may be set at any time.
 
-    `is_cold` says of which paths nothing is in memory; `latency` when the jobs of executors made after it
+    `is_cold` is true for paths of which nothing is in memory; `latency` when the jobs of executors made after it
     was set take effect; `inline` makes those executors ignore a running loop; `quick` is their own `quick`. With
     `history` off operations are not kept: for long simulations, which need `after_power_cut` but not `at`.
     """
@@ -398,7 +398,7 @@ class SimulatedDisk(Disk):
         return inode
 
     def _place(self, path: str) -> tuple[int, str]:
-        """Where a name stands or would stand: its directory, which must exist, and the name."""
+        """Where a name is or would be: its directory, which must exist, and the name."""
         parent, name = posixpath.split(_clean(path))
         self._check_directories(_parts(path), path)
         return self._directory(parent), name

@@ -1,4 +1,4 @@
-"""An executor without threads: jobs run in their order, in the caller's thread, when the disk's latency says.
+"""An executor without threads: jobs run in their order, in the caller's thread, when the disk's latency has passed.
 
 With a running asyncio loop a job takes effect in a later callback, and `done` follows in another, as with real threads.
 Without one, or with `inline`, both happen inside `submit`. Either way a run repeats exactly.

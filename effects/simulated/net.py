@@ -51,7 +51,7 @@ class SimulatedConnection:
         self.to_client.release()
 
     def cut(self, *, tell: tuple[Side, ...] = ("client", "server")) -> None:
-        """What is on its way is lost. Those told see a reset; the others notice nothing until `tell`."""
+        """What is on its way is lost. The sides in `tell` see a reset; the others notice nothing until `tell()`."""
         self.to_server.kill()
         self.to_client.kill()
         for side in tell:

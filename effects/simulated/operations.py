@@ -1,6 +1,6 @@
 """What is done to a simulated disk, one record an operation.
 
-The rule: an operation names inodes, not only paths, and says its effect completely, so that it can be applied when an
+The rule: an operation names inodes, not only paths, and contains its whole effect, so that it can be applied when an
 earlier one was lost. That is what a device that reorders does. Data operations become durable by Sync of their inode,
 name operations by SyncDirectory of their directory (a rename between two directories: of the new one).
 """

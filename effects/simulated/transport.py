@@ -143,7 +143,7 @@ class SimulatedTransport(asyncio.Transport):
             self.close()
 
     def reset_arrived(self) -> None:
-        if self._in.ended_before_reset:  # what Linux says of a write after the other end's FIN
+        if self._in.ended_before_reset:  # what Linux answers to a write after the other end's FIN
             self._lose(BrokenPipeError(errno.EPIPE, "Broken pipe"))
         else:
             self._lose(ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"))

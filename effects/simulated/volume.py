@@ -94,7 +94,7 @@ class Volume:
         return twin
 
     def apply(self, operation: Operation) -> None:
-        """Change what the operation says, whatever was or was not applied before it. Syncs and notes change nothing."""
+        """Apply the operation, whatever was or was not applied before it. Syncs and notes change nothing."""
         match operation:
             case Write(inode=inode, position=position, data=data):
                 self._writable(inode).write(position, data)

@@ -1,6 +1,6 @@
 """Consumer groups of the newer protocol (KIP-848): one heartbeat for all that a member does, and their description.
 
-A heartbeat says only what has changed since the last one; null stands for "as before". Epochs below zero are a member
+A heartbeat contains only what has changed since the last one; null means "as before". Epochs below zero are a member
 that leaves: -1 for good, -2 a static one that comes back.
 """
 

@@ -207,7 +207,7 @@ class ListGroupsRequest:
 
 @response(to=ListGroupsRequest)
 class ListGroupsResponse:
-    """Their ids; an empty protocol type says that the group only keeps offsets."""
+    """Their ids; an empty protocol type means that the group only keeps offsets."""
 
     @struct
     class Group:

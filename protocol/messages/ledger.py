@@ -114,7 +114,7 @@ class DescribeLedgerResponse:
 
 @request(api=20003, versions="0", flexible="0+")
 class RemoveLedgerEntriesRequest:
-    """These keys are not used any more: an admin forgets how they stood."""
+    """These keys are not used any more: an admin removes their entries."""
 
     keys: list[String]
 

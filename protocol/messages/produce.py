@@ -2,7 +2,7 @@
 
 Topics are named up to version 12 and identified from 13 on (KIP-516). The list of versions begins at 0 although the
 first three are never answered: librdkafka 2.0, which is in much use, sends its batches uncompressed to a broker that
-says 3 (KAFKA-18659).
+has 3 (KAFKA-18659).
 """
 
 from ..primitives import ZERO_UUID

@@ -153,7 +153,7 @@ class TxnOffsetCommitResponse:
 
 @request(api=26, versions="0-5", flexible="3+")
 class EndTxnRequest:
-    """Commit or abort. Version 5 says that the producer takes a new epoch from the answer (KIP-890)."""
+    """Commit or abort. With version 5 the producer takes a new epoch from the answer (KIP-890)."""
 
     transactional_id: String
     producer_id: Int64

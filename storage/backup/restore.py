@@ -1,7 +1,7 @@
 """Restores a backup to an empty directory: compares every byte with its checksum, and writes the checkpoint last.
 
 The rule: until then the directory has a journal and no checkpoint, and no broker starts on it. So a restore that was
-killed is noticed; one that finds a wrong checksum removes what it wrote. A mark file says that the directory was
+killed is noticed; one that finds a wrong checksum removes what it wrote. A mark file records that the directory was
 restored: the next start of a broker fences clients that know a state newer than the backup
 (broker/upkeep/restored.py), and removes the mark.
 """

@@ -83,7 +83,7 @@ class Rules:
         now_ms: int,
         delete_retention_ms: int,
     ) -> None:
-        """latest: what the key map of all records below end_offset says; from there on everything stays as it is.
+        """latest: the key map of all records below end_offset; from there on everything stays as it is.
 
         last_batches: base offsets of the newest batches of living producers.
         last_epochs: by producer, for those of which only a marker is left.

@@ -57,7 +57,7 @@ BATCH_UNIT_CHECKED_BYTES = BATCH_UNIT_BYTES - PREFIX_BYTES + BATCH_HEAD_BYTES
 
 
 class Malformed(Exception):
-    """These bytes are not what they should be; the text says how."""
+    """These bytes are not what they should be; the text describes the difference."""
 
 
 class UnknownFormat(Exception):

@@ -20,10 +20,10 @@ that has unsynced rounds, for a round may begin a new file. While a sync runs, u
 slower the device, the larger the rounds.
 
 What a crash may leave. The end of the last round may be torn. It was not released, so it may be cut. But a round that
-was synced and does not read well afterwards is damage, and must never be cut in silence. The two look alike; what tells
-them apart is `synced_through`: each round header names the last round that was known to be synced when it was written.
-If a sound header behind a broken round n has synced_through >= n, round n was durable, and the broker does not start
-(scan.py). That is why an idle journal writes one more round without units, the seal: it names the last one.
+was synced and does not read well afterwards is damage, and must never be cut in silence. The two look alike. They are
+distinguished by `synced_through`: each round header names the last round that was known to be synced when it was
+written. If a sound header behind a broken round n has synced_through >= n, round n was durable, and the broker does
+not start (scan.py). That is why an idle journal writes one more round without units, the seal: it names the last one.
 
 Files. They are made ahead at full size and synced (files.py, preparing.py), so that a write changes neither size nor
 allocation. A file is used again once all its units are at or below the older of the last two checkpoints.
@@ -31,8 +31,8 @@ allocation. A file is used again once all its units are at or below the older of
 Errors. After a failed write or sync nobody knows what is on disk, not even after a second sync that succeeds: the page
 cache may have dropped what was not written. So nothing of that round is released, now or later, and the broker halts.
 
-Incarnations. Unit and round numbers only grow, over all starts. Making a Journal says that all units of earlier ones
-are in synced segments under a checkpoint: their files are removed, and recovery looks at the newest incarnation only.
+Incarnations. Unit and round numbers only grow, over all starts. Whoever makes a Journal has all units of earlier ones
+in synced segments under a checkpoint: their files are removed, and recovery looks at the newest incarnation only.
 docs/formats.md has every byte.
 """
 
@@ -90,9 +90,9 @@ class RoundWrite:
         "_sync_files",
         "_writes",
         "done",
-        "says_through",
         "size_bytes",
         "sync",
+        "synced_through",
         "through_round",
         "through_unit",
         "to_sync_bytes",
@@ -108,7 +108,7 @@ class RoundWrite:
         to_sync_bytes: int,
         through_unit: int,
         through_round: int,
-        says_through: int,
+        synced_through: int,
     ) -> None:
         self._writes = writes
         self._sync_files = sync_files
@@ -117,7 +117,7 @@ class RoundWrite:
         self.to_sync_bytes = to_sync_bytes  # these, and what was written and not synced before
         self.through_unit = through_unit
         self.through_round = through_round
-        self.says_through = says_through
+        self.synced_through = synced_through
         self.done = False
 
     def run(self) -> None:
@@ -136,16 +136,16 @@ class Journal:
     __slots__ = (
         "_buffers",
         "_closed",
+        "_durable_synced_through",
         "_file",
         "_files",
         "_first_unit",
         "_in_flight",
         "_last_unit_round",
+        "_newest_synced_through",
         "_next_round",
         "_position",
         "_room",
-        "_said_through",
-        "_says_through",
         "_synced_round",
         "_syncs",
         "_unsynced",
@@ -173,7 +173,7 @@ class Journal:
         """Begin a fresh file, durable before this returns; then remove what earlier incarnations left.
 
         Only for when every unit ever released is synced outside the journal, under a synced checkpoint. incarnation,
-        next_unit and next_round are above all that any journal here had (Scan says what those are). keep_free_bytes:
+        next_unit and next_round are above all that any journal here had (Scan has them). keep_free_bytes:
         files made ahead leave so much of the disk to others. salt: 8 random bytes, which keep clients from writing
         records that look like rounds.
         """
@@ -194,8 +194,8 @@ class Journal:
         self.released_unit = self.synced_unit = next_unit - 1
         self._next_round = next_round
         self._synced_round = self._last_unit_round = next_round - 1
-        # synced_through, as the newest header says it, and as the newest header that was synced said it.
-        self._says_through = self._said_through = next_round - 1
+        # synced_through in the newest header, and in the newest header that was synced.
+        self._newest_synced_through = self._durable_synced_through = next_round - 1
         self._closed: list[_Write] = []
         self._unsynced: list[File] = []
         self._unsynced_bytes = 0
@@ -317,7 +317,7 @@ class Journal:
         """Close the open round; run() what is returned, then tell finished(). One at a time.
 
         None if nothing waits and sync is not asked for. With sync, all rounds before are synced too; if they are
-        already and nothing waits, it is the empty round that says so on disk: else recovery could not tell whether
+        already and nothing waits, the empty round records that on disk: else recovery could not tell whether
         the last round was torn before its sync or spoilt after it.
         """
         if self._in_flight is not None:
@@ -326,7 +326,7 @@ class Journal:
             self._close_round()
         elif not sync and not self._closed:
             return None
-        elif sync and not self._closed and not self._unsynced and self._said_through < self._last_unit_round:
+        elif sync and not self._closed and not self._unsynced and self._durable_synced_through < self._last_unit_round:
             self._close_round()
         writes, self._closed = self._closed, []
         for file, _, _, _ in writes:
@@ -342,7 +342,7 @@ class Journal:
             to_sync_bytes=self._unsynced_bytes,
             through_unit=self.last_unit,
             through_round=self._next_round - 1,
-            says_through=self._says_through,
+            synced_through=self._newest_synced_through,
         )
         return self._in_flight
 
@@ -355,7 +355,7 @@ class Journal:
         if write.sync:
             self.synced_unit = write.through_unit
             self._synced_round = write.through_round
-            self._said_through = write.says_through
+            self._durable_synced_through = write.synced_through
             self._unsynced = []
             self._unsynced_bytes = 0
 
@@ -440,7 +440,7 @@ class Journal:
         buffers[0] = pack_round_header(header, file.seed, self._position)
         if padding := size - ROUND_HEADER_BYTES - length:
             buffers.append(_ZEROS[:padding])
-        self._says_through = self._synced_round
+        self._newest_synced_through = self._synced_round
         self._closed.append((file.file, self._position, buffers, size))
         if units:
             self._last_unit_round = self._next_round

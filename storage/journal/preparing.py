@@ -151,7 +151,7 @@ class Preparation:
         file.file.close()
 
     def _recycle(self) -> None:
-        """The old name goes for certain before the header changes: no name ever stands on another file's header."""
+        """The old name is durably removed before the header changes: no name ever leads to another file's header."""
         old = self.spares[0]
         header, path = self._next(old.size_bytes, recycled=True)
         if old.path != path + PREPARING:

@@ -105,7 +105,7 @@ def round_fault(reader: Reader, position: int, header: RoundHeader) -> str:
     """Why the round with this header is not sound; "" if it is."""
     start = position + ROUND_HEADER_BYTES
     if header.length > reader.size - start:
-        return f"it says it is {header.length} bytes long, the file has {reader.size - start} left"
+        return f"its header has a length of {header.length} bytes, the file has {reader.size - start} left"
     return first_fault(reader.view(start, header.length), header)
 
 

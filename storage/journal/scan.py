@@ -116,7 +116,7 @@ def scan(
 ) -> Scan:
     """Read and judge a journal directory.
 
-    checkpointed_unit, synced_unit, incarnation: what the newest checkpoint says, if there is one: all units after the
+    checkpointed_unit, synced_unit, incarnation: from the newest checkpoint, if there is one: all units after the
     first, through the second at least, and files of that start or a later one, must be here.
     Raises: JournalDamaged, NewerFormat.
     """
@@ -140,7 +140,7 @@ def scan(
 
 
 def _found_files(disk: Disk, directory: str) -> list[FoundFile]:
-    """Every journal file, by number; each says itself which one it is. Others' files are left alone."""
+    """Every journal file, by the number in its header. Other files are left alone."""
     files = []
     for name in disk.list(directory):
         sequence, path = file_sequence(name), os.path.join(directory, name)
@@ -190,7 +190,7 @@ class _Judge:
         life = result.files[0].header
         self._disk = disk
         self._result = result
-        self._begun = not _is_reused(life)  # if not, the first round says with which numbers the journal begins
+        self._begun = not _is_reused(life)  # if not, the first round has the numbers with which the journal begins
         self._round = life.first_round
         self._unit = life.first_unit
 

@@ -30,7 +30,7 @@ MOST_INTERVALS = 8
 
 
 class IndexRow(NamedTuple):
-    """Which entries of an index file count, and their CRC-32C. What a checkpoint says of it."""
+    """Which entries of an index file count, and their CRC-32C, as a checkpoint has them."""
 
     entries: int = 0
     crc: int = 0

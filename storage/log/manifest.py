@@ -1,4 +1,4 @@
-"""What a checkpoint says of one log, and what becomes of files that newer checkpoints do not name any more.
+"""What a checkpoint contains about one log, and what becomes of files that newer checkpoints do not name any more.
 
 Two checkpoints are kept, and either alone must be enough to recover from. So a file goes only when two durable ones
 in a row, captured after it was retired, do not name it.

@@ -107,7 +107,7 @@ class ProducerSnapshots:
 
     @property
     def _wanted(self) -> bool:
-        """Whether there is anything to write down that no snapshot says yet, and a place to do so."""
+        """Whether there is anything to write that no snapshot contains yet, and a directory for it."""
         log = self._log
         if not log.producers or not log.made_directory or log.offline is not None:
             return False

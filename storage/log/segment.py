@@ -4,7 +4,7 @@ The CRC of a batch is checked when it is first read; the indexes in memory remem
 first 16 bytes (offset, length, leader epoch), whose damage no reader would see: it is found here instead, each time
 (but not in what file_parts sends unread, where they were sound when the CRC was).
 As appended (generation 0) each batch must begin where the one before ended. After compaction there are gaps, so every
-batch has an index entry and must stand where that says. Source: Kafka's LogSegment.
+batch has an index entry and must be where that points. Source: Kafka's LogSegment.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -144,7 +144,7 @@ class _Walk:
     """Steps over the batches of one chunk, checks that each is where it must be, and cuts out those wanted."""
 
     def __init__(self, path: str, state: SegmentState, indexes: Indexes, offset: int) -> None:
-        """Begin where a reader stopped, or as near before the offset as the index tells."""
+        """Begin where a reader stopped, or as near before the offset as the index allows."""
         self.path = path
         self.state = state
         self.indexes = indexes
@@ -152,7 +152,7 @@ class _Walk:
         self.checks = 0
         self.slack_bytes = 0  # to be read beyond what is wanted, since the index is sparse
         self.position = 0  # of the chunk in the file
-        self.expected = -1  # base offset of the batch there; −1: its index entry says where it ends
+        self.expected = -1  # base offset of the batch there; −1: its index entry has where it ends
         self.entry = -1
         hint = indexes.hints.get(offset)
         if state.compacted:

@@ -381,7 +381,7 @@ class ProducerStates:
         return pieces
 
     def restore(self, payload: bytes, now_ms: int | None = None) -> None:
-        """Become what a snapshot says. Raises: ValueError if it does not parse; then nothing is changed.
+        """Load a snapshot. Raises: ValueError if it does not parse; then nothing is changed.
 
         now_ms: the store's age, if ages above it are to be cut to it: a crash may have set it back a little.
         """

@@ -126,7 +126,7 @@ async def test_a_quiet_moment_says_on_disk_that_the_last_round_was_synced(disk, 
     await asyncio.sleep(5)
     assert driven.store.journal.next_round == rounds_written
     journal = driven.store.journal
-    assert journal._said_through == journal._last_unit_round
+    assert journal._durable_synced_through == journal._last_unit_round
 
 
 @pytest.mark.parametrize("quick", [False, True])

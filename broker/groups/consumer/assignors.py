@@ -36,7 +36,7 @@ class Subscriber(NamedTuple):
 
 
 class TopicShape(NamedTuple):
-    """A topic, as an assignor needs it. racks: of each partition, where its replicas are; empty where nobody said."""
+    """A topic, as an assignor needs it. racks: of each partition, where its replicas are; empty if unknown."""
 
     partitions: int
     racks: Sequence[frozenset[str]] = ()

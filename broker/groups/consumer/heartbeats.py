@@ -1,4 +1,4 @@
-"""What a member of a consumer group says with a heartbeat, and what it is answered. Pure."""
+"""A heartbeat of a member of a consumer group, and the answer to it, as values. Pure."""
 
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ class Heartbeat(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """Whether it says everything, as one does that has lost an answer."""
+        """Whether all fields are set. A member that lost an answer sends such a heartbeat."""
         subscribes = self.topics is not None or self.regex is not None
         return self.rebalance_timeout_ms != NO_TIMEOUT and subscribes and self.owned is not None
 

@@ -1,8 +1,8 @@
 """One consumer group of the newer protocol: what heartbeats, commits and time do to it. Pure: time is an argument.
 
 Each change of members, subscriptions or topics makes a new group epoch, and each group epoch a target assignment: what
-every member is to read. A member gets there by its own heartbeats (reconciling.py), and its epoch says how far it is.
-The rules: what is decided is a list of changes, handed to `log` before anybody is told of it, and undone if it cannot
+every member is to read. A member gets there by its own heartbeats (reconciling.py), and its epoch shows how far it is.
+The rules: what is decided is a list of changes, handed to `log` before any answer shows it, and undone if it cannot
 be kept; a member is judged by the epoch it sends, and one that is behind by more than a lost answer has to give up all
 and join again. Errors, their order and their texts are Kafka's.
 Sources: KIP-848, KIP-1082, KIP-1251; Kafka's GroupMetadataManager, ConsumerGroup.
@@ -191,7 +191,7 @@ class ConsumerGroup(Roster):
     # ---- subscriptions ---------------------------------------------------------------------------------------
 
     def _subscribe(self, beat: Heartbeat) -> tuple[bool, bool, bool]:
-        """Note what a member says of itself.
+        """Take over what a heartbeat reports about its member.
 
         Returns whether it subscribes to other topics, to another regular expression, and whether it is known already
         which topics that means.

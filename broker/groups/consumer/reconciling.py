@@ -27,7 +27,7 @@ class Goal(NamedTuple):
 
 
 def reconciled(current: Current, goal: Goal, owned: Owned | None, *, other_subscription: bool) -> Current:
-    """What the member's assignment is after a heartbeat. owned: what it says it owns; None if it did not say."""
+    """What the member's assignment is after a heartbeat. owned: what it reports to own; None if it reports nothing."""
     step = step_of(
         current.state,
         gave_up=not owns_any(owned, current.revoking),
@@ -42,14 +42,14 @@ def reconciled(current: Current, goal: Goal, owned: Owned | None, *, other_subsc
 
 
 def owns_any(owned: Owned | None, held: Held) -> bool:
-    """Whether the member still owns some of these; if it did not say, it may."""
+    """Whether the member may still own some of these, as it may if it reports nothing."""
     if owned is None:
         return True
     return any(partition in held.get(topic_id, ()) for topic_id, parts in owned.items() for partition in parts)
 
 
 def owns_only(owned: Owned | None, held: Held) -> bool:
-    """Whether the member said what it owns, and all of it is among these."""
+    """Whether the member reports what it owns, and all of it is among these."""
     if owned is None:
         return False
     return all(

@@ -1,6 +1,6 @@
 """The records of a consumer group in __consumer_offsets, in Kafka's formats: keys 3 to 8 and 16. Pure.
 
-A group is what its newest record of each key says. A Change is one record, or with no value its tombstone; what a group
+A group's state is the newest record of each key. A Change is one record, or with no value its tombstone; what a group
 does is a list of changes, and a restart applies the same changes again. All values have version 0. What was written
 by Kafka before 4.1 under key 4 is read over, as by Kafka 4.3, which writes tombstones of it alone.
 Sources: Kafka's ConsumerGroup*Key.json, ConsumerGroup*Value.json, GroupCoordinatorRecordHelpers; docs/formats.md.
@@ -25,7 +25,7 @@ _NO_TAGS = b"\x00"
 
 
 class UnreadableRecord(ValueError):
-    """A record of a consumer group that is not as its version says."""
+    """A record of a consumer group that does not have the layout of its version."""
 
 
 class Kind(IntEnum):
@@ -61,14 +61,14 @@ class GroupEpoch(NamedTuple):
 
 
 class Classic(NamedTuple):
-    """What a member that speaks the classic protocol said. protocols: (name, metadata), the one it likes best first."""
+    """What a member that speaks the classic protocol sent. protocols: (name, metadata), in its order of preference."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
 
 
 class Subscription(NamedTuple):
-    """What a member says of itself. topics: sorted. regex: empty where it has none."""
+    """What a member reports about itself. topics: sorted. regex: empty where it has none."""
 
     instance_id: str | None = None
     rack_id: str | None = None
@@ -185,10 +185,10 @@ def _write_subscription(found: Subscription) -> bytes:
 
 
 def _write_classic(found: Classic | None) -> bytes:
-    """A struct that may be null, with a byte before it that says so; Kafka writes the null too."""
+    """A struct that may be null, after a byte that is 0 for null and 1 otherwise; Kafka writes the null too."""
     if found is None:
         return b"\x00"
-    protocols = (_text(name) + uvarint(len(said) + 1) + said + _NO_TAGS for name, said in found.protocols)
+    protocols = (_text(name) + uvarint(len(metadata) + 1) + metadata + _NO_TAGS for name, metadata in found.protocols)
     head = b"\x01" + _INT32.pack(found.session_timeout_ms) + uvarint(len(found.protocols) + 1)
     return head + b"".join(protocols) + _NO_TAGS
 

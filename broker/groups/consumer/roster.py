@@ -14,7 +14,7 @@ from .assignors import NOTHING, Partitions, TopicId, Topics
 from .records import Change, Current, GroupEpoch, Kind, MemberState, Resolved, Subscription, Target, TargetEpoch
 from .states import GroupState
 
-FIRST_EPOCH = 1  # of a group without a record of its epoch; so no member is ever told epoch 0
+FIRST_EPOCH = 1  # of a group without a record of its epoch; so no member is ever answered epoch 0
 TEXT_BYTES = 60
 MEMBER_BYTES = 2_000  # without what it names and has
 PARTITION_BYTES = 100
@@ -203,7 +203,7 @@ def _weight(value: Any) -> int:
     """About the bytes that a value takes in memory."""
     if isinstance(value, Subscription):
         texts = (value.client_id, value.regex or "", value.rack_id or "", value.instance_id or "", *value.topics)
-        classic = sum(TEXT_BYTES + len(said) for _, said in value.classic.protocols) if value.classic else 0
+        classic = sum(TEXT_BYTES + len(metadata) for _, metadata in value.classic.protocols) if value.classic else 0
         return MEMBER_BYTES + classic + sum(TEXT_BYTES + 4 * len(text) for text in texts)
     if isinstance(value, Target):
         return PARTITION_BYTES * (1 + sum(map(len, value.partitions.values())))

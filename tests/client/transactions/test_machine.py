@@ -165,6 +165,13 @@ def test_a_commit_that_was_never_sent_can_be_aborted():
     assert not client.ends_without_request()
 
 
+def test_an_abort_while_the_commit_is_sent_is_refused_and_changes_nothing():
+    client = committing()
+    with pytest.raises(IllegalStateError, match="the transaction is committing"):
+        client.request(Event.ABORT)
+    assert client.state is State.COMMITTING
+
+
 def test_fenced_after_an_unanswered_commit_nobody_can_tell():
     client = committing(1)
     client.end_unanswered()
