@@ -31,6 +31,7 @@ COMMANDS = {
     "log": "Read a data directory without a broker.",
     "backup": "Copy a data directory, while a broker runs too.",
     "restore": "Make a data directory of a backup.",
+    "generate": "A Grafana board, Prometheus rules, a systemd unit.",
     "bench": "Measure a broker, any Kafka broker.",
     "demo": "Lose acknowledgements, kill the broker, and count what is left.",
 }

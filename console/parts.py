@@ -11,6 +11,7 @@ from ..client.admin.values import ClusterDescription
 from ..effects.clock import Clock, SystemClock
 from .connecting import Connecting
 from .guard import Guard
+from .metrics import Scraper
 from .model.cluster_model import ClusterModel
 from .model.events import Events
 from .model.view import View
@@ -34,6 +35,7 @@ class Parts:
     hangs_after_ms: int = MAX_TRANSACTION_TIMEOUT_MS
     searching: asyncio.Lock = field(default_factory=asyncio.Lock)
     connecting: Connecting = field(init=False)
+    scraper: Scraper = field(init=False)
     events: Events = field(init=False)
     model: ClusterModel = field(init=False)
     _cluster: ClusterDescription | None = None
@@ -41,6 +43,7 @@ class Parts:
 
     def __post_init__(self) -> None:
         self.connecting = Connecting(self.new_admin, self.clock)
+        self.scraper = Scraper(self.connecting.admin)
         self.events = Events(self.start)
         self.model = ClusterModel(self.connecting.admin, self.events, self.clock)
 

@@ -1,0 +1,50 @@
+"""docs/metrics.md, made from the tables of what is exported: python -m fencepost.cli.generate.metrics_page."""
+
+from ...broker.requests.exported_metrics import FAMILIES
+from ...console.metrics import READ
+
+_KINDS = ("gauge", "counter", "histogram")
+
+HEAD = """\
+# Metrics
+
+`/metrics` of the console (`serve --http`, or `fencepost console` for any Kafka) has the text format of Prometheus.
+This page is made from the code: `python -m fencepost.cli.generate.metrics_page > docs/metrics.md`.
+
+`fencepost generate prometheus` prints what to scrape, with `--rules` six alerts, among them an open transaction that
+blocks consumers; `fencepost generate grafana` prints a board. Both name only what is listed here.
+
+## Of any Kafka
+
+Read by Kafka's APIs. The names that begin with `kafka_` are those of kafka_exporter, so boards made for it show the
+same here. Beyond 20,000 partitions or 2,000 groups series are left out, and `fencepost_scrape_left_out` says how many.
+A part that fails or is forbidden is left out too, and named in `fencepost_scrape_errors`.
+"""
+
+OWN = """
+## Of a fencepost broker
+
+What the broker counts since its start, asked for by [DescribeMetrics](apis.md), which needs Describe on the cluster.
+Counters are plain integers, and what connections and logs count anyway is added up only when it is asked for. Buckets
+of histograms are powers of two. `topic` has at most 2,000 values; internal topics are among them. Elsewhere these
+metrics are absent.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    lines = [HEAD, *_table([(each.name, "gauge", each.labels, each.help) for each in READ]), OWN]
+    lines += _table([(each.name, _KINDS[each.kind], each.labels, each.help) for each in FAMILIES])
+    return "\n".join(lines) + "\n"
+
+
+def _table(rows: "list[tuple[str, str, tuple[str, ...], str]]") -> list[str]:
+    written = [
+        f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels)} | {text} |"
+        for name, kind, labels, text in rows
+    ]
+    return ["| name | kind | labels | |", "|---|---|---|---|", *written]
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,99 @@
+"""Prometheus: what to scrape, and six alerts. Written as text: YAML of this shape needs no library."""
+
+import json
+from typing import NamedTuple
+
+SCRAPE = """\
+# prometheus.yml: scrape the console of a fencepost broker, or of any Kafka (fencepost console).
+scrape_configs:
+  - job_name: fencepost
+    scrape_interval: 15s
+    static_configs:
+      - targets: ["{target}"]
+    # Where the console asks for a token:
+    # authorization:
+    #   credentials_file: /etc/prometheus/fencepost-token
+
+# The alerts: fencepost generate prometheus --rules > fencepost.rules.yml
+rule_files:
+  - fencepost.rules.yml
+"""
+
+
+class Alert(NamedTuple):
+    """One rule. wait: for how long it must hold."""
+
+    name: str
+    query: str
+    wait: str
+    severity: str
+    summary: str
+
+
+ALERTS = (
+    Alert(
+        "FencepostOpenTransactionBlocksConsumers",
+        "max by (topic, partition) (fencepost_partition_high_watermark - fencepost_partition_last_stable_offset) > 0"
+        " and on () fencepost_oldest_open_transaction_seconds > 60",
+        "1m",
+        "warning",
+        "An open transaction holds back readers of {{ $labels.topic }}-{{ $labels.partition }}.",
+    ),
+    Alert(
+        "FencepostConsumerGroupLagGrows",
+        "sum by (consumergroup, topic) (fencepost_consumergroup_lag_stable) > 10000"
+        " and sum by (consumergroup, topic) (deriv(fencepost_consumergroup_lag_stable[10m])) > 0",
+        "15m",
+        "warning",
+        "Group {{ $labels.consumergroup }} falls behind on {{ $labels.topic }}.",
+    ),
+    Alert(
+        "FencepostSyncIsSlow",
+        "histogram_quantile(0.99, sum by (le) (rate(fencepost_fsync_duration_seconds_bucket[5m]))) > 0.25",
+        "10m",
+        "warning",
+        "One sync in a hundred takes more than 250 ms: producers wait for it.",
+    ),
+    Alert(
+        "FencepostEventLoopIsLate",
+        "histogram_quantile(0.99, sum by (le) (rate(fencepost_event_loop_lag_seconds_bucket[5m]))) > 0.5",
+        "10m",
+        "warning",
+        "The broker's loop is late by more than half a second: the machine or the broker is overloaded.",
+    ),
+    Alert(
+        "FencepostJournalIsNearlyFull",
+        "fencepost_journal_bytes / fencepost_journal_max_bytes > 0.75",
+        "5m",
+        "critical",
+        "The journal is nearly full: the disk does not keep up, and producers will have to wait.",
+    ),
+    Alert(
+        "FencepostIsDown",
+        'up{job="fencepost"} == 0 or fencepost_scrape_errors{part="broker"} > 0',
+        "2m",
+        "critical",
+        "The broker does not answer the console, or the console does not answer.",
+    ),
+)
+
+
+def scrape_text(target: str) -> str:
+    """prometheus.yml."""
+    return SCRAPE.format(target=target.replace('"', ""))
+
+
+def rules_text() -> str:
+    """A file of rules."""
+    lines = ["groups:", "  - name: fencepost", "    rules:"]
+    for each in ALERTS:
+        lines += [
+            f"      - alert: {each.name}",
+            f"        expr: {json.dumps(each.query)}",  # a string of JSON is one of YAML
+            f"        for: {each.wait}",
+            "        labels:",
+            f"          severity: {each.severity}",
+            "        annotations:",
+            f"          summary: {json.dumps(each.summary)}",
+        ]
+    return "\n".join(lines) + "\n"

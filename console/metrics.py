@@ -1,0 +1,241 @@
+"""/metrics: the names of kafka_exporter, read over Admin, and the broker's own counters where it is fencepost.
+
+The rules: a scrape that comes while one runs shares its result. A part that fails is left out and counted, so that one
+forbidden API does not hide the rest; only a broker that cannot be reached is an error. At most MOST_PARTITIONS
+partitions and MOST_GROUPS groups have series of their own; how many were left out is a metric too.
+Sources: danielqsj/kafka_exporter for names and labels, Prometheus' text format 0.0.4.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
+
+from ..client.admin.admin import Admin
+from ..client.admin.offsets import EARLIEST, LATEST
+from ..client.admin.values import ClusterDescription, GroupDescription, MetricFamily, TopicDescription
+from ..client.errors import BrokerUnreachableError, KafkaError, UnsupportedVersionError
+from ..client.values import TopicPartition
+
+METRICS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+MOST_PARTITIONS = 20_000
+MOST_GROUPS = 2_000
+GROUPS_AT_ONCE = 20
+
+TOPIC, PARTITION, GROUP = "topic", "partition", "consumergroup"
+
+
+class Exported(NamedTuple):
+    """A gauge that is made here from what Admin reads."""
+
+    name: str
+    labels: tuple[str, ...]
+    help: str
+
+
+READ = (
+    Exported("kafka_brokers", (), "Brokers of the cluster."),
+    Exported("kafka_broker_info", ("id", "address"), "Always 1."),
+    Exported("kafka_topic_partitions", (TOPIC,), "Partitions of the topic."),
+    Exported("kafka_topic_partition_current_offset", (TOPIC, PARTITION), "High watermark."),
+    Exported("kafka_topic_partition_oldest_offset", (TOPIC, PARTITION), "First offset."),
+    Exported("kafka_topic_partition_leader", (TOPIC, PARTITION), "Broker that leads the partition; -1 without one."),
+    Exported("kafka_topic_partition_leader_is_preferred", (TOPIC, PARTITION), "1 if that is the first replica."),
+    Exported("kafka_topic_partition_replicas", (TOPIC, PARTITION), "Replicas."),
+    Exported("kafka_topic_partition_in_sync_replica", (TOPIC, PARTITION), "Replicas that are in sync."),
+    Exported("kafka_topic_partition_under_replicated_partition", (TOPIC, PARTITION), "1 unless all are in sync."),
+    Exported("kafka_consumergroup_members", (GROUP,), "Members."),
+    Exported("kafka_consumergroup_current_offset", (GROUP, TOPIC, PARTITION), "Committed offset."),
+    Exported("kafka_consumergroup_current_offset_sum", (GROUP, TOPIC), "Committed offsets of all partitions."),
+    Exported("kafka_consumergroup_lag", (GROUP, TOPIC, PARTITION), "From the committed offset to the high watermark."),
+    Exported("kafka_consumergroup_lag_sum", (GROUP, TOPIC), "That, of all partitions."),
+    Exported("fencepost_consumergroup_lag_stable", (GROUP, TOPIC, PARTITION),
+             "From the committed offset to the last stable offset: what a read_committed consumer can read now."),
+    Exported("fencepost_partition_high_watermark", (TOPIC, PARTITION), "High watermark."),
+    Exported("fencepost_partition_last_stable_offset", (TOPIC, PARTITION), "Where read_committed consumers stop."),
+    Exported("fencepost_scrape_errors", ("part",), "1 for each part of this scrape that failed."),
+    Exported("fencepost_scrape_left_out", ("what",), "Partitions and groups beyond the limits of a scrape."),
+)  # fmt: skip
+
+
+class _Samples:
+    """The gauges of one scrape."""
+
+    def __init__(self) -> None:
+        self.families = {each.name: GaugeMetricFamily(each.name, each.help, labels=each.labels) for each in READ}
+
+    def add(self, name: str, value: float, *labels: object) -> None:
+        self.families[name].add_metric([str(each) for each in labels], value)
+
+
+class _Once(Collector):
+    """What one scrape found, for prometheus_client's writer."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = list(families)
+
+    def collect(self) -> Iterator[Metric]:
+        return iter(self._families)
+
+
+class Scraper:
+    """/metrics of one cluster. admin: connected; raises KafkaError where the broker cannot be reached."""
+
+    def __init__(self, admin: Callable[[], Awaitable[Admin]]) -> None:
+        self._admin = admin
+        self._running: asyncio.Task[bytes] | None = None
+
+    async def text(self) -> bytes:
+        """In the text format. Raises KafkaError if the broker cannot be reached."""
+        if self._running is None or self._running.done():
+            self._running = asyncio.ensure_future(metrics_text(await self._admin()))
+        return await asyncio.shield(self._running)
+
+
+async def metrics_text(admin: Admin) -> bytes:
+    """One scrape, in the text format. Raises KafkaError if the broker cannot be reached."""
+    cluster = await admin.describe_cluster()
+    samples = _Samples()
+    _add_brokers(samples, cluster)
+    failed: dict[str, bool] = {}
+    own: list[MetricFamily] = []
+    topics: dict[str, TopicDescription] = {}
+    ends = _Ends({}, {}, {})
+    try:
+        topics = _fitting(await admin.describe_topics(), samples)
+        _add_topics(samples, topics)
+        ends = await _read_ends(admin, topics)
+        _add_ends(samples, ends)
+    except BrokerUnreachableError:
+        raise
+    except KafkaError:
+        failed["topics"] = True
+    try:
+        await _add_groups(samples, admin, ends)
+    except BrokerUnreachableError:
+        raise
+    except KafkaError:
+        failed["groups"] = True
+    try:
+        own = await admin.describe_metrics()
+    except UnsupportedVersionError:
+        pass  # not fencepost: these metrics are absent
+    except BrokerUnreachableError:
+        raise
+    except KafkaError:
+        failed["broker"] = True
+    for part in ("topics", "groups", "broker"):
+        samples.add("fencepost_scrape_errors", part in failed, part)
+    families = [each for each in samples.families.values() if each.samples]
+    return generate_latest(_Once([*families, *map(_family, own)]))  # of which it calls collect() only
+
+
+def _add_brokers(samples: _Samples, cluster: ClusterDescription) -> None:
+    samples.add("kafka_brokers", len(cluster.nodes))
+    for node in cluster.nodes:
+        samples.add("kafka_broker_info", 1, node.node_id, f"{node.host}:{node.port}")
+
+
+def _fitting(topics: dict[str, TopicDescription], samples: _Samples) -> dict[str, TopicDescription]:
+    """Whole topics, as many as the limit allows."""
+    fitting, partitions, left_out = dict[str, TopicDescription](), 0, 0
+    for name in sorted(topics):
+        if partitions + len(topics[name].partitions) > MOST_PARTITIONS:
+            left_out += len(topics[name].partitions)
+            continue
+        partitions += len(topics[name].partitions)
+        fitting[name] = topics[name]
+    samples.add("fencepost_scrape_left_out", left_out, "partitions")
+    return fitting
+
+
+def _add_topics(samples: _Samples, topics: dict[str, TopicDescription]) -> None:
+    for name, topic in topics.items():
+        samples.add("kafka_topic_partitions", len(topic.partitions), name)
+        for each in topic.partitions:
+            here = name, each.partition
+            preferred = bool(each.replicas) and each.leader == each.replicas[0]
+            samples.add("kafka_topic_partition_leader", each.leader, *here)
+            samples.add("kafka_topic_partition_leader_is_preferred", preferred, *here)
+            samples.add("kafka_topic_partition_replicas", len(each.replicas), *here)
+            samples.add("kafka_topic_partition_in_sync_replica", len(each.isr), *here)
+            under = len(each.isr) < len(each.replicas)
+            samples.add("kafka_topic_partition_under_replicated_partition", under, *here)
+
+
+class _Ends(NamedTuple):
+    oldest: dict[TopicPartition, int]
+    stable: dict[TopicPartition, int]
+    high: dict[TopicPartition, int]
+
+
+async def _read_ends(admin: Admin, topics: dict[str, TopicDescription]) -> _Ends:
+    led = [each for topic in topics.values() for each in topic.led]
+    if not led:
+        return _Ends({}, {}, {})
+    # The last stable offset first: read in this order it is never above the high watermark.
+    stable = await admin.ends(led, LATEST, isolation_level="read_committed")
+    return _Ends(await admin.ends(led, EARLIEST), stable, await admin.ends(led, LATEST))
+
+
+def _add_ends(samples: _Samples, ends: _Ends) -> None:
+    for name, offsets in (
+        ("kafka_topic_partition_oldest_offset", ends.oldest),
+        ("kafka_topic_partition_current_offset", ends.high),
+        ("fencepost_partition_high_watermark", ends.high),
+        ("fencepost_partition_last_stable_offset", ends.stable),
+    ):
+        for partition, offset in offsets.items():
+            samples.add(name, offset, *partition)
+
+
+async def _add_groups(samples: _Samples, admin: Admin, ends: _Ends) -> None:
+    names = [each.group_id for each in await admin.list_groups()]
+    samples.add("fencepost_scrape_left_out", max(0, len(names) - MOST_GROUPS), "groups")
+    names = names[:MOST_GROUPS]
+    for start in range(0, len(names), GROUPS_AT_ONCE):
+        some = names[start : start + GROUPS_AT_ONCE]
+        described = await admin.describe_groups(some)
+        for name in some:
+            await _add_group(samples, admin, name, described.get(name), ends)
+
+
+async def _add_group(samples: _Samples, admin: Admin, name: str, group: GroupDescription | None, ends: _Ends) -> None:
+    if group is not None:  # else one of a protocol that the classic API does not describe
+        samples.add("kafka_consumergroup_members", len(group.members), name)
+    sums: dict[str, list[int]] = {}
+    for partition, committed in (await admin.list_group_offsets(name)).items():
+        samples.add("kafka_consumergroup_current_offset", committed.offset, name, *partition)
+        if partition not in ends.high:
+            continue  # deleted, without a leader, or left out
+        lag = ends.high[partition] - committed.offset
+        samples.add("kafka_consumergroup_lag", lag, name, *partition)
+        stable = max(0, ends.stable[partition] - committed.offset)
+        samples.add("fencepost_consumergroup_lag_stable", stable, name, *partition)
+        of_topic = sums.setdefault(partition.topic, [0, 0])
+        of_topic[0] += committed.offset
+        of_topic[1] += lag
+    for topic, (offsets, lags) in sums.items():
+        samples.add("kafka_consumergroup_current_offset_sum", offsets, name, topic)
+        samples.add("kafka_consumergroup_lag_sum", lags, name, topic)
+
+
+def _family(family: MetricFamily) -> Metric:
+    """One of the broker's own, as prometheus_client has it."""
+    if family.kind == "histogram":
+        histogram = HistogramMetricFamily(family.name, family.help, labels=family.labels)
+        for sample in family.samples:
+            buckets = [("+Inf" if bound == float("inf") else repr(bound), count) for bound, count in sample.buckets]
+            histogram.add_metric(sample.labels, buckets, sample.value)
+        return histogram
+    made: CounterMetricFamily | GaugeMetricFamily
+    if family.kind == "counter":
+        made = CounterMetricFamily(family.name, family.help, labels=family.labels)
+    else:
+        made = GaugeMetricFamily(family.name, family.help, labels=family.labels)
+    for sample in family.samples:
+        made.add_metric(sample.labels, sample.value)
+    return made

@@ -1,0 +1,147 @@
+"""/metrics: kafka_exporter's names of any Kafka, and a fencepost broker's own; read by Prometheus' parser."""
+
+import asyncio
+
+import pytest
+from acl_client import guarded
+from capped_broker import cap
+from console_client import TOKEN, console_of
+from fencepost.broker.requests.exported_metrics import FAMILIES
+from fencepost.client.admin.admin import Admin
+from fencepost.client.errors import KafkaError
+from fencepost.console import metrics
+from fencepost.console.metrics import READ, Scraper, metrics_text
+from prometheus_client.parser import text_string_to_metric_families
+from served_broker import ServedBroker
+
+import fencepost as fp
+
+Found = dict[str, dict[tuple[str, ...], float]]
+
+
+def parsed(text: bytes) -> Found:
+    """By the sample's name, then by the values of its labels."""
+    found: Found = {}
+    for family in text_string_to_metric_families(text.decode()):
+        for sample in family.samples:
+            labels = sorted(sample.labels.items(), key=lambda item: item[0] == "partition")  # its value comes last
+            found.setdefault(sample.name, {})[tuple(value for _, value in labels)] = sample.value
+    return found
+
+
+async def scraped(broker: ServedBroker) -> Found:
+    async with Admin(f"127.0.0.1:{broker.port}") as admin:
+        return parsed(await metrics_text(admin))
+
+
+async def something_happened(broker: ServedBroker) -> None:
+    """Six offsets, of which an open transaction holds back three; a group that has read one."""
+    at = f"127.0.0.1:{broker.port}"
+    async with fp.Admin(at) as admin:
+        await admin.create_topics(fp.NewTopic("orders", num_partitions=1))
+        await admin.alter_group_offsets("billing", {fp.TopicPartition("orders", 0): 1})
+    async with fp.Producer(at) as producer:
+        for _ in range(3):
+            await producer.send("orders", b"v")
+
+
+async def test_names_of_kafka_exporter_and_our_own_are_there_while_a_transaction_is_open() -> None:
+    with ServedBroker() as broker:
+        await something_happened(broker)
+        at = f"127.0.0.1:{broker.port}"
+        async with fp.Producer(at, transactional_id="open-1") as producer, producer.transaction() as tx:
+            for _ in range(3):
+                await tx.send("orders", b"w")
+            found = await scraped(broker)
+    assert found["kafka_brokers"] == {(): 1}
+    assert found["kafka_topic_partitions"][("orders",)] == 1
+    here, group = ("orders", "0"), ("billing", "orders", "0")
+    assert found["kafka_topic_partition_current_offset"][here] == 6
+    assert found["kafka_topic_partition_oldest_offset"][here] == 0
+    assert found["fencepost_partition_last_stable_offset"][here] == 3
+    assert found["kafka_consumergroup_current_offset"][group] == 1
+    assert found["kafka_consumergroup_lag"][group] == 5
+    assert found["fencepost_consumergroup_lag_stable"][group] == 2
+    assert found["kafka_consumergroup_lag_sum"][("billing", "orders")] == 5
+    assert found["fencepost_transactions"] == {("Ongoing",): 1}
+    assert found["fencepost_produce_records_total"][("orders",)] == 6
+    assert found["fencepost_fsync_duration_seconds_count"][()] > 0
+    assert (
+        found["fencepost_fsync_duration_seconds_bucket"][("+Inf",)]
+        == found["fencepost_fsync_duration_seconds_count"][()]
+    )
+    assert set(found["fencepost_scrape_errors"].values()) == {0}
+
+
+async def test_of_another_broker_its_own_counters_are_absent_and_all_else_is_there() -> None:
+    with ServedBroker() as broker:
+        await something_happened(broker)
+        broker.inside(lambda inside: cap(inside, "4.3"))
+        found = await scraped(broker)
+    assert found["kafka_consumergroup_lag"][("billing", "orders", "0")] == 2
+    assert set(found["fencepost_scrape_errors"].values()) == {0}
+    assert not {each.name for each in FAMILIES} & found.keys()
+
+
+async def test_what_is_forbidden_is_left_out_and_said() -> None:
+    settings = {"authorizer_class_name": guarded().authorizer_class_name, "super_users": "User:root"}
+    with ServedBroker(**settings) as broker:
+        found = await scraped(broker)
+    assert found["kafka_brokers"] == {(): 1}
+    assert found["fencepost_scrape_errors"][("broker",)] == 1
+    assert "fencepost_requests_total" not in found
+
+
+async def test_beyond_the_limit_whole_topics_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "MOST_PARTITIONS", 5)
+    with ServedBroker() as broker:
+        async with fp.Admin(f"127.0.0.1:{broker.port}") as admin:
+            await admin.create_topics([fp.NewTopic("a", num_partitions=4), fp.NewTopic("b", num_partitions=3)])
+        found = await scraped(broker)
+    assert found["kafka_topic_partitions"] == {("a",): 4}
+    assert found["fencepost_scrape_left_out"] == {("partitions",): 3, ("groups",): 0}
+
+
+async def test_scrapes_at_the_same_time_share_one() -> None:
+    asked = 0
+    with ServedBroker() as broker:
+        async with Admin(f"127.0.0.1:{broker.port}") as admin:
+
+            async def connected() -> Admin:
+                nonlocal asked
+                asked += 1
+                return admin
+
+            scraper = Scraper(connected)
+            first = asyncio.ensure_future(scraper.text())
+            await asyncio.sleep(0)
+            assert await scraper.text() == await first
+            assert asked == 1
+            await scraper.text()
+            assert asked == 2
+
+
+async def test_it_is_served_and_needs_the_token_where_there_is_one() -> None:
+    with ServedBroker() as broker:
+        at = f"127.0.0.1:{broker.port}"
+        async with console_of(at) as client:
+            status, headers, body = await client.ask("GET", "/metrics")
+            assert (status, headers["Content-Type"]) == (200, metrics.METRICS_CONTENT_TYPE)
+            assert parsed(body)["kafka_brokers"] == {(): 1}
+        async with console_of(at, token=TOKEN) as client:
+            assert (await client.ask("GET", "/metrics"))[0] == 401
+            bearer = {"Authorization": f"Bearer {TOKEN}"}
+            assert (await client.ask("GET", "/metrics", headers=bearer))[0] == 200
+
+
+async def test_without_a_broker_there_is_no_answer_that_looks_like_one() -> None:
+    async def connected() -> Admin:
+        raise fp.BrokerUnreachableError("nobody is there")
+
+    with pytest.raises(KafkaError):
+        await Scraper(connected).text()
+
+
+def test_no_two_metrics_have_the_same_name() -> None:
+    names = [each.name for each in READ] + [each.name for each in FAMILIES]
+    assert len(set(names)) == len(names)
