@@ -361,11 +361,11 @@ def timeouts_follow_the_wall_clock(stack):
 @mutant
 def a_commit_is_answered_and_not_logged(stack):
     def wrapper(log):
-        def logged(self, transactional_id, decision, given):
+        def logged(self, transactional_id, decision, given, *more):
             if decision.marker is not None and decision.marker.commit and self._store.age_ms() % 5 == 0:
                 self.apply(transactional_id, decision.states[-1])
                 return
-            log(self, transactional_id, decision, given)
+            log(self, transactional_id, decision, given, *more)
 
         return logged
 
