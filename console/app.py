@@ -6,6 +6,7 @@ What a handler raises is answered as JSON in one shape; a bug is answered as a b
 
 import json
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 
 MOST_BODY_BYTES = 64 << 10
 MOST_QUERY_CHARS = 8_000
+_NAME, _ANY_NAME = re.compile(r"\{(\w+)\}"), r"{\1:[^/]+}"  # by itself, aiohttp takes no name that has a brace
 PARTS = web.AppKey("parts", Parts)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -55,7 +57,7 @@ def make_app(parts: Parts) -> web.Application:
     app.router.add_get("/", index)
     app.router.add_get("/static/{name:.+}", static_file)
     for route in routes():
-        app.router.add_route(route.method, route.path, _handler_of(parts, route))
+        app.router.add_route(route.method, _NAME.sub(_ANY_NAME, route.path), _handler_of(parts, route))
     app.on_shutdown.append(_hang_up)
     app.on_cleanup.append(_end)
     return app

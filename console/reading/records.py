@@ -173,4 +173,5 @@ def shown(content: bytes | None) -> dict[str, Any] | None:
 def _weight(row: Mapping[str, Any]) -> int:
     """About how many bytes a row has."""
     parts = [row.get("key"), row.get("value"), *(each["value"] for each in row.get("headers", ()))]
-    return 200 + sum(min(part["size"], SHOWN_BYTES) for part in parts if part is not None)
+    sizes: list[int] = [part["size"] for part in parts if part is not None]
+    return 200 + sum(min(size, SHOWN_BYTES) for size in sizes)

@@ -77,7 +77,6 @@ class _Reading:
         self.is_full = False
         self._scanned = 0
 
-    @property
     def is_complete(self) -> bool:
         """Whether nothing is left to read: the window is full, and its fates are known or cost too much."""
         return self.is_full and (not self.fates.has_undecided or self._scanned >= self.limits.scan_bytes)
@@ -119,7 +118,7 @@ class _Reading:
 
 async def _read(admin: Admin, partition: TopicPartition, reading: _Reading) -> None:
     position, is_settled = reading.window.start, True
-    while not reading.is_complete:
+    while not reading.is_complete():
         page = await admin.read_page(
             partition,
             position,
@@ -130,7 +129,7 @@ async def _read(admin: Admin, partition: TopicPartition, reading: _Reading) -> N
         aborted = AbortedFilter(page.aborted)
         for batch in page.batches:
             reading.add(batch, settled_fate(batch, aborted) if is_settled else "")
-            if reading.is_complete:
+            if reading.is_complete():
                 return
         if page.next_offset == position:
             if not is_settled:

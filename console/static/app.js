@@ -23,6 +23,7 @@ const nav = document.getElementById("nav");
 const bar = document.getElementById("bar");
 let shown = null; // { page, name, subject }
 let turn = 0;
+let waits = false; // for a broker that can be reached
 
 // ---- address -------------------------------------------------------------------------------------------------------
 
@@ -47,7 +48,8 @@ function go(query) {
 }
 
 async function route() {
-  const place = placeOf(location.hash);
+  const { hash } = location;
+  const place = placeOf(hash);
   const name = place.parts[0] ?? "";
   const page = PAGES.find((each) => each[0] === name);
   const mine = ++turn;
@@ -60,17 +62,23 @@ async function route() {
   const root = h("div", { class: "page" });
   if (!page) {
     put(main, h("h1", null, "There is no such page"), h("p", null, h("a", { href: "#/" }, "Go to the overview")));
+    main.dataset.shown = hash;
     return;
   }
   document.title = `${place.parts.slice(1, 2).concat(page[1]).join(" · ")} · fencepost`;
-  if (!state.snapshot) return;
+  waits = !state.snapshot?.cluster;
+  if (waits) {
+    put(main, h("h1", null, page[1]), problemOf(state.snapshot?.problem ?? { message: "the cluster was not read yet" }));
+    return;
+  }
   try {
     const { show } = await import(page[3]);
     if (mine !== turn) return;
     put(main, root);
     const cluster = state.snapshot.cluster.cluster_id ?? session.cluster_id;
     shown = { page: await show(root, { ...place, parts: place.parts.slice(1), cluster, go }) };
-    if (mine !== turn) shown?.page?.close?.();
+    if (mine === turn) main.dataset.shown = hash;
+    else shown?.page?.close?.();
   } catch (error) {
     if (mine === turn) put(main, h("h1", null, page[1]), problemOf(error));
   }
@@ -121,7 +129,7 @@ function drawState() {
   const now = state.snapshot;
   const light = document.getElementById("light");
   const text = document.getElementById("live");
-  if (!light || !now) return;
+  if (!light || !now?.counts) return;
   const reachable = now.reachable !== false;
   light.className = `light ${!reachable ? "bad" : state.open ? "good" : "warn"}`;
   text.textContent = !reachable ? "broker not reachable" : state.open ? "live" : "reconnecting";
@@ -222,13 +230,16 @@ async function start() {
   }
   drawBar();
   drawState();
-  if (!state.snapshot) return;
-  await route();
+  if (state.snapshot) await route();
 }
 
 askForLogin(drawLogin);
 listen((name, data) => {
   if (name === "failed" && !state.snapshot) put(main, problemOf(data));
+  if (name === "snapshot" && waits && data.cluster) {
+    drawBar();
+    void route(); // the broker is back
+  }
   drawState();
   shown?.page?.event?.(name, data);
 });

@@ -38,10 +38,13 @@ function apply({ name, id, data }) {
   else if (now) {
     if (name === "counts") now.counts = data;
     else if (name === "blockers") Object.assign(now, { blockers: data.rows, blockers_complete: data.complete });
-    else if (name === "txn") now.recent = [data, ...now.recent].slice(0, 50);
+    else if (name === "txn") remember([data]);
     else if (name === "problem") Object.assign(now, { reachable: false, problem: data });
     else if (name === "recovered") Object.assign(now, { reachable: true, problem: null });
-    else if (name === "transactions") now.open_transactions = changed(now.open_transactions, data);
+    else if (name === "transactions") {
+      now.open_transactions = changed(now.open_transactions, data);
+      if (!now.events_from) remember(data.changed.map(lately)); // a server that does not tell the story itself
+    }
   }
   tell(name, data);
 }
@@ -52,8 +55,22 @@ function changed(open, { changed: some, removed }) {
   return [...kept, ...some.filter((each) => each.is_open)].slice(0, 100);
 }
 
+/** A line of the story, from the state that a transaction has now. */
+const lately = (row) => ({ type: "state", transactional_id: row.transactional_id, state: row.state, partitions: row.partitions ?? [], at_ms: Date.now() });
+
+const story = [];
+
+function remember(lines) {
+  story.unshift(...lines);
+  story.length = Math.min(story.length, 50);
+}
+
+/** What happened lately, the newest first. */
+export const recent = () => story;
+
 function adopt(snapshot) {
   state.snapshot = snapshot;
+  if (snapshot.recent?.length) story.splice(0, story.length, ...snapshot.recent);
   state.receivedAt = performance.now();
 }
 

@@ -2,7 +2,7 @@
 
 import { endButtons } from "../actions.js";
 import { age, aside, badge, count, duration, empty, gauge, h, link, many, partitionLink, put, throttle, time, transactionLink } from "../dom.js";
-import { state } from "../live.js";
+import { recent, state } from "../live.js";
 
 export async function show(root, { cluster }) {
   const stuck = h("section", { "aria-labelledby": "stuck" });
@@ -14,11 +14,11 @@ export async function show(root, { cluster }) {
     const now = state.snapshot;
     drawStuck(stuck, cluster, now);
     drawTiles(tiles, now.counts);
-    drawStory(story, now);
+    drawStory(story);
     drawBrokers(brokers, now.cluster);
   }, 100);
   draw();
-  return { event: (name) => { if (name !== "partitions" && name !== "groups" && name !== "stream") draw(); } };
+  return { event: (name) => { if (state.snapshot.counts && name !== "partitions" && name !== "groups" && name !== "stream") draw(); } };
 }
 
 // ---- what holds readers up -------------------------------------------------------------------------------------------
@@ -89,11 +89,16 @@ const SIGNS = {
   "txn.fence": ["⊘", "fenced its producer", "warn"], "txn.expire": ["◌", "was forgotten", "plain"],
 };
 
-function drawStory(element, now) {
-  const rows = now.recent.slice(0, 12);
+const STATE_SIGNS = {
+  Ongoing: ["▸", "is open", "open"], PrepareCommit: ["…", "is being committed", "warn"], PrepareAbort: ["…", "is being aborted", "warn"],
+  CompleteCommit: ["✓", "committed", "good"], CompleteAbort: ["✕", "aborted", "bad"],
+};
+
+function drawStory(element) {
+  const rows = recent().slice(0, 12);
   put(element, h("h2", { id: "story" }, "Lately"),
     rows.length ? h("ol", { class: "story" }, rows.map((each) => {
-      const [sign, verb, kind] = SIGNS[each.type] ?? ["·", each.type, "plain"];
+      const [sign, verb, kind] = SIGNS[each.type] ?? STATE_SIGNS[each.state] ?? ["·", `is ${each.state}`, "plain"];
       const where = each.type === "txn.partition_added" ? each.partitions.slice(-1) : [];
       return h("li", null, h("span", { class: `sign ${kind}`, "aria-hidden": "true" }, sign), h("span", null, transactionLink(each.transactional_id), ` ${verb} `, where.map(partitionLink)),
         h("time", { class: "quiet" }, time(each.at_ms).slice(11, 19)));

@@ -4,7 +4,7 @@ import { get, inCluster } from "../api.js";
 import { askToEndHanging, endButtons } from "../actions.js";
 import { aside, badge, count, duration, empty, facts, gauge, h, link, many, partitionLink, problemOf, put, stateBadge, throttle, time, transactionLink } from "../dom.js";
 import { session } from "../api.js";
-import { state } from "../live.js";
+import { recent, state } from "../live.js";
 import { PagedList, Table } from "../table.js";
 
 const SHOWN = [["open", "open ones"], ["", "all"], ["Ongoing", "Ongoing"], ["PrepareCommit", "PrepareCommit"], ["PrepareAbort", "PrepareAbort"],
@@ -22,7 +22,7 @@ export async function show(root, place) {
       { label: "Age, of its timeout", cell: (row) => (row.is_open ? gauge(row.age_ms, row.timeout_ms) : "–") },
       { label: "Partitions", kind: "number", cell: (row) => count(row.partitions_count ?? row.partitions?.length) },
       { label: "Holds back", kind: "number", cell: (row) => (row.blocks?.records ? many(row.blocks.records, "record") : "–") },
-      { label: "Producer", kind: "number", cell: (row) => h("code", null, `${row.producer_id}:${row.producer_epoch}`) },
+      { label: "Producer", kind: "number", cell: (row) => h("code", null, row.producer_epoch == null ? row.producer_id : `${row.producer_id}:${row.producer_epoch}`) },
     ],
     key: (row) => row.transactional_id,
     nothing: empty("No such transaction.", "Open ones appear here by themselves."),
@@ -104,8 +104,8 @@ async function showOne(root, place) {
     drawStory();
   };
   const drawStory = () => {
-    const rows = (state.snapshot?.recent ?? []).filter((each) => each.transactional_id === id).slice(0, 12);
-    put(story, h("h2", null, "Lately"), rows.length ? h("ol", { class: "story" }, rows.map((each) => h("li", null, h("span", null, each.type.replace("txn.", "").replaceAll("_", " ")),
+    const rows = recent().filter((each) => each.transactional_id === id).slice(0, 12);
+    put(story, h("h2", null, "Lately"), rows.length ? h("ol", { class: "story" }, rows.map((each) => h("li", null, h("span", null, each.type === "state" ? "now" : each.type.replace("txn.", "").replaceAll("_", " ")),
       h("span", { class: "quiet" }, each.state), h("time", { class: "quiet" }, time(each.at_ms).slice(11, 23))))) : empty("Nothing since the console started."));
   };
   await load();

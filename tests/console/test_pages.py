@@ -1,0 +1,314 @@
+"""The console's pages in a real browser, before a real broker."""
+
+from collections.abc import Iterator
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from confluent_kafka import KafkaException
+from console_story import FATES, HOSTILE, Story
+from eventually import wait_until
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, expect, sync_playwright
+from served_broker import ServedBroker
+from served_console import NO_CHROMIUM, ServedConsole, find_chromium
+
+CHROMIUM = find_chromium()
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM)]
+
+PAGES = {
+    "": "Overview",
+    "topics": "Topics",
+    "topics/story/timeline": "story",
+    "topics/story/messages?partition=0&offset=0": "story",
+    "topics/story/partitions": "story",
+    "topics/story/config": "story",
+    "groups": "Groups",
+    "groups/billing": "billing",
+    "transactions": "Transactions",
+    "transactions/holder": "holder",
+    "settings": "Settings",
+    "nowhere": "There is no such page",
+}
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[ServedBroker]:
+    with ServedBroker(group_initial_rebalance_delay_ms=0) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def story(broker: ServedBroker) -> Iterator[Story]:
+    told = Story(f"127.0.0.1:{broker.port}")
+    told.tell()
+    reader = told.read("billing", "story", 2)
+    yield told
+    reader.close()
+
+
+@pytest.fixture(scope="module")
+def console(broker: ServedBroker, story: Story) -> Iterator[ServedConsole]:
+    with ServedConsole(broker.port) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    opened = browser.new_context(viewport={"width": 1280, "height": 860})
+    opened.set_default_timeout(30_000)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def page(context: BrowserContext) -> Iterator[Page]:
+    """A page whose console must stay without errors, and which asks nobody but the console."""
+    complaints: list[str] = []
+    opened = context.new_page()
+    opened.on("console", lambda each: _note(each, complaints))
+    opened.on("pageerror", lambda error: complaints.append(str(error)))
+    opened.on("dialog", lambda dialog: _refuse(dialog, complaints))
+    opened.on("request", lambda request: None if "127.0.0.1" in request.url else complaints.append(request.url))
+    yield opened
+    assert complaints == []
+
+
+def _note(message: ConsoleMessage, complaints: list[str]) -> None:
+    """Chromium itself reports an answer of status 409, which a page expects, as an error."""
+    if message.type in ("error", "warning") and "status of 409" not in message.text:
+        complaints.append(message.text)
+
+
+def _refuse(dialog: Dialog, complaints: list[str]) -> None:
+    complaints.append(dialog.message)
+    dialog.dismiss()
+
+
+def visit(page: Page, console: ServedConsole, where: str) -> None:
+    """Go to a page, and wait until it is there."""
+    page.goto(f"{console.url}#/{where}")
+    expect(page.locator("main")).to_have_attribute("data-shown", f"#/{where}")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_page_opens_without_errors_and_axe_finds_nothing_serious(
+    page: Page, console: ServedConsole, scheme: str
+) -> None:
+    page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # type: ignore[arg-type]
+    found: list[str] = []
+    for where, title in PAGES.items():
+        visit(page, console, where)
+        expect(page.locator("h1")).to_have_text(title)
+        expect(page.locator(".problem")).to_have_count(0)
+        for each in Axe().run(page).response["violations"]:
+            if each["impact"] in ("serious", "critical"):
+                found.append(f"{where}: {each['id']}: {each['nodes'][0]['html'][:200]}")
+    assert found == []
+
+
+def test_the_timeline_shows_the_state_of_each_batch_and_where_readers_stop(page: Page, console: ServedConsole) -> None:
+    visit(page, console, "topics/story/timeline")
+    lane = page.locator('[data-partition="0"]')
+    blocks = lane.locator("g.block")
+    expect(blocks).to_have_count(len(FATES))
+    assert [each.get_attribute("data-state") for each in blocks.all()] == FATES
+    shapes = {state: lane.locator(f'g.block[data-state="{state}"]').first for state in set(FATES)}
+    expect(shapes["open"].locator("pattern")).to_have_count(1)
+    expect(shapes["aborted"].locator(".strike")).to_have_count(1)
+    expect(shapes["committed"].locator("rect")).to_have_count(1)
+    expect(lane.locator("path.marker.commit")).to_have_count(2)
+    expect(lane.locator("path.marker.abort")).to_have_count(1)
+    fills = [each.evaluate("it => getComputedStyle(it).fill") for each in lane.locator("rect.fill").all()]
+    assert len(set(fills[1:5])) == 4, "each transaction has a colour of its own"
+    assert fills[0] == fills[-1], "what is not transactional has one colour"
+    expect(lane.locator(".mark.lso text")).to_have_text("LSO 5")
+    expect(lane.locator(".mark.hw text")).to_have_text("HW 9")
+    lane.locator("svg.lane").focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".detail")).to_contain_text("payer")
+
+
+def test_the_message_browser_shows_states_and_what_a_committed_reader_gets(page: Page, console: ServedConsole) -> None:
+    visit(page, console, "topics/story/messages?partition=0&offset=0")
+    expect(page.locator("tr.record")).to_have_count(len(FATES))
+    kinds = [(each.get_attribute("class") or "").split()[-1] for each in page.locator("tr.record").all()]
+    assert kinds == FATES
+    expect(page.locator("tr.rule")).to_contain_text("LSO 5 < HW 9")
+    colours = {
+        state: page.locator(f"tr.record.{state} .badge").first.evaluate("it => getComputedStyle(it).color")
+        for state in ("committed", "aborted", "open", "plain", "marker")
+    }
+    assert len(set(colours.values())) == 5
+    page.get_by_label("Show").select_option("read_committed")
+    expect(page.locator("tr.record")).to_have_count(2)
+    expect(page.locator(".lso-rule")).to_be_visible()
+    page.get_by_label("Values as").select_option("JSON")
+    expect(page.locator("pre").first).to_contain_text('"paid": false')
+    page.get_by_label("Values as").select_option("hex")
+    expect(page.locator("tr.record").nth(1)).to_contain_text("70 61 69 64")
+    with page.expect_download() as download:
+        page.locator("tr.record a.raw").first.click()
+    assert download.value.path().read_bytes() == b"order-1"
+
+
+def test_what_holds_readers_up_is_on_the_first_page_and_can_be_ended_there(
+    page: Page, console: ServedConsole, story: Story
+) -> None:
+    story.create(stuck=1)
+    story.hold("culprit", "stuck")
+    visit(page, console, "")
+    card = page.locator(".stuck", has_text="culprit")
+    expect(card).to_contain_text("stuck-0")
+    card.get_by_role("button", name="Abort…").click()
+    page.get_by_role("button", name="Keep it").click()
+    expect(page.locator("dialog")).to_have_count(0)
+    expect(card).to_be_visible()
+    card.get_by_role("button", name="Abort…").click()
+    page.get_by_role("button", name="Abort culprit").click()
+    expect(page.locator(".notice")).to_contain_text("culprit")
+    expect(card).to_have_count(0)
+    with pytest.raises(KafkaException):
+        story.open.pop("culprit").commit_transaction()
+
+
+def test_a_prepared_transaction_asks_again_and_names_sink_and_batch(
+    page: Page, console: ServedConsole, story: Story
+) -> None:
+    story.create(sunk=1)
+    story.hold("sink-task", "sunk")
+    asked: list[str] = []
+
+    def answer(route, request) -> None:  # type: ignore[no-untyped-def]  # as the server answers for a prepared one
+        asked.append(request.post_data)
+        if "confirm_prepared" in request.post_data:
+            route.fulfill(json={"done": "aborted", "transactional_id": "sink-task", "message": "sink-task was aborted"})
+            return
+        body = {"error_code": 40902, "message": "it is prepared", "prepared": {"sink": "orders-sink", "batch": 17}}
+        route.fulfill(json=body, status=409)
+
+    page.route("**/transactions/sink-task:abort", answer)
+    visit(page, console, "transactions/sink-task")
+    page.get_by_role("button", name="Abort…").click()
+    page.get_by_role("button", name="Abort sink-task").click()
+    again = page.locator("dialog", has_text="batch 17 of sink orders-sink")
+    expect(again).to_be_visible()
+    again.get_by_role("button", name="in spite of that").click()
+    expect(page.locator(".notice")).to_contain_text("was aborted")
+    assert '"confirm_prepared":{"sink":"orders-sink","batch":17}' in asked[1]
+    story.open.pop("sink-task").abort_transaction()
+
+
+def test_what_happens_appears_without_reloading(page: Page, console: ServedConsole, story: Story) -> None:
+    story.create(living=1)
+    visit(page, console, "topics/living/timeline")
+    expect(page.locator("#live")).to_have_text("live")
+    page.evaluate("window.stayed = true")
+    story.hold("newcomer", "living")
+    lane = page.locator(".lane-row")
+    expect(lane.locator('g.block[data-state="open"]')).to_have_count(1)
+    story.open.pop("newcomer").commit_transaction()
+    expect(lane.locator('g.block[data-state="committed"]')).to_have_count(1)
+    expect(lane.locator("path.marker.commit")).to_have_count(1)
+    assert page.evaluate("window.stayed")
+
+
+def test_tabs_share_one_stream_and_it_ends_with_the_last_one(context: BrowserContext, console: ServedConsole) -> None:
+    def watchers() -> int:
+        return console.inside(lambda it: it.parts.events.watchers)
+
+    tabs = [context.new_page() for _ in range(3)]
+    for tab in tabs:
+        visit(tab, console, "")
+        expect(tab.locator("#live")).to_have_text("live")
+    assert watchers() == 1
+    for tab in tabs:
+        tab.close()
+    wait_until(lambda: watchers() == 0)
+
+
+def test_nothing_that_a_cluster_contains_runs_in_the_page(page: Page, console: ServedConsole, story: Story) -> None:
+    story.create(constructor=1, __proto__=1)
+    hostile = story.producer(**{"client.id": HOSTILE})
+    story.write(hostile, "constructor", HOSTILE, key=HOSTILE, headers=[(HOSTILE, HOSTILE.encode())])
+    story.hold(HOSTILE, "constructor", **{"client.id": HOSTILE})
+    reader = story.read(HOSTILE, "constructor", 1, **{"client.id": HOSTILE})
+    try:
+        for where in (
+            "",
+            "topics",
+            "topics/__proto__/messages",
+            "groups",
+            "transactions",
+            "topics/constructor/timeline",
+        ):
+            visit(page, console, where)
+        page.locator("svg.lane").first.focus()
+        page.keyboard.press("End")
+        expect(page.locator(".detail")).to_contain_text(HOSTILE)
+        visit(page, console, "topics/constructor/messages?partition=0&offset=0")
+        for view in ("JSON", "hex", "text"):
+            page.get_by_label("Values as").select_option(view)
+        expect(page.locator("tr.record").first).to_contain_text(HOSTILE)
+        page.locator("details.headers summary").first.click()
+        visit(page, console, "groups")
+        page.get_by_role("link", name=HOSTILE).click()
+        expect(page.locator("h1")).to_have_text(HOSTILE)
+        expect(page.locator("main")).to_contain_text("constructor-0")
+        visit(page, console, "transactions")
+        page.get_by_role("link", name=HOSTILE).click()
+        expect(page.locator("h1")).to_have_text(HOSTILE)
+        page.get_by_role("button", name="Abort…").click()
+        expect(page.locator("dialog h2")).to_contain_text(HOSTILE)
+        assert page.evaluate("window.hacked") is None
+        assert page.locator("img[onerror]").count() == 0
+    finally:
+        reader.close()
+        story.open.pop(HOSTILE).abort_transaction()
+
+
+def test_the_keyboard_reaches_pages_search_and_help(page: Page, console: ServedConsole) -> None:
+    visit(page, console, "")
+    page.keyboard.press("?")
+    expect(page.locator("dialog")).to_contain_text("Keyboard shortcuts")
+    page.keyboard.press("Escape")
+    expect(page.locator("dialog")).to_have_count(0)
+    page.keyboard.press("g")
+    page.keyboard.press("t")
+    expect(page.locator("h1")).to_have_text("Topics")
+    expect(page.locator("tbody tr").first).to_be_visible()
+    page.keyboard.press("/")
+    page.keyboard.type("STOR")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    page.keyboard.press("Escape")
+    page.locator("tbody tr").first.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("h1")).to_have_text("story")
+    page.keyboard.press("d")
+    page.keyboard.press("d")
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+def test_a_console_that_may_only_read_offers_no_change_and_says_why(
+    page: Page, broker: ServedBroker, story: Story
+) -> None:
+    with ServedConsole(broker.port, changes_allowed=False, changes_hint="start it with --allow-changes") as console:
+        visit(page, console, "transactions/holder")
+        expect(page.locator(".actions")).to_contain_text("--allow-changes")
+        expect(page.get_by_role("button", name="Abort…")).to_have_count(0)
+
+
+def test_a_console_with_a_token_asks_for_it_first(page: Page, broker: ServedBroker) -> None:
+    with ServedConsole(broker.port, token="a token that nobody guesses") as console:
+        page.goto(f"{console.url}#/topics")
+        page.get_by_label("Token").fill("a token that nobody guesses")
+        page.get_by_role("button", name="Log in").click()
+        expect(page.locator("h1")).to_have_text("Topics")
+        expect(page.locator("#live")).to_have_text("live")
