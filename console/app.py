@@ -82,18 +82,18 @@ async def _answered(request: web.Request, handler: Handler) -> web.StreamRespons
             raise Problem(BAD_PARAMETER, f"the query is longer than {MOST_QUERY_CHARS} characters")
         response = await handler(request)
     except Problem as problem:
-        response = _refusal(problem)
+        response = refusal(problem)
     except KafkaError as error:
-        response = _refusal(problem_of(error))
+        response = refusal(problem_of(error))
     except TimeoutError:
-        response = _refusal(Problem(TIMED_OUT, "the broker did not answer in time"))
+        response = refusal(Problem(TIMED_OUT, "the broker did not answer in time"))
     except web.HTTPException as error:
-        response = _refusal(_problem_of_http(error))
+        response = refusal(_problem_of_http(error))
         if "Allow" in error.headers:
             response.headers["Allow"] = error.headers["Allow"]
     except Exception:
         log.exception("a bug: %s %s", request.method, request.path)
-        response = _refusal(Problem(FAILED, "the console has a bug; its log says more"))
+        response = refusal(Problem(FAILED, "the console has a bug; its log says more"))
     if not response.prepared:
         secure(response)
     return response
@@ -115,7 +115,8 @@ def _problem_of_http(error: web.HTTPException) -> Problem:
     return Problem(error.status * 100 + 1, error.reason)
 
 
-def _refusal(problem: Problem) -> web.Response:
+def refusal(problem: Problem) -> web.Response:
+    """The answer that says so."""
     return web.json_response(problem.body(), status=problem.status)
 
 
@@ -144,12 +145,10 @@ def _handler_of(parts: Parts, route: Route) -> Handler:
 def _names(found: Mapping[str, str]) -> dict[str, str]:
     """The names of the path. Raises Problem for one that is not text a broker could know."""
     for name, text in found.items():
-        try:
-            size = len(text.encode())
-        except UnicodeEncodeError:
-            raise Problem(BAD_PARAMETER, f"{name} is not UTF-8") from None
-        if size > LONGEST_NAME or "\0" in text:
-            raise Problem(BAD_PARAMETER, f"{name} is no name")
+        if len(text) > LONGEST_NAME:
+            raise Problem(BAD_PARAMETER, f"{name} is longer than {LONGEST_NAME} characters")
+        if any("\ud800" <= each <= "\udfff" for each in text) or "\0" in text:
+            raise Problem(BAD_PARAMETER, f"{name} is not text")
     return dict(found)
 
 

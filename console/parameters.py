@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from .problems import BAD_PARAMETER, Problem
 
 LONGEST_TEXT = 200
-LONGEST_NAME = 32_767  # a Kafka STRING
+LONGEST_NAME = 1_000  # of a path: longer ids exist, but not in the first line of a request
 MOST_MS = (1 << 53) - 1  # what JSON's readers keep exact
 
 
@@ -44,7 +44,13 @@ CONTAINS = Parameter("contains", "text", "Only items with this in their name; up
 
 
 def parse(parameters: Iterable[Parameter], given: Mapping[str, str]) -> dict[str, Any]:
-    """The values by name, defaults among them; what is not in the table is left out. Raises Problem."""
+    """The values by name, defaults among them. Raises Problem, for a name that is not in the table (mistyped) too."""
+    parameters = tuple(parameters)
+    for name in given:
+        if all(name != each.name for each in parameters):
+            known = ", ".join(each.name for each in parameters)
+            hint = f"there are {known}" if known else "this address takes none"
+            raise Problem(BAD_PARAMETER, f"there is no parameter {name[:50]!r}", hint)
     return {each.name: _value(each, given[each.name]) if each.name in given else each.default for each in parameters}
 
 

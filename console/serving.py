@@ -10,15 +10,52 @@ import socket
 from collections.abc import Callable
 
 from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
 
 from ..client.admin.admin import Admin
-from .app import make_app
+from .app import make_app, refusal, secure
 from .guard import Guard, is_loopback
 from .parts import Parts
+from .problems import BAD_REQUEST, FAILED, Problem
 from .settings import BadAddress, ConsoleSettings
 
 ENDING_S = 2.0  # for requests that run when it ends
+LONGEST_LINE = 64 << 10  # of a request's head: names in a path are long when they are encoded
 log = logging.getLogger(__name__)
+
+
+class _Connection(RequestHandler):
+    """Answers what is no request of HTTP, which never reaches the application, as all else: nothing is echoed."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        log.debug("a bad request from %s", request.remote, exc_info=exc)
+        if request.writer.output_size > 0:
+            raise ConnectionError("a part of the answer is sent already")
+        problem = Problem(FAILED, "the console has a bug") if status >= 500 else Problem(BAD_REQUEST, "bad request")
+        response = refusal(problem)
+        secure(response)
+        response.force_close()
+        return response
+
+
+class _Server(web.Server):
+    def __call__(self) -> RequestHandler:
+        return _Connection(self, loop=self._loop, **self._kwargs)
+
+
+class _Runner(web.AppRunner):
+    async def _make_server(self) -> web.Server:
+        server = await super()._make_server()
+        server.__class__ = _Server  # aiohttp has no other way to name the class of connections
+        return server
 
 
 class Console:
@@ -35,8 +72,13 @@ class Console:
         )
         self._settings = settings
         self.parts = Parts(settings.bootstrap, settings.version, secrets.token_hex(4), guard, new_admin)
-        self._runner = web.AppRunner(
-            make_app(self.parts), access_log=None, shutdown_timeout=ENDING_S, handler_cancellation=True
+        self._runner = _Runner(
+            make_app(self.parts),
+            access_log=None,
+            shutdown_timeout=ENDING_S,
+            handler_cancellation=True,
+            max_line_size=LONGEST_LINE,
+            max_field_size=LONGEST_LINE,
         )
         self.port = 0
 

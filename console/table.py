@@ -1,10 +1,27 @@
-"""All routes, from the modules that answer them."""
+"""All routes, from the modules that answer them, and the document that describes them."""
 
+import functools
+from typing import Any
+
+from .asked import Asked
+from .openapi import document
 from .rest import about, actions, clusters, groups, scraping, sessions, streaming, topics, transactions
-from .routes import Route
+from .routes import OPEN, Route
+
+
+async def openapi(asked: Asked) -> dict[str, Any]:
+    return _document(asked.parts.version)
+
+
+@functools.cache
+def _document(version: str) -> dict[str, Any]:
+    return document(routes(), version)
+
+
+_DOCUMENT = Route("GET", "/openapi.json", openapi, "This document", "OpenApi", OPEN)
 
 
 def routes() -> tuple[Route, ...]:
     """In the order of /openapi.json."""
     of_the_cluster = (*clusters.ROUTES, *topics.ROUTES, *groups.ROUTES, *actions.ROUTES, *transactions.ROUTES)
-    return (*about.ROUTES, *scraping.ROUTES, *sessions.ROUTES, *streaming.ROUTES, *of_the_cluster)
+    return (*about.ROUTES, *scraping.ROUTES, *sessions.ROUTES, *streaming.ROUTES, _DOCUMENT, *of_the_cluster)

@@ -127,6 +127,19 @@ async def test_a_bad_body_is_refused(closed: ConsoleClient, body: bytes, kind: s
     assert found == status == answer["error_code"] // 100, answer
 
 
+@pytest.mark.parametrize(
+    "raw", [b"GET /" + 70_000 * b"x" + b" HTTP/1.1\r\n\r\n", b"\x16\x03\1\r\n\r\n", b"<b>\r\n\r\n"]
+)
+async def test_what_is_no_request_of_http_is_refused_without_an_echo(console: ConsoleClient, raw: bytes) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", console.console.port)
+    writer.write(raw)
+    answer = await reader.read()
+    writer.close()
+    assert answer.startswith(b"HTTP/1.0 400 ")
+    assert b"nosniff" in answer
+    assert answer.endswith(b'{"error_code": 40001, "message": "bad request", "hint": null}')
+
+
 async def test_a_wrong_method_says_which_are_right(console: ConsoleClient) -> None:
     status, headers, body = await console.ask("PUT", "/v1/session", json={})
     assert (status, body["error_code"]) == (405, 40501)
