@@ -1,4 +1,4 @@
-"""ApiVersions, Metadata, DescribeCluster, DescribeTopicPartitions, DescribeLogDirs: what a client asks to find its way.
+"""What a client asks to find its way: ApiVersions, Metadata, DescribeCluster, DescribeTopicPartitions, DescribeLogDirs.
 
 Nothing here waits for the disk: a crash may forget what is answered, and clients ask again. One broker leads every
 partition; one that cannot be read is listed without a leader. Sources: KIP-511, 584, 516, 700, 966.
@@ -22,10 +22,12 @@ from ...protocol.messages.cluster import (
     DescribeTopicPartitionsResponse,
     MetadataRequest,
     MetadataResponse,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
 )
 from ...protocol.primitives import ZERO_UUID
-from ..net.features import OWN_APIS_FROM, highest_served, named_as_supported, offered
-from ..net.turns import SUBJECT_UNITS, Steps
+from ..net.features import OWN_APIS_FROM, Feature, highest_served, named_as_supported, offered
+from ..net.turns import SUBJECT_UNITS, Steps, answer_each
 from ..requests.allowed_names import allowed_names
 from ..requests.dispatch import HANDLERS, Call, handles
 from ..requests.services import Services
@@ -74,6 +76,45 @@ def api_versions(broker: Services, call: Call, request: ApiVersionsRequest) -> A
             for each in features
         ],
     )
+
+
+# ---- UpdateFeatures ------------------------------------------------------------------------------------------
+
+UPGRADE, UNSAFE_DOWNGRADE = 1, 3
+
+
+@handles(UpdateFeaturesRequest, waits=False, in_steps=True)
+def update_features(broker: Services, call: Call, request: UpdateFeaturesRequest) -> Steps[UpdateFeaturesResponse]:
+    """Features stay at their highest versions: what is asked for is so already, or all of it is refused."""
+    broker.access.check_on_cluster(call.session, Operation.ALTER)
+    levels = {each.name: each for each in offered({key: HANDLERS[key].api for key in HANDLERS})}
+
+    def answered(update: UpdateFeaturesRequest.Update) -> UpdateFeaturesResponse.Result:
+        problem = _wrong_with(update, levels.get(update.feature))
+        if problem:
+            raise KafkaError(
+                ErrorCode.INVALID_UPDATE_VERSION,
+                "The update failed for all features since the following feature had an error: "
+                f"Invalid update version {update.max_version_level} for feature {update.feature}. {problem}",
+            )
+        return UpdateFeaturesResponse.Result(feature=update.feature, error_message="NONE")
+
+    return UpdateFeaturesResponse(results=(yield from answer_each(request.feature_updates, answered)))
+
+
+def _wrong_with(update: UpdateFeaturesRequest.Update, feature: Feature | None) -> str | None:
+    level = update.max_version_level
+    if not UPGRADE <= update.upgrade_type <= UNSAFE_DOWNGRADE:
+        return "The controller does not support the given upgrade type."
+    if level < 0:
+        return "A feature version cannot be less than 0."
+    if feature is None:
+        return "This broker does not support this feature."
+    if not feature.low <= level <= feature.high:
+        return f"This broker only supports versions {feature.low}-{feature.high}"
+    if level < feature.high:
+        return "This broker does not change the versions of its features."
+    return None
 
 
 # ---- Metadata ------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: settings of topics and of the broker, for admin clients.
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources: settings of topics and of the broker.
 
 A resource is changed whole or not at all. Texts and codes are Kafka's (ConfigurationControlManager for topics,
 DynamicBrokerConfig for brokers), including that a wrong value is INVALID_CONFIG at a topic and INVALID_REQUEST at a
@@ -16,6 +16,8 @@ from ...protocol.messages.configs import (
     DescribeConfigsResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
 )
 from ..config.ignored import IGNORED, check_ignored
 from ..config.kafka_names import is_harmless
@@ -28,7 +30,7 @@ from ..security.acls import Operation, ResourceType
 from ..topics.names import check_name
 from ..topics.topics import Topic
 
-TOPIC, BROKER = 2, 4  # resource types
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32  # resource types
 SET, DELETE, APPEND, SUBTRACT = range(4)
 CONFIG_BYTES = 60  # of an answer, beside value and documentation
 
@@ -37,6 +39,31 @@ _Described = DescribeConfigsResponse.Result.Config
 _Synonyms = Sequence[tuple[str, str, Source]]
 _Known = dict[tuple[int, frozenset[tuple[str, str]], frozenset[str]], list[_Described]]  # of one request
 _Merge = Callable[[Mapping[str, str], Mapping[str, Option]], dict[str, str]]
+
+
+# ---- ListConfigResources -------------------------------------------------------------------------------------
+
+
+@handles(ListConfigResourcesRequest, in_steps=True)
+def list_config_resources(
+    broker: Services, call: Call, request: ListConfigResourcesRequest
+) -> Steps[ListConfigResourcesResponse]:
+    """Topics, the broker and its loggers; no client metrics, and no group has settings of its own (KIP-1142)."""
+    broker.access.check_on_cluster(call.session, Operation.DESCRIBE_CONFIGS)
+    named = {
+        TOPIC: broker.topics.by_name,
+        BROKER: [str(broker.node_id)],
+        BROKER_LOGGER: [str(broker.node_id)],
+        CLIENT_METRICS: [],
+        GROUP: [],
+    }
+    kinds = {CLIENT_METRICS} if call.version == 0 else set(request.resource_types) or named.keys()
+    if not kinds <= named.keys():
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    made = ListConfigResourcesResponse.Resource
+    wanted = [(name, kind) for kind in sorted(kinds) for name in named[kind]]
+    resources = yield from answer_each(wanted, lambda each: made(resource_name=each[0], resource_type=each[1]))
+    return ListConfigResourcesResponse(config_resources=resources)
 
 
 # ---- DescribeConfigs -----------------------------------------------------------------------------------------

@@ -17,8 +17,6 @@ from ...protocol.messages.topics import (
     DeleteRecordsResponse,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
 )
 from ...protocol.primitives import ZERO_UUID
 from ..config.settings import TOPIC_OPTIONS, topic_synonyms
@@ -27,6 +25,7 @@ from ..requests.allowed_names import allowed_names
 from ..requests.dispatch import Call, handles
 from ..requests.services import Services
 from ..security.acls import Operation, ResourceType
+from ..topics.replicas import check_replicas
 from ..topics.topics import MOST_PARTITIONS, Topic
 
 PARTITION_UNITS = 10  # one is made, in memory and in the journal
@@ -172,26 +171,12 @@ def _assigned_partitions(broker: Services, asked: CreateTopicsRequest.Topic) -> 
                 f"Found multiple manual partition assignments for partition {assignment.partition_index}",
             )
         seen.add(assignment.partition_index)
-        _check_replicas(broker, assignment.broker_ids)
+        check_replicas(assignment.broker_ids, broker.node_id)
     if seen != set(range(len(seen))):
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
         )
     return len(seen)
-
-
-def _check_replicas(broker: Services, broker_ids: Sequence[int]) -> None:
-    """Only this broker can be assigned, once."""
-    problem = None
-    unknown = next((each for each in sorted(broker_ids) if each != broker.node_id), None)
-    if not broker_ids:
-        problem = "includes an empty replica list."
-    elif unknown is not None:
-        problem = f"includes broker {unknown}, but no such broker is registered."
-    elif len(broker_ids) > 1:
-        problem = f"includes the broker {broker.node_id} more than once."
-    if problem:
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment {problem}")
 
 
 # ---- DeleteTopics --------------------------------------------------------------------------------------------
@@ -363,19 +348,7 @@ def _check_growth(broker: Services, topic: Topic, asked: CreatePartitionsRequest
             "were specified.",
         )
     for assignment in asked.assignments:
-        _check_replicas(broker, assignment.broker_ids)
-
-
-# ---- ListPartitionReassignments ------------------------------------------------------------------------------
-
-
-@handles(ListPartitionReassignmentsRequest, waits=False)
-def list_partition_reassignments(
-    broker: Services, call: Call, request: ListPartitionReassignmentsRequest
-) -> ListPartitionReassignmentsResponse:
-    """No partition of one broker is ever on its way to another."""
-    broker.access.check_on_cluster(call.session, Operation.DESCRIBE)
-    return ListPartitionReassignmentsResponse()
+        check_replicas(assignment.broker_ids, broker.node_id)
 
 
 # ---- DeleteRecords -------------------------------------------------------------------------------------------

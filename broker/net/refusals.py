@@ -14,9 +14,12 @@ _CODE = "error_code"
 _CODES = (_CODE, "partition_error_code")
 _MESSAGE = "error_message"
 
-_METADATA = 3  # both: its own code exists from version 13 on, and clients look at the topics all the same
+_BOTH = (3, 43, 45)
+"""Metadata, ElectLeaders, AlterPartitionReassignments: they have a code of their own in some versions, and clients look
+at the items all the same."""
 _SAME = {  # names of one thing: in requests, in responses
     "index": "partition",
+    "partition_id": "partition",
     "partition_index": "partition",
     "partition_indexes": "partition",
     "partitions": "partition",
@@ -45,7 +48,7 @@ def _refuse(made: type, version: int, asked: Any, error: KafkaError) -> Any:
     own = any(field.name == _CODE and version in field.versions for field in schema.fields)
     values = {}
     for field in schema.fields:
-        value = _value(field, version, asked, error, own and schema.api != _METADATA)
+        value = _value(field, version, asked, error, own and schema.api not in _BOTH)
         if value is not None or field.required:
             values[field.name] = value
     return made(**values)

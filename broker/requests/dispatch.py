@@ -47,6 +47,7 @@ AREAS = (
     "topics",
     "configs",
     "cluster",
+    "replicas",
     "transactions",
     "transaction_admin",
     "groups",
@@ -100,6 +101,12 @@ class Call:
         listener = self.connection.listener
         assert listener is not None
         return advertised(listener, self.listener_address)
+
+    @property
+    def listener_name(self) -> str:
+        """Of the listener by which the client came."""
+        assert self.connection.listener is not None
+        return self.connection.listener.name
 
     @property
     def session(self) -> Session:

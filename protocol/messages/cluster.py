@@ -222,3 +222,35 @@ class DescribeLogDirsResponse:
     throttle_time_ms: Int32 = 0
     error_code: Int16 = field("3+", default=0)
     results: list[Result]
+
+
+@request(api=57, versions="0-2", flexible="0+")
+class UpdateFeaturesRequest:
+    """Finalize features at other versions (KIP-584, 1022)."""
+
+    @struct
+    class Update:
+        feature: String
+        max_version_level: Int16
+        allow_downgrade: Boolean = field("0", default=False)
+        upgrade_type: Int8 = field("1+", default=1)  # 1 upgrade, 2 safe downgrade, 3 unsafe downgrade
+
+    timeout_ms: Int32 = 60000
+    feature_updates: list[Update]
+    validate_only: Boolean = field("1+", default=False)
+
+
+@response(to=UpdateFeaturesRequest)
+class UpdateFeaturesResponse:
+    """Whether they are."""
+
+    @struct
+    class Result:
+        feature: String
+        error_code: Int16 = 0
+        error_message: String | None = None
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: String | None = None
+    results: list[Result] = field("0-1", factory=list)

@@ -121,3 +121,24 @@ class IncrementalAlterConfigsResponse:
 
     throttle_time_ms: Int32 = 0
     responses: list[Resource]
+
+
+@request(api=74, versions="0-1", flexible="0+")
+class ListConfigResourcesRequest:
+    """Which resources have settings? In version 0: of client metrics (KIP-1142)."""
+
+    resource_types: list[Int8] = field("1+", factory=list)  # empty: all
+
+
+@response(to=ListConfigResourcesRequest)
+class ListConfigResourcesResponse:
+    """Their names and types."""
+
+    @struct
+    class Resource:
+        resource_name: String
+        resource_type: Int8 = field("1+", default=16)
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    config_resources: list[Resource] = field(factory=list)

@@ -7,7 +7,7 @@ from ..primitives import ZERO_UUID
 from ..schema import Int8, Int16, Int32, Int64, RecordSlices, String, Uuid, field, request, response, struct
 
 
-@request(api=1, versions="4-17", flexible="12+")
+@request(api=1, versions="4-18", flexible="12+")
 class FetchRequest:
     """From where, how much, and how long to wait for it."""
 
@@ -27,6 +27,7 @@ class FetchRequest:
             log_start_offset: Int64 = field("5+", default=-1)  # a follower's own
             partition_max_bytes: Int32
             replica_directory_id: Uuid = field("17+", tag=0, default=ZERO_UUID)
+            high_watermark: Int64 = field("18+", tag=1, default=2**63 - 1)  # the one that a follower knows
 
         topic: String = field("0-12", default="")
         topic_id: Uuid = field("13+", default=ZERO_UUID)

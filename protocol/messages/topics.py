@@ -155,38 +155,3 @@ class DeleteRecordsResponse:
 
     throttle_time_ms: Int32 = 0
     topics: list[Topic]
-
-
-@request(api=46, versions="0", flexible="0+")
-class ListPartitionReassignmentsRequest:
-    """Which partitions are on their way to other brokers? (KIP-455)"""
-
-    @struct
-    class Topic:
-        name: String
-        partition_indexes: list[Int32]
-
-    timeout_ms: Int32 = 60000
-    topics: list[Topic] | None = None  # null: all
-
-
-@response(to=ListPartitionReassignmentsRequest)
-class ListPartitionReassignmentsResponse:
-    """Where they are now, and what is added and removed."""
-
-    @struct
-    class Topic:
-        @struct
-        class Partition:
-            partition_index: Int32
-            replicas: list[Int32]
-            adding_replicas: list[Int32]
-            removing_replicas: list[Int32]
-
-        name: String
-        partitions: list[Partition]
-
-    throttle_time_ms: Int32 = 0
-    error_code: Int16 = 0
-    error_message: String | None = None
-    topics: list[Topic] = field(factory=list)

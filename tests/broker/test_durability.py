@@ -153,10 +153,12 @@ def test_only_what_tells_of_nothing_undurable_is_answered_at_once():
     """The whole list: whoever adds to it says why. Fetch and the offset APIs read the durable view."""
     exempt = {handler.api.name for handler in load_handlers().values() if not handler.waits}
     views = {"Fetch", "ListOffsets", "OffsetForLeaderEpoch"}
-    constants = {"ApiVersions", "DescribeCluster", "FindCoordinator", "ListPartitionReassignments"}
+    constants = {"ApiVersions", "DescribeCluster", "FindCoordinator", "ListPartitionReassignments", "DescribeQuorum"}
+    constants |= {"UpdateFeatures"}
     refusals = {"SaslHandshake", "SaslAuthenticate"}
     timers = {"Heartbeat"}  # it tells of a membership, which is memory only
-    assert exempt == views | constants | refusals | timers | {"Metadata"}
+    memory = {"DescribeMetrics", "DescribeClients", "DescribeTransactionOwners"}  # of this process, for who looks on
+    assert exempt == views | constants | refusals | timers | memory | {"Metadata"}
 
 
 def test_metadata_is_answered_at_once(broker):

@@ -144,3 +144,39 @@ def test_a_producer_with_nothing_open_is_not_harmed_by_an_abort_of_its_past(admi
     opened(producer, name, 0)
     producer.commit()
     assert look.committed(name, 0) == [b"of an open transaction"] * 2
+
+
+# ---- a cluster of one broker ---------------------------------------------------------------------------------
+
+
+def test_the_only_replica_needs_no_election_and_moves_nowhere(admin, look, name):
+    look.topic(name, 2)
+    place, (node,) = TopicPartition(name, 1), [each["broker_id"] for each in admin.describe_cluster()["brokers"]]
+    (elected,) = admin.elect_leaders(0, {name: [0, 1]}).replica_election_results
+    assert {each.error_code for each in elected.partition_result} == {kafka.errors.ElectionNotNeededError.errno}
+    assert admin.alter_partition_reassignments({place: [node]}) == {place: None}
+    moved = admin.alter_partition_reassignments({place: [node + 1]})
+    assert moved[place] is kafka.errors.InvalidReplicationAssignmentError
+    assert admin.list_partition_reassignments() == {}
+    (error,) = admin.alter_replica_log_dirs({(name, 1, node): "/nowhere"}).values()
+    assert error is kafka.errors.LogDirNotFoundError
+
+
+def test_the_only_broker_is_the_only_voter(admin):
+    quorum = admin.describe_metadata_quorum()
+    (topic,) = quorum["topics"]
+    (partition,) = topic["partitions"]
+    assert [voter["replica_id"] for voter in partition["current_voters"]] == [partition["leader_id"]]
+
+
+def test_features_keep_their_versions(admin):
+    admin.update_features({"transaction.version": 2})
+    with pytest.raises(kafka.errors.InvalidUpdateVersionError):
+        admin.update_features({"transaction.version": ("SAFE_DOWNGRADE", 1)})
+
+
+def test_resources_with_settings_are_listed(admin, look, name):
+    look.topic(name)
+    found = admin.list_config_resources(["TOPIC", "BROKER"])
+    assert name in found["topic"]
+    assert len(found["broker"]) == 1

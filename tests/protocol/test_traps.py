@@ -98,7 +98,7 @@ def test_the_ranges_are_those_that_clients_are_told() -> None:
     ranges = {api.name: (api.advertised_min, api.max) for api in APIS.values() if api.key < 20_000}  # ours are not told
     assert ranges == {
         "Produce": (0, 13),
-        "Fetch": (4, 17),
+        "Fetch": (4, 18),
         "ListOffsets": (1, 11),
         "Metadata": (0, 13),
         "OffsetCommit": (2, 10),
@@ -126,7 +126,13 @@ def test_the_ranges_are_those_that_clients_are_told() -> None:
         "DescribeAcls": (1, 3),
         "CreateAcls": (1, 3),
         "DeleteAcls": (1, 3),
+        "ElectLeaders": (0, 2),
+        "AlterPartitionReassignments": (0, 1),
         "ListPartitionReassignments": (0, 0),
+        "AlterReplicaLogDirs": (1, 2),
+        "DescribeQuorum": (0, 2),
+        "UpdateFeatures": (0, 2),
+        "ListConfigResources": (0, 1),
         "DescribeConfigs": (1, 4),
         "AlterConfigs": (0, 2),
         "DescribeLogDirs": (1, 5),
@@ -215,7 +221,7 @@ def test_a_length_beyond_the_frame_is_no_shorter_value(readable: type) -> None:
 
 def test_every_response_says_that_it_does_not_throttle() -> None:
     for api in APIS.values():
-        if api.name in ("WriteTxnMarkers", "SaslHandshake", "SaslAuthenticate"):  # never throttled: no such field
+        if api.name in ("WriteTxnMarkers", "SaslHandshake", "SaslAuthenticate", "DescribeQuorum"):  # no such field
             continue
         throttle = next(f for f in schema_of(api.response).fields if f.name == "throttle_time_ms")
         assert throttle.default == 0

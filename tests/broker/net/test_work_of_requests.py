@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import quota_client
+import replica_requests
 from acl_client import creating, deleting, describing
 from fencepost.broker.handlers import fetch as fetches
 from fencepost.broker.net import turns
@@ -27,6 +28,7 @@ from fencepost.protocol.messages.configs import (
     AlterConfigsRequest,
     DescribeConfigsRequest,
     IncrementalAlterConfigsRequest,
+    ListConfigResourcesRequest,
 )
 from fencepost.protocol.messages.fetch import FetchRequest
 from fencepost.protocol.messages.groups import (
@@ -57,6 +59,7 @@ from fencepost.protocol.messages.offsets import (
     OffsetFetchRequest,
     OffsetForLeaderEpochRequest,
 )
+from fencepost.protocol.messages.replicas import ListPartitionReassignmentsRequest
 from fencepost.protocol.messages.scram_users import (
     AlterUserScramCredentialsRequest,
     DescribeUserScramCredentialsRequest,
@@ -67,7 +70,6 @@ from fencepost.protocol.messages.topics import (
     CreateTopicsRequest,
     DeleteRecordsRequest,
     DeleteTopicsRequest,
-    ListPartitionReassignmentsRequest,
 )
 from fencepost.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
@@ -373,6 +375,12 @@ ROWS = {
     "AlterUserScramCredentials": Row(alter_users, 30_000, "one unit for 200 users"),
     "DescribeUserScramCredentials": Row(describe_users),
     "ListPartitionReassignments": Row(times(OFTEN, ListPartitionReassignmentsRequest(topics=None))),
+    "ElectLeaders": Row(replica_requests.elect_leaders),
+    "AlterPartitionReassignments": Row(replica_requests.alter_partition_reassignments),
+    "AlterReplicaLogDirs": Row(replica_requests.alter_replica_log_dirs),
+    "DescribeQuorum": Row(replica_requests.describe_quorum),
+    "UpdateFeatures": Row(replica_requests.update_features),
+    "ListConfigResources": Row(times(OFTEN, ListConfigResourcesRequest())),
     "PrepareTxn": Row(prepare),
     "EndTxns": Row(end_txns),
     "DescribeLedger": Row(times(1, DescribeLedgerRequest(keys=["k"] * MANY))),

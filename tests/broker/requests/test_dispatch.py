@@ -137,9 +137,9 @@ def test_a_handler_knows_who_asks(broker, answering):
 @pytest.mark.parametrize(
     ("key", "version", "says"),
     [
-        (43, 2, "ElectLeaders (API 43 v2) is not served"),
+        (38, 2, "CreateDelegationToken (API 38 v2) is not served"),
         (9999, 0, "an API that Kafka does not know (API 9999 v0) is not served"),
-        (1, 3, "Fetch (API 1) v3 is not served: 4 to 17 are"),
+        (1, 3, "Fetch (API 1) v3 is not served: 4 to 18 are"),
     ],
 )
 def test_what_is_not_served_closes_the_connection_and_is_named_in_the_log(broker, caplog, key, version, says):

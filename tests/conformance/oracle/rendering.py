@@ -44,9 +44,12 @@ FILLED = {
     "log_dir",
     "total_bytes",
     "usable_bytes",
+    "log_end_offset",
+    "last_fetch_timestamp",
+    "last_caught_up_timestamp",
     "finalized_features_epoch",
 }
-NODES = {"node_id", "broker_id", "leader_id", "controller_id", "leader"}
+NODES = {"node_id", "broker_id", "replica_id", "leader_id", "controller_id", "leader"}
 NODE_LISTS = {"replica_nodes", "isr_nodes", "offline_replicas", "eligible_leader_replicas", "last_known_elr"}
 NAMED = {"producer_id": ("producer", "p"), "session_id": ("session", "s"), "topic_id": ("topic_id", "id")}
 TOPIC = ("name", "topic", "topic_name", "topic_id")

@@ -106,6 +106,18 @@ def _list_offsets(world: World, version: int) -> Fields:
     return {"topics": _partitions(timestamp=-1)}
 
 
+def _partitions_of(*topics: str) -> list[Fields]:
+    return [{"topic": topic, "partitions": [0]} for topic in topics]
+
+
+def _move_to_nowhere(world: World, version: int) -> Fields:
+    return {"dirs": [{"path": "/nowhere", "topics": [{"name": T, "partitions": [0]}]}]}
+
+
+def _update_to_nothing(world: World, version: int) -> Fields:
+    return {"feature_updates": [{"feature": "nothing.version", "max_version_level": 1}]}
+
+
 ROWS = [
     Row("Produce", (3, 9, 12, 13), _produce(T, GONE)),
     Row("Produce", (3, 12), _produce(T, transactional_id=X, **TRANSACTIONAL), "in a transaction"),
@@ -115,9 +127,9 @@ ROWS = [
     Row("Produce", (9,), _produce_idempotently, "idempotently"),
     Row("Produce", (9,), _produce("__consumer_offsets"), "to an internal topic"),
     Row("Produce", (9,), _produce(T, acks=0), "unanswered", unanswered=True),
-    Row("Fetch", (4, 12, 13, 17), _fetch(T, GONE)),
-    Row("Fetch", (12, 17), _fetch(T, GONE, session_epoch=0), "with a session"),
-    Row("Fetch", (12, 17), _fetch(T, GONE, replica_id=7), "as a replica"),
+    Row("Fetch", (4, 12, 13, 18), _fetch(T, GONE)),
+    Row("Fetch", (12, 18), _fetch(T, GONE, session_epoch=0), "with a session"),
+    Row("Fetch", (12, 18), _fetch(T, GONE, replica_id=7), "as a replica"),
     Row("ListOffsets", (1, 11), _list_offsets),
     Row(
         "OffsetForLeaderEpoch",
@@ -202,6 +214,16 @@ ROWS += [
     Row("DescribeTopicPartitions", (0,), lambda world, version: {"topics": []}, "of every topic"),
     Row("DescribeLogDirs", (1, 3, 5), lambda world, version: {"topics": [{"topic": T, "partitions": [0]}]}),
     Row("ListPartitionReassignments", (0,), lambda world, version: {"topics": None}),
+    Row("ElectLeaders", (0, 1, 2), lambda world, version: {"topic_partitions": _partitions_of(T, GONE)}),
+    Row(
+        "AlterPartitionReassignments",
+        (0, 1),
+        lambda world, version: {"topics": _partitions(replicas=None)},
+    ),
+    Row("AlterReplicaLogDirs", (1, 2), _move_to_nowhere),
+    Row("DescribeQuorum", (0, 2), lambda world, version: {"topics": _partitions(of=(T,), name="topic_name")}),
+    Row("UpdateFeatures", (0, 1, 2), _update_to_nothing),
+    Row("ListConfigResources", (0, 1), lambda world, version: {"resource_types": [32]} if version else {}),
     Row("CreateTopics", (2, 7), _new_topic(FRESH), before=lambda world: world.have_no_topic(FRESH)),
     Row("CreateTopics", (7,), _new_topic(T), "that is there"),
     Row(

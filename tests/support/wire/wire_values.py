@@ -25,6 +25,7 @@ _FIXED = {
     "?": st.booleans(),
     "d": st.floats(allow_nan=False, allow_infinity=False),
     "16s": _UUIDS,
+    "H": st.integers(0, (1 << 16) - 1),
     **{
         letter: st.integers(-(1 << bits - 1), (1 << bits - 1) - 1) | st.integers(-2, 3)
         for letter, bits in {"b": 8, "h": 16, "i": 32, "q": 64}.items()

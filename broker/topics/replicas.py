@@ -1,0 +1,19 @@
+"""The brokers on which a client wants a partition to be: only this one, once. Source: ReplicationControlManager."""
+
+from collections.abc import Sequence
+
+from ...protocol.errors import ErrorCode, KafkaError
+
+
+def check_replicas(broker_ids: Sequence[int], node_id: int) -> None:
+    """Raises INVALID_REPLICA_ASSIGNMENT."""
+    problem = None
+    unknown = next((each for each in sorted(broker_ids) if each != node_id), None)
+    if not broker_ids:
+        problem = "includes an empty replica list."
+    elif unknown is not None:
+        problem = f"includes broker {unknown}, but no such broker is registered."
+    elif len(broker_ids) > 1:
+        problem = f"includes the broker {node_id} more than once."
+    if problem:
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment {problem}")
