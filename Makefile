@@ -9,7 +9,7 @@ WORKERS ?= 2
 # of the whole suite on two cores: many of its tests wait for processes
 TEST_WORKERS ?= 3
 
-.PHONY: help install java-clients demo check test dist docs compatibility types lint format requirements bench bench-full clean
+.PHONY: help install java-clients demo check test dist docs screenshots compatibility types lint format requirements bench bench-full clean
 help:            ## this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
 
@@ -127,6 +127,9 @@ types: $(STAMP)     ## mypy --strict over the package, pyright's strict over wha
 docs: $(STAMP)      ## the documentation as a site in build/site; every link is checked
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "build/site is written; to look at it: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8000"
+
+screenshots: $(STAMP) ## the pictures of the console in docs/images, taken in Chromium
+	$(BIN)/python docs/site/screenshots.py
 
 compatibility: $(STAMP) $(JAVA_CLIENTS) ## tests with other clients, and docs/compatibility.md from what they found
 	mkdir -p build

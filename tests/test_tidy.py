@@ -384,7 +384,7 @@ def test_the_repository_speaks_of_the_project_alone():
 
 
 def test_what_is_kept_is_text():
-    """But for a data directory of each earlier version, which later ones must open."""
+    """But for a data directory of each earlier version, which later ones must open, and pictures of the console."""
     ignored = {line.strip("/*\n") for line in (ROOT / ".gitignore").read_text().splitlines()}
     top = [path for path in ROOT.iterdir() if path.name[0] != "." and path.name not in ignored]
     files = [path for path in top if path.is_file()]
@@ -394,4 +394,6 @@ def test_what_is_kept_is_text():
         ]
     assert len(files) > len(MODULES)
     binary = {path for path in files if b"\0" in path.read_bytes()}
-    assert not [short(path) for path in binary if path.parent != ROOT / "tests" / "data"]
+    pictures = {path for path in binary if path.parent == ROOT / "docs" / "images" and path.suffix == ".png"}
+    assert sum(path.stat().st_size for path in pictures) < 300_000
+    assert not [short(path) for path in binary - pictures if path.parent != ROOT / "tests" / "data"]
