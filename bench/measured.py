@@ -85,7 +85,7 @@ def figure(name: str) -> Figure:
     return FIGURES.get(name) or Figure(name, LESS)
 
 
-def written(value: float | None) -> str:
+def format_value(value: float | None) -> str:
     """A value with as many digits as say something; a dash where there is none."""
     if value is None:
         return "–"

@@ -15,7 +15,7 @@ from typing import cast
 
 from ..protocol import records
 from ..protocol.messages.produce import ProduceRequest
-from .topics import named
+from .topics import error_name
 from .wire import frame
 
 PRODUCE = 0
@@ -82,7 +82,7 @@ class _Loop(asyncio.Protocol):
                 break
             (error,) = struct.unpack_from(">h", chunk, position + 4 + self._error_at)
             if error:
-                self._failed(RequestFailed(f"Produce was answered with error {error} ({named(error)})"))
+                self._failed(RequestFailed(f"Produce was answered with error {error} ({error_name(error)})"))
                 return
             self.latencies.append(now - self._sent.popleft())
             position += 4 + size

@@ -20,7 +20,7 @@ class NoTopic(LookupError):
     """The topic that was named does not exist."""
 
 
-def named(error_code: int) -> str:
+def error_name(error_code: int) -> str:
     """Kafka's name of an error."""
     return next((code.name for code in ErrorCode if code == error_code), str(error_code))
 
@@ -56,7 +56,7 @@ def check_exists(host: str, port: int, name: str) -> None:
     described = wire.call(asked, 4).topics[0]
     wire.close()
     if described.error_code:
-        raise NoTopic(f"there is no topic {name} at {host}:{port}: {named(described.error_code)}")
+        raise NoTopic(f"there is no topic {name} at {host}:{port}: {error_name(described.error_code)}")
 
 
 def names(host: str, port: int) -> set[str]:

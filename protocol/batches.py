@@ -288,7 +288,7 @@ def _unacceptable_producer(batch: Batch) -> KafkaError:
     )
 
 
-def stamped(batch: Batch, base_offset: int, leader_epoch: int = 0) -> bytes:
+def stamp_header(batch: Batch, base_offset: int, leader_epoch: int = 0) -> bytes:
     """Bytes 0-15 as they stand in the log: base offset, length, leader epoch. `batch.buffer[16:]` follows unchanged."""
     return pack_head(base_offset, batch.size - LENGTH_ENDS_AT, leader_epoch)
 

@@ -108,12 +108,12 @@ def _delta(timestamp: int, base: int) -> bytes:
     return zigzag(delta) if delta else _FIRST_TIME
 
 
-def compressed(codec: int, records: bytes, level: int | None = None) -> bytes:
+def compress_records(codec: int, records: bytes, level: int | None = None) -> bytes:
     """The payload under a codec; 0 leaves it as it is. level: as of `compress`."""
     return bytes(compress(codec, records, level)) if codec else records
 
 
-def framed(
+def frame_batch(
     records: bytes,
     count: int,
     first_timestamp: int,

@@ -100,7 +100,7 @@ def _walk(batch: Batch, payload: bytes) -> Iterator[tuple[int, int, int, int, in
         lies(f"{size - end} bytes follow the last record")
 
 
-def rewritten(batch: Batch, payload: bytes, kept: Sequence[int], *, delete_horizon_ms: int | None = None) -> bytes:
+def rewrite(batch: Batch, payload: bytes, kept: Sequence[int], *, delete_horizon_ms: int | None = None) -> bytes:
     """What cleaning leaves of `batch`: its header, so offsets and sequences stand, over some of its records.
 
     kept: for each record whether it stays; one at least does. delete_horizon_ms: set in the header, if it is not yet.
@@ -136,7 +136,7 @@ def rewritten(batch: Batch, payload: bytes, kept: Sequence[int], *, delete_horiz
     )
 
 
-def emptied(batch: Batch) -> bytes:
+def drop_records(batch: Batch) -> bytes:
     """Drop the records and keep the header, which has the producer's last sequence and the last offset."""
     return _frame(batch, b"", 0, base_timestamp=-1, max_timestamp=batch.max_timestamp, dated=False)
 

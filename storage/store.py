@@ -105,7 +105,7 @@ class Store:
         if self.halted is not None:
             raise BrokerHalted from self.halted
         base_offset = batch.base_offset = log.end_offset
-        parts = batches.stamped(batch, base_offset), batch.buffer[16:]
+        parts = batches.stamp_header(batch, base_offset), batch.buffer[16:]
         unit = self.journal.append_batch(log.log_id, base_offset, *parts)
         if log not in self._open_logs:
             self._opens(log)

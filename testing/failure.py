@@ -10,7 +10,7 @@ SHOWN_TOPICS = 20
 DECIDED = ("CompleteCommit", "CompleteAbort", "Empty", "Dead")
 
 
-def described(broker: Any) -> str:
+def describe(broker: Any) -> str:
     """A section of the report. It never raises and never waits long."""
     lines = [repr(broker)]
     if not broker.answers:

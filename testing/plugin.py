@@ -87,9 +87,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Generator[None, p
     report = yield
     if report.failed and report.when != "teardown":
         for broker in _brokers_of(item):
-            from .failure import described
+            from .failure import describe
 
-            report.sections.append(("fencepost at failure", described(broker)))
+            report.sections.append(("fencepost at failure", describe(broker)))
     return report
 
 

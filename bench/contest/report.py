@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from ..measured import LESS, MORE, Measured, title, written
+from ..measured import LESS, MORE, Measured, format_value, title
 from ..peers.names import FSYNC, KAFKA, KAFKA_FLUSH, OS
 from ..result_file import NotAResult, Result, as_json, read
 from ..verdicts import Outcome, Verdict
@@ -58,7 +58,7 @@ def write(
     path = _new(directory, time.strftime("%Y%m%dT%H%M%S"))
     path.write_text(json.dumps(as_json(result), indent=1, ensure_ascii=False) + "\n")
     (directory / "table.md").write_text(table(result))
-    drawn(result, directory)
+    draw(result, directory)
     return path
 
 
@@ -72,7 +72,7 @@ def _new(directory: Path, name: str) -> Path:
     return path
 
 
-def drawn(result: Result, directory: Path) -> list[Path]:
+def draw(result: Result, directory: Path) -> list[Path]:
     """The plots, where there is matplotlib."""
     if importlib.util.find_spec("matplotlib") is None:
         click.echo("no plots: matplotlib is not installed (pip install 'fencepost[bench]')", err=True)
@@ -155,7 +155,9 @@ def _slowest(findings: Sequence[Measured], scenario: str) -> str:
     by = {each.peer: each.median("p99_ms") for each in findings if each.scenario == scenario}
     if all(value is None for value in by.values()):
         return "–"
-    ours, theirs = (" / ".join(written(by.get(peer)) for peer in pair) for pair in ((FSYNC, OS), (KAFKA, KAFKA_FLUSH)))
+    ours, theirs = (
+        " / ".join(format_value(by.get(peer)) for peer in pair) for pair in ((FSYNC, OS), (KAFKA, KAFKA_FLUSH))
+    )
     return f"{ours} · {theirs}"
 
 
@@ -192,12 +194,16 @@ def values(result: Result) -> str:
     found = [each for name in dict.fromkeys(f.scenario for f in result.findings) for each in _of(result.findings, name)]
     titles = ["", "server", "per second", "MB/s", "CPU, µs each", "CPU, ms/MB", "p50, ms", "p99", "p99.9", "memory, MB"]
     lines = [
-        [each.scenario, each.peer + (" \\*" if each.saturated else ""), *(written(each.median(f)) for f in _VALUES)]
+        [
+            each.scenario,
+            each.peer + (" \\*" if each.saturated else ""),
+            *(format_value(each.median(f)) for f in _VALUES),
+        ]
         for each in found
         if "rate" in each.figures
     ]
     more = [
-        [each.scenario, each.peer, title(name, each.unit), written(each.median(name))]
+        [each.scenario, each.peer, title(name, each.unit), format_value(each.median(name))]
         for each in found
         for name in each.figures
         if "rate" not in each.figures
@@ -279,7 +285,7 @@ def picture(name: str, folder: str) -> str:
 
 def write_documents(result: Result, root: Path = ROOT) -> list[Path]:
     """Draw docs/images, and put the results into README and docs/benchmarks.md. Raises: NoMarkers."""
-    paths = drawn(result, root / IMAGES)
+    paths = draw(result, root / IMAGES)
     names = list(dict.fromkeys(path.name.split(".")[0] for path in paths))
     parts: dict[str, Callable[[Result, Sequence[str]], str]] = {
         "README.md": readme_part,

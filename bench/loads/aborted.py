@@ -75,7 +75,7 @@ def _abort_many(wire: Wire, transactions: int) -> None:
 
 def _good(error_code: int) -> None:
     if error_code:
-        raise RuntimeError(f"the broker answered with {topics.named(error_code)}")
+        raise RuntimeError(f"the broker answered with {topics.error_name(error_code)}")
 
 
 def _cost(broker: peers.Peer, wire: Wire, level: int, end: int) -> float:

@@ -98,5 +98,5 @@ def _why(process: "subprocess.Popen[bytes]") -> str:
     output = process.stderr.read().decode(errors="replace").strip()
     code = process.wait()
     if output.startswith("error "):
-        return f"a request was answered with error {output[6:]} ({topics.named(int(output[6:]))})"
+        return f"a request was answered with error {output[6:]} ({topics.error_name(int(output[6:]))})"
     return output or f"the load ended with code {code}"

@@ -249,7 +249,7 @@ def _commit_and_look(producer: Any, wire: Wire, topic: str) -> float:
             producer.poll(0)
         error, offset = places[0]
         if error is not None or found.error_code:
-            raise RuntimeError(f"the record or its offset failed: {error}, {topics.named(found.error_code)}")
+            raise RuntimeError(f"the record or its offset failed: {error}, {topics.error_name(found.error_code)}")
         if found.offset > offset:
             return 0.0 if first else sent - returned
         if sent - returned > NEVER_S:

@@ -22,7 +22,7 @@ from ..requests.dispatch import Call, handles
 from ..requests.services import Services
 from ..security.acls import Operation
 from ..security.credentials import SECRET_BYTES, Change, secret_set
-from ..security.user_changes import Altered, Described, Infos, decide_changes, described, infos_of, named_twice, refused
+from ..security.user_changes import Altered, Described, Infos, decide_changes, describe, infos_of, named_twice, refused
 
 CHANGES_AT_ONCE = 200  # of one unit
 CHANGE_UNITS = 4
@@ -98,4 +98,4 @@ def describe_users(
 
 
 def _describe(found: list[tuple[str, Infos]], times: Counter[str]) -> Iterator[Described]:
-    return (described(name, infos) if times[name] == 1 else named_twice(name) for name, infos in found)
+    return (describe(name, infos) if times[name] == 1 else named_twice(name) for name, infos in found)

@@ -122,7 +122,7 @@ def infos_of(users: ScramUsers, name: str) -> Infos:
     return tuple(sorted((int(each.mechanism), each.iterations) for each in users.of(name)))
 
 
-def described(name: str, infos: Infos) -> Described:
+def describe(name: str, infos: Infos) -> Described:
     """A user with these credentials; none: there is no such user."""
     if not infos:
         text = f"Attempt to describe a user credential that does not exist: {name}"

@@ -31,7 +31,7 @@ def _wrong_with(name: str) -> str | None:
     return None
 
 
-def unified(name: str) -> str:
+def unify(name: str) -> str:
     """What metric systems make of a name: those that become one may not both exist."""
     return name.replace(".", "_")
 

@@ -23,7 +23,7 @@ from ..config.options import InvalidOption
 from ..config.settings import BROKER_OPTIONS, TOPIC_OPTIONS, BrokerSettings, Source, TopicSettings
 from .catalogue import Change, TopicEntry, broker_configs_changed, cluster_begun, topic_changed, topic_gone
 from .catalogue_log import CatalogueLog
-from .names import CLUSTER_TOPIC, INTERNAL, check_collision, check_name, unified
+from .names import CLUSTER_TOPIC, INTERNAL, check_collision, check_name, unify
 from .partition import AppendRules, Partition
 from .producer_ids import ProducerIds
 
@@ -131,7 +131,7 @@ class Topics:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
         if name in self.by_name:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        check_collision(name, self._alike.get(unified(name), ()))
+        check_collision(name, self._alike.get(unify(name), ()))
         if partitions > MOST_PARTITIONS:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
         return self._settings(configs)
@@ -276,16 +276,16 @@ class Topics:
 
     def _remember(self, topic: Topic) -> Topic:
         self.by_id[topic.id] = self.by_name[topic.name] = topic
-        self._alike.setdefault(unified(topic.name), set()).add(topic.name)
+        self._alike.setdefault(unify(topic.name), set()).add(topic.name)
         return topic
 
     def _forget(self, topic: Topic) -> None:
         del self.by_id[topic.id]
         del self.by_name[topic.name]
-        alike = self._alike[unified(topic.name)]
+        alike = self._alike[unify(topic.name)]
         alike.discard(topic.name)
         if not alike:
-            del self._alike[unified(topic.name)]
+            del self._alike[unify(topic.name)]
 
     # ---- ids -------------------------------------------------------------------------------------------------
 

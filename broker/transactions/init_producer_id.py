@@ -11,7 +11,7 @@ Sources: Kafka's TransactionCoordinator.handleInitProducerId; KIP-360, KIP-588, 
 from typing import NamedTuple
 
 from ...protocol.errors import ErrorCode
-from .outcome import ended
+from .outcome import end_transaction
 from .table import Action, Event, answer
 from .transaction import LAST_EPOCH, NO_EPOCH, NO_ID, TWO_PHASE_TIMEOUT_MS, Decision, Inputs, Status, Transaction
 
@@ -105,4 +105,4 @@ def _finish(txn: Transaction | None, do: Action, request: Initialisation, given:
 def _abort(txn: Transaction, given: Inputs) -> Decision:
     """The old transaction's end. An ephemeral id goes on, with another producer id."""
     worn = txn._replace(producer_epoch=LAST_EPOCH) if given.ephemeral else txn
-    return ended(worn, Action.ABORT_AND_BUMP, given._replace(ephemeral=False))
+    return end_transaction(worn, Action.ABORT_AND_BUMP, given._replace(ephemeral=False))

@@ -9,7 +9,7 @@ by an admin.
 """
 
 from ...protocol.errors import ErrorCode
-from .outcome import ended, finished
+from .outcome import end_transaction, finish_transaction
 from .table import Action, Event, answer
 from .transaction import (
     NEVER_MS,
@@ -122,7 +122,7 @@ def end(
             return Decision(cell)
         return Decision(producer_id=txn.producer_id, producer_epoch=txn.producer_epoch)
     assert txn is not None
-    decision = ended(txn, cell, given)
+    decision = end_transaction(txn, cell, given)
     if version >= 2 and not decision.gone:
         last = decision.states[-1]
         return decision._replace(producer_id=last.producer_id, producer_epoch=last.producer_epoch)
@@ -141,7 +141,7 @@ def expire(txn: Transaction, given: Inputs) -> Decision:
     cell = answer(Event.TIMEOUT, txn)
     if deadline is None or given.age_ms <= deadline or isinstance(cell, ErrorCode):
         return _DONE
-    return ended(txn, cell, given)
+    return end_transaction(txn, cell, given)
 
 
 def deadline_age_ms(txn: Transaction) -> int | None:
@@ -160,7 +160,7 @@ def force_abort(txn: Transaction | None, given: Inputs) -> Decision:
     if isinstance(cell, ErrorCode):
         return Decision(cell)
     assert txn is not None
-    return ended(txn, cell, given)
+    return end_transaction(txn, cell, given)
 
 
 def part_aborted(
@@ -215,7 +215,7 @@ def prepare(
         same = txn.prepared[:3] == prepared[:3]
         return _DONE if same else Decision(_STATE)
     if decided is not None and decided >= prepared.number:
-        return ended(txn, Action.ABORT_AND_BUMP, given)._replace(error=_STATE)
+        return end_transaction(txn, Action.ABORT_AND_BUMP, given)._replace(error=_STATE)
     waiting = txn._replace(
         prepared=prepared._replace(since_age_ms=given.age_ms),
         last_update_ms=given.now_ms,
@@ -229,13 +229,13 @@ def settle_prepared(txn: Transaction | None, commit: bool, given: Inputs) -> Dec
     cell = answer(Event.DECIDE_COMMIT if commit else Event.DECIDE_ABORT, txn)
     if isinstance(cell, ErrorCode) or txn is None:
         return Decision(cell if isinstance(cell, ErrorCode) else _UNKNOWN)
-    return ended(txn, cell, given)
+    return end_transaction(txn, cell, given)
 
 
 # What is found in the log --------------------------------------------------------------------------------------------
 
 
-def owed(txn: Transaction) -> MarkerOrder | None:
+def owed_markers(txn: Transaction) -> MarkerOrder | None:
     """The markers that a decision found in the log still asks for; None if there is none."""
     if txn.status is Status.PREPARE_COMMIT:
         return MarkerOrder(True, txn.producer_id, txn.producer_epoch, txn.partitions)
@@ -246,10 +246,10 @@ def owed(txn: Transaction) -> MarkerOrder | None:
 
 def finish(txn: Transaction, given: Inputs) -> Decision:
     """Finish what `owed` names, with the outcome that was decided: its markers and the COMPLETE state, as one unit."""
-    order = owed(txn)
+    order = owed_markers(txn)
     if order is None:
         return _DONE
-    return Decision(states=(finished(txn, given),), marker=order if order.partitions else None)
+    return Decision(states=(finish_transaction(txn, given),), marker=order if order.partitions else None)
 
 
 def is_unused(txn: Transaction) -> bool:
@@ -280,7 +280,7 @@ __all__ = [
     "force_abort",
     "is_unused",
     "may_expire",
-    "owed",
+    "owed_markers",
     "part_aborted",
     "prepare",
     "settle_prepared",

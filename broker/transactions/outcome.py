@@ -15,7 +15,7 @@ _COMMITS = frozenset({Action.COMMIT, Action.COMMIT_AND_BUMP})
 _BUMPS = frozenset({Action.COMMIT_AND_BUMP, Action.ABORT_AND_BUMP, Action.ABORT_NOTHING})
 
 
-def ended(txn: Transaction, do: Action, given: Inputs) -> Decision:
+def end_transaction(txn: Transaction, do: Action, given: Inputs) -> Decision:
     """COMMIT, ABORT, …_AND_BUMP or ABORT_NOTHING, done to an open transaction (or to none). The answer is a success."""
     commit = do in _COMMITS
     bumps = do in _BUMPS or given.ephemeral
@@ -25,7 +25,7 @@ def ended(txn: Transaction, do: Action, given: Inputs) -> Decision:
         order = MarkerOrder(commit, ending.producer_id, ending.producer_epoch, txn.partitions)
     if given.ephemeral:
         return Decision(states=(ending,), marker=order, gone=True)
-    return Decision(states=(ending, finished(ending, given)), marker=order)
+    return Decision(states=(ending, finish_transaction(ending, given)), marker=order)
 
 
 def _prepare_keeping_epoch(txn: Transaction, commit: bool, given: Inputs) -> Transaction:
@@ -72,7 +72,7 @@ def _prepare_bumping_epoch(txn: Transaction, commit: bool, given: Inputs) -> Tra
     )
 
 
-def finished(txn: Transaction, given: Inputs) -> Transaction:
+def finish_transaction(txn: Transaction, given: Inputs) -> Transaction:
     """COMPLETE_x after PREPARE_x: nothing open, and the pair that was set aside for it."""
     rotated = txn.next_producer_id != NO_ID
     return Transaction(

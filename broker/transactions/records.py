@@ -66,7 +66,7 @@ def value(txn: Transaction) -> bytes:
         tags.append(_NEXT_EPOCH + _INT16.pack(txn.next_producer_epoch))
     partitions = _NULL_PARTITIONS
     if txn.status != Status.EMPTY:
-        written = _remembered if len(txn.partitions) <= REMEMBERED_PARTITIONS else written_partitions
+        written = _remembered if len(txn.partitions) <= REMEMBERED_PARTITIONS else encode_partitions
         partitions, log_ids = written(tuple(txn.partitions.items()))
         if log_ids:
             tags.append(log_ids)
@@ -87,7 +87,7 @@ def _tag(number: int, content: bytes) -> bytes:
     return uvarint(number) + uvarint(len(content)) + content
 
 
-def written_partitions(partitions: tuple[tuple[PartitionKey, int], ...]) -> tuple[bytes, bytes]:
+def encode_partitions(partitions: tuple[tuple[PartitionKey, int], ...]) -> tuple[bytes, bytes]:
     """The array of partitions, by topic, and the tag with their logs in the same order."""
     topics: dict[str, list[int]] = {}
     logs: dict[str, list[int]] = {}
@@ -104,7 +104,7 @@ def written_partitions(partitions: tuple[tuple[PartitionKey, int], ...]) -> tupl
     return b"".join(written), tag
 
 
-_remembered = lru_cache(maxsize=4096)(written_partitions)  # a transaction is written three times, and the next is alike
+_remembered = lru_cache(maxsize=4096)(encode_partitions)  # a transaction is written three times, and the next is alike
 REMEMBERED_PARTITIONS = 8
 
 

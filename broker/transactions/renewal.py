@@ -6,7 +6,7 @@ may have ended it after the backup. A transaction that waits for a decision of t
 decision names it by that; it gets the new producer id when it ends. Pure.
 """
 
-from .outcome import ended
+from .outcome import end_transaction
 from .table import Action
 from .transaction import LAST_EPOCH, NO_EPOCH, Decision, Inputs, Status, Transaction
 
@@ -25,7 +25,7 @@ def with_new_producer_id(txn: Transaction, given: Inputs) -> Decision:
     if txn.prepared is not None or txn.enable_2pc:
         waiting = txn._replace(next_producer_id=given.new_producer_id(), next_producer_epoch=0)
         return Decision(states=(waiting,))
-    decision = ended(txn._replace(producer_epoch=LAST_EPOCH), Action.ABORT_AND_BUMP, given)
+    decision = end_transaction(txn._replace(producer_epoch=LAST_EPOCH), Action.ABORT_AND_BUMP, given)
     if decision.gone:
         return decision
     *before, last = decision.states

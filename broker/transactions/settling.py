@@ -38,7 +38,7 @@ async def settle(shared: Shared, offsets: GroupOffsets, coordinator: Transaction
     """Pay and finish all there is. Raises KafkaError if there is no room for it on the disk."""
     while debts := list(islice(_payable(shared), SLICE)):
         await with_room(shared.clock, lambda: _pay(shared, offsets, debts))
-    for transactional_id in [name for name, txn in coordinator.transactions.items() if machine.owed(txn)]:
+    for transactional_id in [name for name, txn in coordinator.transactions.items() if machine.owed_markers(txn)]:
         log.info("transaction %r was decided and not ended: it is now", transactional_id)
         await with_room(shared.clock, lambda: coordinator.finish(transactional_id))  # noqa: B023
 

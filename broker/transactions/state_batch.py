@@ -90,7 +90,7 @@ def _layout(
     begins, _, rest = keyed_record(number, key, value).partition(key)
     value_at = len(rest) - len(value) - 1  # behind it is the number of headers, 0
     goes_on = rest[: value_at + _VERSION_BYTES]
-    middle, _ = records.written_partitions(partitions)
+    middle, _ = records.encode_partitions(partitions)
     tags = value[_HEAD_BYTES + len(middle) + _TIMES_BYTES : -_OURS_BYTES]
     layout = f">{len(begins)}s{key_bytes}s{len(goes_on)}sqhib{len(middle)}sqq{len(tags)}shqqx"
     return Struct(layout).pack, begins, goes_on, middle, tags

@@ -79,7 +79,7 @@ def _differences(one: "Result", other: "Result") -> list[str]:
 
 
 def _print_changes(changes: "list[Change]", everything: bool, differences: list[str]) -> None:
-    from ...bench.measured import title, written
+    from ...bench.measured import format_value, title
     from ...protocol.errors import count_text
     from ..output.tables import Cell, Column, number, table
 
@@ -90,8 +90,8 @@ def _print_changes(changes: "list[Change]", everything: bool, differences: list[
             "scenario": each.scenario,
             "peer": each.peer,
             "figure": title(each.figure, each.unit),
-            "A": written(each.before),
-            "B": written(each.after),
+            "A": format_value(each.before),
+            "B": format_value(each.after),
             "ratio": f"{each.ratio:.2f}",
             "spread": f"{each.low:.2f} to {each.high:.2f}",
             "change": _word(each),

@@ -48,10 +48,10 @@ def dump(paths: Sequence[str], records: bool, output: str) -> None:
 def verify(directory: str, output: str) -> None:
     """Check a data directory and list what is damaged and where. Exit code 1: it is damaged."""
     from .text import lines
-    from .verify import verified
+    from .verify import verify_directory
 
     try:
-        report = verified(directory)
+        report = verify_directory(directory)
     except OSError as error:
         raise _unreadable(error) from None
     facts = [*report.findings, report.summary()]

@@ -81,7 +81,7 @@ class Report:
         }
 
 
-def verified(directory: str) -> Report:
+def verify_directory(directory: str) -> Report:
     """Check a whole data directory. Raises Failure if the path is not one."""
     disk = SystemDisk()
     directory = directory.rstrip("/") or directory

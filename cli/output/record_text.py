@@ -91,7 +91,7 @@ class BadLine(ValueError):
     """str(): what is wrong."""
 
 
-def parsed(line: bytes) -> Line:
+def parse(line: bytes) -> Line:
     """A line of --jsonl. A value that is not a string is sent as JSON; null is a tombstone. Raises BadLine."""
     try:
         fields = json.loads(line)

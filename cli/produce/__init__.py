@@ -16,7 +16,7 @@ from ...protocol.errors import count_text
 from ..arguments.connecting import Target, connecting
 from ..arguments.ranges import COUNT, DURATION
 from ..output.failures import TIMED_OUT, WRONG_USAGE, Failure
-from ..output.record_text import BadLine, Line, parsed
+from ..output.record_text import BadLine, Line, parse
 from ..output.tables import duration
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Shape:
         """Raises Failure."""
         if self.jsonl:
             try:
-                given = parsed(text)
+                given = parse(text)
             except BadLine as error:
                 raise Failure(
                     f"line {number}: {error}", "--jsonl needs a JSON object on each line", WRONG_USAGE

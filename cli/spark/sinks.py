@@ -55,7 +55,7 @@ def facts_of(found: Any) -> dict[str, Any]:
 async def _one(cluster: "Cluster", sink: str, timeout_ms: int) -> Any:
     from ...spark.sink import ledger
 
-    (found,) = await ledger.described(cluster, sink, timeout_ms=timeout_ms)
+    (found,) = await ledger.describe_entries(cluster, sink, timeout_ms=timeout_ms)
     if found.entry is None and not found.waiting:
         raise Failure(f"there is no sink {sink}", _KNOWN, NOT_FOUND)
     return found
@@ -72,7 +72,7 @@ def list_sinks(to: Target, everything: bool) -> None:
     from ...spark.sink.protocol import CLAIMS, UNNAMED
 
     async def work(cluster: "Cluster") -> list[dict[str, Any]]:
-        keys = await ledger.described(cluster, timeout_ms=to.timeout_ms)
+        keys = await ledger.describe_entries(cluster, timeout_ms=to.timeout_ms)
         return [
             facts_of(each)
             for each in sorted(keys, key=lambda each: str(each.key))
@@ -110,7 +110,7 @@ def abort(to: Target, sink: str) -> None:
     from ...spark.sink.protocol import Written
 
     async def work(cluster: "Cluster") -> dict[str, Any]:
-        (found,) = await ledger.described(cluster, sink, timeout_ms=to.timeout_ms)
+        (found,) = await ledger.describe_entries(cluster, sink, timeout_ms=to.timeout_ms)
         waiting = [Written(each.transactional_id, each.producer_id, each.producer_epoch) for each in found.waiting]
         prefix = (await ledger.facts(cluster)).prefix
         steps = open_steps(prefix, sink, lambda number, attempt: True)

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...protocol.batches import read
 from ...protocol.primitives import ZERO_UUID
-from ...protocol.producing import compressed, framed, payload
+from ...protocol.producing import compress_records, frame_batch, payload
 from ...protocol.records import records
 from ..errors import RecordTooLargeError
 from ..partitioner import next_sticky, partition_of
@@ -85,7 +85,7 @@ class Batch(Numbered):
         """Accept no more records and encode them. Raises: KafkaError INVALID_RECORD."""
         self.count = len(self.values)
         self.codec, self.level = codec, level
-        self.records = compressed(codec, payload(self.keys, self.values, self.timestamps, self.headers), level)
+        self.records = compress_records(codec, payload(self.keys, self.values, self.timestamps, self.headers), level)
         self.keys, self.values, self.headers = [], [], {}
 
     def frame(self, transactional: bool) -> bytes:
@@ -93,7 +93,7 @@ class Batch(Numbered):
         if self.framed_as != (self.identity, self.sequence):
             producer_id, epoch = self.identity or (-1, -1)
             times = self.timestamps
-            self.framed = framed(
+            self.framed = frame_batch(
                 self.records,
                 self.count,
                 times[0],

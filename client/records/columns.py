@@ -53,7 +53,7 @@ class Columns:
 
     def add(self, batch: Batch, low: int, high: int, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> None:
         """Append the batch's records from offset `low` up to `high` (exclusive). Raises: KafkaError, nothing added."""
-        found = decoded(batch, self.wanted, limit=limit)
+        found = decode(batch, self.wanted, limit=limit)
         first = 0 if batch.base_offset >= low else bisect_left(found.offsets, low)
         last = found.count if batch.last_offset < high else bisect_left(found.offsets, high)
         whole = not first and last == found.count
@@ -110,7 +110,7 @@ class Decoded:
             self.headers += headers
 
 
-def decoded(batch: Batch, wanted: WantedColumns = EVERYTHING, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> Decoded:
+def decode(batch: Batch, wanted: WantedColumns = EVERYTHING, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> Decoded:
     """The requested columns of the batch. limit: bytes of its records, decompressed. Raises: KafkaError."""
     found = Decoded()
     if batch.last_offset >= _FAR or not -_FAR < batch.base_timestamp < _FAR:

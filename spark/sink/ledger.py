@@ -141,7 +141,7 @@ async def carry_out(cluster: Cluster, key: str, steps: Generator[Any, Any, R], *
         answer = await ask(cluster, key, request, timeout_ms=timeout_ms)
 
 
-async def described(cluster: Cluster, *keys: str, timeout_ms: float) -> list[Any]:
+async def describe_entries(cluster: Cluster, *keys: str, timeout_ms: float) -> list[Any]:
     """Entries of DescribeLedger for these keys, or for all."""
     answer: DescribeLedgerResponse = await ask(
         cluster, keys[0] if keys else "", DescribeLedgerRequest(keys=list(keys) or None), timeout_ms=timeout_ms

@@ -300,7 +300,7 @@ class SinkWriter:
             log.info("old entries of the ledger could not be removed: %s", error)
 
     async def _remove_old_entries(self, cluster: Cluster, now_ms: int) -> None:
-        keys = await ledger.described(cluster, timeout_ms=ABORT_TIMEOUT_MS)
+        keys = await ledger.describe_entries(cluster, timeout_ms=ABORT_TIMEOUT_MS)
         await ledger.forget(cluster, *forgettable(keys, now_ms), timeout_ms=ABORT_TIMEOUT_MS)
 
     def _planned_offsets(self, batch: SinkBatch, place: str | None) -> str | None:

@@ -50,7 +50,7 @@ async def log_blockers(settings: AdminSettings, blocked: Iterable[TopicPartition
         async with Admin.of(settings) as admin:
             blockers = await admin.find_blockers(parts)
             now_ms = admin._environment.clock.now_ms()
-        texts = [described(each, now_ms) for each in blockers]
+        texts = [describe(each, now_ms) for each in blockers]
     except UnsupportedVersionError:
         texts = [f"{names}: an open transaction blocks readers; to find out which one needs Kafka 3.0"]
     except KafkaError as error:
@@ -60,7 +60,7 @@ async def log_blockers(settings: AdminSettings, blocked: Iterable[TopicPartition
     return texts
 
 
-def described(blocker: Blocker, now_ms: int) -> str:
+def describe(blocker: Blocker, now_ms: int) -> str:
     """One sentence: partition, transactional id, age."""
     producer = blocker.open.producer
     where = (

@@ -110,13 +110,13 @@ def to_json(position: Position) -> Json:
     if position.ids:
         own["ids"] = dict(sorted(position.ids.items()))
     if position.starts:
-        own["init"] = nested(position.starts)
+        own["init"] = nest(position.starts)
     if position.is_initial:
         own["initial"] = True
-    return {MARK: own, **nested(position.offsets)}
+    return {MARK: own, **nest(position.offsets)}
 
 
-def nested(offsets: Offsets) -> Json:
+def nest(offsets: Offsets) -> Json:
     """{"topic": {"0": 23}}, sorted."""
     found: Json = {}
     for (topic, partition), offset in sorted(offsets.items()):
@@ -208,7 +208,7 @@ def _within(tp: TopicPartition, at: int, log: Log, is_identified: bool) -> tuple
     return at, []
 
 
-def planned(
+def plan_batch(
     start: Position, seen: Seen, limits: Limits = NO_LIMITS, density: Mapping[TopicPartition, float] | None = None
 ) -> tuple[Position, list[str]]:
     """(the end of the next batch, what was lost). The end is `start` itself if there is nothing new.
@@ -217,7 +217,7 @@ def planned(
     """
     begins, lost = begins_of(start, seen)
     latest = {tp: max(at, seen.logs[tp].end) for tp, at in begins.items()}
-    ends = limited(begins, latest, limits, density or {})
+    ends = limit(begins, latest, limits, density or {})
     ids = {tp.topic: one for tp in begins if (one := seen.ids.get(tp.topic) or start.ids.get(tp.topic))}
     starts = {tp: at for tp, at in begins.items() if start.is_initial or start.offsets.get(tp) != at}
     starts |= {tp: at for tp, at in begins.items() if is_another(start.ids, ids, tp.topic)}
@@ -238,7 +238,7 @@ def up_to(seen: Seen, target: Offsets) -> Seen:
     return replace(seen, logs=logs)
 
 
-def limited(
+def limit(
     begins: Offsets, latest: Offsets, limits: Limits, density: Mapping[TopicPartition, float]
 ) -> dict[TopicPartition, int]:
     """Ends within the limits, each partition by its share, and at least one record for each partition with new ones.

@@ -34,9 +34,9 @@ from .offsets import (
     begins_of,
     from_json,
     initial,
-    nested,
+    nest,
     new_records,
-    planned,
+    plan_batch,
     ranges,
     split,
     to_json,
@@ -99,7 +99,7 @@ class Reader:
 
     def _resolve(self, seen: Seen, which: str) -> dict[TopicPartition, int]:
         bound = self._options.starting if which == "startingOffsets" else self._options.ending
-        resolving = survey.resolved(cluster_for(self._options), self._options, bound, seen, which)
+        resolving = survey.resolve(cluster_for(self._options), self._options, bound, seen, which)
         return dict(run(resolving, PLANNING_S))
 
     def _split(self, found: list[Range]) -> list[InputPartition]:
@@ -190,7 +190,7 @@ class _Stream(Reader, DataSourceStreamReader):
             limits = Limits(self._options.max_offsets, self._options.max_bytes)
         if limits.payload_bytes is not None:
             density = self._densities(begins_of(position, seen)[0])
-        end, lost = planned(position, seen, limits, density)
+        end, lost = plan_batch(position, seen, limits, density)
         self._handle_losses(lost)
         if end is position:
             self._idle_s = time.monotonic()
@@ -222,9 +222,9 @@ class _Stream(Reader, DataSourceStreamReader):
         own = {
             "behindHighWatermark": sum(max(0, each.high_watermark - at.offsets[tp]) for tp, each in logs.items()),
             "behindReadable": sum(max(0, each.end - at.offsets[tp]) for tp, each in logs.items()),
-            "readable": nested({tp: each.end for tp, each in seen.logs.items()}),
+            "readable": nest({tp: each.end for tp, each in seen.logs.items()}),
         }
-        return {MARK: own, **nested({tp: each.high_watermark for tp, each in seen.logs.items()})}
+        return {MARK: own, **nest({tp: each.high_watermark for tp, each in seen.logs.items()})}
 
     @add_hint()
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:

@@ -89,7 +89,7 @@ async def _edges(cluster: Cluster, parts: Iterable[TopicPartition], which: int, 
     return {tp: each.offset for tp, each in found.items()}
 
 
-async def resolved(cluster: Cluster, options: SourceOptions, bound: Bound, seen: Seen, name: str) -> Offsets:
+async def resolve(cluster: Cluster, options: SourceOptions, bound: Bound, seen: Seen, name: str) -> Offsets:
     """The offset of each partition for a bound. name: of the option, for errors.
 
     Raises UnknownTopicError, InvalidConfigurationError.

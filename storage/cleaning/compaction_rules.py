@@ -13,7 +13,7 @@ from hashlib import blake2b
 from ...effects.disk import Buffer
 from ...protocol.batches import Batch
 from ...protocol.errors import KafkaError
-from ...protocol.raw_records import emptied, raw_records, rewritten
+from ...protocol.raw_records import drop_records, raw_records, rewrite
 from ...protocol.records import DECOMPRESSED_LIMIT_BYTES, payload_of
 from ..producers.aborted import AbortedTransaction
 
@@ -134,7 +134,7 @@ class Rules:
                 horizon_ms = self._horizon_ms
             elif all(kept):
                 return batch.buffer
-            return rewritten(batch, payload, kept, delete_horizon_ms=horizon_ms)
+            return rewrite(batch, payload, kept, delete_horizon_ms=horizon_ms)
         except KafkaError:  # a client wrote what nobody can read, or say again: not ours to remove
             return batch.buffer
 
@@ -142,7 +142,7 @@ class Rules:
         """Only its header, if a producer's sequences stand in it and nowhere else."""
         if batch.base_offset not in self._last_batches:
             return None
-        return emptied(batch) if batch.record_count else batch.buffer
+        return drop_records(batch) if batch.record_count else batch.buffer
 
     def _kept_marker(self, batch: Batch) -> Buffer | None:
         if batch.producer_id in self._with_data:
@@ -151,9 +151,9 @@ class Rules:
         horizon_ms = batch.delete_horizon_ms
         if batch.record_count and horizon_ms is None:
             payload = payload_of(batch, DECOMPRESSED_LIMIT_BYTES)
-            return rewritten(batch, payload, b"\1" * batch.record_count, delete_horizon_ms=self._horizon_ms)
+            return rewrite(batch, payload, b"\1" * batch.record_count, delete_horizon_ms=self._horizon_ms)
         if batch.record_count and horizon_ms is not None and horizon_ms > self._now_ms:
             return batch.buffer
         if self._last_epochs.get(batch.producer_id) != batch.producer_epoch:
             return None
-        return emptied(batch) if batch.record_count else batch.buffer
+        return drop_records(batch) if batch.record_count else batch.buffer

@@ -26,14 +26,14 @@ from fencepost.protocol.batches import (
     CorruptBatch,
     check_produced,
     read,
-    stamped,
+    stamp_header,
     verify,
     walk,
     with_log_append_time,
 )
 from fencepost.protocol.compression import Codec, compress, decompress
 from fencepost.protocol.errors import KafkaError
-from fencepost.protocol.raw_records import emptied, raw_records, rewritten, times
+from fencepost.protocol.raw_records import drop_records, raw_records, rewrite, times
 from fencepost.protocol.record_scan import MOST_NAMED, NO_TIMESTAMP, check_keys, outside
 from fencepost.protocol.records import (
     HIGHEST,
@@ -120,7 +120,7 @@ def _look_at_produced(view: memoryview) -> None:
     dated = with_log_append_time(batch, NOW_MS)
     verify(dated)
     assert (dated.max_timestamp, dated.is_log_append_time) == (NOW_MS, True)
-    placed = read(memoryview(stamped(batch, 77) + bytes(batch.buffer[16:])))
+    placed = read(memoryview(stamp_header(batch, 77) + bytes(batch.buffer[16:])))
     verify(placed)
     assert placed.last_offset == 77 + batch.last_offset_delta
 
@@ -150,7 +150,7 @@ def _fetches() -> Iterator[bytes]:
     offset = 0
     for each in every[:6]:
         batch = read(memoryview(each))
-        placed.append(stamped(batch, offset) + each[16:])
+        placed.append(stamp_header(batch, offset) + each[16:])
         offset += batch.last_offset_delta + 1
     yield b"".join(placed)
     yield b"".join(placed)[:-9]
@@ -174,7 +174,7 @@ def look_at_records(data: bytes) -> None:
     dated = outcome(lambda: list(times(batch, payload)), KafkaError)
     keyed = outcome(lambda: check_keys(batch, payload), KafkaError)
     late = outcome(lambda: outside(batch, payload, NOW_MS - 3, NOW_MS + 3), KafkaError)
-    verify(read(memoryview(emptied(batch))))
+    verify(read(memoryview(drop_records(batch))))
     if plain is REFUSED:
         return
     assert [(r.offset, r.key, r.is_tombstone) for r in raw] == [(r.offset, r.key, r.value is None) for r in plain]
@@ -238,7 +238,7 @@ def _write_again(batch: Batch, payload: bytes, plain: list[Record], own_times: l
         kept = [n % 2 == 0 for n in range(len(plain))]
         for horizon in (None, NOW_MS):
             written = outcome(
-                lambda horizon=horizon: rewritten(batch, payload, kept, delete_horizon_ms=horizon), KafkaError
+                lambda horizon=horizon: rewrite(batch, payload, kept, delete_horizon_ms=horizon), KafkaError
             )
             if written is REFUSED:
                 assert horizon is not None or not all(LOWEST <= t <= HIGHEST for t in own_times)
@@ -307,7 +307,7 @@ def look_at_producing(data: bytes) -> None:
     written = outcome(lambda: producing.payload(keys[:count], values[:count], stamps[:count], headers), KafkaError)
     assert (built is REFUSED) == (written is REFUSED)
     if built is not REFUSED:
-        framed = producing.framed(written, count, stamps[0], max(stamps[:count]))
+        framed = producing.frame_batch(written, count, stamps[0], max(stamps[:count]))
         assert framed == built
         assert list(records(read(memoryview(framed)))) == contents
 

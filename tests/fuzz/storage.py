@@ -106,7 +106,7 @@ def _framed_round(number: int, first: int, units: list[list[Part]], *, ends: boo
 
 def _some_units() -> list[list[Part]]:
     produced = batches.read(memoryview(batch_of([b"one", b"two"])))
-    stamped = [batches.stamped(produced, 5), produced.buffer[16:]]
+    stamped = [batches.stamp_header(produced, 5), produced.buffer[16:]]
     append, start = Part(journal.APPEND, 7, 5, stamped), Part(journal.LOG_START, 7, 5, [])
     made = Part(journal.CREATE, 8, 0, [msgpack.packb(["t", bytes(16), 0, {}])])
     return [[append], [append, start], [made, Part(journal.DROP, 7, 0, [])]]
@@ -311,7 +311,7 @@ class _Segment:
                 continue
             last = offset + batch.last_offset_delta
             growth.add(last, len(self.content), len(each), batch.max_timestamp)
-            self.content += batches.stamped(batch, offset) + each[16:]
+            self.content += batches.stamp_header(batch, offset) + each[16:]
             offset = last + 1
         self.state = SegmentState(0, int(compacted), len(self.content), offset, 1_001, 1)
         self.entries = b"".join(growth.offset_entries), b"".join(growth.time_entries)

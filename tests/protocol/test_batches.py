@@ -10,7 +10,7 @@ from fencepost.protocol.batches import (
     CorruptBatch,
     check_produced,
     read,
-    stamped,
+    stamp_header,
     verify,
     walk,
     with_log_append_time,
@@ -158,10 +158,10 @@ def test_any_bytes_are_a_batch_or_corrupt(content, position):
 
 def test_stamping_rewrites_sixteen_bytes_and_the_crc_stands():
     found = check_produced(view(batch(records=3, leader_epoch=-1)))
-    placed = read(view(stamped(found, 1234, 5), bytes(found.buffer[16:])))
+    placed = read(view(stamp_header(found, 1234, 5), bytes(found.buffer[16:])))
     verify(placed)
     assert (placed.base_offset, placed.leader_epoch, placed.last_offset) == (1234, 5, 1236)
-    assert len(stamped(found, 0)) == 16
+    assert len(stamp_header(found, 0)) == 16
 
 
 def test_log_append_time_sets_the_bit_the_time_and_the_crc():

@@ -3,7 +3,7 @@
 import pytest
 from fencepost.protocol.batches import check_produced
 from fencepost.protocol.errors import KafkaError
-from fencepost.protocol.producing import compressed, framed, payload
+from fencepost.protocol.producing import compress_records, frame_batch, payload
 from fencepost.protocol.records import Record, build, records
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +16,9 @@ RECORDS = st.lists(st.tuples(BYTES, BYTES, st.integers(0, 2**50), HEADERS), min_
 def both(rows, **more):
     keys, values, timestamps, headers = zip(*rows, strict=True)
     with_some = {index: own for index, own in enumerate(headers) if own}
-    written = framed(payload(keys, values, timestamps, with_some), len(rows), timestamps[0], max(timestamps), **more)
+    written = frame_batch(
+        payload(keys, values, timestamps, with_some), len(rows), timestamps[0], max(timestamps), **more
+    )
     contents = [Record(n, row[2], row[0], row[1], row[3]) for n, row in enumerate(rows)]
     return written, build(contents, **more)
 
@@ -47,8 +49,8 @@ def test_at_every_width_of_an_index():
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
 def test_under_every_codec_the_records_come_back(codec):
-    one = compressed(codec, payload([None, b"k"], [b"v" * 500, None], [5, 6], {}))
-    batch = check_produced(memoryview(framed(one, 2, 5, 6, codec=codec)))
+    one = compress_records(codec, payload([None, b"k"], [b"v" * 500, None], [5, 6], {}))
+    batch = check_produced(memoryview(frame_batch(one, 2, 5, 6, codec=codec)))
     assert [(r.key, r.value, r.timestamp) for r in records(batch)] == [(None, b"v" * 500, 5), (b"k", None, 6)]
 
 

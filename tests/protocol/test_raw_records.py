@@ -5,7 +5,7 @@ import pytest
 from fencepost.protocol.batches import read, verify, with_log_append_time
 from fencepost.protocol.compression import Codec
 from fencepost.protocol.errors import ErrorCode, KafkaError
-from fencepost.protocol.raw_records import emptied, raw_records, rewritten, times
+from fencepost.protocol.raw_records import drop_records, raw_records, rewrite, times
 from fencepost.protocol.records import Record, build, payload_of, records
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,9 +63,9 @@ def test_what_is_kept_stands_as_it_was_under_the_header_it_had(shapes, codec, ap
     before = opened(build(sent, codec=codec, producer_id=9, producer_epoch=1, base_sequence=2**31 - 2, leader_epoch=0))
     before = with_log_append_time(before, NOW_MS) if appended else before
     kept = [each for each, chosen in zip(records(before), keep, strict=True) if chosen]
-    after = opened(rewritten(before, payload(before), keep))
-    dated = opened(rewritten(before, payload(before), keep, delete_horizon_ms=5_000))
-    again = opened(rewritten(dated, payload(dated), [1] * len(kept), delete_horizon_ms=dated.delete_horizon_ms))
+    after = opened(rewrite(before, payload(before), keep))
+    dated = opened(rewrite(before, payload(before), keep, delete_horizon_ms=5_000))
+    again = opened(rewrite(dated, payload(dated), [1] * len(kept), delete_horizon_ms=dated.delete_horizon_ms))
     assert (after.delete_horizon_ms, dated.delete_horizon_ms, again.delete_horizon_ms) == (None, 5_000, 5_000)
     for found in (after, dated, again):
         assert list(records(found)) == kept
@@ -79,7 +79,7 @@ def test_what_is_kept_stands_as_it_was_under_the_header_it_had(shapes, codec, ap
 def test_an_emptied_batch_still_tells_offsets_sequences_and_its_time(codec):
     sent = [Record(n, NOW_MS + n, b"k", b"v") for n in range(5)]
     before = opened(build(sent, codec=codec, producer_id=9, producer_epoch=1, base_sequence=4, transactional=True))
-    after = opened(emptied(before))
+    after = opened(drop_records(before))
     assert list(records(after)) == raw(after) == []
     assert (after.last_offset, after.last_sequence, after.max_timestamp) == (4, 8, NOW_MS + 4)
     assert (after.is_transactional, after.codec, after.size) == (True, 0, 61)
@@ -144,9 +144,9 @@ def test_a_timestamp_beyond_64_bits_is_a_lie(base, delta):
 def test_timestamps_too_far_from_the_horizon_for_a_delta_are_refused():
     found = opened(batch(record(0, -(2**63)) + record(1, FARTHEST), records=2, base_timestamp=0, max_timestamp=0))
     with pytest.raises(KafkaError) as caught:
-        rewritten(found, payload(found), [1, 1], delete_horizon_ms=5_000)
+        rewrite(found, payload(found), [1, 1], delete_horizon_ms=5_000)
     assert caught.value.code is ErrorCode.INVALID_RECORD
-    assert list(records(opened(rewritten(found, payload(found), [0, 1])))) == list(records(found))[1:]
+    assert list(records(opened(rewrite(found, payload(found), [0, 1])))) == list(records(found))[1:]
 
 
 # ---- what it costs ------------------------------------------------------------------------------------------------
@@ -158,8 +158,8 @@ def test_a_record_with_half_a_million_headers_takes_as_many_steps_as_one_with_no
     for look in (
         lambda found: list(times(found, payload(found))),
         raw,
-        lambda found: rewritten(found, payload(found), [1, 0]),
-        lambda found: rewritten(found, payload(found), [1, 1], delete_horizon_ms=7),
+        lambda found: rewrite(found, payload(found), [1, 0]),
+        lambda found: rewrite(found, payload(found), [1, 1], delete_horizon_ms=7),
     ):
         assert lines_run(lambda look=look: look(many)) < lines_run(lambda look=look: look(few)) + 100
 
@@ -170,4 +170,4 @@ def test_headers_take_no_more_memory_than_their_bytes():
     assert size > 2 * MANY
     assert peak_bytes(lambda: list(times(found, payload(found)))) < 3 * size
     assert peak_bytes(lambda: raw(found)) < 3 * size
-    assert peak_bytes(lambda: rewritten(found, payload(found), [1, 0], delete_horizon_ms=7)) < 5 * size
+    assert peak_bytes(lambda: rewrite(found, payload(found), [1, 0], delete_horizon_ms=7)) < 5 * size

@@ -8,7 +8,7 @@ from bad_batches import CASES
 from fencepost.protocol.batches import check_produced, read, verify, with_log_append_time
 from fencepost.protocol.compression import Codec, decompress
 from fencepost.protocol.errors import ErrorCode, KafkaError
-from fencepost.protocol.raw_records import emptied
+from fencepost.protocol.raw_records import drop_records
 from fencepost.protocol.records import (
     Marker,
     Record,
@@ -286,7 +286,7 @@ def test_aiokafka_reads_our_markers():
 
 def test_control_records_of_other_kinds_and_emptied_ones_are_no_markers():
     assert read_marker(opened(build([Record(0, 0, b"\0\0\0\2", b"")], control=True))) is None
-    assert read_marker(opened(emptied(opened(control_marker(Marker.ABORT, 5, 3, 11, 0))))) is None
+    assert read_marker(opened(drop_records(opened(control_marker(Marker.ABORT, 5, 3, 11, 0))))) is None
 
 
 @pytest.mark.parametrize(

@@ -196,7 +196,7 @@ def spark_a_limit_starves_small_partitions(stack: ExitStack) -> None:
             return dict(latest)
         return {tp: at + (latest[tp] - at) * limits.offsets // total for tp, at in begins.items()}
 
-    _replaced(stack, offsets, "limited", limited)
+    _replaced(stack, offsets, "limit", limited)
 
 
 @killed_by("tests/spark/source/test_offsets.py")

@@ -32,7 +32,7 @@ class Log:
     end: int = 0
 
     def append(self, made: bytes) -> Batch:
-        batch = batches.read(memoryview(batches.stamped(batches.read(memoryview(made)), self.end) + made[16:]))
+        batch = batches.read(memoryview(batches.stamp_header(batches.read(memoryview(made)), self.end) + made[16:]))
         aborted = self.producers.apply(batch, 0)
         if aborted is not None:
             self.aborted.append(aborted)

@@ -9,7 +9,7 @@ from fencepost.broker.security.credentials import (
     credential_from,
     salted_password,
 )
-from fencepost.broker.security.user_changes import decide_changes, described, infos_of, named_twice
+from fencepost.broker.security.user_changes import decide_changes, describe, infos_of, named_twice
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.scram_users import AlterUserScramCredentialsRequest
 
@@ -140,13 +140,13 @@ def test_no_repr_of_a_request_shows_the_password():
 def test_of_a_user_the_mechanisms_and_iterations_are_told(users):
     alter(users, put("bob", 1, 6000))
     assert infos_of(users, "bob") == ((1, 6000), (2, 5000))
-    told = described("bob", infos_of(users, "bob"))
+    told = describe("bob", infos_of(users, "bob"))
     assert (told.user, told.error_code, told.error_message) == ("bob", 0, "")
     assert [(one.mechanism, one.iterations) for one in told.credential_infos] == [(1, 6000), (2, 5000)]
 
 
 def test_whom_there_is_not_and_who_is_named_twice_is_an_error(users):
-    unknown, twice = described("nobody", infos_of(users, "nobody")), named_twice("bob")
+    unknown, twice = describe("nobody", infos_of(users, "nobody")), named_twice("bob")
     text = "Attempt to describe a user credential that does not exist: nobody"
     assert (unknown.error_code, unknown.error_message, unknown.credential_infos) == (91, text, [])
     text = "Cannot describe SCRAM credentials for the same user twice in a single request: bob"

@@ -1,7 +1,7 @@
 """Names of topics: Kafka's rules, in Kafka's words."""
 
 import pytest
-from fencepost.broker.topics.names import check_collision, check_name, unified
+from fencepost.broker.topics.names import check_collision, check_name, unify
 from fencepost.protocol.errors import ErrorCode, KafkaError
 
 CHARACTERS = "contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
@@ -36,7 +36,7 @@ def test_other_names_are_fine(name: str) -> None:
 
 
 def test_names_that_differ_only_in_dots_and_underscores_collide() -> None:
-    assert unified("a.b_c") == unified("a_b.c")
+    assert unify("a.b_c") == unify("a_b.c")
     with pytest.raises(KafkaError, match=r"Topic 'a_b\.c' collides with existing topic: a\.b_c") as refused:
         check_collision("a_b.c", ["a.b_c"])
     assert refused.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION

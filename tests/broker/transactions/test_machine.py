@@ -422,11 +422,11 @@ def test_an_ephemeral_id_taken_over_goes_on_with_another_producer_id(outside):
 def test_a_decision_found_in_the_log_is_finished_as_it_was_decided(outside, commit, version):
     prepare, complete = end(transaction(Status.ONGOING), commit, outside, version=version).states
     _, found = records.read(records.key("id"), records.value(prepare))
-    assert machine.owed(found) == MarkerOrder(commit, PRODUCER, prepare.producer_epoch, PARTITIONS)
+    assert machine.owed_markers(found) == MarkerOrder(commit, PRODUCER, prepare.producer_epoch, PARTITIONS)
     decision = machine.finish(found, outside.given())
     assert decision.states == (complete,)
-    assert decision.marker == machine.owed(found)
-    assert machine.owed(complete) is None
+    assert decision.marker == machine.owed_markers(found)
+    assert machine.owed_markers(complete) is None
     assert machine.finish(complete, outside.given()).states == ()
 
 
@@ -435,4 +435,4 @@ def test_an_open_transaction_survives_in_the_log_and_its_timeout_runs_on(outside
     txn = transaction(Status.ONGOING)
     _, found = records.read(records.key("id"), records.value(txn))
     assert machine.deadline_age_ms(found) == machine.deadline_age_ms(txn)
-    assert machine.owed(found) is None
+    assert machine.owed_markers(found) is None

@@ -171,7 +171,7 @@ class Life(RuleBasedStateMachine):
         assert (self.txn.producer_id, self.txn.producer_epoch) == self.model.alive
         assert dict(self.txn.partitions) == (self.model.open or {})
         assert (self.txn.prepared is not None) == (self.model.prepared is not None)
-        assert machine.owed(self.txn) is None
+        assert machine.owed_markers(self.txn) is None
 
     @invariant()
     def only_the_living_pair_may_write(self):

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from fencepost.cli.output.record_text import BadFormat, BadLine, Line, as_facts, form_of, parsed
+from fencepost.cli.output.record_text import BadFormat, BadLine, Line, as_facts, form_of, parse
 from fencepost.client.values import Record
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,12 +36,12 @@ def test_what_consume_prints_as_json_produce_takes_unchanged(
 ) -> None:
     record = Record("t", 1, 2, 3, 0, key, value, tuple(headers))
     line = json.dumps(as_facts(record)).encode()
-    assert parsed(line) == Line(value, key, tuple(headers), 1, 3)
+    assert parse(line) == Line(value, key, tuple(headers), 1, 3)
 
 
 def test_a_value_may_be_any_json_and_headers_a_plain_object() -> None:
     line = b'{"value": {"a": 1}, "key": 7, "headers": {"x": "y", "n": null}}'
-    assert parsed(line) == Line(b'{"a": 1}', b"7", (("x", b"y"), ("n", None)))
+    assert parse(line) == Line(b'{"a": 1}', b"7", (("x", b"y"), ("n", None)))
 
 
 @pytest.mark.parametrize(
@@ -52,4 +52,4 @@ def test_a_value_may_be_any_json_and_headers_a_plain_object() -> None:
 )  # fmt: skip
 def test_a_line_that_is_no_record_is_refused_with_its_reason(line: bytes, why: str) -> None:
     with pytest.raises(BadLine, match=why):
-        parsed(line)
+        parse(line)

@@ -94,7 +94,7 @@ class Spark:
         """The ledger's entry, and how many wait."""
         options = writer.sink_options(self.options(), streaming=True)
         cluster = client_thread.cluster_for(options)
-        (found,) = client_thread.run(ledger.described(cluster, key, timeout_ms=5000), 10)
+        (found,) = client_thread.run(ledger.describe_entries(cluster, key, timeout_ms=5000), 10)
         return found.entry, len(found.waiting)
 
 

@@ -2,7 +2,7 @@
 
 from fencepost.client.admin.values import Blocker, OpenTransaction, ProducerState, TransactionDescription
 from fencepost.client.values import TopicPartition
-from fencepost.spark.source.blocked_reads import EVERY_MS, WAITED_MS, BlockedPartitions, described
+from fencepost.spark.source.blocked_reads import EVERY_MS, WAITED_MS, BlockedPartitions, describe
 from fencepost.spark.source.offsets import Log, Seen
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,7 +39,7 @@ def blocker(description):
 
 def test_the_line_has_partition_id_and_age():
     known = TransactionDescription("job-1", "Ongoing", 7, 0, 60_000, 100_000, 1, (T0,))
-    assert described(blocker(known), 142_000) == (
+    assert describe(blocker(known), 142_000) == (
         "t-0 is blocked at offset 3, below its end at 9, by transaction 'job-1', open for 42 s"
     )
-    assert "producer id 7 that no coordinator knows, last written to 52 s ago" in described(blocker(None), 142_000)
+    assert "producer id 7 that no coordinator knows, last written to 52 s ago" in describe(blocker(None), 142_000)

@@ -16,9 +16,9 @@ from fencepost.spark.source.offsets import (
     from_json,
     id_text,
     initial,
-    limited,
+    limit,
     new_records,
-    planned,
+    plan_batch,
     ranges,
     split,
     to_json,
@@ -87,7 +87,7 @@ def test_ids_are_written_as_kafka_writes_them():
 
 
 def test_the_first_end_carries_where_the_batch_began():
-    end, lost = planned(initial({T0: 7}, {"t": "a"}), seen({"t": "a"}, t0=(0, 9)))
+    end, lost = plan_batch(initial({T0: 7}, {"t": "a"}), seen({"t": "a"}, t0=(0, 9)))
     assert (end.offsets, end.starts, end.is_initial, lost) == ({T0: 9}, {T0: 7}, False, [])
     later = initial({T0: 30}, {"t": "a"})  # asked for again after a restart, when more had come
     found, lost = ranges(through_spark(later), through_spark(end), seen({"t": "a"}, t0=(0, 30)))
@@ -95,21 +95,21 @@ def test_the_first_end_carries_where_the_batch_began():
 
 
 def test_a_first_end_without_records_still_carries_it_and_the_next_does_not():
-    first, _ = planned(initial({T0: 7}, {}), seen(t0=(0, 7)))
+    first, _ = plan_batch(initial({T0: 7}, {}), seen(t0=(0, 7)))
     assert first.starts == {T0: 7}
-    same, _ = planned(first, seen(t0=(0, 7)))
+    same, _ = plan_batch(first, seen(t0=(0, 7)))
     assert same is first, "nothing new is the same text"
-    second, _ = planned(first, seen(t0=(0, 8)))
+    second, _ = plan_batch(first, seen(t0=(0, 8)))
     assert (second.offsets, second.starts) == ({T0: 8}, {})
 
 
 def test_the_end_never_goes_back():
     start = Position({T0: 7})
-    assert planned(start, seen(t0=(0, 5, 9))) == (start, [])
+    assert plan_batch(start, seen(t0=(0, 5, 9))) == (start, [])
 
 
 def test_a_partition_that_is_added_begins_at_its_beginning_for_good():
-    end, lost = planned(Position({T0: 5}), seen(t0=(0, 5), t1=(0, 3)))
+    end, lost = plan_batch(Position({T0: 5}), seen(t0=(0, 5), t1=(0, 3)))
     assert (end.offsets, end.starts, lost) == ({T0: 5, T1: 3}, {T1: 0}, [])
     assert ranges(Position({T0: 5}), end, seen(t0=(0, 5), t1=(0, 9)))[0] == [Range("t", 1, 0, 3)]
 
@@ -121,10 +121,10 @@ def test_a_new_partition_that_lost_records_is_loss_and_an_old_topic_new_here_not
 
 def test_a_topic_made_again_is_loss_even_when_it_has_grown_past_the_old_offset():
     start = Position({T0: 5}, {"t": "old"})
-    end, lost = planned(start, seen({"t": "new"}, t0=(0, 9)))
+    end, lost = plan_batch(start, seen({"t": "new"}, t0=(0, 9)))
     assert "created again" in lost[0]
     assert (end.offsets, end.starts, end.ids) == ({T0: 9}, {T0: 0}, {"t": "new"}), "what is read where loss is allowed"
-    nothing_read, lost = planned(Position({T0: 0}, {"t": "old"}), seen({"t": "new"}, t0=(0, 0)))
+    nothing_read, lost = plan_batch(Position({T0: 0}, {"t": "old"}), seen({"t": "new"}, t0=(0, 0)))
     assert nothing_read.ids == {"t": "new"}
     assert "created again" in lost[0]
 
@@ -155,8 +155,8 @@ def test_a_start_beyond_the_log_is_loss_and_one_beyond_what_may_be_read_is_not()
 
 
 def test_without_ids_the_name_has_to_do():
-    assert planned(Position({T0: 5}), seen({"t": "new"}, t0=(0, 9)))[1] == []
-    end, _ = planned(Position({T0: 5}, {"t": "a"}), seen(t0=(0, 9)))
+    assert plan_batch(Position({T0: 5}), seen({"t": "new"}, t0=(0, 9)))[1] == []
+    end, _ = plan_batch(Position({T0: 5}, {"t": "a"}), seen(t0=(0, 9)))
     assert end.ids == {"t": "a"}, "an id that is known is not forgotten"
 
 
@@ -181,9 +181,9 @@ def test_a_range_that_is_partly_gone_is_read_where_it_is_left():
 
 def test_what_comes_after_the_target_is_not_seen():
     target = {T0: 5}
-    end, _ = planned(Position({T0: 3}), up_to(seen(t0=(0, 9), t1=(0, 4)), target))
+    end, _ = plan_batch(Position({T0: 3}), up_to(seen(t0=(0, 9), t1=(0, 4)), target))
     assert end.offsets == {T0: 5}
-    assert planned(end, up_to(seen(t0=(0, 99), t1=(0, 4)), target))[0] is end
+    assert plan_batch(end, up_to(seen(t0=(0, 99), t1=(0, 4)), target))[0] is end
     assert new_records(end, up_to(seen(t0=(0, 99)), target)) == 0
 
 
@@ -195,7 +195,7 @@ def test_limits_hold_up_to_one_record_of_each_partition_and_starve_nobody(sizes,
     begins = {tp: tp.partition * 1000 for tp in sizes}
     latest = {tp: begins[tp] + size for tp, size in sizes.items()}
     density = dict.fromkeys(sizes, weight)
-    ends = limited(begins, latest, Limits(most, most_bytes), density)
+    ends = limit(begins, latest, Limits(most, most_bytes), density)
     taken = {tp: ends[tp] - begins[tp] for tp in sizes}
     assert all(0 <= taken[tp] <= size and (taken[tp] > 0) == (size > 0) for tp, size in sizes.items())
     if most is not None:
@@ -275,7 +275,7 @@ def test_every_record_is_read_by_exactly_one_batch_however_often_spark_starts_ag
         else:
             start = kept[-1] if done == len(kept) and kept else (kept[-2] if len(kept) > 1 else opening)
             if done == len(kept):
-                end = through_spark(planned(start, now(), Limits(most))[0])
+                end = through_spark(plan_batch(start, now(), Limits(most))[0])
                 if kept and to_json(end) == to_json(start):
                     continue
                 first = first or end.starts

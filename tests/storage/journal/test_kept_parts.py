@@ -255,7 +255,7 @@ def test_a_log_that_misses_part_of_the_journal_stays_offline_and_says_which_offs
     driver.append(log, [b"a"])
     driver.round()
     batch = batches.check_produced(memoryview(batch_of([b"after a hole"])))
-    driver.store.journal.append_batch(log.log_id, 5, batches.stamped(batch, 5), batch.buffer[16:])
+    driver.store.journal.append_batch(log.log_id, 5, batches.stamp_header(batch, 5), batch.buffer[16:])
     driver.round(sync=True)
     again = Driven(driver.disk.after_power_cut())
     assert "offsets 1 to 4 are missing: the journal goes on at 5" in again.log("t").offline
@@ -414,7 +414,7 @@ def old_parts(disk: SimulatedDisk, folder: str, number: int, *values: tuple[int,
     content = b""
     for offset, value in values:
         batch = batches.check_produced(memoryview(batch_of([value])))
-        content += batches.stamped(batch, offset) + batch.buffer[16:]
+        content += batches.stamp_header(batch, offset) + batch.buffer[16:]
     file.write([content + torn], 0)
     file.sync()
     disk.sync_directory(folder)

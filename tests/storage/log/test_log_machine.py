@@ -73,7 +73,9 @@ class LogMachine(RuleBasedStateMachine):
     def take(self, produced: bytes, release: bool) -> Batch:
         offset = self.driver.append(produced, release=release)
         assert offset == self.end_offset
-        batch = batches.read(memoryview(batches.stamped(batches.read(memoryview(produced)), offset) + produced[16:]))
+        batch = batches.read(
+            memoryview(batches.stamp_header(batches.read(memoryview(produced)), offset) + produced[16:])
+        )
         self.stored.append(batch)
         self.shadow.apply(batch, self.driver.age_ms)
         if release:

@@ -73,7 +73,7 @@ def test_a_read_from_the_tail_copies_nothing() -> None:
     head, rest = driver.read(0).buffers
     assert isinstance(rest, memoryview)
     assert rest.obj is produced
-    assert head == batches.stamped(batches.read(memoryview(produced)), 0)
+    assert head == batches.stamp_header(batches.read(memoryview(produced)), 0)
 
 
 def test_many_small_batches_of_the_tail_are_joined() -> None:

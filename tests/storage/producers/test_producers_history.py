@@ -3,7 +3,7 @@
 import pytest
 from fencepost.protocol.batches import read
 from fencepost.protocol.errors import ErrorCode, KafkaError
-from fencepost.protocol.raw_records import emptied
+from fencepost.protocol.raw_records import drop_records
 from fencepost.protocol.records import Marker, control_marker
 from fencepost.storage.producers.aborted import AbortedTransaction
 from fencepost.storage.producers.producers import ProducerStates
@@ -128,7 +128,7 @@ def replayed(raw: list[bytes]) -> ProducerStates:
 
 def test_kafka_8335_the_last_sequence_is_still_known_when_cleaning_took_all_records():
     raw = batch(records=4, producer_id=P, producer_epoch=2, base_sequence=10)
-    states = replayed([emptied(read(memoryview(raw)))])
+    states = replayed([drop_records(read(memoryview(raw)))])
     assert next(states.describe()).last_sequence == 13
     with pytest.raises(KafkaError):
         states.judge(make(P, 2, 15))
@@ -139,10 +139,10 @@ def test_kafka_8335_the_last_sequence_is_still_known_when_cleaning_took_all_reco
 def test_kafka_5490_a_transaction_cleaned_away_does_not_hang_when_derived_again():
     """Its batch is kept, without records, for the sequence it tells; its marker may be gone by then."""
     raw = batch(records=3, producer_id=P, producer_epoch=2, base_sequence=0, attributes=TRANSACTIONAL)
-    states = replayed([emptied(read(memoryview(raw)))])
+    states = replayed([drop_records(read(memoryview(raw)))])
     assert states.first_open_offset() is None
     states = replayed(
-        [emptied(read(memoryview(raw))), emptied(read(memoryview(control_marker(Marker.ABORT, P, 2, 0, 1))))]
+        [drop_records(read(memoryview(raw))), drop_records(read(memoryview(control_marker(Marker.ABORT, P, 2, 0, 1))))]
     )
     assert states.first_open_offset() is None
     assert states.judge(make(P, 2, 3)) is None

@@ -60,7 +60,7 @@ class LogDriver:
         """Append a batch at the end. Returns its base offset."""
         offset = self.log.end_offset
         batch = batches.read(memoryview(produced))
-        head = batches.stamped(batch, offset)
+        head = batches.stamp_header(batch, offset)
         self.unit += 1
         self.journal.append((self.unit, offset, head + produced[16:]))
         batch.base_offset = offset
