@@ -21,7 +21,9 @@ from ..storage.recovery import RecoveryReport, open_store
 from ..storage.store import StoreSettings
 from .config.live_settings import LiveSettings
 from .config.settings import BrokerSettings
+from .groups.consumer.coordinator import ConsumerGroups
 from .groups.coordinator import GroupCoordinator
+from .groups.kinds import GroupKinds
 from .groups.offset_log import GroupOffsets
 from .listeners.listeners import Listeners
 from .metrics import Metrics
@@ -36,6 +38,7 @@ from .quotas.mutes import Mutes
 from .quotas.rates import Windows
 from .requests.dispatch import Dispatcher
 from .requests.fetch_sessions import FetchSessions
+from .requests.safe_pattern import SafePattern
 from .requests.services import Services
 from .requests.throttling import Throttling
 from .rounds import Rounds
@@ -141,7 +144,7 @@ class Broker(Services):
             admissions = self.listeners.admissions(self.security_log)
             await settle(self.shared, self.group_offsets, self.transactions)
             if restored := was_restored(self.disk, self.settings.log_dir):
-                await fence_all(self.shared, self.groups, self.transactions)
+                await fence_all(self.shared, self.groups, self.consumer_groups, self.transactions)
             self.housekeeping.keep(self._sweeps.abort_late())
             await self.idle()  # what recovery, the catalogue and transactions began is durable before anyone can ask
             self.store.check_running()
@@ -178,8 +181,7 @@ class Broker(Services):
         self._load_security()
         self._begin_quotas()
         self.shared = shared = self._what_coordinators_share()
-        self.group_offsets = GroupOffsets(shared)
-        self.groups = self.group_offsets.groups = GroupCoordinator(shared, self.group_offsets, loop)
+        self._begin_groups(shared)
         self.transactions = TransactionCoordinator(shared, self.group_offsets)
         self.admission = Admission(self.transactions)
         self.ledger = Ledger(shared, self.transactions)
@@ -190,6 +192,7 @@ class Broker(Services):
         self.coordinator_snapshots.restore()
         self.group_offsets.load()
         self.groups.start()
+        self.consumer_groups.start()
         self.transactions.load()
         self.ledger.load()
         self.coordinator_snapshots.complete = True
@@ -211,6 +214,7 @@ class Broker(Services):
         self.housekeeping.keep(self._sweeps.expire_ids())
         self.housekeeping.keep(self.ledger.watch())
         self.housekeeping.keep(self.groups.forget_from_time_to_time())
+        self.housekeeping.keep(self.group_kinds.forget_from_time_to_time())
         self.housekeeping.keep(self.group_offsets.forget_from_time_to_time())
         self.housekeeping.before_checkpoint.append(self.coordinator_snapshots.take_if_due)
 
@@ -232,6 +236,13 @@ class Broker(Services):
         if len(authorizer) and not self.access.is_enforced:
             rules = count_text(len(authorizer), "rule of access is kept and not", "rules of access are kept and not")
             log.warning("%s enforced: set authorizer.class.name", rules)
+
+    def _begin_groups(self, shared: Shared) -> None:
+        self.group_offsets = GroupOffsets(shared)
+        self.groups = GroupCoordinator(shared, self.group_offsets, self._loop)
+        self.consumer_groups = ConsumerGroups(shared, self.group_offsets.topic, self._loop, SafePattern)
+        self.group_kinds = GroupKinds(shared, self.group_offsets, self.groups, self.consumer_groups)
+        self.group_offsets.groups = self.group_kinds
 
     def _begin_quotas(self) -> None:
         measures = Measures(self.security_log.state.quotas, self._windows, self._controller_windows)
@@ -283,6 +294,7 @@ class Broker(Services):
         self.waiting.stop()
         if hasattr(self, "groups"):
             self.groups.stop()
+            self.consumer_groups.stop()
         if hasattr(self, "coordinator_snapshots"):
             await self.coordinator_snapshots.take_last()
         if hasattr(self, "housekeeping"):

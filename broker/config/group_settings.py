@@ -2,9 +2,13 @@
 
 from dataclasses import dataclass
 
-from .options import ConfigType, option
+from .options import ConfigType, Value, option
 
 INT = ConfigType.INT
+
+
+def _some(value: Value) -> str | None:
+    return None if value else "Configuration 'group.consumer.assignors' must not be empty."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +28,33 @@ class GroupSettings:
         at_least=0,
     )
     group_max_size: int = option(2**31 - 1, "Members that one group may have.", type=INT, at_least=1)
+    group_consumer_session_timeout_ms: int = option(
+        45_000,
+        "After how long without a heartbeat a member of the newer protocol (KIP-848) is removed.",
+        type=INT,
+        at_least=1,
+    )
+    group_consumer_heartbeat_interval_ms: int = option(
+        5_000, "How often members of the newer protocol are to send heartbeats.", type=INT, at_least=1
+    )
+    group_consumer_max_size: int = option(
+        2**31 - 1, "Members that one group of the newer protocol may have.", type=INT, at_least=1
+    )
+    group_consumer_assignors: tuple[str, ...] = option(
+        ("uniform", "range"),
+        "Who decides what members of the newer protocol read; the first, where they do not ask for one.",
+        one_of=("uniform", "range"),
+        check=_some,
+    )
+    group_consumer_assignment_interval_ms: int = option(
+        1_000, "The shortest time between two assignments of a group of the newer protocol.", type=INT, at_least=0
+    )
+    group_consumer_regex_refresh_interval_ms: int = option(
+        600_000,
+        "After how long the topics of a group's regular expressions are looked up anew, where no topic has changed.",
+        type=INT,
+        at_least=10_000,
+    )
     group_metadata_max_bytes: int = option(
         256 << 20,
         "Memory for all groups and their members: names, subscriptions, and a fixed cost of each. Above it nobody new "

@@ -246,6 +246,14 @@ class GroupCoordinator:
             offsets.group_deleted(group_id)
         self._forget(group_id)
 
+    def give_up(self, group_id: str) -> None:
+        """Forget a group that nobody is in, and keep its offsets. Raises KafkaError."""
+        if group_id in self._values:
+            topic = self._offsets.topic
+            tombstone = [(group_records.key(group_id), None)]
+            topic.commit([topic.part(topic.partition_for(group_id), tombstone, now_ms=self._clock.now_ms())])
+        self._forget(group_id)
+
     def offsets_expired(self, group_id: str) -> None:
         """The last offset of a group is gone; so is the group, if nobody is in it. Raises KafkaError."""
         group = self.groups.get(group_id)

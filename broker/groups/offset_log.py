@@ -7,7 +7,7 @@ Source: Kafka's OffsetMetadataManager and GroupMetadataManager.cleanupExpiredOff
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
@@ -20,10 +20,8 @@ from ..bugs import contain_bugs
 from ..shared import Shared
 from ..topics.names import OFFSETS_TOPIC
 from . import records
-from .machine import Group
 from .offsets import Offsets, PartitionKey, is_expired
 from .records import Committed, Place
-from .states import State
 
 log = logging.getLogger("fencepost.broker")
 
@@ -44,7 +42,7 @@ class Groups(Protocol):
 
     def apply(self, key: bytes, value: bytes | None) -> None: ...
     def records(self) -> Iterator[tuple[bytes, bytes]]: ...
-    def group(self, group_id: str) -> Group | None: ...
+    def unused(self, group_id: str) -> tuple[Callable[[str], bool] | None, int | None]: ...
     def offsets_expired(self, group_id: str) -> None: ...
 
 
@@ -256,15 +254,7 @@ class GroupOffsets:
 
     def _expired_partitions(self, group: str, offsets: Mapping[PartitionKey, Committed]) -> Iterator[PartitionKey]:
         """KIP-211: of a group without members all; of a stable one those of topics that nobody subscribes to."""
-        found = self.groups.group(group)
-        unused: Callable[[str], bool] | None = None
-        idle_since_ms = None
-        if found is None or found.protocol_type is None:
-            unused = _any_topic
-        elif found.state is State.EMPTY:
-            unused, idle_since_ms = _any_topic, found.empty_since_ms
-        elif found.state is State.STABLE and found.subscribed_topics is not None:
-            unused = _other_than(found.subscribed_topics)
+        unused, idle_since_ms = self.groups.unused(group)
         now_ms = self._store.age_ms()
         retention_ms = self._settings.now.offsets_retention_minutes * MINUTE_MS
         for key, committed in offsets.items():
@@ -273,11 +263,3 @@ class GroupOffsets:
             )
             if expired or not self._counts(committed):
                 yield key
-
-
-def _any_topic(topic: str) -> bool:
-    return True
-
-
-def _other_than(topics: Collection[str]) -> Callable[[str], bool]:
-    return lambda topic: topic not in topics

@@ -25,7 +25,6 @@ from ...protocol.messages.transactions import TxnOffsetCommitRequest, TxnOffsetC
 from ...protocol.primitives import ZERO_UUID
 from ..groups.offsets import PartitionKey
 from ..groups.records import Committed
-from ..groups.states import State
 from ..net.turns import AnswerRoom
 from ..requests.dispatch import Call, handles
 from ..requests.services import Services
@@ -34,7 +33,6 @@ from ..security.acls import Operation, ResourceType
 BY_ID_SINCE = 10
 BATCHED_SINCE = 8  # OffsetFetch asks for several groups
 EPOCHS_SINCE = 9  # OffsetCommit may come from a group of the newer kind, and gets an error when there is no such group
-CONSUMER = "consumer"
 NO_OFFSET, NO_EPOCH = -1, -1
 OFFSET_BYTES = 20  # of an answer, beside the metadata
 LATER = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # clients ask again for groups that have this error
@@ -66,9 +64,10 @@ def offset_commit(broker: Services, call: Call, request: OffsetCommitRequest) ->
     if request.retention_time_ms >= 0:
         wanted = [each._replace(committed=_expiring(each.committed, request.retention_time_ms)) for each in wanted]
     with _errors_for_all(broker, wanted):
+        fitting = _fitting(broker, wanted)
         if wanted:
-            _check_group(broker, call.version, request)
-        if fitting := _fitting(broker, wanted):
+            _check_group(broker, call.version, request, _partitions(fitting))
+        if fitting:
             broker.group_offsets.commit(request.group_id, fitting)
     return response
 
@@ -77,14 +76,21 @@ def _expiring(committed: Committed, retention_ms: int) -> Committed:
     return committed._replace(retention_ms=retention_ms)
 
 
-def _check_group(broker: Services, version: int, request: OffsetCommitRequest) -> None:
+def _partitions(fitting: Sequence[tuple[PartitionKey, Committed]]) -> list[tuple[bytes, int]]:
+    return [(committed.topic_id, key[1]) for key, committed in fitting]
+
+
+def _check_group(
+    broker: Services, version: int, request: OffsetCommitRequest, partitions: Sequence[tuple[bytes, int]]
+) -> None:
     """Raises KafkaError where the group does not take offsets from whoever asks."""
     group_id, generation = request.group_id, request.generation_id_or_member_epoch
-    exists = broker.groups.group(group_id) is not None or broker.group_offsets.knows(group_id)
-    if version >= EPOCHS_SINCE and generation >= 0 and not exists:
+    if version >= EPOCHS_SINCE and generation >= 0 and not broker.group_kinds.exists(group_id):
         broker.group_offsets.check_online(group_id)
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
-    broker.groups.check_commit(group_id, generation, request.member_id, request.group_instance_id, transactional=False)
+    broker.group_kinds.check_commit(
+        group_id, generation, request.member_id, request.group_instance_id, partitions, version=version
+    )
 
 
 @handles(TxnOffsetCommitRequest)
@@ -115,10 +121,12 @@ def _commit_in_transaction(
     joining = broker.admission.admit_offsets(
         request.transactional_id, producer_id, producer_epoch, group_id, call.version, call.connection
     )
-    broker.groups.check_commit(
-        group_id, request.generation_id, request.member_id, request.group_instance_id, transactional=True
+    fitting = _fitting(broker, wanted)
+    member_id, instance_id = request.member_id, request.group_instance_id
+    broker.group_kinds.check_commit(
+        group_id, request.generation_id, member_id, instance_id, _partitions(fitting), version=None
     )
-    if fitting := _fitting(broker, wanted):
+    if fitting:
         broker.group_offsets.commit(
             group_id,
             fitting,
@@ -226,6 +234,8 @@ def _group_fetched(
     try:
         if how.room.is_full:
             raise KafkaError(LATER)
+        how.check_group(asked.group_id)
+        broker.group_kinds.check_fetch(asked.group_id, asked.member_id, asked.member_epoch)
         known, unknown = _by_name(broker, asked.topics) if by_id and asked.topics is not None else (asked.topics, [])
         for name, keys in _looked_up(broker, asked.group_id, known, how):
             topic = broker.topics.by_name.get(name)
@@ -314,7 +324,7 @@ def offset_delete(broker: Services, call: Call, request: OffsetDeleteRequest) ->
     """Forget offsets that nobody in the group is reading from (KIP-496)."""
     access, session = broker.access, call.session
     access.check(session, Operation.DELETE, ResourceType.GROUP, request.group_id)
-    in_use = _topics_in_use(broker, request.group_id)
+    in_use = broker.group_kinds.topics_in_use(request.group_id)
     gone: list[PartitionKey] = []
     made = OffsetDeleteResponse.Topic
     topics = []
@@ -338,21 +348,3 @@ def offset_delete(broker: Services, call: Call, request: OffsetDeleteRequest) ->
         topics.append(made(name=asked.name, partitions=parts))
     broker.group_offsets.delete(request.group_id, gone)
     return OffsetDeleteResponse(topics=topics)
-
-
-def _topics_in_use(broker: Services, group_id: str) -> Callable[[str], bool]:
-    """Whether members of the group subscribe to a topic. Raises KafkaError where nothing may be deleted at all."""
-    if not group_id:
-        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-    group = broker.groups.group(group_id)
-    if group is None or group.state is State.DEAD:
-        if not broker.group_offsets.knows(group_id):
-            broker.group_offsets.check_online(group_id)
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
-        return lambda topic: False
-    if group.state is State.EMPTY:
-        return lambda topic: False
-    if group.protocol_type != CONSUMER:
-        raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
-    topics = group.subscribed_topics
-    return lambda topic: topics is None or topic in topics

@@ -15,7 +15,6 @@ from ...protocol.messages.groups import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
-from ..groups.machine import Group
 from ..groups.members import Member
 from ..groups.states import State
 from ..net.turns import SUBJECT_UNITS, AnswerRoom, Steps, answer_each
@@ -24,7 +23,7 @@ from ..requests.services import Services
 from ..security.acls import Operation, ResourceType
 
 NOT_FOUND_SINCE = 6  # of DescribeGroups (KIP-1043); before, such a group is Dead
-CLASSIC = "classic"
+CLASSIC, CONSUMER = "classic", "consumer"
 MEMBER_BYTES = 200  # of an answer, for its ids and lengths
 LATER = ErrorCode.COORDINATOR_NOT_AVAILABLE, "Ask for fewer groups at once."  # clients ask for these again
 _Described = DescribeGroupsResponse.Group
@@ -76,10 +75,11 @@ def _describe(broker: Services, version: int, group_id: str, operations: int, ro
         members=[],
         authorized_operations=operations,
     )
-    if group is None and not broker.group_offsets.knows(group_id):
+    if group is None and (group_id in broker.consumer_groups.groups or not broker.group_offsets.knows(group_id)):
         found.group_state = State.DEAD.shown
         if version >= NOT_FOUND_SINCE:
-            found.error_code, found.error_message = ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found."
+            kind = " is not a classic group" if group_id in broker.consumer_groups.groups else " not found"
+            found.error_code, found.error_message = ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id}{kind}."
             found.authorized_operations = NO_OPERATIONS
     elif group is not None:
         protocol = group.protocol if group.state is State.STABLE else None
@@ -113,21 +113,28 @@ def list_groups(broker: Services, call: Call, request: ListGroupsRequest) -> Ste
     states = {name.lower() for name in request.states_filter}
     types = {name.lower() for name in request.types_filter}
     listed = []
-    for group_id in broker.groups.ids() if not types or CLASSIC in types else ():
-        group = broker.groups.group(group_id)
-        state = group.state if group is not None else State.EMPTY
-        exists = group is not None or broker.group_offsets.has_committed(group_id)
+    for group_id in broker.group_kinds.ids():
+        found = _list_entry(broker, group_id)
         if (
-            exists
-            and (not states or state.shown.lower() in states)
+            found is not None
+            and (not types or found.group_type in types)
+            and (not states or found.group_state.lower() in states)
             and (sees_all or access.allows(session, Operation.DESCRIBE, ResourceType.GROUP, group_id))
         ):
-            listed.append(_list_entry(group_id, group))
+            listed.append(found)
         yield 1
     return ListGroupsResponse(groups=listed)
 
 
-def _list_entry(group_id: str, group: Group | None) -> ListGroupsResponse.Group:
+def _list_entry(broker: Services, group_id: str) -> ListGroupsResponse.Group | None:
+    """None where there is no such group any more."""
+    consumer, group = broker.group_kinds.consumer_group(group_id), broker.groups.group(group_id)
+    if consumer is not None:
+        return ListGroupsResponse.Group(
+            group_id=group_id, protocol_type=CONSUMER, group_state=consumer.state.shown, group_type=CONSUMER
+        )
+    if group is None and not broker.group_offsets.has_committed(group_id):
+        return None
     return ListGroupsResponse.Group(
         group_id=group_id,
         protocol_type=(group.protocol_type or "") if group is not None else "",
@@ -148,7 +155,7 @@ def delete_groups(broker: Services, call: Call, request: DeleteGroupsRequest) ->
 def _delete(broker: Services, call: Call, group_id: str) -> DeleteGroupsResponse.Result:
     try:
         broker.access.check(call.session, Operation.DELETE, ResourceType.GROUP, group_id)
-        broker.groups.delete(group_id)
+        broker.group_kinds.delete(group_id)
     except KafkaError as error:
         broker.metrics.error(error.code)
         return DeleteGroupsResponse.Result(group_id=group_id, error_code=error.code)

@@ -101,7 +101,7 @@ def join_group(broker: Services, call: Call, request: JoinGroupRequest) -> Parke
         must_know_id=call.version >= KNOWN_ID_SINCE,
         may_skip_assignment=call.version >= SKIP_SINCE,
     )
-    broker.groups.join(
+    broker.group_kinds.join(
         request.group_id, asked, lambda joined: parked.answer(_join_response(broker, call.version, joined))
     )
     return parked

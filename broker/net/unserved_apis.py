@@ -19,8 +19,6 @@ UNSERVED = {
     63: "BrokerHeartbeat",
     64: "UnregisterBroker",
     67: "AllocateProducerIds",
-    68: "ConsumerGroupHeartbeat",
-    69: "ConsumerGroupDescribe",
     70: "ControllerRegistration",
     71: "GetTelemetrySubscriptions",
     72: "PushTelemetry",

@@ -52,6 +52,7 @@ AREAS = (
     "transaction_admin",
     "groups",
     "group_admin",
+    "consumer_groups",
     "security",
     "acls",
     "quotas",

@@ -7,7 +7,9 @@ from ...effects.rng import Rng
 from ...storage.store import Store
 from ..config.live_settings import LiveSettings
 from ..config.settings import BrokerSettings
+from ..groups.consumer.coordinator import ConsumerGroups
 from ..groups.coordinator import GroupCoordinator
+from ..groups.kinds import GroupKinds
 from ..groups.offset_log import GroupOffsets
 from ..metrics import Metrics
 from ..net.server import Server
@@ -47,6 +49,8 @@ class Services:
     throttling: Throttling
     producer_limit: ProducerLimit
     groups: GroupCoordinator
+    consumer_groups: ConsumerGroups
+    group_kinds: GroupKinds
     group_offsets: GroupOffsets
     transactions: TransactionCoordinator
     admission: Admission

@@ -89,6 +89,7 @@ class Topics:
         self._ruled: _Ruled | None = None  # what was worked out last, since thousands of topics have the same configs
         self._last_settings: tuple[BrokerSettings, dict[str, str], TopicSettings] | None = None
         self._alike: dict[str, set[str]] = {}  # names by what metric systems make of them
+        self.version = 0  # grows when topics are made, deleted, or get partitions, by this broker since it started
         self._log = CatalogueLog(store, clock)
         self._producer_ids = ProducerIds(self._log)
         self.catalogue = self._log.catalogue
@@ -269,6 +270,7 @@ class Topics:
         for index in range(len(topic.partitions), len(entry.log_ids)):
             log = self._store.logs[entry.log_ids[index]]
             topic.partitions.append(Partition(log, topic, index, rules))
+            self.version += 1
         for partition in topic.partitions:
             partition.obey(rules)
             if partition.log.settings != logs:
@@ -280,6 +282,7 @@ class Topics:
         return topic
 
     def _forget(self, topic: Topic) -> None:
+        self.version += 1
         del self.by_id[topic.id]
         del self.by_name[topic.name]
         alike = self._alike[unify(topic.name)]

@@ -17,6 +17,7 @@ from itertools import islice
 from ...effects.disk import Disk
 from ...protocol.errors import count_text
 from ...storage.backup.restore import mark_path
+from ..groups.consumer.coordinator import ConsumerGroups
 from ..groups.coordinator import GroupCoordinator
 from ..groups.members import Leaving
 from ..shared import Shared
@@ -36,7 +37,9 @@ def was_restored(disk: Disk, directory: str) -> bool:
     return disk.exists(mark_path(directory))
 
 
-async def fence_all(shared: Shared, groups: GroupCoordinator, transactions: TransactionCoordinator) -> None:
+async def fence_all(
+    shared: Shared, groups: GroupCoordinator, consumer_groups: ConsumerGroups, transactions: TransactionCoordinator
+) -> None:
     """Make all ids and generations of the old broker invalid. Raises KafkaError if the disk has no room for that."""
     await with_room(shared.clock, lambda: shared.topics.skip_producer_ids(SKIPPED_PRODUCER_IDS))
     ids = iter(list(transactions.transactions))
@@ -51,6 +54,7 @@ async def fence_all(shared: Shared, groups: GroupCoordinator, transactions: Tran
         dismissed += len(leaving)
         if leaving:
             groups.leave(group_id, leaving)
+    dismissed += consumer_groups.dismiss()
     log.info(
         "restored from a backup: %s a new producer id, %s join again",
         count_text(len(transactions.transactions), "transactional id has", "transactional ids each have"),

@@ -30,6 +30,7 @@ from fencepost.protocol.messages.configs import (
     IncrementalAlterConfigsRequest,
     ListConfigResourcesRequest,
 )
+from fencepost.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest
 from fencepost.protocol.messages.fetch import FetchRequest
 from fencepost.protocol.messages.groups import (
     DeleteGroupsRequest,
@@ -85,7 +86,7 @@ from fencepost.protocol.messages.transactions import (
 )
 from produce_requests import batch, fetch, produce
 from simulated_client import SimulatedClient
-from work_of_requests import PARTITIONS, PRODUCERS, World, frame_of, static_member
+from work_of_requests import PARTITIONS, PRODUCERS, World, consumer_heartbeats, frame_of, static_member
 
 pytestmark = pytest.mark.slow
 
@@ -341,6 +342,10 @@ ROWS = {
     "LeaveGroup": Row(leaving, 10_000, "one rebalance"),
     "SyncGroup": Row(syncing, 10_000, "one decision; 20,000 members"),
     "DescribeGroups": Row(times(1, DescribeGroupsRequest(groups=["g"] * MANY))),
+    "ConsumerGroupHeartbeat": Row(
+        consumer_heartbeats(OFTEN, names()), 20_000, "one decision; 4,000 members and partitions"
+    ),
+    "ConsumerGroupDescribe": Row(times(1, ConsumerGroupDescribeRequest(group_ids=["g"] * MANY))),
     "ListGroups": Row(times(OFTEN, ListGroupsRequest(states_filter=names(50)))),
     "ApiVersions": Row(times(OFTEN, ApiVersionsRequest())),
     "CreateTopics": Row(create_topics),

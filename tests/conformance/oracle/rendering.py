@@ -159,18 +159,24 @@ class Renderer:
         if field.name in CODES:
             yield ErrorCode(value).name
         elif isinstance(value, list):
-            yield f"{field.name}=[{' '.join(self._scalar(field, item) for item in value)}]"
+            is_struct = _is_list_of_structs(field)
+            shown = (self._inline(item, version) if is_struct else self._scalar(field, item) for item in value)
+            yield f"{field.name}=[{' '.join(sorted(shown) if is_struct else shown)}]"
         elif isinstance(field.kind, Nested):
-            inner = [
-                text
-                for f in schema_of(type(value)).fields
-                if version in f.versions
-                for text in self._plain(f, getattr(value, f.name), version)
-            ]
-            yield f"{field.name}={{{' '.join(inner)}}}"
+            yield f"{field.name}={self._inline(value, version)}"
         else:
             text = f"{field.name}={self._scalar(field, value)}"
             yield from [] if text in USUAL_TEXTS and not self._whole else [text]
+
+    def _inline(self, message: Any, version: int) -> str:
+        """A struct within a line, with all that is in it."""
+        texts = [
+            text
+            for f in schema_of(type(message)).fields
+            if version in f.versions
+            for text in self._plain(f, getattr(message, f.name), version)
+        ]
+        return f"{{{' '.join(texts)}}}"
 
     def _scalar(self, field: Field, value: Any) -> str:
         name = field.name

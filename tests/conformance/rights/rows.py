@@ -256,6 +256,13 @@ ROWS += [
 
 # ---- Groups --------------------------------------------------------------------------------------------------
 
+
+def _consumer_heartbeat(*topics: str) -> Callable[[World, int], Fields]:
+    """Of somebody who is no member."""
+    said = {"subscribed_topic_names": list(topics)} if topics else {}
+    return lambda world, version: {"group_id": G, "member_id": "nobody", "member_epoch": 3, **said}
+
+
 MEMBER = {"group_id": G, "member_id": "nobody"}
 
 
@@ -313,6 +320,13 @@ ROWS += [
         "DescribeGroups",
         (0, 6),
         lambda world, version: {"groups": [G, "hidden"], "include_authorized_operations": version >= 3},
+    ),
+    Row("ConsumerGroupHeartbeat", (0, 1), _consumer_heartbeat()),
+    Row("ConsumerGroupHeartbeat", (0,), _consumer_heartbeat(T, "never"), "with topics"),
+    Row(
+        "ConsumerGroupDescribe",
+        (0, 1),
+        lambda world, version: {"group_ids": [G, "hidden"], "include_authorized_operations": True},
     ),
     Row("ListGroups", (0, 5), lambda world, version: {}),
     Row("DeleteGroups", (0, 2), lambda world, version: {"groups_names": [GONE_GROUP, "never"]}),

@@ -19,10 +19,12 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import java.util.stream.Collectors;
 import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.clients.consumer.SubscriptionPattern;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
@@ -82,6 +84,10 @@ public class Clients {
             case "abort" -> producers.get(name).abortTransaction();
             case "round" -> round(producers.get(name), call);
             case "subscribe" -> consumers.get(name).subscribe(List.of(call.get("topic")));
+            case "subscribePattern" -> consumers.get(name).subscribe(new SubscriptionPattern(call.get("pattern")));
+            case "commitSync" -> consumers.get(name).commitSync();
+            case "assigned" -> answer.put("assigned", consumers.get(name).assignment().stream()
+                .map(TopicPartition::toString).sorted().collect(Collectors.joining(",")));
             case "poll" -> poll(consumers.get(name), call, answer);
             case "copy" -> copy(producers.get(name), consumers.get(call.get("from")), call, answer);
             case "close" -> close(name);

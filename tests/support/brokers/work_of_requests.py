@@ -5,11 +5,13 @@ Work is counted in lines of Python run, which are the same on every machine and 
 
 import asyncio
 import sys
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, NamedTuple
 
 from acl_client import creating, guarded
 from fencepost.protocol.apis import APIS, encode_request
+from fencepost.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
 from fencepost.protocol.messages.groups import JoinGroupRequest, SyncGroupRequest
 from fencepost.protocol.messages.scram_users import AlterUserScramCredentialsRequest
 from fencepost.protocol.schema import schema_of
@@ -144,3 +146,10 @@ def frame_of(request: Any, version: int | None = None) -> bytes:
     """A request as it goes over the wire, by default in the newest version that has names."""
     api = APIS[schema_of(type(request)).api or 0]
     return b"".join(encode_request(api, api.max if version is None else version, 1, "me", request))
+
+
+def consumer_heartbeats(count: int, topics: list[str]) -> Callable[[World], list[Any]]:
+    """Members of one group of KIP-848 that come one after the other and subscribe to all of these, and a wide one."""
+    made = ConsumerGroupHeartbeatRequest
+    said = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["wide", *topics], "topic_partitions": []}
+    return lambda world: [made(group_id="c", member_id=f"m{n}", member_epoch=0, **said) for n in range(count)]

@@ -1,0 +1,324 @@
+"""The coordinator of consumer groups: between heartbeats, the pure groups, the loop's clock, and the log.
+
+The rules: what a group decides is one batch in the partition of its group, written before anybody is told; deadlines
+are monotonic; what grows with the size of a group or with the number of topics (an assignment, the topics of a regular
+expression) is worked in slices between other requests, and members go on meanwhile with what they have.
+Source: Kafka's GroupCoordinatorService, TopicRegexResolver.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+from ....protocol.errors import ErrorCode, KafkaError
+from ....storage.journal.journal import Part
+from ....storage.store import BrokerHalted
+from ...bugs import contain_bugs
+from ...net.turns import Job, Steps
+from ...shared import Shared
+from ...topics.internal_topic import InternalTopic
+from ...topics.topics import Topics
+from .alarms import Alarms
+from .assignors import TopicId, TopicShape
+from .heartbeats import JOINS, Answer, Heartbeat
+from .machine import ConsumerGroup, Rules
+from .records import Change, Kind, Resolved, read, record
+
+log = logging.getLogger("fencepost.broker")
+
+AFTER_FAILURE_MS = 10_000  # until a group in which a bug was met is looked at again
+BATCH_BYTES = 500_000  # a change of a large group is several batches of one unit
+GROUP_BYTES = 2_000
+UNITS_OF_A_NAME = 6  # of a topic that members subscribe to, each time something of the group changes
+
+Sees = Callable[[str], bool]
+"""Whether whoever asks may know of a topic."""
+
+
+class Pattern(Protocol):
+    """A compiled regular expression; matches raises ValueError where it takes too long."""
+
+    def matches(self, text: str) -> bool: ...
+
+
+Compile = Callable[[str], Pattern]
+"""Raises ValueError."""
+
+
+class _Topics:
+    """The topics of the broker, as groups see them: all have one rack, the broker's, so nobody is told of any."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+
+    @property
+    def version(self) -> int:
+        return self._topics.version
+
+    def id_of(self, name: str) -> TopicId | None:
+        found = self._topics.by_name.get(name)
+        return None if found is None else found.id
+
+    def shapes(self, topic_ids: Iterable[TopicId]) -> dict[TopicId, TopicShape]:
+        by_id = self._topics.by_id
+        return {each: TopicShape(len(by_id[each].partitions)) for each in topic_ids if each in by_id}
+
+    def names(self) -> list[str]:
+        return list(self._topics.by_name)
+
+
+class ConsumerGroups:
+    """All consumer groups of one broker."""
+
+    def __init__(
+        self, shared: Shared, topic: InternalTopic, loop: asyncio.AbstractEventLoop, compile_pattern: Compile
+    ) -> None:
+        """topic: __consumer_offsets."""
+        self.groups: dict[str, ConsumerGroup] = {}
+        self.size_bytes = 0
+        self._topic = topic
+        self._topics = _Topics(shared.topics)
+        self._compile = compile_pattern
+        self._settings = shared.settings
+        self._clock = shared.clock
+        self._metrics = shared.metrics
+        self._turns = shared.turns
+        self._alarms = Alarms(shared.clock, loop, self._ring)
+        self._sizes: dict[str, int] = {}
+        self._loaded: dict[str, dict[tuple[Kind, str], Change]] = {}
+
+    # ---- start and end ---------------------------------------------------------------------------------------
+
+    def apply(self, key: bytes, value: bytes | None) -> None:
+        """A record, at start. Raises UnreadableRecord, a ValueError."""
+        group_id, change = read(key, value)
+        kept = self._loaded.setdefault(group_id, {})
+        if change.value is None:
+            kept.pop(change[:2], None)
+        else:
+            kept[change[:2]] = change
+
+    def records(self) -> Iterator[tuple[bytes, bytes]]:
+        """What apply() would need to know what is in the log now; groups may change while one goes through it."""
+        for group_id in list(self.groups):
+            group = self.groups.get(group_id)
+            for change in group.changes() if group is not None else ():
+                key, value = record(group_id, change)
+                if value is not None:
+                    yield key, value
+
+    def start(self) -> None:
+        """All records were applied: begin the sessions of all members."""
+        now_ms = self._clock.monotonic_ms()
+        for group_id, kept in self._loaded.items():
+            if kept:
+                group = self.groups[group_id] = self._made(group_id)
+                for change in kept.values():
+                    group.apply(change)
+                group.begin(now_ms)
+                self._see_to(group)
+        self._loaded.clear()
+
+    def stop(self) -> None:
+        """No alarm rings any more."""
+        self._alarms.stop()
+
+    def _made(self, group_id: str) -> ConsumerGroup:
+        return ConsumerGroup(group_id, self._topics, lambda: self.rules(group_id), self._check_regex, self._keep)
+
+    def rules(self, group_id: str) -> Rules:
+        """What this group obeys now."""
+        settings = self._settings.now
+        return Rules(
+            session_timeout_ms=settings.group_consumer_session_timeout_ms,
+            assignment_interval_ms=settings.group_consumer_assignment_interval_ms,
+            regex_refresh_ms=settings.group_consumer_regex_refresh_interval_ms,
+            max_size=settings.group_consumer_max_size,
+            assignors=settings.group_consumer_assignors,
+        )
+
+    def heartbeat_interval_ms(self, group_id: str) -> int:
+        return self._settings.now.group_consumer_heartbeat_interval_ms
+
+    # ---- members ---------------------------------------------------------------------------------------------
+
+    def heartbeat(self, group_id: str, beat: Heartbeat, sees: Sees) -> Answer:
+        """A member is there; with epoch 0 it joins, and its group comes into being. Raises KafkaError."""
+        group = self.groups.get(group_id)
+        if group is None:
+            if beat.epoch != JOINS:
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
+            group = self.groups[group_id] = self._made(group_id)
+        now_ms = self._clock.monotonic_ms()
+        with self._event(group):
+            self._check_room(group, beat)
+            answer = group.heartbeat(beat, now_ms, self._clock.now_ms())
+        self._work(group, now_ms, sees)
+        return answer
+
+    def _check_room(self, group: ConsumerGroup, beat: Heartbeat) -> None:
+        """Nobody new joins where all groups have the memory that they may have."""
+        said = sum(4 * len(topic) + 60 for topic in beat.topics or ()) + 4 * len(beat.regex or "")
+        most = self._settings.now.group_metadata_max_bytes
+        if (beat.epoch == JOINS or said) and self.size_bytes + said + GROUP_BYTES > most:
+            log.warning("no room for more members: group.metadata.max.bytes (%d) is reached", most)
+            raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
+
+    def leave(self, group_id: str, beat: Heartbeat) -> Answer:
+        """A member goes. Raises KafkaError."""
+        group = self.groups.get(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
+        with self._event(group):
+            return group.leave(beat)
+
+    def dismiss(self) -> int:
+        """Remove the members of all groups. Returns how many there were. Raises KafkaError while there is no room."""
+        dismissed = 0
+        for group in list(self.groups.values()):
+            members = list(group.subscriptions)
+            if members:
+                with self._event(group):
+                    group.remove(members)
+                dismissed += len(members)
+        return dismissed
+
+    @contextmanager
+    def _event(self, group: ConsumerGroup) -> Iterator[None]:
+        """Something happens to a group: afterwards see to its alarm, and to whether it is worth keeping."""
+        try:
+            yield
+        finally:
+            if next(group.changes(), None) is None:
+                self.forget(group.group_id)  # it never came to anything
+            else:
+                self._see_to(group)
+
+    def _see_to(self, group: ConsumerGroup) -> None:
+        size_bytes = GROUP_BYTES + group.size_bytes
+        self.size_bytes += size_bytes - self._sizes.get(group.group_id, 0)
+        self._sizes[group.group_id] = size_bytes
+        self._alarms.set(group.group_id, group.wake_ms)
+
+    # ---- the end of a group ----------------------------------------------------------------------------------
+
+    def tombstones(self, group_id: str) -> Part | None:
+        """The part of a unit that deletes a group; once it is committed, call forget.
+
+        Raises NON_EMPTY_GROUP, COORDINATOR_NOT_AVAILABLE.
+        """
+        group = self.groups.get(group_id)
+        if group is None:
+            return None
+        contents = [record(group_id, change) for change in group.tombstones()]
+        return self._topic.part(self._topic.partition_for(group_id), contents, now_ms=self._clock.now_ms())
+
+    def forget(self, group_id: str) -> None:
+        """This group is gone."""
+        self.groups.pop(group_id, None)
+        self.size_bytes -= self._sizes.pop(group_id, 0)
+        self._alarms.forget(group_id)
+
+    # ---- the log ---------------------------------------------------------------------------------------------
+
+    def _keep(self, group: ConsumerGroup, changes: Sequence[Change]) -> None:
+        """Write the changes as one unit. Raises KafkaError, and then nothing was written."""
+        topic, now_ms = self._topic, self._clock.now_ms()
+        topic.ensure()
+        partition = topic.partition_for(group.group_id)
+        parts, contents, size_bytes = [], [], 0
+        for change in changes:
+            key, value = record(group.group_id, change)
+            contents.append((key, value))
+            size_bytes += len(key) + len(value or b"")
+            if size_bytes >= BATCH_BYTES:
+                parts.append(topic.part(partition, contents, now_ms=now_ms))
+                contents, size_bytes = [], 0
+        if contents:
+            parts.append(topic.part(partition, contents, now_ms=now_ms))
+        self._turns.spend(UNITS_OF_A_NAME * len(group.subscribers) + 4 * len(group.subscriptions) + 4 * len(changes))
+        topic.commit(parts)
+
+    # ---- work in slices --------------------------------------------------------------------------------------
+
+    def _work(self, group: ConsumerGroup, now_ms: int, sees: Sees) -> None:
+        """Begin what one heartbeat is too short for."""
+        due = group.regexes_due(now_ms)
+        if due:
+            group.is_resolving = True
+            self._begin(group, self._resolve(group, due, sees))
+        if group.is_assignment_due(now_ms):
+            self._begin(group, self._assign(group))
+
+    def _begin(self, group: ConsumerGroup, steps: Steps[None]) -> None:
+        job = Job(steps)
+
+        def finish() -> None:
+            if isinstance(job.result, Exception):
+                group.is_assigning = group.is_resolving = False
+                with contain_bugs(self._metrics, f"group {group.group_id!r}", besides=KafkaError):
+                    raise job.result
+
+        def finish_or_tell() -> None:
+            try:
+                finish()
+            except KafkaError as error:
+                log.warning("group %s is assigned anew later: %s", group.group_id, error.text)
+
+        job.finish = finish_or_tell
+        self._turns.enqueue(job, long=True)
+
+    def _assign(self, group: ConsumerGroup) -> Steps[None]:
+        epoch, steps = group.begin_assignment()
+        yield len(group.subscriptions)
+        assigned = yield from steps
+        if self.groups.get(group.group_id) is group:
+            with self._event(group):
+                group.end_assignment(epoch, assigned, self._clock.monotonic_ms(), self._clock.now_ms())
+
+    def _check_regex(self, regex: str) -> None:
+        try:
+            self._compile(regex)
+        except ValueError as error:
+            text = f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {error}."
+            raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, text) from None
+
+    def _resolve(self, group: ConsumerGroup, regexes: Sequence[str], sees: Sees) -> Steps[None]:
+        """Look through all topics; those that the member which asks may not know of match nothing."""
+        version, wall_ms = self._topics.version, self._clock.now_ms()
+        found: dict[str, Resolved] = {}
+        for regex in regexes:
+            matching = []
+            try:
+                pattern = self._compile(regex)
+                for name in self._topics.names():
+                    if pattern.matches(name) and sees(name):
+                        matching.append(name)
+                    yield 2
+            except ValueError as error:
+                log.warning("group %s: the regular expression %r is given up: %s", group.group_id, regex, error)
+            found[regex] = Resolved(tuple(sorted(matching)), version, wall_ms)
+            yield 1
+        if self.groups.get(group.group_id) is group:
+            with self._event(group):
+                group.resolved(found, self._clock.monotonic_ms())
+
+    # ---- time ------------------------------------------------------------------------------------------------
+
+    def _ring(self, group_id: str) -> None:
+        """Have a group do what is due. A bug is this group's alone: it is looked at again after a while."""
+        group, now_ms = self.groups[group_id], self._clock.monotonic_ms()
+        if group.wake_ms > now_ms:
+            self._see_to(group)
+            return
+        try:
+            with self._event(group):
+                group.wake_ms = now_ms + AFTER_FAILURE_MS  # expire() sets it anew, if it comes to that
+                with contain_bugs(self._metrics, f"group {group_id!r}", besides=KafkaError):
+                    group.expire(now_ms)
+        except BrokerHalted:
+            return
+        except KafkaError as error:
+            log.warning("members of group %s stay for now: %s", group_id, error.text)

@@ -1,0 +1,224 @@
+"""ConsumerGroupHeartbeat and ConsumerGroupDescribe: groups whose members let the broker assign (KIP-848).
+
+What a request may not say is refused before the group is asked, with Kafka's words and in its order: rights on the
+group, on the topics, then the request itself. Sources: Kafka's KafkaApis, GroupCoordinatorService.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from uuid import UUID
+
+from ...protocol.encoding import Lazy
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.consumer_groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from ..groups.consumer.assignors import TopicId
+from ..groups.consumer.heartbeats import JOINS, LEAVES, LEAVES_FOR_A_WHILE, NO_TIMEOUT, Heartbeat
+from ..groups.consumer.machine import ConsumerGroup
+from ..groups.consumer.records import Held
+from ..net.turns import AnswerRoom
+from ..requests.dispatch import Call, handles
+from ..requests.services import Services
+from ..security.acls import Operation, ResourceType
+
+OWN_ID_SINCE = 1  # KIP-1082
+CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
+MEMBER_BYTES = 300
+PARTITION_BYTES = 8
+LATER = ErrorCode.COORDINATOR_NOT_AVAILABLE, "Ask for fewer groups at once."  # clients ask for these again
+HIDDEN = "The group has described topic(s) that the client is not authorized to describe."
+_Assignment = ConsumerGroupHeartbeatResponse.Assignment
+_Described = ConsumerGroupDescribeResponse.Group
+_Member = _Described.Member
+
+
+# ---- ConsumerGroupHeartbeat ----------------------------------------------------------------------------------
+
+
+@handles(ConsumerGroupHeartbeatRequest)
+def consumer_group_heartbeat(
+    broker: Services, call: Call, request: ConsumerGroupHeartbeatRequest
+) -> ConsumerGroupHeartbeatResponse:
+    """A member is there, joins or leaves; it is answered with its epoch, and with what it may read if that is new."""
+    try:
+        broker.access.check(call.session, Operation.READ, ResourceType.GROUP, request.group_id)
+        sees = partial(broker.access.allows, call.session, Operation.DESCRIBE, ResourceType.TOPIC)
+        if not all(map(sees, request.subscribed_topic_names or ())):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        _check(broker, call.version, request)
+        beat = _heartbeat(broker, call, request)
+        if beat.epoch in (LEAVES, LEAVES_FOR_A_WHILE):
+            answer, interval_ms = broker.group_kinds.leave(request.group_id, beat), 0
+        else:
+            answer = broker.group_kinds.heartbeat(request.group_id, beat, sees)
+            interval_ms = broker.consumer_groups.heartbeat_interval_ms(request.group_id)
+    except KafkaError as error:
+        broker.metrics.error(error.code)
+        return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.text)
+    return ConsumerGroupHeartbeatResponse(
+        member_id=answer.member_id,
+        member_epoch=answer.epoch,
+        heartbeat_interval_ms=interval_ms,
+        assignment=None if answer.assigned is None else _assignment(answer.assigned),
+    )
+
+
+def _check(broker: Services, version: int, request: ConsumerGroupHeartbeatRequest) -> None:
+    """Raises INVALID_REQUEST, UNSUPPORTED_ASSIGNOR where the request contradicts itself."""
+    epoch = request.member_epoch
+    if version >= OWN_ID_SINCE or epoch > 0 or epoch == LEAVES:
+        _check_text(request.member_id, "MemberId")
+    for text, name in (request.group_id, "GroupId"), (request.instance_id, "InstanceId"), (request.rack_id, "RackId"):
+        _check_text(text, name)
+    wrong = None
+    if epoch == JOINS:
+        if request.rebalance_timeout_ms == NO_TIMEOUT:
+            wrong = "RebalanceTimeoutMs must be provided in first request."
+        elif request.topic_partitions is None or request.topic_partitions:
+            wrong = "TopicPartitions must be empty when (re-)joining."
+        elif request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+            wrong = "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
+    elif epoch == LEAVES_FOR_A_WHILE and request.instance_id is None:
+        wrong = "InstanceId can't be null."
+    elif epoch < LEAVES_FOR_A_WHILE:
+        wrong = "MemberEpoch is invalid."
+    if wrong is not None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, wrong)
+    known = broker.settings.group_consumer_assignors
+    if request.server_assignor is not None and request.server_assignor not in known:
+        text = f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(known)}."
+        raise KafkaError(ErrorCode.UNSUPPORTED_ASSIGNOR, text)
+
+
+def _check_text(text: str | None, name: str) -> None:
+    if text is not None and not text.strip():
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")
+
+
+def _heartbeat(broker: Services, call: Call, request: ConsumerGroupHeartbeatRequest) -> Heartbeat:
+    names, owned = request.subscribed_topic_names, request.topic_partitions
+    return Heartbeat(
+        request.member_id or str(UUID(bytes=broker.rng.bytes(16), version=4)),
+        request.member_epoch,
+        request.instance_id,
+        request.rack_id,
+        request.rebalance_timeout_ms,
+        None if names is None else tuple(names),
+        request.subscribed_topic_regex,
+        request.server_assignor,
+        None if owned is None else {each.topic_id: each.partitions for each in owned},
+        call.client_id or "",
+        f"/{call.client_host}",
+    )
+
+
+def _assignment(assigned: Held) -> _Assignment:
+    return _Assignment(
+        topic_partitions=[
+            _Assignment.TopicPartitions(topic_id=topic_id, partitions=sorted(epochs))
+            for topic_id, epochs in assigned.items()
+        ]
+    )
+
+
+# ---- ConsumerGroupDescribe -----------------------------------------------------------------------------------
+
+
+@handles(ConsumerGroupDescribeRequest, in_steps=True)
+def consumer_group_describe(
+    broker: Services, call: Call, request: ConsumerGroupDescribeRequest
+) -> ConsumerGroupDescribeResponse:
+    """The epochs of each group, its members, and what they read and are to read."""
+    room = AnswerRoom(len(broker.server.connections))
+    with_operations = request.include_authorized_operations
+    answers = (_described_or_refused(broker, call, each, with_operations, room) for each in request.group_ids)
+    return ConsumerGroupDescribeResponse(groups=Lazy(len(request.group_ids), answers))
+
+
+def _described_or_refused(
+    broker: Services, call: Call, group_id: str, with_operations: bool, room: AnswerRoom
+) -> _Described:
+    try:
+        broker.access.check(call.session, Operation.DESCRIBE, ResourceType.GROUP, group_id)
+        if room.is_full:
+            raise KafkaError(*LATER)
+        group = broker.group_kinds.described(group_id)
+        sees = partial(broker.access.allows, call.session, Operation.DESCRIBE, ResourceType.TOPIC)
+        if not all(map(sees, _named(broker, group))):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, HIDDEN)
+    except KafkaError as error:
+        broker.metrics.error(error.code)
+        return _Described(group_id=group_id, error_code=error.code, error_message=error.text)
+    members = list(group.subscriptions)
+    found = _Described(
+        group_id=group_id,
+        group_state=group.state.shown,
+        group_epoch=group.epoch.epoch,
+        assignment_epoch=group.target_epoch.epoch,
+        assignor_name=group.assignor,
+        members=Lazy(len(members), (_member(broker, group, member_id, room) for member_id in members)),
+    )
+    if with_operations:
+        found.authorized_operations = broker.access.operations(call.session, ResourceType.GROUP, group_id)
+    return found
+
+
+def _named(broker: Services, group: ConsumerGroup) -> set[str]:
+    """The topics that a description of the group names."""
+    ids: set[TopicId] = set()
+    for current in group.currents.values():
+        ids.update(current.assigned)
+    for target in group.targets.values():
+        ids.update(target.partitions)
+    by_id = broker.topics.by_id
+    return {by_id[topic_id].name for topic_id in ids if topic_id in by_id} | set(group.subscribers)
+
+
+def _member(broker: Services, group: ConsumerGroup, member_id: str, room: AnswerRoom) -> _Member:
+    subscription, current = group.subscriptions.get(member_id), group.current(member_id)
+    if subscription is None:  # it left while the answer was written
+        return _Member(
+            member_id=member_id,
+            member_epoch=LEAVES,
+            client_id="",
+            client_host="",
+            subscribed_topic_names=[],
+            assignment=_Member.Assignment(topic_partitions=[]),
+            target_assignment=_Member.Assignment(topic_partitions=[]),
+        )
+    target = group.target(member_id)
+    partitions = sum(map(len, current.assigned.values())) + sum(map(len, target.values()))
+    room.take(MEMBER_BYTES + PARTITION_BYTES * partitions + sum(map(len, subscription.topics)))
+    return _Member(
+        member_id=member_id,
+        instance_id=subscription.instance_id,
+        rack_id=subscription.rack_id,
+        member_epoch=current.epoch,
+        client_id=subscription.client_id,
+        client_host=subscription.client_host,
+        subscribed_topic_names=list(subscription.topics),
+        subscribed_topic_regex=subscription.regex,
+        assignment=_named_assignment(broker, current.assigned),
+        target_assignment=_named_assignment(broker, target),
+        member_type=CONSUMER_MEMBER if subscription.classic is None else CLASSIC_MEMBER,
+    )
+
+
+def _named_assignment(
+    broker: Services, partitions: Mapping[TopicId, Mapping[int, int] | frozenset[int]]
+) -> _Member.Assignment:
+    """Topics that are gone are left out, as by Kafka."""
+    by_id = broker.topics.by_id
+    return _Member.Assignment(
+        topic_partitions=[
+            _Member.Assignment.TopicPartitions(
+                topic_id=topic_id, topic_name=by_id[topic_id].name, partitions=sorted(of_topic)
+            )
+            for topic_id, of_topic in partitions.items()
+            if topic_id in by_id
+        ]
+    )
