@@ -57,6 +57,20 @@ export async function logIn(token) {
   return session;
 }
 
+const MOST_PAGES = 10;
+
+/** The rows of all pages of a list, of its first 10 if there are more. */
+export async function getAll(path) {
+  const rows = [];
+  let next = path;
+  for (let page = 0; next && page < MOST_PAGES; page += 1) {
+    const found = await get(next);
+    rows.push(...found.data);
+    next = found.metadata?.next;
+  }
+  return rows;
+}
+
 /** A path below the cluster; each part is encoded. */
 export function inCluster(cluster, parts, query) {
   const given = Object.entries(query ?? {}).filter(([, value]) => value != null && value !== "");

@@ -62,8 +62,8 @@ export function duration(ms) {
   const seconds = ms / 1000;
   if (seconds < 10) return `${Math.round(seconds * 10) / 10} s`;
   if (seconds < 120) return `${Math.round(seconds)} s`;
-  if (seconds < 7200) return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
-  if (seconds < 172800) return `${Math.floor(seconds / 3600)} h ${Math.round((seconds % 3600) / 60)} min`;
+  if (seconds < 7200) return `${Math.floor(seconds / 60)} min${seconds % 60 < 1 ? "" : ` ${Math.floor(seconds % 60)} s`}`;
+  if (seconds < 172800) return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
   return `${Math.floor(seconds / 86400)} days`;
 }
 

@@ -1,6 +1,6 @@
 // Groups: how far behind each is, up to the last stable offset and up to the high watermark; and one group.
 
-import { get, inCluster } from "../api.js";
+import { get, getAll, inCluster } from "../api.js";
 import { badge, count, empty, facts, h, link, partitionLink, put, stateBadge, throttle } from "../dom.js";
 import { PagedList, Table } from "../table.js";
 
@@ -30,7 +30,7 @@ export async function show(root, place) {
 
 async function showOne(root, place) {
   const [group] = place.parts;
-  const path = (...more) => inCluster(place.cluster, ["consumer-groups", group, ...more], more.length ? { page_size: 1000 } : {});
+  const path = (...more) => inCluster(place.cluster, ["consumer-groups", group, ...more]);
   const about = h("div");
   const lags = new Table("Lags", [
     { label: "Partition", cell: partitionLink },
@@ -46,11 +46,11 @@ async function showOne(root, place) {
   put(root, h("p", { class: "crumbs" }, link("Groups", ["groups"]), " / "), h("h1", { class: "name" }, group), about,
     h("h2", null, "Partitions"), lags.element, h("h2", null, "Members"), members);
   const load = async () => {
-    const [one, summary, rows, consumers] = await Promise.all([get(path()), get(path("lag-summary")), get(path("lags")), get(path("consumers"))]);
-    put(about, facts([["State", stateBadge(one.state || "unknown")], ["Assignor", one.partition_assignor || "–"], ["Members", count(consumers.data.length)],
+    const [one, summary, rows, consumers] = await Promise.all([get(path()), get(path("lag-summary")), getAll(`${path("lags")}?page_size=1000`), getAll(path("consumers"))]);
+    put(about, facts([["State", stateBadge(one.state || "unknown")], ["Assignor", one.partition_assignor || "–"], ["Members", count(consumers.length)],
       ["Lag to LSO", count(summary.total_lag_to_stable)], ["Lag to HW", count(summary.total_lag)]]));
-    lags.set(rows.data);
-    put(members, consumers.data.length ? consumers.data.map((each) => h("article", { class: "card" }, h("h3", null, each.client_id || each.consumer_id),
+    lags.set(rows);
+    put(members, consumers.length ? consumers.map((each) => h("article", { class: "card" }, h("h3", null, each.client_id || each.consumer_id),
       facts([["Member", h("code", null, each.consumer_id)], each.instance_id ? ["Instance", each.instance_id] : null, ["Address", each.client_host],
         ["Reads", (each.assignments ?? []).length ? each.assignments.map((at, index) => [index ? ", " : "", partitionLink(at)]) : "nothing"]])))
       : empty("No member is connected."));

@@ -21,7 +21,7 @@ export async function show(root, place) {
     h("h2", null, "Broker settings"), h("div", { class: "tools" }, h("div", { class: "field" }, h("label", { for: "broker" }, "Broker"), broker)), body);
   const load = async () => {
     try {
-      const { data } = await get(inCluster(place.cluster, ["brokers", broker.value, "configs"], { page_size: 1000 }));
+      const { data } = await get(inCluster(place.cluster, ["brokers", broker.value, "configs"]));
       put(body, configTable(data));
     } catch (error) {
       put(body, problemOf(error));

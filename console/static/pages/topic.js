@@ -1,6 +1,6 @@
 // One topic: tabs for its timeline, messages, partitions and config, each with an address of its own.
 
-import { get, inCluster } from "../api.js";
+import { get, getAll, inCluster } from "../api.js";
 import { badge, count, h, link, put, throttle } from "../dom.js";
 import { Table } from "../table.js";
 
@@ -15,7 +15,7 @@ export async function show(root, place) {
     h("nav", { class: "tabs", "aria-label": "Of this topic" }, TABS.map(([name, title]) =>
       h("a", { href: `#/topics/${encodeURIComponent(topic)}/${name}`, "aria-current": name === tab ? "page" : null }, title))),
     body);
-  const all = (await get(inCluster(place.cluster, ["topics", topic, "partitions"], { page_size: 1000 }))).data;
+  const all = await getAll(inCluster(place.cluster, ["topics", topic, "partitions"], { page_size: 1000 }));
   if (tab === "timeline") return (await import("./timeline.js")).show(body, { ...place, topic, partitions: all });
   if (tab === "messages") return (await import("./messages.js")).show(body, { ...place, topic, partitions: all });
   if (tab === "config") return showConfig(body, place.cluster, topic);
@@ -35,13 +35,13 @@ function showPartitions(body, cluster, topic, rows) {
   table.set(rows);
   put(body, table.element);
   const again = throttle(async () => {
-    table.set((await get(inCluster(cluster, ["topics", topic, "partitions"], { page_size: 1000 }))).data);
+    table.set(await getAll(inCluster(cluster, ["topics", topic, "partitions"], { page_size: 1000 })));
   }, 1000);
   return { event: (name, data) => { if (name === "partitions" && (data.more || data.changed.some((each) => each.topic_name === topic))) again(); } };
 }
 
 async function showConfig(body, cluster, topic) {
-  const { data } = await get(inCluster(cluster, ["topics", topic, "configs"], { page_size: 1000 }));
+  const { data } = await get(inCluster(cluster, ["topics", topic, "configs"]));
   put(body, configTable(data));
   return {};
 }
