@@ -1,0 +1,157 @@
+"""Consumer groups in a whole broker: under its clock, in its log, across restarts, sliced where they are large."""
+
+import time
+
+import pytest
+from fencepost.broker.groups.consumer import coordinator, machine
+from fencepost.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
+from fencepost.protocol.messages.groups import DeleteGroupsRequest
+from group_client import alone, begin, leaving, listed
+from offset_requests import commit
+from produce_requests import create
+
+NOT_FOUND, UNKNOWN, TOO_MANY, NOT_AVAILABLE = 69, 25, 81, 15
+
+
+@pytest.fixture
+def broker():
+    with begin(group_consumer_assignment_interval_ms=0) as broker:
+        broker.ask(create("t", 4))
+        yield broker
+
+
+def beat(broker, member, epoch, group="g", topics=None, **more):
+    said = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": topics or ["t"], "topic_partitions": []}
+    return broker.ask(
+        ConsumerGroupHeartbeatRequest(
+            group_id=group, member_id=member, member_epoch=epoch, **(said if epoch == 0 else {}), **more
+        )
+    )
+
+
+def described(broker, group="g"):
+    return broker.ask(ConsumerGroupDescribeRequest(group_ids=[group])).groups[0]
+
+
+def settled(broker, *members, group="g"):
+    """Members that own at once what they are told, and give up at once the rest; their epochs."""
+    epochs, owned = dict.fromkeys(members, 0), {}
+    for _ in range(4):
+        for member in members:
+            own = {} if epochs[member] == 0 else {"topic_partitions": owned.get(member, [])}
+            answer = beat(broker, member, epochs[member], group, **own)
+            assert answer.error_code == 0
+            epochs[member] = answer.member_epoch
+            if answer.assignment is not None:
+                made = ConsumerGroupHeartbeatRequest.TopicPartitions
+                owned[member] = [
+                    made(topic_id=each.topic_id, partitions=each.partitions)
+                    for each in answer.assignment.topic_partitions
+                ]
+    return epochs
+
+
+@pytest.mark.parametrize("orderly", [True, False], ids=["orderly", "power cut"])
+def test_a_restart_changes_no_epoch_and_moves_no_partition(broker, orderly):
+    epochs = settled(broker, "a", "b")
+    before = described(broker)
+    again = broker.again() if orderly else broker.after_power_cut()
+    with again:
+        assert described(again) == before
+        assert {name: beat(again, name, epoch).member_epoch for name, epoch in epochs.items()} == epochs
+        assert described(again) == before
+
+
+def test_a_snapshot_has_the_groups(broker):
+    settled(broker, "a", "b")
+    before = described(broker)
+    broker.loop.run_until_complete(broker.broker.coordinator_snapshots.take())
+    beat(broker, "c", 0, "later")
+    with broker.after_power_cut() as again:
+        assert described(again) == before
+        assert described(again, "later").members[0].member_id == "c"
+
+
+def test_a_member_that_is_not_heard_of_is_removed_on_time(broker):
+    settled(broker, "a")
+    broker.wait(44)
+    assert len(described(broker).members) == 1
+    broker.wait(2)
+    assert (described(broker).members, described(broker).group_state) == ([], "Empty")
+    assert beat(broker, "a", 2).error_code == UNKNOWN
+
+
+def test_an_empty_group_without_offsets_is_forgotten_and_one_with_them_stays():
+    with begin(offsets_retention_check_interval_ms=1000) as broker:
+        broker.ask(create("t", 1))
+        for group in ("bare", "kept"):
+            settled(broker, "a", group=group)
+        more = {"generation_id_or_member_epoch": 2, "member_id": "a"}
+        assert commit(broker, "kept", "t", {0: 1}, **more) == [0]
+        for group in ("bare", "kept"):
+            beat(broker, "a", -1, group)
+        broker.wait(3)
+        assert listed(broker) == ["kept"]
+        assert described(broker, "bare").error_code == NOT_FOUND
+
+
+def test_a_deleted_group_is_gone_after_a_restart_too(broker):
+    settled(broker, "a")
+    beat(broker, "a", -1)
+    assert broker.ask(DeleteGroupsRequest(groups_names=["g"])).results[0].error_code == 0
+    with broker.after_power_cut() as again:
+        assert described(again).error_code == NOT_FOUND
+        assert listed(again) == []
+
+
+def test_a_classic_member_and_one_of_the_newer_protocol_are_in_no_group_together(broker):
+    member, _ = alone(broker, "g")
+    assert beat(broker, "a", 0).error_code == NOT_FOUND
+    broker.ask(leaving("g", member))
+    assert beat(broker, "a", 0).error_code == 0
+    assert described(broker).group_state == "Stable"
+    with broker.after_power_cut() as again:
+        assert described(again).members[0].member_id == "a"
+
+
+def test_nobody_new_joins_where_groups_have_all_the_memory_they_may_have():
+    with begin(group_metadata_max_bytes=1 << 20) as broker:
+        broker.ask(create("t", 1))
+        topics = [f"{number:0200}" for number in range(300)]
+        errors = [beat(broker, f"m{number}", 0, topics=topics).error_code for number in range(8)]
+        assert (errors[0], errors[-1]) == (0, TOO_MANY)
+        assert beat(broker, "m0", described(broker).members[0].member_epoch).error_code == 0
+
+
+def test_a_pattern_is_looked_up_in_slices_and_then_assigned(broker):
+    for number in range(30):
+        broker.ask(create(f"x{number}", 1))
+    said = {"rebalance_timeout_ms": 60_000, "subscribed_topic_regex": "x.*", "topic_partitions": []}
+    answer = broker.ask(ConsumerGroupHeartbeatRequest(group_id="g", member_id="a", member_epoch=0, **said))
+    broker.wait(1)
+    answer = beat(broker, "a", answer.member_epoch)
+    assert len(answer.assignment.topic_partitions) == 30
+
+
+@pytest.mark.slow
+def test_a_thousand_members_share_a_thousand_partitions_and_all_survive_a_restart(monkeypatch):
+    """Too large for one heartbeat, and for one batch of records."""
+    monkeypatch.setattr(machine, "ASSIGNED_AT_ONCE", 500)
+    monkeypatch.setattr(coordinator, "BATCH_BYTES", 2_000)
+    with begin(group_consumer_assignment_interval_ms=0) as broker:
+        broker.ask(create("t", 1000))
+        names = [f"member-{number:04}" for number in range(1000)]
+        began = time.process_time()
+        for name in names:
+            beat(broker, name, 0)
+        print(f"joined in {time.process_time() - began:.2f} s")
+        broker.wait(1)
+        began = time.process_time()
+        epochs = settled(broker, *names)
+        print(f"settled in {time.process_time() - began:.2f} s")
+        found = described(broker)
+        assert (found.group_state, set(epochs.values())) == ("Stable", {found.group_epoch})
+        loads = [sum(len(each.partitions) for each in of.assignment.topic_partitions) for of in found.members]
+        assert loads == [1] * 1000
+        with broker.after_power_cut() as again:
+            assert described(again) == found
