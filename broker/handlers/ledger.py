@@ -28,7 +28,7 @@ from ..security.acls import Operation, ResourceType
 from ..transactions.deciding import Deciding, Outcome
 from ..transactions.ledger import Entry, Item, Proposal, Verdict, wrong_in
 from ..transactions.ledger_log import Preparation
-from ..transactions.transaction import NEVER_MS
+from ..transactions.states.transaction import NEVER_MS
 
 _Key = DescribeLedgerResponse.Key
 _Removed = RemoveLedgerEntriesResponse.Key

@@ -28,7 +28,7 @@ from ..requests.services import Services
 from ..security.acls import Operation, ResourceType
 from ..topics.names import OFFSETS_TOPIC, check_name
 from ..topics.partition import Partition
-from ..transactions.transaction import MarkerOrder, Status, Transaction
+from ..transactions.states.transaction import MarkerOrder, Status, Transaction
 
 PRODUCER_BYTES, STATE_BYTES, PARTITION_BYTES = 42, 100, 4  # of an answer, about
 # What clients ask for again, by itself.

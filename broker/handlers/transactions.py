@@ -25,8 +25,8 @@ from ..requests.services import Services
 from ..security.acls import Operation, ResourceType
 from ..topics.names import INTERNAL
 from ..transactions.fence import ADD_OFFSETS, ADD_PARTITIONS, END_TXN, INIT_PRODUCER_ID
-from ..transactions.init_producer_id import Initialisation
-from ..transactions.transaction import PartitionKey
+from ..transactions.states.init_producer_id import Initialisation
+from ..transactions.states.transaction import PartitionKey
 
 # The versions that know PRODUCER_FENCED.
 FENCED_SINCE = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS: 2, ADD_OFFSETS: 2, END_TXN: 2}

@@ -20,9 +20,9 @@ from ...protocol.primitives import Readable
 from ...storage.store import BrokerHalted
 from ..net.connection import SMALL_REPLY_BYTES, Connection
 from ..topics.names import INTERNAL
-from ..transactions import machine
 from ..transactions.fence import ADD_PARTITIONS, END_TXN, HIGHEST_TV1_VERSION, Kind
-from ..transactions.transaction import PartitionKey
+from ..transactions.states import machine
+from ..transactions.states.transaction import PartitionKey
 from .services import Services
 
 CORRELATION_ID = slice(4, 8)  # in a request as in an answer with its length

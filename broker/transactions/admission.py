@@ -14,10 +14,10 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...storage.log.partition_log import PartitionLog
 from ..net.connection import Connection
 from ..topics.partition import Partition
-from . import machine
 from .coordinator import TransactionCoordinator
 from .fence import HIGHEST_TV1_VERSION, PRODUCE, TXN_OFFSET_COMMIT, Kind
-from .transaction import PartitionKey, Transaction
+from .states import machine
+from .states.transaction import PartitionKey, Transaction
 from .unit import PART_BYTES
 
 TV1_PRODUCE, TV1_TXN_OFFSET_COMMIT = HIGHEST_TV1_VERSION[PRODUCE], HIGHEST_TV1_VERSION[TXN_OFFSET_COMMIT]

@@ -36,15 +36,16 @@ from ..net.connection import Connection
 from ..shared import Shared
 from ..topics.names import OFFSETS_TOPIC, STATE_TOPIC
 from ..topics.partition import Partition
-from . import machine, records
+from . import records
 from .fence import ADD_OFFSETS, END_TXN, INIT_PRODUCER_ID, Kind
 from .fence_policy import FencePolicy
-from .init_producer_id import Initialisation, Limits, init_producer_id
 from .ledger import PreparedIds
 from .owners import Owners
-from .renewal import with_new_producer_id
 from .state_batch import state_batch
-from .transaction import NO_ID, Decision, Inputs, MarkerOrder, PartitionKey, Status, Transaction
+from .states import machine
+from .states.init_producer_id import Initialisation, Limits, init_producer_id
+from .states.renewal import with_new_producer_id
+from .states.transaction import NO_ID, Decision, Inputs, MarkerOrder, PartitionKey, Status, Transaction
 from .unit import Append, TransactionUnit
 
 FEW_PARTITIONS = 50  # of a transaction: all of them are written with each of its states

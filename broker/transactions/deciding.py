@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...protocol.batches import Batch
 from ...protocol.errors import ErrorCode, KafkaError
 from ..topics.names import OFFSETS_TOPIC
-from . import machine, records
+from . import records
 from .ledger import Entry, Proposal, Verdict, judge, wrong_with
-from .transaction import Decision, Transaction
+from .states import machine
+from .states.transaction import Decision, Transaction
 from .unit import Append, TransactionUnit, marker_of
 
 if TYPE_CHECKING:

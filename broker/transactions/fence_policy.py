@@ -15,7 +15,7 @@ from ..metrics import Metrics
 from ..net.connection import Connection
 from ..net.owner import OlderConnection
 from .fence import HIGHEST_TV1_VERSION, Fences, Kind
-from .transaction import Transaction
+from .states.transaction import Transaction
 
 log = logging.getLogger("fencepost.broker")
 

@@ -14,7 +14,7 @@ from struct import error as StructError
 from typing import NamedTuple
 
 from ...protocol.errors import ErrorCode
-from .transaction import Transaction
+from .states.transaction import Transaction
 
 RECORD_VERSION = 0
 LONGEST_KEY_BYTES = 1000

@@ -12,7 +12,7 @@ from struct import Struct
 
 from ...protocol.errors import MalformedFrame
 from ...protocol.primitives import Buffer, read_uvarint, skip_tags, uvarint
-from .transaction import NO_EPOCH, NO_ID, TWO_PHASE_TIMEOUT_MS, PartitionKey, Prepared, Status, Transaction
+from .states.transaction import NO_EPOCH, NO_ID, TWO_PHASE_TIMEOUT_MS, PartitionKey, Prepared, Status, Transaction
 
 KEY_VERSION = 0
 VALUE_VERSION = 1

@@ -19,8 +19,8 @@ from ..groups.offset_log import GroupOffsets
 from ..shared import Shared
 from ..topics.catalogue import Change, MarkerDebt, marker_paid
 from ..topics.names import OFFSETS_TOPIC
-from . import machine
 from .coordinator import TransactionCoordinator
+from .states import machine
 
 if TYPE_CHECKING:
     from ...storage.journal.journal import Part

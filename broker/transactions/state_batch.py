@@ -12,7 +12,7 @@ from ...protocol.batches import Batch
 from ...protocol.records import batch_of_payload, keyed_record
 from . import records
 from .records import REMEMBERED_PARTITIONS
-from .transaction import NO_EPOCH, NO_ID, TWO_PHASE_TIMEOUT_MS, PartitionKey, Status, Transaction
+from .states.transaction import NO_EPOCH, NO_ID, TWO_PHASE_TIMEOUT_MS, PartitionKey, Status, Transaction
 
 _HEAD_BYTES = 17  # of a value, before its partitions; then times of 16 bytes, tags, and numbers of 18 in the last tag
 _VERSION_BYTES = 2

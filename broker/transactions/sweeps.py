@@ -14,8 +14,8 @@ from ...protocol.errors import KafkaError
 from ...storage.store import BrokerHalted
 from ..bugs import contain_bugs
 from ..shared import Shared
-from . import machine
 from .coordinator import TransactionCoordinator
+from .states import machine
 
 log = logging.getLogger("fencepost.broker")
 

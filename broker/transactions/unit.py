@@ -17,7 +17,7 @@ from ...storage.store import Store
 from ..topics.catalogue import Change, MarkerDebt, marker_owed
 from ..topics.names import OFFSETS_TOPIC
 from ..topics.topics import Topics
-from .transaction import MarkerOrder
+from .states.transaction import MarkerOrder
 
 COORDINATOR_EPOCH = 0  # there is one coordinator, for ever
 PART_BYTES = 32  # framing of a part in the journal, at most

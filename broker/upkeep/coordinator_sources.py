@@ -7,7 +7,7 @@ from ..groups.records import Committed, Place
 from ..transactions import ledger
 from ..transactions.coordinator import TransactionCoordinator
 from ..transactions.ledger_log import Ledger
-from ..transactions.transaction import Prepared, Status, Transaction
+from ..transactions.states.transaction import Prepared, Status, Transaction
 from .coordinator_snapshots import Row, Source
 
 _STATUS_AT = Transaction._fields.index("status")

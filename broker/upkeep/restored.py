@@ -4,7 +4,7 @@ The rule: clients of the old broker went on after the moment of the backup. The 
 hold must not be equal to those that this broker gives to other clients from now on:
 
     producer ids       the next one is far above all that the old broker may have given out
-    transactional ids  each gets a new producer id, and open transactions are aborted (transactions/renewal.py)
+    transactional ids  each gets a new producer id, and open transactions are aborted (transactions/states/renewal.py)
     groups             have no members: a client with an old generation joins again, and reads the restored offsets
 
 All of it is durable before the first client is served. The mark is removed last, so a start that is interrupted
@@ -24,7 +24,7 @@ from ..shared import Shared
 from ..topics.names import INTERNAL
 from ..transactions.coordinator import TransactionCoordinator
 from ..transactions.settling import with_room
-from ..transactions.transaction import Status
+from ..transactions.states.transaction import Status
 
 log = logging.getLogger("fencepost.broker")
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fencepost.broker.transactions.transaction import Status
+from fencepost.broker.transactions.states.transaction import Status
 from fencepost.protocol.messages.topics import CreateTopicsRequest
 from fencepost.protocol.messages.transactions import (
     AddPartitionsToTxnRequest,

@@ -27,7 +27,7 @@ from fencepost.broker.transactions import ledger
 from fencepost.broker.transactions import records as transactions
 from fencepost.broker.transactions.ledger import DamagedLedgerRecord, Entry, NewerLedgerRecord
 from fencepost.broker.transactions.records import DamagedTransactionRecord, NewerTransactionRecord
-from fencepost.broker.transactions.transaction import NO_EPOCH, NO_ID, Prepared, Status, Transaction
+from fencepost.broker.transactions.states.transaction import NO_EPOCH, NO_ID, Prepared, Status, Transaction
 from fencepost.broker.upkeep import coordinator_snapshots as snapshots
 from fencepost.broker.upkeep import coordinator_sources
 from fencepost.client.assignors import consumer_protocol as consumers

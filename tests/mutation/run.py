@@ -26,7 +26,10 @@ MODULES = {  # pure module: the test file of its own, and what tests it besides
     "storage/producers/producers.py": ("tests/storage/producers/test_producers.py", "tests/storage"),
     "storage/journal/scan.py": ("tests/storage/journal/test_scan.py", "tests/storage"),
     "storage/journal/format.py": ("tests/storage/journal/test_format.py", "tests/storage"),
-    "broker/transactions/machine.py": ("tests/broker/transactions/test_machine.py", "tests/broker/transactions"),
+    "broker/transactions/states/machine.py": (
+        "tests/broker/transactions/states/test_machine.py",
+        "tests/broker/transactions",
+    ),
     "client/producer/sequences.py": (
         "tests/client/producer/test_sequences.py tests/client/producer/test_sequences_model.py",
         "tests/client",
@@ -35,7 +38,10 @@ MODULES = {  # pure module: the test file of its own, and what tests it besides
     "broker/groups/offset_log.py": ("tests/broker/groups/test_offset_log.py", "tests/broker/groups"),
     "storage/log/producer_snapshots.py": ("tests/storage/log/test_producer_snapshots.py", "tests/storage"),
     "protocol/batches.py": ("tests/protocol/test_batches.py", "tests/protocol tests/broker/handlers/test_produce.py"),
-    "broker/transactions/table.py": ("tests/broker/transactions/test_table.py", "tests/broker/transactions"),
+    "broker/transactions/states/table.py": (
+        "tests/broker/transactions/states/test_table.py",
+        "tests/broker/transactions",
+    ),
     "broker/transactions/unit.py": ("tests/broker/transactions/test_unit.py", "tests/broker/transactions"),
     "broker/net/turns.py": ("tests/broker/net/test_turns.py", "tests/broker/net/test_unwanted_work.py"),
     "storage/producers/aborted.py": ("tests/storage/producers/test_aborted.py", "tests/storage"),

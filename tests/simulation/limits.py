@@ -13,8 +13,8 @@ from typing import Any
 from unittest import mock
 
 from fencepost.broker.groups.coordinator import GroupCoordinator
-from fencepost.broker.transactions import machine
 from fencepost.broker.transactions.coordinator import TransactionCoordinator
+from fencepost.broker.transactions.states import machine
 from fencepost.protocol.errors import ErrorCode
 from fencepost.storage.producers.producers import ProducerStates
 from simulation.history import Forgotten, ForgottenGroup, History

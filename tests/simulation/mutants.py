@@ -27,7 +27,7 @@ from fencepost.broker.transactions.coordinator import TransactionCoordinator
 from fencepost.broker.transactions.deciding import Deciding
 from fencepost.broker.transactions.fence_policy import FencePolicy
 from fencepost.broker.transactions.ledger_log import Ledger
-from fencepost.broker.transactions.transaction import Status
+from fencepost.broker.transactions.states.transaction import Status
 from fencepost.broker.transactions.unit import TransactionUnit
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.storage.log.partition_log import PartitionLog

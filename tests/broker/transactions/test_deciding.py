@@ -20,8 +20,8 @@ def broker() -> Iterator[SimulatedBroker]:
 
 def fill(broker, count, key="sink", number=1, partitions=3, topic="a"):
     """Prepared transactions without the requests that lead there: by the coordinator itself."""
-    from fencepost.broker.transactions import machine
-    from fencepost.broker.transactions.transaction import Prepared, Transaction
+    from fencepost.broker.transactions.states import machine
+    from fencepost.broker.transactions.states.transaction import Prepared, Transaction
 
     coordinator, store = broker.broker.transactions, broker.broker.store
     coordinator.topic.ensure()

@@ -3,8 +3,8 @@
 import msgpack
 import pytest
 from fencepost.broker.config.settings import BrokerSettings
-from fencepost.broker.transactions import machine
-from fencepost.broker.transactions.init_producer_id import Initialisation, Limits, init_producer_id
+from fencepost.broker.transactions.states import machine
+from fencepost.broker.transactions.states.init_producer_id import Initialisation, Limits, init_producer_id
 from fencepost.protocol.messages.topics import CreateTopicsRequest
 from ledger_client import decide, prepare
 from simulated_broker import SimulatedBroker

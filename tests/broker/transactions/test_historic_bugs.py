@@ -6,7 +6,7 @@ Those of the machine are in test_historic_bugs_of_the_machine.py, those of what 
 import pytest
 from broker_lives import offset_at, read_batches
 from fencepost.broker.config.settings import BrokerSettings
-from fencepost.broker.transactions.transaction import Decision, Status
+from fencepost.broker.transactions.states.transaction import Decision, Status
 from fencepost.protocol.errors import ErrorCode
 from produce_requests import answers, create, fetch, fetched, idempotent, list_offsets, produce
 from simulated_broker import SimulatedBroker

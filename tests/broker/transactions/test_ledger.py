@@ -18,7 +18,7 @@ from fencepost.broker.transactions.ledger import (
     record_value,
     wrong_with,
 )
-from fencepost.broker.transactions.transaction import Status
+from fencepost.broker.transactions.states.transaction import Status
 from hypothesis import given
 from hypothesis import strategies as st
 from transaction_states import EPOCH, PRODUCER, prepared, transaction

@@ -5,7 +5,7 @@ import struct
 import pytest
 from fencepost.broker.transactions import records
 from fencepost.broker.transactions.records import DamagedTransactionRecord, NewerTransactionRecord, key, read, value
-from fencepost.broker.transactions.transaction import TWO_PHASE_TIMEOUT_MS, Prepared, Status, Transaction
+from fencepost.broker.transactions.states.transaction import TWO_PHASE_TIMEOUT_MS, Prepared, Status, Transaction
 from fencepost.protocol.primitives import read_uvarint, uvarint
 from hypothesis import given
 from hypothesis import strategies as st

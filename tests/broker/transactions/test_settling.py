@@ -3,7 +3,7 @@
 import pytest
 from broker_lives import offset_at, read_batches
 from fencepost.broker.topics.catalogue import MarkerDebt
-from fencepost.broker.transactions.transaction import Decision, Status
+from fencepost.broker.transactions.states.transaction import Decision, Status
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.topics import DeleteTopicsRequest
 from fencepost.protocol.records import Marker, read_marker

@@ -3,7 +3,7 @@
 import pytest
 from fencepost.broker.transactions import records
 from fencepost.broker.transactions.state_batch import state_batch
-from fencepost.broker.transactions.transaction import TWO_PHASE_TIMEOUT_MS, Prepared, Status, Transaction
+from fencepost.broker.transactions.states.transaction import TWO_PHASE_TIMEOUT_MS, Prepared, Status, Transaction
 from fencepost.protocol.batches import read, verify
 from fencepost.protocol.records import keyed_batch
 from hypothesis import given, settings

@@ -2,7 +2,7 @@
 
 import pytest
 from fencepost.broker.config.settings import BrokerSettings
-from fencepost.broker.transactions.transaction import Decision, Transaction
+from fencepost.broker.transactions.states.transaction import Decision, Transaction
 from fencepost.protocol.errors import ErrorCode
 from produce_requests import create
 from simulated_broker import SimulatedBroker

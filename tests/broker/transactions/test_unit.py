@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 from fencepost.broker.topics.catalogue import MarkerDebt, marker_owed
-from fencepost.broker.transactions.transaction import MarkerOrder
+from fencepost.broker.transactions.states.transaction import MarkerOrder
 from fencepost.broker.transactions.unit import PART_BYTES, TransactionUnit, marker_of
 from fencepost.protocol.batches import made
 from fencepost.protocol.errors import ErrorCode, KafkaError

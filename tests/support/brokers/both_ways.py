@@ -11,7 +11,7 @@ import pytest
 from broker_lives import small
 from fencepost.broker.net.connection import Connection
 from fencepost.broker.requests.fast_transactions import FastTransactions
-from fencepost.broker.transactions.transaction import Status
+from fencepost.broker.transactions.states.transaction import Status
 from fencepost.protocol.framing import Framer
 from produce_requests import create
 from simulated_broker import SimulatedBroker

@@ -8,7 +8,7 @@ from typing import Any
 from capped_broker import capped
 from client_world import BOOTSTRAP, World, run
 from fencepost.broker.broker import Broker, Serve
-from fencepost.broker.transactions import machine
+from fencepost.broker.transactions.states import machine
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.environment import Environment
 from fencepost.client.producer.producer import Producer

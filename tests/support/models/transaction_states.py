@@ -1,8 +1,8 @@
 """A transactional id in every state, and what a decision comes to, in words."""
 
-from fencepost.broker.transactions import machine
-from fencepost.broker.transactions.init_producer_id import Initialisation, Limits, init_producer_id
-from fencepost.broker.transactions.transaction import Decision, Inputs, Prepared, Status, Transaction
+from fencepost.broker.transactions.states import machine
+from fencepost.broker.transactions.states.init_producer_id import Initialisation, Limits, init_producer_id
+from fencepost.broker.transactions.states.transaction import Decision, Inputs, Prepared, Status, Transaction
 
 PRODUCER, EPOCH, NEXT_PRODUCER = 7, 5, 900
 PARTITIONS = {("orders", 0): 11, ("orders", 1): 12, ("__consumer_offsets", 3): 13}

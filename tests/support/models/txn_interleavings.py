@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from fencepost.broker.transactions import machine
-from fencepost.broker.transactions.init_producer_id import Initialisation, Limits, init_producer_id
-from fencepost.broker.transactions.machine import Decision, Inputs
+from fencepost.broker.transactions.states import machine
+from fencepost.broker.transactions.states.init_producer_id import Initialisation, Limits, init_producer_id
+from fencepost.broker.transactions.states.machine import Decision, Inputs
 from fencepost.client.errors import CommitOutcomeUnknownError, DeliveryTimeoutError, RequestTimedOutError, error_of
 from fencepost.client.transactions.answers import Verdict, of_write
 from fencepost.client.transactions.machine import ClientTransaction

@@ -1,6 +1,6 @@
 """Scripts of transactions for crash tests: between them they make every kind of unit that transactions have."""
 
-from fencepost.broker.transactions.transaction import Decision
+from fencepost.broker.transactions.states.transaction import Decision
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.topics import DeleteTopicsRequest
 from fencepost.protocol.messages.transactions import WriteTxnMarkersRequest

@@ -1,8 +1,9 @@
 """Bugs that other coordinators had in their decisions, by the number of their report: the pure machine has none."""
 
 import pytest
-from fencepost.broker.transactions import machine, records
-from fencepost.broker.transactions.transaction import RETIRED_EPOCH, Status
+from fencepost.broker.transactions import records
+from fencepost.broker.transactions.states import machine
+from fencepost.broker.transactions.states.transaction import RETIRED_EPOCH, Status
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from transaction_states import (
     ENDED,

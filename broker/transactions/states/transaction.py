@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
-from ...protocol.errors import ErrorCode
-from ...storage.producers.producers import RETIRED_EPOCH
+from ....protocol.errors import ErrorCode
+from ....storage.producers.producers import RETIRED_EPOCH
 
 NO_ID = -1
 NO_EPOCH = -1

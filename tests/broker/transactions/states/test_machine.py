@@ -1,9 +1,10 @@
 """What a decision carries beside its error: pairs, markers, times."""
 
 import pytest
-from fencepost.broker.transactions import machine, records
-from fencepost.broker.transactions.init_producer_id import Initialisation, Limits, init_producer_id
-from fencepost.broker.transactions.transaction import (
+from fencepost.broker.transactions import records
+from fencepost.broker.transactions.states import machine
+from fencepost.broker.transactions.states.init_producer_id import Initialisation, Limits, init_producer_id
+from fencepost.broker.transactions.states.transaction import (
     NO_ID,
     RETIRED_EPOCH,
     TWO_PHASE_TIMEOUT_MS,

@@ -9,7 +9,7 @@ table of EndTxn retries; KIP-588.
 from enum import Enum, IntEnum
 from typing import TypeAlias
 
-from ...protocol.errors import ErrorCode
+from ....protocol.errors import ErrorCode
 from .transaction import Status, Transaction
 
 

@@ -7,7 +7,7 @@ changed.
 Source: Kafka's TransactionMetadata.prepareAbortOrCommit and prepareComplete.
 """
 
-from ...storage.producers.producers import RETIRED_EPOCH
+from ....storage.producers.producers import RETIRED_EPOCH
 from .table import Action
 from .transaction import NO_EPOCH, NO_ID, Decision, Inputs, MarkerOrder, Status, Transaction
 

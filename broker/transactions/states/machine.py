@@ -8,7 +8,7 @@ Sources: Kafka's TransactionCoordinator and TransactionMetadata; KIP-98, KIP-360
 by an admin.
 """
 
-from ...protocol.errors import ErrorCode
+from ....protocol.errors import ErrorCode
 from .outcome import end_transaction, finish_transaction
 from .table import Action, Event, answer
 from .transaction import (

@@ -5,10 +5,10 @@ table in the code: error codes where nothing changes, else the status and the ep
 """
 
 import pytest
-from fencepost.broker.transactions import machine
-from fencepost.broker.transactions.init_producer_id import Initialisation, Limits, init_producer_id
-from fencepost.broker.transactions.table import TABLE, Action, Event, State, answer, state_of
-from fencepost.broker.transactions.transaction import Prepared, Status
+from fencepost.broker.transactions.states import machine
+from fencepost.broker.transactions.states.init_producer_id import Initialisation, Limits, init_producer_id
+from fencepost.broker.transactions.states.table import TABLE, Action, Event, State, answer, state_of
+from fencepost.broker.transactions.states.transaction import Prepared, Status
 from fencepost.protocol.errors import ErrorCode
 from transaction_states import EPOCH, NEW, PARTITIONS, PRODUCER, Outside, in_state, prepared, told, transaction
 

@@ -5,9 +5,10 @@ going back, a producer id given twice.
 """
 
 import pytest
-from fencepost.broker.transactions import machine, records
-from fencepost.broker.transactions.init_producer_id import Initialisation, Limits, init_producer_id
-from fencepost.broker.transactions.transaction import Inputs, Prepared, Status
+from fencepost.broker.transactions import records
+from fencepost.broker.transactions.states import machine
+from fencepost.broker.transactions.states.init_producer_id import Initialisation, Limits, init_producer_id
+from fencepost.broker.transactions.states.transaction import Inputs, Prepared, Status
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule

@@ -10,7 +10,7 @@ Sources: Kafka's TransactionCoordinator.handleInitProducerId; KIP-360, KIP-588, 
 
 from typing import NamedTuple
 
-from ...protocol.errors import ErrorCode
+from ....protocol.errors import ErrorCode
 from .outcome import end_transaction
 from .table import Action, Event, answer
 from .transaction import LAST_EPOCH, NO_EPOCH, NO_ID, TWO_PHASE_TIMEOUT_MS, Decision, Inputs, Status, Transaction
