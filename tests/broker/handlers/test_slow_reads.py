@@ -1,7 +1,7 @@
 """Reads so slow that meanwhile DeleteRecords takes away what they read: two checkpoints on, no file is left of it."""
 
 import pytest
-from acl_client import Door, creating, deleting, guarded
+from acl_client import ActingUser, creating, deleting, guarded
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.net.connection import WAITING_BYTES
 from fencepost.broker.requests.running_fetch import WAITING_FETCH_BYTES
@@ -41,7 +41,7 @@ def client():
 def door():
     """Who asks a broker with an authorizer; root may do everything, alice read `t`."""
     with SimulatedBroker(guarded(super_users="User:root", log_segment_bytes=1 << 20)) as broker:
-        found = Door(broker.broker, "root")
+        found = ActingUser(broker.broker, "root")
         fill(broker)
         broker.ask(creating("allow User:alice READ TOPIC = t"))
         found.client = SimulatedClient(broker)
