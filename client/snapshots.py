@@ -6,7 +6,7 @@ Times are milliseconds, sizes bytes.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from .values import TopicPartition
 
@@ -103,6 +103,47 @@ class PoolSnapshot:
     taken: int
     waiting: int
     producers: Mapping[str, ProducerSnapshot]
+
+
+@dataclass(frozen=True, slots=True)
+class DurationsSnapshot:
+    """buckets: (at most so many ms, how many), of all up to the bound; the last bound is infinite."""
+
+    count: int
+    total_ms: int
+    buckets: tuple[tuple[float, int], ...]
+
+
+class PartitionLag(NamedTuple):
+    """How far a consumer is behind: to the last stable offset, and to the high watermark, as of its last fetch.
+
+    While it iterates over records, that is from the first of them.
+    """
+
+    to_stable: int
+    to_high_watermark: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClientMetricsSnapshot:
+    """Since the ClientMetrics was made, over all clients that have it.
+
+    sent_bytes: of batches, compressed. failed_records: by the class of the error. retries: batches sent again.
+    transactions: committed, aborted, unknown; one that is resolved later counts again, as what it was.
+    """
+
+    sent_records: dict[str, int]
+    sent_batches: int
+    sent_bytes: int
+    failed_records: dict[str, int]
+    retries: int
+    batch_durations: DurationsSnapshot
+    transactions: dict[str, int]
+    transaction_durations: DurationsSnapshot
+    received_records: dict[str, int]
+    in_flight: int
+    buffered_bytes: int
+    lag: dict[TopicPartition, PartitionLag]
 
 
 def error_text(error: BaseException | None) -> str | None:

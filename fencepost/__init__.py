@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from .client.errors import RetriableError as RetriableError
     from .client.errors import UnknownTopicError as UnknownTopicError
     from .client.errors import UnsupportedVersionError as UnsupportedVersionError
+    from .client.metrics.counters import ClientMetrics as ClientMetrics
     from .client.producer.delivery import Delivery as Delivery
     from .client.producer.pool import ProducerPool as ProducerPool
     from .client.producer.producer import Producer as Producer
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from .client.serialization import MessageField as MessageField
     from .client.serialization import SerializationContext as SerializationContext
     from .client.snapshots import AdminSnapshot as AdminSnapshot
+    from .client.snapshots import ClientMetricsSnapshot as ClientMetricsSnapshot
     from .client.snapshots import ConnectionSnapshot as ConnectionSnapshot
     from .client.snapshots import ConsumerSnapshot as ConsumerSnapshot
     from .client.snapshots import PartitionSnapshot as PartitionSnapshot
@@ -97,11 +99,13 @@ _MODULES = {
         "PoolBusyError ProducerFencedError RebalanceInProgressError RecordDeserializationError RecordTooLargeError "
         "RequestTimedOutError RetriableError UnknownTopicError UnsupportedVersionError"
     ),
+    "client.metrics.counters": "ClientMetrics",
     "client.producer.producer": "Producer",
     "client.producer.pool": "ProducerPool",
     "client.serialization": "MessageField SerializationContext",
     "client.snapshots": (
-        "AdminSnapshot ConnectionSnapshot ConsumerSnapshot PartitionSnapshot PoolSnapshot ProducerSnapshot"
+        "AdminSnapshot ClientMetricsSnapshot ConnectionSnapshot ConsumerSnapshot PartitionSnapshot "
+        "PoolSnapshot ProducerSnapshot"
     ),
     "client.producer.transaction": "Transaction",
     "client.values": (

@@ -28,6 +28,7 @@ from .polls import CLOSING_MS, Polls, release
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from ..metrics.counters import ClientMetrics
     from ..settings import ConsumerKeywords
 
 NEVER_MS = float("inf")
@@ -45,14 +46,21 @@ class Consumer:
         bootstrap_servers: Bootstrap,
         *,
         topics: Collection[str] = (),
+        metrics: "ClientMetrics | None" = None,
         environment: Environment = SYSTEM,
         **keywords: "Unpack[ConsumerKeywords]",
     ) -> None:
         self._set_up(consumer_settings(bootstrap_servers, **keywords), topics, environment)
+        self._count_in(metrics)
 
     @classmethod
     def from_config(
-        cls, config: Mapping[str, Any], *, topics: Collection[str] = (), environment: Environment = SYSTEM
+        cls,
+        config: Mapping[str, Any],
+        *,
+        topics: Collection[str] = (),
+        metrics: "ClientMetrics | None" = None,
+        environment: Environment = SYSTEM,
     ) -> "Consumer":
         """Settings by the names of Java's client or librdkafka: {"bootstrap.servers": …}.
 
@@ -60,7 +68,12 @@ class Consumer:
         """
         consumer = cls.__new__(cls)
         consumer._set_up(settings_from(ConsumerSettings, config), topics, environment)
+        consumer._count_in(metrics)
         return consumer
+
+    def _count_in(self, metrics: "ClientMetrics | None") -> None:
+        if metrics is not None:
+            metrics.watch_consumer(self._reading, self._subscription)
 
     def _set_up(self, settings: ConsumerSettings, topics: Collection[str], environment: Environment) -> None:
         self._settings = settings

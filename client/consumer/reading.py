@@ -4,7 +4,7 @@ The rule: reading moves positions only here, by the records that were really ret
 `async for` iterates over a run of records, the position is behind; `settle` updates it before other code uses it.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..errors import NoOffsetError, OffsetOutOfRangeError
@@ -33,16 +33,19 @@ class Reading:
     """run: the records over which `async for` iterates now."""
 
     __slots__ = (
+        "__weakref__",
         "_assignments",
         "_commits_itself",
         "_failed",
         "_policy",
+        "_run_length",
         "_running",
         "_since",
         "_since_group",
         "_subscription",
         "_turn",
         "last",
+        "on_given",
         "run",
     )
 
@@ -58,6 +61,8 @@ class Reading:
         self._since_group: ConsumerGroupMetadata | None = None  # the group when the first of them was returned
         self.last: Batch | None = None
         self.run: Iterator[Record] = NO_RECORDS
+        self._run_length = 0
+        self.on_given: Callable[[PartitionState, int], None] | None = None  # counts, if anybody does
 
     # ---- available records -------------------------------------------------------------------------------------
 
@@ -100,9 +105,19 @@ class Reading:
         (state, fetched), self._running = self._running, None
         run, self.run = self.run, NO_RECORDS
         hint: Any = getattr(run, "__length_hint__", None)
-        fetched.give_back(hint() if hint is not None else 0)
+        left = hint() if hint is not None else 0
+        fetched.give_back(left)
+        if self.on_given is not None:
+            self.on_given(state, self._run_length - left)
         if state.fetched and state.fetched[0] is fetched:
             self._update_position(state, fetched)
+
+    def given_of_run(self) -> tuple[TopicPartition, int] | None:
+        """How many records of the current run were returned; changes nothing, so that any thread may ask."""
+        running, hint = self._running, getattr(self.run, "__length_hint__", None)
+        if running is None:
+            return None
+        return running[0].tp, max(0, self._run_length - (hint() if hint is not None else 0))
 
     def _update_position(self, state: PartitionState, fetched: Fetched) -> None:
         state.position, state.position_epoch = fetched.position, fetched.leader_epoch
@@ -133,6 +148,8 @@ class Reading:
                 self._failed = self._failed or state
             if records:
                 taken[state] = first, records
+                if self.on_given is not None:
+                    self.on_given(state, len(records))
                 most -= len(records)
                 if most <= 0:
                     break
@@ -153,7 +170,7 @@ class Reading:
                 if records:
                     self._remember({state: first}, group)
                     self._running = state, fetched
-                    self.run = iter(records)
+                    self.run, self._run_length = iter(records), len(records)
                     return self.run
                 self._update_position(state, fetched)
                 state.note_nothing_given(first)

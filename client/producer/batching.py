@@ -226,6 +226,7 @@ class Accumulator:
         self.filled = False
         self.waiting = 0  # calls that wait for room; new calls wait behind them
         self.hurried = 0  # calls of flush that are running: batches do not linger
+        self.on_finished: Callable[[Batch, Exception | None], None] | None = None  # counts, if anybody does
         self.on_room: Callable[[], Any] | None = None
         self.on_batch: Callable[[], Any] | None = None
         self.chance = chance
@@ -402,6 +403,8 @@ class Accumulator:
             return
         self.incomplete.pop(batch, None)
         self.free_bytes += batch.size_bytes
+        if self.on_finished is not None:
+            self.on_finished(batch, error)
         batch.finish(error)
         if batch.partition.is_idle:
             self.active.pop(batch.partition, None)

@@ -35,6 +35,7 @@ from .transaction import Transaction, run_until_committed
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from ..metrics.counters import ClientMetrics
     from ..settings import ProducerKeywords
 
 
@@ -50,19 +51,37 @@ class Producer:
     """
 
     def __init__(
-        self, bootstrap_servers: Bootstrap, *, environment: Environment = SYSTEM, **keywords: "Unpack[ProducerKeywords]"
+        self,
+        bootstrap_servers: Bootstrap,
+        *,
+        metrics: "ClientMetrics | None" = None,
+        environment: Environment = SYSTEM,
+        **keywords: "Unpack[ProducerKeywords]",
     ) -> None:
         self._set_up(producer_settings(bootstrap_servers, **keywords), environment)
+        self._count_in(metrics)
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any], *, environment: Environment = SYSTEM) -> "Producer":
+    def from_config(
+        cls,
+        config: Mapping[str, Any],
+        *,
+        metrics: "ClientMetrics | None" = None,
+        environment: Environment = SYSTEM,
+    ) -> "Producer":
         """Settings by the names of Java's client or librdkafka: {"bootstrap.servers": …}.
 
         Raises InvalidConfigurationError.
         """
         producer = cls.__new__(cls)
         producer._set_up(settings_from(ProducerSettings, config), environment)
+        producer._count_in(metrics)
         return producer
+
+    def _count_in(self, metrics: "ClientMetrics | None") -> None:
+        if metrics is not None:
+            now_ms = self._environment.clock.monotonic_ms
+            metrics.watch_producer(self._sender, self._accumulator, self._machine, now_ms)
 
     def _set_up(self, settings: ProducerSettings, environment: Environment, cluster: Cluster | None = None) -> None:
         """cluster: one that is shared with others, and that this producer does not close."""

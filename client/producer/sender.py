@@ -76,6 +76,11 @@ class Sender:
         """The number of requests without a response."""
         return sum(self._flying.values())
 
+    @property
+    def buffered_bytes(self) -> int:
+        """Of records that are not acknowledged."""
+        return self._accumulator.memory_bytes - self._accumulator.free_bytes
+
     def wake(self) -> None:
         """Run in the next turn of the loop, to send what may be sent then."""
         if not self._is_woken and not self._is_closed:

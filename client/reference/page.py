@@ -16,6 +16,7 @@ from ..admin import values as admin_values
 from ..admin.admin import Admin
 from ..consumer.batches import Batch
 from ..consumer.consumer import Consumer
+from ..metrics.counters import ClientMetrics
 from ..producer.delivery import Delivery
 from ..producer.pool import ProducerPool
 from ..producer.producer import Producer
@@ -56,8 +57,10 @@ CLASSES: list[tuple[type[Any], str]] = [
     (Consumer, "`fp.Consumer`"),
     (Batch, "`fp.Batch`, of `consumer.batches()`: a sequence of records"),
     (Admin, "`fp.Admin`"),
+    (ClientMetrics, "`fp.ClientMetrics`, given to clients as `metrics=`"),
 ]
 OF_THE_SDK_ALONE = {
+    "ClientMetrics": {"watch_consumer", "watch_producer"},
     "Admin": {"of"},
     "Batch": {"aborted", "claim", "committed", "count", "index", "outcome_unknown"},
     "Producer": {"stop"},  # aiokafka's name for close

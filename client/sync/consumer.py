@@ -20,6 +20,7 @@ from .loop_thread import LoopThread
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from ..metrics.counters import ClientMetrics
     from ..settings import Bootstrap, ConsumerKeywords
 
 INTERRUPTED_MS = 1_000
@@ -46,15 +47,22 @@ class Consumer(Blocking[AsyncConsumer]):
     """Like fencepost.Consumer; methods that wait for records block."""
 
     def __init__(
-        self, bootstrap_servers: "Bootstrap", *, topics: Collection[str] = (), **keywords: "Unpack[ConsumerKeywords]"
+        self,
+        bootstrap_servers: "Bootstrap",
+        *,
+        topics: Collection[str] = (),
+        metrics: "ClientMetrics | None" = None,
+        **keywords: "Unpack[ConsumerKeywords]",
     ) -> None:
-        super().__init__(lambda: AsyncConsumer(bootstrap_servers, topics=topics, **keywords))
+        super().__init__(lambda: AsyncConsumer(bootstrap_servers, topics=topics, metrics=metrics, **keywords))
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any], *, topics: Collection[str] = ()) -> Self:
+    def from_config(
+        cls, config: Mapping[str, Any], *, topics: Collection[str] = (), metrics: "ClientMetrics | None" = None
+    ) -> Self:
         """Settings by the names of Java's client or librdkafka: {"bootstrap.servers": …}."""
         consumer = cls.__new__(cls)
-        super(Consumer, consumer).__init__(lambda: AsyncConsumer.from_config(config, topics=topics))
+        super(Consumer, consumer).__init__(lambda: AsyncConsumer.from_config(config, topics=topics, metrics=metrics))
         return consumer
 
     def close(self, *, timeout_ms: float = CLOSING_MS) -> None:

@@ -22,6 +22,7 @@ from .loop_thread import LoopThread
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from ..metrics.counters import ClientMetrics
     from ..settings import Bootstrap, ProducerKeywords
 
 T = TypeVar("T")
@@ -58,14 +59,20 @@ class Delivery:
 class Producer(Blocking[AsyncProducer]):
     """Like fencepost.Producer; every method waits for its result."""
 
-    def __init__(self, bootstrap_servers: "Bootstrap", **keywords: "Unpack[ProducerKeywords]") -> None:
-        super().__init__(lambda: AsyncProducer(bootstrap_servers, **keywords))
+    def __init__(
+        self,
+        bootstrap_servers: "Bootstrap",
+        *,
+        metrics: "ClientMetrics | None" = None,
+        **keywords: "Unpack[ProducerKeywords]",
+    ) -> None:
+        super().__init__(lambda: AsyncProducer(bootstrap_servers, metrics=metrics, **keywords))
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Self:
+    def from_config(cls, config: Mapping[str, Any], *, metrics: "ClientMetrics | None" = None) -> Self:
         """Settings by the names of Java's client or librdkafka: {"bootstrap.servers": …}."""
         producer = cls.__new__(cls)
-        super(Producer, producer).__init__(lambda: AsyncProducer.from_config(config))
+        super(Producer, producer).__init__(lambda: AsyncProducer.from_config(config, metrics=metrics))
         return producer
 
     def start(self) -> None:

@@ -72,12 +72,24 @@ class ClientTransaction:
         self.groups: set[str] = set()
         self.attempted = self.maybe_ended = self.suspect = self.forgotten = False
         self.error: KafkaError | None = None  # the error that failed the transaction, or ended the producer
-        self.outcome: Outcome | None = None  # of the last transaction
+        self._outcome: Outcome | None = None
+        self.on_outcome: Callable[[Outcome], None] | None = None  # counts, if anybody does
         # creates the error that is raised in UNKNOWN_OUTCOME
         self.unknown_outcome: Callable[[], CommitOutcomeUnknownError] = CommitOutcomeUnknownError
         self.on_failed: Callable[[], None] = lambda: None  # called when nothing more can be written
         self._may_arrive_late = False  # a request of this epoch was given up without a response, so it may still arrive
         self._state_before = State.UNINITIALIZED
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """Of the last transaction."""
+        return self._outcome
+
+    @outcome.setter
+    def outcome(self, outcome: Outcome | None) -> None:
+        if self.on_outcome is not None and outcome is not None and outcome != self._outcome:
+            self.on_outcome(outcome)
+        self._outcome = outcome
 
     def is_in(self, *states: State) -> bool:
         """Whether it is in one of these states. (A type checker does not narrow `state` after this.)"""

@@ -1,0 +1,1 @@
+"""What clients count of themselves, where that was asked for."""

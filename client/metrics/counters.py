@@ -1,0 +1,130 @@
+"""ClientMetrics: what producers and consumers count of themselves, for those that are given one as `metrics=`.
+
+The rules: without one a client does nothing for it but test an attribute for each batch; with one it adds integers, for
+each batch and not for each record. What a client knows anyway (requests in flight, positions) is read when it is asked
+for, also from another thread: only plain attributes are read, and nothing is changed. Pure.
+"""
+
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakSet
+
+from ..snapshots import ClientMetricsSnapshot, DurationsSnapshot, PartitionLag
+from ..values import TopicPartition
+
+
+class Durations:
+    """How often something took how long, by powers of two of milliseconds."""
+
+    __slots__ = ("_counts", "_total_ms")
+
+    def __init__(self) -> None:
+        self._counts = [0] * 19  # the last one: above two minutes
+        self._total_ms = 0
+
+    def add(self, ms: int) -> None:
+        ms = max(0, ms)
+        self._counts[min(18, (ms - 1).bit_length() if ms else 0)] += 1
+        self._total_ms += ms
+
+    def snapshot(self) -> DurationsSnapshot:
+        counts, buckets, count = list(self._counts), list[tuple[float, int]](), 0
+        for power, more in enumerate(counts):
+            count += more
+            buckets.append((float(1 << power) if power < len(counts) - 1 else float("inf"), count))
+        return DurationsSnapshot(count, self._total_ms, tuple(buckets))
+
+
+class ClientMetrics:
+    """`metrics = fp.ClientMetrics()`, then `fp.Producer(..., metrics=metrics)`; several clients may share one."""
+
+    def __init__(self) -> None:
+        self._sent: dict[str, int] = {}
+        self._failed: dict[str, int] = {}
+        self._received: dict[str, int] = {}
+        self._transactions: dict[str, int] = {}
+        self._sent_batches = self._sent_bytes = self._retries = 0
+        self._batches = Durations()
+        self._ended = Durations()
+        self._producers: WeakSet[Any] = WeakSet()
+        self._consumers: WeakSet[Any] = WeakSet()  # what each reads from
+        self._readings: WeakSet[Any] = WeakSet()
+
+    def snapshot(self) -> ClientMetricsSnapshot:
+        """All of it, as it is now. May be called from any thread."""
+        senders = list(self._producers)
+        return ClientMetricsSnapshot(
+            dict(self._sent),
+            self._sent_batches,
+            self._sent_bytes,
+            dict(self._failed),
+            self._retries,
+            self._batches.snapshot(),
+            dict(self._transactions),
+            self._ended.snapshot(),
+            self._all_received(),
+            sum(each.in_flight for each in senders),
+            sum(each.buffered_bytes for each in senders),
+            {tp: lag for each in list(self._consumers) for tp, lag in _lags(each).items()},
+        )
+
+    def _all_received(self) -> dict[str, int]:
+        """With those of runs that are not at their end."""
+        received = dict(self._received)
+        for reading in list(self._readings):
+            if (given := reading.given_of_run()) is not None:
+                (topic, _), records = given
+                received[topic] = received.get(topic, 0) + records
+        return received
+
+    def collector(self) -> Any:
+        """For a registry of prometheus_client, which the extra fencepost[metrics] installs."""
+        from .collector import ClientCollector
+
+        return ClientCollector(self.snapshot)
+
+    # ---- called by clients -----------------------------------------------------------------------------------
+
+    def watch_producer(self, sender: Any, accumulator: Any, machine: Any, now_ms: Callable[[], int]) -> None:
+        """Count what this producer does. machine: of its transactions, or None."""
+
+        def finished(batch: Any, error: Exception | None) -> None:
+            topic, records = batch.partition.topic_partition.topic, len(batch.timestamps)
+            self._retries += max(0, batch.attempts - 1)
+            if error is not None:
+                name = type(error).__name__
+                self._failed[name] = self._failed.get(name, 0) + records
+                return
+            self._sent[topic] = self._sent.get(topic, 0) + records
+            self._sent_batches += 1
+            self._sent_bytes += len(batch.records)
+            self._batches.add(now_ms() - batch.created_ms)
+
+        accumulator.on_finished = finished
+        self._producers.add(sender)
+        if machine is not None:
+            machine.on_outcome = lambda outcome: self._count_end(outcome, now_ms() - machine.began_ms)
+
+    def _count_end(self, outcome: str, ms: int) -> None:
+        self._transactions[outcome] = self._transactions.get(outcome, 0) + 1
+        self._ended.add(ms)
+
+    def watch_consumer(self, reading: Any, subscription: Any) -> None:
+        """Count what this consumer returns."""
+
+        def given(state: Any, records: int) -> None:
+            topic = state.tp.topic
+            self._received[topic] = self._received.get(topic, 0) + records
+
+        reading.on_given = given
+        self._consumers.add(subscription)
+        self._readings.add(reading)
+
+
+def _lags(subscription: Any) -> dict[TopicPartition, PartitionLag]:
+    found = {}
+    for tp, state in list(subscription.assigned.items()):
+        position, high, stable = state.position, state.high_watermark, state.last_stable_offset
+        if position >= 0 and high >= 0:
+            found[tp] = PartitionLag(max(0, (stable if stable >= 0 else high) - position), max(0, high - position))
+    return found

@@ -1,0 +1,152 @@
+"""What clients count of themselves with `metrics=`: as a snapshot, and as a collector of prometheus_client."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from fencepost.client.metrics.counters import Durations
+from fencepost.client.snapshots import PartitionLag
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from served_broker import ServedBroker
+
+import fencepost as fp
+
+
+@pytest.fixture
+def at() -> Iterator[str]:
+    with ServedBroker(group_initial_rebalance_delay_ms=0) as broker:
+        yield f"127.0.0.1:{broker.port}"
+
+
+async def failing(transaction: fp.Transaction, *, is_sent: bool) -> None:
+    async with transaction as tx:
+        await (tx.send_and_wait if is_sent else tx.send)("orders", b"v")
+        raise ZeroDivisionError
+
+
+async def test_acknowledged_and_failed_records_are_counted(at: str) -> None:
+    metrics = fp.ClientMetrics()
+    async with fp.Producer(at, metrics=metrics) as producer:
+        for number in range(5):
+            await producer.send("orders", b"%d" % number)
+        await producer.flush()
+        now = metrics.snapshot()
+        assert now.sent_records == {"orders": 5}
+        assert 1 <= now.sent_batches <= 5
+        assert now.batch_durations.count == now.sent_batches
+        assert now.sent_bytes > 0
+        assert (now.in_flight, now.buffered_bytes, now.failed_records, now.retries) == (0, 0, {}, 0)
+    assert metrics.snapshot().transactions == {}
+
+
+async def test_transactions_are_counted_by_their_outcome(at: str) -> None:
+    metrics = fp.ClientMetrics()
+    async with fp.Producer(at, transactional_id="x", metrics=metrics) as producer:
+        for _ in range(2):
+            async with producer.transaction() as tx:
+                await tx.send("orders", b"v")
+        with pytest.raises(ZeroDivisionError):
+            await failing(producer.transaction(), is_sent=True)
+        async with producer.transaction():
+            pass
+    now = metrics.snapshot()
+    assert now.transactions == {"committed": 3, "aborted": 1}
+    assert now.transaction_durations.count == 4
+
+
+async def test_records_of_an_aborted_transaction_that_were_not_sent_have_failed(at: str) -> None:
+    metrics = fp.ClientMetrics()
+    async with fp.Producer(at, transactional_id="x", linger_ms=10_000, metrics=metrics) as producer:
+        with pytest.raises(ZeroDivisionError):
+            await failing(producer.transaction(), is_sent=False)
+    assert metrics.snapshot().failed_records == {"AbortableTransactionError": 1}
+
+
+async def test_a_consumer_counts_what_it_returns_and_how_far_it_is_behind(at: str) -> None:
+    metrics = fp.ClientMetrics()
+    async with fp.Producer(at, transactional_id="x") as producer, fp.Producer(at) as plain:
+        for number in range(4):
+            await plain.send_and_wait("orders", b"%d" % number)
+        async with producer.transaction() as tx:
+            await tx.send_and_wait("orders", b"open")
+            config = {"isolation_level": "read_committed", "auto_offset_reset": "earliest"}
+            async with fp.Consumer(at, topics=["orders"], metrics=metrics, **config) as consumer:
+                assert (await consumer.getone()).value == b"0"
+                assert metrics.snapshot().received_records == {"orders": 1}
+                found = await consumer.getmany(timeout_ms=5_000)
+                assert sum(map(len, found.values())) == 3
+                now = metrics.snapshot()
+                assert now.received_records == {"orders": 4}
+                assert now.lag == {fp.TopicPartition("orders", 0): PartitionLag(0, 1)}
+
+
+async def test_records_of_an_iteration_are_counted_as_far_as_it_came(at: str) -> None:
+    metrics = fp.ClientMetrics()
+    async with fp.Producer(at) as plain:
+        for number in range(5):
+            await plain.send("orders", b"%d" % number)
+    async with fp.Consumer(at, topics=["orders"], auto_offset_reset="earliest", metrics=metrics) as consumer:
+        async for record in consumer:
+            if record.value == b"2":
+                break
+        assert metrics.snapshot().received_records == {"orders": 3}
+        consumer.state()
+        assert metrics.snapshot().received_records == {"orders": 3}
+
+
+async def test_prometheus_gets_the_same_under_names_of_its_own(at: str) -> None:
+    metrics, registry = fp.ClientMetrics(), CollectorRegistry()
+    registry.register(metrics.collector())
+    async with fp.Producer(at, transactional_id="x", metrics=metrics) as producer, producer.transaction() as tx:
+        await tx.send("orders", b"v")
+    found = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(generate_latest(registry).decode())
+        for sample in family.samples
+    }
+    assert found[("fencepost_client_sent_records_total", "orders")] == 1
+    assert found[("fencepost_client_transactions_total", "committed")] == 1
+    assert found[("fencepost_client_transaction_duration_seconds_count",)] == 1
+    assert found[("fencepost_client_batch_duration_seconds_bucket", "+Inf")] == 1
+    assert found[("fencepost_client_requests_in_flight",)] == 0
+
+
+def test_blocking_clients_count_too(at: str) -> None:
+    metrics = fp.ClientMetrics()
+    with fp.sync.Producer(at, metrics=metrics) as producer:
+        producer.send_and_wait("orders", b"v")
+    with fp.sync.Consumer(at, topics=["orders"], auto_offset_reset="earliest", metrics=metrics) as consumer:
+        assert consumer.getone().value == b"v"
+    now = metrics.snapshot()
+    assert (now.sent_records, now.received_records) == ({"orders": 1}, {"orders": 1})
+
+
+@given(st.lists(st.integers(min_value=-5, max_value=1 << 30)))
+def test_every_duration_is_in_the_first_bucket_that_holds_it(durations: list[int]) -> None:
+    counted = Durations()
+    for ms in durations:
+        counted.add(ms)
+    now = counted.snapshot()
+    assert now.count == len(durations)
+    for bound, count in now.buckets:
+        assert count == sum(1 for ms in durations if ms <= bound)
+
+
+def test_nothing_of_prometheus_is_imported_by_clients_without_a_collector() -> None:
+    program = (
+        "import sys, fencepost as fp; fp.Producer, fp.Consumer; fp.ClientMetrics().snapshot();"
+        "sys.exit('prometheus_client' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_clients_without_metrics_do_not_import_them() -> None:
+    program = (
+        "import sys, fencepost as fp; fp.Producer, fp.Consumer;"
+        "sys.exit('fencepost.client.metrics.counters' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
