@@ -151,6 +151,8 @@ _OTHERS = {
             "open_transactions": list_of(fields({"kind": TEXT, **_TRANSACTION})),
             "blockers": list_of(fields({"kind": TEXT, **_BLOCKED})),
             "blockers_complete": FLAG,
+            "recent": {"type": "array"},
+            "events_from": {"type": "string", "enum": ["log", "poll"]},
             "missing": list_of(TEXT),
         }
     ),
@@ -162,7 +164,14 @@ _OTHERS = {
             **dict.fromkeys(("start_offset", "producer_id", "producer_epoch", "last_timestamp_ms"), NUMBER),
         }
     ),
-    "Client": fields({"client_id": TEXT_OR_NULL, "host": TEXT}),
+    "Client": fields(
+        {
+            "kind": TEXT,
+            "client_id": TEXT_OR_NULL,
+            **dict.fromkeys(("software", "host", "listener", "principal"), TEXT),
+            **dict.fromkeys(("connections", "bytes_in", "bytes_out", "requests", "idle_ms"), NUMBER),
+        }
+    ),
     "ConsumerGroupLagSummary": _item(
         {
             **dict.fromkeys(("consumer_group_id", "max_lag_topic_name", "max_lag_consumer_id"), TEXT),

@@ -8,6 +8,7 @@ from typing import Any
 from ..client.admin.admin import Admin
 from ..client.admin.transactions import MAX_TRANSACTION_TIMEOUT_MS
 from ..client.admin.values import ClusterDescription
+from ..client.consumer.consumer import Consumer
 from ..effects.clock import Clock, SystemClock
 from .connecting import Connecting
 from .guard import Guard
@@ -23,6 +24,7 @@ CLUSTER_FRESH_MS = 1_000
 class Parts:
     """bootstrap: the broker's address as it was given, to show it. new_admin: an Admin that is not started.
 
+    new_consumer: a Consumer without a group, not started, for the log of transactions; None: it is not read.
     start: unguessable, of this console's start. searching: held by the one search for hanging transactions.
     """
 
@@ -31,6 +33,7 @@ class Parts:
     start: str
     guard: Guard
     new_admin: Callable[[], Admin]
+    new_consumer: Callable[[], Consumer] | None = None
     clock: Clock = field(default_factory=SystemClock)
     hangs_after_ms: int = MAX_TRANSACTION_TIMEOUT_MS
     searching: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -45,7 +48,7 @@ class Parts:
         self.connecting = Connecting(self.new_admin, self.clock)
         self.scraper = Scraper(self.connecting.admin)
         self.events = Events(self.start)
-        self.model = ClusterModel(self.connecting.admin, self.events, self.clock)
+        self.model = ClusterModel(self.connecting.admin, self.events, self.clock, self.new_consumer)
 
     def look(self) -> None:
         """Read the cluster from now on, as long as somebody looks."""

@@ -13,6 +13,7 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from ..client.admin.admin import Admin
+from ..client.consumer.consumer import Consumer
 from .app import make_app, refusal, secure
 from .guard import Guard, is_loopback
 from .parts import Parts
@@ -59,9 +60,14 @@ class _Runner(web.AppRunner):
 
 
 class Console:
-    """new_admin: an Admin that is not started."""
+    """new_admin: an Admin that is not started. new_consumer: of Parts."""
 
-    def __init__(self, settings: ConsoleSettings, new_admin: Callable[[], Admin]) -> None:
+    def __init__(
+        self,
+        settings: ConsoleSettings,
+        new_admin: Callable[[], Admin],
+        new_consumer: Callable[[], Consumer] | None = None,
+    ) -> None:
         settings.check()
         guard = Guard(
             settings.token,
@@ -71,7 +77,7 @@ class Console:
             changes_hint=settings.changes_hint,
         )
         self._settings = settings
-        self.parts = Parts(settings.bootstrap, settings.version, secrets.token_hex(4), guard, new_admin)
+        self.parts = Parts(settings.bootstrap, settings.version, secrets.token_hex(4), guard, new_admin, new_consumer)
         self._runner = _Runner(
             make_app(self.parts),
             access_log=None,

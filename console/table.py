@@ -5,7 +5,7 @@ from typing import Any
 
 from .asked import Asked
 from .openapi import document
-from .rest import about, actions, clusters, groups, scraping, sessions, streaming, topics, transactions
+from .rest import about, actions, clients, clusters, groups, scraping, sessions, streaming, topics, transactions
 from .routes import OPEN, Route
 
 
@@ -23,5 +23,6 @@ _DOCUMENT = Route("GET", "/openapi.json", openapi, "This document", "OpenApi", O
 
 def routes() -> tuple[Route, ...]:
     """In the order of /openapi.json."""
-    of_the_cluster = (*clusters.ROUTES, *topics.ROUTES, *groups.ROUTES, *actions.ROUTES, *transactions.ROUTES)
-    return (*about.ROUTES, *scraping.ROUTES, *sessions.ROUTES, *streaming.ROUTES, _DOCUMENT, *of_the_cluster)
+    of_the_cluster = (*clusters.ROUTES, *topics.ROUTES, *groups.ROUTES, *transactions.ROUTES, *actions.ROUTES)
+    of_the_console = (*about.ROUTES, *scraping.ROUTES, *sessions.ROUTES, *streaming.ROUTES, _DOCUMENT)
+    return (*of_the_console, *of_the_cluster, *clients.ROUTES)

@@ -16,6 +16,7 @@ from .options import DEFAULT_ADDRESS, address, token_of
 
 if TYPE_CHECKING:
     from ...client.admin.admin import Admin
+    from ...client.consumer.consumer import Consumer
     from ...console.settings import ConsoleSettings
 
 READ_ONLY_HINT = "start it with --allow-changes"
@@ -87,12 +88,15 @@ async def _serve(to: Target, settings: "ConsoleSettings", beside_broker: bool) -
     def new_admin() -> "Admin":
         return to.admin()
 
+    def new_consumer() -> "Consumer":
+        return to.consumer()
+
     def ready(url: str) -> None:
         change = "changes are allowed" if settings.changes_allowed else "read-only"
         click.echo(f"console    {url} of {to.bootstrap}, {change}")
         sys.stdout.flush()
 
     try:
-        await serve(Console(settings, new_admin), ready, ended)
+        await serve(Console(settings, new_admin, new_consumer), ready, ended)
     except BadAddress as error:
         raise Failure(str(error), error.hint, REFUSED_BY_SYSTEM) from None

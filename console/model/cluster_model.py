@@ -13,12 +13,16 @@ from typing import Any, TypeVar
 from ...client.admin.admin import Admin
 from ...client.admin.offsets import EARLIEST, LATEST
 from ...client.admin.values import TopicDescription
+from ...client.consumer.consumer import Consumer
 from ...client.errors import AuthorizationError, KafkaError, UnsupportedVersionError
-from ...client.values import TopicPartition
+from ...client.values import Record, TopicPartition
 from ...effects.clock import Clock
 from .changes import MOST_BLOCKERS, changes
 from .events import Events
 from .names import ProducerNames
+from .story import Story
+from .tail import Tail
+from .transaction_records import read_record
 from .view import Group, Offsets, View, blocker_rows, cluster_row, counts_row, open_rows
 
 log = logging.getLogger(__name__)
@@ -35,9 +39,15 @@ SHOWN_OPEN = 100
 
 
 class ClusterModel:
-    """connect: gives the Admin. events: where changes are published."""
+    """connect: gives the Admin. events: where changes are published. new_consumer: of Tail."""
 
-    def __init__(self, connect: Callable[[], Awaitable[Admin]], events: Events, clock: Clock) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], Awaitable[Admin]],
+        events: Events,
+        clock: Clock,
+        new_consumer: Callable[[], Consumer] | None = None,
+    ) -> None:
         self._connect = connect
         self._events = events
         self._clock = clock
@@ -51,6 +61,8 @@ class ClusterModel:
         self._groups_due_ms = 0
         self.problem: KafkaError | None = None
         self.names = ProducerNames()
+        self._story = Story()
+        self._tail = Tail(connect, new_consumer, self._follow, lambda: self.is_wanted, clock)
 
     async def view(self) -> View:
         """A recent view. Raises KafkaError if the broker could not be asked."""
@@ -76,6 +88,7 @@ class ClusterModel:
             self._task = asyncio.create_task(self._run(), name="the console's reader")
 
     async def close(self) -> None:
+        await self._tail.close()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -160,12 +173,30 @@ class ClusterModel:
         if self.problem is not None:
             self.problem = None
             self._events.publish("recovered", {})
+        if before is None:
+            self._story.begin(view.listed, view.open)
+        elif not self._tail.follows:
+            self._tell(self._story.compare(view.listed, view.open, view.at_ms))
+        self._tail.look()
         if before is not None:
             for name, data in changes(before, view):
                 self._events.publish(name, data)
         if self._next is not None:
             self._next.set_result(view)
             self._next = None
+
+    def _follow(self, record: Record) -> None:
+        """A record of the log of transactions."""
+        found = read_record(record.key, record.value)
+        if found is not None:
+            name, status = found
+            if status is not None:
+                self.names.add(status.producer_id, name)
+            self._tell(self._story.follow(name, status, record.timestamp_ms))
+
+    def _tell(self, story: Iterable[dict[str, Any]]) -> None:
+        for each in story:
+            self._events.publish("txn", each)
 
     def _fail(self, error: KafkaError) -> None:
         if self.problem is None:
@@ -185,6 +216,8 @@ class ClusterModel:
             "id": self._events.last_id,
             "reachable": self.problem is None,
             "problem": None if self.problem is None else problem_row(self.problem),
+            "recent": list(self._story.recent),
+            "events_from": "log" if self._tail.follows else "poll",
         }
         if view is None:
             nothing: dict[str, Any] = {

@@ -5,6 +5,7 @@ from typing import Any
 
 from ...client.admin.transactions import MAX_TRANSACTION_TIMEOUT_MS
 from ...client.admin.values import TransactionListing
+from ...client.errors import AuthorizationError, UnsupportedVersionError
 from ..asked import Asked
 from ..model.view import View, blocker_row, blocks_by_producer, listed_row, partition_name, transaction_row
 from ..parameters import CONTAINS, PAGING, Parameter
@@ -63,8 +64,12 @@ async def transaction(asked: Asked) -> dict[str, Any]:
 
 
 async def _owner(asked: Asked, name: str) -> dict[str, Any] | None:
-    """Which client has it; None where the broker cannot tell: not fencepost, or it has not seen it since its start."""
-    return None
+    """Which client has it; None where the broker does not tell: another one than fencepost, or its owner is gone."""
+    try:
+        found = (await (await asked.admin()).describe_transaction_owners(name)).get(name)
+    except (UnsupportedVersionError, AuthorizationError):
+        return None
+    return None if found is None else found._asdict()
 
 
 async def blockers(asked: Asked) -> dict[str, Any]:

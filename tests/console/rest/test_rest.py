@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from console_client import ConsoleClient, console_of
 from fencepost.client.admin.admin import Admin
 from fencepost.client.admin.values import NewTopic
+from fencepost.protocol.messages.ledger import PrepareTxnRequest
 from served_broker import ServedBroker
 
 HOSTILE = "<img src=x onerror=alert(1)>/../\"'&?#%:abort"
@@ -194,6 +195,57 @@ async def test_transactions_are_listed_the_oldest_first_and_filtered(
     finally:
         for each in producers:
             each.abort_transaction(10)
+
+
+async def test_clients_and_the_owner_of_a_transaction_are_known_on_fencepost(
+    console: ConsoleClient, broker: ServedBroker
+) -> None:
+    producer = opened(broker, "owned", "orders", count=1)
+    owner = (await console.get("transactions/owned"))["owner"]
+    assert (owner["client_id"], owner["host"], owner["connected"]) == ("rdkafka", "127.0.0.1", True)
+    found = await console.get("clients?contains=RDKAFKA")
+    assert found["data"][0]["kind"] == "KafkaClient"
+    assert found["data"][0]["requests"] > 0
+    assert (await console.get("clients?contains=nobody"))["total"] == 0
+    producer.abort_transaction(10)
+
+
+async def test_a_prepared_transaction_ends_only_when_sink_and_batch_are_confirmed(
+    console: ConsoleClient, broker: ServedBroker
+) -> None:
+    async with Admin(f"127.0.0.1:{broker.port}") as admin:
+        opened(broker, "prepared", "orders")
+        body = await seen(console, "prepared")
+        answer = await admin._ask(
+            ("transaction", "prepared"),
+            PrepareTxnRequest(
+                transactional_id="prepared",
+                producer_id=body["producer_id"],
+                producer_epoch=body["producer_epoch"],
+                ledger_key="the sink",
+                number=17,
+            ),
+            lambda _: (),
+        )
+        assert answer.error_code == 0, answer
+    wants = {"sink": "the sink", "batch": 17}
+    for more in ({}, {"confirm_prepared": {**wants, "batch": 16}}):
+        for change in ("abort", "fence"):
+            status, refused = await console.change(f"transactions/prepared:{change}", {**_body(change, body), **more})
+            assert (status, refused["error_code"]) == (409, 40902), refused
+            assert refused["prepared"] == {**wants, "query": None}
+    await console.console.parts.model.next_view()
+    await console.console.parts.model.next_view()
+    (row,) = [each for each in (await console.get("blockers"))["data"] if each["transactional_id"] == "prepared"]
+    assert row["prepared"]["sink"] == "the sink"
+    assert "batch 17" in row["sentence"]
+    status, done = await console.change("transactions/prepared:abort", {**body, "confirm_prepared": wants})
+    assert (status, done["done"]) == (200, "aborted"), done
+    assert not (await console.get("transactions/prepared"))["is_open"]
+
+
+def _body(change: str, seen: dict[str, Any]) -> dict[str, Any]:
+    return seen if change == "abort" else {"confirm": seen["confirm"]}
 
 
 async def test_records_and_timeline_are_those_of_the_partition(console: ConsoleClient, broker: ServedBroker) -> None:

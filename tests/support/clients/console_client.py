@@ -8,6 +8,7 @@ from typing import Any
 
 import aiohttp
 from fencepost.client.admin.admin import Admin
+from fencepost.client.consumer.consumer import Consumer
 from fencepost.console.serving import Console
 from fencepost.console.settings import ConsoleSettings
 from yarl import URL
@@ -68,6 +69,8 @@ class EventStream:
     async def next(self) -> tuple[str, str, Any]:
         while True:
             block = (await self.response.content.readuntil(b"\n\n")).decode()
+            if not block:
+                raise EOFError("the stream has ended")
             found = dict(line.split(": ", 1) for line in block.strip().split("\n") if not line.startswith(":"))
             if "event" in found:
                 return found["event"], found["id"], json.loads(found["data"])
@@ -84,7 +87,8 @@ class EventStream:
 async def console_of(bootstrap: str, **settings: Any) -> AsyncIterator[ConsoleClient]:
     """A console of this broker and a client of it."""
     settings = {"host": "127.0.0.1", "port": 0, "version": "1", "changes_allowed": True, **settings}
-    console = Console(ConsoleSettings(bootstrap=bootstrap, **settings), lambda: Admin(bootstrap))
+    made = ConsoleSettings(bootstrap=bootstrap, **settings)
+    console = Console(made, lambda: Admin(bootstrap, default_api_timeout_ms=5_000), lambda: Consumer(bootstrap))
     await console.start()
     try:
         async with ConsoleClient(console) as client:

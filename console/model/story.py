@@ -1,0 +1,115 @@
+"""What happened to transactions, one line an event: from one status of an id to the next. Pure.
+
+The rule: it compares what an id was with what it is, wherever that comes from: the log of transactions has every step,
+lists of transactions only those that a reading came upon. What is first seen of an id that is open tells that it began.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ...client.admin.values import TransactionDescription, TransactionListing
+from .transaction_records import Status
+from .view import partition_name
+
+RECENT = 50
+REMEMBERED = 50_000  # ids
+SHOWN_PARTITIONS = 20
+_ENDS = {
+    "PrepareCommit": "txn.prepare_commit",
+    "PrepareAbort": "txn.prepare_abort",
+    "PrepareEpochFence": "txn.fence",
+    "CompleteCommit": "txn.commit",
+    "CompleteAbort": "txn.abort",
+    "Dead": "txn.expire",
+}
+
+
+class Story:
+    """The last status of each id, and the last events."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, Status] = OrderedDict()
+        self.recent: deque[dict[str, Any]] = deque(maxlen=RECENT)
+
+    def begin(self, listed: Mapping[str, TransactionListing], described: Mapping[str, TransactionDescription]) -> None:
+        """What is so before the story begins."""
+        for name, each in listed.items():
+            self._remember(name, status_of(each, described.get(name)))
+
+    def follow(self, name: str, status: Status | None, at_ms: int) -> list[dict[str, Any]]:
+        """The events of an id's new status; None: it has expired."""
+        before = self._known.get(name)
+        if status is None:
+            self._known.pop(name, None)
+            found = [] if before is None else [_event("txn.expire", name, before, at_ms)]
+        else:
+            found = [_event(kind, name, status, at_ms) for kind in _kinds(before, status)]
+            self._remember(name, status)
+        self.recent.extendleft(found)
+        return found
+
+    def compare(
+        self,
+        listed: Mapping[str, TransactionListing],
+        described: Mapping[str, TransactionDescription],
+        at_ms: int,
+    ) -> list[dict[str, Any]]:
+        """The events between the last lists and these."""
+        found: list[dict[str, Any]] = []
+        for name, each in listed.items():
+            status = status_of(each, described.get(name))
+            if self._known.get(name) != status:
+                found += self.follow(name, status, at_ms)
+        for name in [name for name in self._known if name not in listed]:
+            found += self.follow(name, None, at_ms)
+        return found
+
+    def _remember(self, name: str, status: Status) -> None:
+        self._known[name] = status
+        self._known.move_to_end(name)
+        if len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
+
+
+def status_of(listed: TransactionListing, described: TransactionDescription | None) -> Status:
+    """Of an id in a list, with its description if its transaction is open."""
+    if described is None:
+        return Status(listed.state, listed.producer_id, None, frozenset())
+    partitions = frozenset(described.partitions)
+    return Status(described.state, described.producer_id, described.producer_epoch, partitions)
+
+
+def _kinds(before: Status | None, now: Status) -> Iterator[str]:
+    if before is not None and _is_fenced(before, now):
+        yield "txn.fence"
+    if now.state == "Ongoing":
+        if before is None or before.state != "Ongoing" or _differ(before, now):
+            yield "txn.begin"
+        elif now.partitions - before.partitions:
+            yield "txn.partition_added"
+    elif now.state in _ENDS and (before is None or before.state != now.state or _differ(before, now)):
+        yield _ENDS[now.state]
+
+
+def _differ(before: Status, now: Status) -> bool:
+    """Whether another producer, or a later epoch of it, has the id."""
+    epochs = (before.producer_epoch, now.producer_epoch)
+    return before.producer_id != now.producer_id or (None not in epochs and epochs[0] != epochs[1])
+
+
+def _is_fenced(before: Status, now: Status) -> bool:
+    """A producer that took over an id: it is Empty then, with another epoch than its last producer had."""
+    return now.state == "Empty" and _differ(before, now)
+
+
+def _event(kind: str, name: str, status: Status, at_ms: int) -> dict[str, Any]:
+    return {
+        "type": kind,
+        "transactional_id": name,
+        "producer_id": status.producer_id,
+        "producer_epoch": status.producer_epoch,
+        "state": status.state,
+        "partitions": [partition_name(each) for each in sorted(status.partitions)[:SHOWN_PARTITIONS]],
+        "at_ms": at_ms,
+    }

@@ -1,0 +1,107 @@
+"""Records of __transaction_state: what became of one transactional id, as Kafka and fencepost write it. Pure.
+
+The rule: versions 0 and 1 of the value are read, and tagged fields stepped over; anything else is None: of a record
+that it does not understand, the console says nothing. Source: Kafka's TransactionLogKey, TransactionLogValue.
+"""
+
+import struct
+from typing import NamedTuple
+
+from ...client.values import TopicPartition
+from ...protocol.errors import MalformedFrame
+from ...protocol.primitives import read_uvarint
+
+_HEAD = struct.Struct(">hqhib")  # version, producer id, its epoch, timeout, state
+_NEWEST = 1
+STATES = (
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "Dead",
+    "PrepareEpochFence",
+)
+
+
+class Status(NamedTuple):
+    """What a record or a description says. producer_epoch: None where it is not known."""
+
+    state: str
+    producer_id: int
+    producer_epoch: int | None
+    partitions: frozenset[TopicPartition]
+
+
+def read_record(key: bytes | None, value: bytes | None) -> tuple[str, Status | None] | None:
+    """(transactional id, status); the status is None for an id that has expired. None: not understood."""
+    try:
+        name = _read_key(key or b"")
+        return name, None if value is None else _read_value(value)
+    except (struct.error, ValueError, IndexError, MalformedFrame):
+        return None
+
+
+def _read_key(data: bytes) -> str:
+    version, size = struct.unpack_from(">hh", data)
+    if version != 0 or size < 0 or len(data) != 4 + size:
+        raise ValueError("no key of a transactional id")
+    return data[4:].decode()
+
+
+def _read_value(data: bytes) -> Status:
+    version, producer_id, epoch, _, number = _HEAD.unpack_from(data)
+    if not 0 <= version <= _NEWEST or not 0 <= number < len(STATES):
+        raise ValueError("a newer record")
+    read = _partitions if version else _old_partitions
+    return Status(STATES[number], producer_id, epoch, frozenset(read(data, _HEAD.size)))
+
+
+def _partitions(data: bytes, position: int) -> list[TopicPartition]:
+    """Compact arrays, with tagged fields behind each topic."""
+    count, position = read_uvarint(data, position)
+    found: list[TopicPartition] = []
+    for _ in range(max(0, count - 1)):
+        size, position = read_uvarint(data, position)
+        if not 0 < size <= len(data):
+            raise ValueError("a name of no size")
+        name = data[position : position + size - 1].decode()
+        position += size - 1
+        length, position = read_uvarint(data, position)
+        found += _numbers(data, position, name, length - 1)
+        position = _skip_tags(data, position + 4 * (length - 1))
+    return found
+
+
+def _old_partitions(data: bytes, position: int) -> list[TopicPartition]:
+    (count,) = struct.unpack_from(">i", data, position)
+    position += 4
+    found: list[TopicPartition] = []
+    for _ in range(max(0, count)):
+        (size,) = struct.unpack_from(">h", data, position)
+        if size < 0:
+            raise ValueError("a name of no size")
+        name = data[position + 2 : position + 2 + size].decode()
+        position += 2 + size
+        (length,) = struct.unpack_from(">i", data, position)
+        found += _numbers(data, position + 4, name, length)
+        position += 4 + 4 * length
+    return found
+
+
+def _numbers(data: bytes, position: int, name: str, length: int) -> list[TopicPartition]:
+    if not 0 <= length <= (len(data) - position) // 4:
+        raise ValueError("more partitions than bytes")
+    return [TopicPartition(name, each) for each in struct.unpack_from(f">{length}i", data, position)]
+
+
+def _skip_tags(data: bytes, position: int) -> int:
+    count, position = read_uvarint(data, position)
+    for _ in range(count):
+        _, position = read_uvarint(data, position)
+        size, position = read_uvarint(data, position)
+        position += size
+    if position > len(data):
+        raise ValueError("cut off")
+    return position

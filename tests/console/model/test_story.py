@@ -1,0 +1,88 @@
+"""From statuses of transactional ids to the events of their story."""
+
+import pytest
+from fencepost.client.admin.values import TransactionDescription, TransactionListing
+from fencepost.client.values import TopicPartition
+from fencepost.console.model.story import RECENT, Story
+from fencepost.console.model.transaction_records import Status
+
+A, B = TopicPartition("orders", 0), TopicPartition("payments", 1)
+
+
+def status(state: str, *partitions: TopicPartition, producer: int = 7, epoch: int | None = 0) -> Status:
+    return Status(state, producer, epoch, frozenset(partitions))
+
+
+def told(*statuses: Status | None) -> list[str]:
+    story = Story()
+    return [each["type"] for one in statuses for each in story.follow("t", one, 5)]
+
+
+@pytest.mark.parametrize(
+    ("statuses", "kinds"),
+    [
+        ([status("Empty")], []),
+        ([status("Empty"), status("Ongoing", A)], ["txn.begin"]),
+        ([status("Ongoing", A), status("Ongoing", A, B)], ["txn.begin", "txn.partition_added"]),
+        (
+            [status("Ongoing", A), status("PrepareCommit", A), status("CompleteCommit")],
+            ["txn.begin", "txn.prepare_commit", "txn.commit"],
+        ),
+        ([status("CompleteCommit"), status("Ongoing", A), status("Ongoing", A)], ["txn.commit", "txn.begin"]),
+        ([status("CompleteCommit"), status("CompleteCommit")], ["txn.commit"]),
+        ([status("CompleteCommit", epoch=0), status("CompleteCommit", epoch=1)], ["txn.commit", "txn.commit"]),
+        (
+            [status("Ongoing", A), status("PrepareAbort", A), status("CompleteAbort")],
+            ["txn.begin", "txn.prepare_abort", "txn.abort"],
+        ),
+        ([status("Empty", epoch=3), status("Empty", epoch=4)], ["txn.fence"]),
+        ([status("Empty", producer=1), status("Empty", producer=2)], ["txn.fence"]),
+        ([status("Empty", epoch=3), status("Empty", epoch=None)], []),
+        ([status("Ongoing", A, epoch=0), status("Ongoing", B, epoch=1)], ["txn.begin", "txn.begin"]),
+        ([status("Empty"), None], ["txn.expire"]),
+        ([None], []),
+    ],
+)
+def test_a_step_from_one_status_to_the_next_is_told_once(statuses: list, kinds: list[str]) -> None:
+    assert told(*statuses) == kinds
+
+
+def lists(*states: tuple[str, str]) -> tuple[dict, dict]:
+    listed = {name: TransactionListing(name, 7, state, 1) for name, state in states}
+    open_now = [name for name, state in states if state == "Ongoing"]
+    described = {name: TransactionDescription(name, "Ongoing", 7, 0, 60_000, 1, 1, (A,)) for name in open_now}
+    return listed, described
+
+
+def test_what_was_so_before_is_not_told_and_what_comes_after_an_empty_list_is() -> None:
+    story = Story()
+    story.begin(*lists(("old", "CompleteCommit")))
+    assert story.compare(*lists(("old", "CompleteCommit")), 1) == []
+    (event,) = story.compare(*lists(("old", "CompleteCommit"), ("new", "Ongoing")), 2)
+    assert event == {
+        "type": "txn.begin",
+        "transactional_id": "new",
+        "producer_id": 7,
+        "producer_epoch": 0,
+        "state": "Ongoing",
+        "partitions": [{"topic_name": "orders", "partition_id": 0}],
+        "at_ms": 2,
+    }
+    kinds = [each["type"] for each in story.compare(*lists(("new", "CompleteAbort")), 3)]
+    assert kinds == ["txn.abort", "txn.expire"]
+    first = Story()
+    first.begin({}, {})
+    assert [each["type"] for each in first.compare(*lists(("new", "Ongoing")), 1)] == ["txn.begin"]
+
+
+def test_lists_that_know_less_than_the_log_tell_nothing_new() -> None:
+    story = Story()
+    story.follow("t", status("CompleteCommit", epoch=4), 1)
+    assert story.compare(*lists(("t", "CompleteCommit")), 2) == []
+
+
+def test_the_last_events_are_kept_the_newest_first_and_no_more() -> None:
+    story = Story()
+    for number in range(2 * RECENT):
+        story.follow(f"t{number}", status("Ongoing", A), number)
+    assert [each["at_ms"] for each in story.recent] == list(range(2 * RECENT - 1, RECENT - 1, -1))
