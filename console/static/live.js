@@ -70,7 +70,7 @@ export const recent = () => story;
 
 function adopt(snapshot) {
   state.snapshot = snapshot;
-  if (snapshot.recent?.length) story.splice(0, story.length, ...snapshot.recent);
+  if (snapshot.recent) story.splice(0, story.length, ...snapshot.recent);
   state.receivedAt = performance.now();
 }
 

@@ -14,6 +14,8 @@ from served_console import NO_CHROMIUM, ServedConsole, find_chromium
 CHROMIUM = find_chromium()
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM)]
 
+expect.set_options(timeout=30_000)
+
 PAGES = {
     "": "Overview",
     "topics": "Topics",
@@ -220,7 +222,15 @@ def test_what_happens_appears_without_reloading(page: Page, console: ServedConso
     assert page.evaluate("window.stayed")
 
 
-def test_tabs_share_one_stream_and_it_ends_with_the_last_one(context: BrowserContext, console: ServedConsole) -> None:
+def hide(page: Page, hidden: bool) -> None:
+    """As if the tab was put into the background: Chromium without a screen has no foreground to lose."""
+    page.evaluate("it => Object.defineProperty(document, 'hidden', { value: it, configurable: true })", hidden)
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+
+
+def test_tabs_share_one_stream_which_ends_when_all_are_hidden_or_gone(
+    context: BrowserContext, console: ServedConsole
+) -> None:
     def watchers() -> int:
         return console.inside(lambda it: it.parts.events.watchers)
 
@@ -229,6 +239,12 @@ def test_tabs_share_one_stream_and_it_ends_with_the_last_one(context: BrowserCon
         visit(tab, console, "")
         expect(tab.locator("#live")).to_have_text("live")
     assert watchers() == 1
+    for tab in tabs:
+        hide(tab, True)
+    wait_until(lambda: watchers() == 0)
+    hide(tabs[0], False)
+    wait_until(lambda: watchers() == 1)
+    expect(tabs[0].locator("#live")).to_have_text("live")
     for tab in tabs:
         tab.close()
     wait_until(lambda: watchers() == 0)
