@@ -19,6 +19,7 @@ from ...protocol.messages.consumer_groups import (
 from ..groups.consumer.assignors import TopicId
 from ..groups.consumer.heartbeats import JOINS, LEAVES, LEAVES_FOR_A_WHILE, NO_TIMEOUT, Heartbeat
 from ..groups.consumer.machine import ConsumerGroup
+from ..groups.consumer.reconciling import merged
 from ..groups.consumer.records import Held
 from ..net.turns import AnswerRoom
 from ..requests.dispatch import Call, handles
@@ -172,6 +173,7 @@ def _named(broker: Services, group: ConsumerGroup) -> set[str]:
     ids: set[TopicId] = set()
     for current in group.currents.values():
         ids.update(current.assigned)
+        ids.update(current.revoking)
     for target in group.targets.values():
         ids.update(target.partitions)
     by_id = broker.topics.by_id
@@ -191,7 +193,7 @@ def _member(broker: Services, group: ConsumerGroup, member_id: str, room: Answer
             target_assignment=_Member.Assignment(topic_partitions=[]),
         )
     target = group.target(member_id)
-    partitions = sum(map(len, current.assigned.values())) + sum(map(len, target.values()))
+    partitions = sum(sum(map(len, each.values())) for each in (current.assigned, current.revoking, target))
     room.take(MEMBER_BYTES + PARTITION_BYTES * partitions + sum(map(len, subscription.topics)))
     return _Member(
         member_id=member_id,
@@ -202,7 +204,7 @@ def _member(broker: Services, group: ConsumerGroup, member_id: str, room: Answer
         client_host=subscription.client_host,
         subscribed_topic_names=list(subscription.topics),
         subscribed_topic_regex=subscription.regex,
-        assignment=_named_assignment(broker, current.assigned),
+        assignment=_named_assignment(broker, merged(current.assigned, current.revoking)),  # what it may still own
         target_assignment=_named_assignment(broker, target),
         member_type=CONSUMER_MEMBER if subscription.classic is None else CLASSIC_MEMBER,
     )
