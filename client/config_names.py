@@ -12,9 +12,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
+from .addresses import Bootstrap
 from .errors import InvalidConfigurationError
 from .security import Token
-from .settings import CODECS, INT32_MAX, Bootstrap, ConnectionSettings, keywords_of, nearest, settings_of
+from .settings import CODECS, INT32_MAX, ConnectionSettings, keywords_of, nearest, settings_of
 
 S = TypeVar("S", bound=ConnectionSettings)
 
@@ -95,9 +96,7 @@ _ALWAYS: dict[str, tuple[str, ...]] = {  # the only accepted values: how this cl
     "enable.gapless.guarantee": ("false",),
     "enable.partition.eof": ("false",),
     "exclude.internal.topics": ("true",),
-    "group.protocol": ("classic",),
     "group.protocol.type": ("consumer",),
-    "group.remote.assignor": ("",),
     "interceptor.classes": ("",),
     "metric.reporters": ("", "org.apache.kafka.common.metrics.jmxreporter"),
     "offset.store.method": ("broker",),
@@ -109,6 +108,7 @@ _ALWAYS: dict[str, tuple[str, ...]] = {  # the only accepted values: how this cl
     "ssl.truststore.type": ("pem",),
     "transaction.two.phase.commit.enable": ("false",),
 }
+_CONSUMERS_ALONE = frozenset({"group.protocol", "group.remote.assignor"})  # other clients ignore them
 _LEVELS = {f"compression.{codec}.level": codec for codec in CODECS}  # Java's names, one for each codec
 _JVM = "org.apache.kafka.common.serialization."
 _JVM_CLASSES: dict[str, Callable[[Any], Any] | None] = {
@@ -163,6 +163,8 @@ def _take(name: str, value: Any, known: set[str], keywords: dict[str, Any]) -> N
     if name in _ALWAYS:
         _check_always(name, value)
         return
+    if name in _CONSUMERS_ALONE and "group_protocol" not in known:
+        return
     if name == "enable.auto.offset.store" and "enable_auto_commit" in known:
         _auto_offset_store(value)
         return
@@ -195,6 +197,10 @@ def _value(keyword: str, value: Any) -> Any:
         return _truth(keyword, value)
     if not isinstance(value, str):
         return value
+    if keyword == "group_protocol":
+        return value.lower()
+    if keyword == "group_remote_assignor":
+        return value or None
     if keyword == "auto_offset_reset":
         return _RESETS.get(value.lower(), value.lower())
     if keyword == "acks":

@@ -307,6 +307,9 @@ _RECOVERABLE: dict[ErrorCode, type[ClientError]] = {
     ErrorCode.REBALANCE_IN_PROGRESS: RebalanceInProgressError,
     ErrorCode.ILLEGAL_GENERATION: CommitFailedError,
     ErrorCode.UNKNOWN_MEMBER_ID: CommitFailedError,
+    ErrorCode.STALE_MEMBER_EPOCH: CommitFailedError,
+    ErrorCode.FENCED_MEMBER_EPOCH: CommitFailedError,
+    ErrorCode.UNRELEASED_INSTANCE_ID: FencedInstanceIdError,
 }
 _SET_UP_WRONG: dict[ErrorCode, type[ClientError]] = {
     ErrorCode.SASL_AUTHENTICATION_FAILED: AuthenticationError,
@@ -326,6 +329,8 @@ _SET_UP_WRONG: dict[ErrorCode, type[ClientError]] = {
     ErrorCode.INVALID_REQUIRED_ACKS: InvalidConfigurationError,
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL: InvalidConfigurationError,
     ErrorCode.GROUP_MAX_SIZE_REACHED: InvalidConfigurationError,
+    ErrorCode.UNSUPPORTED_ASSIGNOR: InvalidConfigurationError,
+    ErrorCode.INVALID_REGULAR_EXPRESSION: InvalidConfigurationError,
 }
 _OTHERS: dict[ErrorCode, type[ClientError]] = {
     ErrorCode.TRANSACTION_ABORTABLE: AbortableTransactionError,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
+from .addresses import Address, Bootstrap, addresses_of
 from .errors import InvalidConfigurationError
 from .partitioner import PARTITIONERS, Partitioner
 from .security import Mechanism, Security, SecurityProtocol, TokenProvider
@@ -18,23 +19,25 @@ if TYPE_CHECKING:
     import ssl
     from typing import Unpack
 
-Address = tuple[str, int]
-Bootstrap = str | Sequence[str | Address]
 Acks = Literal["all", -1, 0, 1]
 Codec = Literal["gzip", "snappy", "lz4", "zstd"]
 IsolationLevel = Literal["read_committed", "read_uncommitted"]
 OffsetReset = Literal["earliest", "latest", "none"]
 Assignor = Literal["range", "roundrobin", "sticky", "cooperative-sticky"]
+GroupProtocol = Literal["classic", "consumer"]
 Serializer = Callable[[Any], bytes | None] | Callable[[Any, Any], bytes | None] | HasSerialize
 Deserializer = Callable[[bytes], Any] | Callable[[bytes, Any], Any] | HasDeserialize
 
-DEFAULT_PORT = 9092
 MOST_IN_FLIGHT = 5  # a broker remembers the last five batches of a producer in a partition
 INT32_MAX = 2**31 - 1
 LEAST_DECOMPRESSED_LIMIT = 128 << 20
 CODECS = ("gzip", "snappy", "lz4", "zstd")
 LEVELS = {"gzip": (1, 9), "zstd": (1, 22)}
 """The lowest and highest compression_level of a codec; snappy and lz4 have no levels here."""
+CLASSIC, CONSUMER = "classic", "consumer"
+"""The values of group_protocol: members assign partitions, or the broker does (KIP-848)."""
+SET_BY_THE_BROKER = ("session_timeout_ms", "heartbeat_interval_ms", "partition_assignment_strategy")
+"""What a consumer cannot choose with group_protocol="consumer"."""
 ASSIGNORS = ("range", "roundrobin", "sticky", "cooperative-sticky")
 
 
@@ -126,6 +129,8 @@ class ConsumerSettings(ConnectionSettings):
     allow_auto_create_topics: bool = False  # a consumer does not create the topics that it reads
     group_id: str | None = None
     group_instance_id: str | None = None
+    group_protocol: GroupProtocol = "classic"
+    group_remote_assignor: str | None = None  # None: the broker's first
     client_rack: str = ""
     isolation_level: IsolationLevel = "read_committed"
     auto_offset_reset: OffsetReset | None = None
@@ -218,7 +223,14 @@ def _check_group(settings: ConsumerSettings) -> None:
         raise InvalidConfigurationError(
             "group_instance_id is empty: all members would be the same one", hint="leave it out for a dynamic member"
         )
-    _check_sendable(settings, ("group_id", "group_instance_id", "client_rack"))
+    _check_sendable(settings, ("group_id", "group_instance_id", "group_remote_assignor", "client_rack"))
+    _set(settings, "group_protocol", str(settings.group_protocol).lower())
+    _check_one_of(settings, "group_protocol", (CLASSIC, CONSUMER))
+    if settings.group_remote_assignor is not None and settings.group_protocol != CONSUMER:
+        raise InvalidConfigurationError(
+            "group_remote_assignor needs the group protocol in which the broker assigns partitions",
+            hint='set group_protocol="consumer", or use partition_assignment_strategy',
+        )
     if settings.group_id is None and settings.enable_auto_commit:
         raise InvalidConfigurationError("enable_auto_commit needs a group_id")
     if settings.group_id is None and settings.group_instance_id is not None:
@@ -284,6 +296,8 @@ class ProducerKeywords(ConnectionKeywords, total=False):
 class ConsumerKeywords(ConnectionKeywords, total=False):
     group_id: str | None
     group_instance_id: str | None
+    group_protocol: GroupProtocol
+    group_remote_assignor: str | None
     client_rack: str
     isolation_level: IsolationLevel
     auto_offset_reset: OffsetReset | None
@@ -348,8 +362,20 @@ def settings_of(cls: type[S], bootstrap_servers: Bootstrap, keywords: dict[str, 
     for name in keywords:
         if name not in known:
             raise TypeError(f"there is no setting {name!r}{nearest(name, known)}")
+    if keywords.get("group_protocol") == CONSUMER:
+        _check_chosen(keywords)
     security = {SECURITY_KEYWORDS[name]: keywords.pop(name) for name in list(keywords) if name in SECURITY_KEYWORDS}
     return cls(addresses_of(bootstrap_servers), security=Security(**security), **keywords)
+
+
+def _check_chosen(keywords: Iterable[str]) -> None:
+    """Raises InvalidConfigurationError, as Java's client does, for what the broker decides in the newer protocol."""
+    for name in keywords:
+        if name in SET_BY_THE_BROKER:
+            instead = f"group.consumer.{name.replace('_', '.')}" if name.endswith("_ms") else "group_remote_assignor"
+            raise InvalidConfigurationError(
+                f'{name} has no effect with group_protocol="consumer"', hint=f"leave it out: {instead} takes its place"
+            )
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -358,44 +384,6 @@ def nearest(name: str, known: Iterable[str]) -> str:
         return f"; did you mean {'sasl_plain_' + name.removeprefix('sasl_')!r}?"
     found = difflib.get_close_matches(name, sorted(known), 1)
     return f"; did you mean {found[0]!r}?" if found else ""
-
-
-# ---- addresses -----------------------------------------------------------------------------------------------------
-
-
-def addresses_of(servers: Bootstrap) -> tuple[Address, ...]:
-    """Host and port of each in "a:9092,b" or ["a:9092", ("b", 9092)]; 9092 by default.
-
-    Raises InvalidConfigurationError.
-    """
-    if not isinstance(servers, str) and not isinstance(servers, Iterable):  # None, for example of an unset variable
-        raise InvalidConfigurationError(
-            f"bootstrap_servers={servers!r} names no broker", hint='pass the "host:port" of one or more brokers'
-        )
-    listed = servers.split(",") if isinstance(servers, str) else list(servers)
-    found = tuple(dict.fromkeys(_address(one) for one in listed if one and one != " "))
-    if not found:
-        raise InvalidConfigurationError(
-            "bootstrap_servers is empty", hint='pass the "host:port" of one or more brokers'
-        )
-    return found
-
-
-def _address(server: str | Address) -> Address:
-    if not isinstance(server, str):
-        if not isinstance(server, tuple | list) or len(server) != 2:
-            raise InvalidConfigurationError(f"bootstrap_servers: {server!r} is not host:port")
-        host, port = server
-        return str(host), int(port)
-    text = server.strip().rpartition("://")[2]  # the format of Kafka's listeners
-    host, colon, number = text.rpartition(":")
-    if not colon or (":" in host and not host.endswith("]")):  # no port, or an IPv6 address without brackets
-        host, number = text, str(DEFAULT_PORT)
-    host = host.removeprefix("[").removesuffix("]")
-    is_port = number.isascii() and number.isdigit() and 0 < int(number) < 65_536
-    if not host or ";" in host or " " in host or not is_port:
-        raise InvalidConfigurationError(f"bootstrap_servers: {server!r} is not host:port")
-    return host, int(number)
 
 
 # ---- checks --------------------------------------------------------------------------------------------------------

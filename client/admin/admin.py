@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from ..addresses import Bootstrap
 from ..net.cluster import Cluster
 from ..net.environment import SYSTEM, Environment
 from ..net.topology import Node
-from ..settings import AdminSettings, Bootstrap, ConnectionKeywords, admin_settings
+from ..settings import AdminSettings, ConnectionKeywords, admin_settings
 from ..snapshots import AdminSnapshot
 from .configs import ConfigAdmin
 from .groups import GroupAdmin

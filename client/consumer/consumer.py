@@ -12,13 +12,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import count_text
+from ..addresses import Bootstrap
 from ..arguments import check_topic_name, offset_of, positive
 from ..config_names import settings_from
 from ..errors import IllegalStateError, RequestTimedOutError
 from ..group.group import Group
 from ..group.subscription import EARLIEST, LATEST
 from ..net.environment import SYSTEM, Environment
-from ..settings import Bootstrap, ConsumerSettings, IsolationLevel, consumer_settings
+from ..settings import CONSUMER, ConsumerSettings, IsolationLevel, consumer_settings
 from ..snapshots import ConsumerSnapshot
 from ..values import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition
 from .batches import Batch, Batches
@@ -132,6 +133,7 @@ class Consumer:
     ) -> None:
         """Read these topics, or those whose whole name matches: shared with the group, or all partitions without one.
 
+        pattern: with group_protocol="consumer" a str is evaluated by the broker, as RE2; a compiled one always here.
         listener: on_partitions_revoked, on_partitions_assigned and optionally on_partitions_lost, each sync or async.
         """
         self._polls.check_open()
@@ -150,7 +152,12 @@ class Consumer:
                 "the consumer is unsubscribing now", hint="call subscribe() after unsubscribe() has returned"
             )
         self._reading.settle()
-        self._subscription.subscribe(topics, re.compile(pattern) if pattern is not None else None, listener)
+        expression = None
+        if isinstance(pattern, str) and self._group is not None and self._settings.group_protocol == CONSUMER:
+            pattern, expression = None, pattern
+        self._subscription.subscribe(
+            topics, re.compile(pattern) if pattern is not None else None, listener, expression=expression
+        )
         if self._whole is not None:
             self._whole.subscribed()
 
@@ -177,7 +184,9 @@ class Consumer:
             self._whole.subscribed()
 
     def subscription(self) -> frozenset[str]:
-        """The subscribed topics, by name or by the pattern."""
+        """The subscribed topics, by name or by the pattern; of one that the broker evaluates, the assigned ones."""
+        if self._subscription.expression is not None:
+            return frozenset(tp.topic for tp in self._subscription.assigned)
         return self._subscription.topics
 
     def assignment(self) -> frozenset[TopicPartition]:

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Collection
 
 from ..errors import ClosedError, IllegalStateError
+from ..group.any_group import group_of
 from ..group.group import Group
 from ..group.subscription import Subscription
 from ..net.cluster import Cluster
@@ -42,7 +43,7 @@ class Polls:
         self.group: Group | None = None
         self.whole: WholeTopics | None = None
         if settings.group_id is not None:
-            self.group = Group(self.cluster, settings, self.subscription, environment)
+            self.group = group_of(self.cluster, settings, self.subscription, environment)
             self.group.on_needs_poll = self._wake
         else:
             self.whole = WholeTopics(self.cluster, settings, self.subscription, self._wake)

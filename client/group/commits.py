@@ -15,9 +15,10 @@ from ..errors import CommitFailedError, FencedInstanceIdError, RebalanceInProgre
 from ..net.cluster import Cluster
 from ..settings import ConsumerSettings
 from ..values import ConsumerGroupMetadata, TopicPartition
-from .membership import Membership, Stamp, State
+from .consumer_membership import ConsumerMembership
+from .membership import Membership, Stamp
 from .offsets import Committed, GroupOffsets, Offsets
-from .subscription import Subscription
+from .subscription import PartitionState, Subscription
 
 log = logging.getLogger("fencepost.client")
 
@@ -33,7 +34,7 @@ class GroupCommits:
         cluster: Cluster,
         settings: ConsumerSettings,
         subscription: Subscription,
-        membership: Membership,
+        membership: Membership | ConsumerMembership,
         news: Callable[[BaseException | None], None],
     ) -> None:
         assert settings.group_id is not None
@@ -42,7 +43,7 @@ class GroupCommits:
         self._membership = membership
         self._news = news
         self._group_id = settings.group_id
-        self._offsets = GroupOffsets(cluster, settings.group_id)
+        self._offsets = GroupOffsets(cluster, settings.group_id, membership.member_for_reading)
         self.connection = self._offsets.connection
         self.stable_now = self._offsets.stable_now
         self._timer: asyncio.TimerHandle | None = None
@@ -71,23 +72,47 @@ class GroupCommits:
         assigned = self._subscription.assigned
         states = [(state, state.jumps) for tp in wanted if (state := assigned.get(tp)) is not None]
         await self._offsets.commit(
-            wanted, member, timeout_ms=timeout_ms, refused=lambda code: self._note_refusal(code, stamp)
+            wanted,
+            self._newest(states)
+            if isinstance(self._membership, ConsumerMembership) and stamp.generation >= 0
+            else member,
+            timeout_ms=timeout_ms,
+            refused=lambda code: self._note_refusal(code, stamp),
         )
         for state, jumps in states:
             if state.jumps == jumps:
                 state.note_committed(wanted[state.tp].offset)
 
+    def _newest(self, states: list[tuple[PartitionState, int]]) -> Callable[[], ConsumerGroupMetadata]:
+        """The member with its newest epoch, for each attempt: the broker refuses an older one (STALE_MEMBER_EPOCH).
+
+        Raises CommitFailedError once the member is out, or a partition was given up.
+        """
+        membership, since = self._membership, self._membership.stamp
+
+        def member() -> ConsumerGroupMetadata:
+            if membership.stamp != since:
+                raise self._out()
+            lost = [state.tp for state, _ in states if not self._subscription.is_current(state)]
+            self._check_owned(lost)
+            return membership.metadata_for([state.tp for state, _ in states])
+
+        return member
+
+    def _out(self) -> CommitFailedError:
+        return CommitFailedError(
+            f"this consumer is not a member of group {self._group_id}: others may own its partitions",
+            code=ErrorCode.UNKNOWN_MEMBER_ID,
+        )
+
     def _check(self) -> None:
         membership = self._membership
         if membership.may_commit:
             return
-        if membership.state is State.FENCED:
+        if membership.is_fenced:
             raise self.fenced()
-        if membership.state is State.UNJOINED or membership.generation < 0:
-            raise CommitFailedError(
-                f"this consumer is not a member of group {self._group_id}: others may own its partitions",
-                code=ErrorCode.UNKNOWN_MEMBER_ID,
-            )
+        if membership.is_out:
+            raise self._out()
         raise RebalanceInProgressError(
             f"group {self._group_id} is rebalancing: poll, then commit what is still assigned"
         )

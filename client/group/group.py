@@ -1,5 +1,7 @@
 """A member of a consumer group: it joins within polls, sends heartbeats between them, and commits for its generation.
 
+Here is what both protocols of groups share; `classic_group.py` and `consumer_group.py` have the rest.
+
 The rule: the assignment changes only within `poll`, so all records read between two polls are of one generation.
 Listeners run within it; it raises their errors after its work is done. After max_poll_interval_ms without a poll the
 member leaves, and its commits fail. Source: Kafka's ConsumerCoordinator; KIP-62, KIP-429, KIP-447.
@@ -9,20 +11,20 @@ import asyncio
 import inspect
 import logging
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Coroutine, Generator, Iterable
 from contextlib import contextmanager
 from typing import Any
 
-from ..assignors.assignors import assignors_of
 from ..errors import ClosedError, IllegalStateError, InvalidConfigurationError, is_retriable
-from ..net.cluster import Cluster
+from ..net.cluster import Cluster, Target
 from ..net.environment import Environment
 from ..settings import ConsumerSettings
 from ..values import TopicPartition
 from .commits import GroupCommits
+from .consumer_membership import ConsumerMembership
 from .heartbeat import HeartbeatTask
-from .joining import Joining
-from .membership import Membership, State, Terms
+from .membership import Membership
 from .subscription import Subscription
 
 log = logging.getLogger("fencepost.client")
@@ -34,7 +36,7 @@ FAREWELL = 0.25
 """The fraction of that time reserved for LeaveGroup, however long commits and listeners take."""
 
 
-class Group:
+class Group(ABC):
     """One member of one group; if partitions are assigned with `assign`, only the group's offsets are used.
 
     metadata, commit, committed, stable_now: those of GroupCommits. on_needs_poll is called when `needs_poll` has
@@ -42,7 +44,12 @@ class Group:
     """
 
     def __init__(
-        self, cluster: Cluster, settings: ConsumerSettings, subscription: Subscription, environment: Environment
+        self,
+        cluster: Cluster,
+        settings: ConsumerSettings,
+        subscription: Subscription,
+        environment: Environment,
+        membership: Membership | ConsumerMembership,
     ) -> None:
         if settings.group_id is None:
             raise InvalidConfigurationError("no group_id is set")
@@ -51,25 +58,17 @@ class Group:
         self._subscription = subscription
         self._clock = environment.clock
         self._group_id = settings.group_id
-        terms = Terms(
-            settings.group_id,
-            settings.group_instance_id,
-            settings.session_timeout_ms,
-            settings.max_poll_interval_ms,
-            settings.client_rack or None,
-        )
-        self._membership = Membership(terms, assignors_of(settings.partition_assignment_strategy))
-        self._commits = GroupCommits(cluster, settings, subscription, self._membership, self._news)
+        self._member = membership
+        self._commits = GroupCommits(cluster, settings, subscription, membership, self._news)
         self.metadata = self._commits.metadata
         self.commit = self._commits.commit
         self.committed = self._commits.committed
         self.stable_now = self._commits.stable_now
-        self._join_requests = Joining(cluster, settings, self._membership, environment)
         self._heartbeats = HeartbeatTask(
-            cluster, settings, self._membership, environment, self._news, self._leave_after_missed_poll
+            cluster, settings, membership, environment, self._news, self._leave_after_missed_poll
         )
         self._heartbeat_times = self._heartbeats.times
-        self._joining: asyncio.Task[None] | None = None
+        self._leaves_over: Target = self._commits.connection
         self._failure: BaseException | None = None
         self._due = True
         self._matched: re.Pattern[str] | None = None  # the pattern that was matched against all topics once
@@ -94,8 +93,8 @@ class Group:
     @property
     def member(self) -> tuple[str, str, int]:
         """The name of the membership's state, the member id, the generation."""
-        membership = self._membership
-        return membership.state.name.lower(), membership.member_id, membership.generation
+        member = self._member
+        return member.state.name.lower(), member.member_id, member.generation
 
     # ---- polls -----------------------------------------------------------------------------------------------
 
@@ -105,10 +104,15 @@ class Group:
         if self.leaving:
             return False
         pattern = self._subscription.pattern
-        if pattern is not None and pattern is not self._matched and self._joining is None:
+        if pattern is not None and pattern is not self._matched and not self._is_busy:
             return True  # its topics are not known yet
-        topics, joined = self._subscription.topics, self._membership.joined_topics
+        topics, joined = self._subscription.topics, self._member.joined_topics
         return self._due or (topics is not joined and topics != joined and self._subscription.is_subscribed)
+
+    @property
+    @abstractmethod
+    def _is_busy(self) -> bool:
+        """Whether polls need not do anything until something that runs has ended; it calls `_news` then."""
 
     def may_go_on(self) -> bool:
         """Whether the next record may be returned without a poll. If so, that counts as a poll."""
@@ -178,32 +182,11 @@ class Group:
     def _unsettled(self) -> bool:
         if self._failure is not None or self._commits.are_due or self._step is not None:
             return True
-        # A running join calls `_news` when it is done.
-        return self._subscription.is_subscribed and not self._membership.settled and self._joining is None
+        return self._subscription.is_subscribed and not self._member.settled and not self._is_busy
 
+    @abstractmethod
     async def _belong(self, deadline_ms: float) -> None:
-        membership = self._membership
-        while not self.leaving and self._subscription.is_subscribed:
-            if membership.state is State.FENCED:
-                await self._run_step(self._give_up())
-                raise self._commits.fenced()
-            if self._joining is None:
-                if membership.state is State.ASSIGNED:
-                    await self._run_step(self._take_over())
-                    continue
-                topics = await self._topics()
-                if topics != membership.joined_topics:
-                    membership.rejoin("the subscription has changed")
-                self._check_group_topics()
-                if membership.settled:
-                    return
-                await self._run_step(self._give_up())
-                if membership.state is not State.PREPARING or self.leaving:
-                    continue  # no longer a member: it has lost the partitions that it kept
-                self._join(topics)
-            if not await self._wait_for_join(deadline_ms):
-                return
-            self._check_open()
+        """The part of a poll that joins, and applies the group's assignment."""
 
     async def _run_step(self, step: Coroutine[Any, Any, None]) -> None:
         """Run a change of the assignment. If this poll is cancelled, it continues, and the next poll waits for it."""
@@ -238,75 +221,11 @@ class Group:
         topics = self._cluster.metadata.topics.values()
         return [topic.name for topic in topics if not topic.error and not topic.is_internal]
 
-    # ---- joining ---------------------------------------------------------------------------------------------
+    # ---- giving up -------------------------------------------------------------------------------------------
 
-    def _join(self, topics: frozenset[str]) -> None:
-        self._heartbeats.start()
-        owned = tuple(self._subscription.assigned)
-        self._joining = asyncio.get_running_loop().create_task(self._run_join(topics, owned))
-
-    async def _run_join(self, topics: frozenset[str], owned: Collection[TopicPartition]) -> None:
-        before = self._membership.generation
-        try:
-            await self._join_requests.run(topics, owned)
-        except Exception as error:
-            self._failure = error
-        finally:
-            if self._joining is asyncio.current_task():
-                self._joining = None
-            if self._membership.generation != before:
-                self._heartbeats.joined()
-        self._news(None)
-
-    async def _wait_for_join(self, deadline_ms: float) -> bool:
-        """Wait for the join, unless there are partitions to read. Returns whether it is done. Raises its error."""
-        task = self._joining
-        if task is not None:
-            left_s = 0.0 if self._subscription.assigned else max(0.0, deadline_ms - self._clock.monotonic_ms()) / 1000
-            await asyncio.wait([task], timeout=left_s)
-            if not task.done():
-                return False
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
-        return True
-
+    @abstractmethod
     async def _give_up(self, *, everything: bool = False) -> None:
-        """Give up the partitions that must not be kept during a join, even if the listener fails."""
-        owned = tuple(self._subscription.assigned) if self._subscription.is_subscribed else ()
-        if owned and self._settings.enable_auto_commit and self._membership.may_commit:
-            await self._commits.commit_or_log(self._settings.request_timeout_ms)
-        giving = self._membership.prepare(owned, () if everything else self._subscription.topics)
-        if giving.partitions:
-            try:
-                await self._call_listener(
-                    "on_partitions_lost" if giving.lost else "on_partitions_revoked", giving.partitions
-                )
-            finally:
-                self._subscription.revoke(giving.partitions)
-
-    async def _take_over(self) -> None:
-        membership, subscription = self._membership, self._subscription
-        owned = tuple(subscription.assigned)
-        fits = all(place.topic in subscription.topics for place in membership.assignment)
-        taking = membership.take_over(owned, fits)
-        if not taking.fits:
-            return
-        failure: BaseException | None = None
-        if taking.revoked:
-            try:
-                await self._call_listener("on_partitions_revoked", taking.revoked)
-            except Exception as error:
-                failure = error
-        if membership.state is State.STABLE:  # a listener may have taken long
-            subscription.assign_from_group(taking.partitions, held=taking.added)
-            self._commits.schedule()
-            try:
-                await self._call_listener("on_partitions_assigned", taking.added)
-            finally:
-                subscription.release(taking.added)
-        if failure is not None:
-            raise failure
+        """Give up the partitions that must not be kept, even if the listener fails."""
 
     async def _call_listener(self, what: str, partitions: Collection[TopicPartition]) -> None:
         listener = self._subscription.listener
@@ -327,22 +246,9 @@ class Group:
         if self._due and not was_due:
             self.on_needs_poll()
 
+    @abstractmethod
     def _metadata_changed(self) -> None:
-        """Rejoin if the group's topics have changed (leader), or if the pattern matches other ones."""
-        membership = self._membership
-        if not self._subscription.is_subscribed or self._closed:
-            return
-        self._check_group_topics()
-        if self._subscription.pattern is not None and membership.state is State.STABLE:
-            before = membership.joined_topics
-            if self._subscription.match(self._visible()) != before:
-                membership.rejoin("the topics that match have changed")
-        self._news(None)
-
-    def _check_group_topics(self) -> None:
-        membership = self._membership
-        if membership.leads and membership.state is State.STABLE and self._join_requests.has_changed():
-            membership.rejoin("the group's topics have changed")
+        """Called after each change of metadata."""
 
     async def _leave_after_missed_poll(self) -> None:
         log.warning(
@@ -350,16 +256,14 @@ class Group:
             self._group_id,
             self._settings.max_poll_interval_ms,
         )
-        request = self._membership.leave("consumer poll timeout has expired.")
+        request = self._member.leave("consumer poll timeout has expired.")
         await self._stop_joining()
         self._news(None)
         await self._send_leave(request)
 
+    @abstractmethod
     async def _stop_joining(self) -> None:
-        task, self._joining = self._joining, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        """End what runs in the background to join."""
 
     # ---- leaving ---------------------------------------------------------------------------------------------
 
@@ -395,7 +299,7 @@ class Group:
         try:
             await self._stop_joining()
         finally:
-            request = self._membership.leave(reason)
+            request = self._member.leave(reason)
             self._failure = None
             self._due = True
             self._matched = None
@@ -432,12 +336,12 @@ class Group:
         return failure
 
     async def _send_leave(self, request: Any, timeout_ms: float = LEAVING_MS) -> None:
-        """Send LeaveGroup once. If it does not arrive, the session timeout removes the member."""
+        """Send the last request once. If it does not arrive, the session timeout removes the member."""
         if request is None:
             return
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                await self._cluster.ask(self._commits.connection, request, timeout_ms=timeout_ms)
+                await self._cluster.ask(self._leaves_over, request, timeout_ms=timeout_ms)
         except Exception as error:
             if not is_retriable(error) and not isinstance(error, TimeoutError):
                 log.warning("group %s: leaving: %s", self._group_id, error)

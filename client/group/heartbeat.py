@@ -1,19 +1,24 @@
 """The heartbeat task of a member: it sends heartbeats between polls, and detects that the application stopped polling.
 
-Source: Kafka's AbstractCoordinator.HeartbeatThread; KIP-62.
+Source: Kafka's AbstractCoordinator.HeartbeatThread, AbstractHeartbeatRequestManager; KIP-62, KIP-848.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
-from ..errors import FatalError, error_of, is_retriable
+from ...protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
+from ..errors import FatalError, UnsupportedVersionError, is_retriable
 from ..net.cluster import Cluster
 from ..net.connection import broken
 from ..net.coordinators import CoordinatorKind
 from ..net.environment import Environment
-from ..settings import ConsumerSettings
+from ..settings import CLASSIC, CONSUMER, ConsumerSettings
+from .consumer_membership import JOINING_EPOCH, ConsumerMembership
 from .heartbeat_times import HeartbeatTimes
 from .membership import Membership, Turn
+
+MEMBER_CHOOSES_ID = 1  # ConsumerGroupHeartbeat from this version on (KIP-1082)
 
 
 class HeartbeatTask:
@@ -23,7 +28,7 @@ class HeartbeatTask:
         self,
         cluster: Cluster,
         settings: ConsumerSettings,
-        membership: Membership,
+        membership: Membership | ConsumerMembership,
         environment: Environment,
         on_news: Callable[[BaseException | None], None],
         left_behind: Callable[[], Awaitable[None]],
@@ -67,6 +72,11 @@ class HeartbeatTask:
         self.times.joined(self._clock.monotonic_ms())
         self._woken.set()
 
+    def hurry(self) -> None:
+        """Send the next heartbeat now."""
+        self.times.due_ms = self._clock.monotonic_ms()
+        self._woken.set()
+
     async def _run(self) -> None:
         try:
             await self._run_until_cancelled()
@@ -79,22 +89,18 @@ class HeartbeatTask:
             await self._sleep()
             now_ms = self._clock.monotonic_ms()
             self.times.look(now_ms)
-            if self._is_member and self.times.poll_is_late(now_ms):
+            if self._membership.is_member and self.times.poll_is_late(now_ms):
                 await self._left_behind()
             elif self._membership.in_generation and now_ms >= self.times.due_ms:
                 await self._send_heartbeat()
-
-    @property
-    def _is_member(self) -> bool:
-        return bool(self._membership.member_id)
 
     async def _sleep(self) -> None:
         """Wait until the next heartbeat or the application's deadline for a poll, or until `joined`."""
         moments = [self.times.due_ms] if self._membership.in_generation else []
         until_ms = self.times.poll_until_ms
-        if self._is_member and until_ms is not None:
+        if self._membership.is_member and until_ms is not None:
             moments.append(until_ms)
-        elif self._is_member:  # a running poll may end during this sleep
+        elif self._membership.is_member:  # a running poll may end during this sleep
             moments.append(self._clock.monotonic_ms() + self.times.max_poll_interval_ms)
         self._woken.clear()
         try:
@@ -105,29 +111,40 @@ class HeartbeatTask:
             pass
 
     async def _send_heartbeat(self) -> None:
-        membership, times = self._membership, self.times
-        stamp = membership.stamp
+        membership: Any = self._membership  # of either kind: a response belongs to the kind that made the request
+        times, stamp = self.times, membership.stamp
         times.sent(self._clock.monotonic_ms())
         try:
-            response = await self._cluster.ask(
-                self._target, membership.heartbeat_request(), timeout_ms=self._timeout_ms
-            )
+            response = await self._ask(membership.heartbeat_request())
         except Exception as error:
+            final = not is_retriable(error)
+            membership.on_no_response(stamp, final=final)
             now_ms = self._clock.monotonic_ms()
             times.failed(now_ms, self._backoff_ms)
             if times.session_is_over(now_ms):
                 self._cluster.forget_coordinator(*self._target)
-            if not is_retriable(error):
-                self._on_news(error)
+            self._on_news(error if final else None)
             return
         now_ms = self._clock.monotonic_ms()
-        times.heard(now_ms)
-        turn = membership.on_heartbeat(response.error_code, stamp)
+        times.heard(now_ms, getattr(response, "heartbeat_interval_ms", 0))
+        turn = membership.on_heartbeat_response(response, stamp)
         if turn is Turn.FIND:
             self._cluster.forget_coordinator(*self._target)
         if turn in (Turn.FIND, Turn.AGAIN):
             times.failed(now_ms, self._backoff_ms)
+        elif membership.hurries:
+            times.due_ms = now_ms
         if not membership.settled:
             self._on_news(None)
-        if turn is Turn.REFUSE:
-            self._on_news(error_of(response.error_code))
+        if turn in (Turn.REFUSE, Turn.COMPLAIN):
+            self._on_news(membership.refusal(response))
+
+    async def _ask(self, request: Any) -> Any:
+        if isinstance(request, ConsumerGroupHeartbeatRequest) and request.member_epoch == JOINING_EPOCH:
+            connection = await self._cluster.coordinator(*self._target)
+            if not connection.knows(ConsumerGroupHeartbeatRequest, MEMBER_CHOOSES_ID):
+                raise UnsupportedVersionError(
+                    f"{connection.name} does not support the group protocol {CONSUMER!r} (KIP-848)",
+                    hint=f"use group_protocol={CLASSIC!r}, or a broker of Kafka 4.0 or newer",
+                )
+        return await self._cluster.ask(self._target, request, timeout_ms=self._timeout_ms)

@@ -25,8 +25,12 @@ class HeartbeatTimes:
     def sent(self, now_ms: int) -> None:
         self.due_ms = now_ms + self._interval_ms
 
-    def heard(self, now_ms: int) -> None:
+    def heard(self, now_ms: int, interval_ms: int = 0) -> None:
+        """interval_ms: if the response has one, heartbeats are sent so often from now on."""
         self._heard_ms = now_ms
+        if interval_ms > 0 and interval_ms != self._interval_ms:
+            self._interval_ms = interval_ms
+            self.due_ms = now_ms + interval_ms
 
     def failed(self, now_ms: int, backoff_ms: int) -> None:
         """Call this after a heartbeat without a response, or with a retriable error."""

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from ...protocol.errors import ErrorCode, MalformedFrame, count_text
 from ...protocol.messages.groups import (
     HeartbeatRequest,
+    HeartbeatResponse,
     JoinGroupRequest,
     JoinGroupResponse,
     LeaveGroupRequest,
@@ -31,7 +32,7 @@ from ..assignors.consumer_protocol import (
     decode_assignment,
     encode_subscription,
 )
-from ..errors import code_of
+from ..errors import KafkaError, code_of, error_of
 from ..values import ConsumerGroupMetadata, TopicPartition
 
 
@@ -64,6 +65,7 @@ class Turn(Enum):
     LEAVE_MEMBER = auto()  # out of the group: join as a new member
     FENCE = auto()
     REFUSE = auto()  # raise the error
+    COMPLAIN = auto()  # raise the error, and stay a member
 
 
 _E = ErrorCode
@@ -157,6 +159,23 @@ class Membership:
         return self.state in _HEARTBEATS and self.generation >= 0
 
     @property
+    def is_member(self) -> bool:
+        """Whether the group may count it as a member."""
+        return bool(self.member_id)
+
+    @property
+    def is_fenced(self) -> bool:
+        return self.state is State.FENCED
+
+    @property
+    def is_out(self) -> bool:
+        """Whether others may own the partitions that it had."""
+        return self.state is State.UNJOINED or self.generation < 0
+
+    hurries = False
+    """Whether the next heartbeat must not wait for its interval."""
+
+    @property
     def may_commit(self) -> bool:
         """Whether the generation that was applied last is still the current one."""
         return self.state in (State.STABLE, State.PREPARING) and self.generation == self.applied.generation
@@ -165,6 +184,14 @@ class Membership:
         """Join again at the next poll."""
         if not self.reason:
             self.reason = reason
+
+    def metadata_for(self, partitions: Collection[TopicPartition]) -> ConsumerGroupMetadata:
+        """The generation for a commit of these."""
+        return self.applied
+
+    def member_for_reading(self) -> ConsumerGroupMetadata | None:
+        """Committed offsets are read without naming a member."""
+        return None
 
     # ---- joining ---------------------------------------------------------------------------------------------
 
@@ -298,6 +325,16 @@ class Membership:
 
     def on_heartbeat(self, code: int, sent: Stamp) -> Turn:
         return self._on_answer(Api.HEARTBEAT, code, sent)
+
+    def on_heartbeat_response(self, response: HeartbeatResponse, sent: Stamp) -> Turn:
+        return self.on_heartbeat(response.error_code, sent)
+
+    def on_no_response(self, sent: Stamp, *, final: bool) -> None:
+        """A heartbeat that failed changes nothing: the session goes on."""
+
+    def refusal(self, response: HeartbeatResponse) -> KafkaError:
+        """The error for a response that is REFUSE."""
+        return error_of(response.error_code)
 
     def on_commit(self, code: int, sent: Stamp) -> Turn:
         return self._on_answer(Api.COMMIT, code, sent)

@@ -6,10 +6,10 @@ Source: Kafka's ConsumerCoordinator.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from ...protocol.errors import ErrorCode
+from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -43,6 +43,7 @@ RETRIED = frozenset(
     }
 )
 _ELSEWHERE = (_E.COORDINATOR_NOT_AVAILABLE, _E.NOT_COORDINATOR, _E.REQUEST_TIMED_OUT)
+_NOT_THAT_MEMBER = (_E.STALE_MEMBER_EPOCH, _E.UNKNOWN_MEMBER_ID)  # its next heartbeat finds out more
 _OUT = (_E.FENCED_INSTANCE_ID, _E.UNKNOWN_MEMBER_ID, _E.ILLEGAL_GENERATION, _E.REBALANCE_IN_PROGRESS)
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
@@ -50,11 +51,20 @@ Committed = dict[TopicPartition, OffsetAndMetadata | None]
 
 
 class GroupOffsets:
-    """The offsets of one group, over a separate connection, where no waiting JoinGroup delays them."""
+    """The offsets of one group, over a separate connection, where no waiting JoinGroup delays them.
 
-    def __init__(self, cluster: Cluster, group_id: str) -> None:
+    reader: the member that reads committed offsets, with its epoch (KIP-848); None: nobody in particular.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        group_id: str,
+        reader: Callable[[], ConsumerGroupMetadata | None] = lambda: None,
+    ) -> None:
         self._cluster = cluster
         self._group_id = group_id
+        self._reader = reader
         self._commit_lock = asyncio.Lock()  # commits are sent one at a time, including retries
 
     async def connection(self) -> Connection:
@@ -62,9 +72,17 @@ class GroupOffsets:
         found = await self._cluster.coordinator("group", self._group_id)
         return await self._cluster.node(found.node_id, PURPOSE)
 
-    async def _ask_until(self, request: Any, codes: Callable[[Any], Iterable[ErrorCode]], timeout_ms: float) -> Any:
+    async def _ask_until(
+        self,
+        request: Any,
+        codes: Callable[[Any], Iterable[ErrorCode]],
+        timeout_ms: float,
+        again: Collection[ErrorCode] = (),
+    ) -> Any:
+        """again: codes after which a new request is made, with the member's newest epoch."""
+
         def verdict(response: Any) -> ErrorCode:
-            code = _retriable_code(codes(response))
+            code = _retriable_code(codes(response), again)
             if code in _ELSEWHERE:
                 self._cluster.forget_coordinator("group", self._group_id)
             return code
@@ -72,7 +90,7 @@ class GroupOffsets:
         def retry(error: BaseException) -> bool:
             if isinstance(error, BrokerUnreachableError | RequestTimedOutError):
                 self._cluster.forget_coordinator("group", self._group_id)
-            return is_retriable(error)
+            return is_retriable(error) or (isinstance(error, KafkaError) and error.code in again)
 
         return await self._cluster.ask_until(
             self.connection, request, verdict=verdict, timeout_ms=timeout_ms, retry=retry, cap=BY_NAME
@@ -81,17 +99,29 @@ class GroupOffsets:
     async def commit(
         self,
         offsets: Offsets,
-        member: ConsumerGroupMetadata,
+        member: ConsumerGroupMetadata | Callable[[], ConsumerGroupMetadata],
         *,
         timeout_ms: float,
         refused: Callable[[ErrorCode], None] = lambda code: None,
     ) -> None:
-        """refused: called with the final error code. Raises the error of `commit_error`, RequestTimedOutError."""
+        """member: a function returns the one of each attempt. refused: called with the final error code.
+
+        Raises the error of `commit_error`, RequestTimedOutError.
+        """
         if not offsets:
             return
-        request = commit_request(offsets, member)
+
+        def codes_of(answer: OffsetCommitResponse) -> Iterable[ErrorCode]:
+            return commit_codes(answer, offsets).values()
+
         async with self._commit_lock:
-            response = await self._ask_until(request, lambda answer: commit_codes(answer, offsets).values(), timeout_ms)
+            if callable(member):
+                made = member  # for a check by type
+                response = await self._ask_until(
+                    lambda: commit_request(offsets, made()), codes_of, timeout_ms, (_E.STALE_MEMBER_EPOCH,)
+                )
+            else:
+                response = await self._ask_until(commit_request(offsets, member), codes_of, timeout_ms)
         codes = commit_codes(response, offsets)
         worst = worst_of(codes.values())
         if worst is not _E.NONE:
@@ -106,25 +136,27 @@ class GroupOffsets:
         Raises: the error of the group or of the first failed partition.
         """
         wanted = [TopicPartition(*tp) for tp in partitions]
-        request = fetch_request(self._group_id, wanted, require_stable)
-        return await self._fetch(wanted, request, fetch_codes, timeout_ms)
+        return await self._fetch(wanted, require_stable, fetch_codes, timeout_ms)
 
     async def stable_now(self, partitions: Iterable[TopicPartition], *, timeout_ms: float) -> Committed:
         """Like committed, but does not wait: leaves out partitions with pending offsets of open transactions."""
         wanted = [TopicPartition(*tp) for tp in partitions]
-        request = fetch_request(self._group_id, wanted, True)
-        return await self._fetch(wanted, request, lambda answer: _unless_later(fetch_codes(answer)), timeout_ms)
+        return await self._fetch(wanted, True, lambda answer: _unless_later(fetch_codes(answer)), timeout_ms)
 
     async def _fetch(
         self,
         wanted: list[TopicPartition],
-        request: OffsetFetchRequest,
+        require_stable: bool,
         codes: Callable[[OffsetFetchResponse], list[ErrorCode]],
         timeout_ms: float,
     ) -> Committed:
         if not wanted:
             return {}
-        response = await self._ask_until(request, codes, timeout_ms)
+
+        def request() -> OffsetFetchRequest:
+            return fetch_request(self._group_id, wanted, require_stable, self._reader())
+
+        response = await self._ask_until(request, codes, timeout_ms, _NOT_THAT_MEMBER)
         for code in codes(response):
             if code is not _E.NONE:
                 raise error_of(code, f"the offsets of group {self._group_id}: {code.text}")
@@ -169,7 +201,7 @@ def commit_codes(response: OffsetCommitResponse, sent: Iterable[TopicPartition])
 def commit_error(code: ErrorCode, partitions: Iterable[TopicPartition] = ()) -> Exception:
     """The error for a refused commit."""
     named = ", ".join(map(str, partitions))
-    if code in (_E.ILLEGAL_GENERATION, _E.UNKNOWN_MEMBER_ID):
+    if code in (_E.ILLEGAL_GENERATION, _E.UNKNOWN_MEMBER_ID, _E.STALE_MEMBER_EPOCH):
         return CommitFailedError(
             "the group has rebalanced without this member: other members own its partitions", code=code
         )
@@ -189,22 +221,29 @@ def worst_of(codes: Iterable[ErrorCode]) -> ErrorCode:
     return _E.NONE
 
 
-def _retriable_code(codes: Iterable[ErrorCode]) -> ErrorCode:
-    """The retriable code; NONE if there is none, or if another code makes a retry useless."""
+def _retriable_code(codes: Iterable[ErrorCode], again: Collection[ErrorCode]) -> ErrorCode:
+    """The retriable code; NONE if there is none, or if another code makes a retry useless. again: also retriable."""
     worst = worst_of(codes)
-    return worst if worst in RETRIED else _E.NONE
+    return worst if worst in RETRIED or worst in again else _E.NONE
 
 
 # ---- Reading -------------------------------------------------------------------------------------------------
 
 
-def fetch_request(group_id: str, partitions: Iterable[TopicPartition], require_stable: bool) -> OffsetFetchRequest:
+def fetch_request(
+    group_id: str,
+    partitions: Iterable[TopicPartition],
+    require_stable: bool,
+    reader: ConsumerGroupMetadata | None = None,
+) -> OffsetFetchRequest:
     """A request for any version up to BY_NAME: it has the group in both forms, single and as a list."""
     topics: dict[str, list[int]] = {}
     for topic, partition in partitions:
         topics.setdefault(topic, []).append(partition)
     one = OffsetFetchRequest.Group(
         group_id=group_id,
+        member_id=None if reader is None else reader.member_id,
+        member_epoch=-1 if reader is None else reader.generation,
         topics=[
             OffsetFetchRequest.Group.Topic(name=topic, partition_indexes=listed) for topic, listed in topics.items()
         ],

@@ -227,6 +227,7 @@ class Subscription:
         self.has_group = has_group
         self.topics: frozenset[str] = frozenset()
         self.pattern: re.Pattern[str] | None = None
+        self.expression: str | None = None  # a pattern that the broker evaluates
         self.listener: Any = None
         self.manual = False
         self.assigned: dict[TopicPartition, PartitionState] = {}
@@ -238,15 +239,21 @@ class Subscription:
     # ---- subscription ----------------------------------------------------------------------------------------
 
     def subscribe(
-        self, topics: Collection[str], pattern: "re.Pattern[str] | None" = None, listener: Any = None
+        self,
+        topics: Collection[str],
+        pattern: "re.Pattern[str] | None" = None,
+        listener: Any = None,
+        *,
+        expression: str | None = None,
     ) -> None:
         """Subscribe to these topics, or to those whose names match. The assignment stays until the group changes it.
 
-        Raises: IllegalStateError after `assign`.
+        expression: a pattern that the broker evaluates. Raises: IllegalStateError after `assign`.
         """
         if self.manual:
             raise IllegalStateError("subscribe() cannot be used after assign()", hint="call unsubscribe() first")
         self.topics, self.pattern, self.listener = frozenset(topics), pattern, listener
+        self.expression = expression
         self.on_change()
 
     def match(self, names: Iterable[str]) -> frozenset[str]:
@@ -278,13 +285,14 @@ class Subscription:
     def unsubscribe(self) -> None:
         """Remove the subscription and the assignment."""
         self.topics, self.pattern, self.listener, self.manual = frozenset(), None, None, False
+        self.expression = None
         self.has_assignment = False
         self._set(())
         self.has_assignment = False
 
     @property
     def is_subscribed(self) -> bool:
-        return bool(self.topics) or self.pattern is not None
+        return bool(self.topics) or self.pattern is not None or self.expression is not None
 
     # ---- assignment by the group -----------------------------------------------------------------------------
 

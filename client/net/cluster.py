@@ -12,6 +12,7 @@ from typing import Any
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.cluster import MetadataRequest, MetadataResponse
+from ..addresses import Address
 from ..errors import (
     BrokerUnreachableError,
     ClosedError,
@@ -23,7 +24,7 @@ from ..errors import (
     error_of,
     is_retriable,
 )
-from ..settings import Address, ConnectionSettings
+from ..settings import ConnectionSettings
 from .connection import Connection, broken, log
 from .connections import Connections
 from .coordinators import COORDINATORS, CoordinatorKind, Coordinators

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ..addresses import Address
 from ..errors import BrokerUnreachableError, ClosedError
-from ..settings import Address, ConnectionSettings
+from ..settings import ConnectionSettings
 from ..snapshots import ConnectionSnapshot, error_text
 from .connection import Connection, log
 from .environment import Environment

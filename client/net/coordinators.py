@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import Literal
 
 from ...protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from ..addresses import Address
 from ..errors import BrokerUnreachableError, code_of, error_of
-from ..settings import Address
 from .connection import Connection
 
 CoordinatorKind = Literal["group", "transaction"]

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from ... import __version__
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
+from ..addresses import Address
 from ..errors import AuthenticationError, BrokerUnreachableError, UnsupportedVersionError, code_of, error_of
-from ..settings import Address, ConnectionSettings
+from ..settings import ConnectionSettings
 from .connection import Connection
 from .environment import Environment
 from .versions import offer_of

@@ -12,6 +12,7 @@ from dataclasses import fields, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from ..addresses import Bootstrap
 from ..admin.admin import Admin
 from ..arguments import positive
 from ..config_names import settings_from
@@ -27,7 +28,7 @@ from ..errors import (
 from ..net.environment import SYSTEM, Environment
 from ..net.loop_affinity import LoopAffinity
 from ..net.retry import Deadline
-from ..settings import AdminSettings, Bootstrap, ConnectionSettings, ProducerSettings, producer_settings
+from ..settings import AdminSettings, ConnectionSettings, ProducerSettings, producer_settings
 from ..snapshots import PoolLife, PoolSnapshot
 from ..transactions.sources import FromGroup, Sources
 from ..transactions.table import State

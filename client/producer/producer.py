@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ...protocol.compression import Codec
 from ...protocol.errors import ErrorCode, count_text
+from ..addresses import Bootstrap
 from ..arguments import check_topic_name
 from ..config_names import settings_from
 from ..errors import BufferFullError, ClosedError, IllegalStateError, UnknownTopicError, error_of
@@ -20,7 +21,7 @@ from ..net.cluster import Cluster
 from ..net.environment import SYSTEM, Environment
 from ..partitioner import placing_of
 from ..serialization import Serializers
-from ..settings import Bootstrap, ProducerSettings, producer_settings
+from ..settings import ProducerSettings, producer_settings
 from ..snapshots import ProducerSnapshot, error_text
 from ..transactions.driver import TransactionDriver
 from ..transactions.sources import FromGroup, offsets_of

@@ -51,6 +51,9 @@ PRODUCER = {
 CONSUMER = {
     "group_id": "The consumer group. Without one, the consumer reads all partitions and cannot commit.",
     "group_instance_id": "Makes it a static member, which keeps its partitions if it restarts in `session_timeout_ms`.",
+    "group_protocol": '`"classic"`, or `"consumer"`: the broker assigns partitions,'
+    " see [groups](sdk.md#the-newer-group-protocol).",
+    "group_remote_assignor": "With `consumer`: the broker's assignor, `uniform` or `range`; by default its first one.",
     "client_rack": "The rack of this client: it reads from the follower that the leader names for it (KIP-392).",
     "isolation_level": "`read_committed` returns no records of aborted or open transactions.",
     "auto_offset_reset": "Where to begin without a committed offset: `earliest`, `latest`; by default it is an error.",

@@ -9,7 +9,8 @@ from .blocking import Blocking, forward
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from ..settings import Bootstrap, ConnectionKeywords
+    from ..addresses import Bootstrap
+    from ..settings import ConnectionKeywords
 
 
 class Admin(Blocking[AsyncAdmin]):

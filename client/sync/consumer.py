@@ -20,8 +20,9 @@ from .loop_thread import LoopThread
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from ..addresses import Bootstrap
     from ..metrics.counters import ClientMetrics
-    from ..settings import Bootstrap, ConsumerKeywords
+    from ..settings import ConsumerKeywords
 
 INTERRUPTED_MS = 1_000
 

@@ -17,7 +17,8 @@ from .producer import CLOSE_MS, Transaction, end_transaction, run_until_committe
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from ..settings import Bootstrap, ProducerKeywords
+    from ..addresses import Bootstrap
+    from ..settings import ProducerKeywords
 
 T = TypeVar("T")
 

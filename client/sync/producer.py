@@ -22,8 +22,9 @@ from .loop_thread import LoopThread
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from ..addresses import Bootstrap
     from ..metrics.counters import ClientMetrics
-    from ..settings import Bootstrap, ProducerKeywords
+    from ..settings import ProducerKeywords
 
 T = TypeVar("T")
 

@@ -134,7 +134,6 @@ def test_a_name_for_which_there_is_nothing_to_do_is_accepted(cls):
         ("client.dns.lookup", "resolve_canonical_bootstrap_servers_only"),
         ("metric.reporters", "com.example.Reporter"),
         ("interceptor.classes", ["com.example.Audit"]),
-        ("group.protocol", "consumer"),
         ("security.providers", "com.example.Provider"),
         ("enable.partition.eof", True),
         ("exclude.internal.topics", "false"),
@@ -196,3 +195,24 @@ def test_what_belongs_to_another_client_is_no_hint():
     with pytest.raises(InvalidConfigurationError) as refused:
         consumer(compression_level=3)
     assert "did you mean 'compression.level'" not in str(refused.value)
+
+
+def test_the_group_protocol_is_a_setting_of_consumers_by_javas_names():
+    config = {"bootstrap.servers": "a:1", "group.id": "g", "group.protocol": "CONSUMER"}
+    made = settings_from(ConsumerSettings, {**config, "group.remote.assignor": "range"})
+    assert (made.group_protocol, made.group_remote_assignor) == ("consumer", "range")
+    assert settings_from(ConsumerSettings, {**config, "group.remote.assignor": ""}).group_remote_assignor is None
+    settings_from(ProducerSettings, {"bootstrap.servers": "a:1", "group.protocol": "consumer"})
+    with pytest.raises(InvalidConfigurationError, match="group_protocol='streams' is not valid"):
+        settings_from(ConsumerSettings, {**config, "group.protocol": "streams"})
+    with pytest.raises(InvalidConfigurationError, match="group_remote_assignor needs"):
+        settings_from(ConsumerSettings, {**config, "group.protocol": "classic", "group.remote.assignor": "range"})
+
+
+@pytest.mark.parametrize("name", ["session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"])
+def test_what_the_broker_decides_in_the_newer_protocol_cannot_be_set(name):
+    config = {"bootstrap.servers": "a:1", "group.id": "g", name: "range" if "strategy" in name else 10_000}
+    settings_from(ConsumerSettings, config)
+    with pytest.raises(InvalidConfigurationError, match=name.replace(".", "_")) as raised:
+        settings_from(ConsumerSettings, {**config, "group.protocol": "consumer"})
+    assert "leave it out" in raised.value.hint

@@ -18,7 +18,7 @@ from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitio
 from confluent_kafka import ConsumerGroupState
 from confluent_kafka.admin import AdminClient, NewTopic
 from fencepost.client.assignors.consumer_protocol import decode_assignment
-from fencepost.client.group.group import Group
+from fencepost.client.group.classic_group import ClassicGroup
 from fencepost.client.group.subscription import Subscription
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.environment import SYSTEM
@@ -64,7 +64,7 @@ class Sdk:
     async def __aenter__(self):
         self.cluster = Cluster(self.settings, SYSTEM)
         await self.cluster.start()
-        self.group = Group(self.cluster, self.settings, self.subscription, SYSTEM)
+        self.group = ClassicGroup(self.cluster, self.settings, self.subscription, SYSTEM)
         self._polls = asyncio.create_task(self._poll())
         return self
 

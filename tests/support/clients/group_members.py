@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
+from fencepost.client.group.any_group import group_of
 from fencepost.client.group.group import Group
 from fencepost.client.group.subscription import Subscription
 from fencepost.client.net.cluster import Cluster
@@ -17,6 +18,10 @@ from fencepost.protocol.messages.topics import CreateTopicsRequest
 from simulated_broker import ADDRESS, SimulatedBroker
 
 PATIENT = {"session_timeout_ms": 10_000, "heartbeat_interval_ms": 1_000, "max_poll_interval_ms": 30_000}
+CHOSEN = {
+    "classic": {"partition_assignment_strategy": ("range",), **PATIENT},
+    "consumer": {"max_poll_interval_ms": PATIENT["max_poll_interval_ms"]},
+}
 COOPERATIVE = {"partition_assignment_strategy": ("cooperative-sticky",)}
 ALL = {"t-0", "t-1", "t-2", "t-3"}  # of the topic that `run` makes
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -58,7 +63,7 @@ class Member:
         self.broker = broker
         self.environment = Environment(broker.broker.clock, SeededRng(settings.pop("seed", 1)), broker.net)
         listener, topics = settings.pop("listener", Told()), settings.pop("topics", ("t",))
-        settings = {"group_id": "g", "partition_assignment_strategy": ("range",), **PATIENT, **settings}
+        settings = {"group_id": "g", **CHOSEN[settings.get("group_protocol", "classic")], **settings}
         self.settings = ConsumerSettings((ADDRESS,), **settings)
         self.subscription = Subscription(has_group=True)
         if topics:
@@ -70,7 +75,7 @@ class Member:
 
     async def start(self) -> Member:
         await self.cluster.start()
-        self.group = Group(self.cluster, self.settings, self.subscription, self.environment)
+        self.group = group_of(self.cluster, self.settings, self.subscription, self.environment)
         return self
 
     async def poll(self, ms: int = 5_000) -> set[str]:

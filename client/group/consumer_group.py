@@ -1,0 +1,203 @@
+"""A member of a group whose broker assigns the partitions (KIP-848): heartbeats carry everything, polls apply it.
+
+The rule: what is to be given up is given up, and reported, before anything is added; the listener runs within polls.
+Source: Kafka's AsyncKafkaConsumer, ConsumerMembershipManager; KIP-848.
+"""
+
+import asyncio
+import base64
+import logging
+from collections.abc import Collection
+
+from ...protocol.messages.cluster import MetadataRequest
+from ..errors import KafkaError
+from ..net.cluster import Cluster
+from ..net.environment import Environment
+from ..settings import ConsumerSettings
+from ..values import TopicPartition
+from .consumer_membership import ConsumerMembership, ConsumerTerms, State
+from .group import Group
+from .subscription import Subscription
+
+log = logging.getLogger("fencepost.client")
+
+
+class ConsumerGroup(Group):
+    """The newer protocol."""
+
+    def __init__(
+        self, cluster: Cluster, settings: ConsumerSettings, subscription: Subscription, environment: Environment
+    ) -> None:
+        terms = ConsumerTerms(
+            settings.group_id or "",
+            settings.group_instance_id,
+            settings.max_poll_interval_ms,
+            settings.client_rack or None,
+            settings.group_remote_assignor,
+        )
+        member_id = base64.urlsafe_b64encode(environment.rng.bytes(16)).rstrip(b"=").decode()
+        self._membership = ConsumerMembership(terms, member_id)
+        self._heard = asyncio.Event()
+        self._finding: asyncio.Task[None] | None = None  # looks up the names of assigned topics
+        super().__init__(cluster, settings, subscription, environment, self._membership)
+        self._environment = environment
+        self._leaves_over = "group", self._group_id  # the connection of heartbeats, so that none comes after it
+
+    # ---- polls -----------------------------------------------------------------------------------------------
+
+    @property
+    def _is_busy(self) -> bool:
+        return False
+
+    @property
+    def needs_poll(self) -> bool:
+        """Whether a poll has work to do."""
+        if super().needs_poll:
+            return True
+        return not self.leaving and self._subscription.expression != self._membership.expression
+
+    @property
+    def _unsettled(self) -> bool:
+        return super()._unsettled or self._has_changed
+
+    @property
+    def _has_changed(self) -> bool:
+        """Whether the subscription is another one than the group knows."""
+        subscription, membership = self._subscription, self._membership
+        if not subscription.is_subscribed or not membership.in_generation:
+            return False
+        return subscription.topics != membership.joined_topics or subscription.expression != membership.expression
+
+    async def _belong(self, deadline_ms: float) -> None:
+        membership = self._membership
+        while not self.leaving and self._subscription.is_subscribed:
+            if membership.is_fenced:
+                await self._run_step(self._give_up())
+                raise self._commits.fenced()
+            unsubscribed = membership.subscribe(await self._topics(), self._subscription.expression)
+            if unsubscribed:
+                await self._run_step(self._revoke(unsubscribed))
+            elif membership.state is State.UNJOINED:
+                await self._run_step(self._give_up())
+                if membership.state is State.UNJOINED and not self.leaving and self._subscription.is_subscribed:
+                    membership.join()
+                    self._heartbeats.start()
+                    self._heartbeats.hurry()
+            elif not membership.settled:
+                await self._run_step(self._reconcile())
+            else:
+                self._hurry()
+                if not await self._wait_for_group(deadline_ms):
+                    return
+                self._check_open()
+
+    async def _wait_for_group(self, deadline_ms: float) -> bool:
+        """While it joins, wait for the response. Returns whether one came. Raises its error."""
+        if self._membership.state is not State.JOINING:
+            return False
+        self._heard.clear()
+        left_ms = max(0.0, deadline_ms - self._clock.monotonic_ms())
+        try:
+            async with asyncio.timeout(left_ms / 1000):
+                await self._heard.wait()
+        except TimeoutError:
+            return False
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        return True
+
+    async def _reconcile(self) -> None:
+        """Apply the assignment. Raises the first error of the listener, after that."""
+        membership, subscription = self._membership, self._subscription
+        failure: Exception | None = None
+        while membership.state is State.RECONCILING and not membership.settled:
+            plan = membership.plan(self._cluster.metadata.topic_name)
+            if plan.unknown and self._finding is None:
+                self._finding = asyncio.get_running_loop().create_task(self._find_names(plan.unknown))
+            if plan.revoked:
+                try:
+                    await self._revoke(plan.revoked)
+                except Exception as error:
+                    failure = failure or error
+                continue  # meanwhile there may be a newer assignment
+            subscription.assign_from_group(plan.partitions, held=plan.added)
+            membership.take_over(plan)
+            self._hurry()
+            self._commits.schedule()
+            if self._membership.state is State.RECONCILING:
+                break  # what is added comes later, without another change
+            try:
+                await self._call_listener("on_partitions_assigned", plan.added)
+            except Exception as error:
+                failure = failure or error
+            finally:
+                subscription.release(plan.added)
+        if failure is not None:
+            raise failure
+
+    async def _give_up(self, *, everything: bool = True) -> None:
+        if self._subscription.is_subscribed and self._subscription.assigned:
+            await self._revoke(tuple(self._subscription.assigned))
+
+    async def _revoke(self, partitions: Collection[TopicPartition]) -> None:
+        """Give these up, even if the listener fails."""
+        if self._settings.enable_auto_commit and self._membership.may_commit:
+            await self._commits.commit_or_log(self._settings.request_timeout_ms)
+        try:
+            what = "on_partitions_lost" if self._membership.is_out else "on_partitions_revoked"
+            await self._call_listener(what, partitions)
+        finally:
+            self._subscription.revoke(partitions)
+            self._membership.give_up(partitions)
+
+    def _hurry(self) -> None:
+        if self._membership.hurries:
+            self._heartbeats.hurry()
+
+    # ---- between polls ---------------------------------------------------------------------------------------
+
+    def _news(self, failure: BaseException | None) -> None:
+        self._heard.set()
+        self._hurry()
+        super()._news(failure)
+
+    def _metadata_changed(self) -> None:
+        """Names of assigned topics may be known now, or a pattern that is evaluated here may match other topics."""
+        if not self._subscription.is_subscribed or self._closed:
+            return
+        self._membership.note_names()
+        if self._subscription.pattern is not None and self._membership.in_generation:
+            self._subscription.match(self._visible())
+        super()._news(None)
+
+    async def _find_names(self, unknown: Collection[bytes]) -> None:
+        """Ask for the names of topics by their ids, until all assigned ones are known."""
+        attempt = 0
+        try:
+            while unknown:
+                request = MetadataRequest(
+                    topics=[MetadataRequest.Topic(topic_id=topic_id, name=None) for topic_id in unknown],
+                    allow_auto_topic_creation=False,
+                )
+                try:
+                    response = await self._cluster.ask("any", request)
+                    names = [topic.name for topic in response.topics if topic.name and not topic.error_code]
+                    self._cluster.watch_topics(names)
+                    if names:
+                        await self._cluster.refresh(names)
+                except KafkaError as error:
+                    log.info("group %s: the names of its topics are not known yet: %s", self._group_id, error)
+                unknown = self._membership.unknown_topics(self._cluster.metadata.topic_name)
+                delay_ms = self._cluster.backoff.delay_ms(attempt, self._environment.rng.random())
+                attempt += 1
+                if unknown:
+                    await asyncio.sleep(delay_ms / 1000)
+        finally:
+            self._finding = None
+
+    async def _stop_joining(self) -> None:
+        task, self._finding = self._finding, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,289 @@
+"""One member of the newer group protocol: what its heartbeats say, and what becomes of it after each response."""
+
+import pytest
+from consumer_group_driver import ConsumerGroupDriver, topic_id
+from consumer_members import Reader
+from fencepost.client.errors import (
+    FencedInstanceIdError,
+    InvalidConfigurationError,
+    UnsupportedVersionError,
+)
+from fencepost.client.group.consumer_membership import TABLE, ConsumerMembership, ConsumerTerms, State
+from fencepost.client.group.membership import Turn
+from fencepost.client.values import TopicPartition
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.consumer_groups import ConsumerGroupHeartbeatResponse as Response
+
+T = topic_id("t")
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+Topic = Response.Assignment.TopicPartitions
+
+
+def membership(instance_id=None, assignor=None):
+    made = ConsumerMembership(ConsumerTerms("g", instance_id, 60_000, "rack", assignor), "m")
+    made.subscribe(["t"], None)
+    return made
+
+
+def response(epoch=1, *places, code=0, message=None):
+    assignment = None
+    if places:
+        assignment = Response.Assignment(topic_partitions=[Topic(topic_id=T, partitions=list(places))])
+    return Response(error_code=code, error_message=message, member_id="m", member_epoch=epoch, assignment=assignment)
+
+
+def beat(member, answer):
+    stamp = member.stamp
+    request = member.heartbeat_request()
+    return request, member.on_heartbeat_response(answer, stamp)
+
+
+def name_of(found):
+    return "t" if found == T else None
+
+
+def take(member):
+    plan = member.plan(name_of)
+    if plan.revoked:
+        member.give_up(plan.revoked)
+        plan = member.plan(name_of)
+    member.take_over(plan)
+    return plan
+
+
+def stable(*numbers, epoch=1, **terms):
+    member = membership(**terms)
+    member.join()
+    beat(member, response(epoch, *numbers))
+    take(member)
+    beat(member, response(epoch))
+    assert member.state is State.STABLE
+    return member
+
+
+def test_the_first_heartbeat_says_everything_and_later_ones_only_what_is_new():
+    member = membership(assignor="range")
+    member.join()
+    first, turn = beat(member, response(3, 0, 1))
+    assert (first.member_epoch, first.rebalance_timeout_ms, first.rack_id) == (0, 60_000, "rack")
+    assert (first.subscribed_topic_names, first.server_assignor, first.topic_partitions) == (["t"], "range", [])
+    assert (turn, member.state, member.generation) == (Turn.GO_ON, State.RECONCILING, 3)
+    assert take(member).added == (T0, T1)
+    assert member.state is State.ACKNOWLEDGING
+    assert member.hurries
+    second, _ = beat(member, response(3))
+    assert (second.member_epoch, second.rebalance_timeout_ms, second.rack_id) == (3, -1, None)
+    assert (second.subscribed_topic_names, second.server_assignor) == (None, None)
+    assert [(each.topic_id, each.partitions) for each in second.topic_partitions] == [(T, [0, 1])]
+    assert member.state is State.STABLE
+    assert not member.hurries
+    third, _ = beat(member, response(3))
+    assert third.topic_partitions is None
+
+
+def test_an_assignment_without_partitions_is_applied_once_by_a_poll():
+    member = membership()
+    member.join()
+    beat(member, Response(member_id="m", member_epoch=1))
+    assert member.state is State.RECONCILING
+    assert take(member).added == ()
+    assert member.state is State.STABLE
+
+
+def test_after_a_lost_response_all_is_said_again_so_the_assignment_comes_again():
+    driver = ConsumerGroupDriver(t=3)
+    a, b = Reader(driver, "a", ["t"]), Reader(driver, "b", ["t"])
+    for _ in range(4):
+        a.run()
+        b.run()
+        driver.wait(2_000)
+    assert len(b.reads) == 1
+    a.leave()
+    driver.wait(2_000)
+    b.send()
+    b.arrive()
+    b.fail()
+    assert b.membership.state is State.STABLE
+    b.beat()
+    assert b.last_request.rebalance_timeout_ms == 60_000
+    b.poll()
+    assert len(b.reads) == 3
+    assert not b.errors
+
+
+def test_nothing_is_added_while_a_list_without_it_is_in_flight():
+    driver = ConsumerGroupDriver(t=1)
+    a, b = Reader(driver, "a", ["t"]), Reader(driver, "b", ["t"])
+    a.poll()
+    a.beat()
+    a.send()
+    a.fail()
+    a.send()  # a says again that it owns nothing
+    a.poll()
+    assert not a.reads
+    assert a.membership.settled, "a poll would have to wait"
+    a.arrive()
+    a.hear()
+    assert not a.membership.settled
+    a.poll()
+    assert set(a.reads) == {T0}
+    b.run()
+    assert not b.reads
+
+
+def test_what_is_given_up_is_reported_before_anything_else_comes():
+    member = stable(0, 1)
+    beat(member, response(1, 0))
+    assert member.state is State.RECONCILING
+    assert member.plan(name_of).revoked == (T1,)
+    member.give_up([T1])
+    assert member.hurries
+    member.take_over(member.plan(name_of))
+    request, _ = beat(member, response(2))
+    assert [(each.topic_id, each.partitions) for each in request.topic_partitions] == [(T, [0])]
+    assert (member.state, member.generation, member.applied.generation) == (State.STABLE, 2, 2)
+
+
+def test_an_epoch_counts_for_commits_when_a_poll_has_applied_its_assignment():
+    member = stable(0, 1)
+    beat(member, response(2, 0))
+    assert member.applied.generation == 1
+    assert member.metadata_for([T0]).generation == 2, "it stays"
+    assert member.metadata_for([T1]).generation == 1, "it may have another owner in epoch 2"
+    take(member)
+    assert member.applied.generation == 2
+    beat(member, response(3))
+    assert member.applied.generation == 3, "nothing to apply"
+
+
+@pytest.mark.parametrize("code", [ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID])
+def test_a_fenced_member_loses_everything_and_joins_again_with_the_same_id(code):
+    member = stable(0, epoch=5)
+    _, turn = beat(member, response(code=code))
+    assert (turn, member.state, member.generation) == (Turn.LEAVE_MEMBER, State.UNJOINED, -1)
+    assert member.is_out
+    assert not member.may_commit
+    assert member.applied.generation == 5, "so that the broker refuses what is committed late"
+    member.join()
+    request, _ = beat(member, response(7, 0))
+    assert (request.member_id, request.member_epoch, request.topic_partitions) == ("m", 0, [])
+    assert take(member).added == (T0,)
+
+
+@pytest.mark.parametrize("code", sorted(set(ErrorCode) - {ErrorCode.NONE}))
+def test_every_code_leaves_a_member_in_a_known_state(code):
+    for joining in (True, False):
+        member = stable(0) if not joining else membership()
+        if joining:
+            member.join()
+        before = member.state
+        request, turn = beat(member, response(code=code))
+        known = TABLE.get(code, Turn.REFUSE)
+        if known in (Turn.AGAIN, Turn.FIND, Turn.COMPLAIN):
+            assert member.state is before
+            assert beat(member, response(1, 0))[0].subscribed_topic_names == ["t"], "everything again"
+        elif known is Turn.FENCE:
+            assert member.state is State.FENCED
+        else:
+            assert member.state is State.UNJOINED
+        assert request is not None
+        assert turn is (Turn.REFUSE if joining and code is ErrorCode.GROUP_ID_NOT_FOUND else known)
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "hint"),
+    [
+        (ErrorCode.UNSUPPORTED_ASSIGNOR, InvalidConfigurationError, "group_remote_assignor"),
+        (ErrorCode.INVALID_REGULAR_EXPRESSION, InvalidConfigurationError, "RE2"),
+        (ErrorCode.UNSUPPORTED_VERSION, UnsupportedVersionError, "classic"),
+        (ErrorCode.GROUP_ID_NOT_FOUND, Exception, "another type"),
+        (ErrorCode.UNRELEASED_INSTANCE_ID, FencedInstanceIdError, "group_instance_id"),
+    ],
+)
+def test_a_refusal_has_the_brokers_text_and_a_hint(code, error, hint):
+    member = membership()
+    member.join()
+    found = member.refusal(response(code=code, message="because"))
+    assert isinstance(found, error)
+    assert "because" in str(found)
+    assert hint in found.hint
+
+
+def test_a_response_to_a_former_membership_changes_nothing():
+    member = stable(0)
+    stamp = member.stamp
+    member.heartbeat_request()
+    assert member.leave().member_epoch == -1
+    member.subscribe(["t"], None)
+    member.join()
+    assert member.on_heartbeat_response(response(1, 0), stamp) is Turn.GO_ON
+    assert (member.state, member.generation) == (State.JOINING, -1)
+    member.on_no_response(stamp, final=True)
+    assert member.state is State.JOINING
+
+
+@pytest.mark.parametrize(("instance_id", "epoch"), [(None, -1), ("i", -2)])
+def test_leaving_keeps_the_place_of_a_static_member(instance_id, epoch):
+    member = stable(0, instance_id=instance_id)
+    request = member.leave()
+    assert (request.member_epoch, request.member_id, request.instance_id) == (epoch, "m", instance_id)
+    assert member.leave() is None
+
+
+def test_topics_that_are_unsubscribed_are_given_up_at_once_and_do_not_come_back():
+    member = stable(0)
+    assert member.subscribe(["u"], None) == (T0,)
+    member.give_up([T0])
+    take(member)
+    request, _ = beat(member, response(1, 0))  # the broker did not know yet
+    assert (request.subscribed_topic_names, request.topic_partitions) == (["u"], [])
+    assert take(member).partitions == {}
+    member.subscribe(["t"], None)
+    assert take(member).added == (T0,)
+
+
+def test_a_pattern_goes_to_the_broker_as_text_and_an_empty_one_ends_it():
+    member = stable(0)
+    member.subscribe([], "t.*")
+    request, _ = beat(member, response(2))
+    assert (request.subscribed_topic_names, request.subscribed_topic_regex) == ([], "t.*")
+    assert beat(member, response(2))[0].subscribed_topic_regex is None
+    member.subscribe(["t"], None)
+    request, _ = beat(member, response(2))
+    assert (request.subscribed_topic_names, request.subscribed_topic_regex) == (["t"], "")
+
+
+def test_partitions_of_a_topic_without_a_known_name_wait_for_it():
+    member = membership()
+    member.join()
+    beat(member, response(1, 0))
+    assert member.plan(lambda _: None).unknown == (T,)
+    member.take_over(member.plan(lambda _: None))
+    assert member.state is State.STABLE
+    assert member.unknown_topics(lambda _: None) == (T,)
+    member.note_names()
+    assert take(member).added == (T0,)
+    assert member.unknown_topics(lambda _: None) == ()
+
+
+def test_a_topic_made_again_is_given_up_and_taken_anew():
+    member = stable(0)
+    other = topic_id("t", 1)
+    beat(
+        member,
+        Response(
+            member_id="m",
+            member_epoch=2,
+            assignment=Response.Assignment(topic_partitions=[Topic(topic_id=other, partitions=[0])]),
+        ),
+    )
+    plan = member.plan({other: "t"}.get)
+    assert (plan.revoked, plan.added) == ((T0,), (T0,))
+
+
+def test_a_refused_commit_asks_for_a_heartbeat():
+    member = stable(0)
+    member.on_commit(ErrorCode.STALE_MEMBER_EPOCH, None)
+    assert member.hurries
+    beat(member, response(2))
+    assert not member.hurries
