@@ -35,6 +35,7 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
+    "Server": "fencepost",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
 """Of every answer, refusals too."""

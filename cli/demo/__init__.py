@@ -12,11 +12,11 @@ import time
 
 import click
 
-from ..arguments.ranges import COUNT, SHARE
+from ..arguments.ranges import COUNT, DURATION, SHARE
 from ..output.extras import require
 from ..output.failures import Failure
 from ..output.interruption import INTERRUPTED, Interruption
-from . import copying, idempotence, transactions
+from . import copying, idempotence, shown, transactions
 from .flaky_proxy import FlakyProxy
 from .stage import PARTITIONS, Broker, lines_of_text, say, version
 
@@ -29,12 +29,19 @@ from .stage import PARTITIONS, Broker, lines_of_text, say, version
     "--lose", default=0.05, type=SHARE, show_default=True, help="Share of acknowledgements that the proxy loses."
 )
 @click.option("--seed", default=1, show_default=True, help="Seed of the proxy's random choices.")
-def demo(lines: int, lose: float, seed: int) -> None:
+@click.option("--console", is_flag=True, help="Play the transactions slowly, while the web console shows them.")
+@click.option("--pace", type=DURATION, default="3s", show_default=True, help="With --console: time between two steps.")
+def demo(lines: int, lose: float, seed: int, console: bool, pace: int) -> None:
     """Send real text through a bad network and a killed broker, in transactions too, and count what arrives."""
     require("fencepost demo", "confluent_kafka", "aiokafka")
+    if console:
+        require("fencepost demo --console", "aiohttp", "prometheus_client")
     with Interruption() as interruption:
         try:
-            _demonstrate(lines, lose, seed, interruption)
+            if console:
+                shown.play(seed, pace / 1000, interruption)
+            else:
+                _demonstrate(lines, lose, seed, interruption)
         except (KeyboardInterrupt, click.ClickException):
             if not interruption.wanted:
                 raise

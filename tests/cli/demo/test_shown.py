@@ -1,0 +1,28 @@
+"""`fencepost demo --console`: the story is played, and a console shows it meanwhile."""
+
+import json
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+
+
+@pytest.mark.slow
+def test_the_console_shows_the_story_while_it_is_played() -> None:
+    command = [sys.executable, "-m", "fencepost", "demo", "--console", "--pace", "200ms"]
+    seen: set[str] = set()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        lines = []
+        url = ""
+        for line in process.stdout:
+            lines.append(line)
+            if "console   " in line:
+                url = line.split()[1].partition("#")[0]
+            elif url and "NOT" not in line and line.startswith("  "):
+                with urllib.request.urlopen(url + "v1/snapshot", timeout=20) as answer:
+                    seen |= {each["type"] for each in json.load(answer)["recent"]}
+        assert process.wait(60) == 0, "".join(lines)
+    assert "all or nothing, and one owner" in lines[-1]
+    assert {"txn.begin", "txn.commit"} <= seen
