@@ -10,6 +10,19 @@ from typing import Any
 
 from fencepost.broker.groups import group_records
 from fencepost.broker.groups import records as offsets
+from fencepost.broker.groups.consumer import records as consumer_records
+from fencepost.broker.groups.consumer.records import (
+    Change,
+    Classic,
+    Current,
+    GroupEpoch,
+    Kind,
+    MemberState,
+    Resolved,
+    TargetEpoch,
+)
+from fencepost.broker.groups.consumer.records import Subscription as MemberSubscription
+from fencepost.broker.groups.consumer.records import Target as TargetAssignment
 from fencepost.broker.groups.group_records import KeptGroup, KeptMember, UnreadableGroup
 from fencepost.broker.groups.records import Committed, Place, UnreadableRecord
 from fencepost.broker.groups.subscriptions import topics_of
@@ -93,6 +106,28 @@ def _group_records() -> Iterator[bytes]:
     older = group_records.value(KeptGroup("consumer", 5, "range", "m-1", (member,), 1_000))
     for version in range(3):
         yield joined(key, version.to_bytes(2, "big") + older[2:])
+
+
+def look_at_consumer_groups(data: bytes) -> None:
+    key, value = two(data)
+    found = outcome(lambda: consumer_records.read(key, value), consumer_records.UnreadableRecord)
+    if found is not REFUSED:
+        written = consumer_records.record(*found)
+        assert consumer_records.read(*written) == found
+
+
+def _consumer_records() -> Iterator[bytes]:
+    for kind, value in (
+        (Kind.EPOCH, GroupEpoch(3, 7)),
+        (Kind.SUBSCRIPTION, MemberSubscription("i", "r", "client", "host", ("t", "u"), "x.*", 60_000, "range")),
+        (Kind.SUBSCRIPTION, MemberSubscription(classic=Classic(45_000, (("range", b"metadata"),)))),
+        (Kind.TARGET_EPOCH, TargetEpoch(3, 1_000)),
+        (Kind.TARGET, TargetAssignment({b"t" * 16: frozenset({0, 1})})),
+        (Kind.CURRENT, Current(3, 2, MemberState.UNREVOKED, {b"t" * 16: {0: 2}}, {b"u" * 16: {1: 3}})),
+        (Kind.REGEX, Resolved(("t", "u"), 5, 1_000)),
+    ):
+        key, written = consumer_records.record("group", Change(kind, "m-1", value))
+        yield joined(key, written or b"")
 
 
 # ---- transactions ------------------------------------------------------------------------------------------------
@@ -297,6 +332,7 @@ def _members() -> Iterator[bytes]:
 TARGETS = [
     Target("offset-records", look_at_offsets, _offset_records),
     Target("group-records", look_at_groups, _group_records),
+    Target("consumer-group-records", look_at_consumer_groups, _consumer_records),
     Target("transaction-records", look_at_transactions, _transaction_records),
     Target("ledger-records", look_at_ledger, _ledger_records),
     Target("coordinator-snapshots", look_at_snapshots, _snapshots),
