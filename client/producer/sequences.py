@@ -7,8 +7,9 @@ the first batch under an identity is acknowledged, only that one is sent, becaus
 producer that it does not know.
 
 A *gap* is the number of a batch that will never be sent again, or that the broker did not expect. While there is one,
-no new numbers are assigned. Batches that may have been written are sent again first, one by one, to learn their result.
-After that the rest starts at 0 in a new epoch (idempotent producer), or the transaction must be aborted.
+no new numbers are assigned. Batches that may have been written are sent again first, one by one, to learn their result;
+one that is not expected any more has failed, and may have been written. After that the rest starts at 0 in a new epoch
+(idempotent producer), or the transaction must be aborted.
 Source: KIP-98, KIP-360; Kafka's TransactionManager and TxnPartitionEntry. Kafka also renumbers batches that may have
 been written, which caused duplicates in librdkafka (fixed in 2.5); here that is never done.
 """
@@ -35,8 +36,9 @@ _MAYBE_WRITTEN = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )
-# The broker's answer to the same bytes is always the same, so no earlier attempt was written either.
-_NEVER_WRITTEN = _UNEXPECTED | {ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_RECORD}
+# The broker's answer to the same bytes is always the same, so no earlier attempt was written either. Not so an
+# unexpected sequence: a broker that has forgotten the producer since may find the batch unexpected that it has written.
+_NEVER_WRITTEN = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_RECORD})
 
 
 class Verdict(Enum):
@@ -219,7 +221,7 @@ class Sequences:
     def _handle_unexpected(self, entry: PartitionEntry, batch: Numbered) -> Verdict:
         if entry.window and entry.window[0] is not batch and not entry.gap:
             return Verdict.AGAIN  # an earlier batch must be sent again first; then this one is expected
-        if self.transactional:
+        if self.transactional or batch.maybe_written:
             self.dropped(entry, batch)
             return Verdict.FAILED
         entry.gap = True

@@ -32,6 +32,7 @@ def poll_skips(facts: Facts) -> Iterator[Anomaly]:
             if not visible.known:
                 continue
             sessions: dict[tuple[str, str], tuple[list[Op], Read]] = {}  # the reads for the newest transaction
+            done: set[int] = set()  # what was read so far for transactions that were committed
             for op, read in reads:
                 if read.committed is not committed:
                     continue
@@ -44,20 +45,27 @@ def poll_skips(facts: Facts) -> Iterator[Anomaly]:
                     before: list[Op] = []
                     if key in sessions:
                         before, was = sessions[key]
-                        yield from _goes_on(facts, before, was, op, read, visible)
+                        yield from _goes_on(facts, before, was, op, read, visible, done)
                         if read.txn is None or read.txn != was.txn:
                             before = []
                     sessions[key] = [*before, op], read
+                if read.txn is not None and (facts.fate(read.txn).committed or facts.fate(read.txn).seen_by):
+                    done.update(offset for offset, _ in op.result.records)
 
 
-def _goes_on(facts: Facts, reads: Sequence[Op], was: Read, op: Op, read: Read, visible: _Visible) -> Iterator[Anomaly]:
-    """Behind what was committed; at what was not. After an unknown outcome, either. One transaction may read often."""
+def _goes_on(
+    facts: Facts, reads: Sequence[Op], was: Read, op: Op, read: Read, visible: _Visible, done: set[int]
+) -> Iterator[Anomaly]:
+    """Behind what was committed; at what was not. After an unknown outcome, either. One transaction may read often.
+
+    done: what earlier transactions have committed, which does not come again if it is given to another one by mistake.
+    """
     before = reads[-1]
     ended = before.result.next_offset
     if was.txn is not None and was.txn != read.txn:
         fate = facts.fate(was.txn)
         if fate.aborted:
-            given = [offset for each in reads for offset, _ in each.result.records]
+            given = [offset for each in reads for offset, _ in each.result.records if offset not in done]
             if given and min(given) < read.start:  # what shows nothing may be passed by
                 text = f"{was.txn} is not committed, and reading goes on at {read.start}"
                 yield Anomaly("no rewind", text, (before, op))

@@ -51,6 +51,11 @@ def a_write_that_was_refused_is_there(s):
     attempt(s, False, "a"), change(s, True), found(s, "a")
 
 
+@bad("refused and written")
+def a_write_that_was_refused_is_there_beside_one_that_was_not(s):
+    change(s, True), attempt(s, True, "a"), change(s, False), attempt(s, False, "b"), found(s, "a", "b")
+
+
 @bad("refused with the right")
 def a_user_is_refused_that_has_the_right(s):
     change(s, True), attempt(s, False, "a")

@@ -18,6 +18,7 @@ from fencepost.client.group.membership import Membership
 from fencepost.client.group.subscription import PartitionState, Rewinds, Subscription
 from fencepost.client.producer.delivery import Delivery
 from fencepost.client.producer.pool import ProducerPool, _SlotProducer
+from fencepost.client.producer.sequences import Sequences
 from fencepost.client.producer.slots import Slots
 from fencepost.client.records.fetched import Fetched
 from fencepost.client.serialization import Serializers
@@ -320,6 +321,18 @@ def sdk_an_earlier_batch_takes_back_offsets_of_a_later_one(stack: ExitStack) -> 
 @killed_by("tests/client/consumer/test_batch_once.py")
 def sdk_all_batches_come_again_when_one_is_rolled_back(stack: ExitStack) -> None:
     _around(stack, Rewinds, "lowest_since", lambda lowest: lambda self, count: 0 if count < self.count else inf)
+
+
+@killed_by("tests/client/producer/test_sequences.py")
+def sdk_a_sequence_that_is_not_expected_shows_that_nothing_was_written(stack: ExitStack) -> None:
+    def wrapper(handle: Any) -> Any:
+        def trusting(self: Any, entry: Any, batch: Any) -> Any:
+            batch.maybe_written = False
+            return handle(self, entry, batch)
+
+        return trusting
+
+    _around(stack, Sequences, "_handle_unexpected", wrapper)
 
 
 @killed_by("tests/client/consumer/test_offsets_of_consumer.py")

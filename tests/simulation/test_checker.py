@@ -27,6 +27,7 @@ def test_every_class_has_two_bad_histories_and_there_are_sixty():
     assert len(GOLDEN) >= 60
 
 
+OUT = ("out", 0)
 GOOD_SDK = {
     "after an abort it begins again": lambda s: (
         s.poll((0, "x"), txn="t"), s.begin("t"), s.abort("t"), s.poll((0, "x"), (1, "y"))
@@ -42,6 +43,11 @@ GOOD_SDK = {
     ),
     "after an unknown outcome it begins again": lambda s: (
         s.poll((0, "x"), txn="t"), s.begin("t"), s.commit("t", ok=None), s.poll((0, "x"))
+    ),
+    "what an earlier transaction committed does not come again with a later one": lambda s: (
+        s.poll((0, "x"), txn="t"), s.begin("t"), s.send("out", txn="t", place=OUT), s.commit("t", ok=None),
+        s.poll((0, "x"), txn="u"), s.begin("u"), s.abort("u"), s.poll((1, "y"), start=1),
+        s.final((0, "out"), place=OUT),
     ),
     "a group has done what it commits": lambda s: (s.poll((0, "x"), group="g"), s.plain(1), s.stands(1, "final")),
     "the end is where fetches say it is": lambda s: (s.listed(-1, 2), s.listed(-2, 0), s.listed(-1, 2, False)),

@@ -199,13 +199,28 @@ def test_librdkafka_4438_what_may_be_written_is_never_numbered_anew_but_asked_fo
     assert sequences.again(entry) is second
     assert second.sequence == 1
     second.leave()
-    assert sequences.judge(entry, second, OUT_OF_ORDER) is Verdict.AGAIN
+    assert sequences.judge(entry, second, NONE) is Verdict.WRITTEN
     assert sequences.again(entry) is third
     assert third.identity == (7, 0)
     third.leave()
-    assert sequences.judge(entry, third, OUT_OF_ORDER) is Verdict.AGAIN
+    assert sequences.judge(entry, third, ErrorCode.DUPLICATE_SEQUENCE_NUMBER) is Verdict.DUPLICATE
+
+
+def test_what_may_be_written_and_is_not_expected_any_more_may_still_be_written():
+    """It may have forgotten the producer since: then it finds unexpected what it has written."""
+    sequences, entry = producer()
+    first, second, third = batches = [Sent(name=n) for n in range(3)]
+    send(sequences, entry, *batches)
+    second.come_back(maybe_written=True)
+    third.come_back(maybe_written=False)
+    first.come_back(maybe_written=True)
+    sequences.dropped(entry, first)
     assert sequences.again(entry) is second
-    assert [(one.identity, one.sequence) for one in (second, third)] == [((7, 1), 0), ((7, 1), 1)]
+    second.leave()
+    assert sequences.judge(entry, second, OUT_OF_ORDER) is Verdict.FAILED
+    assert second.maybe_written
+    assert sequences.again(entry) is third  # the rest begins anew, under an epoch that fences late copies
+    assert (third.identity, third.sequence) == ((7, 1), 0)
 
 
 @pytest.mark.parametrize("code", [OUT_OF_ORDER, UNKNOWN])
@@ -259,8 +274,8 @@ def test_an_earlier_attempt_may_have_been_written_whatever_a_later_one_is_told()
     batch.come_back(maybe_written=False)
     assert batch.maybe_written
     batch.leave()
-    sequences.judge(entry, batch, OUT_OF_ORDER)
-    assert not batch.maybe_written
+    assert sequences.judge(entry, batch, OUT_OF_ORDER) is Verdict.FAILED
+    assert batch.maybe_written
 
 
 def test_other_lanes_go_on_under_the_epoch_they_have():
