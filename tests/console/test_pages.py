@@ -27,6 +27,7 @@ PAGES = {
     "groups/billing": "billing",
     "transactions": "Transactions",
     "transactions/holder": "holder",
+    "clients": "Clients",
     "settings": "Settings",
     "nowhere": "There is no such page",
 }
@@ -278,9 +279,12 @@ def test_nothing_that_a_cluster_contains_runs_in_the_page(page: Page, console: S
         page.get_by_role("link", name=HOSTILE).click()
         expect(page.locator("h1")).to_have_text(HOSTILE)
         expect(page.locator("main")).to_contain_text("constructor-0")
+        visit(page, console, "clients")
+        expect(page.locator("tbody")).to_contain_text(HOSTILE)
         visit(page, console, "transactions")
         page.get_by_role("link", name=HOSTILE).click()
         expect(page.locator("h1")).to_have_text(HOSTILE)
+        expect(page.locator(".facts")).to_contain_text("127.0.0.1")  # its owner, of the same client id
         page.get_by_role("button", name="Abort…").click()
         expect(page.locator("dialog h2")).to_contain_text(HOSTILE)
         assert page.evaluate("window.hacked") is None
