@@ -66,7 +66,7 @@ function askToEnd(cluster, row, action, after) {
     }
   };
   dialog(`${verb} ${id}?`, [
-    h("p", null, `${row.state ?? "Open"} for ${duration(row.age_ms)}, on ${many(places, "partition")}, by producer ${row.producer_id} epoch ${row.producer_epoch}.`),
+    h("p", null, `${row.state ?? "Open"} for ${duration(row.since === undefined ? row.age_ms : performance.now() - row.since)}, on ${many(places, "partition")}, by producer ${row.producer_id} epoch ${row.producer_epoch}.`),
     h("p", null, meaning),
   ], [["Keep it", "", null], [`${verb} ${id}`, "danger", () => send()]]);
 }

@@ -85,19 +85,20 @@ export function shortTime(ms) {
 
 // ---- ages that go on by themselves -----------------------------------------------------------------------------------
 
-/** An age that grows every second. */
-export function age(ms) {
+/** An age that grows every second. since: when it was 0, if it was read a while ago. */
+export function age(ms, since) {
   if (ms == null) return h("span", null, "–");
-  return h("span", { class: "age", "data-since": performance.now() - ms }, duration(ms));
+  const began = since ?? performance.now() - ms;
+  return h("span", { class: "age", "data-since": began }, duration(performance.now() - began));
 }
 
 /** Age against timeout: a bar that turns red at 80 %. */
-export function gauge(ageMs, timeoutMs) {
+export function gauge(ageMs, timeoutMs, since) {
   const known = ageMs != null && timeoutMs > 0;
   const bar = h("span", { class: "gauge-fill" });
   const element = h("span", { class: "gauge", "data-timeout": known ? timeoutMs : null },
     h("span", { class: "gauge-track", "aria-hidden": "true" }, bar),
-    age(ageMs), known ? h("span", { class: "quiet" }, ` of ${duration(timeoutMs)}`) : null);
+    age(ageMs, since), known ? h("span", { class: "quiet" }, ` of ${duration(timeoutMs)}`) : null);
   tickGauge(element);
   return element;
 }

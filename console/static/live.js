@@ -36,8 +36,8 @@ function apply({ name, id, data }) {
   if (waiting !== null && name !== "snapshot") waiting.push({ name, id, data });
   if (name === "snapshot") adopt(data);
   else if (now) {
-    if (name === "counts") now.counts = data;
-    else if (name === "blockers") Object.assign(now, { blockers: data.rows, blockers_complete: data.complete });
+    if (name === "counts") now.counts = dated(data, data.oldest_open_ms);
+    else if (name === "blockers") Object.assign(now, { blockers: data.rows.map((each) => dated(each)), blockers_complete: data.complete });
     else if (name === "txn") remember([data]);
     else if (name === "problem") Object.assign(now, { reachable: false, problem: data });
     else if (name === "recovered") Object.assign(now, { reachable: true, problem: null });
@@ -68,8 +68,16 @@ function remember(lines) {
 /** What happened lately, the newest first. */
 export const recent = () => story;
 
+/** Ages are those of the moment of arrival: note when each was 0, as what is drawn later needs it. */
+function dated(row, age = row.age_ms) {
+  if (age != null) row.since = performance.now() - age;
+  return row;
+}
+
 function adopt(snapshot) {
   state.snapshot = snapshot;
+  for (const each of [...snapshot.blockers, ...snapshot.open_transactions]) dated(each);
+  if (snapshot.counts) dated(snapshot.counts, snapshot.counts.oldest_open_ms);
   if (snapshot.recent) story.splice(0, story.length, ...snapshot.recent);
   state.receivedAt = performance.now();
 }

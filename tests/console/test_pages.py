@@ -332,3 +332,18 @@ def test_a_console_with_a_token_asks_for_it_first(page: Page, broker: ServedBrok
         page.get_by_role("button", name="Log in").click()
         expect(page.locator("h1")).to_have_text("Topics")
         expect(page.locator("#live")).to_have_text("live")
+
+
+def test_an_age_goes_on_while_another_page_is_shown(page: Page, console: ServedConsole, story: Story) -> None:
+    story.create(aging=1)
+    story.hold("ager", "aging")
+    visit(page, console, "")
+    gauge = page.locator(".stuck", has_text="ager").locator(".age")
+    expect(page.locator("#live")).to_have_text("live")  # the age is not read again after that
+    began, at = float(gauge.get_attribute("data-since") or "nan"), page.evaluate("performance.now()")
+    visit(page, console, "settings")
+    page.wait_for_timeout(1000)
+    visit(page, console, "")
+    moved = abs(float(gauge.get_attribute("data-since") or "nan") - began)
+    assert moved < (page.evaluate("performance.now()") - at) / 2, "the age began again when it was drawn again"
+    story.open.pop("ager").abort_transaction()

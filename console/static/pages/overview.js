@@ -25,7 +25,7 @@ export async function show(root, { cluster }) {
 
 function drawStuck(element, cluster, now) {
   const rows = now.blockers;
-  const text = JSON.stringify(rows, (name, value) => (["age_ms", "timeout_share", "sentence"].includes(name) ? undefined : value));
+  const text = JSON.stringify(rows, (name, value) => (["age_ms", "since", "timeout_share", "sentence"].includes(name) ? undefined : value));
   if (element.dataset.drawn === text) return;
   element.dataset.drawn = text;
   const cards = [...grouped(rows).values()].map((some) => stuckCard(cluster, some));
@@ -56,7 +56,7 @@ function stuckCard(cluster, rows) {
     h("header", null,
       h("h3", null, name),
       first.hangs ? badge("hanging", "bad") : badge(first.prepared ? "Prepared" : first.state ?? "unknown", first.prepared ? "warn" : "open"),
-      h("span", { class: "spring" }), gauge(first.age_ms, first.timeout_ms)),
+      h("span", { class: "spring" }), gauge(first.age_ms, first.timeout_ms, first.since)),
     h("p", { class: "lead" }, h("strong", null, many(waiting, "record")), ` in ${many(rows.length, "partition")} cannot be read by read_committed readers`,
       first.hangs ? ", and no coordinator will end this transaction." : "."),
     first.prepared ? h("p", null, `It is prepared as batch ${first.prepared.batch} of sink ${first.prepared.sink}.`) : null,
@@ -79,7 +79,7 @@ function drawTiles(element, counts) {
     tile("records held back", count(counts.held_records), "#/topics", counts.held_records ? "warn" : ""),
     tile("groups", count(counts.groups), "#/groups"),
     tile("open transactions", count(counts.open_transactions), "#/transactions", counts.open_transactions ? "open" : ""),
-    h("a", { class: "tile", href: "#/transactions" }, h("span", { class: "tile-value" }, counts.oldest_open_ms == null ? "–" : age(counts.oldest_open_ms)),
+    h("a", { class: "tile", href: "#/transactions" }, h("span", { class: "tile-value" }, counts.oldest_open_ms == null ? "–" : age(counts.oldest_open_ms, counts.since)),
       h("span", { class: "tile-label" }, "oldest open")));
 }
 
