@@ -3,7 +3,7 @@
 import struct
 
 from fencepost.broker.transactions import records as written
-from fencepost.broker.transactions.transaction import Prepared, Status, Transaction
+from fencepost.broker.transactions.states.transaction import Prepared, Status, Transaction
 from fencepost.client.values import TopicPartition
 from fencepost.console.model.transaction_records import STATES, read_record
 from hypothesis import given
