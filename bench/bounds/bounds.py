@@ -10,6 +10,7 @@ from ..loads import stalls
 from ..measured import Measured
 from ..peers.names import AIOKAFKA, CONFLUENT, FSYNC, OS
 from .clients import Compared, Start
+from .consoles import consoles
 from .idle import idle
 from .recovery import full_journal
 from .sizes import Say, Size, by_figure
@@ -58,6 +59,7 @@ BOUNDS: dict[str, Bound] = {
     "bound full journal": Bound(OS, full_journal),
     "bound steps of upkeep": Bound(FSYNC, steps),
     "bound stalls": Bound(FSYNC, loop_stalls),
+    "bound consoles": Bound(FSYNC, consoles),
     "bound import": Bound(OS, Start("import fencepost").measure),
     "bound import of the plugin": Bound(OS, PLUGIN.measure),
     "bound Broker()": Bound(OS, BROKER.measure),

@@ -26,6 +26,7 @@ from ..peers.names import (
     SPARK,
     SPARK_JAR,
     UNCOMMITTED,
+    WATCHED,
 )
 from ..verdicts import Aim, Outcome, Verdict
 
@@ -97,6 +98,7 @@ AIMS: tuple[Aim, ...] = (
     _bound("start with a full journal after kill -9, s", "bound full journal", "ready_s", OS, None, 10),
     _bound("longest step of upkeep over 2,000 logs, CPU ms", "bound steps of upkeep", "took_ms", FSYNC, None, 50),
     _bound("longest stall under load, 2,000 partitions, ms", "bound stalls", "stall_ms", FSYNC, None, 50),
+    _bound("100 open consoles and a scrape a second ÷ none: p50", "bound consoles", "p50_ms", WATCHED, FSYNC, 1.2),
     _bound("import fencepost, ms", "bound import", "took_ms", SDK, None, 60),
     _bound("import of the pytest plugin, ms", "bound import of the plugin", "took_ms", SDK, None, 5),
     _bound("Broker() ready after the imports, ms", "bound Broker()", "took_ms", SDK, None, 300),

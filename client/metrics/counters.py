@@ -103,7 +103,11 @@ class ClientMetrics:
         accumulator.on_finished = finished
         self._producers.add(sender)
         if machine is not None:
-            machine.on_outcome = lambda outcome: self._count_end(outcome, now_ms() - machine.began_ms)
+
+            def ended(outcome: str) -> None:
+                self._count_end(outcome, now_ms() - machine.began_ms)
+
+            machine.on_outcome = ended
 
     def _count_end(self, outcome: str, ms: int) -> None:
         self._transactions[outcome] = self._transactions.get(outcome, 0) + 1
@@ -122,7 +126,7 @@ class ClientMetrics:
 
 
 def _lags(subscription: Any) -> dict[TopicPartition, PartitionLag]:
-    found = {}
+    found: dict[TopicPartition, PartitionLag] = {}
     for tp, state in list(subscription.assigned.items()):
         position, high, stable = state.position, state.high_watermark, state.last_stable_offset
         if position >= 0 and high >= 0:
