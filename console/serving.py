@@ -1,6 +1,6 @@
 """Runs a console: listens, serves until it is asked to stop, and closes what is open.
 
-The rule: when it is told to end, event streams end at once, and other requests have two seconds.
+The rule: when it is asked to stop, event streams end at once, and other requests have two seconds.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 The rule: a name is imported when it is first used, so importing the package costs next to nothing.
 
-In a checkout the other packages stand beside this one and not in it (docs/decisions/0001). Python started there finds
+In a checkout the other packages are beside this one and not in it (docs/decisions/0001). Python started there finds
 this one first, whatever is installed; so the folder above is searched as well.
 """
 

@@ -50,7 +50,7 @@ class Owners:
             self._owners[transactional_id] = owner_of(connection)
 
     def heard(self, transactional_id: str, connection: Connection) -> None:
-        """Its current producer asked for something: after a start that tells whose it is."""
+        """Its current producer asked for something: after a start that shows whose it is."""
         if transactional_id not in self._owners:
             self.took(transactional_id, connection)
 

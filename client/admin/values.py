@@ -88,7 +88,7 @@ class ClusterDescription:
 class QuotaEntity(NamedTuple):
     """The owner of quotas: a user, a client id, both, or an address.
 
-    "<default>" stands for all without quotas of their own; in a filter, "<any>" matches every name and the default.
+    "<default>" means all without quotas of their own; in a filter, "<any>" matches every name and the default.
     """
 
     user: str | None = None

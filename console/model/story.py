@@ -1,7 +1,7 @@
 """What happened to transactions, one line an event: from one status of an id to the next. Pure.
 
 The rule: it compares what an id was with what it is, wherever that comes from: the log of transactions has every step,
-lists of transactions only those that a reading came upon. What is first seen of an id that is open tells that it began.
+lists of transactions only those that a reading came upon. What is first seen of an id that is open shows that it began.
 """
 
 from collections import OrderedDict, deque

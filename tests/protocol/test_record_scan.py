@@ -3,7 +3,7 @@
 import contextlib
 
 import pytest
-from fencepost.protocol import record_scan as skimming
+from fencepost.protocol import record_scan
 from fencepost.protocol.batches import read
 from fencepost.protocol.compression import Codec, compress
 from fencepost.protocol.errors import ErrorCode, KafkaError
@@ -20,11 +20,11 @@ def opened(sent: bytes):
 
 
 def check_keys(found) -> None:
-    skimming.check_keys(found, payload_of(found, DECOMPRESSED_LIMIT_BYTES))
+    record_scan.check_keys(found, payload_of(found, DECOMPRESSED_LIMIT_BYTES))
 
 
 def outside(found, lowest: int, highest: int) -> tuple[list[tuple[int, int]], int]:
-    return skimming.outside(found, payload_of(found, DECOMPRESSED_LIMIT_BYTES), lowest, highest)
+    return record_scan.outside(found, payload_of(found, DECOMPRESSED_LIMIT_BYTES), lowest, highest)
 
 
 def checked(found) -> KafkaError | None:
