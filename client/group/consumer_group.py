@@ -92,8 +92,8 @@ class ConsumerGroup(Group):
                 self._check_open()
 
     async def _wait_for_group(self, deadline_ms: float) -> bool:
-        """While it joins, wait for the response. Returns whether one came. Raises its error."""
-        if self._membership.state is not State.JOINING:
+        """While it has nothing and joins, wait. Returns whether something has happened. Raises the group's error."""
+        if self._subscription.assigned or self._membership.state not in (State.JOINING, State.RECONCILING):
             return False
         self._heard.clear()
         left_ms = max(0.0, deadline_ms - self._clock.monotonic_ms())
@@ -121,12 +121,12 @@ class ConsumerGroup(Group):
                 except Exception as error:
                     failure = failure or error
                 continue  # meanwhile there may be a newer assignment
-            subscription.assign_from_group(plan.partitions, held=plan.added)
             membership.take_over(plan)
             self._hurry()
-            self._commits.schedule()
             if self._membership.state is State.RECONCILING:
-                break  # what is added comes later, without another change
+                break  # what is added comes later
+            subscription.assign_from_group(plan.partitions, held=plan.added)
+            self._commits.schedule()
             try:
                 await self._call_listener("on_partitions_assigned", plan.added)
             except Exception as error:
@@ -169,7 +169,7 @@ class ConsumerGroup(Group):
         self._membership.note_names()
         if self._subscription.pattern is not None and self._membership.in_generation:
             self._subscription.match(self._visible())
-        super()._news(None)
+        self._news(None)
 
     async def _find_names(self, unknown: Collection[bytes]) -> None:
         """Ask for the names of topics by their ids, until all assigned ones are known."""

@@ -104,7 +104,7 @@ class ConsumerMembership:
         self._known: _Told | None = None  # what the broker knows; None: send everything
         self._sending: _Told | None = None
         self._reports = False  # the heartbeat in flight lists the owned partitions
-        self._held = False  # a poll has left out added partitions, because of that
+        self._held = False  # what is added has to wait for the end of that heartbeat, or for names
         self._wants_heartbeat = False
         self._unknown = False  # the names of some assigned topics are not known
 
@@ -182,11 +182,13 @@ class ConsumerMembership:
 
     def note_names(self) -> None:
         """Call this when metadata have changed: names of assigned topics may be known now."""
-        if self._unknown and self.state in (State.STABLE, State.ACKNOWLEDGING):
-            self.state = State.RECONCILING
+        if self._unknown:
+            self._held = False
+            if self.state in (State.STABLE, State.ACKNOWLEDGING):
+                self.state = State.RECONCILING
 
     def plan(self, name_of: Callable[[bytes], str | None]) -> Plan:
-        """How to apply the assignment. name_of: the name of a topic by its id."""
+        """How to apply the assignment, or the part of it that need not wait. name_of: the name of a topic by its id."""
         names = {topic_id: tp.topic for tp, topic_id in self._owned.items()}
         wanted: dict[TopicPartition, bytes] = {}
         unknown: dict[bytes, None] = {}
@@ -200,7 +202,7 @@ class ConsumerMembership:
         revoked = tuple(tp for tp, topic_id in owned.items() if wanted.get(tp) != topic_id)
         added = tuple(tp for tp, topic_id in wanted.items() if owned.get(tp) != topic_id)
         self._unknown = bool(unknown)
-        self._held = bool(added) and self._reports
+        self._held = self._reports if added else bool(unknown)
         if self._held:
             wanted = {tp: topic_id for tp, topic_id in wanted.items() if tp not in added}
             added = ()

@@ -259,9 +259,11 @@ def test_partitions_of_a_topic_without_a_known_name_wait_for_it():
     beat(member, response(1, 0))
     assert member.plan(lambda _: None).unknown == (T,)
     member.take_over(member.plan(lambda _: None))
-    assert member.state is State.STABLE
+    assert member.state is State.RECONCILING
+    assert member.settled, "nothing to do until the name is known"
     assert member.unknown_topics(lambda _: None) == (T,)
     member.note_names()
+    assert not member.settled
     assert take(member).added == (T0,)
     assert member.unknown_topics(lambda _: None) == ()
 

@@ -1,0 +1,340 @@
+"""Members of the newer protocol on a real broker in simulated time: who has what, and what listeners hear."""
+
+import asyncio
+
+import pytest
+from fencepost.client.errors import (
+    CommitFailedError,
+    FencedInstanceIdError,
+    InvalidConfigurationError,
+    UnsupportedVersionError,
+)
+from fencepost.client.group.consumer_membership import State
+from fencepost.client.values import OffsetAndMetadata
+from fencepost.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest
+from fencepost.protocol.messages.topics import CreateTopicsRequest
+from group_members import ALL, T0, T1, Member, Told, run, until
+
+FAST = {"group_consumer_heartbeat_interval_ms": 1_000, "group_consumer_session_timeout_ms": 10_000}
+
+
+def newer(broker, **settings):
+    return Member(broker, group_protocol="consumer", **settings)
+
+
+def go(scenario, **settings):
+    return run(scenario, **{**FAST, **settings})
+
+
+async def described(broker):
+    return (await broker._ask(ConsumerGroupDescribeRequest(group_ids=["g"]), None)).groups[0]
+
+
+def test_one_member_gets_everything_in_its_first_poll():
+    async def scenario(broker):
+        a = await newer(broker).start()
+        assert a.group.needs_poll
+        assert await a.poll() == ALL
+        assert not a.group.needs_poll
+        assert a.told.calls == [("assigned", sorted(ALL))]
+        assert a.group.metadata().generation > 0
+        await asyncio.sleep(3)
+        assert a.group.member[0] == "stable"
+        await a.close()
+        assert a.told.calls[-1] == ("revoked", sorted(ALL))
+        assert (await described(broker)).group_state == "Empty"
+
+    go(scenario)
+
+
+def test_only_what_moves_is_given_up_when_a_member_comes_or_goes():
+    async def scenario(broker):
+        a, b = [await newer(broker, seed=seed).start() for seed in (1, 2)]
+        await a.poll()
+        a.keep_polling()
+        b.keep_polling()
+        await until(lambda: len(a.assigned) == len(b.assigned) == 2)
+        assert a.assigned | b.assigned == ALL
+        revoked = [places for what, places in a.told.calls if what == "revoked"]
+        assert [len(places) for places in revoked] == [2], "the other two were read all the time"
+        await b.close()
+        await until(lambda: a.assigned == ALL)
+        assert not [call for call in a.told.calls[3:] if call[0] == "revoked"]
+        await a.close()
+
+    go(scenario)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("assignor", ["uniform", "range", None])
+def test_members_come_go_and_vanish_and_no_partition_has_two_owners(assignor):
+    async def scenario(broker):
+        members = []
+
+        async def look():
+            while True:
+                owned = [place for member in members for place in member.assigned]
+                assert len(owned) == len(set(owned)), [member.assigned for member in members]
+                await asyncio.sleep(0.01)
+
+        looking = asyncio.get_running_loop().create_task(look())
+        for seed in range(4):
+            members.append(await newer(broker, seed=seed, group_remote_assignor=assignor).start())
+            members[-1].keep_polling()
+            await until(lambda: sum(len(m.assigned) for m in members) == 7 and all(m.assigned for m in members))
+            await asyncio.sleep(3)
+        await members[0].vanish()
+        members.pop(0)
+        await until(lambda: sum(len(m.assigned) for m in members) == 7)
+        while members:
+            await members.pop().close()
+        looking.cancel()
+
+    go(scenario, partitions=7)
+
+
+def test_a_member_that_stops_polling_leaves_and_loses_its_partitions():
+    async def scenario(broker):
+        a = await newer(broker, max_poll_interval_ms=5_000).start()
+        await a.poll()
+        await asyncio.sleep(7)
+        assert (await described(broker)).group_state == "Empty"
+        with pytest.raises(CommitFailedError):
+            await a.group.commit({T0: OffsetAndMetadata(3)})
+        assert a.group.needs_poll
+        assert await a.poll() == ALL
+        assert a.told.calls[1:] == [("lost", sorted(ALL)), ("assigned", sorted(ALL))]
+        await a.close()
+
+    go(scenario)
+
+
+def test_a_member_that_the_broker_removed_is_told_so_and_joins_again():
+    async def scenario(broker):
+        a, b = newer(broker), newer(broker, seed=2)
+        await a.start()
+        await a.poll()
+        before = a.group.metadata()
+        held = list(broker.net.connections)
+        for connection in held:
+            connection.hold()
+        await b.start()
+        b.keep_polling()
+        await until(lambda: b.assigned == ALL)
+        assert a.assigned == ALL, "nobody told it"
+        for connection in held:
+            connection.release()
+        a.keep_polling()
+        await until(lambda: len(a.assigned) == len(b.assigned) == 2)
+        assert ("lost", sorted(ALL)) in a.told.calls
+        assert a.group.metadata().member_id == before.member_id
+        await a.close()
+        await b.close()
+
+    go(scenario)
+
+
+def test_a_listener_commits_what_it_gives_up_before_anybody_else_gets_it():
+    class Commits(Told):
+        member = None
+
+        async def on_partitions_revoked(self, partitions):
+            await asyncio.sleep(5)
+            await self.member.group.commit({tp: OffsetAndMetadata(7) for tp in partitions})
+            super().on_partitions_revoked(partitions)
+
+    async def scenario(broker):
+        listener = Commits()
+        a, b = await newer(broker, listener=listener).start(), await newer(broker, seed=2).start()
+        listener.member = a
+        await a.poll()
+        a.keep_polling()
+        b.keep_polling()
+        await until(lambda: len(b.assigned) == 2)
+        found = await b.group.committed(list(b.subscription.assigned))
+        assert {at.offset for at in found.values()} == {7}
+        await a.close()
+        await b.close()
+
+    go(scenario)
+
+
+def test_errors_of_a_listener_come_after_the_work_is_done():
+    class Fails(Told):
+        def on_partitions_revoked(self, partitions):
+            super().on_partitions_revoked(partitions)
+            raise ValueError("no")
+
+    async def scenario(broker):
+        a, b = await newer(broker, listener=Fails()).start(), await newer(broker, seed=2).start()
+        await a.poll()
+        b.keep_polling()
+        with pytest.raises(ValueError, match="no"):
+            await a.poll_until(lambda: len(a.assigned) == 0)
+        assert len(a.assigned) == 2
+        a.keep_polling()
+        await until(lambda: len(b.assigned) == 2)
+        with pytest.raises(ValueError, match="no"):
+            await a.close()
+        await b.close()
+
+    go(scenario)
+
+
+def test_a_pattern_of_the_broker_gets_topics_that_are_created_later():
+    async def scenario(broker):
+        a = newer(broker, topics=())
+        a.subscription.subscribe((), expression="(t|new).*", listener=a.told)
+        await a.start()
+        await a.poll_until(lambda: a.assigned == ALL)
+        await _create(broker, "new-one", 2)
+        await _create(broker, "other", 2)
+        await a.poll_until(lambda: a.assigned == ALL | {"new-one-0", "new-one-1"})
+        a.subscription.subscribe(("t",), listener=a.told)
+        await a.poll_until(lambda: a.assigned == ALL)
+        await a.close()
+
+    go(scenario, group_consumer_regex_refresh_interval_ms=10_000)
+
+
+def test_a_wrong_pattern_is_an_error_of_each_poll_until_it_is_changed():
+    async def scenario(broker):
+        a = newer(broker, topics=())
+        a.subscription.subscribe((), expression="(", listener=a.told)
+        await a.start()
+        for _ in range(2):
+            with pytest.raises(InvalidConfigurationError) as raised:
+                await a.poll()
+            assert "RE2" in raised.value.hint
+        a.subscription.subscribe((), expression="t", listener=a.told)
+        await a.poll_until(lambda: a.assigned == ALL)
+        await a.close()
+
+    go(scenario)
+
+
+def test_an_assignor_that_the_broker_does_not_have_is_an_error():
+    async def scenario(broker):
+        a = await newer(broker, group_remote_assignor="nearest").start()
+        with pytest.raises(InvalidConfigurationError, match="nearest") as raised:
+            await a.poll()
+        assert "group_remote_assignor" in raised.value.hint
+        await a.close()
+
+    go(scenario)
+
+
+def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance():
+    async def scenario(broker):
+        a = await newer(broker, group_instance_id="one").start()
+        b = await newer(broker, group_instance_id="two", seed=2).start()
+        a.keep_polling()
+        b.keep_polling()
+        await until(lambda: len(a.assigned) == len(b.assigned) == 2)
+        await asyncio.sleep(3)
+        had, calls = set(a.assigned), len(b.told.calls)
+        await a.close()
+        await asyncio.sleep(5)
+        assert len(b.assigned) == 2, "they are kept for it"
+        again = await newer(broker, group_instance_id="one", seed=3).start()
+        await again.poll_until(lambda: again.assigned == had)
+        assert len(b.told.calls) == calls
+        other = await newer(broker, group_instance_id="one", seed=4).start()
+        with pytest.raises(FencedInstanceIdError, match="one"):
+            await other.poll()
+        await other.close()
+        assert again.assigned == had
+        await again.close()
+        await b.close()
+
+    go(scenario)
+
+
+def test_other_topics_replace_the_old_ones_at_the_next_poll():
+    async def scenario(broker):
+        await _create(broker, "u", 2)
+        a = await newer(broker).start()
+        await a.poll()
+        a.subscription.subscribe(("u",), listener=a.told)
+        assert a.group.needs_poll
+        await a.poll()
+        assert not a.assigned & ALL
+        await a.poll_until(lambda: a.assigned == {"u-0", "u-1"})
+        await a.close()
+
+    go(scenario)
+
+
+def test_unsubscribing_leaves_and_subscribing_joins_again_with_the_same_id():
+    async def scenario(broker):
+        a = await newer(broker).start()
+        await a.poll()
+        member_id = a.group.member[1]
+        await a.group.unsubscribe()
+        assert a.told.calls[-1] == ("revoked", sorted(ALL))
+        assert (await described(broker)).group_state == "Empty"
+        a.subscription.subscribe(("t",), listener=a.told)
+        await a.poll_until(lambda: a.assigned == ALL)
+        assert a.group.member[1] == member_id
+        await a.close()
+
+    go(scenario)
+
+
+def test_members_survive_a_new_life_of_the_broker_without_a_rebalance():
+    async def scenario(broker):
+        a = await newer(broker).start()
+        await a.poll()
+        a.keep_polling()
+        await asyncio.sleep(3)
+        before, calls = a.group.metadata(), len(a.told.calls)
+        for connection in list(broker.net.connections):
+            connection.cut()
+        await asyncio.sleep(5)
+        assert (a.group.metadata(), len(a.told.calls)) == (before, calls)
+        await a.group.commit({T0: OffsetAndMetadata(3)})
+        await a.close()
+
+    go(scenario)
+
+
+def test_a_broker_without_the_protocol_is_one_clear_error(monkeypatch):
+    async def scenario(broker):
+        a = await newer(broker).start()
+        monkeypatch.setattr("fencepost.client.net.connection.Connection.knows", lambda *_: False)
+        for _ in range(2):
+            with pytest.raises(UnsupportedVersionError, match="does not support the group protocol") as raised:
+                await a.poll()
+            assert "classic" in raised.value.hint
+        assert a.group._membership.state is State.UNJOINED
+        await a.close()
+
+    go(scenario)
+
+
+def test_a_commit_with_a_stale_epoch_is_sent_again_with_the_new_one():
+    async def scenario(broker):
+        a = await newer(broker).start()
+        await a.poll()
+        await asyncio.sleep(3)
+        membership, real = a.group._membership, a.group._membership.metadata_for
+        epochs = []
+
+        def stale_at_first(partitions):
+            found = real(partitions)
+            epochs.append(found.generation)
+            return found._replace(generation=found.generation + 5) if len(epochs) == 1 else found
+
+        membership.metadata_for = stale_at_first
+        await a.group.commit({T1: OffsetAndMetadata(9)})
+        assert len(epochs) == 2
+        assert (await a.group.committed([T1]))[T1].offset == 9
+        await a.close()
+
+    go(scenario)
+
+
+async def _create(broker, name, partitions):
+    topic = CreateTopicsRequest.Topic(name=name, num_partitions=partitions, replication_factor=1)
+    answer = await broker._ask(CreateTopicsRequest(topics=[topic], timeout_ms=1_000), None)
+    assert not answer.topics[0].error_code
