@@ -32,8 +32,8 @@ def changes(before: View, after: View) -> Iterator[Event]:
     yield from _transactions(before, after)
     yield from _partitions(before, after)
     if _held(before) != _held(after):
-        rows = blocker_rows(after)
-        yield "blockers", {"rows": rows[:MOST_BLOCKERS], "complete": len(rows) <= MOST_BLOCKERS}
+        rows = blocker_rows(after, MOST_BLOCKERS)
+        yield "blockers", {"rows": rows, "complete": len(after.blockers) <= MOST_BLOCKERS}
     yield from _groups(before, after)
 
 

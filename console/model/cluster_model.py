@@ -57,6 +57,8 @@ class ClusterModel:
         self._view: View | None = None
         self._view_ms = 0  # on the monotonic clock, as all below
         self._took_ms = 0
+        self._rows_of: View | None = None
+        self._rows: dict[str, Any] = {}
         self._groups: dict[str, Group] = {}
         self._groups_due_ms = 0
         self.problem: KafkaError | None = None
@@ -227,17 +229,20 @@ class ClusterModel:
                 "blockers_complete": True,
             }
             return {"at_ms": self._clock.now_ms(), **found, "cluster": None, **nothing, "missing": []}
-        blockers = blocker_rows(view)
-        return {
-            "at_ms": view.at_ms,
-            **found,
-            "cluster": cluster_row(view.cluster),
-            "counts": counts_row(view),
-            "open_transactions": open_rows(view)[:SHOWN_OPEN],
-            "blockers": blockers[:MOST_BLOCKERS],
-            "blockers_complete": len(blockers) <= MOST_BLOCKERS,
-            "missing": list(view.missing),
-        }
+        if self._rows_of is not view:  # made once for all browsers
+            self._rows_of, self._rows = view, _rows(view)
+        return {"at_ms": view.at_ms, **found, **self._rows}
+
+
+def _rows(view: View) -> dict[str, Any]:
+    return {
+        "cluster": cluster_row(view.cluster),
+        "counts": counts_row(view),
+        "open_transactions": open_rows(view, SHOWN_OPEN),
+        "blockers": blocker_rows(view, MOST_BLOCKERS),
+        "blockers_complete": len(view.blockers) <= MOST_BLOCKERS,
+        "missing": list(view.missing),
+    }
 
 
 class KafkaErrorOfBug(KafkaError):

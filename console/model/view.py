@@ -5,6 +5,7 @@ The rule: a row has the names of Confluent's REST API where that has them; ages 
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from typing import Any, NamedTuple
 
 from ...client.admin.values import (
@@ -53,6 +54,9 @@ class View:
     blockers: tuple[Blocker, ...] = ()
     groups: Mapping[str, Group] = field(default_factory=dict[str, Group])
     missing: tuple[str, ...] = ()
+    # Made from the rest when they are first asked for: with many groups and blocked partitions they take long.
+    blocks: dict[int, dict[str, int]] | None = field(default=None, init=False, compare=False)
+    readers: dict[TopicPartition, list[tuple[str, int]]] | None = field(default=None, init=False, compare=False)
 
     @property
     def cluster_id(self) -> str:
@@ -137,36 +141,47 @@ def share(age_ms: int | None, timeout_ms: int | None) -> float | None:
 
 def blocks_by_producer(view: View) -> dict[int, dict[str, int]]:
     """Producer id → how many partitions, records and groups its transaction holds."""
-    found: dict[int, dict[str, int]] = {}
-    waiting: dict[int, set[str]] = {}
-    for each in view.blockers:
-        producer = each.open.producer.producer_id
-        counts = found.setdefault(producer, {"partitions": 0, "records": 0, "groups": 0})
-        counts["partitions"] += 1
-        counts["records"] += each.high_watermark - each.last_stable_offset
-        waits = {row["consumer_group_id"] for row in waiting_groups(each, view) if row["would_wait"]}
-        waiting.setdefault(producer, set()).update(waits)
-    for producer, groups in waiting.items():
-        found[producer]["groups"] = len(groups)
-    return found
+    if view.blocks is None:
+        found: dict[int, dict[str, int]] = {}
+        waiting: dict[int, set[str]] = {}
+        for each in view.blockers:
+            producer = each.open.producer.producer_id
+            counts = found.setdefault(producer, {"partitions": 0, "records": 0, "groups": 0})
+            counts["partitions"] += 1
+            counts["records"] += each.high_watermark - each.last_stable_offset
+            readers = _readers_of(view).get(each.open.topic_partition, ())
+            waits = {name for name, offset in readers if offset >= each.last_stable_offset}
+            waiting.setdefault(producer, set()).update(waits)
+        for producer, groups in waiting.items():
+            found[producer]["groups"] = len(groups)
+        object.__setattr__(view, "blocks", found)
+        return found
+    return view.blocks
+
+
+def _readers_of(view: View) -> Mapping[TopicPartition, list[tuple[str, int]]]:
+    """Partition → the groups that have committed an offset of it, each with that."""
+    if view.readers is None:
+        found: dict[TopicPartition, list[tuple[str, int]]] = {}
+        for group in view.groups.values():
+            for at, offset in group.committed.items():
+                found.setdefault(at, []).append((group.listing.group_id, offset))
+        object.__setattr__(view, "readers", found)
+        return found
+    return view.readers
 
 
 def waiting_groups(blocker: Blocker, view: View) -> list[dict[str, Any]]:
     """The groups that read the blocked partition: would_wait: it has read all that read_committed gives it now."""
-    at = blocker.open.topic_partition
-    rows = []
-    for group in view.groups.values():
-        offset = group.committed.get(at)
-        if offset is not None:
-            rows.append(
-                {
-                    "consumer_group_id": group.listing.group_id,
-                    "current_offset": offset,
-                    "lag_to_stable": max(0, blocker.last_stable_offset - offset),
-                    "would_wait": offset >= blocker.last_stable_offset,
-                }
-            )
-    return rows
+    return [
+        {
+            "consumer_group_id": name,
+            "current_offset": offset,
+            "lag_to_stable": max(0, blocker.last_stable_offset - offset),
+            "would_wait": offset >= blocker.last_stable_offset,
+        }
+        for name, offset in _readers_of(view).get(blocker.open.topic_partition, ())
+    ]
 
 
 def blocker_row(blocker: Blocker, view: View) -> dict[str, Any]:
@@ -210,17 +225,19 @@ def _sentence(row: Mapping[str, Any]) -> str:
     return f"{held} by transaction {row['transactional_id']} of {producer}, {row['state']}"
 
 
-def blocker_rows(view: View) -> list[dict[str, Any]]:
-    """The oldest first."""
-    rows = [blocker_row(each, view) for each in view.blockers]
-    return sorted(rows, key=lambda row: (-(row["age_ms"] or 0), row["topic_name"], row["partition_id"]))
+def blocker_rows(view: View, most: int) -> list[dict[str, Any]]:
+    """So many, the oldest first."""
+    oldest = nsmallest(most, view.blockers, key=lambda each: (each.since_ms or 0, each.open.topic_partition))
+    return [blocker_row(each, view) for each in oldest]
 
 
-def open_rows(view: View) -> list[dict[str, Any]]:
-    """The oldest first."""
+def open_rows(view: View, most: int) -> list[dict[str, Any]]:
+    """So many, the oldest first."""
     blocks = blocks_by_producer(view)
-    rows = [transaction_row(each, view, blocks) for each in view.open.values()]
-    return sorted(rows, key=lambda row: (-(row["age_ms"] or 0), row["transactional_id"]))
+    oldest = nsmallest(
+        most, view.open.values(), key=lambda each: (each.started_ms or view.at_ms, each.transactional_id)
+    )
+    return [transaction_row(each, view, blocks) for each in oldest]
 
 
 def topic_offsets(topic: TopicDescription, view: View) -> dict[str, int] | None:

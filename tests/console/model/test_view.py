@@ -1,0 +1,153 @@
+"""Views of a cluster: the rows of pages, what changed between two of them, and their bounds on a large cluster."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from fencepost.client.admin.values import (
+    Blocker,
+    ClusterDescription,
+    GroupListing,
+    OpenTransaction,
+    PartitionDescription,
+    PreparedTransaction,
+    ProducerState,
+    TopicDescription,
+    TransactionDescription,
+    TransactionListing,
+)
+from fencepost.client.values import TopicPartition
+from fencepost.console.model.changes import MOST, MOST_BLOCKERS, changes
+from fencepost.console.model.view import (
+    Group,
+    Offsets,
+    View,
+    blocker_rows,
+    blocks_by_producer,
+    counts_row,
+    group_lag,
+    open_rows,
+    topic_offsets,
+)
+
+CLUSTER = ClusterDescription("c", 1, (), {})
+
+
+def view(topics: int = 1, groups: Mapping[str, int] | None = None, *, ids: int = 1, held: bool = True) -> View:
+    """Of each topic one partition, with offsets 0 to 10; if held, its last 4 are of an open transaction."""
+    names = [f"t{number}" for number in range(topics)]
+    places = [TopicPartition(name, 0) for name in names]
+    one = (PartitionDescription(0, 1, 0, (1,), (1,)),)
+    described = {
+        f"id{number}": TransactionDescription(
+            f"id{number}", "Ongoing", number, 2, 1000, 500 + number, 1, (places[number % topics],)
+        )
+        for number in range(ids if held else 0)
+    }
+    blockers = []
+    for number, at in enumerate(places if held else []):
+        producer = ProducerState(number % ids, 2, 0, 600, 0, 6)
+        blockers.append(Blocker(OpenTransaction(at, producer), 6, 10, described[f"id{number % ids}"]))
+    return View(
+        1_000,
+        CLUSTER,
+        {name: TopicDescription(name, b"", False, one) for name in names},
+        {at: Offsets(0, 6 if held else 10, 10) for at in places},
+        {name: TransactionListing(name, each.producer_id, each.state, 1) for name, each in described.items()},
+        described,
+        {},
+        tuple(blockers),
+        {
+            name: Group(GroupListing(name, "Stable", "consumer", "classic"), None, dict.fromkeys(places[:1], offset))
+            for name, offset in (groups or {}).items()
+        },
+    )
+
+
+def test_a_group_waits_if_it_has_read_all_that_is_stable() -> None:
+    found = view(groups={"behind": 5, "there": 6, "beyond": 8})
+    (row,) = blocker_rows(found, 10)
+    waits = {each["consumer_group_id"]: (each["would_wait"], each["lag_to_stable"]) for each in row["groups"]}
+    assert waits == {"behind": (False, 1), "there": (True, 0), "beyond": (True, 0)}
+    assert blocks_by_producer(found) == {0: {"partitions": 1, "records": 4, "groups": 2}}
+    assert (row["age_ms"], row["timeout_share"], row["waiting"], row["hangs"]) == (500, 0.5, 4, False)
+    assert group_lag(found.groups["behind"], found) == {
+        "to_stable": 1,
+        "to_high_watermark": 5,
+        "partitions": 1,
+        "blocked_partitions": 1,
+    }
+    assert topic_offsets(found.topics["t0"], found) == {"retained": 10, "held": 4, "blocked_partitions": 1}
+
+
+def test_a_changed_view_does_not_keep_what_was_counted_before() -> None:
+    before = view(groups={"there": 6})
+    assert blocks_by_producer(before)[0]["groups"] == 1
+    assert blocks_by_producer(replace(before, groups={}))[0]["groups"] == 0
+
+
+def test_the_sentence_names_who_holds_back_and_what_it_waits_for() -> None:
+    found = view()
+    assert blocker_rows(found, 1)[0]["sentence"] == (
+        "t0-0 is held at offset 6, 4 before its end, by transaction id0 of producer 0 epoch 2, Ongoing"
+    )
+    prepared = replace(found, prepared={"id0": PreparedTransaction("id0", 0, 2, "orders", 17, None)})
+    assert "waits for the decision of sink orders about batch 17" in blocker_rows(prepared, 1)[0]["sentence"]
+    unknown = replace(found, blockers=tuple(replace(each, description=None) for each in found.blockers))
+    assert "that no coordinator will end" in blocker_rows(unknown, 1)[0]["sentence"]
+
+
+def told(before: View, after: View) -> dict[str, Any]:
+    return dict(changes(before, after))
+
+
+def test_nothing_is_told_of_what_only_grew_older() -> None:
+    before = view(groups={"g": 1})
+    assert told(before, replace(before, at_ms=900_000)) == {}
+
+
+def test_each_change_is_told_and_only_that() -> None:
+    free, held = view(held=False), view()
+    found = told(free, held)
+    assert set(found) == {"counts", "transactions", "partitions", "blockers"}
+    assert found["transactions"]["changed"][0]["transactional_id"] == "id0"
+    assert found["partitions"] == {
+        "changed": [
+            {
+                "topic_name": "t0",
+                "partition_id": 0,
+                "log_start_offset": 0,
+                "last_stable_offset": 6,
+                "high_watermark": 10,
+            }
+        ],
+        "more": False,
+    }
+    assert found["blockers"]["complete"]
+    ended = {"id0": TransactionListing("id0", 0, "CompleteCommit", 1)}
+    found = told(held, replace(free, listed=ended))
+    assert [each["state"] for each in found["transactions"]["changed"]] == ["CompleteCommit"]
+    assert found["blockers"] == {"rows": [], "complete": True}
+    assert told(held, free)["transactions"]["removed"] == ["id0"]
+    assert told(view(groups={"g": 1}), view(groups={"g": 2}))["groups"]["changed"][0]["lag"]["to_stable"] == 4
+    assert told(view(groups={"g": 1}), view())["groups"]["removed"] == ["g"]
+
+
+def test_what_is_sent_is_bounded_however_large_the_cluster() -> None:
+    small, large = view(held=False), view(1_000, {f"g{number}": 6 for number in range(500)}, ids=10_000)
+    found = told(small, large)
+    assert [len(found[name]["changed"]) for name in ("transactions", "partitions", "groups")] == [MOST, MOST, MOST]
+    assert all(found[name]["more"] for name in ("transactions", "partitions", "groups"))
+    assert (len(found["blockers"]["rows"]), found["blockers"]["complete"]) == (MOST_BLOCKERS, False)
+    assert [each["transactional_id"] for each in open_rows(large, 3)] == ["id0", "id1", "id2"]
+    counts = counts_row(large)
+    assert (counts["topics"], counts["open_transactions"], counts["blocked_partitions"]) == (1_000, 10_000, 1_000)
+    assert counts["oldest_open_ms"] == 500
+
+
+@pytest.mark.parametrize("offsets", [{}, {TopicPartition("other", 0): Offsets(0, 1, 1)}])
+def test_a_partition_that_was_not_read_is_not_counted(offsets: dict[TopicPartition, Offsets]) -> None:
+    found = replace(view(groups={"g": 1}), offsets=offsets)
+    assert topic_offsets(found.topics["t0"], found) is None
+    assert group_lag(found.groups["g"], found)["partitions"] == 0
