@@ -17,7 +17,7 @@ const AGAIN_MS = 250;
 
 export async function show(body, place) {
   const asked = { span: "200", first: "0", back: "0", ...place.query };
-  if (asked.partition !== undefined && place.query.first === undefined) asked.first = asked.partition;
+  if (asked.partition !== undefined && place.query.first === undefined && place.partitions.length > LANES) asked.first = asked.partition;
   const span = h("select", { id: "span" }, SPANS.map((each) => h("option", { value: each }, `${count(each)} offsets`)));
   const back = h("input", { id: "back", type: "range", min: "0", max: "100", step: "1", class: "scrub" });
   const says = h("output", { for: "back" });
