@@ -42,7 +42,7 @@ async def something_happened(broker: ServedBroker) -> None:
         await admin.alter_group_offsets("billing", {fp.TopicPartition("orders", 0): 1})
     async with fp.Producer(at) as producer:
         for _ in range(3):
-            await producer.send("orders", b"v")
+            await producer.send_and_wait("orders", b"v")
 
 
 async def test_names_of_kafka_exporter_and_our_own_are_there_while_a_transaction_is_open() -> None:
@@ -51,7 +51,7 @@ async def test_names_of_kafka_exporter_and_our_own_are_there_while_a_transaction
         at = f"127.0.0.1:{broker.port}"
         async with fp.Producer(at, transactional_id="open-1") as producer, producer.transaction() as tx:
             for _ in range(3):
-                await tx.send("orders", b"w")
+                await tx.send_and_wait("orders", b"w")
             found = await scraped(broker)
     assert found["kafka_brokers"] == {(): 1}
     assert found["kafka_topic_partitions"][("orders",)] == 1

@@ -33,7 +33,7 @@ async def test_connected_clients_are_described(admin: Admin) -> None:
 async def test_a_transaction_has_an_owner(admin: Admin, broker: ServedBroker) -> None:
     at = f"127.0.0.1:{broker.port}"
     async with Producer(at, client_id="writes", transactional_id="owned-1") as producer, producer.transaction() as tx:
-        await tx.send("orders", b"v")
+        await tx.send_and_wait("orders", b"v")
         assert (await admin.describe_transaction_owners())["owned-1"].client_id == "writes"
         found = await admin.describe_transaction_owners(["owned-1", "nobody"])
         assert found.keys() == {"owned-1"}
