@@ -348,3 +348,25 @@ async def test_a_transaction_that_its_coordinator_knows_does_not_hang(
     assert (status, answer["error_code"]) == (409, 40901)
     assert (await console.get("transactions/known"))["is_open"]
     producer.abort_transaction(10)
+
+
+async def test_a_transaction_that_no_coordinator_knows_is_ended_by_a_marker(
+    console: ConsoleClient, broker: ServedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nobody(*_: Any) -> dict[int, Any]:
+        return {}
+
+    monkeypatch.setattr(Admin, "_owners", nobody)
+    console.console.parts.hangs_after_ms = 0
+    opened(broker, "forgotten", "payments")
+    (row,) = (await console.get("transactions:hanging?older_than_ms=0"))["data"]
+    body = {name: row[name] for name in ("start_offset", "producer_id", "producer_epoch")}
+    body |= {"confirm": "payments-0"}
+    path = "topics/payments/partitions/0:abort-hanging"
+    for wrong in ({"start_offset": row["start_offset"] + 1}, {"producer_epoch": 99}):
+        assert (await console.change(path, {**body, **wrong}))[0] == 409
+    status, answer = await console.change(path, body)
+    assert (status, answer["done"], answer["transactional_id"]) == (200, "aborted", None)
+    partition = await console.get("topics/payments/partitions/0")
+    assert not partition["blocked"]
+    assert (await console.change(path, body))[0] == 409
