@@ -65,4 +65,5 @@ class Admin(Blocking[AsyncAdmin]):
     list_transactions = forward(AsyncAdmin.list_transactions)
     open_transactions = forward(AsyncAdmin.open_transactions)
     prepared_transactions = forward(AsyncAdmin.prepared_transactions)
+    read_page = forward(AsyncAdmin.read_page)
     remove_members = forward(AsyncAdmin.remove_members)
