@@ -42,6 +42,11 @@ _Moved = AlterReplicaLogDirsResponse.Topic
 _Quorum = DescribeQuorumResponse.Topic
 
 
+def _quoted(topic: str) -> str:
+    """The name for a text that is answered for each partition: one that no topic can have is cut."""
+    return topic if len(topic) <= LONGEST else f"{topic[:LONGEST]}..."
+
+
 def _partition(broker: Services, topic: str, index: int) -> Partition | None:
     found = broker.topics.by_name.get(topic)
     return found.partitions[index] if found is not None and 0 <= index < len(found.partitions) else None
@@ -77,9 +82,8 @@ def _election(broker: Services, kind: int, topic: str, index: int) -> _Elected.P
         code, text = ErrorCode.INVALID_REQUEST, f"Unknown election type {kind}"
     elif partition is None:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        text = (
-            f"No such partition as {topic}-{index}" if topic in broker.topics.by_name else f"No such topic as {topic}"
-        )
+        known = topic in broker.topics.by_name
+        text = f"No such partition as {topic}-{index}" if known else f"No such topic as {_quoted(topic)}"
     elif partition.log.offline is not None:
         preferred = kind == PREFERRED
         code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE if preferred else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
@@ -122,7 +126,7 @@ def _reassigned(
 def _check_move(broker: Services, topic: str, index: int, replicas: Sequence[int] | None) -> None:
     """Raises UNKNOWN_TOPIC_OR_PARTITION, NO_REASSIGNMENT_IN_PROGRESS, INVALID_REPLICA_ASSIGNMENT."""
     if _partition(broker, topic, index) is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {topic}:{index}.")
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {_quoted(topic)}:{index}.")
     if replicas is None:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
     check_replicas(replicas, broker.node_id)

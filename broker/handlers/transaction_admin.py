@@ -240,6 +240,7 @@ def _described_or_refused(broker: Services, call: Call, name: str, index: int, r
         partition = _existing(broker, name, index)
         partition.check_online()
     except KafkaError as error:
+        room.take(len(error.text))
         return _Partition(partition_index=index, error_code=error.code, error_message=error.text)
     producers = partition.log.producers
     active = Lazy(len(producers), _describe_producers(producers.describe(), room))
