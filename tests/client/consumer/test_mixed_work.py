@@ -3,6 +3,7 @@
 import random
 
 import pytest
+import reading
 from fencepost.client.admin.admin import Admin
 from fencepost.client.admin.values import NewTopic
 from fencepost.client.producer.producer import Producer
@@ -40,3 +41,13 @@ def test_each_record_is_copied_once(seed, monkeypatch):
         await copied_once(world, random.Random(seed))
 
     within(main, 1 + seed % 2)
+
+
+@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 15))])
+def test_each_record_is_copied_once_in_the_newer_group_protocol(seed, monkeypatch):
+    async def main(world):
+        monkeypatch.setattr(world.faults, "verify", lambda: None)
+        await copied_once(world, random.Random(seed))
+
+    monkeypatch.setattr(reading, "PROTOCOL", {"group_protocol": "consumer"})
+    within(main)

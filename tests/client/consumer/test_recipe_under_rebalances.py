@@ -5,11 +5,11 @@ while each request of its producer is under way.
 import pytest
 from fencepost.client.group.commits import GroupCommits
 from fencepost.client.values import ConsumerGroupMetadata
-from recipe import GROUP, Copying
+from recipe import GROUP, NEWER, Copying
 
 pytestmark = pytest.mark.slow
 
-STRATEGIES = ["range", "cooperative-sticky"]
+STRATEGIES = ["range", "cooperative-sticky", NEWER]
 HAPPENS = ["another_joins", "the_other_takes_over", "it_takes_too_long"]
 MOMENTS = {"await": False, "request": True}
 
@@ -45,8 +45,9 @@ def test_at_every_single_moment(strategy, what, moment):
     runs(strategy, what, moment)
 
 
-def test_commits_without_a_generation_would_be_seen(monkeypatch):
+@pytest.mark.parametrize("strategy", ["range", NEWER])
+def test_commits_without_a_generation_would_be_seen(strategy, monkeypatch):
     """The test's own test: what is not fenced is done twice."""
     monkeypatch.setattr(GroupCommits, "metadata", lambda self: ConsumerGroupMetadata(GROUP))
     with pytest.raises(AssertionError, match="lost, or done twice"):
-        runs("range", "the_other_takes_over", "await")
+        runs(strategy, "the_other_takes_over", "await")

@@ -4,6 +4,7 @@ After an abort everything that was given and is not committed comes again, howev
 """
 
 import pytest
+import reading
 from fencepost.client.errors import AbortableTransactionError, CommitOutcomeUnknownError, IllegalStateError
 from fencepost.client.values import TopicPartition
 from reading import member, values, write
@@ -12,6 +13,11 @@ from txn_world import within
 T0 = TopicPartition("t", 0)
 FAILED = AbortableTransactionError("as it happens")
 FOUR = (b"a", b"b", b"c", b"d")
+
+
+@pytest.fixture(autouse=True, params=["classic", "consumer"])
+def group_protocol(request, monkeypatch):
+    monkeypatch.setattr(reading, "PROTOCOL", {"group_protocol": request.param})
 
 
 async def given(consumer, most=2):

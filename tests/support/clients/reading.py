@@ -9,10 +9,13 @@ from fencepost.protocol.messages.topics import CreateTopicsRequest
 from txn_world import BOOTSTRAP, TxnWorld
 
 EXISTS = 36
+PROTOCOL: dict[str, Any] = {}
+"""What members choose besides; tests replace it."""
 
 
 def reader(world: TxnWorld, **keywords: Any) -> Consumer:
-    return Consumer(BOOTSTRAP, environment=world.world.environment, **{"auto_offset_reset": "earliest", **keywords})
+    chosen = {"auto_offset_reset": "earliest", **PROTOCOL, **keywords}
+    return Consumer(BOOTSTRAP, environment=world.world.environment, **chosen)
 
 
 def member(world: TxnWorld, **keywords: Any) -> Consumer:

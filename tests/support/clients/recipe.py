@@ -21,6 +21,7 @@ from fencepost.effects.simulated.rng import SeededRng
 from fencepost.protocol.apis import APIS, decode_request
 from fencepost.protocol.batches import walk
 from fencepost.protocol.headers import read_request_header
+from fencepost.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
 from fencepost.protocol.messages.fetch import FetchRequest
 from fencepost.protocol.messages.groups import DescribeGroupsRequest, LeaveGroupRequest
 from fencepost.protocol.records import records
@@ -38,7 +39,12 @@ SETTINGS: dict[str, Any] = {
     "group_initial_rebalance_delay_ms": 0,
     "offsets_topic_num_partitions": 1,
     "transaction_state_log_num_partitions": 1,
+    "group_consumer_session_timeout_ms": 6_000,
+    "group_consumer_heartbeat_interval_ms": 500,
+    "group_consumer_assignment_interval_ms": 0,
 }
+NEWER = "the broker assigns"
+"""In the place of a strategy: the newer group protocol."""
 Yielded = tuple[str, int, frozenset[tuple[str, int, int]]]
 """Member, generation, and (topic, partition, offset) of each position."""
 
@@ -138,10 +144,8 @@ class Copying:
                 topics=["in"],
                 group_id=GROUP,
                 auto_offset_reset="earliest",
-                session_timeout_ms=6_000,
-                heartbeat_interval_ms=500,
                 max_poll_interval_ms=MAX_POLL_MS,
-                partition_assignment_strategy=(self.strategy,),
+                **self._protocol(),
                 **more,
             )
             async with consumer:
@@ -156,6 +160,12 @@ class Copying:
                             await work()
                     except AbortableTransactionError:
                         continue
+
+    def _protocol(self) -> dict[str, Any]:
+        if self.strategy == NEWER:
+            return {"group_protocol": "consumer"}
+        times = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 500}
+        return {"partition_assignment_strategy": (self.strategy,), **times}
 
     def _note(self, batch: Any) -> None:
         member = batch.group_metadata
@@ -176,9 +186,14 @@ class Copying:
         """An operator removes the first from the group; the second reads everything."""
         self.start("second", 2)
         await asyncio.sleep(0.2)
-        described = await self._ask(DescribeGroupsRequest(groups=[GROUP]))
+        newer = self.strategy == NEWER
+        wanted = ConsumerGroupDescribeRequest(group_ids=[GROUP]) if newer else DescribeGroupsRequest(groups=[GROUP])
+        described = await self._ask(wanted)
         members = [each.member_id for each in described.groups[0].members if each.client_id == "first"]
         for member in members:
+            if newer:  # nobody but the member itself can say so
+                await self._ask(ConsumerGroupHeartbeatRequest(group_id=GROUP, member_id=member, member_epoch=-1))
+                continue
             leaving = LeaveGroupRequest.Member(member_id=member)
             await self._ask(LeaveGroupRequest(group_id=GROUP, members=[leaving]), 3)
         await asyncio.sleep(2)
