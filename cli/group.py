@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..client.admin.values import GroupDescription, GroupListing
     from ..client.values import TopicPartition
 
+TYPES = ("classic", "consumer")
 _NO_GROUP = "fencepost group list shows all groups"
 
 
@@ -32,24 +33,31 @@ def group() -> None:
 
 def state(name: str | None) -> str | Cell:
     """A group's state, coloured."""
-    colours = {"Stable": "green", "Dead": "red", "PreparingRebalance": "yellow", "CompletingRebalance": "yellow"}
-    return Cell(name or "-", colours.get(name or ""))
+    colours = {"Stable": "green", "Dead": "red"}
+    moving = {"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"}
+    return Cell(name or "-", "yellow" if name in moving else colours.get(name or ""))
 
 
 @group.command("list")
 @click.option("--state", "states", multiple=True, metavar="STATE", help="Stable, Empty, …; Kafka 2.6 or newer.")
+@click.option("--type", "types", multiple=True, type=click.Choice(TYPES), help="consumer: the broker assigns.")
 @connecting
-def list_groups(to: Target, states: Sequence[str]) -> None:
+def list_groups(to: Target, states: Sequence[str], types: Sequence[str]) -> None:
     """All groups."""
 
     async def work(admin: "Admin") -> "list[GroupListing]":
-        return await admin.list_groups(states)
+        return await admin.list_groups(states, types)
 
     rows = [
         {"group": each.group_id, "state": each.state, "protocol": each.protocol_type, "type": each.group_type}
         for each in to.ask(work)
     ]
-    columns = (Column("GROUP", "group"), Column("STATE", "state", state), Column("PROTOCOL", "protocol"))
+    columns = (
+        Column("GROUP", "group"),
+        Column("STATE", "state", state),
+        Column("TYPE", "type"),
+        Column("PROTOCOL", "protocol"),
+    )
     to.output.rows(rows, columns, "no groups")
 
 
@@ -75,7 +83,7 @@ def describe(to: Target, names: Sequence[str], members: bool) -> None:
 async def _facts(admin: "Admin", name: str) -> dict[str, Any]:
     known = (await admin.describe_groups(name)).get(name)
     committed = await admin.list_group_offsets(name)
-    # A group of the newer protocol (KIP-848) is listed, and has offsets, but is not described by the classic API.
+    # A group of another kind, such as a share group, is listed, and perhaps has offsets, but has another description.
     listed = None if known else next((each for each in await admin.list_groups() if each.group_id == name), None)
     if known is None and listed is None and not committed:
         raise Failure(f"there is no group {name}", _NO_GROUP, NOT_FOUND)
@@ -91,7 +99,8 @@ async def _facts(admin: "Admin", name: str) -> dict[str, Any]:
     return {
         "group": name,
         "state": known.state if known else listed.state if listed else "",
-        "type": "classic" if known else listed.group_type if listed else "",
+        "type": known.group_type if known else listed.group_type if listed else "",
+        "epoch": known.epoch if known and known.epoch >= 0 else None,
         "assignor": known.protocol if known else "",
         "coordinator": known.coordinator if known else None,
         "members": _members(known),
@@ -110,6 +119,8 @@ def _members(known: "GroupDescription | None") -> list[dict[str, Any]]:
             "client_id": each.client_id,
             "host": each.client_host,
             "partitions": [str(tp) for tp in each.assignment],
+            "epoch": each.epoch if each.epoch >= 0 else None,
+            "waits_for": [str(tp) for tp in each.target if tp not in each.assignment],
         }
         for each in (known.members if known else ())
     ]
@@ -136,9 +147,11 @@ async def _lags(
 
 
 def _show(to: Target, facts: dict[str, Any], members: bool) -> None:
-    newer = facts["type"] not in ("", "classic")  # its members are described by an API of its own
-    members_text = f"of the {facts['type']} protocol" if newer else count_text(len(facts["members"]), "member")
-    parts = [facts["state"] or "offsets only", facts["assignor"], members_text]
+    members_text = count_text(len(facts["members"]), "member")
+    if facts["type"] not in ("", *TYPES):  # its members are described by an API of its own
+        members_text = f"of the {facts['type']} protocol"
+    epoch = f"epoch {facts['epoch']}" if facts["epoch"] is not None else ""
+    parts = [facts["state"] or "offsets only", facts["assignor"], epoch, members_text]
     to.output.heading(f"{facts['group']}: {', '.join(each for each in parts if each)}")
     to.output.rows(facts["partitions"], _COLUMNS, "nothing committed, nothing assigned")
     if len(facts["partitions"]) > 1:
@@ -147,7 +160,7 @@ def _show(to: Target, facts: dict[str, Any], members: bool) -> None:
         to.output.line(sentence(each))
     if members and facts["members"]:
         to.output.line()
-        to.output.rows(facts["members"], _MEMBERS)
+        to.output.rows(facts["members"], _MEMBERS if facts["epoch"] is None else _NEWER_MEMBERS)
 
 
 def _lag(colour: str) -> Form:
@@ -175,6 +188,7 @@ _MEMBERS = (
     Column("HOST", "host"),
     Column("PARTITIONS", "partitions"),
 )
+_NEWER_MEMBERS = (*_MEMBERS, number("EPOCH", "epoch"), Column("WAITS-FOR", "waits_for"))
 
 
 @group.command()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ...client.consumer.consumer import Consumer
     from ...client.values import Record, TopicPartition
 
+PROTOCOLS = ("classic", "consumer")
 ISOLATIONS = ("read_committed", "read_uncommitted")
 FROM_START: Places = {None: Place(START)}
 POLL_MS = 200
@@ -38,6 +39,12 @@ Write = Callable[["Record"], bytes]
 @click.option(
     "-g", "--group", "group_id", default=None, help="Read as a member of this group, and commit the printed records."
 )
+@click.option(
+    "--group-protocol",
+    type=click.Choice(PROTOCOLS),
+    default=None,
+    help="With -g: consumer lets the broker assign partitions (KIP-848).  [default: classic]",
+)
 @click.option("--from", "place", type=PLACE, default=None, metavar="PLACE", help="[default: start]")
 @click.option("-n", "--number", "limit", type=COUNT, default=None, help="Stop after N records.")
 @click.option("-e", "--exit", "until_end", is_flag=True, help="Stop at the current end of the topic.")
@@ -50,6 +57,7 @@ def consume(
     to: Target,
     where: str,
     group_id: str | None,
+    group_protocol: str | None,
     place: Places | None,
     limit: int | None,
     until_end: bool,
@@ -67,6 +75,8 @@ def consume(
     and a line where read_committed readers have to stop (LSO < HW).
     """
     write = _writer(to, form)
+    if group_protocol is not None and group_id is None:
+        raise Failure("--group-protocol is for members of a group", "add -g GROUP, or leave it out", WRONG_USAGE)
     if explain or show_control:
         if group_id is not None:
             raise Failure("--explain and --show-control cannot be used with a group", "leave out -g", WRONG_USAGE)
@@ -77,7 +87,10 @@ def consume(
         return
     if group_id is not None:
         _check_group(place, where)
-    printed = to.run(lambda: _consuming(to, where, group_id, place, limit, until_end, isolation, write))
+    member: dict[str, Any] | None = None
+    if group_id is not None:
+        member = {"group_id": group_id, "group_protocol": group_protocol or PROTOCOLS[0], "enable_auto_commit": False}
+    printed = to.run(lambda: _consuming(to, where, member, place, limit, until_end, isolation, write))
     if printed < (limit or 0):
         to.output.remark(f"{count_text(printed, 'record')}: there are no more")
 
@@ -111,28 +124,26 @@ def _check_group(place: Places | None, where: str) -> None:
 async def _consuming(
     to: Target,
     where: str,
-    group_id: str | None,
+    member: dict[str, Any] | None,
     place: Places | None,
     limit: int | None,
     until_end: bool,
     isolation: str,
     write: Write,
 ) -> int:
-    """Print records. Returns how many."""
+    """Print records. member: the settings of a group's member. Returns how many."""
     from ...client.admin.offsets import LATEST
     from ...client.settings import ConsumerSettings
 
     name = partition_of(where)[0]
     async with to.admin(ConsumerSettings) as admin:
         partitions = await partitions_of(admin, [where])
-        starts = await resolve(admin, partitions, place or FROM_START, now_ms()) if group_id is None else {}
+        starts = await resolve(admin, partitions, place or FROM_START, now_ms()) if member is None else {}
         ends = await admin.ends(partitions, LATEST, isolation) if until_end else None  # type: ignore[arg-type]
     reset = "latest" if place is not None and place.get(None) == Place(END) else "earliest"
     more: dict[str, Any] = {"isolation_level": isolation, "auto_offset_reset": reset}
-    if group_id is not None:
-        more |= {"group_id": group_id, "enable_auto_commit": False}
-    async with to.consumer(**more) as consumer:
-        if group_id is None:
+    async with to.consumer(**more, **member or {}) as consumer:
+        if member is None:
             consumer.assign(list(starts))
             for partition, offset in starts.items():
                 consumer.seek(partition, offset)
@@ -140,7 +151,7 @@ async def _consuming(
             consumer.subscribe([name])
             if until_end:  # without an assignment, _all_read is true of no partitions
                 await consumer.assigned(timeout_ms=JOINING_MS)
-        return await _printing(consumer, ends, limit, write, commits=group_id is not None)
+        return await _printing(consumer, ends, limit, write, commits=member is not None)
 
 
 async def _printing(

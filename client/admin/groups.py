@@ -1,13 +1,14 @@
 """Admin's calls about groups: their members, and their committed offsets.
 
 The rule: only an empty group can be changed from outside; for others the broker returns an error.
-Sources: KIP-222, KIP-396, KIP-496, KIP-518, KIP-709; Kafka's KafkaAdminClient.
+Sources: KIP-222, KIP-396, KIP-496, KIP-518, KIP-709, KIP-848; Kafka's KafkaAdminClient.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...protocol.errors import ErrorCode, MalformedFrame
+from ...protocol.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from ...protocol.messages.groups import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
@@ -22,8 +23,9 @@ from ...protocol.messages.offsets import (
     OffsetFetchResponse,
 )
 from ..arguments import offset_of
-from ..assignors.consumer_protocol import decode_assignment
+from ..assignors.consumer_protocol import PROTOCOL_TYPE, decode_assignment
 from ..errors import ClientError, UnsupportedVersionError
+from ..settings import CLASSIC, CONSUMER
 from ..values import OffsetAndMetadata, TopicPartition
 from .asking import Answer, Asking, all_of, by_topic, one_or_more, only, refuse
 from .values import GroupDescription, GroupListing, MemberDescription
@@ -31,13 +33,19 @@ from .values import GroupDescription, GroupListing, MemberDescription
 _BY_NAME_UNTIL = 9  # of OffsetCommit and OffsetFetch: from version 10 on they have topic ids instead of names
 _MANY_MEMBERS_SINCE = 3  # of LeaveGroup
 _DEAD = "Dead"
+_CLASSIC_MEMBER = 0  # KIP-1099
 
 
 class GroupAdmin(Asking):
     """Consumer groups."""
 
-    async def list_groups(self, states: Iterable[str] = ()) -> list[GroupListing]:
-        """All groups of all brokers, or those in these states, sorted by name."""
+    async def list_groups(self, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
+        """All groups of all brokers, or those in these states or of these types, sorted by name.
+
+        types: "classic", and "consumer" for those whose broker assigns the partitions (KIP-848).
+        """
+        if isinstance(states, str) or isinstance(types, str):
+            raise TypeError("states and types are lists of str")
         request = ListGroupsRequest(states_filter=list(states))
         answers = await self._at_all_nodes(request, lambda r: [r.error_code])
         refuse(Answer(f"broker {node}", response.error_code) for node, response in answers)
@@ -46,7 +54,9 @@ class GroupAdmin(Asking):
             for _, response in answers
             for each in response.groups
         }
-        return [found[name] for name in sorted(found)]
+        wanted = {each.lower() for each in types}  # older brokers have classic groups only, and cannot choose
+        listed = [found[name] for name in sorted(found)]
+        return [each for each in listed if not wanted or (each.group_type.lower() or CLASSIC) in wanted]
 
     async def describe_groups(self, groups: str | Iterable[str]) -> dict[str, GroupDescription]:
         """The groups by name. A group that does not exist is left out."""
@@ -59,7 +69,7 @@ class GroupAdmin(Asking):
         )
         found = only(response.groups, f"group {group}")
         if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND or found.group_state == _DEAD:
-            return None
+            return await self._describe_newer_group(group)
         refuse([Answer(f"group {group}", found.error_code, found.error_message)])
         coordinator = await self._cluster.coordinator("group", group)
         return GroupDescription(
@@ -69,6 +79,30 @@ class GroupAdmin(Asking):
             found.protocol_data,
             coordinator.node_id,
             tuple(_member(each) for each in found.members),
+        )
+
+    async def _describe_newer_group(self, group: str) -> GroupDescription | None:
+        coordinator = await self._cluster.coordinator("group", group)
+        if not coordinator.knows(ConsumerGroupDescribeRequest, 0):
+            return None
+        response: ConsumerGroupDescribeResponse = await self._ask(
+            ("group", group),
+            ConsumerGroupDescribeRequest(group_ids=[group]),
+            lambda r: [each.error_code for each in r.groups],
+        )
+        found = only(response.groups, f"group {group}")
+        if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND or found.group_state == _DEAD:
+            return None
+        refuse([Answer(f"group {group}", found.error_code, found.error_message)])
+        return GroupDescription(
+            group,
+            found.group_state,
+            PROTOCOL_TYPE,
+            found.assignor_name,
+            coordinator.node_id,
+            tuple(_newer_member(each) for each in found.members),
+            CONSUMER,
+            found.group_epoch,
         )
 
     async def delete_groups(self, groups: str | Iterable[str]) -> None:
@@ -187,6 +221,24 @@ def _member(member: DescribeGroupsResponse.Group.Member) -> MemberDescription:
         member.client_host.lstrip("/"),
         _assigned_partitions(member.member_assignment),
     )
+
+
+def _newer_member(member: ConsumerGroupDescribeResponse.Group.Member) -> MemberDescription:
+    return MemberDescription(
+        member.member_id,
+        member.instance_id,
+        member.client_id,
+        member.client_host.lstrip("/"),
+        _partitions_of(member.assignment),
+        member.member_epoch,
+        _partitions_of(member.target_assignment),
+        member.member_type == _CLASSIC_MEMBER,
+    )
+
+
+def _partitions_of(assignment: ConsumerGroupDescribeResponse.Group.Member.Assignment) -> tuple[TopicPartition, ...]:
+    topics = assignment.topic_partitions
+    return tuple(sorted(TopicPartition(topic.topic_name, number) for topic in topics for number in topic.partitions))
 
 
 def _assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:

@@ -111,18 +111,29 @@ class GroupListing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """A member of a group. client_host: the address that the coordinator sees."""
+    """A member of a group. client_host: the address that the coordinator sees.
+
+    Only in a group of the type "consumer": epoch, and target, which is what it is to read once others have given it up.
+    is_classic: it speaks the classic protocol.
+    """
 
     member_id: str
     group_instance_id: str | None
     client_id: str
     client_host: str
     assignment: tuple[TopicPartition, ...]
+    epoch: int = -1
+    target: tuple[TopicPartition, ...] = ()
+    is_classic: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """protocol: the name of the assignor in use. coordinator: a node id."""
+    """protocol: the name of the assignor in use. coordinator: a node id.
+
+    group_type: "consumer" if the broker assigns the partitions (KIP-848), else "classic". epoch: of the group, -1 in a
+    classic one.
+    """
 
     group_id: str
     state: str
@@ -130,6 +141,8 @@ class GroupDescription:
     protocol: str
     coordinator: int
     members: tuple[MemberDescription, ...]
+    group_type: str = "classic"
+    epoch: int = -1
 
 
 class TransactionListing(NamedTuple):

@@ -38,6 +38,7 @@ class ConsumerGroup(Group):
         member_id = base64.urlsafe_b64encode(environment.rng.bytes(16)).rstrip(b"=").decode()
         self._membership = ConsumerMembership(terms, member_id)
         self._heard = asyncio.Event()
+        self._told = False  # whether the listener was called since it joined
         self._finding: asyncio.Task[None] | None = None  # looks up the names of assigned topics
         super().__init__(cluster, settings, subscription, environment, self._membership)
         self._environment = environment
@@ -81,6 +82,7 @@ class ConsumerGroup(Group):
                 await self._run_step(self._give_up())
                 if membership.state is State.UNJOINED and not self.leaving and self._subscription.is_subscribed:
                     membership.join()
+                    self._told = False
                     self._heartbeats.start()
                     self._heartbeats.hurry()
             elif not membership.settled:
@@ -111,6 +113,7 @@ class ConsumerGroup(Group):
         """Apply the assignment. Raises the first error of the listener, after that."""
         membership, subscription = self._membership, self._subscription
         failure: Exception | None = None
+        changed = not self._told
         while membership.state is State.RECONCILING and not membership.settled:
             plan = membership.plan(self._cluster.metadata.topic_name)
             if plan.unknown and self._finding is None:
@@ -120,15 +123,19 @@ class ConsumerGroup(Group):
                     await self._revoke(plan.revoked)
                 except Exception as error:
                     failure = failure or error
+                changed = True
                 continue  # meanwhile there may be a newer assignment
             membership.take_over(plan)
             self._hurry()
             if self._membership.state is State.RECONCILING:
                 break  # what is added comes later
             subscription.assign_from_group(plan.partitions, held=plan.added)
+            subscription.has_assignment = bool(plan.partitions) or membership.may_be_empty
             self._commits.schedule()
+            self._told = True
             try:
-                await self._call_listener("on_partitions_assigned", plan.added)
+                if plan.added or changed:
+                    await self._call_listener("on_partitions_assigned", plan.added)
             except Exception as error:
                 failure = failure or error
             finally:

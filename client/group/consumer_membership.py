@@ -107,6 +107,7 @@ class ConsumerMembership:
         self._held = False  # what is added has to wait for the end of that heartbeat, or for names
         self._wants_heartbeat = False
         self._unknown = False  # the names of some assigned topics are not known
+        self._responses = 0  # good ones, since it joined
 
     # ---- state -----------------------------------------------------------------------------------------------
 
@@ -137,6 +138,11 @@ class ConsumerMembership:
     def may_commit(self) -> bool:
         """Whether it is still the member whose assignment was applied last."""
         return self.generation >= 0 and self.applied.generation >= 0 and self.applied.member_id == self.member_id
+
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether an assignment without partitions may be final: the response to a join may come before any."""
+        return self._responses > 1
 
     @property
     def hurries(self) -> bool:
@@ -282,6 +288,7 @@ class ConsumerMembership:
 
     def _on_success(self, response: ConsumerGroupHeartbeatResponse) -> None:
         self.generation = response.member_epoch
+        self._responses += 1
         if response.assignment is not None or self.state is State.JOINING:
             listed = response.assignment.topic_partitions if response.assignment is not None else []
             self._assigned = frozenset((topic.topic_id, number) for topic in listed for number in topic.partitions)
@@ -292,6 +299,8 @@ class ConsumerMembership:
         self.state = State.STABLE
         self._acknowledge()
         self.applied = self._metadata()
+        if self._responses == 2 and not self._owned:
+            self.state = State.RECONCILING  # a poll has to note that there is nothing for it
 
     def on_no_response(self, sent: int, *, final: bool) -> None:
         """Call this after a heartbeat that failed. final: it would fail again."""
@@ -343,6 +352,7 @@ class ConsumerMembership:
         self._assigned = frozenset()
         self._known = self._sending = None
         self._reports = self._held = self._wants_heartbeat = self._unknown = False
+        self._responses = 0
 
 
 def _listed(places: Iterable[Place]) -> list[ConsumerGroupHeartbeatRequest.TopicPartitions]:

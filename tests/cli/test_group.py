@@ -6,6 +6,8 @@ import pytest
 from served_broker import ServedBroker
 from terminal import Terminal
 
+from fencepost.sync import Consumer
+
 
 @pytest.fixture(scope="module")
 def terminal() -> Iterator[Terminal]:
@@ -68,6 +70,31 @@ def test_members_are_shown_with_what_they_own(terminal: Terminal) -> None:
     assert (code, "has active members" in cause, "stop its consumers" in hint) == (5, True, True)
     assert terminal.refused("group delete sharers")[0] == 5
     consumer.close()
+
+
+def test_a_group_whose_broker_assigns_is_shown_like_any_other(terminal: Terminal) -> None:
+    terminal.run("topic create handed")
+    with Consumer(
+        terminal.bootstrap, topics=["handed"], group_id="newer", group_protocol="consumer", auto_offset_reset="earliest"
+    ) as consumer:
+        consumer.assigned()
+        told = terminal.run("group describe newer --members").splitlines()
+        assert told[0].startswith("newer: Stable, uniform, epoch ")
+        assert told[0].endswith(", 1 member")
+        assert told[-2].split() == ["MEMBER", "INSTANCE", "CLIENT", "HOST", "PARTITIONS", "EPOCH", "WAITS-FOR"]
+        assert "handed-0" in told[-1]
+        (facts,) = terminal.objects("group describe newer")
+        assert (facts["type"], facts["members"][0]["partitions"]) == ("consumer", ["handed-0"])
+        rows = terminal.objects("group list --type consumer")
+        assert [(each["group"], each["state"]) for each in rows] == [("newer", "Stable")]
+        assert terminal.run("group list --type consumer").splitlines()[0].split() == [
+            "GROUP",
+            "STATE",
+            "TYPE",
+            "PROTOCOL",
+        ]
+        assert terminal.refused("group delete newer")[0] == 5
+    assert terminal.run("group delete newer") == "newer deleted\n"
 
 
 @pytest.mark.parametrize(

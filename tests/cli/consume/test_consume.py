@@ -129,6 +129,17 @@ def test_a_group_goes_on_after_what_it_printed(terminal: Terminal) -> None:
     assert terminal.run("consume grouped -g readers -e").split() == ["f"]
 
 
+def test_a_member_of_the_newer_protocol_goes_on_after_what_it_printed(terminal: Terminal) -> None:
+    terminal.run("topic create handed")
+    terminal.plain("handed", *"abc")
+    newer = "consume handed -g newer --group-protocol consumer"
+    assert terminal.run(f"{newer} -n 2").split() == ["a", "b"]
+    assert terminal.objects("group describe newer")[0]["type"] == "consumer"
+    assert terminal.run(f"{newer} -e").split() == ["c"]
+    code, cause, hint = terminal.refused("consume handed --group-protocol consumer")
+    assert (code, "members of a group" in cause, "-g GROUP" in hint) == (2, True, True)
+
+
 def test_without_a_group_nothing_is_committed(terminal: Terminal, story: str) -> None:
     before = terminal.objects("group list")
     terminal.run(f"consume {story} -e")

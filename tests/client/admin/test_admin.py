@@ -11,6 +11,7 @@ from fencepost.client.admin.offsets import EARLIEST, LATEST
 from fencepost.client.admin.topics import TO_THE_END
 from fencepost.client.admin.transactions import TransactionAdmin
 from fencepost.client.admin.values import NewTopic
+from fencepost.client.consumer.consumer import Consumer
 from fencepost.client.errors import BrokerUnreachableError, KafkaError, UnknownTopicError
 from fencepost.client.values import OffsetAndMetadata, TopicPartition
 from fencepost.protocol.errors import ErrorCode
@@ -128,6 +129,37 @@ async def test_offsets_of_a_group_are_set_read_and_forgotten(admin: Admin) -> No
     with pytest.raises(KafkaError, match="readers") as raised:
         await admin.delete_groups("readers")
     assert raised.value.code is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+async def test_groups_whose_broker_assigns_are_described_listed_and_forgotten(admin: Admin) -> None:
+    await admin.create_topics(NewTopic("assigned", 2))
+    servers = admin._settings.bootstrap_servers
+    async with Consumer(
+        servers,
+        topics=["assigned"],
+        group_id="newer",
+        group_protocol="consumer",
+        client_id="me",
+        auto_offset_reset="earliest",
+    ) as consumer:
+        await consumer.assigned()
+        group = (await admin.describe_groups(["newer", "nobody"]))["newer"]
+        assert (group.group_type, group.state, group.protocol) == ("consumer", "Stable", "uniform")
+        (member,) = group.members
+        assert (member.client_id, member.epoch, member.is_classic) == ("me", group.epoch, False)
+        assert member.assignment == member.target == (TopicPartition("assigned", 0), TopicPartition("assigned", 1))
+        listed = {each.group_id: each for each in await admin.list_groups(types=["consumer"])}
+        assert list(listed) == ["newer"]
+        assert listed["newer"].group_type.lower() == "consumer"
+        assert "newer" not in [each.group_id for each in await admin.list_groups(types=["classic"])]
+        with pytest.raises(KafkaError) as raised:
+            await admin.delete_groups("newer")
+        assert raised.value.code is ErrorCode.NON_EMPTY_GROUP
+        with pytest.raises(KafkaError, match="has active members"):
+            await admin.alter_group_offsets("newer", {TopicPartition("assigned", 0): 0})
+    assert (await admin.describe_groups("newer"))["newer"].state == "Empty"
+    await admin.delete_groups("newer")
+    assert await admin.describe_groups("newer") == {}
 
 
 async def test_members_of_a_group_are_described_and_can_be_put_out(admin: Admin, broker: ServedBroker) -> None:

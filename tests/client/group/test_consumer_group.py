@@ -334,6 +334,23 @@ def test_a_commit_with_a_stale_epoch_is_sent_again_with_the_new_one():
     go(scenario)
 
 
+def test_an_empty_assignment_counts_when_a_second_heartbeat_confirms_it():
+    async def scenario(broker):
+        members = [await newer(broker, seed=seed).start() for seed in range(3)]
+        for member in members[:2]:
+            member.keep_polling()
+        await until(lambda: all(member.assigned for member in members[:2]))
+        surplus = members[2]
+        await surplus.poll()
+        assert not surplus.subscription.has_assignment
+        await surplus.poll_until(lambda: surplus.subscription.has_assignment)
+        assert (surplus.assigned, surplus.told.calls) == (set(), [("assigned", [])])
+        for member in members:
+            await member.close()
+
+    go(scenario, partitions=2)
+
+
 async def _create(broker, name, partitions):
     topic = CreateTopicsRequest.Topic(name=name, num_partitions=partitions, replication_factor=1)
     answer = await broker._ask(CreateTopicsRequest(topics=[topic], timeout_ms=1_000), None)

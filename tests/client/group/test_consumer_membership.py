@@ -88,6 +88,13 @@ def test_an_assignment_without_partitions_is_applied_once_by_a_poll():
     assert member.state is State.RECONCILING
     assert take(member).added == ()
     assert member.state is State.STABLE
+    assert not member.may_be_empty, "the broker may not have assigned anything yet"
+    beat(member, Response(member_id="m", member_epoch=1))
+    assert not member.settled, "a poll has to note that it is so"
+    take(member)
+    assert member.may_be_empty
+    beat(member, Response(member_id="m", member_epoch=1))
+    assert member.settled
 
 
 def test_after_a_lost_response_all_is_said_again_so_the_assignment_comes_again():
