@@ -1,7 +1,8 @@
 """Whose a transactional id is: the client that spoke for it when it was last given an epoch.
 
 The rule: kept in memory only, for whoever looks at transactions. After a start an id has no owner until its producer
-asks for something again. Nothing is decided by it.
+asks for something again. Nothing is decided by it. Of names that clients give themselves only the beginning is kept:
+there may be a million ids, and a client id may have 32 KB.
 """
 
 from collections.abc import Callable, Iterable
@@ -9,9 +10,11 @@ from typing import NamedTuple
 
 from ..net.connection import Connection
 
+LONGEST_NAME = 250  # characters of a client id or software that are kept and shown
+
 
 class Owner(NamedTuple):
-    """A client as it was then. number: of its connection."""
+    """A client as it was then, long names cut. number: of its connection."""
 
     client_id: str | None
     software: str
@@ -25,8 +28,8 @@ def owner_of(connection: Connection) -> Owner:
     """The client of a connection, as it is now."""
     listener = connection.listener
     return Owner(
-        connection.client_id,
-        connection.client_software,
+        None if connection.client_id is None else connection.client_id[:LONGEST_NAME],
+        connection.client_software[:LONGEST_NAME],
         connection.session.host or connection.client_host,
         listener.name if listener is not None else "",
         str(connection.session.principal),

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 from acl_client import guarded
 from fencepost.broker.requests.exported_metrics import FAMILIES
+from fencepost.broker.transactions.owners import LONGEST_NAME
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.cluster import ApiVersionsRequest
 from fencepost.protocol.messages.monitoring import (
@@ -14,6 +15,7 @@ from fencepost.protocol.messages.monitoring import (
     DescribeMetricsRequest,
     DescribeTransactionOwnersRequest,
 )
+from fencepost.protocol.messages.transactions import InitProducerIdRequest
 from guarded_broker import Guarded
 from produce_requests import batch, create, fetch, produce
 from simulated_broker import SimulatedBroker
@@ -65,6 +67,19 @@ def test_connections_of_one_client_are_counted_together(broker: SimulatedBroker)
     assert app.host
     assert app.listener
     assert app.bytes_in > 0 < app.bytes_out
+
+
+def test_of_a_long_client_id_or_software_only_the_beginning_is_kept_and_shown(broker: SimulatedBroker) -> None:
+    client = SimulatedClient(broker, "long" + "x" * 30_000)
+    client.ask(ApiVersionsRequest(client_software_name="lib" * 9_000, client_software_version="1"), 3)
+    client.ask(InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=60_000))
+    name = "long" + "x" * (LONGEST_NAME - 4)
+    (shown,) = [each for each in broker.ask(DescribeClientsRequest()).clients if each.client_id == name]
+    assert len(shown.software) == LONGEST_NAME
+    assert owners(broker, "t")["t"] == (OK, name, True)
+    kept = broker.broker.transactions.owners.get("t")
+    assert kept is not None
+    assert len(kept.client_id or "") == len(kept.software) == LONGEST_NAME
 
 
 def test_a_client_that_is_silent_is_idle_and_one_that_left_is_gone(broker: SimulatedBroker) -> None:
