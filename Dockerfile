@@ -10,7 +10,8 @@ LABEL org.opencontainers.image.title="fencepost" \
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
     pip install --no-cache-dir --no-index --find-links=/wheels fencepost \
  && useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin fencepost \
- && install -d -o fencepost -m 0700 /var/lib/fencepost
+ && install -d -o fencepost -m 0700 /var/lib/fencepost /backups
+# A named volume at either folder takes its owner from it.
 USER fencepost
 VOLUME /var/lib/fencepost
 EXPOSE 9092

@@ -71,8 +71,13 @@ def failure_of(error: Exception, damaged_hint: str) -> Failure:
             f"{error.filename}: the disk is full{reason}", "free some space, or name a folder on another disk"
         )
     if isinstance(error, OSError):
-        hint = (
-            "run it as the user of the broker" if error.errno in (errno.EACCES, errno.EPERM) else "see the system's log"
-        )
-        return Failure(f"{error.filename or 'copying'}: {error.strerror or error}", hint)
+        return Failure(f"{error.filename or 'copying'}: {error.strerror or error}", _hint_of(error.errno))
     raise error
+
+
+def _hint_of(number: int | None) -> str:
+    if number in (errno.EACCES, errno.EPERM):
+        return "run it as the user of the broker, and name a target in a folder where that user may write"
+    if number == errno.ENOENT:
+        return "look for a mistake in the names of the folders"
+    return "see the system's log"

@@ -82,8 +82,9 @@ def test_sizes_are_for_people(size, text):
         (
             PermissionError(errno.EACCES, "Permission denied", "/d"),
             "/d: Permission denied",
-            "as the user of the broker",
+            "as the user of the broker, and name a target",
         ),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "/d"), "/d: No such file", "in the names"),
         (OSError(errno.EIO, "Input/output error", "/d"), "/d: Input/output error", "the system's log"),
     ],
     ids=lambda value: type(value).__name__,

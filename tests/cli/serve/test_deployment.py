@@ -1,7 +1,6 @@
 """The files that deploy a broker, run without systemd and Docker: their commands, settings and messages."""
 
 import configparser
-import json
 import os
 import re
 import shlex
@@ -12,19 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[3]
-DEPLOY = ROOT / "docs" / "deploy"
-HUNG_S = 60
-DATA = "/var/lib/fencepost"
-
-
-def list_after(word: str, text: str) -> list[str]:
-    """The JSON list behind the word."""
-    found = re.search(rf"^ *{re.escape(word)} *(\[.*\])$", text, flags=re.MULTILINE)
-    assert found, word
-    words: list[str] = json.loads(found[1])
-    return words
+from deployment_files import DATA, DEPLOY, HUNG_S, ROOT, address_of, list_after
 
 
 def started(words: list[str], data: Path, **environment: str) -> subprocess.Popen[str]:
@@ -39,14 +26,6 @@ def started(words: list[str], data: Path, **environment: str) -> subprocess.Pope
         text=True,
         env=os.environ | environment,
     )
-
-
-def address_of(broker: subprocess.Popen[str]) -> str:
-    assert broker.stdout is not None
-    for line in broker.stdout:
-        if line.startswith("ready"):
-            return line.split()[-1]  # of several, the last is the one for programs inside the container
-    raise AssertionError(broker.communicate()[1])
 
 
 @pytest.mark.slow
