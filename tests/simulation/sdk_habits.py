@@ -215,7 +215,9 @@ class SdkAhead(SdkMover):
 
     def _take(self, batch: Any, txn: str) -> None:
         """What it was given of these partitions, since they were assigned."""
-        session = f"{self.name} {batch.group_metadata.generation}"
+        session = (
+            f"{self.name} {self.consumer.group_metadata().generation}"  # not before a rebalance, as offsets may be
+        )
         given, self._pending, self._working = self._pending, {}, []
         for tp, first in batch.first_offsets.items():
             records = [one for one in given.get(tp, ()) if one.offset >= first]
