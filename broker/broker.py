@@ -11,10 +11,10 @@ import logging
 from collections.abc import Callable, Collection
 
 from ..effects.clock import Clock, SystemClock
+from ..effects.counts import count_text
 from ..effects.disk import Disk, SystemDisk
 from ..effects.net import Net, SystemNet
 from ..effects.rng import Rng, SystemRng
-from ..protocol.errors import count_text
 from ..protocol.primitives import Readable
 from ..storage.log.partition_log import PartitionLog
 from ..storage.recovery import RecoveryReport, open_store

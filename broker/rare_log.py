@@ -6,7 +6,7 @@ The rule: a client that floods the broker with connections and failures cannot f
 import logging
 from collections.abc import Callable
 
-from ..protocol.errors import count_text
+from ..effects.counts import count_text
 
 MOST = 20
 WHILE_MS = 10_000

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ..protocol.errors import count_text
+from ..effects.counts import count_text
 from .output.failures import FAILED, Failure
 
 PAUSE_S = 0.05

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..protocol.errors import count_text
 from .arguments.connecting import Target, connecting, partition_of
 from .arguments.places import PLACE, Places, resolve
 from .output.failures import NOT_FOUND, Failure
@@ -147,6 +146,8 @@ async def _lags(
 
 
 def _show(to: Target, facts: dict[str, Any], members: bool) -> None:
+    from ..effects.counts import count_text
+
     members_text = count_text(len(facts["members"]), "member")
     if facts["type"] not in ("", *TYPES):  # its members are described by an API of its own
         members_text = f"of the {facts['type']} protocol"

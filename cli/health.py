@@ -5,7 +5,7 @@ The rule: the exit code is 0 or 1, because Docker reserves the others; the outpu
 
 import click
 
-from ..protocol.errors import count_text
+from ..effects.counts import count_text
 from .arguments.connecting import Target, connecting
 from .arguments.ranges import DURATION
 from .output.failures import FAILED, Failure

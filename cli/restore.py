@@ -4,7 +4,7 @@ import json
 
 import click
 
-from ..protocol.errors import count_text
+from ..effects.counts import count_text
 from .output.failures import FAILED, WRONG_USAGE, Failure
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..protocol.errors import count_text
+from ..effects.counts import count_text
 from .arguments.connecting import Target, connecting, pairs, partition_of
 from .arguments.places import PLACE, Places, resolve
 from .arguments.ranges import PARTITIONS

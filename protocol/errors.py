@@ -184,8 +184,3 @@ class KafkaError(Exception):
 
 class MalformedFrame(Exception):
     """Bytes that are no frame, or no such message: nothing after them can be trusted, so the connection closes."""
-
-
-def count_text(count: int, one: str, more: str = "") -> str:
-    """1 record, 2 records: for messages. more: the plural, where it is not `one` with an s."""
-    return f"{count:,} {one if count == 1 else more or one + 's'}"

@@ -10,8 +10,9 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
+from ...effects.counts import count_text
 from ...protocol.encoding import Lazy
-from ...protocol.errors import ErrorCode, KafkaError, count_text
+from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.acls import (
     CreateAclsRequest,
     CreateAclsResponse,

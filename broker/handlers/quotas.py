@@ -7,8 +7,9 @@ where they are many; they count from the moment of their unit on. Asked of Apach
 
 import logging
 
+from ...effects.counts import count_text
 from ...protocol.encoding import Lazy
-from ...protocol.errors import ErrorCode, KafkaError, count_text
+from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,

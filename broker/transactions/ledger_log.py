@@ -9,8 +9,9 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from ...effects.counts import count_text
 from ...protocol.batches import Batch
-from ...protocol.errors import ErrorCode, KafkaError, count_text
+from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import Record
 from ..bugs import contain_bugs
 from ..shared import Shared

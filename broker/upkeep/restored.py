@@ -14,8 +14,8 @@ before is followed by one that does it again, with other ids. docs/guarantees.md
 import logging
 from itertools import islice
 
+from ...effects.counts import count_text
 from ...effects.disk import Disk
-from ...protocol.errors import count_text
 from ...storage.backup.restore import mark_path
 from ..groups.consumer.coordinator import ConsumerGroups
 from ..groups.coordinator import GroupCoordinator

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from ...protocol.errors import count_text
 from ..arguments.connecting import Target, connecting
 from ..output.failures import NOT_FOUND, WRONG_USAGE, Failure
 from ..output.tables import Cell, Column
@@ -151,6 +150,8 @@ def rm(to: Target, wanted: Wanted, dry_run: bool, data_dir: str | None) -> None:
 
     An option that is left out includes all: --allow alice removes every rule that allows alice something.
     """
+    from ...effects.counts import count_text
+
     if wanted.says_nothing:
         raise Failure("no rules are described", "--allow '*' --topic NAME and the like say which", WRONG_USAGE)
     filters = filters_of(wanted, applying=False)

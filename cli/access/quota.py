@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ...protocol.errors import count_text
+from ...effects.counts import count_text
 from ..arguments.connecting import Target, connecting
 from ..arguments.ranges import Finite
 from ..output.failures import NOT_FOUND, WRONG_USAGE, Failure

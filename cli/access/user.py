@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...protocol.errors import count_text
+from ...effects.counts import count_text
 from ..arguments.connecting import Target, connecting, connecting_with_own_password
 from ..arguments.login import password_from_stdin, password_typed
 from ..output.failures import NOT_FOUND, Failure

@@ -80,7 +80,7 @@ def _differences(one: "Result", other: "Result") -> list[str]:
 
 def _print_changes(changes: "list[Change]", everything: bool, differences: list[str]) -> None:
     from ...bench.measured import format_value, title
-    from ...protocol.errors import count_text
+    from ...effects.counts import count_text
     from ..output.tables import Cell, Column, number, table
 
     colours = {"worse": "red", "better": "green"}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...protocol.errors import count_text
+from ...effects.counts import count_text
 from ..arguments.connecting import Target, connecting, partition_of, partitions_of
 from ..arguments.places import END, PLACE, START, Place, Places, resolve
 from ..arguments.ranges import COUNT

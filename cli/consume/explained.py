@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...client.records.fates import ABORTED, COMMITTED, MARKER, OPEN, PLAIN, Entry, Fates, marker_word
-from ...protocol.errors import count_text
+from ...effects.counts import count_text
 from ..arguments.connecting import Target, partitions_of
 from ..arguments.places import Places, resolve
 from ..output.record_text import as_facts

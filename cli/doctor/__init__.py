@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...protocol.errors import count_text
 from ..arguments.connecting import Target, connecting
 from ..output.failures import FAILED, WRONG_USAGE, Failure
 from ..output.tables import Cell, now_ms, styled
@@ -191,6 +190,7 @@ def _features(findings: Findings, response: Any) -> None:
 async def _cluster(findings: Findings, connection: "Connection", settings: "AdminSettings") -> "list[Node]":
     from ...client.errors import KafkaError
     from ...client.net.topology import Node
+    from ...effects.counts import count_text
     from ...protocol.messages.cluster import MetadataRequest
 
     request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
@@ -254,6 +254,8 @@ _Found = list[tuple[str, str, str]]
 
 
 async def _topics(admin: Any) -> _Found:
+    from ...effects.counts import count_text
+
     topics = await admin.describe_topics()
     partitions = [(name, each) for name, found in topics.items() for each in found.partitions]
     without = [f"{name}-{each.partition}" for name, each in partitions if each.leader < 0]

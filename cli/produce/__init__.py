@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...protocol.errors import count_text
+from ...effects.counts import count_text
 from ..arguments.connecting import Target, connecting
 from ..arguments.ranges import COUNT, DURATION
 from ..output.failures import TIMED_OUT, WRONG_USAGE, Failure

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ...protocol.errors import count_text
+from ...effects.counts import count_text
 from ..arguments.connecting import Target, connecting
 from ..output.failures import CONFLICT, NOT_FOUND, Failure
 from ..output.tables import Cell, Column, duration, number, when

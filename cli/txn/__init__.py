@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...protocol.errors import count_text
 from ..arguments.connecting import Target, connecting, partition_of, partitions_of
 from ..arguments.ranges import DURATION
 from ..output.failures import CONFLICT, NOT_FOUND, WRONG_USAGE, Failure
@@ -166,6 +165,8 @@ def abort(to: Target, what: str, start_offset: int | None) -> None:
     ID: its transactional id. TOPIC:PARTITION with --start-offset: a transaction that no coordinator knows any more (see
     find-hanging).
     """
+    from ...effects.counts import count_text
+
     if start_offset is not None:
         _abort_by_marker(to, what, start_offset)
         return

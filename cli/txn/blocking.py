@@ -5,7 +5,6 @@ The rule: the sentence contains id, age, owner and partition, and the command to
 
 from typing import TYPE_CHECKING, Any
 
-from ...protocol.errors import count_text
 from ..output.tables import duration
 
 if TYPE_CHECKING:
@@ -35,6 +34,8 @@ def blocked_facts(blocker: "Blocker", now_ms: int) -> dict[str, Any]:
 
 def sentence(facts: dict[str, Any]) -> str:
     """The facts in one sentence."""
+    from ...effects.counts import count_text
+
     at = f"{facts['topic']}-{facts['partition']}"
     waits = count_text(facts["hw"] - facts["lso"], "offset waits", "offsets wait")
     producer = f"producer {facts['producer_id']} epoch {facts['producer_epoch']}"

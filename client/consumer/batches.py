@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, overload
 
-from ...protocol.errors import count_text
+from ...effects.counts import count_text
 from ..errors import AlreadyCommittedError, CommitOutcomeUnknownError, IllegalStateError
 from ..group.subscription import Need, PartitionState, Subscription
 from ..values import ConsumerGroupMetadata, OffsetAndMetadata, Record, TopicPartition

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ...protocol.errors import count_text
+from ...effects.counts import count_text
 from ..addresses import Bootstrap
 from ..arguments import check_topic_name, offset_of, positive
 from ..config_names import settings_from

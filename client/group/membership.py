@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
-from ...protocol.errors import ErrorCode, MalformedFrame, count_text
+from ...effects.counts import count_text
+from ...protocol.errors import ErrorCode, MalformedFrame
 from ...protocol.messages.groups import (
     HeartbeatRequest,
     HeartbeatResponse,

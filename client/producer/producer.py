@@ -11,8 +11,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from ...effects.counts import count_text
 from ...protocol.compression import Codec
-from ...protocol.errors import ErrorCode, count_text
+from ...protocol.errors import ErrorCode
 from ..addresses import Bootstrap
 from ..arguments import check_topic_name
 from ..config_names import settings_from

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from ...protocol.errors import ErrorCode, KafkaError, count_text
+from ...effects.counts import count_text
+from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.produce import ProduceRequest, ProduceResponse
 from ..errors import BrokerUnreachableError, ClientError, DeliveryTimeoutError, code_of, error_of, is_retriable
 from ..net.cluster import Cluster

@@ -1,7 +1,7 @@
 """The error codes against two other tables of them."""
 
 import kio.schema.errors
-from fencepost.protocol.errors import ErrorCode, KafkaError, count_text
+from fencepost.protocol.errors import ErrorCode, KafkaError
 from wire_oracles import kafka_errors
 
 OURS_FROM = 10_000  # what no Kafka has, in answers to APIs that no Kafka has
@@ -32,11 +32,3 @@ def test_an_error_says_its_detail_and_else_the_words_of_its_code() -> None:
 
 def test_a_detail_is_cut_to_what_a_field_can_hold() -> None:
     assert len(KafkaError(ErrorCode.INVALID_CONFIG, "é" * 100_000).text.encode()) < 32_767
-
-
-def test_a_count_of_one_is_singular_and_others_plural() -> None:
-    assert (count_text(1, "record"), count_text(1_000, "record"), count_text(2, "entry", "entries")) == (
-        "1 record",
-        "1,000 records",
-        "2 entries",
-    )
