@@ -149,6 +149,7 @@ async def _protocol(findings: Findings, settings: "AdminSettings", environment: 
     from ...client.net.opening import open_connection
     from ...protocol.messages.cluster import ApiVersionsRequest
     from ...protocol.messages.fetch import FetchRequest
+    from ..output.refusals import with_options
 
     try:
         connection = await open_connection(settings.bootstrap_servers[0], settings, environment, tls)
@@ -157,7 +158,7 @@ async def _protocol(findings: Findings, settings: "AdminSettings", environment: 
         response = await connection.send(request, version, timeout_ms=settings.request_timeout_ms)
     except KafkaError as error:
         hint = getattr(error, "hint", "") or "is it a Kafka listener, with the security.protocol that -X sets?"
-        findings.fail("protocol", str(error), hint)
+        findings.fail("protocol", str(error), with_options(hint))
     known = {each.api_key: each.max_version for each in response.api_keys}
     fetch = known.get(FetchRequest.__schema__.api, -1)  # type: ignore[attr-defined]
     release = next((name for highest, name in RELEASES if fetch >= highest), None)

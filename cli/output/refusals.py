@@ -64,10 +64,15 @@ _BY_BROKER = "the broker refused it; see its log"
 def refusal(error: KafkaError, bootstrap: str = "HOST:PORT") -> Failure:
     """The failure for an error. bootstrap: the broker's address, for hints that can be copied."""
     code, hint = _kind(error)
-    hint = getattr(error, "hint", "") or hint
+    hint = with_options(getattr(error, "hint", "") or hint)
+    return Failure(_cause(error), hint.replace("doctor HOST:PORT", f"doctor {bootstrap}"), code)
+
+
+def with_options(hint: str) -> str:
+    """A hint of the SDK's with the options of commands for its own."""
     for name, option in _OPTIONS.items():
         hint = hint.replace(name, option)
-    return Failure(_cause(error), hint.replace("doctor HOST:PORT", f"doctor {bootstrap}"), code)
+    return hint
 
 
 def _cause(error: KafkaError) -> str:

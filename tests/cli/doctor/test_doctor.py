@@ -11,6 +11,8 @@ from fencepost.cli.doctor.probes import addresses, connects
 from served_broker import ServedBroker
 from terminal import Terminal
 
+from fencepost import Broker
+
 
 @pytest.fixture(scope="module")
 def terminal() -> Iterator[Terminal]:
@@ -80,6 +82,14 @@ def test_a_listener_that_speaks_something_else_is_no_broker(terminal: Terminal) 
         other.settimeout(20)
         found = checks(terminal, f"127.0.0.1:{other.getsockname()[1]}", "300ms")
     assert (found["connection"]["state"], found["protocol"]["state"]) == ("ok", "failed")
+
+
+def test_what_to_do_about_a_wrong_password_is_in_words_of_the_command(terminal: Terminal) -> None:
+    with Broker(users={"alice": "right"}) as broker:
+        wrong = {**broker.client_config("alice"), "sasl.password": "wrong"}
+        options = " ".join(f"-X {name}={value}" for name, value in wrong.items() if name != "bootstrap.servers")
+        found = checks(terminal, f"{broker.bootstrap_servers} {options}")["protocol"]
+    assert (found["state"], found["hint"]) == ("failed", "check --user, its password and --sasl")
 
 
 async def test_names_and_addresses_are_looked_at_from_here() -> None:
