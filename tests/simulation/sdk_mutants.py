@@ -184,7 +184,12 @@ def sdk_the_list_of_aborted_transactions_is_ignored(stack):
 @mutant
 def sdk_offsets_that_are_not_decided_are_begun_at(stack):
     request = offsets.fetch_request
-    _replaced(stack, offsets, "fetch_request", lambda group_id, partitions, _: request(group_id, partitions, False))
+    _replaced(
+        stack,
+        offsets,
+        "fetch_request",
+        lambda group_id, partitions, _, *reader: request(group_id, partitions, False, *reader),
+    )
 
 
 @mutant
