@@ -166,7 +166,7 @@ FAMILIES = (
         "fencepost_throttles_total",
         COUNTER,
         ("quota",),
-        "Answers that told a client to wait.",
+        "Answers with a throttle time.",
         _by(lambda broker: broker.metrics.throttles),
     ),
     Exported(

@@ -98,7 +98,7 @@ def report(text: list[str], sent: Sent, found: dict[int, list[str]], proxy: Flak
     counts = Counter(line for lines in found.values() for line in lines)
     lost = sum(1 for line in text if not counts[line])
     twice = sum(count - 1 for count in counts.values() if count > 1)
-    strangers = len(set(counts) - set(text))
+    foreign = len(set(counts) - set(text))
     ordered = all(
         [int(line.split(":", 1)[0]) for line in lines] == sorted(int(line.split(":", 1)[0]) for line in lines)
         for lines in found.values()
@@ -120,4 +120,4 @@ def report(text: list[str], sent: Sent, found: dict[int, list[str]], proxy: Flak
         click.echo(f"  {label:36}{value!s:>10}")
     for failure in sent.failed[:3]:
         click.echo(f"  not acknowledged: {failure}")
-    return not (lost or twice or strangers or sent.failed) and ordered and sent.acknowledged == len(text)
+    return not (lost or twice or foreign or sent.failed) and ordered and sent.acknowledged == len(text)

@@ -1,6 +1,6 @@
 """The coordinator of consumer groups: between heartbeats, the pure groups, the loop's clock, and the log.
 
-The rules: what a group decides is one batch in the partition of its group, written before anybody is told; deadlines
+The rules: what a group decides is one batch in its partition, written before any member is answered; deadlines
 are monotonic; what grows with the size of a group or with the number of topics (an assignment, the topics of a regular
 expression) is worked in slices between other requests, and members go on meanwhile with what they have.
 Source: Kafka's GroupCoordinatorService, TopicRegexResolver.
@@ -48,7 +48,7 @@ Compile = Callable[[str], Pattern]
 
 
 class _Topics:
-    """The topics of the broker, as groups see them: all have one rack, the broker's, so nobody is told of any."""
+    """The topics of the broker, as groups see them. Racks are left out: all partitions have the one of the broker."""
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
@@ -160,9 +160,9 @@ class ConsumerGroups:
 
     def _check_room(self, group: ConsumerGroup, beat: Heartbeat) -> None:
         """Nobody new joins where all groups have the memory that they may have."""
-        said = sum(4 * len(topic) + 60 for topic in beat.topics or ()) + 4 * len(beat.regex or "")
+        subscribed_bytes = sum(4 * len(topic) + 60 for topic in beat.topics or ()) + 4 * len(beat.regex or "")
         most = self._settings.now.group_metadata_max_bytes
-        if (beat.epoch == JOINS or said) and self.size_bytes + said + GROUP_BYTES > most:
+        if (beat.epoch == JOINS or subscribed_bytes) and self.size_bytes + subscribed_bytes + GROUP_BYTES > most:
             log.warning("no room for more members: group.metadata.max.bytes (%d) is reached", most)
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
 
