@@ -13,6 +13,7 @@ from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
+LONGEST_NAME = 1_000  # characters of a user or client id that has a quota of its own
 
 PRODUCER_BYTE_RATE = "producer_byte_rate"
 CONSUMER_BYTE_RATE = "consumer_byte_rate"

@@ -13,6 +13,7 @@ from typing import TypeVar
 from .entities import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
+    LONGEST_NAME,
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
     Limit,
@@ -156,6 +157,7 @@ class Measures:
 
     def limits_of(self, user: str, client_id: str) -> ClientLimits | None:
         """The limits of this client; None if it has none."""
+        client_id = client_id[: LONGEST_NAME + 1]  # what is longer has no quota of its own, and would take memory
         asked, known = (user, client_id), self._known
         if asked not in known:
             if len(known) >= MOST_KNOWN:

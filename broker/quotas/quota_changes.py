@@ -10,11 +10,10 @@ from collections.abc import Iterator
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.quotas import AlterClientQuotasRequest, DescribeClientQuotasRequest
-from .entities import CLIENT_ID, IP, RULES, USER, Entity, Quotas, entity_of, is_of_address, plain_address
+from .entities import CLIENT_ID, IP, LONGEST_NAME, RULES, USER, Entity, Quotas, entity_of, is_of_address, plain_address
 from .quota_records import Change, quota_removed, quota_set
 
 MOST_ENTITIES = 10_000
-LONGEST_NAME = 1_000  # characters
 EXACT, DEFAULT, ANY = 0, 1, 2  # how a filter matches
 _NEARLY_WHOLE = 1e-6
 

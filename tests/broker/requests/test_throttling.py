@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from fencepost.broker.quotas import limits
-from fencepost.broker.quotas.entities import REQUEST_PERCENTAGE, entity_of
+from fencepost.broker.quotas.entities import LONGEST_NAME, REQUEST_PERCENTAGE, entity_of
 from fencepost.broker.quotas.limits import Measures
 from fencepost.broker.quotas.mutes import LOOKED_AT_AFTER_MS
 from fencepost.broker.quotas.quota_records import quota_set
@@ -435,6 +435,19 @@ def test_a_hundred_thousand_client_ids_take_bounded_memory_and_one_still_waits(
     assert len(measures.mutations) <= 501
     assert len(measures._known) <= 700
     assert produced(SimulatedClient(broker, "c99999"), KB * 30) > 0
+
+
+def test_of_a_long_client_id_only_what_may_have_a_quota_is_kept(broker: SimulatedBroker) -> None:
+    longest = "x" * LONGEST_NAME
+    set_quota(broker, f"client-id={longest}", producer_byte_rate=1000)
+    set_quota(broker, "client-id=<default>", producer_byte_rate=2000)
+    measures: Measures = broker.broker.throttling.measures
+    for tail, most in (("", 1000), ("y", 2000), ("y" * 30_000, 2000)):
+        produced(SimulatedClient(broker, longest + tail))
+        limit = measures.limits_of("u", longest + tail)
+        assert limit is not None and limit.produce is not None and limit.produce.value == most  # noqa: PT018
+    assert max(len(client_id) for _, client_id in measures._known) == LONGEST_NAME + 1
+    assert max(len(client_id) for _, client_id in measures.produce._by_owner) == LONGEST_NAME + 1
 
 
 def test_what_is_as_good_as_new_is_dropped_long_before_there_is_no_room(broker: SimulatedBroker) -> None:
