@@ -71,13 +71,12 @@ class GroupCommits:
         stamp = Stamp(member.generation, member.member_id)
         assigned = self._subscription.assigned
         states = [(state, state.jumps) for tp in wanted if (state := assigned.get(tp)) is not None]
+        newest = None
+        if isinstance(self._membership, ConsumerMembership) and stamp.generation >= 0:
+            newest = self._newest(states)
+            member = newest()
         await self._offsets.commit(
-            wanted,
-            self._newest(states)
-            if isinstance(self._membership, ConsumerMembership) and stamp.generation >= 0
-            else member,
-            timeout_ms=timeout_ms,
-            refused=lambda code: self._note_refusal(code, stamp),
+            wanted, member, timeout_ms=timeout_ms, newest=newest, refused=lambda code: self._note_refusal(code, stamp)
         )
         for state, jumps in states:
             if state.jumps == jumps:

@@ -99,14 +99,15 @@ class GroupOffsets:
     async def commit(
         self,
         offsets: Offsets,
-        member: ConsumerGroupMetadata | Callable[[], ConsumerGroupMetadata],
+        member: ConsumerGroupMetadata,
         *,
         timeout_ms: float,
+        newest: Callable[[], ConsumerGroupMetadata] | None = None,
         refused: Callable[[ErrorCode], None] = lambda code: None,
     ) -> None:
-        """member: a function returns the one of each attempt. refused: called with the final error code.
+        """newest: the member to use for each attempt, where its epoch may grow meanwhile (KIP-848).
 
-        Raises the error of `commit_error`, RequestTimedOutError.
+        refused: called with the final error code. Raises the error of `commit_error`, RequestTimedOutError.
         """
         if not offsets:
             return
@@ -115,13 +116,13 @@ class GroupOffsets:
             return commit_codes(answer, offsets).values()
 
         async with self._commit_lock:
-            if callable(member):
-                made = member  # for a check by type
-                response = await self._ask_until(
-                    lambda: commit_request(offsets, made()), codes_of, timeout_ms, (_E.STALE_MEMBER_EPOCH,)
-                )
-            else:
+            if newest is None:
                 response = await self._ask_until(commit_request(offsets, member), codes_of, timeout_ms)
+            else:
+                current = newest  # for the check of types
+                response = await self._ask_until(
+                    lambda: commit_request(offsets, current()), codes_of, timeout_ms, (_E.STALE_MEMBER_EPOCH,)
+                )
         codes = commit_codes(response, offsets)
         worst = worst_of(codes.values())
         if worst is not _E.NONE:
