@@ -35,14 +35,16 @@ class ConsumerGroup(Group):
             settings.client_rack or None,
             settings.group_remote_assignor,
         )
-        member_id = base64.urlsafe_b64encode(environment.rng.bytes(16)).rstrip(b"=").decode()
-        self._membership = ConsumerMembership(terms, member_id)
+        self._environment = environment
+        self._membership = ConsumerMembership(terms, self._new_id())
         self._heard = asyncio.Event()
         self._told = False  # whether the listener was called since it joined
         self._finding: asyncio.Task[None] | None = None  # looks up the names of assigned topics
         super().__init__(cluster, settings, subscription, environment, self._membership)
-        self._environment = environment
         self._leaves_over = "group", self._group_id  # the connection of heartbeats, so that none comes after it
+
+    def _new_id(self) -> str:
+        return base64.urlsafe_b64encode(self._environment.rng.bytes(16)).rstrip(b"=").decode()
 
     # ---- polls -----------------------------------------------------------------------------------------------
 
@@ -81,7 +83,7 @@ class ConsumerGroup(Group):
             elif membership.state is State.UNJOINED:
                 await self._run_step(self._give_up())
                 if membership.state is State.UNJOINED and not self.leaving and self._subscription.is_subscribed:
-                    membership.join()
+                    membership.join(self._new_id())
                     self._told = False
                     self._heartbeats.start()
                     self._heartbeats.hurry()

@@ -85,7 +85,7 @@ class _Told(NamedTuple):
 
 
 class ConsumerMembership:
-    """One member, with one id for all the times that it joins. generation: the member's epoch, -1 while it has none.
+    """One member. generation: the member's epoch, -1 while it has none.
 
     stamp: counts memberships. joined_topics, expression: what `subscribe` was called with.
     """
@@ -180,9 +180,14 @@ class ConsumerMembership:
             return ()
         return tuple(tp for tp in self._owned if tp.topic not in topics)
 
-    def join(self) -> None:
-        """Join with the next heartbeat. All partitions have been given up."""
+    def join(self, member_id: str = "") -> None:
+        """Join with the next heartbeat. All partitions have been given up.
+
+        member_id: another one than before. A member that the broker still has may join again in the same epoch, which
+        would not refuse a late commit of what it read before.
+        """
         self._begin(State.JOINING)
+        self.member_id = member_id or self.member_id
         self.generation = NO_GENERATION
         self._owned = {}
 

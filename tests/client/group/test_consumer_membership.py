@@ -11,7 +11,7 @@ from fencepost.client.errors import (
 from fencepost.client.group.consumer_membership import TABLE, ConsumerMembership, ConsumerTerms, State
 from fencepost.client.group.membership import Turn
 from fencepost.client.values import TopicPartition
-from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.messages.consumer_groups import ConsumerGroupHeartbeatResponse as Response
 
 T = topic_id("t")
@@ -175,6 +175,23 @@ def test_a_fenced_member_loses_everything_and_joins_again_with_the_same_id(code)
     request, _ = beat(member, response(7, 0))
     assert (request.member_id, request.member_epoch, request.topic_partitions) == ("m", 0, [])
     assert take(member).added == (T0,)
+
+
+def test_what_was_read_before_a_loss_cannot_be_committed_after_joining_again():
+    driver = ConsumerGroupDriver(t=1)
+    reader = Reader(driver, "a", ["t"])
+    reader.run()
+    before = reader.membership.applied
+    reader.send()
+    reader.membership.on_no_response(reader.membership.stamp, final=True)  # the broker still has it
+    reader.fail()
+    for _ in range(15):
+        driver.wait(5_000)
+        reader.run()
+    assert set(reader.reads) == {T0}
+    assert reader.may_commit(T0, in_transaction=True)
+    with pytest.raises(KafkaError):
+        driver.group.check_commit(before.member_id, None, before.generation, [(T, 0)], version=None)
 
 
 @pytest.mark.parametrize("code", sorted(set(ErrorCode) - {ErrorCode.NONE}))

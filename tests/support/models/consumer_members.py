@@ -57,6 +57,7 @@ class Reader:
     ) -> None:
         self.driver = driver
         self.membership = ConsumerMembership(ConsumerTerms(GROUP, instance_id, 60_000), member_id)
+        self._first_id, self._joins = member_id, 0
         self.topics = frozenset(topics)
         self.reads: dict[TopicPartition, bytes] = {}
         self.calls: list[tuple[str, list[str]]] = []
@@ -115,7 +116,8 @@ class Reader:
         if membership.state is State.UNJOINED:
             if self.reads:
                 self._give_up("lost", tuple(self.reads))
-            membership.join()
+            self._joins += 1
+            membership.join(f"{self._first_id}{self._joins}")
         while membership.state is State.RECONCILING and not membership.settled:
             plan = membership.plan(self._name)
             if plan.revoked:
