@@ -46,7 +46,7 @@ _BLOCKED = {
     **dict.fromkeys(("transactional_id", "state"), TEXT_OR_NULL),
     **dict.fromkeys(("producer_id", "producer_epoch", "start_offset", "waiting"), NUMBER),
     **dict.fromkeys(("last_stable_offset", "high_watermark"), NUMBER),
-    **dict.fromkeys(("coordinator_id", "age_ms", "timeout_ms"), NUMBER_OR_NULL),
+    **dict.fromkeys(("coordinator_id", "started_ms", "age_ms", "timeout_ms"), NUMBER_OR_NULL),
     "timeout_share": _SHARE,
     "hangs": FLAG,
     "sentence": TEXT,

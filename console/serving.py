@@ -85,6 +85,7 @@ class Console:
             handler_cancellation=True,
             max_line_size=LONGEST_LINE,
             max_field_size=LONGEST_LINE,
+            auto_decompress=False,  # nobody sends compressed bodies here but to make them expand
         )
         self.port = 0
 

@@ -50,9 +50,13 @@ class HttpOptions:
             )
 
     def command(self, bootstrap: str, *, insecure: bool) -> list[str]:
-        """The child's command line. A token and a password stay in their files."""
+        """The child's command line. A token and a password stay in their files.
+
+        -P: else Python would import modules from the working directory, where others may have written some.
+        """
         command = [
             sys.executable,
+            "-P",
             "-m",
             "fencepost",
             "console",

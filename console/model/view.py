@@ -198,6 +198,7 @@ def blocker_row(blocker: Blocker, view: View) -> dict[str, Any]:
         "producer_id": producer.producer_id,
         "producer_epoch": producer.producer_epoch,
         "coordinator_id": owner.coordinator if owner else None,
+        "started_ms": owner.started_ms if owner else None,
         "age_ms": age,
         "timeout_ms": owner.timeout_ms if owner else None,
         "timeout_share": share(age, owner.timeout_ms if owner else None),

@@ -34,6 +34,8 @@ async def abort(asked: Asked) -> dict[str, Any]:
         raise Problem(CONFLICT, f"{name} is decided: {found.state}", "its coordinator is ending it")
     if (found.producer_id, found.producer_epoch) != (body["producer_id"], body["producer_epoch"]):
         raise Problem(CONFLICT, f"another transaction of {name} is open by now", "look again")
+    if body.get("started_ms", found.started_ms) != found.started_ms:  # many producers keep their epoch
+        raise Problem(CONFLICT, f"a later transaction of {name} is open by now", "look again")
     return await _end(asked, admin, name, "aborted")
 
 
@@ -112,8 +114,8 @@ _NAME = {"type": "string", "maxLength": LONGEST_NAME}
 _ID = {"type": "integer", "minimum": 0, "maximum": (1 << 53) - 1}
 _PREPARED = fields({"sink": _NAME, "batch": NUMBER})
 _ABORT = fields(
-    {"confirm": _NAME, "producer_id": _ID, "producer_epoch": _ID, "confirm_prepared": _PREPARED},
-    optional=("confirm_prepared",),
+    {"confirm": _NAME, "producer_id": _ID, "producer_epoch": _ID, "started_ms": _ID, "confirm_prepared": _PREPARED},
+    optional=("started_ms", "confirm_prepared"),
 )
 _FENCE = fields({"confirm": _NAME, "confirm_prepared": _PREPARED}, optional=("confirm_prepared",))
 _HANGING = fields({"confirm": _NAME, "start_offset": _ID, "producer_id": _ID, "producer_epoch": _ID})

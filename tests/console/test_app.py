@@ -1,6 +1,8 @@
 """The application on a real socket before a real broker: the guard, the headers, the static files, the snapshot."""
 
 import asyncio
+import gzip
+import json
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -185,3 +187,11 @@ async def test_it_ends_while_event_streams_are_open(broker: ServedBroker) -> Non
     async with asyncio.timeout(10), console_of(f"127.0.0.1:{broker.port}") as client, client.events() as stream:
         assert (await stream.next())[0] == "snapshot"
         await client.console.close()
+
+
+async def test_a_compressed_body_is_not_expanded(closed: ConsoleClient) -> None:
+    """A megabyte of it would hold up everybody for as long as a gigabyte takes to expand."""
+    body = gzip.compress(json.dumps({"token": TOKEN}).encode())
+    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    status, _, answer = await closed.ask("POST", "/v1/session", headers=headers, data=body)
+    assert (status, answer["error_code"]) == (422, 42201)

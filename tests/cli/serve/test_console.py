@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 import urllib.request
@@ -112,7 +113,7 @@ def test_the_childs_command_line_has_no_secret_and_names_the_plain_listener() ->
     assert bootstrap_of(settings, [("0.0.0.0", 1), ("127.0.0.1", 2)]) == "127.0.0.1:1"
     assert bootstrap_of(settings, [("::", 1)]) == "[::1]:1"
     options = HttpOptions("127.0.0.1:0", "/token", ["a", "b"], "/login", read_only=True)
-    command = options.command("h:1", insecure=False)[3:]
+    command = options.command("h:1", insecure=False)[4:]
     assert command == [
         "console",
         "--beside-broker",
@@ -130,3 +131,12 @@ def test_the_childs_command_line_has_no_secret_and_names_the_plain_listener() ->
         "b",
     ]
     assert HttpOptions("h:1").command("h:1", insecure=True)[-2:] == ["--allow-changes", "--insecure"]
+
+
+def test_the_console_imports_nothing_from_the_working_directory(tmp_path: Path) -> None:
+    (tmp_path / "aiohttp.py").write_text("raise SystemExit('imported from the working directory')")
+    (tmp_path / "click.py").write_text("raise SystemExit('imported from the working directory')")
+    command = HttpOptions("127.0.0.1:0").command("127.0.0.1:9", insecure=False)
+    ended = subprocess.run([*command, "--help"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "--allow-changes" in ended.stdout

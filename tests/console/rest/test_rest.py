@@ -1,5 +1,6 @@
 """The REST API over a real socket, before a real broker that has topics, groups and open transactions."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -294,6 +295,24 @@ async def test_an_open_transaction_is_aborted_and_its_producer_refused(
     assert partition["last_stable_offset"] == partition["high_watermark"]
     status, answer = await console.change("transactions/to-abort:abort", await seen(console, "to-abort"))
     assert (status, answer["error_code"]) == (409, 40901)
+
+
+async def test_a_later_transaction_of_the_same_epoch_is_not_aborted(
+    console: ConsoleClient, broker: ServedBroker
+) -> None:
+    producer = opened(broker, "goes-on", "orders")
+    body = {**await seen(console, "goes-on"), "started_ms": (await console.get("transactions/goes-on"))["started_ms"]}
+    producer.commit_transaction(10)
+    await asyncio.sleep(0.01)  # so that the next one does not begin in the same millisecond
+    producer.begin_transaction()
+    producer.produce("orders", b"later")
+    assert producer.flush(10) == 0
+    status, answer = await console.change("transactions/goes-on:abort", body)
+    assert (status, answer["error_code"]) == (409, 40901)
+    found = await console.get("transactions/goes-on")
+    now = {**body, "producer_epoch": found["producer_epoch"], "started_ms": found["started_ms"]}
+    assert now["started_ms"] > body["started_ms"]
+    assert (await console.change("transactions/goes-on:abort", now))[0] == 200
 
 
 async def test_an_id_is_fenced_only_if_it_exists(console: ConsoleClient, broker: ServedBroker) -> None:
