@@ -47,7 +47,7 @@ class Sink:
         options = sink_options({"kafka.bootstrap.servers": self.servers, "topic": self.topic}, streaming=True)
         with spark_runners.process():
             cluster = client_thread.cluster_for(options)
-            keys = client_thread.run(ledger.describe_transactions(cluster, timeout_ms=5000), 10)
+            keys = client_thread.run(ledger.describe_entries(cluster, timeout_ms=5000), 10)
         waiting = {each.transactional_id for key in keys for each in key.waiting}
         return waiting & set(self.open())
 
