@@ -18,6 +18,7 @@ from .model.events import Events
 from .model.view import View
 
 CLUSTER_FRESH_MS = 1_000
+MOST_DOWNLOADS = 4  # of values, each of which is in memory until it is taken
 
 
 @dataclass(slots=True)
@@ -26,6 +27,7 @@ class Parts:
 
     new_consumer: a Consumer without a group, not started, for the log of transactions; None: it is not read.
     start: unguessable, of this console's start. searching: held by the one search for hanging transactions.
+    downloading: held by each download of a value.
     """
 
     bootstrap: str
@@ -37,6 +39,7 @@ class Parts:
     clock: Clock = field(default_factory=SystemClock)
     hangs_after_ms: int = MAX_TRANSACTION_TIMEOUT_MS
     searching: asyncio.Lock = field(default_factory=asyncio.Lock)
+    downloading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_DOWNLOADS))
     connecting: Connecting = field(init=False)
     scraper: Scraper = field(init=False)
     events: Events = field(init=False)

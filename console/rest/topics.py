@@ -1,5 +1,6 @@
 """Topics, their configs and partitions in Confluent's shapes, with the offsets that Kafka's own API has; records."""
 
+import asyncio
 from typing import Any
 from urllib.parse import quote
 
@@ -8,15 +9,20 @@ from aiohttp import web
 from ...client.admin.values import PartitionDescription, ProducerState, TopicDescription
 from ...client.values import TopicPartition
 from ..asked import Asked
+from ..guard import HEADERS
 from ..model.view import Offsets, View, offsets_row, topic_offsets
 from ..parameters import CONTAINS, PAGING, Parameter
-from ..problems import BAD_PARAMETER, NOT_FOUND, Problem
+from ..parts import MOST_DOWNLOADS
+from ..problems import BAD_PARAMETER, NOT_FOUND, TOO_MANY, Problem
 from ..reading import records as browsing
 from ..reading import timeline as timelines
 from ..routes import Route
 from .clusters import config
 from .listing import item, matching, page, related, whole
 from .places import cluster_id, link_of, offsets_now, partition_of, topic_of, view_of
+
+DOWNLOAD_S = 120.0
+PIECE_BYTES = 64 << 10
 
 
 async def topics(asked: Asked) -> dict[str, Any]:
@@ -158,13 +164,34 @@ async def timeline(asked: Asked) -> dict[str, Any]:
     return await timelines.read(await asked.admin(), at.topic, at.partition, asked.given, names=names)
 
 
-async def raw(asked: Asked) -> web.Response:
-    """As an attachment of no particular type, so that no browser shows or runs it."""
+async def raw(asked: Asked) -> web.StreamResponse:
+    """As an attachment of no particular type, so that no browser shows or runs it.
+
+    A value is in memory until it is taken, so few are sent at once, and none for longer than DOWNLOAD_S.
+    """
     at, offset, part = await partition_of(asked), number_of_offset(asked), asked.names["part"]
-    content = await browsing.raw(await asked.admin(), at.topic, at.partition, offset, part)
-    name = quote(f"{at.topic}-{at.partition}-{offset}-{part}.bin", safe="")
-    headers = {"Content-Disposition": f"attachment; filename=\"record.bin\"; filename*=UTF-8''{name}"}
-    return web.Response(body=content, content_type="application/octet-stream", headers=headers)
+    if asked.parts.downloading.locked():
+        raise Problem(TOO_MANY, f"{MOST_DOWNLOADS} downloads are under way", "try again when one has ended")
+    async with asked.parts.downloading:
+        content = await browsing.raw(await asked.admin(), at.topic, at.partition, offset, part)
+        name = quote(f"{at.topic}-{at.partition}-{offset}-{part}.bin", safe="")
+        headers = {"Content-Disposition": f"attachment; filename=\"record.bin\"; filename*=UTF-8''{name}"}
+        response = web.StreamResponse(headers=HEADERS | headers | {"Cache-Control": "no-store"})
+        response.content_type, response.content_length = "application/octet-stream", len(content)
+        await _send(asked.request, response, content)
+        return response
+
+
+async def _send(request: web.Request, response: web.StreamResponse, content: bytes) -> None:
+    """Send it piece by piece; a browser that takes it too slowly is cut off."""
+    await response.prepare(request)
+    try:
+        async with asyncio.timeout(DOWNLOAD_S):
+            for start in range(0, len(content), PIECE_BYTES):
+                await response.write(content[start : start + PIECE_BYTES])
+    except (ConnectionError, TimeoutError):
+        if request.transport is not None:
+            request.transport.abort()
 
 
 def number_of_offset(asked: Asked) -> int:

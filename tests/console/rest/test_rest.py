@@ -11,6 +11,8 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from console_client import ConsoleClient, console_of
 from fencepost.client.admin.admin import Admin
 from fencepost.client.admin.values import NewTopic
+from fencepost.console.parts import MOST_DOWNLOADS
+from fencepost.console.rest import topics
 from fencepost.protocol.messages.ledger import PrepareTxnRequest
 from served_broker import ServedBroker
 
@@ -274,6 +276,36 @@ async def seen(console: ConsoleClient, name: str) -> dict[str, Any]:
         "producer_id": found["producer_id"],
         "producer_epoch": found["producer_epoch"],
     }
+
+
+async def test_few_values_are_downloaded_at_once_and_none_for_long(
+    console: ConsoleClient, broker: ServedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def large(*_: Any) -> bytes:
+        return bytes(32 << 20)
+
+    producer = opened(broker, "large-values", "orders")
+    producer.commit_transaction(10)
+    monkeypatch.setattr(topics.browsing, "raw", large)
+    monkeypatch.setattr(topics, "DOWNLOAD_S", 3.0)
+    path = f"/v3/clusters/{console.cluster}/topics/orders/partitions/0/records/0/value"
+    port = int(console.base.rpartition(":")[2].strip("/"))
+    silent = []
+    for _ in range(MOST_DOWNLOADS):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+        silent.append(writer)
+    status, _, answer = await console.ask("GET", path)
+    assert (status, answer["error_code"]) == (429, 42901)
+    for _ in range(150):
+        status, _, _ = await console.ask("GET", path)
+        if status == 200:
+            break
+        await asyncio.sleep(0.2)
+    assert status == 200
+    for writer in silent:
+        writer.close()
 
 
 async def test_an_open_transaction_is_aborted_and_its_producer_refused(

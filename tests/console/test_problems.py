@@ -1,0 +1,20 @@
+"""Errors of the SDK as answers of the console."""
+
+import pytest
+from fencepost.client.errors import ErrorCode, KafkaError
+from fencepost.console.problems import problem_of
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "the records are larger than 1 byte when decompressed"), 413),
+        (KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, "there is none"), 404),
+        (KafkaError(ErrorCode.PRODUCER_FENCED, "another has its id"), 409),
+        (KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "two\nlines"), 500),
+    ],
+)
+def test_an_error_of_the_broker_has_the_status_of_its_cause(error: KafkaError, status: int) -> None:
+    problem = problem_of(error)
+    assert problem.status == status
+    assert "\n" not in problem.message
