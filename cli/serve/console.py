@@ -6,6 +6,7 @@ it is a process.
 """
 
 import asyncio
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ import click
 
 from ...broker.config.settings import BrokerSettings
 from ...console.settings import BadAddress, ConsoleSettings
+from ..arguments.login import CONFIG_VARIABLE, PASSWORD_VARIABLE, USER_VARIABLE
 from ..console.options import address, token_of
 from ..output.extras import require
 from ..output.failures import WRONG_USAGE, Failure
@@ -91,7 +93,7 @@ async def run_console(command: Sequence[str]) -> None:
     pause_s = FIRST_PAUSE_S
     while True:
         began_s = time.monotonic()
-        process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE)
+        process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE, env=_environment())
         try:
             code = await process.wait()
         finally:
@@ -101,6 +103,12 @@ async def run_console(command: Sequence[str]) -> None:
         click.echo(f"warning: the console has ended with exit code {code}; again in {pause_s:.0f} s", err=True)
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+
+def _environment() -> dict[str, str]:
+    """Ours without the login of other commands: what the console connects with is in --http-client-config."""
+    others = (USER_VARIABLE, PASSWORD_VARIABLE, CONFIG_VARIABLE)
+    return {name: text for name, text in os.environ.items() if name not in others}
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

@@ -1,5 +1,6 @@
 """`fencepost serve --http`: the console is a process beside the broker, which neither needs it nor waits for it."""
 
+import asyncio
 import json
 import os
 import signal
@@ -15,7 +16,7 @@ from click.testing import CliRunner
 from confluent_kafka import Producer
 from fencepost.broker.config.configuration import broker_settings
 from fencepost.cli import main
-from fencepost.cli.serve.console import HttpOptions, bootstrap_of
+from fencepost.cli.serve.console import HttpOptions, bootstrap_of, run_console
 
 pytestmark = pytest.mark.slow
 
@@ -140,3 +141,22 @@ def test_the_console_imports_nothing_from_the_working_directory(tmp_path: Path) 
     ended = subprocess.run([*command, "--help"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "--allow-changes" in ended.stdout
+
+
+async def test_the_console_does_not_log_in_as_other_commands_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("USER", "PASSWORD", "CLIENT_CONFIG", "ELSE"):
+        monkeypatch.setenv(f"FENCEPOST_{name}", "set")
+    found = tmp_path / "found"
+    program = "import os, sys; open(sys.argv[1], 'w').write(' '.join(k for k in os.environ if 'FENCEPOST_' in k) + '.')"
+    running = asyncio.create_task(run_console([sys.executable, "-c", program, str(found)]))
+    for _ in range(600):
+        if found.exists() and found.read_text().endswith("."):
+            break
+        await asyncio.sleep(0.05)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    names = set(found.read_text().removesuffix(".").split())
+    assert "FENCEPOST_ELSE" in names
+    assert not names & {"FENCEPOST_USER", "FENCEPOST_PASSWORD", "FENCEPOST_CLIENT_CONFIG"}
