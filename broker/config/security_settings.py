@@ -58,6 +58,14 @@ class SecuritySettings:
         at_least=1,
     )
     max_unauthenticated_connections_per_ip: int = option(250, "The same, from one address.", type=INT, at_least=1)
+    max_connections_per_principal: int = option(
+        2**31 - 1,
+        "Connections at one time of one user that has logged in, by password, token or certificate. One more is cut.",
+        type=INT,
+        at_least=1,
+        dynamic=True,
+        dynamic_at_least=10,
+    )
     max_acls: int = option(
         100_000, "Rules of access that there may be at one time.", type=INT, at_least=0, dynamic=True
     )

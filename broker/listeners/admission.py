@@ -77,7 +77,11 @@ class ListenerAdmission:
         except BadCertificate as error:
             subject, name = str(error), None
         if name:
-            connection.session = Session(Principal(USER, name), connection.client_host)
+            principal = Principal(USER, name)
+            if self._authenticator.has_room_for(connection, principal):
+                connection.session = Session(principal, connection.client_host)
+            else:
+                connection.abort()
             return
         self._authenticator.metrics.failed_logins += 1
         text = "no rule lets a certificate of %s in (%r)"

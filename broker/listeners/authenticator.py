@@ -140,9 +140,23 @@ class Authenticator:
         """The login has succeeded: the connection is served as this user from now on."""
         assert login.name is not None
         self._unauthenticated.remove(connection)
-        connection.session = Session(Principal(USER, login.name), connection.client_host)
+        principal = Principal(USER, login.name)
+        if connection.session.principal != principal and not self.has_room_for(connection, principal):
+            connection.abort()
+            return
+        connection.session = Session(principal, connection.client_host)
         owner: Owner[Any] = self if login.is_renewable else self.server
         connection.belong_to(owner, self.settings().socket_request_max_bytes)
+
+    def has_room_for(self, connection: Connection, principal: Principal) -> bool:
+        """Whether this user may have one connection more. False: a line of the log names it."""
+        most, others = self.settings().max_connections_per_principal, self.server.connections
+        if len(others) <= most or sum(one.session.principal == principal for one in others) < most:
+            return True
+        self.metrics.refused_connections += 1
+        text = "cutting the connection of %s: %r has %d connections already (max.connections.per.principal)"
+        self.rare_log.write(logging.WARNING, text, connection.client_host, principal.name, most)
+        return False
 
     def _cut(self, client: Unauthenticated, why: str) -> None:
         self.metrics.closed_unauthenticated += 1

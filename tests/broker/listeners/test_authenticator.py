@@ -250,6 +250,29 @@ def test_after_a_login_that_does_not_end_the_authenticator_is_not_asked(broker, 
     assert connection._owner is broker.broker.server
 
 
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_user_has_so_many_connections_and_every_other_user_as_many(caplog, mechanism):
+    settings = asking(max_connections_per_principal=2, connections_max_reauth_ms=10_000)
+    with SimulatedBroker(settings) as broker:
+        add_users(broker.broker)
+        first, second, third, other = (SimulatedClient(broker) for _ in range(4))
+        for client in (first, second):
+            assert log_in(client, mechanism=mechanism).error_code == 0
+        third.ask(ApiVersionsRequest())
+        with pytest.raises(ConnectionError):  # it is cut in the place of the last answer
+            log_in(third, mechanism=mechanism)
+        assert third.line.closed
+        assert broker.broker.metrics.refused_connections == 1
+        assert "'alice' has 2 connections already (max.connections.per.principal)" in caplog.text
+        assert log_in(other, "bob", mechanism=mechanism).error_code == 0
+        assert log_in(first, mechanism=mechanism).error_code == 0  # a renewal is no connection more
+        first.close()
+        broker.wait(1)
+        again = SimulatedClient(broker)
+        assert log_in(again, mechanism=mechanism).error_code == 0
+        assert sorted(principals(broker)) == ["User:alice", "User:alice", "User:bob"]
+
+
 # ---- sessions that end -------------------------------------------------------------------------------------------
 
 

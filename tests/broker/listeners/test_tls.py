@@ -103,6 +103,19 @@ def test_where_a_certificate_is_only_requested_who_has_none_is_nobody(authority)
             assert SUBJECT in principals(broker)
 
 
+def test_a_certificate_admits_so_many_connections(authority):
+    settings = {"ssl_client_auth": "required", "ssl_truststore_location": authority.file}
+    limited = serving(authority.of_broker(), **settings) | {"max_connections_per_principal": 1}
+    with ServedBroker(listeners=("SSL://127.0.0.1:0",), **limited) as broker:
+        own = authority.trusting(authority.of_client())
+        with connect(broker, own) as client:
+            assert is_served(client)
+            with pytest.raises((OSError, Closed)), connect(broker, own) as second:
+                second.call(NO_TOPICS, 9)
+            assert is_served(client)
+            assert broker.inside(lambda inner: inner.metrics.refused_connections) == 1
+
+
 def test_rules_make_a_name_of_a_subject_and_let_nobody_else_in(authority):
     settings = {
         "ssl_client_auth": "required",
