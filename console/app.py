@@ -125,7 +125,7 @@ def _handler_of(parts: Parts, route: Route) -> Handler:
         session = request.cookies.get(COOKIE)
         now_ms = parts.clock.now_ms()
         if route.access != OPEN:
-            parts.guard.check_login(request.headers, session, now_ms)
+            parts.guard.check_login(request.headers, session, request.remote or "", now_ms)
         body = None
         if route.method in ("POST", "DELETE"):
             parts.guard.check_form(request.headers, session, now_ms, with_csrf=route.access != OPEN)

@@ -25,5 +25,10 @@ class Asked(NamedTuple):
         return await self.parts.connecting.admin()
 
     @property
+    def address(self) -> str:
+        """The client's, or that of the proxy that it comes through."""
+        return self.request.remote or ""
+
+    @property
     def now_ms(self) -> int:
         return self.parts.clock.now_ms()

@@ -14,13 +14,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from .problems import CHANGES_REFUSED, NOT_FROM_HERE, NOT_JSON, NOT_LOGGED_IN, TOO_MANY, Problem
+from .problems import CHANGES_REFUSED, NOT_FROM_HERE, NOT_JSON, NOT_LOGGED_IN, Problem
+from .tries import Tries
 
 COOKIE = "fencepost_session"
 CSRF_HEADER = "X-CSRF-Token"
 MOST_SESSIONS = 1_000  # the one that was not used for longest ends
 SESSION_MS = 12 * 3_600_000  # without a request
-TRIES, TRIES_IN_MS = 10, 60_000  # wrong tokens, from all addresses together
 LEAST_TOKEN_CHARS = 16
 LONGEST_TOKEN = 1_024
 _LOCAL = frozenset({"localhost", "localhost.localdomain", "ip6-localhost"})
@@ -69,7 +69,7 @@ class Guard:
     """The rules for one console.
 
     token: what people and scripts log in with; None: no login. hosts: names besides localhost and addresses that a
-    Host header may contain. new_secret: an unguessable text.
+    Host header may contain. new_secret: an unguessable text. log: gets a line about wrong tokens, rarely.
     """
 
     def __init__(
@@ -80,13 +80,14 @@ class Guard:
         *,
         changes_allowed: bool,
         changes_hint: str = "",
+        log: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._token = None if token is None else _digest(token)
         self._hosts = frozenset(each.lower() for each in hosts) | _LOCAL
         self._new_secret = new_secret
         self._csrf_without_login = new_secret()
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
-        self._wrong_ms: list[int] = []
+        self._tries = Tries(log)
         self.changes_allowed = changes_allowed
         self.changes_hint = changes_hint
 
@@ -112,14 +113,9 @@ class Guard:
 
     # ---- logins --------------------------------------------------------------------------------------------------
 
-    def log_in(self, token: str, now_ms: int) -> str:
-        """The new session's id, for the cookie. Raises Problem."""
-        self._wrong_ms = [each for each in self._wrong_ms if now_ms - each < TRIES_IN_MS]
-        if len(self._wrong_ms) >= TRIES:
-            raise Problem(TOO_MANY, "too many wrong tokens", "wait a minute")
-        if self._token is None or not self._is_token(token):
-            self._wrong_ms.append(now_ms)
-            raise Problem(NOT_LOGGED_IN, "that is not the token", "it is in the file of --http-token-file")
+    def log_in(self, token: str, address: str, now_ms: int) -> str:
+        """The new session's id, for the cookie. address: the client's. Raises Problem."""
+        self._check_token(token, address, now_ms)
         session = self._new_secret()
         self._sessions[session] = _Session(self._new_secret(), now_ms)
         if len(self._sessions) > MOST_SESSIONS:
@@ -142,17 +138,31 @@ class Guard:
         self._sessions.move_to_end(session or "")
         return found.csrf
 
-    def check_login(self, headers: Mapping[str, str], session: str | None, now_ms: int) -> None:
-        """Raises Problem unless it is logged in, or none is needed."""
-        if self._token is None or self._by_bearer(headers) or self.csrf_of(session, now_ms) is not None:
+    def check_login(self, headers: Mapping[str, str], session: str | None, address: str, now_ms: int) -> None:
+        """Raises Problem unless it is logged in, or none is needed. address: the client's."""
+        if self.csrf_of(session, now_ms) is not None:
             return
-        raise Problem(NOT_LOGGED_IN, "log in first", "POST /v1/session, or send Authorization: Bearer TOKEN")
+        token = _bearer_of(headers)
+        if token is None:
+            raise Problem(NOT_LOGGED_IN, "log in first", "POST /v1/session, or send Authorization: Bearer TOKEN")
+        self._check_token(token, address, now_ms)
+
+    def _check_token(self, token: str, address: str, now_ms: int) -> None:
+        """Raises Problem if it is wrong, or this address tried too many wrong ones."""
+        self._tries.check(address, now_ms)
+        if not self._is_token(token):
+            self._tries.add(address, now_ms)
+            raise Problem(NOT_LOGGED_IN, "that is not the token", "it is in the file of --http-token-file")
 
     def check_form(self, headers: Mapping[str, str], session: str | None, now_ms: int, *, with_csrf: bool) -> None:
-        """Raises Problem unless it is JSON from our own pages, or from a script that sent the token itself."""
+        """Raises Problem unless it is JSON from our own pages, or from a script that sent the token itself.
+
+        After check_login.
+        """
         if headers.get("Content-Type", "").partition(";")[0].strip().lower() != "application/json":
             raise Problem(NOT_JSON, "the body must be JSON", "send Content-Type: application/json")
-        if not with_csrf or self._by_bearer(headers):
+        token = _bearer_of(headers)
+        if not with_csrf or (token is not None and self._is_token(token)):
             return
         expected, given = self.csrf_of(session, now_ms), headers.get(CSRF_HEADER, "")
         if expected is None or not hmac.compare_digest(expected.encode(), given.encode("utf-8", "replace")):
@@ -163,14 +173,17 @@ class Guard:
         if not self.changes_allowed:
             raise Problem(CHANGES_REFUSED, "this console is read-only", self.changes_hint or None)
 
-    def _by_bearer(self, headers: Mapping[str, str]) -> bool:
-        scheme, _, token = headers.get("Authorization", "").partition(" ")
-        return self._token is not None and scheme.lower() == "bearer" and self._is_token(token.strip())
-
     def _is_token(self, token: str) -> bool:
         """In constant time: digests of the same length are compared."""
-        assert self._token is not None
-        return len(token) <= LONGEST_TOKEN and hmac.compare_digest(self._token, _digest(token))
+        if self._token is None or len(token) > LONGEST_TOKEN:
+            return False
+        return hmac.compare_digest(self._token, _digest(token))
+
+
+def _bearer_of(headers: Mapping[str, str]) -> str | None:
+    """The token that a script sent; None: none."""
+    scheme, _, token = headers.get("Authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None
 
 
 def _digest(token: str) -> bytes:

@@ -75,6 +75,7 @@ class Console:
             secrets.token_urlsafe,
             changes_allowed=settings.changes_allowed,
             changes_hint=settings.changes_hint,
+            log=log.warning,
         )
         self._settings = settings
         self.parts = Parts(settings.bootstrap, settings.version, secrets.token_hex(4), guard, new_admin, new_consumer)

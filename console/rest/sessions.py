@@ -44,8 +44,8 @@ async def _cluster_id(asked: Asked) -> str | None:
 
 
 async def begin(asked: Asked) -> web.Response:
-    session = asked.parts.guard.log_in(asked.body["token"], asked.now_ms)
-    log.info("a login from %s", asked.request.remote)
+    session = asked.parts.guard.log_in(asked.body["token"], asked.address, asked.now_ms)
+    log.info("a login from %s", asked.address)
     response = web.json_response(await _facts(asked, session))
     response.set_cookie(
         COOKIE, session, path="/", httponly=True, samesite="Strict", max_age=SESSION_MS // 1000, secure=False

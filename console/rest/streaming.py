@@ -59,7 +59,7 @@ async def _stream(asked: Asked, response: web.StreamResponse, seen: int | None) 
     parts, session = asked.parts, asked.request.cookies.get(COOKIE)
     ring = parts.events
     while not ring.closed:
-        parts.guard.check_login(asked.request.headers, session, asked.now_ms)
+        parts.guard.check_login(asked.request.headers, session, asked.address, asked.now_ms)
         if seen is None or not ring.has_all_after(seen):
             seen = ring.last
             data = encode("snapshot", ring.id_of(seen), parts.snapshot(None))

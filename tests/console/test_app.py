@@ -11,6 +11,7 @@ from console_client import TOKEN, ConsoleClient, console_of
 from fencepost.console.guard import COOKIE
 from fencepost.console.serving import Console
 from fencepost.console.settings import BadAddress, ConsoleSettings
+from fencepost.console.tries import TRIES
 from served_broker import ServedBroker
 
 
@@ -109,6 +110,19 @@ async def test_a_wrong_token_or_one_in_the_url_opens_nothing(closed: ConsoleClie
         assert (await closed.ask("GET", path))[0] == 401
     bearer = {"Authorization": f"Bearer {TOKEN}"}
     assert (await closed.ask("GET", "/v1/snapshot", headers=bearer))[0] == 200
+
+
+async def test_wrong_bearer_tokens_are_limited_and_logged_without_the_token(
+    closed: ConsoleClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    wrong, right = ({"Authorization": f"Bearer {token}"} for token in ("guessed", TOKEN))
+    for _ in range(TRIES):
+        assert (await closed.ask("GET", "/metrics", headers=wrong))[0] == 401
+    assert (await closed.ask("GET", "/metrics", headers=right))[0] == 429
+    assert (await closed.ask("POST", "/v1/session", json={"token": TOKEN}))[0] == 429
+    assert [each.getMessage() for each in caplog.records if each.name.startswith("fencepost.console")] == [
+        "a wrong token from 127.0.0.1"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,12 @@
 import itertools
 
 import pytest
-from fencepost.console.guard import MOST_SESSIONS, SESSION_MS, TRIES, TRIES_IN_MS, Guard, host_name, is_loopback
+from fencepost.console.guard import MOST_SESSIONS, SESSION_MS, Guard, host_name, is_loopback
 from fencepost.console.problems import Problem
+from fencepost.console.tries import TRIES, TRIES_IN_MS
 
 TOKEN = "a token that nobody guesses"
+HERE, ELSEWHERE = "10.0.0.1", "10.0.0.2"
 JSON = {"Content-Type": "application/json"}
 
 
@@ -52,45 +54,60 @@ def test_a_link_from_another_site_to_the_pages_works() -> None:
 
 def test_the_token_gives_a_session_and_the_session_a_login_until_it_ends() -> None:
     kept = guard()
-    assert refusal(lambda: kept.check_login({}, None, 0)) == 40101
-    assert refusal(lambda: kept.check_login({}, "made up", 0)) == 40101
-    session = kept.log_in(TOKEN, 0)
-    kept.check_login({}, session, SESSION_MS)
-    kept.check_login({}, session, 2 * SESSION_MS)
-    assert refusal(lambda: kept.check_login({}, session, 3 * SESSION_MS + 1)) == 40101
-    other = kept.log_in(TOKEN, 0)
+    assert refusal(lambda: kept.check_login({}, None, HERE, 0)) == 40101
+    assert refusal(lambda: kept.check_login({}, "made up", HERE, 0)) == 40101
+    session = kept.log_in(TOKEN, HERE, 0)
+    kept.check_login({}, session, HERE, SESSION_MS)
+    kept.check_login({}, session, HERE, 2 * SESSION_MS)
+    assert refusal(lambda: kept.check_login({}, session, HERE, 3 * SESSION_MS + 1)) == 40101
+    other = kept.log_in(TOKEN, HERE, 0)
     kept.log_out(other)
-    assert refusal(lambda: kept.check_login({}, other, 0)) == 40101
+    assert refusal(lambda: kept.check_login({}, other, HERE, 0)) == 40101
 
 
 @pytest.mark.parametrize("wrong", ["", TOKEN[:-1], TOKEN + "x", "x" * 5000, "\udcff", "Ω"])
 def test_a_wrong_token_gives_nothing(wrong: str) -> None:
-    assert refusal(lambda: guard().log_in(wrong, 0)) == 40101
-    assert refusal(lambda: guard().check_login({"Authorization": f"Bearer {wrong}"}, None, 0)) == 40101
+    assert refusal(lambda: guard().log_in(wrong, HERE, 0)) == 40101
+    assert refusal(lambda: guard().check_login({"Authorization": f"Bearer {wrong}"}, None, HERE, 0)) == 40101
 
 
-def test_many_wrong_tokens_make_the_next_wait_the_right_one_too() -> None:
+def test_wrong_tokens_of_both_ways_make_only_their_own_address_wait() -> None:
     kept = guard()
-    for _ in range(TRIES):
-        assert refusal(lambda: kept.log_in("wrong", 5)) == 40101
-    assert refusal(lambda: kept.log_in(TOKEN, 6)) == 42901
-    assert kept.log_in(TOKEN, 5 + TRIES_IN_MS)
+    session = kept.log_in(TOKEN, HERE, 0)
+    wrong, right = {"Authorization": "Bearer wrong"}, {"Authorization": f"Bearer {TOKEN}"}
+    for _ in range(TRIES // 2):
+        assert refusal(lambda: kept.log_in("wrong", HERE, 5)) == 40101
+        assert refusal(lambda: kept.check_login(wrong, None, HERE, 5)) == 40101
+    assert refusal(lambda: kept.log_in(TOKEN, HERE, 6)) == 42901
+    assert refusal(lambda: kept.check_login(right, None, HERE, 6)) == 42901
+    kept.check_login(wrong, session, HERE, 6)
+    assert refusal(lambda: kept.check_login({}, None, HERE, 6)) == 40101
+    assert kept.log_in(TOKEN, ELSEWHERE, 6)
+    kept.check_login(right, None, ELSEWHERE, 6)
+    assert kept.log_in(TOKEN, HERE, 5 + TRIES_IN_MS)
+
+
+def test_a_console_without_a_token_takes_any_as_no_login() -> None:
+    kept = guard(None)
+    for _ in range(TRIES + 1):
+        kept.check_login({"Authorization": "Bearer x"}, None, HERE, 0)
+    assert refusal(lambda: kept.log_in("x", HERE, 0)) == 40101
 
 
 def test_sessions_are_bounded_and_the_oldest_one_ends() -> None:
     kept = guard()
-    first, second = kept.log_in(TOKEN, 0), kept.log_in(TOKEN, 0)
-    kept.check_login({}, first, 1)
+    first, second = kept.log_in(TOKEN, HERE, 0), kept.log_in(TOKEN, HERE, 0)
+    kept.check_login({}, first, HERE, 1)
     for _ in range(MOST_SESSIONS - 1):
-        kept.log_in(TOKEN, 2)
-    kept.check_login({}, first, 3)
-    assert refusal(lambda: kept.check_login({}, second, 3)) == 40101
+        kept.log_in(TOKEN, HERE, 2)
+    kept.check_login({}, first, HERE, 3)
+    assert refusal(lambda: kept.check_login({}, second, HERE, 3)) == 40101
 
 
 @pytest.mark.parametrize("token", [None, TOKEN])
 def test_a_change_needs_json_and_the_token_of_its_own_session(token: str | None) -> None:
     kept = guard(token)
-    session = kept.log_in(TOKEN, 0) if token else None
+    session = kept.log_in(TOKEN, HERE, 0) if token else None
     csrf = kept.csrf_of(session, 0)
     assert csrf
     kept.check_form({**JSON, "X-CSRF-Token": csrf}, session, 0, with_csrf=True)
@@ -103,14 +120,14 @@ def test_a_change_needs_json_and_the_token_of_its_own_session(token: str | None)
 
 def test_the_csrf_token_of_another_session_is_wrong() -> None:
     kept = guard()
-    mine, other = kept.log_in(TOKEN, 0), kept.log_in(TOKEN, 0)
+    mine, other = kept.log_in(TOKEN, HERE, 0), kept.log_in(TOKEN, HERE, 0)
     headers = {**JSON, "X-CSRF-Token": kept.csrf_of(other, 0) or ""}
     assert refusal(lambda: kept.check_form(headers, mine, 0, with_csrf=True)) == 40302
 
 
 def test_a_script_that_sends_the_token_itself_needs_no_csrf_token() -> None:
     headers = {**JSON, "Authorization": f"bearer {TOKEN}"}
-    guard().check_login(headers, None, 0)
+    guard().check_login(headers, None, HERE, 0)
     guard().check_form(headers, None, 0, with_csrf=True)
     assert refusal(lambda: guard(None).check_form(headers, None, 0, with_csrf=True)) == 40302
 

@@ -1,0 +1,61 @@
+"""How many wrong tokens an address may try. Pure.
+
+The rule: each address has its own limit, so a stranger who guesses locks nobody else out; neither the memory nor the
+log grows with the number of addresses or tries. Of an IPv6 address the first 64 bits count: a host may have all the
+addresses that begin with them (RFC 4291).
+"""
+
+import ipaddress
+from collections import OrderedDict
+from collections.abc import Callable
+
+from .problems import TOO_MANY, Problem
+
+TRIES, TRIES_IN_MS = 10, 60_000
+MOST_ADDRESSES = 10_000  # the one whose last try is oldest is forgotten
+LINE_EVERY_MS = 10_000
+
+
+class Tries:
+    """log: gets a line about wrong tokens, at most one each LINE_EVERY_MS."""
+
+    def __init__(self, log: Callable[[str], None]) -> None:
+        self._log = log
+        self._wrong_ms: OrderedDict[str, list[int]] = OrderedDict()  # by address, the one of the latest try last
+        self._not_logged = 0
+        self._next_line_ms: int | None = None
+
+    def __len__(self) -> int:
+        return len(self._wrong_ms)
+
+    def check(self, address: str, now_ms: int) -> None:
+        """Before a token of this address is looked at. Raises Problem if it tried too many wrong ones."""
+        found = self._wrong_ms.get(_counted(address), ())
+        if sum(now_ms - each < TRIES_IN_MS for each in found) >= TRIES:
+            raise Problem(TOO_MANY, "too many wrong tokens from this address", "wait a minute")
+
+    def add(self, address: str, now_ms: int) -> None:
+        """Its token was wrong."""
+        counted = _counted(address)
+        self._wrong_ms[counted] = [*self._wrong_ms.pop(counted, ()), now_ms][-TRIES:]
+        while len(self) > MOST_ADDRESSES or now_ms - next(iter(self._wrong_ms.values()))[-1] >= TRIES_IN_MS:
+            self._wrong_ms.popitem(last=False)
+        self._not_logged += 1
+        if self._next_line_ms is not None and now_ms < self._next_line_ms:
+            return
+        many = f"{self._not_logged} wrong tokens since the last such line, the latest"
+        self._log(f"{'a wrong token' if self._not_logged == 1 else many} from {address}")
+        self._not_logged, self._next_line_ms = 0, now_ms + LINE_EVERY_MS
+
+
+def _counted(address: str) -> str:
+    """What its tries are counted by."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv4Address):
+        return str(found)
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return str(int(found) >> 64)

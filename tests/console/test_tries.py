@@ -1,0 +1,72 @@
+"""How many wrong tokens each address may try, and what of it is logged, without any socket."""
+
+import pytest
+from fencepost.console.problems import Problem
+from fencepost.console.tries import LINE_EVERY_MS, MOST_ADDRESSES, TRIES, TRIES_IN_MS, Tries
+
+
+def wrong(tries: Tries, address: str, times: int, now_ms: int = 0) -> None:
+    for _ in range(times):
+        tries.check(address, now_ms)
+        tries.add(address, now_ms)
+
+
+def is_over(tries: Tries, address: str, now_ms: int = 0) -> bool:
+    try:
+        tries.check(address, now_ms)
+    except Problem as problem:
+        return problem.error_code == 42901
+    return False
+
+
+def test_an_address_that_tried_too_often_waits_a_minute_and_others_do_not() -> None:
+    tries = Tries(lambda line: None)
+    wrong(tries, "10.0.0.1", TRIES - 1)
+    assert not is_over(tries, "10.0.0.1")
+    wrong(tries, "10.0.0.1", 1, 5)
+    assert is_over(tries, "10.0.0.1", TRIES_IN_MS - 1)
+    assert not is_over(tries, "10.0.0.2", 5)
+    assert not is_over(tries, "10.0.0.1", TRIES_IN_MS)
+    wrong(tries, "10.0.0.1", TRIES - 1, TRIES_IN_MS)
+    assert is_over(tries, "10.0.0.1", TRIES_IN_MS)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "are_one"),
+    [
+        ("2001:db8:1:2::1", "2001:db8:1:2:ffff::", True),
+        ("2001:db8:1:2::1", "2001:db8:1:3::1", False),
+        ("fe80::1%eth0", "fe80::2%eth0", True),
+        ("::ffff:10.0.0.1", "10.0.0.1", True),
+        ("::ffff:10.0.0.1", "::ffff:10.0.0.2", False),
+        ("", "", True),
+        ("no address", "10.0.0.1", False),
+    ],
+)
+def test_an_ipv6_network_of_one_household_counts_as_one_address(first: str, second: str, are_one: bool) -> None:
+    tries = Tries(lambda line: None)
+    wrong(tries, first, TRIES)
+    assert is_over(tries, second) is are_one
+
+
+def test_the_addresses_that_are_remembered_are_bounded() -> None:
+    tries = Tries(lambda line: None)
+    wrong(tries, "10.0.0.1", TRIES)
+    for number in range(MOST_ADDRESSES - 1):
+        wrong(tries, f"11.{number >> 16}.{number >> 8 & 255}.{number & 255}", 1)
+    assert (is_over(tries, "10.0.0.1"), len(tries)) == (True, MOST_ADDRESSES)
+    wrong(tries, "12.0.0.1", 1)
+    assert (is_over(tries, "10.0.0.1"), len(tries)) == (False, MOST_ADDRESSES)
+    wrong(tries, "12.0.0.1", 1, TRIES_IN_MS)
+    assert len(tries) == 1
+
+
+def test_wrong_tokens_are_logged_rarely_with_their_number_and_the_last_address() -> None:
+    lines: list[str] = []
+    tries = Tries(lines.append)
+    wrong(tries, "10.0.0.1", 1)
+    assert lines == ["a wrong token from 10.0.0.1"]
+    wrong(tries, "10.0.0.1", 5, LINE_EVERY_MS - 1)
+    assert len(lines) == 1
+    wrong(tries, "10.0.0.2", 1, LINE_EVERY_MS)
+    assert lines[1:] == ["6 wrong tokens since the last such line, the latest from 10.0.0.2"]
