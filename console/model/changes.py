@@ -35,6 +35,8 @@ def changes(before: View, after: View) -> Iterator[Event]:
         rows = blocker_rows(after, MOST_BLOCKERS)
         yield "blockers", {"rows": rows, "complete": len(after.blockers) <= MOST_BLOCKERS}
     yield from _groups(before, after)
+    if before.missing != after.missing:
+        yield "missing", {"rows": list(after.missing)}
 
 
 def _ageless(counts: dict[str, Any]) -> dict[str, Any]:

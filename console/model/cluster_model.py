@@ -6,7 +6,7 @@ a reading is LOAD times as long as it took. Groups are read less often, since ea
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ from ...effects.clock import Clock
 from .changes import MOST_BLOCKERS, changes
 from .events import Events
 from .names import ProducerNames
+from .rights import left_out
 from .story import Story
 from .tail import Tail
 from .transaction_records import read_record
@@ -31,6 +32,7 @@ T = TypeVar("T")
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
 INTERVAL_MS = 500  # between two readings of a small cluster
 GROUPS_INTERVAL_MS = 2_000
+RIGHTS_INTERVAL_MS = 30_000
 LOAD = 3
 LOOK_MS = 10_000  # how long a request counts as somebody who looks
 FRESH_MS = 2_000  # how old a view may be that answers a request
@@ -61,6 +63,8 @@ class ClusterModel:
         self._rows: dict[str, Any] = {}
         self._groups: dict[str, Group] = {}
         self._groups_due_ms = 0
+        self._left_out: tuple[str, ...] = ()
+        self._rights_due_ms = 0
         self.problem: KafkaError | None = None
         self.names = ProducerNames()
         self._story = Story()
@@ -120,7 +124,7 @@ class ClusterModel:
         admin = await self._connect()
         cluster, topics = await admin.describe_cluster(), await admin.describe_topics()
         view = View(0, cluster, topics, await self._offsets(admin, topics.values()))
-        missing: list[str] = []
+        missing = [*await self._read_rights(admin, topics)]
         listed = await _or_none(admin.list_transactions(), missing, "transactions")
         if listed is not None:
             of_open = [each for each in listed if each.state == "Ongoing" or each.state.startswith("Prepare")]
@@ -169,6 +173,12 @@ class ClusterModel:
         ended_ms = self._clock.monotonic_ms()
         self._groups_due_ms = ended_ms + max(GROUPS_INTERVAL_MS, LOAD * (ended_ms - began_ms))
         return found
+
+    async def _read_rights(self, admin: Admin, topics: Collection[str]) -> tuple[str, ...]:
+        if self._clock.monotonic_ms() >= self._rights_due_ms:
+            self._left_out = await left_out(admin, topics)
+            self._rights_due_ms = self._clock.monotonic_ms() + RIGHTS_INTERVAL_MS
+        return self._left_out
 
     def _adopt(self, view: View) -> None:
         before, self._view, self._view_ms = self._view, view, self._clock.monotonic_ms()

@@ -38,6 +38,7 @@ function apply({ name, id, data }) {
   else if (now) {
     if (name === "counts") now.counts = dated(data, data.oldest_open_ms);
     else if (name === "blockers") Object.assign(now, { blockers: data.rows.map((each) => dated(each)), blockers_complete: data.complete });
+    else if (name === "missing") now.missing = data.rows;
     else if (name === "txn") remember([data]);
     else if (name === "problem") Object.assign(now, { reachable: false, problem: data });
     else if (name === "recovered") Object.assign(now, { reachable: true, problem: null });

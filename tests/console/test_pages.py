@@ -7,6 +7,8 @@ from axe_playwright_python.sync_playwright import Axe
 from confluent_kafka import KafkaException
 from console_story import FATES, HOSTILE, Story
 from eventually import wait_until
+from fencepost.broker.config.security_settings import STANDARD_AUTHORIZER
+from fencepost.console.model.rights import ONLY
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, expect, sync_playwright
 from served_broker import ServedBroker
 from served_console import NO_CHROMIUM, ServedConsole, find_chromium
@@ -98,6 +100,16 @@ def visit(page: Page, console: ServedConsole, where: str) -> None:
     """Go to a page, and wait until it is there."""
     page.goto(f"{console.url}#/{where}")
     expect(page.locator("main")).to_have_attribute("data-shown", f"#/{where}")
+
+
+def test_the_overview_says_that_its_login_may_not_see_all(page: Page, console: ServedConsole) -> None:
+    settings = {"authorizer_class_name": STANDARD_AUTHORIZER, "super_users": "User:root"}
+    with ServedBroker(**settings) as guarded, ServedConsole(guarded.port) as limited:
+        visit(page, limited, "")
+        expect(page.locator("#missing")).to_have_text(f"Not all is shown: topics, groups, transactions: {ONLY}.")
+        expect(page.locator(".calm")).to_contain_text("In every partition that is shown, read_committed readers")
+    visit(page, console, "")
+    expect(page.locator("#missing")).to_be_hidden()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

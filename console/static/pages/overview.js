@@ -6,12 +6,15 @@ import { recent, state } from "../live.js";
 
 export async function show(root, { cluster }) {
   const stuck = h("section", { "aria-labelledby": "stuck" });
+  const missing = h("p", { class: "quiet", id: "missing" });
   const tiles = h("div", { class: "tiles" });
   const story = h("section", { class: "card", "aria-labelledby": "story" });
   const brokers = h("section", { class: "card", "aria-labelledby": "brokers" });
-  put(root, h("h1", null, "Overview"), stuck, tiles, h("div", { class: "columns" }, story, brokers));
+  put(root, h("h1", null, "Overview"), missing, stuck, tiles, h("div", { class: "columns" }, story, brokers));
   const draw = throttle(() => {
     const now = state.snapshot;
+    missing.hidden = !now.missing?.length;
+    put(missing, now.missing?.length ? `Not all is shown: ${now.missing.join("; ")}.` : null);
     drawStuck(stuck, cluster, now);
     drawTiles(tiles, now.counts);
     drawStory(story);
@@ -25,14 +28,14 @@ export async function show(root, { cluster }) {
 
 function drawStuck(element, cluster, now) {
   const rows = now.blockers;
-  const text = JSON.stringify(rows, (name, value) => (["age_ms", "since", "timeout_share", "sentence"].includes(name) ? undefined : value));
+  const text = JSON.stringify([rows, now.missing], (name, value) => (["age_ms", "since", "timeout_share", "sentence"].includes(name) ? undefined : value));
   if (element.dataset.drawn === text) return;
   element.dataset.drawn = text;
   const cards = [...grouped(rows).values()].map((some) => stuckCard(cluster, some));
   put(element, h("h2", { id: "stuck" }, "What holds readers up"),
     cards.length ? h("div", { class: "cards" }, cards)
       : h("div", { class: "card calm" }, h("span", { class: "big-sign", "aria-hidden": "true" }, "✓"),
-        h("div", null, h("strong", null, "Nothing. "), "In every partition, read_committed readers can read up to the end."),
+        h("div", null, h("strong", null, "Nothing. "), now.missing?.length ? "In every partition that is shown" : "In every partition", ", read_committed readers can read up to the end."),
       ),
     now.blockers_complete === false ? h("p", { class: "quiet" }, "There are more blocked partitions than are shown here.") : null);
 }

@@ -16,7 +16,7 @@ export async function show(root, place) {
       ["Version", session.version ?? ""],
       ["Changes", session.changes_allowed ? "allowed" : session.changes_hint ?? "not allowed"],
       state.snapshot.events_from ? ["Events come from", state.snapshot.events_from === "log" ? "the transaction log" : "questions to the coordinators, again and again"] : null,
-      state.snapshot.missing?.length ? ["Not shown", state.snapshot.missing.join("; ")] : null,
+      state.snapshot.missing?.length ? ["Not all is shown", state.snapshot.missing.join("; ")] : null,
     ]), session.login_required ? h("button", { type: "button", on: { click: async () => { await leave(); location.reload(); } } }, "Log out") : null),
     h("h2", null, "Broker settings"), h("div", { class: "tools" }, h("div", { class: "field" }, h("label", { for: "broker" }, "Broker"), broker)), body);
   const load = async () => {

@@ -132,6 +132,7 @@ def test_each_change_is_told_and_only_that() -> None:
     assert told(held, free)["transactions"]["removed"] == ["id0"]
     assert told(view(groups={"g": 1}), view(groups={"g": 2}))["groups"]["changed"][0]["lag"]["to_stable"] == 4
     assert told(view(groups={"g": 1}), view())["groups"]["removed"] == ["g"]
+    assert told(free, replace(free, missing=("groups",))) == {"missing": {"rows": ["groups"]}}
 
 
 def test_what_is_sent_is_bounded_however_large_the_cluster() -> None:

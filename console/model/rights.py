@@ -1,0 +1,41 @@
+"""Whether the login sees all there is: brokers leave out of their lists what a login may not describe, and say nothing.
+
+The rule: ask about names that nobody has. "Not found" is answered to a login that may describe all names; "not
+authorized" means that its lists may leave something out.
+"""
+
+from collections.abc import Awaitable, Collection
+from typing import Any
+
+from ...client.admin.admin import Admin
+from ...client.errors import AuthorizationError, KafkaError
+
+NAME = "a-name-by-which-the-console-asks-for-its-rights"
+ONLY = "only what this login may describe"
+_CONSUMER_OFFSETS, _TRANSACTION_STATE = "__consumer_offsets", "__transaction_state"
+
+
+async def left_out(admin: Admin, topics: Collection[str]) -> tuple[str, ...]:
+    """What may be missing in lists, each as a line. topics: those that are listed.
+
+    Groups and transactions are asked about only if their topic is there: without it there are none, and a broker would
+    make it for the answer.
+    """
+    if await _is_refused(admin.describe_topics(NAME)):
+        return (f"topics, groups, transactions: {ONLY}",)
+    found: list[str] = []
+    if _CONSUMER_OFFSETS in topics and await _is_refused(admin.describe_groups(NAME)):
+        found.append(f"groups: {ONLY}")
+    if _TRANSACTION_STATE in topics and await _is_refused(admin.describe_transactions(NAME)):
+        found.append(f"transactions: {ONLY}")
+    return tuple(found)
+
+
+async def _is_refused(asking: Awaitable[Any]) -> bool:
+    try:
+        await asking
+    except AuthorizationError:
+        return True
+    except KafkaError:  # it does not exist; or the broker is too old, or busy
+        pass
+    return False
