@@ -36,6 +36,7 @@ def watched(seed: int, loop: SimulatedLoop, stuck_s: float = STUCK_S) -> Iterato
         nonlocal last
         now = loop.time()
         if now == last:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)  # once: not again while this error is on its way
             raise Stuck(_text(seed, loop, frame))
         last = now
 
