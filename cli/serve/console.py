@@ -22,7 +22,7 @@ from ..output.extras import require
 from ..output.failures import WRONG_USAGE, Failure
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
-ENDING_S = 5.0
+ENDING_S = 0.5  # once the broker has stopped
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
@@ -89,7 +89,10 @@ def bootstrap_of(settings: BrokerSettings, addresses: Sequence[tuple[str, int]])
 
 
 async def run_console(command: Sequence[str]) -> None:
-    """Run it until cancelled; again after it ended, ever more slowly."""
+    """Run it until cancelled; again after it ended, ever more slowly.
+
+    Cancelled, it waits for the console to end; cancelled again, it kills it.
+    """
     pause_s = FIRST_PAUSE_S
     while True:
         began_s = time.monotonic()
@@ -112,12 +115,19 @@ def _environment() -> dict[str, str]:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Close its standard input, which ends it; and kill it if that does not."""
+    """Close its standard input, which ends it. If this is cancelled before it has ended, kill it."""
     if process.stdin is not None:
         process.stdin.close()
     try:
-        async with asyncio.timeout(ENDING_S):
-            await process.wait()
-    except TimeoutError:
-        process.kill()
         await process.wait()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def end_console(running: "asyncio.Task[None]") -> None:
+    """After `running`, of run_console, was cancelled: wait a little, then kill what hangs. It has nothing to save."""
+    await asyncio.wait([running], timeout=ENDING_S)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)

@@ -223,6 +223,7 @@ class _Server:
         self._signals = 0
         self._manager = ServiceManager(os.environ)
         self.console: Callable[[str], list[str]] | None = None  # its command line, for the broker's address
+        self._running_console: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Start, print the ready line, wait for a signal or a halt, stop."""
@@ -243,7 +244,10 @@ class _Server:
         gc.enable()
         if not self._signals:
             await self._serve()
-        await self._stop()
+        try:
+            await self._stop()
+        finally:
+            await self._end_console()
 
     async def _serve(self) -> None:
         try:
@@ -255,19 +259,25 @@ class _Server:
             raise Failure(f"standard output: {error.strerror}", hint) from None
         self._manager.notify(READY)
         self._report_alive()
-        console = self._start_console()
+        self._start_console()
         await self._end.wait()
-        if console is not None:
-            console.cancel()
-            await asyncio.gather(console, return_exceptions=True)
+        if self._running_console is not None:
+            self._running_console.cancel()  # it ends while the broker stops, which waits for nobody
 
-    def _start_console(self) -> "asyncio.Task[None] | None":
+    def _start_console(self) -> None:
         if self.console is None:
-            return None
+            return
         from .console import bootstrap_of, run_console
 
         command = self.console(bootstrap_of(self._settings, self._broker.addresses))
-        return asyncio.create_task(run_console(command), name="console")
+        self._running_console = asyncio.create_task(run_console(command), name="console")
+
+    async def _end_console(self) -> None:
+        if self._running_console is None:
+            return
+        from .console import end_console
+
+        await end_console(self._running_console)
 
     def _report_alive(self) -> None:
         """As long as the loop turns, and often enough for the service manager, if it asked for that."""

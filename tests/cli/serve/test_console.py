@@ -9,6 +9,7 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 from broker_process import BrokerProcess, broker_process
@@ -16,6 +17,7 @@ from click.testing import CliRunner
 from confluent_kafka import Producer
 from fencepost.broker.config.configuration import broker_settings
 from fencepost.cli import main
+from fencepost.cli.serve import console
 from fencepost.cli.serve.console import HttpOptions, bootstrap_of, run_console
 
 pytestmark = pytest.mark.slow
@@ -80,6 +82,37 @@ def test_the_console_ends_when_the_broker_is_killed(tmp_path: Path) -> None:
         assert not _runs(child)
     finally:
         broker.kill()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds the child in /proc")
+def test_a_console_that_hangs_is_killed_after_the_broker_has_stopped(tmp_path: Path) -> None:
+    with broker_process(str(tmp_path / "data"), "--http", "127.0.0.1:0") as broker:
+        url_of(broker)
+        child = child_of(broker)
+        os.kill(child, signal.SIGSTOP)
+        assert broker.stop() == 0
+        assert not _runs(child)
+
+
+async def test_a_console_that_does_not_end_is_killed_when_the_broker_needs_it_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: asyncio.Future[asyncio.subprocess.Process] = asyncio.get_running_loop().create_future()
+    create = asyncio.create_subprocess_exec
+
+    async def note(*command: str, **more: Any) -> asyncio.subprocess.Process:
+        started.set_result(await create(*command, **more))
+        return started.result()
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", note)
+    monkeypatch.setattr(console, "ENDING_S", 0.05)
+    running = asyncio.create_task(run_console([sys.executable, "-c", "import time; time.sleep(3600)"]))
+    process = await started
+    running.cancel()
+    await asyncio.sleep(0.05)
+    assert process.returncode is None
+    await console.end_console(running)
+    assert process.returncode == -signal.SIGKILL
 
 
 def _runs(number: int) -> bool:
