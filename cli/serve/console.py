@@ -6,6 +6,7 @@ it is a process.
 """
 
 import asyncio
+import contextlib
 import os
 import sys
 import time
@@ -96,16 +97,26 @@ async def run_console(command: Sequence[str]) -> None:
     pause_s = FIRST_PAUSE_S
     while True:
         began_s = time.monotonic()
-        process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE, env=_environment())
-        try:
-            code = await process.wait()
-        finally:
-            await _end(process)
+        ended = await _run_once(command)
         if time.monotonic() - began_s > LONGEST_PAUSE_S:
             pause_s = FIRST_PAUSE_S
-        click.echo(f"warning: the console has ended with exit code {code}; again in {pause_s:.0f} s", err=True)
+        with contextlib.suppress(OSError):  # nobody reads it
+            click.echo(f"warning: the console {ended}; again in {pause_s:.0f} s", err=True)
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+
+async def _run_once(command: Sequence[str]) -> str:
+    """Run it until it ends; how it did."""
+    try:
+        process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE, env=_environment())
+    except OSError as error:  # no descriptor, memory or process is left for it, which may change
+        return f"cannot be started: {(error.strerror or str(error)).lower()}"
+    try:
+        code = await process.wait()
+    finally:
+        await _end(process)
+    return f"has ended with exit code {code}"
 
 
 def _environment() -> dict[str, str]:

@@ -1,6 +1,7 @@
 """`fencepost serve --http`: the console is a process beside the broker, which neither needs it nor waits for it."""
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -113,6 +114,34 @@ async def test_a_console_that_does_not_end_is_killed_when_the_broker_needs_it_no
     assert process.returncode is None
     await console.end_console(running)
     assert process.returncode == -signal.SIGKILL
+
+
+async def test_a_console_that_cannot_be_started_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failures = [OSError(errno.EMFILE, "Too many open files"), OSError(errno.ENOMEM, "Cannot allocate memory")]
+    started = asyncio.Event()
+    create = asyncio.create_subprocess_exec
+
+    async def fail_first(*command: str, **more: Any) -> asyncio.subprocess.Process:
+        if failures:
+            raise failures.pop(0)
+        process = await create(*command, **more)
+        started.set()
+        return process
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", fail_first)
+    monkeypatch.setattr(console, "FIRST_PAUSE_S", 0.01)
+    running = asyncio.create_task(run_console([sys.executable, "-c", "input()"]))
+    waiting = asyncio.create_task(started.wait())
+    await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED, timeout=30)
+    assert started.is_set()
+    running.cancel()
+    await console.end_console(running)
+    assert capsys.readouterr().err.splitlines() == [
+        "warning: the console cannot be started: too many open files; again in 0 s",
+        "warning: the console cannot be started: cannot allocate memory; again in 0 s",
+    ]
 
 
 def _runs(number: int) -> bool:
