@@ -15,7 +15,7 @@ from aiohttp import web
 from ..client.errors import KafkaError
 from . import static_files
 from .asked import Asked
-from .guard import COOKIE, HEADERS
+from .guard import HEADERS
 from .parameters import LONGEST_NAME, parse
 from .parts import Parts
 from .problems import (
@@ -122,7 +122,7 @@ def refusal(problem: Problem) -> web.Response:
 
 def _handler_of(parts: Parts, route: Route) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
-        session = request.cookies.get(COOKIE)
+        session = request.cookies.get(parts.guard.cookie)
         now_ms = parts.clock.now_ms()
         if route.access != OPEN:
             parts.guard.check_login(request.headers, session, request.remote or "", now_ms)

@@ -30,5 +30,10 @@ class Asked(NamedTuple):
         return self.request.remote or ""
 
     @property
+    def session(self) -> str | None:
+        """The id in its cookie, which may be of no session."""
+        return self.request.cookies.get(self.parts.guard.cookie)
+
+    @property
     def now_ms(self) -> int:
         return self.parts.clock.now_ms()

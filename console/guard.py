@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from .problems import CHANGES_REFUSED, NOT_FROM_HERE, NOT_JSON, NOT_LOGGED_IN, Problem
 from .tries import Tries
 
-COOKIE = "fencepost_session"
+COOKIE = "fencepost_session"  # and its port: browsers send a cookie to all ports of a host
 CSRF_HEADER = "X-CSRF-Token"
 MOST_SESSIONS = 1_000  # the one that was not used for longest ends
 SESSION_MS = 12 * 3_600_000  # without a request
@@ -88,12 +88,17 @@ class Guard:
         self._csrf_without_login = new_secret()
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
         self._tries = Tries(log)
+        self.cookie = COOKIE  # of the session, its name
         self.changes_allowed = changes_allowed
         self.changes_hint = changes_hint
 
     @property
     def login_required(self) -> bool:
         return self._token is not None
+
+    def serve_at(self, port: int) -> None:
+        """Consoles of several clusters on one host log nobody out of each other."""
+        self.cookie = f"{COOKIE}_{port}"
 
     def check_host(self, headers: Mapping[str, str]) -> None:
         """Raises Problem unless the request came to a name of ours, and not from another site's page.

@@ -8,7 +8,7 @@ Source: OpenAPI 3.1.
 from collections.abc import Iterable
 from typing import Any
 
-from .guard import COOKIE, CSRF_HEADER
+from .guard import CSRF_HEADER
 from .parameters import LONGEST_NAME
 from .routes import CHANGE, OPEN, Route
 from .schemas import FLAG, NUMBER, NUMBER_OR_NULL, TEXT, TEXT_OR_NULL, fields, list_of, or_null
@@ -211,8 +211,8 @@ def schemas() -> dict[str, Any]:
     return {**_ITEMS, **lists, **_OTHERS}
 
 
-def document(routes: Iterable[Route], version: str) -> dict[str, Any]:
-    """The whole document."""
+def document(routes: Iterable[Route], version: str, cookie: str) -> dict[str, Any]:
+    """The whole document. cookie: the name of the session's."""
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
@@ -228,7 +228,7 @@ def document(routes: Iterable[Route], version: str) -> dict[str, Any]:
         "components": {
             "schemas": schemas(),
             "securitySchemes": {
-                "cookie": {"type": "apiKey", "in": "cookie", "name": COOKIE},
+                "cookie": {"type": "apiKey", "in": "cookie", "name": cookie},
                 "bearer": {"type": "http", "scheme": "bearer"},
             },
         },

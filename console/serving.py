@@ -104,6 +104,7 @@ class Console:
                 "use another address, HOST:PORT of this machine; port 0 means a free port",
             ) from None
         self.port = self._runner.addresses[0][1]
+        self.parts.guard.serve_at(self.port)
 
     @property
     def url(self) -> str:

@@ -10,12 +10,12 @@ from .routes import OPEN, Route
 
 
 async def openapi(asked: Asked) -> dict[str, Any]:
-    return _document(asked.parts.version)
+    return _document(asked.parts.version, asked.parts.guard.cookie)
 
 
 @functools.cache
-def _document(version: str) -> dict[str, Any]:
-    return document(routes(), version)
+def _document(version: str, cookie: str) -> dict[str, Any]:
+    return document(routes(), version, cookie)
 
 
 _DOCUMENT = Route("GET", "/openapi.json", openapi, "This document", "OpenApi", OPEN)

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from ...client.errors import KafkaError
 from ..asked import Asked
-from ..guard import COOKIE, LONGEST_TOKEN, SESSION_MS
+from ..guard import LONGEST_TOKEN, SESSION_MS
 from ..routes import LOGIN, OPEN, Route
 from ..schemas import fields
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 async def show(asked: Asked) -> dict[str, Any]:
-    return await _facts(asked, asked.request.cookies.get(COOKIE))
+    return await _facts(asked, asked.session)
 
 
 async def _facts(asked: Asked, session: str | None) -> dict[str, Any]:
@@ -48,15 +48,21 @@ async def begin(asked: Asked) -> web.Response:
     log.info("a login from %s", asked.address)
     response = web.json_response(await _facts(asked, session))
     response.set_cookie(
-        COOKIE, session, path="/", httponly=True, samesite="Strict", max_age=SESSION_MS // 1000, secure=False
+        asked.parts.guard.cookie,
+        session,
+        path="/",
+        httponly=True,
+        samesite="Strict",
+        max_age=SESSION_MS // 1000,
+        secure=False,
     )
     return response
 
 
 async def end(asked: Asked) -> web.Response:
-    asked.parts.guard.log_out(asked.request.cookies.get(COOKIE))
+    asked.parts.guard.log_out(asked.session)
     response = web.Response(status=204)
-    response.del_cookie(COOKIE, path="/")
+    response.del_cookie(asked.parts.guard.cookie, path="/")
     return response
 
 

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from ...client.errors import KafkaError
 from ..asked import Asked
-from ..guard import COOKIE, HEADERS
+from ..guard import HEADERS
 from ..model.events import encode
 from ..problems import TOO_MANY, Problem
 from ..routes import Route
@@ -56,7 +56,7 @@ async def events(asked: Asked) -> web.StreamResponse:
 
 
 async def _stream(asked: Asked, response: web.StreamResponse, seen: int | None) -> None:
-    parts, session = asked.parts, asked.request.cookies.get(COOKIE)
+    parts, session = asked.parts, asked.session
     ring = parts.events
     while not ring.closed:
         parts.guard.check_login(asked.request.headers, session, asked.address, asked.now_ms)

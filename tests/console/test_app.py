@@ -91,7 +91,7 @@ async def test_the_token_is_exchanged_for_a_cookie_that_no_script_reads(closed: 
     status, headers, body = await closed.ask("POST", "/v1/session", json={"token": TOKEN})
     assert (status, body["logged_in"]) == (200, True)
     cookie = headers["Set-Cookie"]
-    assert cookie.startswith(f"{COOKIE}=")
+    assert cookie.startswith(f"{COOKIE}_{closed.console.port}=")
     assert "HttpOnly" in cookie
     assert "SameSite=Strict" in cookie
     assert TOKEN not in cookie
@@ -101,6 +101,20 @@ async def test_the_token_is_exchanged_for_a_cookie_that_no_script_reads(closed: 
     )
     assert status == 204
     assert (await closed.ask("GET", "/v1/snapshot"))[0] == 401
+
+
+async def test_consoles_on_two_ports_of_a_host_keep_their_logins_apart(
+    closed: ConsoleClient, broker: ServedBroker
+) -> None:
+    await closed.ask("POST", "/v1/session", json={"token": TOKEN})
+    async with console_of(f"127.0.0.1:{broker.port}", token=TOKEN) as other:
+        other_base, here = other.base, closed.base
+        for closed.base in (other_base, here):  # one browser
+            await closed.ask("POST", "/v1/session", json={"token": TOKEN})
+        for closed.base in (other_base, here):
+            assert (await closed.get("/v1/session"))["logged_in"]
+        scheme = (await closed.get("/openapi.json"))["components"]["securitySchemes"]["cookie"]
+        assert scheme["name"] == f"{COOKIE}_{closed.console.port}"
 
 
 async def test_a_wrong_token_or_one_in_the_url_opens_nothing(closed: ConsoleClient) -> None:
