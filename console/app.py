@@ -4,6 +4,7 @@ The rule: no request reaches a handler unchecked, and no answer, a refusal or an
 What a handler raises is answered as JSON in one shape; a bug is answered as a bug, and logged.
 """
 
+import asyncio
 import json
 import logging
 import re
@@ -20,6 +21,7 @@ from .parameters import LONGEST_NAME, parse
 from .parts import Parts
 from .problems import (
     BAD_PARAMETER,
+    BAD_REQUEST,
     FAILED,
     METHOD,
     NO_ROUTE,
@@ -35,6 +37,7 @@ from .table import routes
 log = logging.getLogger(__name__)
 
 MOST_BODY_BYTES = 64 << 10
+BODY_S = 30.0
 MOST_QUERY_CHARS = 8_000
 _NAME, _ANY_NAME = re.compile(r"\{(\w+)\}"), r"{\1:[^/]+}"  # by itself, aiohttp takes no name that has a brace
 PARTS = web.AppKey("parts", Parts)
@@ -132,7 +135,7 @@ def _handler_of(parts: Parts, route: Route) -> Handler:
         if route.access == CHANGE:
             parts.guard.check_changes()
         if route.body is not None:
-            body = check_body(route.body, _json(await request.read()))
+            body = check_body(route.body, _json(await _body_of(request)))
         names = _names(request.match_info)
         given = dict(reversed(list(request.query.items())))  # of a name that comes twice, the first
         asked = Asked(parts, request, names, parse(route.query, given), given, body)
@@ -140,6 +143,14 @@ def _handler_of(parts: Parts, route: Route) -> Handler:
         return answer if isinstance(answer, web.StreamResponse) else web.json_response(answer)
 
     return handle
+
+
+async def _body_of(request: web.Request) -> bytes:
+    try:
+        async with asyncio.timeout(BODY_S):
+            return await request.read()
+    except TimeoutError:
+        raise Problem(BAD_REQUEST, f"the body did not come within {BODY_S:.0f} s") from None
 
 
 def _names(found: Mapping[str, str]) -> dict[str, str]:

@@ -21,6 +21,8 @@ from .problems import BAD_REQUEST, FAILED, Problem
 from .settings import BadAddress, ConsoleSettings
 
 ENDING_S = 2.0  # for requests that run when it ends
+REQUEST_S = 30.0  # for the head of the first request of a connection
+KEPT_S = 75.0  # for the head of each later one
 LONGEST_LINE = 64 << 10  # of a request's head: names in a path are long when they are encoded
 log = logging.getLogger(__name__)
 
@@ -28,7 +30,20 @@ log = logging.getLogger(__name__)
 class _Connection(RequestHandler):
     """Answers what is no request of HTTP, which never reaches the application, as all else: nothing is echoed."""
 
-    __slots__ = ()
+    __slots__ = ("_first_due",)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._first_due = self._loop.call_later(REQUEST_S, self._close_without_request)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._first_due.cancel()
+        super().connection_lost(exc)
+
+    def _close_without_request(self) -> None:
+        """aiohttp's own timer begins with the first answer, and ends with KEPT_S, later requests that do not come."""
+        if self._waiter is not None and not self._keepalive:
+            self.force_close()
 
     def handle_error(
         self,
@@ -83,6 +98,7 @@ class Console:
             make_app(self.parts),
             access_log=None,
             shutdown_timeout=ENDING_S,
+            keepalive_timeout=KEPT_S,
             handler_cancellation=True,
             max_line_size=LONGEST_LINE,
             max_field_size=LONGEST_LINE,

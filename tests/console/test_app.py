@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import pytest_asyncio
 from console_client import TOKEN, ConsoleClient, console_of
+from fencepost.console import app, serving
 from fencepost.console.guard import COOKIE
 from fencepost.console.serving import Console
 from fencepost.console.settings import BadAddress, ConsoleSettings
@@ -168,6 +169,33 @@ async def test_what_is_no_request_of_http_is_refused_without_an_echo(console: Co
     assert answer.startswith(b"HTTP/1.0 400 ")
     assert b"nosniff" in answer
     assert answer.endswith(b'{"error_code": 40001, "message": "bad request", "hint": null}')
+
+
+@pytest.mark.parametrize(
+    ("raw", "answer"),
+    [
+        (b"", b""),
+        (b"GET / HTTP/1.1\r\nHost: loc", b""),
+        (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET / HTTP/1.1\r\n", b"HTTP/1.1 200 "),
+        (
+            b"POST /v1/session HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b"Content-Length: 9\r\nConnection: close\r\n\r\n{",
+            b"HTTP/1.1 400 ",
+        ),
+    ],
+)
+async def test_half_a_request_is_not_waited_for_without_end(
+    broker: ServedBroker, monkeypatch: pytest.MonkeyPatch, raw: bytes, answer: bytes
+) -> None:
+    for module, name in ((serving, "REQUEST_S"), (serving, "KEPT_S"), (app, "BODY_S")):
+        monkeypatch.setattr(module, name, 0.2)
+    async with asyncio.timeout(30), console_of(f"127.0.0.1:{broker.port}", token=TOKEN) as client:
+        reader, writer = await asyncio.open_connection("127.0.0.1", client.console.port)
+        writer.write(raw)
+        found = await reader.read()
+        writer.close()
+        assert found.startswith(answer)
+        assert bool(found) == bool(answer)
 
 
 async def test_a_wrong_method_says_which_are_right(console: ConsoleClient) -> None:
