@@ -331,6 +331,7 @@ def _read_classic(reader: _Reader) -> Classic | None:
     for _ in range(reader.count()):
         protocols.append((reader.text(), reader.bytes(reader.uvarint() - 1)))
         reader.tags()
+    reader.tags()
     return Classic(timeout_ms, tuple(protocols))
 
 
@@ -345,12 +346,15 @@ def _read_target(reader: _Reader) -> Target:
         topic_id = reader.bytes(16)
         found[topic_id] = frozenset(reader.numbers())
         reader.tags()
+    reader.tags()
     return Target(found)
 
 
 def _read_current(reader: _Reader) -> Current:
     epoch, previous_epoch, state = reader.number(_INT32), reader.number(_INT32), MemberState(reader.number(_INT8))
-    return Current(epoch, previous_epoch, state, _read_held(reader, epoch), _read_held(reader, epoch))
+    found = Current(epoch, previous_epoch, state, _read_held(reader, epoch), _read_held(reader, epoch))
+    reader.tags()
+    return found
 
 
 def _read_held(reader: _Reader, epoch: int) -> Held:
@@ -367,7 +371,9 @@ def _read_held(reader: _Reader, epoch: int) -> Held:
 
 
 def _read_resolved(reader: _Reader) -> Resolved:
-    return Resolved(reader.texts(), reader.number(_INT64), reader.number(_INT64))
+    found = Resolved(reader.texts(), reader.number(_INT64), reader.number(_INT64))
+    reader.tags()
+    return found
 
 
 _READERS: Mapping[Kind, Callable[[_Reader], Value]] = {

@@ -73,6 +73,14 @@ def test_a_record_that_is_cut_short_is_refused(data, kind, cut):
         records.read(key[: -1 - cut], value)
 
 
+@pytest.mark.parametrize(("kind", "value"), [(Kind.REGEX, Resolved((), 0, 0)), (Kind.TARGET, Target({}))])
+def test_a_record_without_its_last_byte_is_refused(kind, value):
+    key, written = records.record("g", Change(kind, "m", value))
+    assert written is not None
+    with pytest.raises(UnreadableRecord):
+        records.read(key, written[:-1])
+
+
 @given(kind=kinds, value=st.binary(max_size=60))
 def test_any_bytes_are_read_or_refused(kind, value):
     key = records.key("g", kind, "m")
