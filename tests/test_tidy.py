@@ -36,6 +36,7 @@ PURE = [
     "bench/verdicts.py",
     "bench/contest/aims.py",
     "bench/peers/names.py",
+    "console/tries.py",
     "protocol/*.py",
     "protocol/messages/*.py",
     "storage/producers/producers.py",

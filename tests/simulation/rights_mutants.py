@@ -9,6 +9,7 @@ from fencepost.broker.security.authorizer import Authorizer
 from fencepost.broker.security.credentials import ScramUsers
 from fencepost.broker.security.security_log import SecurityLog
 from simulation.mutants import _around, mutant
+from simulation.security_mutants import answers_outlive_the_rule_that_is_removed
 
 
 def _always(stack: ExitStack, operation: Operation, kind: ResourceType) -> None:
@@ -40,15 +41,7 @@ def anybody_may_use_any_transactional_id(stack: ExitStack) -> None:
 
 @mutant
 def a_right_that_was_used_outlives_its_rule(stack: ExitStack) -> None:
-    def wrapper(remove: Any) -> Any:
-        def removed(self: Any, binding: Any) -> None:
-            kept = dict(self._answers)
-            remove(self, binding)
-            self._answers.update(kept)
-
-        return removed
-
-    _around(stack, Authorizer, "remove", wrapper)
+    answers_outlive_the_rule_that_is_removed(stack)
 
 
 @mutant
