@@ -106,7 +106,7 @@ def speed(findings: Sequence[Measured], theme: Theme) -> str | None:
 
 def cost(findings: Sequence[Measured], theme: Theme) -> str | None:
     """Costs as ratios to Apache Kafka: CPU, latency, memory and start."""
-    figures = ("cpu_us", "cpu_ms_per_mb", "p50_ms", "ready_s", "idle_mb")
+    figures = ("cpu_us", "cpu_ms_per_mb", "p50_ms", "p99_ms", "ready_s", "idle_mb")
     return _ratios(_groups(findings, figures), "Cost", "shorter is better", theme)
 
 

@@ -197,7 +197,7 @@ def values(result: Result) -> str:
         [
             each.scenario,
             each.peer + (" \\*" if each.saturated else ""),
-            *(format_value(each.median(f)) for f in _VALUES),
+            *(_value(each, name) for name in _VALUES),
         ]
         for each in found
         if "rate" in each.figures
@@ -211,6 +211,14 @@ def values(result: Result) -> str:
     tables = [_markdown(titles, lines)] if lines else []
     tables += [_markdown(["", "server", "figure", "median"], more)] if more else []
     return "\n\n".join("\n".join(each) for each in tables)
+
+
+def _value(each: Measured, name: str) -> str:
+    """The median; of the p99, which differs most from round to round, the least and the most too."""
+    median, spread = format_value(each.median(name)), each.spread(name)
+    if name != "p99_ms" or spread is None:
+        return median
+    return f"{median} [{format_value(spread[0])}, {format_value(spread[1])}]"
 
 
 def _of(findings: Iterable[Measured], scenario: str) -> list[Measured]:

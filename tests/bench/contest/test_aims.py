@@ -143,6 +143,24 @@ def test_what_a_window_could_not_see_is_left_out() -> None:
     assert (found.median("cpu_us"), found.spread("cpu_us")) == (None, None)
 
 
+def test_each_load_whose_rate_or_cpu_is_judged_has_an_aim_for_its_p99() -> None:
+    """Of loads that wait for their answers: with all the client can send, the latency is the length of its queue."""
+    judged = {aim.scenario for aim in AIMS if aim.theirs in (KAFKA, KAFKA_FLUSH) and aim.figure in ("rate", "cpu_us")}
+    waiting = {scenario for scenario in judged if scenario.split()[0] in ("small", "batch", "transactions", "end")}
+    assert {"small 1x1", "small 16x1 over 16", "small 64x1", "small 16x5", "transactions 16p 4x1"} <= waiting
+    for scenario in waiting:
+        tails = {(aim.ours, aim.theirs) for aim in AIMS if (aim.scenario, aim.figure) == (scenario, "p99_ms")}
+        assert tails == {(FSYNC, KAFKA), (FSYNC, KAFKA_FLUSH), (OS, KAFKA)}
+
+
+def test_a_p99_is_judged_by_its_rounds() -> None:
+    tail = Aim("row", "small 64x1", "p99_ms", FSYNC, KAFKA, 1.2)
+    assert outcome(tail, 0.9, 1.1, 1.2) is Outcome.MET
+    assert outcome(tail, 0.9, 1.1, 1.4) is Outcome.MUST
+    assert outcome(tail, 0.9, 1.1, 1.6) is Outcome.UNDECIDED
+    assert outcome(tail, 1.6, 2.9, 2.9) is Outcome.MISSED
+
+
 def test_every_aim_can_be_judged() -> None:
     assert len({(aim.scenario, aim.figure, aim.ours, aim.theirs) for aim in AIMS}) == len(AIMS)
     for aim in AIMS:

@@ -55,7 +55,7 @@ def test_the_table_says_of_each_aim_how_far_it_was_reached() -> None:
     for aim in AIMS:
         assert aim.row in text or (aim.scenario not in run and aim.theirs not in (KAFKA, KAFKA_FLUSH))
     _, fsync, flush, os, p99 = row(text, "1 × 100 B, 64 connections: requests/s")
-    assert fsync == "✔ **0.90** [0.83, 0.97] ≥ 0.8"
+    assert fsync == "○ **0.90** [0.83, 0.97] ≥ 1"
     assert flush == "✔ **7.50** [7.50, 7.50] ≥ 6"
     assert os == "✔ **1.60** \\* [1.48, 1.73] ≥ 1.4"
     assert p99 == "6.24 / 3.84 · 4.80 / 13.0"
@@ -80,7 +80,15 @@ def test_what_limits_a_figure_is_said() -> None:
     found_row = row(
         report.aims(result_file.Result(FACTS, found, tuple(judge(found)))), "1 × 100 B, 64 connections: req"
     )
-    assert found_row[1] == "? **1.00** \\* † [1.00, 1.00] ≥ 0.8"
+    assert found_row[1] == "? **1.00** \\* † [1.00, 1.00] ≥ 1"
+
+
+def test_a_p99_is_a_row_of_its_own_and_shows_its_spread() -> None:
+    found = row(table(RESULT), "1 × 100 B, 64 connections: p99")
+    assert found[1] == "○ **1.30** [1.30, 1.30] ≤ 1.2"
+    assert found[3] == "✔ **0.80** \\* [0.80, 0.80] ≤ 1.2"
+    measured = row(report.values(RESULT), "small 64x1 | Kafka |")
+    assert measured[7:9] == ["4.80 [4.61, 4.99]", "24.0"]
 
 
 def test_nothing_measured_is_a_table_too() -> None:
