@@ -11,7 +11,7 @@ from ..client.admin.values import ClusterDescription
 from ..client.consumer.consumer import Consumer
 from ..effects.clock import Clock, SystemClock
 from .connecting import Connecting
-from .guard import Guard
+from .http.guard import Guard
 from .metrics import Scraper
 from .model.cluster_model import ClusterModel
 from .model.events import Events

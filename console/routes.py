@@ -6,7 +6,7 @@ The rule: the application, /openapi.json and its test are all made from this tab
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .parameters import Parameter
+from .http.parameters import Parameter
 
 if TYPE_CHECKING:
     from .asked import Asked

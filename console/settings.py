@@ -6,7 +6,7 @@ The rule: an address that other machines reach is refused without a token, unles
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from .guard import LEAST_TOKEN_CHARS, is_loopback
+from .http.guard import LEAST_TOKEN_CHARS, is_loopback
 
 
 class BadAddress(Exception):

@@ -72,7 +72,7 @@ async def _serve(to: Target, settings: "ConsoleSettings", beside_broker: bool) -
     import logging
     import sys
 
-    from ...console.serving import Console, serve
+    from ...console.serving.server import Console, serve
     from ...console.settings import BadAddress
     from .beside import end_with_standard_input, give_way
 

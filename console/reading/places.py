@@ -10,7 +10,7 @@ from typing import Any
 from ...client.admin.admin import Admin
 from ...client.admin.offsets import EARLIEST, LATEST
 from ...client.values import TopicPartition
-from ..parameters import Parameter
+from ..http.parameters import Parameter
 
 PLACES = (
     Parameter("offset", "number", "The first offset to read."),

@@ -14,8 +14,8 @@ from ...client.records.fates import ABORTED, MARKER, OPEN, UNDECIDED, Entry
 from ...client.values import Record, TopicPartition
 from ...protocol.batches import SEQUENCE_MASK, Batch
 from ...protocol.errors import KafkaError
-from ..parameters import Parameter, parse
-from ..problems import NOT_FOUND, Problem
+from ..http.parameters import Parameter, parse
+from ..http.problems import NOT_FOUND, Problem
 from .names import Names, find_names
 from .places import PLACES, ends_of, first_offset
 from .window import Limits, Window, read_window

@@ -11,7 +11,7 @@ from ...client.admin.admin import Admin
 from ...client.records.fates import Entry
 from ...client.values import TopicPartition
 from ...protocol.batches import Batch
-from ..parameters import Parameter, parse
+from ..http.parameters import Parameter, parse
 from .names import Names, find_names
 from .places import ends_of
 from .window import Limits, read_window

@@ -12,11 +12,11 @@ from typing import Any
 from ...client.admin.admin import Admin
 from ...client.admin.values import TransactionDescription
 from ..asked import Asked
+from ..http.parameters import LONGEST_NAME
+from ..http.problems import BAD_PARAMETER, CONFIRM_PREPARED, CONFLICT, NOT_FOUND, Problem
+from ..http.schemas import NUMBER, fields
 from ..model.view import prepared_row
-from ..parameters import LONGEST_NAME
-from ..problems import BAD_PARAMETER, CONFIRM_PREPARED, CONFLICT, NOT_FOUND, Problem
 from ..routes import CHANGE, Route
-from ..schemas import NUMBER, fields
 from .places import cluster_id, partition_of
 
 log = logging.getLogger(__name__)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from ..asked import Asked
-from ..parameters import CONTAINS, PAGING
+from ..http.parameters import CONTAINS, PAGING
 from ..routes import Route
 from .listing import matching, page
 from .places import cluster_id, link_of

@@ -4,8 +4,8 @@ from typing import Any
 
 from ...client.admin.values import ClusterDescription, ConfigEntry
 from ..asked import Asked
+from ..http.problems import NOT_FOUND, Problem
 from ..model.view import FEATURE
-from ..problems import NOT_FOUND, Problem
 from ..routes import Route
 from .listing import item, related, whole
 from .places import cluster_id, number_of

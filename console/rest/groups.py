@@ -5,9 +5,9 @@ from typing import Any
 from ...client.admin.values import GroupDescription, MemberDescription
 from ...client.values import TopicPartition
 from ..asked import Asked
+from ..http.parameters import CONTAINS, PAGING, Parameter
+from ..http.problems import NOT_FOUND, Problem
 from ..model.view import Group, View, group_row, partition_name
-from ..parameters import CONTAINS, PAGING, Parameter
-from ..problems import NOT_FOUND, Problem
 from ..routes import Route
 from .listing import item, matching, page, related, whole
 from .places import cluster_id, group_of, link_of, number_of, offsets_now, view_of

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
-from ..problems import BAD_PARAMETER, Problem
+from ..http.problems import BAD_PARAMETER, Problem
 
 T = TypeVar("T")
 Key = tuple[Any, ...]

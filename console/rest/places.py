@@ -7,8 +7,8 @@ from ...client.admin.offsets import EARLIEST, LATEST
 from ...client.admin.values import GroupDescription, TopicDescription
 from ...client.values import TopicPartition
 from ..asked import Asked
+from ..http.problems import BAD_PARAMETER, NOT_FOUND, Problem
 from ..model.view import Offsets, View
-from ..problems import BAD_PARAMETER, NOT_FOUND, Problem
 
 MOST_DIGITS = 10
 

@@ -10,9 +10,9 @@ from aiohttp import web
 
 from ...client.errors import KafkaError
 from ..asked import Asked
-from ..guard import LONGEST_TOKEN, SESSION_MS
+from ..http.guard import LONGEST_TOKEN, SESSION_MS
+from ..http.schemas import fields
 from ..routes import LOGIN, OPEN, Route
-from ..schemas import fields
 
 log = logging.getLogger(__name__)
 

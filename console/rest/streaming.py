@@ -12,9 +12,9 @@ from aiohttp import web
 
 from ...client.errors import KafkaError
 from ..asked import Asked
-from ..guard import HEADERS
+from ..http.guard import HEADERS
+from ..http.problems import TOO_MANY, Problem
 from ..model.events import encode
-from ..problems import TOO_MANY, Problem
 from ..routes import Route
 
 MOST_STREAMS = 500

@@ -9,11 +9,11 @@ from aiohttp import web
 from ...client.admin.values import PartitionDescription, ProducerState, TopicDescription
 from ...client.values import TopicPartition
 from ..asked import Asked
-from ..guard import HEADERS
+from ..http.guard import HEADERS
+from ..http.parameters import CONTAINS, PAGING, Parameter
+from ..http.problems import BAD_PARAMETER, NOT_FOUND, TOO_MANY, Problem
 from ..model.view import Offsets, View, offsets_row, topic_offsets
-from ..parameters import CONTAINS, PAGING, Parameter
 from ..parts import MOST_DOWNLOADS
-from ..problems import BAD_PARAMETER, NOT_FOUND, TOO_MANY, Problem
 from ..reading import records as browsing
 from ..reading import timeline as timelines
 from ..routes import Route

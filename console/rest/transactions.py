@@ -7,9 +7,9 @@ from ...client.admin.transactions import MAX_TRANSACTION_TIMEOUT_MS
 from ...client.admin.values import TransactionListing
 from ...client.errors import AuthorizationError, UnsupportedVersionError
 from ..asked import Asked
+from ..http.parameters import CONTAINS, PAGING, Parameter
+from ..http.problems import NOT_FOUND, Problem
 from ..model.view import View, blocker_row, blocks_by_producer, listed_row, partition_name, transaction_row
-from ..parameters import CONTAINS, PAGING, Parameter
-from ..problems import NOT_FOUND, Problem
 from ..routes import Route
 from .listing import item, matching, page, path_of, whole
 from .places import cluster_id, link_of, view_of

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from fencepost.console.serving import Console, ConsoleSettings
+from fencepost.console.serving.server import Console, ConsoleSettings
 from PIL import Image
 from playwright.async_api import async_playwright
 

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 from confluent_kafka import Producer
 from fencepost.client.admin.admin import Admin
-from fencepost.console.problems import Problem
+from fencepost.console.http.problems import Problem
 from fencepost.console.reading import records, timeline
 from fencepost.console.reading.records import SHOWN_BYTES, shown
 from served_broker import ServedBroker

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from fencepost.client.admin.admin import Admin
-from fencepost.console.serving import Console, ConsoleSettings
+from fencepost.console.serving.server import Console, ConsoleSettings
 from loops import new_loop
 
 T = TypeVar("T")

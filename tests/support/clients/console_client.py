@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 from fencepost.client.admin.admin import Admin
 from fencepost.client.consumer.consumer import Consumer
-from fencepost.console.serving import Console
+from fencepost.console.serving.server import Console
 from fencepost.console.settings import ConsoleSettings
 from yarl import URL
 

@@ -13,13 +13,11 @@ from typing import Any
 
 from aiohttp import web
 
-from ..client.errors import KafkaError
-from . import static_files
-from .asked import Asked
-from .guard import HEADERS
-from .parameters import LONGEST_NAME, parse
-from .parts import Parts
-from .problems import (
+from ...client.errors import KafkaError
+from ..asked import Asked
+from ..http.guard import HEADERS
+from ..http.parameters import LONGEST_NAME, parse
+from ..http.problems import (
     BAD_PARAMETER,
     BAD_REQUEST,
     FAILED,
@@ -30,8 +28,10 @@ from .problems import (
     Problem,
     problem_of,
 )
-from .routes import CHANGE, OPEN, Route
-from .schemas import check_body
+from ..http.schemas import check_body
+from ..parts import Parts
+from ..routes import CHANGE, OPEN, Route
+from . import static_files
 from .table import routes
 
 log = logging.getLogger(__name__)

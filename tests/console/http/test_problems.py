@@ -2,7 +2,7 @@
 
 import pytest
 from fencepost.client.errors import ErrorCode, KafkaError
-from fencepost.console.problems import problem_of
+from fencepost.console.http.problems import problem_of
 
 
 @pytest.mark.parametrize(

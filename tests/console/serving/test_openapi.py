@@ -10,8 +10,8 @@ import pytest
 import schemathesis
 from confluent_kafka import Consumer, Producer, TopicPartition
 from console_client import ConsoleClient, console_of
-from fencepost.console.openapi import schemas
-from fencepost.console.table import routes
+from fencepost.console.serving.openapi import schemas
+from fencepost.console.serving.table import routes
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS

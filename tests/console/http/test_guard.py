@@ -3,9 +3,9 @@
 import itertools
 
 import pytest
-from fencepost.console.guard import MOST_SESSIONS, SESSION_MS, Guard, host_name, is_loopback
-from fencepost.console.problems import Problem
-from fencepost.console.tries import TRIES, TRIES_IN_MS
+from fencepost.console.http.guard import MOST_SESSIONS, SESSION_MS, Guard, host_name, is_loopback
+from fencepost.console.http.problems import Problem
+from fencepost.console.http.tries import TRIES, TRIES_IN_MS
 
 TOKEN = "a token that nobody guesses"
 HERE, ELSEWHERE = "10.0.0.1", "10.0.0.2"

@@ -8,10 +8,10 @@ Source: OpenAPI 3.1.
 from collections.abc import Iterable
 from typing import Any
 
-from .guard import CSRF_HEADER
-from .parameters import LONGEST_NAME
-from .routes import CHANGE, OPEN, Route
-from .schemas import FLAG, NUMBER, NUMBER_OR_NULL, TEXT, TEXT_OR_NULL, fields, list_of, or_null
+from ..http.guard import CSRF_HEADER
+from ..http.parameters import LONGEST_NAME
+from ..http.schemas import FLAG, NUMBER, NUMBER_OR_NULL, TEXT, TEXT_OR_NULL, fields, list_of, or_null
+from ..routes import CHANGE, OPEN, Route
 
 _NUMBERS = {"partition_id", "broker_id", "offset"}
 _LINK = fields({"related": TEXT})

@@ -2,7 +2,7 @@
 
 import re
 
-from fencepost.console.static_files import FOLDER, read_files
+from fencepost.console.serving.static_files import FOLDER, read_files
 
 MOST_SCRIPT_BYTES = 100_000
 FILES = read_files()

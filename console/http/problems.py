@@ -6,7 +6,7 @@ the first three digits of the code are the status.
 
 from typing import Any
 
-from ..client.errors import (
+from ...client.errors import (
     AuthenticationError,
     AuthorizationError,
     BrokerUnreachableError,

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from ..client.admin.admin import Admin
-from ..client.consumer.consumer import Consumer
+from ...client.admin.admin import Admin
+from ...client.consumer.consumer import Consumer
+from ..http.guard import Guard, is_loopback
+from ..http.problems import BAD_REQUEST, FAILED, Problem
+from ..parts import Parts
+from ..settings import BadAddress, ConsoleSettings
 from .app import make_app, refusal, secure
-from .guard import Guard, is_loopback
-from .parts import Parts
-from .problems import BAD_REQUEST, FAILED, Problem
-from .settings import BadAddress, ConsoleSettings
 
 ENDING_S = 2.0  # for requests that run when it ends
 REQUEST_S = 30.0  # for the head of the first request of a connection

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import pytest_asyncio
 from console_client import TOKEN, ConsoleClient, console_of
-from fencepost.console import app, serving
-from fencepost.console.guard import COOKIE
-from fencepost.console.serving import Console
+from fencepost.console.http.guard import COOKIE
+from fencepost.console.http.tries import TRIES
+from fencepost.console.serving import app, server
+from fencepost.console.serving.server import Console
 from fencepost.console.settings import BadAddress, ConsoleSettings
-from fencepost.console.tries import TRIES
 from served_broker import ServedBroker
 
 
@@ -187,7 +187,7 @@ async def test_what_is_no_request_of_http_is_refused_without_an_echo(console: Co
 async def test_half_a_request_is_not_waited_for_without_end(
     broker: ServedBroker, monkeypatch: pytest.MonkeyPatch, raw: bytes, answer: bytes
 ) -> None:
-    for module, name in ((serving, "REQUEST_S"), (serving, "KEPT_S"), (app, "BODY_S")):
+    for module, name in ((server, "REQUEST_S"), (server, "KEPT_S"), (app, "BODY_S")):
         monkeypatch.setattr(module, name, 0.2)
     async with asyncio.timeout(30), console_of(f"127.0.0.1:{broker.port}", token=TOKEN) as client:
         reader, writer = await asyncio.open_connection("127.0.0.1", client.console.port)

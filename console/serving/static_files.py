@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from aiohttp import web
 
-from .problems import NO_ROUTE, Problem
+from ..http.problems import NO_ROUTE, Problem
 
-FOLDER = Path(__file__).parent / "static"
+FOLDER = Path(__file__).parent.parent / "static"
 _TYPES = {
     ".css": "text/css",
     ".html": "text/html",

@@ -1,8 +1,8 @@
 """How many wrong tokens each address may try, and what of it is logged, without any socket."""
 
 import pytest
-from fencepost.console.problems import Problem
-from fencepost.console.tries import LINE_EVERY_MS, MOST_ADDRESSES, TRIES, TRIES_IN_MS, Tries
+from fencepost.console.http.problems import Problem
+from fencepost.console.http.tries import LINE_EVERY_MS, MOST_ADDRESSES, TRIES, TRIES_IN_MS, Tries
 
 
 def wrong(tries: Tries, address: str, times: int, now_ms: int = 0) -> None:

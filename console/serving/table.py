@@ -3,10 +3,10 @@
 import functools
 from typing import Any
 
-from .asked import Asked
+from ..asked import Asked
+from ..rest import about, actions, clients, clusters, groups, scraping, sessions, streaming, topics, transactions
+from ..routes import OPEN, Route
 from .openapi import document
-from .rest import about, actions, clients, clusters, groups, scraping, sessions, streaming, topics, transactions
-from .routes import OPEN, Route
 
 
 async def openapi(asked: Asked) -> dict[str, Any]:
