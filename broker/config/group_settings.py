@@ -1,10 +1,32 @@
-"""The settings of consumer groups: a part of the broker's table (settings.py). Kafka's names and defaults."""
+"""The settings of consumer groups: a part of the broker's table (settings.py). Kafka's names and defaults.
 
+Of the newer protocol (KIP-848) each default lies within its bounds, in which one group may have another value
+(group_configs.py); the words of a refusal are those of Kafka's GroupCoordinatorConfig.
+"""
+
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import ge, le, lt
 
-from .options import ConfigType, Value, option
+from .options import ConfigType, InvalidOption, Value, option
 
 INT = ConfigType.INT
+PREFIX = "group.consumer."
+_AT_LEAST, _AT_MOST, _BELOW = "greater than or equal to", "less than or equal to", "less than"
+_HOLDS: Mapping[str, Callable[[int, int], bool]] = {_AT_LEAST: ge, _AT_MOST: le, _BELOW: lt}
+_ORDER = (
+    ("max.heartbeat.interval.ms", _AT_LEAST, "min.heartbeat.interval.ms"),
+    ("heartbeat.interval.ms", _AT_LEAST, "min.heartbeat.interval.ms"),
+    ("heartbeat.interval.ms", _AT_MOST, "max.heartbeat.interval.ms"),
+    ("max.session.timeout.ms", _AT_LEAST, "min.session.timeout.ms"),
+    ("session.timeout.ms", _AT_LEAST, "min.session.timeout.ms"),
+    ("session.timeout.ms", _AT_MOST, "max.session.timeout.ms"),
+    ("heartbeat.interval.ms", _BELOW, "session.timeout.ms"),
+    ("max.assignment.interval.ms", _AT_LEAST, "min.assignment.interval.ms"),
+    ("assignment.interval.ms", _AT_LEAST, "min.assignment.interval.ms"),
+    ("assignment.interval.ms", _AT_MOST, "max.assignment.interval.ms"),
+)
+"""What has to hold of the settings of one broker, in the order in which Kafka looks."""
 
 
 def _some(value: Value) -> str | None:
@@ -34,8 +56,20 @@ class GroupSettings:
         type=INT,
         at_least=1,
     )
+    group_consumer_min_session_timeout_ms: int = option(
+        45_000, "The shortest session timeout that a group of the newer protocol may have.", type=INT, at_least=1
+    )
+    group_consumer_max_session_timeout_ms: int = option(
+        60_000, "The longest session timeout that a group of the newer protocol may have.", type=INT, at_least=1
+    )
     group_consumer_heartbeat_interval_ms: int = option(
         5_000, "How often members of the newer protocol are to send heartbeats.", type=INT, at_least=1
+    )
+    group_consumer_min_heartbeat_interval_ms: int = option(
+        5_000, "The shortest heartbeat interval that a group of the newer protocol may have.", type=INT, at_least=1
+    )
+    group_consumer_max_heartbeat_interval_ms: int = option(
+        15_000, "The longest heartbeat interval that a group of the newer protocol may have.", type=INT, at_least=1
     )
     group_consumer_max_size: int = option(
         2**31 - 1, "Members that one group of the newer protocol may have.", type=INT, at_least=1
@@ -47,7 +81,17 @@ class GroupSettings:
         check=_some,
     )
     group_consumer_assignment_interval_ms: int = option(
-        1_000, "The shortest time between two assignments of a group of the newer protocol.", type=INT, at_least=0
+        1_000,
+        "The shortest time between two assignments of a group of the newer protocol.",
+        type=INT,
+        at_least=0,
+        dynamic=True,
+    )
+    group_consumer_min_assignment_interval_ms: int = option(
+        0, "The shortest assignment interval that a group of the newer protocol may have.", type=INT, at_least=0
+    )
+    group_consumer_max_assignment_interval_ms: int = option(
+        15_000, "The longest assignment interval that a group of the newer protocol may have.", type=INT, at_least=0
     )
     group_consumer_regex_refresh_interval_ms: int = option(
         600_000,
@@ -62,3 +106,12 @@ class GroupSettings:
         "are taken.",
         at_least=1 << 20,
     )
+
+    def check_groups(self) -> None:
+        """Each default within its bounds, and more than one heartbeat in a session. Raises InvalidOption."""
+        for of, words, other in _ORDER:
+            name, other_name = PREFIX + of, PREFIX + other
+            value, other_value = (getattr(self, each.replace(".", "_")) for each in (name, other_name))
+            if not _HOLDS[words](value, other_value):
+                hint = f"{name} is {value}, {other_name} is {other_value}: set both"
+                raise InvalidOption(f"{name} must be {words} {other_name}", name, hint)

@@ -26,13 +26,9 @@ controller.quorum.fetch.max.bytes controller.quorum.fetch.snapshot.max.bytes con
 controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms controller.quorum.voters
 controller.socket.timeout.ms cordoned.log.dirs
 default.replication.factor delete.records.purgatory.purge.interval.requests early.start.listeners
-fetch.purgatory.purge.interval.requests follower.fetch.last.tiered.offset.enable group.consumer.assignment.interval.ms
-group.consumer.assignors group.consumer.heartbeat.interval.ms group.consumer.max.assignment.interval.ms
-group.consumer.max.heartbeat.interval.ms group.consumer.max.session.timeout.ms group.consumer.max.size
-group.consumer.migration.policy group.consumer.min.assignment.interval.ms group.consumer.min.heartbeat.interval.ms
-group.consumer.min.session.timeout.ms group.consumer.session.timeout.ms group.coordinator.append.linger.ms
-group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes group.coordinator.rebalance.protocols
-group.coordinator.threads group.share.assignment.interval.ms group.share.assignors
+fetch.purgatory.purge.interval.requests follower.fetch.last.tiered.offset.enable group.consumer.migration.policy
+group.coordinator.append.linger.ms group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes
+group.coordinator.rebalance.protocols group.coordinator.threads group.share.assignment.interval.ms group.share.assignors
 group.share.delivery.count.limit
 group.share.heartbeat.interval.ms group.share.max.assignment.interval.ms group.share.max.delivery.count.limit
 group.share.max.heartbeat.interval.ms group.share.max.partition.max.record.locks

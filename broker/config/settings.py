@@ -38,13 +38,14 @@ DURABILITY_MODES = ("fsync", "interval", "os")
 
 
 class Source(IntEnum):
-    """Where a value comes from: the ids of DescribeConfigs, lowest first served."""
+    """Where a value comes from: the ids of DescribeConfigs. Of a topic and a broker the lowest is obeyed."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 def _replicas(role: str) -> Callable[[Value], str | None]:
@@ -322,6 +323,7 @@ class BrokerSettings(ListenerOptions, SecuritySettings, QuotaSettings, Transacti
 
     def _check(self) -> None:
         _ = self.served_listeners
+        self.check_groups()
         if 0 <= self.queued_max_request_bytes < self.socket_request_max_bytes:
             raise InvalidOption(
                 "queued.max.request.bytes must be at least socket.request.max.bytes, or -1", "queued.max.request.bytes"

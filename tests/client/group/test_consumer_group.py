@@ -15,7 +15,12 @@ from fencepost.protocol.messages.consumer_groups import ConsumerGroupDescribeReq
 from fencepost.protocol.messages.topics import CreateTopicsRequest
 from group_members import ALL, T0, T1, Member, Told, run, until
 
-FAST = {"group_consumer_heartbeat_interval_ms": 1_000, "group_consumer_session_timeout_ms": 10_000}
+FAST = {
+    "group_consumer_heartbeat_interval_ms": 1_000,
+    "group_consumer_min_heartbeat_interval_ms": 1_000,
+    "group_consumer_session_timeout_ms": 10_000,
+    "group_consumer_min_session_timeout_ms": 10_000,
+}
 
 
 def newer(broker, **settings):

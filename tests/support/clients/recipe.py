@@ -40,7 +40,9 @@ SETTINGS: dict[str, Any] = {
     "offsets_topic_num_partitions": 1,
     "transaction_state_log_num_partitions": 1,
     "group_consumer_session_timeout_ms": 6_000,
+    "group_consumer_min_session_timeout_ms": 6_000,
     "group_consumer_heartbeat_interval_ms": 500,
+    "group_consumer_min_heartbeat_interval_ms": 500,
     "group_consumer_assignment_interval_ms": 0,
 }
 NEWER = "the broker assigns"
