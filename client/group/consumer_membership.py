@@ -5,6 +5,8 @@ is sent when the broker may not know its value: all of them when joining, and af
 Partitions change only in a poll (`plan`, `take_over`); nothing is added while a heartbeat that lists the owned
 partitions is in flight, because the broker believes that list. A commit has the epoch of the assignment that was
 applied last, so that it is refused if a partition has another owner; epochs that change no partition apply at once.
+A membership that ends while the broker may still have it is left by a request of its own before the next join, so that
+its partitions do not wait for the end of its session, nor a static member's successor for its place.
 Source: Kafka's ConsumerMembershipManager, ConsumerHeartbeatRequestManager; KIP-848, KIP-1082.
 """
 
@@ -47,6 +49,8 @@ TABLE: Mapping[ErrorCode, Turn] = {
     _E.TOPIC_AUTHORIZATION_FAILED: Turn.COMPLAIN,
 }
 """What to do after each code of a heartbeat; REFUSE for other codes."""
+
+_NOT_A_MEMBER = (_E.UNKNOWN_MEMBER_ID, _E.GROUP_ID_NOT_FOUND)
 
 _HINTS = {
     _E.GROUP_ID_NOT_FOUND: "a group of this name has another type: stop its members, or use another group_id",
@@ -107,7 +111,9 @@ class ConsumerMembership:
         self._held = False  # what is added has to wait for the end of that heartbeat, or for names
         self._wants_heartbeat = False
         self._unknown = False  # the names of some assigned topics are not known
+        self._offered: frozenset[Place] = frozenset()  # since the last report: owned, for all that the broker knows
         self._responses = 0  # good ones, since it joined
+        self.farewell: ConsumerGroupHeartbeatRequest | None = None  # leaves the membership before this one
 
     # ---- state -----------------------------------------------------------------------------------------------
 
@@ -149,7 +155,9 @@ class ConsumerMembership:
         """Whether the next heartbeat must not wait for its interval."""
         if not self.in_generation or self._sending is not None:
             return False
-        return self._wants_heartbeat or (self._known is not None and self._known != self._now())
+        if self._wants_heartbeat:
+            return True
+        return self._known is not None and (self._known != self._now() or self.state is State.ACKNOWLEDGING)
 
     def metadata_for(self, partitions: Collection[TopicPartition]) -> ConsumerGroupMetadata:
         """The epoch for a commit of these: the newest one, if the newest assignment still has all of them."""
@@ -240,7 +248,9 @@ class ConsumerMembership:
             self._acknowledge()
 
     def _acknowledge(self) -> None:
-        if self.state is State.STABLE and (self._known is None or self._known.owned != self._places()):
+        """What was offered and withdrawn before any poll is to be reported too: the broker waits for that."""
+        owned = self._places()
+        if self.state is State.STABLE and (self._known is None or self._known.owned != owned or self._offered - owned):
             self.state = State.ACKNOWLEDGING
 
     # ---- heartbeats ------------------------------------------------------------------------------------------
@@ -254,7 +264,7 @@ class ConsumerMembership:
     def heartbeat_request(self) -> ConsumerGroupHeartbeatRequest:
         now, known, terms = self._now(), self._known, self.terms
         everything = known is None
-        reports = known is None or known.owned != now.owned
+        reports = known is None or known.owned != now.owned or self.state is State.ACKNOWLEDGING
         expression = now.expression
         if known is not None:
             expression = None if known.expression == now.expression else now.expression or ""
@@ -275,7 +285,7 @@ class ConsumerMembership:
     def on_heartbeat_response(self, response: ConsumerGroupHeartbeatResponse, sent: int) -> Turn:
         if sent != self.stamp or not self.in_generation:
             return Turn.GO_ON  # for a former membership: nothing changes
-        told, self._sending, self._reports, self._held = self._sending, None, False, False
+        told, reported, self._sending, self._reports, self._held = self._sending, self._reports, None, False, False
         code = code_of(response.error_code)
         turn = TABLE.get(code, Turn.REFUSE)
         if code is _E.GROUP_ID_NOT_FOUND and self.state is State.JOINING:
@@ -284,9 +294,10 @@ class ConsumerMembership:
             self._known = None
         if turn is Turn.GO_ON:
             self._known = told
+            self._offered = frozenset() if reported else self._offered
             self._on_success(response)
         elif turn in (Turn.LEAVE_MEMBER, Turn.REFUSE):
-            self._leave(State.UNJOINED)
+            self._leave(State.UNJOINED, is_known=code not in _NOT_A_MEMBER)
         elif turn is Turn.FENCE:
             self._leave(State.FENCED)
         return turn
@@ -297,6 +308,7 @@ class ConsumerMembership:
         if response.assignment is not None or self.state is State.JOINING:
             listed = response.assignment.topic_partitions if response.assignment is not None else []
             self._assigned = frozenset((topic.topic_id, number) for topic in listed for number in topic.partitions)
+            self._offered |= self._assigned
             if self.state is State.JOINING or self._assigned != self._places():
                 self.state = State.RECONCILING
         if self.state is State.RECONCILING:
@@ -314,7 +326,7 @@ class ConsumerMembership:
         self._known = self._sending = None
         self._reports = self._held = False
         if final:
-            self._leave(State.UNJOINED)
+            self._leave(State.UNJOINED, is_known=True)
 
     def refusal(self, response: ConsumerGroupHeartbeatResponse) -> KafkaError:
         """The error for a response that is REFUSE or COMPLAIN."""
@@ -333,28 +345,42 @@ class ConsumerMembership:
 
     def leave(self, reason: str = "") -> ConsumerGroupHeartbeatRequest | None:
         """Leave. Returns the heartbeat to send; the broker keeps the partitions of a static member for a session."""
-        request = None
-        if self.in_generation:
-            epoch = LEAVING_EPOCH if self.terms.group_instance_id is None else STATIC_LEAVING_EPOCH
-            request = ConsumerGroupHeartbeatRequest(
-                group_id=self.terms.group_id,
-                member_id=self.member_id,
-                member_epoch=epoch,
-                instance_id=self.terms.group_instance_id,
-            )
+        request = self.farewell  # while that has no response, nothing was sent for the membership behind it
+        if request is None and self.in_generation:
+            request = self._leaving()
+        self.farewell = None
         if self.state is not State.FENCED:
-            self._leave(State.UNJOINED)
+            self._leave(State.UNJOINED, is_known=False)
         self.joined_topics, self.expression = frozenset(), None
         return request
 
-    def _leave(self, state: State) -> None:
+    def _leaving(self) -> ConsumerGroupHeartbeatRequest:
+        return ConsumerGroupHeartbeatRequest(
+            group_id=self.terms.group_id,
+            member_id=self.member_id,
+            member_epoch=LEAVING_EPOCH if self.terms.group_instance_id is None else STATIC_LEAVING_EPOCH,
+            instance_id=self.terms.group_instance_id,
+        )
+
+    def on_farewell(self, code: int) -> Turn:
+        """The response to `farewell`. Returns what to do before the next join, which GO_ON does not wait for."""
+        turn = TABLE.get(code_of(code), Turn.REFUSE)
+        if turn in (Turn.FIND, Turn.AGAIN):
+            return turn
+        self.farewell = None
+        return Turn.GO_ON
+
+    def _leave(self, state: State, *, is_known: bool = False) -> None:
+        """is_known: the broker may still have this member."""
+        if is_known and self.generation >= 0:
+            self.farewell = self._leaving()
         self._begin(state)
         self.generation = NO_GENERATION
 
     def _begin(self, state: State) -> None:
         self.state = state
         self.stamp += 1
-        self._assigned = frozenset()
+        self._assigned = self._offered = frozenset()
         self._known = self._sending = None
         self._reports = self._held = self._wants_heartbeat = self._unknown = False
         self._responses = 0

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from ...protocol.errors import ErrorCode
 from ...protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
 from ..errors import FatalError, UnsupportedVersionError, is_retriable
 from ..net.cluster import Cluster
@@ -114,6 +115,8 @@ class HeartbeatTask:
         membership: Any = self._membership  # of either kind: a response belongs to the kind that made the request
         times, stamp = self.times, membership.stamp
         times.sent(self._clock.monotonic_ms())
+        if isinstance(membership, ConsumerMembership) and not await self._has_left_before(membership):
+            return
         try:
             response = await self._ask(membership.heartbeat_request())
         except Exception as error:
@@ -138,6 +141,24 @@ class HeartbeatTask:
             self._on_news(None)
         if turn in (Turn.REFUSE, Turn.COMPLAIN):
             self._on_news(membership.refusal(response))
+
+    async def _has_left_before(self, membership: ConsumerMembership) -> bool:
+        """Leave the former membership, if the broker may still have it. Returns whether the join may follow."""
+        request, stamp = membership.farewell, membership.stamp
+        if request is None:
+            return True
+        try:
+            code = (await self._cluster.ask(self._target, request, timeout_ms=self._timeout_ms)).error_code
+        except Exception as error:
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE if is_retriable(error) else ErrorCode.UNKNOWN_SERVER_ERROR
+        if membership.farewell is not request:
+            return False  # it is leaving altogether
+        turn = membership.on_farewell(code)
+        if turn is Turn.FIND:
+            self._cluster.forget_coordinator(*self._target)
+        if turn is not Turn.GO_ON:
+            self.times.failed(self._clock.monotonic_ms(), self._backoff_ms)
+        return turn is Turn.GO_ON and membership.stamp == stamp
 
     async def _ask(self, request: Any) -> Any:
         if isinstance(request, ConsumerGroupHeartbeatRequest) and request.member_epoch == JOINING_EPOCH:

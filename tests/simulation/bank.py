@@ -4,6 +4,7 @@ from simulation import (  # noqa: F401 (each adds its own)
     cleanup_mutants,
     code_mutants,
     follower_mutants,
+    group_mutants,
     limit_mutants,
     rights_mutants,
     sdk_code_mutants,

@@ -15,6 +15,7 @@ from fencepost.protocol.messages.consumer_groups import ConsumerGroupDescribeReq
 from fencepost.protocol.messages.topics import CreateTopicsRequest
 from group_members import ALL, T0, T1, Member, Told, run, until
 
+LONG_SESSION_MS = 60_000
 FAST = {
     "group_consumer_heartbeat_interval_ms": 1_000,
     "group_consumer_min_heartbeat_interval_ms": 1_000,
@@ -253,6 +254,57 @@ def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance():
         await b.close()
 
     go(scenario)
+
+
+async def _be_fenced(member):
+    """By an epoch that the broker never gave out."""
+    await member.poll()
+    await asyncio.sleep(3)
+    assert member.group.member[0] == "stable"
+    member.group._membership.generation = 1_000
+    await until(lambda: member.group.member[0] == "unjoined")
+
+
+def test_the_partitions_of_a_fenced_member_do_not_wait_for_the_end_of_its_session():
+    async def scenario(broker):
+        a = await newer(broker).start()
+        await _be_fenced(a)
+        started = broker.loop.time()
+        await a.poll_until(lambda: ("lost", sorted(ALL)) in a.told.calls and a.assigned == ALL)
+        assert broker.loop.time() - started < LONG_SESSION_MS / 2_000
+        assert len((await described(broker)).members) == 1
+        await a.close()
+
+    go(scenario, group_consumer_session_timeout_ms=LONG_SESSION_MS)
+
+
+def test_a_fenced_static_member_gets_its_partitions_back_at_once():
+    async def scenario(broker):
+        a = await newer(broker, group_instance_id="one").start()
+        await _be_fenced(a)
+        started = broker.loop.time()
+        await a.poll_until(lambda: ("lost", sorted(ALL)) in a.told.calls and a.assigned == ALL)
+        assert broker.loop.time() - started < LONG_SESSION_MS / 2_000
+        await a.close()
+
+    go(scenario, group_consumer_session_timeout_ms=LONG_SESSION_MS)
+
+
+@pytest.mark.parametrize("polls", [False, True])
+def test_a_fenced_member_that_is_closed_leaves_nothing_behind(polls):
+    async def scenario(broker):
+        a = await newer(broker).start()
+        await _be_fenced(a)
+        if polls:
+            polling = asyncio.ensure_future(a.poll())
+            await asyncio.sleep(0)
+            await a.close()
+            await asyncio.gather(polling, return_exceptions=True)
+        else:
+            await a.close()
+        assert (await described(broker)).group_state == "Empty"
+
+    go(scenario, group_consumer_session_timeout_ms=LONG_SESSION_MS)
 
 
 def test_other_topics_replace_the_old_ones_at_the_next_poll():

@@ -3,6 +3,7 @@
 import pytest
 from consumer_group_driver import ConsumerGroupDriver, topic_id
 from consumer_members import Reader
+from fencepost.broker.groups.consumer.machine import Rules
 from fencepost.client.errors import (
     FencedInstanceIdError,
     InvalidConfigurationError,
@@ -244,6 +245,77 @@ def test_a_response_to_a_former_membership_changes_nothing():
     assert (member.state, member.generation) == (State.JOINING, -1)
     member.on_no_response(stamp, final=True)
     assert member.state is State.JOINING
+
+
+@pytest.mark.parametrize(("instance_id", "epoch"), [(None, -1), ("i", -2)])
+def test_a_fenced_member_leaves_before_it_joins_again_or_at_its_end(instance_id, epoch):
+    for closes in (False, True):
+        member = stable(0, instance_id=instance_id)
+        beat(member, response(code=ErrorCode.FENCED_MEMBER_EPOCH))
+        if not closes:
+            member.join("m2")
+        left = member.leave() if closes else member.farewell
+        assert (left.member_id, left.member_epoch, left.instance_id) == ("m", epoch, instance_id)
+        assert left.topic_partitions is None
+        if closes:
+            assert member.leave() is None, "once"
+            continue
+        assert member.on_farewell(ErrorCode.NOT_COORDINATOR) is Turn.FIND
+        assert member.farewell is left, "sent again"
+        assert member.leave() is left, "the join was not sent yet"
+        member.subscribe(["t"], None)
+        member.join("m3")
+        assert member.farewell is None
+
+
+@pytest.mark.parametrize("code", [0, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_AUTHORIZATION_FAILED])
+def test_a_join_does_not_wait_for_more_than_one_answer_to_the_farewell(code):
+    member = stable(0)
+    beat(member, response(code=ErrorCode.FENCED_MEMBER_EPOCH))
+    member.join("m2")
+    assert member.on_farewell(code) is Turn.GO_ON
+    assert member.farewell is None
+    assert beat(member, response(7, 0))[0].member_id == "m2"
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.FENCED_INSTANCE_ID]
+)
+def test_a_member_that_the_broker_does_not_have_is_not_left(code):
+    member = stable(0, instance_id="i")
+    beat(member, response(code=code))
+    assert member.farewell is None
+    assert member.leave() is None
+
+
+def test_a_member_that_was_refused_with_its_new_subscription_is_left():
+    member = stable(0, instance_id="i")
+    beat(member, response(code=ErrorCode.INVALID_REGULAR_EXPRESSION))
+    assert member.farewell.member_epoch == -2
+    refused = membership(instance_id="i")
+    refused.join()
+    beat(refused, response(code=ErrorCode.UNRELEASED_INSTANCE_ID))
+    assert refused.farewell is None, "it never was a member"
+
+
+def test_what_is_offered_and_withdrawn_between_two_polls_is_reported():
+    driver = ConsumerGroupDriver(Rules(assignors=("range",)), t=1)
+    late, early = Reader(driver, "n", ["t"]), Reader(driver, "a", ["t"])
+    late.poll()
+    late.beat()
+    assert late.membership.state is State.RECONCILING, "it was given t-0, and no poll has taken it"
+    driver.wait(2_000)
+    for _ in range(3):
+        early.run()
+        late.beat()
+    late.poll()
+    assert late.membership.hurries
+    late.run()
+    early.run()
+    assert set(early.reads) == {T0}, "long before the rebalance timeout of the other one"
+    assert not late.membership.hurries
+    late.beat()
+    assert late.last_request.topic_partitions is None, "once"
 
 
 @pytest.mark.parametrize(("instance_id", "epoch"), [(None, -1), ("i", -2)])

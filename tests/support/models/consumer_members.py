@@ -73,9 +73,10 @@ class Reader:
         return self._sent is not None
 
     def send(self) -> None:
+        """The next heartbeat; before a join the one that leaves the membership before it."""
         if self._sent is None and self.membership.in_generation:
             stamp = self.membership.stamp
-            self._sent = self.membership.heartbeat_request(), stamp
+            self._sent = self.membership.farewell or self.membership.heartbeat_request(), stamp
             self.last_request = self._sent[0]
 
     def arrive(self) -> None:
@@ -87,7 +88,11 @@ class Reader:
         """The response arrives; without one, the connection has ended."""
         if self._sent is None:
             return
-        (_, stamp), self._sent, response, self._response = self._sent, None, self._response, None
+        (request, stamp), self._sent, response, self._response = self._sent, None, self._response, None
+        if request.member_epoch < 0:
+            if response is not None:
+                self.membership.on_farewell(response.error_code)
+            return
         if response is None:
             self.membership.on_no_response(stamp, final=False)
             return
