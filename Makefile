@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 JAVA_CLIENTS := $(VENV)/java-clients.classpath
+GO_CLIENTS := $(VENV)/franz-go-copier
 MAVEN_DEPENDENCIES := org.apache.maven.plugins:maven-dependency-plugin:3.8.1
 WORKERS ?= 2
 # of the whole suite on two cores: many of its tests wait for processes
 TEST_WORKERS ?= 3
 
-.PHONY: help install java-clients demo check test dist docs screenshots compatibility types lint format requirements bench bench-full clean
+.PHONY: help install java-clients go-clients demo check test dist docs screenshots compatibility types lint format requirements bench bench-full clean
 help:            ## this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
 
@@ -20,7 +21,7 @@ $(STAMP): pyproject.toml
 		|| { tail -20 $(VENV)/install.log; exit 1; }
 	@touch $@
 
-install: $(STAMP) $(JAVA_CLIENTS) ## the virtual environment, with everything the tests need
+install: $(STAMP) $(JAVA_CLIENTS) $(GO_CLIENTS) ## the virtual environment, with everything the tests need
 
 # Kafka's own client, for the protocol that no Python library speaks: Maven puts the jars into its local repository.
 $(JAVA_CLIENTS): tests/interop/java/pom.xml | $(STAMP)
@@ -31,6 +32,15 @@ $(JAVA_CLIENTS): tests/interop/java/pom.xml | $(STAMP)
 
 java-clients: $(JAVA_CLIENTS) ## Kafka's Java client, if a JDK and Maven are here
 
+# franz-go, as a program: Go puts its sources into its own module cache.
+$(GO_CLIENTS): $(wildcard tests/interop/go/*) | $(STAMP)
+	@if command -v go > /dev/null; then \
+		(cd tests/interop/go && GOTOOLCHAIN=local go build -trimpath -o "$(CURDIR)/$@" .) > $(VENV)/go.log 2>&1 \
+		|| { rm -f $@; echo "Go could not build with franz-go ($(VENV)/go.log): its tests will be skipped"; }; \
+	else echo "no Go: the tests with franz-go will be skipped"; fi
+
+go-clients: $(GO_CLIENTS) ## franz-go, if Go is here
+
 check: $(STAMP)     ## what to run while you work, in a minute: protocol, storage, broker and client, but for what is marked slow
 	$(BIN)/python -m pytest -q -n $(WORKERS) --hypothesis-profile check -m 'not slow and not long' tests/test_tidy.py tests/protocol tests/storage tests/broker tests/client
 
@@ -38,7 +48,7 @@ check-asyncio: $(STAMP) ## broker, clients and other libraries on asyncio's own 
 	PYTHONPATH="$(CURDIR)/tests/no_uvloop" $(BIN)/python -m pytest -q -n $(WORKERS) --hypothesis-profile check -m 'not slow and not long' \
 		tests/effects tests/broker tests/client tests/testing tests/interop
 
-test: $(STAMP) $(JAVA_CLIENTS) ## all tests that fit a few minutes
+test: $(STAMP) $(JAVA_CLIENTS) $(GO_CLIENTS) ## all tests that fit a few minutes
 	$(BIN)/python -m pytest -q -rs -n $(TEST_WORKERS) --dist worksteal -m 'not long and not jvm'
 	$(BIN)/python -m pytest -q -rs -m 'jvm and not long' tests/spark
 
@@ -83,8 +93,8 @@ mutants-all: $(STAMP) ## small changes to pure modules, all or SAMPLE of each of
 	@test -x build/mutation-tool/bin/cosmic-ray || { $(PYTHON) -m venv build/mutation-tool && build/mutation-tool/bin/pip install -q cosmic-ray; }
 	$(BIN)/python tests/mutation/run.py --tool "$(CURDIR)/build/mutation-tool/bin" $(if $(SAMPLE),--sample $(SAMPLE)) --seed $(or $(SEED),1) $(if $(MODULES),--modules $(MODULES))
 
-eos-copy: $(STAMP)  ## Kafka's exactly-once copy test at length: 100,000 messages, brokers and copiers killed KILLS times each (default 12); prints its SEED
-	COPIED=$${COPIED:-100000} $(BIN)/python -m pytest -q -s tests/crash/test_exactly_once_copy.py
+eos-copy: $(STAMP) $(JAVA_CLIENTS) $(GO_CLIENTS) ## Kafka's exactly-once copy test at length: 100,000 messages, brokers and copiers killed KILLS times each (default 12); prints its SEED
+	COPIED=$${COPIED:-100000} $(BIN)/python -m pytest -q -s -m long tests/crash/test_exactly_once_copy.py
 
 power-cuts: $(STAMP) ## ROUNDS (default 300) power cuts by the kernel, on ext4 in a file; needs root; prints its SEED
 	ROUNDS=$${ROUNDS:-300} $(BIN)/python -m pytest -q -s -m long tests/crash/test_power_cuts.py

@@ -1,9 +1,10 @@
 """Apache Kafka's own test of exactly-once copying: copiers in a group, hard kills of brokers and copiers, aborts, and
 a read_committed reader that looks on; in the end every message is there once, in order, for it and for a late reader.
 
-Real processes. The copiers are librdkafka's, or the SDK's with either protocol of transactions; the SDK's also live
-with a network that cuts connections, holds requests until they are late, and delivers answers twice. The suite copies
-some thousand messages; `make eos-copy` 100,000, with more kills.
+Real processes. The copiers are librdkafka's, Java's, franz-go's, each with either protocol of groups, and the SDK's
+with either protocol of transactions; the SDK's also live with a network that cuts connections, holds requests until
+they are late, and delivers answers twice. The suite copies some thousand messages; `make test-long` more, with more
+kills; `make eos-copy` 100,000.
 Source: tests/kafkatest/tests/core/group_mode_transactions_test.py of Apache Kafka.
 """
 
@@ -12,11 +13,11 @@ import os
 import queue
 import random
 import subprocess
-import sys
 import threading
 import time
-from collections import defaultdict
-from pathlib import Path
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import confluent_kafka
 import confluent_kafka.admin
@@ -24,23 +25,47 @@ import pytest
 from broker_process import broker_process
 from chaos_proxy import REPLY, REQUEST, TRANSACTIONAL, ChaosProxy
 from confluent_kafka import TopicPartition
+from copiers import COPIERS, program
 
-CLIENTS = Path(__file__).resolve().parent.parent / "support" / "clients"
-COPIES = {"librdkafka": ("group_copier.py",), "sdk": ("sdk_copier.py",), "sdk with version 1": ("sdk_copier.py", "1")}
-MESSAGES = int(os.environ.get("COPIED", "5000"))
-AT_LENGTH = MESSAGES > 10_000
 SEED = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1 << 31)
-PER_TRANSACTION = 750 if AT_LENGTH else 200
-KILLS = int(os.environ.get("KILLS", "12" if AT_LENGTH else "2"))  # of brokers, and as many of copiers
-PARTITIONS, COPIERS = 3, 2
+PARTITIONS = 3
 ABORTED = 0.1
 SOURCE, TARGET, GROUP = "messages", "copies", "copiers"
-STUCK_S = 8.0  # without progress: librdkafka may wait for ever after a broker's death
-IN_ALL_S = 900.0 if AT_LENGTH else 120.0
+STUCK_S = {"librdkafka": 8.0, "sdk": 8.0}  # without a word: librdkafka may wait for ever after a broker's death
+STUCK_OTHERS_S = 20.0  # longer than their own timeouts, and a JVM takes its time to start
+
+
+@dataclass(frozen=True)
+class Work:
+    """kills: of brokers, and as many of copiers."""
+
+    messages: int
+    kills: int
+    copiers: int
+    per_transaction: int
+    in_all_s: float
+
+
+def sized(messages: int) -> Work:
+    """COPIED and KILLS in the environment have their way."""
+    messages = int(os.environ.get("COPIED", messages))
+    kills, copiers, per_transaction, in_all_s = (2, 2, 200, 150.0) if messages <= 10_000 else (12, 3, 750, 900.0)
+    return Work(messages, int(os.environ.get("KILLS", kills)), copiers, per_transaction, in_all_s)
+
+
+SHORT, LONGER = sized(5_000), sized(30_000)
+IN_EVERY_RUN = ("librdkafka", "sdk", "sdk with version 1", "java, newer groups", "franz-go, newer groups")
+RUNS = [
+    *(pytest.param(kind, SHORT, id=kind) for kind in IN_EVERY_RUN),
+    *(pytest.param(kind, LONGER, id=f"{kind}, longer", marks=pytest.mark.long) for kind in COPIERS),
+]
 OPTIONS = {
     "num.partitions": PARTITIONS,
     "group.initial.rebalance.delay.ms": 0,
     "group.min.session.timeout.ms": 1000,
+    "group.consumer.session.timeout.ms": 3000,
+    "group.consumer.heartbeat.interval.ms": 300,
+    "group.consumer.assignment.interval.ms": 200,
     "offsets.topic.num.partitions": 5,
     "transaction.state.log.num.partitions": 5,
 }
@@ -49,11 +74,12 @@ OPTIONS = {
 class Copier:
     """A process and its successors, under one transactional id."""
 
-    def __init__(self, kind: str, bootstrap: str, name: str) -> None:
-        program, *more = COPIES[kind]
-        self.command = [sys.executable, str(CLIENTS / program), bootstrap, SOURCE, TARGET, GROUP, name]
-        self.command += [str(PER_TRANSACTION), str(ABORTED), *more]
+    def __init__(self, kind: str, program: Sequence[str], bootstrap: str, name: str, per_transaction: int) -> None:
+        self.command = [*program, bootstrap, SOURCE, TARGET, GROUP, name, str(per_transaction), str(ABORTED)]
+        self.command += COPIERS[kind][1:]
+        self.stuck_s = STUCK_S.get(kind.split(",")[0].split(" ")[0], STUCK_OTHERS_S)
         self.said: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.words: Counter[str] = Counter()
         self.lives = 0
         self.start()
 
@@ -75,6 +101,7 @@ class Copier:
         count = 0
         while not self.said.empty():
             word, *more = self.said.get().split()
+            self.words[word] += 1
             self.last_s = time.monotonic()
             count += int(more[0]) if word == "committed" else 0
         return count
@@ -85,7 +112,7 @@ class Copier:
 
     def look_after(self) -> None:
         """One that ended or hangs gets a successor."""
-        if self.process.poll() is not None or time.monotonic() - self.last_s > STUCK_S:
+        if self.process.poll() is not None or time.monotonic() - self.last_s > self.stuck_s:
             self.kill()
             self.start()
 
@@ -119,15 +146,16 @@ class Reader(threading.Thread):
 class Source:
     """Writes the messages in portions, so that no copier can be done before the last kill."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, messages: int) -> None:
         self.bootstrap = bootstrap
+        self.messages = messages
         self.written = 0
 
     def fill(self, count: int) -> None:
         """Until there are so many of them."""
         settings = {"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "log_level": 0}
         producer = confluent_kafka.Producer(settings)
-        for number in range(self.written, min(count, MESSAGES)):
+        for number in range(self.written, min(count, self.messages)):
             while True:
                 try:
                     producer.produce(SOURCE, str(number).encode(), partition=number % PARTITIONS)
@@ -135,7 +163,7 @@ class Source:
                 except BufferError:
                     producer.poll(0.1)
         assert producer.flush(60) == 0
-        self.written = max(self.written, min(count, MESSAGES))
+        self.written = max(self.written, min(count, self.messages))
 
 
 def make_topics(bootstrap: str) -> None:
@@ -146,20 +174,21 @@ def make_topics(bootstrap: str) -> None:
 
 
 def copy_under_kills(
-    broker, source: Source, copiers: list[Copier], reader: Reader, chance: random.Random
+    broker, work: Work, source: Source, copiers: list[Copier], reader: Reader, chance: random.Random
 ) -> dict[str, int]:
     """Until the reader has seen as many as there are. Returns what was killed.
 
     Each kill comes in the middle of a portion, and the portion after the next is written only when it is over: however
     fast the copiers are, every kill of the plan is made, and they are at work at each.
     """
-    portion = MESSAGES // (2 * KILLS + 1)
-    plan = [(portion * number + portion // 2, number % 2) for number in range(2 * KILLS)]
+    portion = work.messages // (2 * work.kills + 1)
+    plan = [(portion * number + portion // 2, number % 2) for number in range(2 * work.kills)]
     killed = {"brokers": 0, "copiers": 0}
     done, began = 0, time.monotonic()
     source.fill(2 * portion)
-    while reader.count < MESSAGES:
-        assert time.monotonic() - began < IN_ALL_S, f"{reader.count} of {MESSAGES} after {IN_ALL_S} s, {killed}"
+    while reader.count < work.messages:
+        in_time = time.monotonic() - began < work.in_all_s
+        assert in_time, f"{reader.count} of {work.messages} after {work.in_all_s} s, {killed}"
         done = max(reader.count, done + sum(copier.progress() for copier in copiers))
         if plan and done >= plan[0][0]:
             time.sleep(chance.uniform(0, 0.1))
@@ -170,17 +199,17 @@ def copy_under_kills(
             else:
                 chance.choice(copiers).kill()
                 killed["copiers"] += 1
-            source.fill(source.written + portion if plan else MESSAGES)
+            source.fill(source.written + portion if plan else work.messages)
         for copier in copiers:
             copier.look_after()
         time.sleep(0.02)
     return killed
 
 
-def check(found: dict[int, list[int]]) -> None:
+def check(found: dict[int, list[int]], messages: int) -> None:
     """All of them, each once, in the order of each partition."""
     for partition in range(PARTITIONS):
-        expected = list(range(partition, MESSAGES, PARTITIONS))
+        expected = list(range(partition, messages, PARTITIONS))
         if found[partition] != expected:
             twice = len(found[partition]) - len(set(found[partition]))
             lost = set(expected) - set(found[partition])
@@ -196,9 +225,10 @@ def bad_network(proxy: ChaosProxy) -> None:
 
 
 @pytest.mark.requirement("S-67", "S-89")
-@pytest.mark.parametrize("kind", COPIES)
-def test_every_message_is_copied_once_and_in_order_whoever_is_killed(tmp_path, kind):
-    print(f"seed {SEED}, {MESSAGES} messages, {kind}")
+@pytest.mark.parametrize(("kind", "work"), RUNS)
+def test_every_message_is_copied_once_and_in_order_whoever_is_killed(tmp_path, kind, work):
+    print(f"seed {SEED}, {work.messages} messages, {kind}")
+    command = program(kind, tmp_path / "classes")
     chance = random.Random(SEED)
     options = [word for name, value in OPTIONS.items() for word in ("-X", f"{name}={value}")]
     with contextlib.ExitStack() as stack:
@@ -211,46 +241,50 @@ def test_every_message_is_copied_once_and_in_order_whoever_is_killed(tmp_path, k
         make_topics(broker.bootstrap)
         reader = Reader(broker.bootstrap, "onlooker")
         reader.start()
-        copiers = [Copier(kind, copiers_reach, f"copier-{number}") for number in range(COPIERS)]
+        names = (f"copier-{number}" for number in range(work.copiers))
+        copiers = [Copier(kind, command, copiers_reach, name, work.per_transaction) for name in names]
         try:
-            killed = copy_under_kills(broker, Source(broker.bootstrap), copiers, reader, chance)
+            source = Source(broker.bootstrap, work.messages)
+            killed = copy_under_kills(broker, work, source, copiers, reader, chance)
             time.sleep(0.5)  # what would be there twice comes now
         finally:
             for copier in copiers:
                 copier.kill()
         reader.end()
-        print(f"{killed}, {sum(copier.lives for copier in copiers)} copiers in all")
-        assert killed == {"brokers": KILLS, "copiers": KILLS}
-        check(reader.found)
+        words = sum((copier.words for copier in copiers), Counter())
+        print(f"{killed}, {sum(copier.lives for copier in copiers)} copiers in all, {dict(words)}")
+        assert killed == {"brokers": work.kills, "copiers": work.kills}
+        check(reader.found, work.messages)
         late = Reader(broker.bootstrap, "late")
         late.start()
         until = time.monotonic() + 30
-        while late.count < MESSAGES and time.monotonic() < until:
+        while late.count < work.messages and time.monotonic() < until:
             time.sleep(0.05)
         late.end()
-        check(late.found)
+        check(late.found, work.messages)
 
 
 @pytest.mark.skipif("KAFKA" not in os.environ, reason="no Apache Kafka to copy in: KAFKA=HOST:PORT")
-@pytest.mark.parametrize("kind", [kind for kind in COPIES if kind.startswith("sdk")])
-def test_the_sdk_copies_exactly_once_in_apache_kafka_too(kind, monkeypatch):
+@pytest.mark.parametrize("kind", [kind for kind in COPIERS if kind.startswith("sdk")])
+def test_the_sdk_copies_exactly_once_in_apache_kafka_too(kind, tmp_path, monkeypatch):
     chance, name = random.Random(SEED), f"copy-{os.urandom(4).hex()}"
     for place in ("SOURCE", "TARGET", "GROUP"):
         monkeypatch.setitem(globals(), place, f"{name}-{place.lower()}")
     monkeypatch.setenv("SESSION_MS", "6000")  # it takes no shorter ones
-    kafka = os.environ["KAFKA"]
+    kafka, command = os.environ["KAFKA"], program(kind, tmp_path)
     make_topics(kafka)
     with ChaosProxy(kafka, seed=SEED) as proxy:
         bad_network(proxy)
-        copiers = [Copier(kind, proxy.bootstrap, f"{name}-{number}") for number in range(COPIERS)]
+        names = (f"{name}-{number}" for number in range(SHORT.copiers))
+        copiers = [Copier(kind, command, proxy.bootstrap, each, SHORT.per_transaction) for each in names]
         reader = Reader(kafka, f"{name}-onlooker")
         reader.start()
         try:
-            killed = copy_under_kills(None, Source(kafka), copiers, reader, chance)
+            killed = copy_under_kills(None, SHORT, Source(kafka, SHORT.messages), copiers, reader, chance)
             time.sleep(0.5)
         finally:
             for copier in copiers:
                 copier.kill()
             reader.end()
-    assert killed == {"brokers": 0, "copiers": 2 * KILLS}
-    check(reader.found)
+    assert killed == {"brokers": 0, "copiers": 2 * SHORT.kills}
+    check(reader.found, SHORT.messages)

@@ -1,10 +1,10 @@
 """One of several copiers in a group: reads, writes the same to the same partition of another topic, in transactions.
 
-    python group_copier.py BOOTSTRAP SOURCE TARGET GROUP NAME PER_TRANSACTION ABORTED
+    python group_copier.py BOOTSTRAP SOURCE TARGET GROUP NAME PER_TRANSACTION ABORTED [PROTOCOL]
 
-As in Apache Kafka's own test of exactly-once copying, a share of its transactions (ABORTED, 0 to 1) is aborted and done
-again. It says a line for every commit, and goes on until it is killed; what its library raises ends it, and a
-successor with the same transactional id goes on.
+PROTOCOL: of groups, "classic" or "consumer". As in Apache Kafka's own test of exactly-once copying, a share of its
+transactions (ABORTED, 0 to 1) is aborted and done again. It says a line for every commit, and goes on until it is
+killed; what its library raises ends it, and a successor with the same transactional id goes on.
 """
 
 import os
@@ -18,14 +18,15 @@ from confluent_kafka import TopicPartition
 ANSWER_S = 15.0
 
 
-def main(bootstrap: str, source: str, target: str, group: str, name: str, per_transaction: str, aborted: str) -> None:
+def main(*arguments: str) -> None:
+    bootstrap, source, target, group, name, per_transaction, aborted, protocol = (*arguments, "classic")[:8]
     shared = {"bootstrap.servers": bootstrap, "socket.timeout.ms": 3000, "reconnect.backoff.max.ms": 200}
     consumer = confluent_kafka.Consumer(
         {
             **shared,
             "group.id": group,
-            "session.timeout.ms": 2000,
-            "heartbeat.interval.ms": 400,
+            "group.protocol": protocol,
+            **({"session.timeout.ms": 2000, "heartbeat.interval.ms": 400} if protocol == "classic" else {}),
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
