@@ -21,6 +21,7 @@ from ..storage.recovery import RecoveryReport, open_store
 from ..storage.store import StoreSettings
 from .config.live_settings import LiveSettings
 from .config.settings import BrokerSettings
+from .groups.consumer.configs import ConfigsByGroup
 from .groups.consumer.coordinator import ConsumerGroups
 from .groups.coordinator import GroupCoordinator
 from .groups.kinds import GroupKinds
@@ -240,7 +241,10 @@ class Broker(Services):
     def _begin_groups(self, shared: Shared) -> None:
         self.group_offsets = GroupOffsets(shared)
         self.groups = GroupCoordinator(shared, self.group_offsets, self._loop)
-        self.consumer_groups = ConsumerGroups(shared, self.group_offsets.topic, self._loop, SafePattern)
+        self.group_configs = ConfigsByGroup(shared.topics, shared.settings)
+        self.consumer_groups = ConsumerGroups(
+            shared, self.group_configs, self.group_offsets.topic, self._loop, SafePattern
+        )
         self.group_kinds = GroupKinds(shared, self.group_offsets, self.groups, self.consumer_groups)
         self.group_offsets.groups = self.group_kinds
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
+from .group_configs import OPTIONS as GROUP_OPTIONS
 from .options import ConfigType, Option, text_of
 from .settings import BROKER_OPTIONS, TOPIC_OPTIONS
 
@@ -29,11 +30,22 @@ Those marked † are Kafka's, are checked, kept and shown, and have nothing to d
 """
 
 
+GROUP_INTRODUCTION = """\
+## Groups
+
+What one group of the newer protocol may have of its own (resource type GROUP; `fencepost group alter`), whether it
+exists or not; it obeys a change from the next heartbeat of each member on. The bounds are the broker's
+`group.consumer.min.…` and `group.consumer.max.…`: where they change, what a group was given stays, and it obeys the
+nearest value within them.
+"""
+
+
 def page() -> str:
     """The whole file."""
     broker = "\n".join(_broker_rows(BROKER_OPTIONS))
     topic = "\n".join(_topic_rows(TOPIC_OPTIONS))
-    return f"{INTRODUCTION}\n## Broker\n\n{broker}\n\n{TOPIC_INTRODUCTION}\n{topic}\n"
+    group = "\n".join(_topic_rows(GROUP_OPTIONS))
+    return f"{INTRODUCTION}\n## Broker\n\n{broker}\n\n{TOPIC_INTRODUCTION}\n{topic}\n\n{GROUP_INTRODUCTION}\n{group}\n"
 
 
 def _broker_rows(options: Mapping[str, Option]) -> Iterator[str]:

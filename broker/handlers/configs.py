@@ -1,8 +1,8 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources: settings of topics and of the broker.
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources: of topics, groups and the broker.
 
-A resource is changed whole or not at all. Texts and codes are Kafka's (ConfigurationControlManager for topics,
-DynamicBrokerConfig for brokers), including that a wrong value is INVALID_CONFIG at a topic and INVALID_REQUEST at a
-broker. Sources: KIP-133, KIP-226, KIP-339, KIP-569.
+A resource is changed whole or not at all. Texts and codes are Kafka's (ConfigurationControlManager for topics and
+groups, DynamicBrokerConfig for brokers), including that a wrong value is INVALID_CONFIG at a topic or group and
+INVALID_REQUEST at a broker. Sources: KIP-133, KIP-226, KIP-339, KIP-569, KIP-848, KIP-1142.
 """
 
 from collections import Counter
@@ -19,6 +19,8 @@ from ...protocol.messages.configs import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from ..config.group_configs import OPTIONS as GROUP_OPTIONS
+from ..config.group_configs import synonyms as group_synonyms
 from ..config.ignored import IGNORED, check_ignored
 from ..config.kafka_names import is_harmless
 from ..config.options import ConfigType, InvalidOption, Option
@@ -48,14 +50,14 @@ _Merge = Callable[[Mapping[str, str], Mapping[str, Option]], dict[str, str]]
 def list_config_resources(
     broker: Services, call: Call, request: ListConfigResourcesRequest
 ) -> Steps[ListConfigResourcesResponse]:
-    """Topics, the broker and its loggers; no client metrics, and no group has settings of its own (KIP-1142)."""
+    """Topics, the broker and its loggers, groups that have settings of their own; no client metrics."""
     broker.access.check_on_cluster(call.session, Operation.DESCRIBE_CONFIGS)
     named = {
         TOPIC: broker.topics.by_name,
         BROKER: [str(broker.node_id)],
         BROKER_LOGGER: [str(broker.node_id)],
         CLIENT_METRICS: [],
-        GROUP: [],
+        GROUP: broker.group_configs.names(),
     }
     kinds = {CLIENT_METRICS} if call.version == 0 else set(request.resource_types) or named.keys()
     if not kinds <= named.keys():
@@ -96,9 +98,11 @@ def describe_configs(broker: Services, call: Call, request: DescribeConfigsReque
 
 
 def _check_access(broker: Services, call: Call, operation: Operation, kind: int, name: str) -> None:
-    """Raises TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED."""
+    """Raises TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED."""
     if kind == TOPIC:
         broker.access.check(call.session, operation, ResourceType.TOPIC, name)
+    elif kind == GROUP:
+        broker.access.check(call.session, operation, ResourceType.GROUP, name)
     elif kind == BROKER:
         broker.access.check_on_cluster(call.session, operation)
 
@@ -147,6 +151,11 @@ def _resource(
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         configs = topic.configs
         return TOPIC_OPTIONS, lambda option: topic_synonyms(option, configs, broker.settings), configs
+    if kind == GROUP:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        given = broker.group_configs.given(name)
+        return GROUP_OPTIONS, lambda option: group_synonyms(option, given, broker.settings), given
     if kind == BROKER:
         if name:
             _check_broker_id(broker, name, "Broker id", "expected {} or empty string")
@@ -272,6 +281,8 @@ def _check_entries(resource: _Resource) -> None:
 def _alter(broker: Services, resource: _Resource, merge: _Merge, validate_only: bool) -> None:
     if resource.resource_type == TOPIC:
         _alter_topic(broker, resource.resource_name, merge, validate_only)
+    elif resource.resource_type == GROUP:
+        _alter_group(broker, resource.resource_name, merge, validate_only)
     elif resource.resource_type == BROKER:
         _alter_broker(broker, resource, merge, validate_only)
     else:
@@ -289,6 +300,16 @@ def _alter_topic(broker: Services, name: str, merge: _Merge, validate_only: bool
         broker.topics.check_configs(configs)
     else:
         broker.topics.alter_configs(topic, configs)
+
+
+def _alter_group(broker: Services, name: str, merge: _Merge, validate_only: bool) -> None:
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+    configs = merge(broker.group_configs.given(name), GROUP_OPTIONS)
+    if validate_only:
+        broker.group_configs.check(configs)
+    else:
+        broker.group_configs.alter(name, configs)
 
 
 def _alter_broker(broker: Services, resource: _Resource, merge: _Merge, validate_only: bool) -> None:

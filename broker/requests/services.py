@@ -7,6 +7,7 @@ from ...effects.rng import Rng
 from ...storage.store import Store
 from ..config.live_settings import LiveSettings
 from ..config.settings import BrokerSettings
+from ..groups.consumer.configs import ConfigsByGroup
 from ..groups.consumer.coordinator import ConsumerGroups
 from ..groups.coordinator import GroupCoordinator
 from ..groups.kinds import GroupKinds
@@ -49,6 +50,7 @@ class Services:
     throttling: Throttling
     producer_limit: ProducerLimit
     groups: GroupCoordinator
+    group_configs: ConfigsByGroup
     consumer_groups: ConsumerGroups
     group_kinds: GroupKinds
     group_offsets: GroupOffsets

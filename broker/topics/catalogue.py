@@ -54,6 +54,7 @@ class Catalogue:
     next_producer_id: int = 0
     topics: dict[bytes, TopicEntry] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    group_configs: dict[str, dict[str, str]] = field(default_factory=dict)  # by group id, none empty
     marker_debts: dict[tuple[int, int], MarkerDebt] = field(default_factory=dict)  # by log id and producer id
     security_log: int | None = None  # its id; None while there is nothing to keep in it
 
@@ -67,6 +68,8 @@ class Catalogue:
             self.next_producer_id = state["next"]
         elif kind == "broker configs":
             self.broker_configs[rest[0]] = state or {}
+        elif kind == "group configs":
+            self._apply_group_configs(rest[0], state)
         elif kind == "cluster":
             self._apply_cluster(state)
         elif kind == "security log":
@@ -81,6 +84,12 @@ class Catalogue:
             self.topics.pop(topic_id, None)
         else:
             self.topics[topic_id] = TopicEntry(state["name"], topic_id, tuple(state["logs"]), dict(state["configs"]))
+
+    def _apply_group_configs(self, group_id: str, state: dict[str, str] | None) -> None:
+        if state:
+            self.group_configs[group_id] = dict(state)
+        else:
+            self.group_configs.pop(group_id, None)
 
     def _apply_marker_debt(self, log_id: int, producer_id: int, state: list[Any] | None) -> None:
         if state is None:
@@ -114,6 +123,11 @@ def producer_ids_given(next_id: int) -> Change:
 def broker_configs_changed(broker: str, configs: Mapping[str, str]) -> Change:
     """Settings changed while running; `broker` is a node id, or empty for all."""
     return _change(["broker configs", broker], dict(configs) or None)
+
+
+def group_configs_changed(group_id: str, configs: Mapping[str, str]) -> Change:
+    """All settings that a group has of its own."""
+    return _change(["group configs", group_id], dict(configs) or None)
 
 
 def marker_owed(log_id: int, producer_id: int, debt: MarkerDebt) -> Change:

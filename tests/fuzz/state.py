@@ -256,6 +256,7 @@ def _catalogue_records() -> Iterator[bytes]:
             catalogue.topic_changed(TopicEntry("t", bytes(16), (1, 2), {"cleanup.policy": "compact"})),
             catalogue.producer_ids_given(1000),
             catalogue.broker_configs_changed("", {"log.retention.ms": "5"}),
+            catalogue.group_configs_changed("g", {"consumer.session.timeout.ms": "50000"}),
             catalogue.marker_owed(5, 9, MarkerDebt(1, 2, True)),
             catalogue.security_log_made(3),
             catalogue.cluster_begun("id"),

@@ -22,6 +22,7 @@ from ...topics.internal_topic import InternalTopic
 from ...topics.topics import Topics
 from .alarms import Alarms
 from .assignors import TopicId, TopicShape
+from .configs import ConfigsByGroup
 from .heartbeats import JOINS, Answer, Heartbeat
 from .machine import ConsumerGroup, Rules
 from .records import Change, Kind, Resolved, read, record
@@ -73,7 +74,12 @@ class ConsumerGroups:
     """All consumer groups of one broker."""
 
     def __init__(
-        self, shared: Shared, topic: InternalTopic, loop: asyncio.AbstractEventLoop, compile_pattern: Compile
+        self,
+        shared: Shared,
+        configs: ConfigsByGroup,
+        topic: InternalTopic,
+        loop: asyncio.AbstractEventLoop,
+        compile_pattern: Compile,
     ) -> None:
         """topic: __consumer_offsets."""
         self.groups: dict[str, ConsumerGroup] = {}
@@ -82,6 +88,7 @@ class ConsumerGroups:
         self._topics = _Topics(shared.topics)
         self._compile = compile_pattern
         self._settings = shared.settings
+        self._configs = configs
         self._clock = shared.clock
         self._metrics = shared.metrics
         self._turns = shared.turns
@@ -130,17 +137,17 @@ class ConsumerGroups:
 
     def rules(self, group_id: str) -> Rules:
         """What this group obeys now."""
-        settings = self._settings.now
+        settings, own = self._settings.now, self._configs.obeyed(group_id)
         return Rules(
-            session_timeout_ms=settings.group_consumer_session_timeout_ms,
-            assignment_interval_ms=settings.group_consumer_assignment_interval_ms,
+            session_timeout_ms=own.consumer_session_timeout_ms,
+            assignment_interval_ms=own.consumer_assignment_interval_ms,
             regex_refresh_ms=settings.group_consumer_regex_refresh_interval_ms,
             max_size=settings.group_consumer_max_size,
             assignors=settings.group_consumer_assignors,
         )
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
-        return self._settings.now.group_consumer_heartbeat_interval_ms
+        return self._configs.obeyed(group_id).consumer_heartbeat_interval_ms
 
     # ---- members ---------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from fencepost.broker.topics.catalogue import (
     TopicEntry,
     broker_configs_changed,
     cluster_begun,
+    group_configs_changed,
     marker_owed,
     marker_paid,
     producer_ids_given,
@@ -62,6 +63,13 @@ def test_the_other_things_it_knows() -> None:
     assert catalogue.cluster_id == "abc"
     assert catalogue.next_producer_id == 2000
     assert catalogue.broker_configs == {"": {}, "1": {"max.connections": "9"}}
+
+
+def test_a_group_has_its_settings_until_it_has_none() -> None:
+    session, heartbeat = {"consumer.session.timeout.ms": "50000"}, {"consumer.heartbeat.interval.ms": "6000"}
+    given = [group_configs_changed("a", session), group_configs_changed("b", session)]
+    assert replayed([*given, group_configs_changed("b", heartbeat)]).group_configs == {"a": session, "b": heartbeat}
+    assert replayed([*given, group_configs_changed("a", {})]).group_configs == {"b": session}
 
 
 def test_a_marker_is_owed_to_a_log_until_it_is_paid() -> None:

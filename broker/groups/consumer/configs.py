@@ -1,0 +1,97 @@
+"""The settings that single groups were given: kept in the catalogue, obeyed from the next heartbeat on.
+
+The rule: a group need not exist to have settings, and keeps them when it is deleted, as in Kafka; who has none obeys
+the broker's. A change is one unit of the catalogue, seen when it is durable like any other.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from ....protocol.errors import ErrorCode, KafkaError
+from ...config.group_configs import OPTIONS, GroupConfigs, check
+from ...config.live_settings import LiveSettings
+from ...config.options import InvalidOption
+from ...config.settings import BrokerSettings
+from ...topics.catalogue import group_configs_changed
+from ...topics.topics import Topics
+
+log = logging.getLogger("fencepost.broker")
+
+GROUP_BYTES = 500  # of a group with settings, beside their texts
+
+
+class ConfigsByGroup:
+    """All of one broker."""
+
+    def __init__(self, topics: Topics, settings: LiveSettings) -> None:
+        self._topics = topics
+        self._settings = settings
+        self._obeyed: dict[str, GroupConfigs] = {}  # of groups with settings, and "" for all others
+        self._obeyed_under: BrokerSettings | None = None
+        self._size_bytes: int | None = None
+
+    def names(self) -> Iterable[str]:
+        """The groups that have settings of their own."""
+        return self._topics.catalogue.group_configs
+
+    def given(self, group_id: str) -> Mapping[str, str]:
+        """What this group was given."""
+        return self._topics.catalogue.group_configs.get(group_id, {})
+
+    def obeyed(self, group_id: str) -> GroupConfigs:
+        """What this group obeys now."""
+        now = self._settings.now
+        if self._obeyed_under is not now:
+            self._obeyed_under = now
+            self._obeyed.clear()
+        key = group_id if group_id in self._topics.catalogue.group_configs else ""
+        found = self._obeyed.get(key)
+        if found is None:
+            found = self._obeyed[key] = GroupConfigs.of(_usable(key, self.given(key)), now)
+        return found
+
+    def check(self, configs: Mapping[str, str]) -> None:
+        """Whether alter would take these. Raises INVALID_CONFIG."""
+        try:
+            check(configs, self._settings.now)
+        except InvalidOption as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+    def alter(self, group_id: str, configs: Mapping[str, str]) -> None:
+        """Let these be all that the group has. Raises INVALID_CONFIG, POLICY_VIOLATION, KAFKA_STORAGE_ERROR."""
+        self.check(configs)
+        if not configs and not self.given(group_id):
+            return
+        before = self._bytes()
+        grown = before + _size_bytes(group_id, configs) - _size_bytes(group_id, self.given(group_id))
+        if before < grown and grown > self._settings.now.group_metadata_max_bytes:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION, "no room for settings of more groups: group.metadata.max.bytes"
+            )
+        self._topics.commit([group_configs_changed(group_id, configs)], [])
+        self._size_bytes = grown
+        self._obeyed.pop(group_id, None)
+
+    def _bytes(self) -> int:
+        if self._size_bytes is None:
+            kept = self._topics.catalogue.group_configs
+            self._size_bytes = sum(_size_bytes(group_id, configs) for group_id, configs in kept.items())
+        return self._size_bytes
+
+
+def _size_bytes(group_id: str, configs: Mapping[str, str]) -> int:
+    """About the memory that they take."""
+    return GROUP_BYTES + 4 * len(group_id) + sum(map(len, configs.values())) if configs else 0
+
+
+def _usable(group_id: str, given: Mapping[str, str]) -> dict[str, str]:
+    """Of what is kept, what means anything to this version."""
+    found = {}
+    for name, text in given.items():
+        try:
+            if name in OPTIONS:
+                OPTIONS[name].parse(text)
+                found[name] = text
+        except InvalidOption as error:
+            log.warning("a setting of group %s that an earlier version took is ignored: %s", group_id, error)
+    return found

@@ -1,0 +1,126 @@
+"""Settings of single groups in a whole broker: obeyed by running groups, kept across restarts and power cuts."""
+
+import pytest
+from fencepost.broker.topics.catalogue import group_configs_changed
+from fencepost.protocol.messages.configs import (
+    DescribeConfigsRequest,
+    IncrementalAlterConfigsRequest,
+    ListConfigResourcesRequest,
+)
+from fencepost.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
+from fencepost.protocol.messages.groups import DeleteGroupsRequest
+from group_client import begin
+from produce_requests import create
+
+GROUP = 32
+SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+UNKNOWN, POLICY_VIOLATION, INVALID_CONFIG = 25, 44, 40
+
+
+@pytest.fixture
+def broker():
+    with begin() as broker:
+        broker.ask(create("t", 1))
+        yield broker
+
+
+def alter(broker, configs, group="g", **asked):
+    made = IncrementalAlterConfigsRequest.Resource
+    entries = [made.Config(name=name, config_operation=value is None, value=value) for name, value in configs.items()]
+    resource = made(resource_type=GROUP, resource_name=group, configs=entries)
+    (answer,) = broker.ask(IncrementalAlterConfigsRequest(resources=[resource], **asked)).responses
+    return answer.error_code
+
+
+def given(broker, group="g"):
+    resource = DescribeConfigsRequest.Resource(resource_type=GROUP, resource_name=group, configuration_keys=None)
+    (result,) = broker.ask(DescribeConfigsRequest(resources=[resource])).results
+    return {each.name: each.value for each in result.configs if each.config_source == 8}
+
+
+def listed(broker):
+    answer = broker.ask(ListConfigResourcesRequest(resource_types=[GROUP]))
+    return sorted(each.resource_name for each in answer.config_resources)
+
+
+def beat(broker, member, epoch, group="g"):
+    joins = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["t"], "topic_partitions": []}
+    return broker.ask(
+        ConsumerGroupHeartbeatRequest(
+            group_id=group, member_id=member, member_epoch=epoch, **(joins if epoch == 0 else {})
+        )
+    )
+
+
+def test_members_hear_of_another_heartbeat_interval_with_their_next_heartbeat(broker):
+    assert beat(broker, "a", 0).heartbeat_interval_ms == 5_000
+    assert alter(broker, {HEARTBEAT: "6000"}) == 0
+    assert beat(broker, "a", 2).heartbeat_interval_ms == 6_000
+    assert beat(broker, "b", 0, "another").heartbeat_interval_ms == 5_000
+    assert alter(broker, {HEARTBEAT: None}) == 0
+    assert beat(broker, "a", 2).heartbeat_interval_ms == 5_000
+
+
+def test_a_longer_session_counts_from_the_next_heartbeat_of_each_member(broker):
+    beat(broker, "a", 0)
+    beat(broker, "b", 0, "another")
+    assert alter(broker, {SESSION: "60000"}) == 0
+    beat(broker, "a", 2)
+    broker.wait(50)
+    assert beat(broker, "a", 2).error_code == 0
+    assert beat(broker, "b", 2, "another").error_code == UNKNOWN
+    assert alter(broker, {SESSION: "45000"}) == 0
+    broker.wait(59)  # the session of its last heartbeat goes on
+    assert beat(broker, "a", 2).error_code == 0
+    broker.wait(46)
+    assert beat(broker, "a", 2).error_code == UNKNOWN
+
+
+@pytest.mark.parametrize("orderly", [True, False], ids=["orderly", "power cut"])
+def test_a_restart_forgets_no_settings_of_a_group(broker, orderly):
+    alter(broker, {HEARTBEAT: "6000", SESSION: "50000"})
+    alter(broker, {HEARTBEAT: "7000"}, "never was a group")
+    alter(broker, {HEARTBEAT: "7000"}, "taken back")
+    alter(broker, {HEARTBEAT: None}, "taken back")
+    again = broker.again() if orderly else broker.after_power_cut()
+    with again:
+        assert listed(again) == ["g", "never was a group"]
+        assert given(again) == {HEARTBEAT: "6000", SESSION: "50000"}
+        assert beat(again, "a", 0).heartbeat_interval_ms == 6_000
+
+
+def test_a_group_that_is_deleted_and_made_again_has_its_settings(broker):
+    alter(broker, {HEARTBEAT: "6000"})
+    beat(broker, "a", 0)
+    beat(broker, "a", -1)
+    assert broker.ask(DeleteGroupsRequest(groups_names=["g"])).results[0].error_code == 0
+    assert listed(broker) == ["g"]
+    assert beat(broker, "a", 0).heartbeat_interval_ms == 6_000
+
+
+def test_a_trial_and_a_refused_change_leave_a_group_as_it_was(broker):
+    alter(broker, {HEARTBEAT: "6000"})
+    assert alter(broker, {HEARTBEAT: "7000"}, validate_only=True) == 0
+    assert alter(broker, {HEARTBEAT: "7000", SESSION: "1"}) == INVALID_CONFIG
+    assert given(broker) == {HEARTBEAT: "6000"}
+    assert alter(broker, {}, "empty") == 0
+    assert listed(broker) == ["g"]
+
+
+def test_settings_that_an_earlier_version_took_are_kept_and_not_obeyed(broker):
+    kept = {HEARTBEAT: "soon", "consumer.no.more": "1", SESSION: "50000"}
+    broker.broker.topics.commit([group_configs_changed("g", kept)], [])
+    assert beat(broker, "a", 0).heartbeat_interval_ms == 5_000
+    assert broker.broker.consumer_groups.rules("g").session_timeout_ms == 50_000
+
+
+def test_settings_of_groups_have_a_limit_of_memory():
+    with begin(group_metadata_max_bytes=1 << 20) as broker:
+        name = "g" * 30_000
+        codes = [alter(broker, {HEARTBEAT: "6000"}, f"{name}{number}") for number in range(12)]
+        taken = codes.index(POLICY_VIOLATION)
+        assert codes == [0] * taken + [POLICY_VIOLATION] * (12 - taken)
+        assert alter(broker, {HEARTBEAT: "7000"}, f"{name}0") == 0  # it grows no more
+        assert alter(broker, {HEARTBEAT: None}, f"{name}0") == 0
+        assert alter(broker, {HEARTBEAT: "6000"}, f"{name}11") == 0
+        assert len(listed(broker)) == taken
