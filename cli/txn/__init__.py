@@ -178,7 +178,7 @@ def abort(to: Target, what: str, start_offset: int | None) -> None:
         if found.state != "Ongoing":
             hint = f"fencepost txn fence {what} fences its producer even without an open transaction"
             raise Failure(f"{what} has no open transaction, it is {found.state}", hint, CONFLICT)
-        fenced = (await admin.fence_producers(what))[what]
+        fenced = await admin.fence_described(found)  # not a transaction that begins in between
         return {**facts_of(found, now_ms()), "aborted": True, "next_epoch": fenced.epoch}
 
     row = to.ask(work)

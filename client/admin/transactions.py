@@ -15,12 +15,13 @@ from ...protocol.messages.transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     InitProducerIdRequest,
+    InitProducerIdResponse,
     ListTransactionsRequest,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
 from ..errors import ClientError, UnsupportedVersionError
-from ..values import ProducerIdentity, TopicPartition
+from ..values import NO_IDENTITY, ProducerIdentity, TopicPartition
 from .asking import Answer, all_of, by_topic, one_or_more, only, refuse
 from .offsets import LATEST, OffsetAdmin
 from .topics import TopicAdmin
@@ -36,6 +37,8 @@ from .values import (
 MAX_TRANSACTION_TIMEOUT_MS = 900_000  # Kafka's default transaction.max.timeout.ms: an older open transaction hangs
 FENCING_TIMEOUT_MS = 60_000  # transaction timeout of an id that has none yet; its next producer sets its own
 _DESCRIBED_AT_ONCE = 500  # transactional ids in one request
+_NO_TIMEOUT_MS = 0x7FFF_FFFF  # of a transaction that only a decision ends (KIP-939); no broker takes it of others
+_EXPECTED_SINCE = 3  # of InitProducerId: it has the producer id and epoch that are to be replaced
 _FILTERS_SINCE = 1  # of ListTransactions: it has duration_filter from version 1 on
 
 
@@ -219,22 +222,38 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
         """
         wanted = list(one_or_more(transactional_ids))
         known = await self._timeouts_of(wanted)
-        responses = await all_of(
-            self._ask(
-                ("transaction", each),
-                InitProducerIdRequest(
-                    transactional_id=each, transaction_timeout_ms=known.get(each) or FENCING_TIMEOUT_MS
-                ),
-                lambda r: [r.error_code],
-            )
-            for each in wanted
-        )
+        responses = await all_of(self._init_producer_id(each, known.get(each, 0), NO_IDENTITY) for each in wanted)
         answers = zip(wanted, responses, strict=True)
         refuse(Answer(f"transactional id {name}", each.error_code) for name, each in answers)
         return {
             name: ProducerIdentity(each.producer_id, each.producer_epoch)
             for name, each in zip(wanted, responses, strict=True)
         }
+
+    async def fence_described(self, found: TransactionDescription) -> ProducerIdentity:
+        """Fence the producer that was described and abort its open transaction; not one that came after it (KIP-360).
+
+        Raises PRODUCER_FENCED or INVALID_PRODUCER_EPOCH if the id has another producer id or epoch by now. fencepost
+        then does nothing; Apache Kafka has aborted what that one had open. Needs Kafka 2.5, else it is fence_producers.
+        """
+        name, expected = found.transactional_id, ProducerIdentity(found.producer_id, found.producer_epoch)
+        if await self._version(InitProducerIdRequest) < _EXPECTED_SINCE or min(expected) < 0:
+            return (await self.fence_producers(name))[name]
+        response = await self._init_producer_id(name, found.timeout_ms, expected)
+        refuse([Answer(f"transactional id {name}", response.error_code)])
+        return ProducerIdentity(response.producer_id, response.producer_epoch)
+
+    async def _init_producer_id(self, name: str, timeout_ms: int, expected: ProducerIdentity) -> InitProducerIdResponse:
+        """timeout_ms: of the id as it was described; 0 if it is not known."""
+        kept_ms = timeout_ms if 0 < timeout_ms < _NO_TIMEOUT_MS else FENCING_TIMEOUT_MS
+        request = InitProducerIdRequest(
+            transactional_id=name,
+            transaction_timeout_ms=kept_ms,
+            producer_id=expected.producer_id,
+            producer_epoch=expected.epoch,
+        )
+        response: InitProducerIdResponse = await self._ask(("transaction", name), request, lambda r: [r.error_code])
+        return response
 
     async def _timeouts_of(self, transactional_ids: list[str]) -> dict[str, int]:
         """The transaction timeout of each id, so that fencing does not change it; empty before Kafka 3.0."""

@@ -55,6 +55,7 @@ class Admin(Blocking[AsyncAdmin]):
     describe_transactions = forward(AsyncAdmin.describe_transactions)
     describe_user_scram_credentials = forward(AsyncAdmin.describe_user_scram_credentials)
     ends = forward(AsyncAdmin.ends)
+    fence_described = forward(AsyncAdmin.fence_described)
     fence_producers = forward(AsyncAdmin.fence_producers)
     find_blockers = forward(AsyncAdmin.find_blockers)
     find_hanging_transactions = forward(AsyncAdmin.find_hanging_transactions)

@@ -24,6 +24,7 @@ from fencepost.broker.transactions.ledger_log import Ledger
 from fencepost.broker.upkeep import cleaning
 from fencepost.cli.log.aborts import AbortCheck
 from fencepost.cli.serve import serving
+from fencepost.client.admin.transactions import TransactionAdmin
 from fencepost.effects import executors, net
 from fencepost.effects.disk import SystemLock
 from fencepost.effects.disk_errors import NO_SPACE, DiskFull
@@ -370,3 +371,12 @@ def numbers_in_names_may_be_written_in_any_way(stack: ExitStack) -> None:
         return int(digits) if name.startswith(prefix) and digits.isdigit() else None
 
     _replaced(stack, layout, "parse_number", parse)
+
+
+@killed_by("tests/console/rest/test_actions.py")
+def a_fence_ends_whatever_the_id_has_open_by_then(stack: ExitStack) -> None:
+    async def fence(self: Any, found: Any) -> Any:
+        name = found.transactional_id
+        return (await self.fence_producers(name))[name]
+
+    _replaced(stack, TransactionAdmin, "fence_described", fence)

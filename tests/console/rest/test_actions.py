@@ -1,0 +1,113 @@
+"""Changes whose moment matters: what happens between the check of a transaction and its end."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from console_client import ConsoleClient, console_of
+from fencepost.client.admin.admin import Admin
+from fencepost.client.admin.values import NewTopic
+from fencepost.protocol.messages.transactions import InitProducerIdRequest
+from served_broker import ServedBroker
+from wire_client import WireClient
+
+import fencepost as fp
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[ServedBroker]:
+    with ServedBroker(group_initial_rebalance_delay_ms=0, transaction_two_phase_commit_enable=True) as served:
+        yield served
+
+
+@pytest_asyncio.fixture
+async def console(broker: ServedBroker) -> AsyncIterator[ConsoleClient]:
+    async with Admin(f"127.0.0.1:{broker.port}") as admin:
+        if "orders" not in await admin.list_topics():
+            await admin.create_topics([NewTopic("orders", 1)])
+    async with console_of(f"127.0.0.1:{broker.port}") as client:
+        client.cluster = (await client.get("/v3/clusters"))["data"][0]["cluster_id"]
+        yield client
+
+
+async def seen(console: ConsoleClient, name: str) -> dict[str, Any]:
+    row = await console.get(f"transactions/{name}")
+    return {"confirm": name, **{each: row[each] for each in ("producer_id", "producer_epoch", "started_ms")}}
+
+
+def between(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], Awaitable[None]]) -> None:
+    """Let this happen after every check, just before InitProducerId is sent."""
+    ask = Admin._init_producer_id
+
+    async def later(self: Admin, *about: Any) -> Any:
+        await happens()
+        return await ask(self, *about)
+
+    monkeypatch.setattr(Admin, "_init_producer_id", later)
+
+
+@pytest.mark.parametrize("change", ["abort", "fence"])
+async def test_a_transaction_that_begins_after_the_check_is_left_alone(
+    console: ConsoleClient, broker: ServedBroker, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    async with fp.Producer(f"127.0.0.1:{broker.port}", transactional_id=f"late-{change}") as producer:
+        await producer.begin_transaction()
+        await producer.send("orders", b"seen")
+        await producer.flush()
+        body = await seen(console, f"late-{change}")
+
+        async def next_transaction() -> None:
+            await producer.commit_transaction()
+            await producer.begin_transaction()
+            await producer.send("orders", b"later")
+            await producer.flush()
+
+        between(monkeypatch, next_transaction)
+        body = body if change == "abort" else {"confirm": body["confirm"]}
+        status, answer = await console.change(f"transactions/late-{change}:{change}", body)
+        assert (status, answer["error_code"]) == (409, 40901), answer
+        assert "another producer id or epoch" in answer["message"]
+        assert (await console.get(f"transactions/late-{change}"))["state"] == "Ongoing"
+        await producer.commit_transaction()  # nobody has fenced it
+
+
+async def test_a_new_producer_of_the_id_is_not_fenced_for_the_one_before(
+    console: ConsoleClient, broker: ServedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers = f"127.0.0.1:{broker.port}"
+    first, second = (fp.Producer(servers, transactional_id="restarted") for _ in range(2))
+    try:
+        await first.start()
+        await first.begin_transaction()
+        await first.send("orders", b"left open")
+        await first.flush()
+        body = await seen(console, "restarted")
+
+        async def restart() -> None:
+            await second.start()
+            await second.begin_transaction()
+            await second.send("orders", b"of the new one")
+            await second.flush()
+
+        between(monkeypatch, restart)
+        status, answer = await console.change("transactions/restarted:abort", body)
+        assert (status, answer["error_code"]) == (409, 40901), answer
+        await second.commit_transaction()
+    finally:
+        await second.close()
+        await first.close()
+
+
+async def test_an_id_whose_transactions_have_no_timeout_is_fenced(console: ConsoleClient, broker: ServedBroker) -> None:
+    """Its timeout is one that no broker takes of others (KIP-939)."""
+    request = InitProducerIdRequest(transactional_id="two-phase", transaction_timeout_ms=1, enable2_pc=True)
+    async with Admin(f"127.0.0.1:{broker.port}") as admin:
+        with WireClient("127.0.0.1", broker.port) as client:  # no broker lists the version of this request
+            answer = client.call(request, version=6)
+        assert answer.error_code == 0
+        found = (await admin.describe_transactions("two-phase"))["two-phase"]
+        assert found.timeout_ms == 0x7FFFFFFF
+        assert (await admin.fence_producers("two-phase"))["two-phase"].epoch == answer.producer_epoch + 1
+        status, done = await console.change("transactions/two-phase:fence", {"confirm": "two-phase"})
+        assert (status, done["next_epoch"]) == (200, answer.producer_epoch + 2), done
