@@ -13,6 +13,7 @@ from typing import Any
 from fencepost.protocol import apis
 from fencepost.protocol.schema import Field
 
+from . import embedded
 from .messages import request_named
 from .notation import BadNotation, Command, Value
 from .rendering import MEMBER, MEMBERS, Renderer
@@ -31,7 +32,9 @@ class GroupRenderer(Renderer):
 
     def _scalar(self, field: Field, value: Any) -> str:
         if field.name in SHOWN_WHOLE:
-            return repr(bytes(value).decode(errors="backslashreplace"))[1:-1] or '""'
+            content = bytes(value)
+            words = embedded.shown(self._names, content, assignment="assignment" in field.name)
+            return words or repr(content.decode(errors="backslashreplace"))[1:-1] or '""'
         if field.name in MEMBERS and MEMBER.fullmatch(str(value)):
             return self._names.show("text", value, "member")
         return super()._scalar(field, value)
@@ -168,7 +171,9 @@ def alone(run: Run, command: Command) -> None:
         asked.member_id = answer.member_id
         answer = _ask(run, api, asked)
     syncs = request_named("SyncGroup")
-    assignment = syncs.request.Assignment(member_id=answer.member_id, assignment=str(given.get("assign", "a")).encode())
+    assignment = syncs.request.Assignment(
+        member_id=answer.member_id, assignment=_content(run, str(given.get("assign", "a")))
+    )
     asked = syncs.request(
         group_id=group,
         generation_id=answer.generation_id,
@@ -233,7 +238,7 @@ def _list(value: Value) -> list[Value]:
 
 
 def _pairs(run: Run, value: Value) -> list[tuple[str, bytes]]:
-    """`[a=x b]` as names and contents; a content of `900K` is that large."""
+    """`[a=x b]` as names and contents; one of `900K` is that large, others are as in embedded.py."""
     return list(_split(run, _list(value)))
 
 
@@ -241,7 +246,12 @@ def _split(run: Run, words: list[Value]) -> Iterator[tuple[str, bytes]]:
     for word in words:
         name, _, content = str(word).partition("=")
         large = re.fullmatch(r"(\d+)K", content)
-        yield run.names.text(name), b"x" * (int(large[1]) << 10) if large else content.encode()
+        yield run.names.text(name), b"x" * (int(large[1]) << 10) if large else _content(run, content)
+
+
+def _content(run: Run, word: str) -> bytes:
+    found = embedded.encoded(run.names, word)
+    return word.encode() if found is None else found
 
 
 def _send(

@@ -114,7 +114,7 @@ class Names:
     def show_text(self, text: str) -> str:
         """A text with the unique names in it replaced."""
         if self.prefix not in text:
-            return text
+            return self._spoken.get(("text", text), text)
         for (kind, value), name in sorted(self._spoken.items(), key=lambda item: -len(str(item[0][1]))):
             if kind == "text":
                 text = text.replace(str(value), name)

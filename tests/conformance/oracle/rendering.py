@@ -78,7 +78,8 @@ IDENTITY = (
 )
 MEMBERS = ("member_id", "leader")
 CODES = ("error_code", "partition_error_code")
-MEMBER = re.compile(r".*-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+MEMBER = re.compile(r"(.*-)?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[\w-]{22}")
+"""A member's id that the broker made: ours and Kafka's in classic groups, and Kafka's in consumer groups."""
 IN_ORDER = {"FetchResponse", "CreateAclsResponse"}
 
 
@@ -118,7 +119,7 @@ class Renderer:
 
     def _items(self, field: Field, items: list[Any], version: int) -> Iterator[str]:
         if not self._ordered and field.name != "record_errors":
-            items = sorted(items, key=_identity)
+            items = sorted(items, key=lambda item: (_identity(item), self._member(item)))
         for item in items:
             partitions = _partitions(item, version)
             if partitions is None:
@@ -126,6 +127,10 @@ class Renderer:
                 yield from lines if self._whole or lines[0] not in USUAL_TEXTS else []
             else:
                 yield from self._topic(item, partitions, version)
+
+    def _member(self, item: Any) -> str:
+        """Described members by their names, for of their ids some are made up by the broker; others have an order."""
+        return self._names.show_text(item.member_id) if hasattr(item, "member_epoch") else ""
 
     def _topic(self, topic: Any, partitions: Field, version: int) -> Iterator[str]:
         """A topic that carries nothing but its partitions: its name goes before each of them."""
