@@ -99,6 +99,12 @@ class GroupSettings:
         type=INT,
         at_least=10_000,
     )
+    group_consumer_migration_policy: str = option(
+        "bidirectional",
+        "Which way groups may change their protocol while somebody is in them: `upgrade` to the newer one when its "
+        "first member comes, `downgrade` to the classic one when its last member is gone, both, or `disabled`.",
+        one_of=("disabled", "upgrade", "downgrade", "bidirectional"),
+    )
     group_metadata_max_bytes: int = option(
         256 << 20,
         "Memory for all groups and their members: names, subscriptions, and a fixed cost of each. Above it nobody new "

@@ -21,7 +21,7 @@ from ..shared import Shared
 from . import group_records
 from .group_records import UNKNOWN_AGE, KeptGroup
 from .machine import NEVER, Group, Rules
-from .members import NO_MEMBER, Joined, Joining, JoinReply, Leaving, Synced, Syncing, SyncReply, protocols_bytes
+from .members import NO_MEMBER, Joined, Joining, JoinReply, Leaving, Member, Synced, Syncing, SyncReply, protocols_bytes
 from .memory import GroupMemory
 from .offset_log import GroupOffsets
 from .states import TABLE, Event, State
@@ -110,7 +110,7 @@ class GroupCoordinator:
 
     def join(self, group_id: str, asked: Joining, reply: JoinReply) -> None:
         """`reply` is called once, now or later."""
-        error = self._wrong_join(group_id, asked)
+        error = self.wrong_join(group_id, asked) or self._too_much(group_id, asked)
         if error is not None:
             reply(Joined(error, asked.member_id))
             return
@@ -125,19 +125,22 @@ class GroupCoordinator:
         with self._event(group):
             group.join(asked, reply, self._clock.monotonic_ms(), lambda: self._new_id(asked))
 
-    def _wrong_join(self, group_id: str, asked: Joining) -> ErrorCode | None:
+    def wrong_join(self, group_id: str, asked: Joining) -> ErrorCode | None:
+        """What no group takes."""
         settings = self._settings.now
         shortest_ms, longest_ms = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
         if not shortest_ms <= asked.session_timeout_ms <= longest_ms:
             return ErrorCode.INVALID_SESSION_TIMEOUT
-        too_large = protocols_bytes(asked.protocols) > settings.message_max_bytes  # for a record of the group
-        group = self.groups.get(group_id)
-        growth = self.memory.growth(group, group_id, asked)
-        if too_large or not self._has_room(growth, settings.group_metadata_max_bytes, group_id):
+        if protocols_bytes(asked.protocols) > settings.message_max_bytes:  # for a record of the group
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         return None
+
+    def _too_much(self, group_id: str, asked: Joining) -> ErrorCode | None:
+        growth = self.memory.growth(self.groups.get(group_id), group_id, asked)
+        has_room = self._has_room(growth, self._settings.now.group_metadata_max_bytes, group_id)
+        return None if has_room else ErrorCode.GROUP_MAX_SIZE_REACHED
 
     def _has_room(self, growth: int, most: int, group_id: str) -> bool:
         """Whether this group may take so much more; groups that nobody is in and that have no offsets are given up."""
@@ -246,14 +249,6 @@ class GroupCoordinator:
             offsets.group_deleted(group_id)
         self._forget(group_id)
 
-    def give_up(self, group_id: str) -> None:
-        """Forget a group that nobody is in, and keep its offsets. Raises KafkaError."""
-        if group_id in self._values:
-            topic = self._offsets.topic
-            tombstone = [(group_records.key(group_id), None)]
-            topic.commit([topic.part(topic.partition_for(group_id), tombstone, now_ms=self._clock.now_ms())])
-        self._forget(group_id)
-
     def offsets_expired(self, group_id: str) -> None:
         """The last offset of a group is gone; so is the group, if nobody is in it. Raises KafkaError."""
         group = self.groups.get(group_id)
@@ -283,13 +278,32 @@ class GroupCoordinator:
                     log.warning("groups that nobody is in stay for now: %s", error.text)
                     break
 
+    # ---- groups that change their kind -----------------------------------------------------------------------
+
+    def end(self, group_id: str) -> None:
+        """A group is a consumer group now: its tombstone is in the log."""
+        self.groups[group_id].end()
+        self._forget(group_id)
+
+    def formed(self, group_id: str, members: Iterable[Member], generation: int) -> tuple[Group, tuple[bytes, bytes]]:
+        """The group that takes the place of a consumer group, and its record. Once that is committed, call begin."""
+        group = Group.of(group_id, self._rules, self._log, members, generation)
+        return group, (group_records.key(group_id), group_records.value(self._dated(group.to_keep())))
+
+    def begin(self, group: Group, value: bytes, *, rebalance: bool) -> None:
+        """A group that was formed is in the log."""
+        self.groups[group.group_id] = group
+        self._values[group.group_id] = value
+        with self._event(group):
+            group.begin(self._clock.monotonic_ms(), rebalance=rebalance)
+
     # ---- the log ---------------------------------------------------------------------------------------------
 
     def _log(self, group: Group, kept: KeptGroup) -> None:
         """Have a group kept as it is to be. Raises KafkaError, and then nothing was written."""
-        topic, now_ms, age_ms = self._offsets.topic, self._clock.now_ms(), self._store.age_ms()
-        value = group_records.value(kept._replace(since_ms=now_ms, since_age_ms=age_ms))
-        if len(value) + RECORD_OVERHEAD_BYTES > self._settings.now.message_max_bytes:
+        topic, kept = self._offsets.topic, self._dated(kept)
+        value = group_records.value(kept)
+        if not self.fits_a_record(value):
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the group is larger than a record may be")
         growth = 2 * (len(value) - len(self._values.get(group.group_id, b"")))
         if not self._has_room(growth, 2 * self._settings.now.group_metadata_max_bytes, group.group_id):
@@ -298,9 +312,15 @@ class GroupCoordinator:
             self._turns.spend(len(kept.members))
         topic.ensure()
         record = group_records.key(group.group_id), value
-        topic.commit([topic.part(topic.partition_for(group.group_id), [record], now_ms=now_ms)])
+        topic.commit([topic.part(topic.partition_for(group.group_id), [record], now_ms=self._clock.now_ms())])
         self._values[group.group_id] = value
-        group.empty_since_ms = None if kept.members else age_ms
+        group.empty_since_ms = None if kept.members else kept.since_age_ms
+
+    def _dated(self, kept: KeptGroup) -> KeptGroup:
+        return kept._replace(since_ms=self._clock.now_ms(), since_age_ms=self._store.age_ms())
+
+    def fits_a_record(self, value: bytes) -> bool:
+        return len(value) + RECORD_OVERHEAD_BYTES <= self._settings.now.message_max_bytes
 
     # ---- time ------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """Groups of both kinds, classic and of the newer protocol (KIP-848): whatever concerns a group without asking which.
 
-The rule: a group id is of one kind at a time. A group that nobody is in becomes one of the other kind when the first
-member of that joins, and its offsets stay. Source: Kafka's GroupMetadataManager.
+The rule: a group id is of one kind at a time, and its offsets stay when it becomes one of the other kind: that is what
+a group does that nobody is in when the first member of the other protocol joins, and one with members as
+`group.consumer.migration.policy` lets it (consumer/migration.py). Source: Kafka's GroupMetadataManager.
 """
 
 import logging
@@ -10,13 +11,15 @@ from collections.abc import Callable, Collection, Iterator
 from ...protocol.errors import ErrorCode, KafkaError
 from ..bugs import contain_bugs
 from ..shared import Shared
+from .consumer.classic_members import Caller, MixedGroup
 from .consumer.coordinator import ConsumerGroups
 from .consumer.heartbeats import JOINS, Answer, Heartbeat
 from .consumer.machine import ConsumerGroup
-from .consumer.records import KINDS
+from .consumer.migration import HandOver, upgraded
+from .consumer.records import KINDS, Change, Kind
 from .consumer.states import GroupState
 from .coordinator import GroupCoordinator
-from .members import Joined, Joining, JoinReply
+from .members import NO_MEMBER, Joined, Joining, JoinReply, Leaving, Synced, Syncing, SyncReply
 from .offset_log import GroupOffsets
 from .states import State
 from .subscriptions import CONSUMER
@@ -39,6 +42,7 @@ class GroupKinds:
         self._settings = shared.settings
         self._metrics = shared.metrics
         self._tasks = shared.tasks
+        consumer.take_back = self._take_back
 
     # ---- records ---------------------------------------------------------------------------------------------
 
@@ -60,22 +64,59 @@ class GroupKinds:
         """A member of the classic protocol joins. `reply` is called once, now or later."""
         found = self._consumer.groups.get(group_id)
         if found is not None:
-            if found.state is not GroupState.EMPTY:
-                reply(Joined(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, asked.member_id))
-                return
             try:
+                if found.subscriptions:
+                    reply(self._join_consumer(found, asked))
+                    return
                 self._delete_consumer(group_id)
             except KafkaError as error:
-                reply(Joined(error.code, asked.member_id))
+                reply(Joined(error.code, NO_MEMBER))
                 return
         self._classic.join(group_id, asked, reply)
+
+    def _join_consumer(self, group: MixedGroup, asked: Joining) -> Joined:
+        error = self._classic.wrong_join(group.group_id, asked)
+        if error is not None:
+            raise KafkaError(error)
+        return self._consumer.join(group, asked)
+
+    def sync(self, group_id: str, asked: Syncing, reply: SyncReply) -> None:
+        """A member of the classic protocol asks for its assignment. `reply` is called once, now or later."""
+        found = self._consumer.groups.get(group_id)
+        if found is None:
+            self._classic.sync(group_id, asked, reply)
+            return
+        try:
+            reply(self._consumer.sync(found, asked))
+        except KafkaError as error:
+            reply(Synced(error.code))
+
+    def hear(self, group_id: str, caller: Caller) -> ErrorCode:
+        """A heartbeat of the classic protocol."""
+        found = self._consumer.groups.get(group_id)
+        if found is None:
+            return self._classic.heartbeat(group_id, *caller)
+        try:
+            self._consumer.hear(found, caller)
+        except KafkaError as error:
+            return error.code
+        return ErrorCode.NONE
+
+    def part(self, group_id: str, leaving: Collection[Leaving]) -> list[ErrorCode]:
+        """Members leave by LeaveGroup: an error for each. Raises KafkaError."""
+        found = self._consumer.groups.get(group_id)
+        return self._classic.leave(group_id, leaving) if found is None else self._consumer.part(found, leaving)
 
     def heartbeat(self, group_id: str, beat: Heartbeat, sees: Callable[[str], bool]) -> Answer:
         """A member of the newer protocol is there, or joins. Raises KafkaError."""
         self._offsets.check_online(group_id)
-        if group_id not in self._consumer.groups:
-            self._make_way(group_id, beat.epoch)
-        return self._consumer.heartbeat(group_id, beat, sees)
+        if group_id in self._consumer.groups:
+            return self._consumer.heartbeat(group_id, beat, sees)
+        first = self._conversion(group_id, beat.epoch)
+        answer = self._consumer.heartbeat(group_id, beat, sees, first)
+        if self._classic.group(group_id) is not None:
+            self._classic.end(group_id)
+        return answer
 
     def leave(self, group_id: str, beat: Heartbeat) -> Answer:
         """A member of the newer protocol goes. Raises KafkaError."""
@@ -84,17 +125,34 @@ class GroupKinds:
             raise _no_consumer_group(group_id)
         return self._consumer.leave(group_id, beat)
 
-    def _make_way(self, group_id: str, epoch: int) -> None:
-        """A classic group in which nobody is makes way for the first member of the newer protocol."""
+    def _conversion(self, group_id: str, epoch: int) -> list[Change]:
+        """What makes a consumer group of the classic one that is there for the first member of the newer protocol.
+
+        Raises GROUP_ID_NOT_FOUND.
+        """
         classic = self._classic.group(group_id)
         if epoch != JOINS:
             if self.exists(group_id):
                 raise _no_consumer_group(group_id)
         elif classic is not None:
-            if classic.state is not State.EMPTY or classic.pending:
-                text = f"Cannot upgrade classic group {group_id} to consumer group because online upgrade is disabled."
-                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, text)
-            self._classic.give_up(group_id)
+            if not classic.members:
+                return [Change(Kind.CLASSIC_GROUP, "", None)]
+            most = self._settings.now.group_consumer_max_size
+            return upgraded(classic, self._consumer.topics, self._consumer.policy, most)
+        return []
+
+    def _take_back(self, handed: HandOver) -> bool:
+        """A consumer group of classic members alone is a classic group from now on. Raises KafkaError."""
+        group, (key, value) = self._classic.formed(handed.group_id, handed.members, handed.generation)
+        if not self._classic.fits_a_record(value):
+            log.warning("group %s stays a consumer group: it is larger than a record may be", handed.group_id)
+            return False
+        topic = self._offsets.topic
+        topic.ensure()
+        topic.commit(self._consumer.parts(handed.group_id, handed.tombstones, [(key, value)]))
+        self._consumer.forget(handed.group_id)
+        self._classic.begin(group, value, rebalance=handed.rebalance)
+        return True
 
     # ---- questions -------------------------------------------------------------------------------------------
 

@@ -79,6 +79,38 @@ class Group(Roster):
                 group._rebalance(now_ms)  # those who come back too late are refused
         return group
 
+    @classmethod
+    def of(
+        cls,
+        group_id: str,
+        rules: Rules,
+        log: Callable[["Group", KeptGroup], None],
+        members: Iterable[Member],
+        generation: int,
+    ) -> "Group":
+        """A stable group of those who were members of a consumer group (consumer/migration.py)."""
+        group = cls(group_id, rules, log)
+        group.generation, group.protocol_type = generation, CONSUMER
+        for member in members:
+            group._put(member)
+        group.protocol, group.state = group.vote(), State.STABLE
+        return group
+
+    def begin(self, now_ms: int, *, rebalance: bool) -> None:
+        """Members of a group made by of() have a whole session; or everybody is to join at once."""
+        for member in self.members.values():
+            self._touch(member, now_ms)
+        if rebalance:
+            self._rebalance(now_ms)
+
+    def end(self) -> None:
+        """Its members go on in a consumer group; who waits here hears that it has to join again."""
+        for member in list(self.members.values()):
+            member.tell_joined(Joined(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+            member.tell_synced(Synced(ErrorCode.REBALANCE_IN_PROGRESS))
+        self._become(State.DEAD)
+        self.pending.clear()
+
     # ---- joining ---------------------------------------------------------------------------------------------
 
     def join(self, asked: Joining, reply: JoinReply, now_ms: int, new_id: Callable[[], str]) -> None:
@@ -176,9 +208,9 @@ class Group(Roster):
         new = Member.of(asked, member_id)
         new.assignment = old.assignment
         self._swap(old, new)
-        if step is Step.REPLACE_IN_PLACE and self.protocol == self._vote():
+        if step is Step.REPLACE_IN_PLACE and self.protocol == self.vote():
             try:
-                self._log(self, self._to_keep())
+                self._log(self, self.to_keep())
             except KafkaError as error:
                 self._swap(new, old)
                 reply(Joined(error.code, NO_MEMBER, self.generation, self.protocol_type, self.protocol))
@@ -250,12 +282,12 @@ class Group(Roster):
         self.protocol = None
         self._become(State.EMPTY)
         try:
-            self._log(self, self._to_keep())
+            self._log(self, self.to_keep())
         except KafkaError:
             pass  # a restart finds members whose sessions then end
 
     def _begin_generation(self, now_ms: int) -> None:
-        self.protocol = self._vote()
+        self.protocol = self.vote()
         self._become(State.COMPLETING_REBALANCE)
         self._sync_due_ms = now_ms + self._rebalance_timeout_ms()
         self._wake_at(self._sync_due_ms)
@@ -308,7 +340,7 @@ class Group(Roster):
     def _assign(self, assignments: Mapping[str, bytes], now_ms: int) -> None:
         """The leader has spoken. Whom it forgot has nothing."""
         try:
-            self._log(self, self._to_keep(assignments))
+            self._log(self, self.to_keep(assignments))
         except KafkaError as error:
             self._refuse_syncs(error.code, now_ms)
             self._rebalance(now_ms)
@@ -458,7 +490,7 @@ class Group(Roster):
         assert state in MAY_FOLLOW[self.state], f"{self.state.name} → {state.name}"
         self.state = state
 
-    def _to_keep(self, assignments: Mapping[str, bytes] | None = None) -> KeptGroup:
+    def to_keep(self, assignments: Mapping[str, bytes] | None = None) -> KeptGroup:
         """What a restart is to know: everything but who waits."""
         members = [
             member.kept(self.protocol, None if assignments is None else assignments.get(member.member_id, b""))

@@ -95,7 +95,7 @@ class Roster:
             return False
         return any(self._knowing[name] == len(self.members) for name, _ in asked.protocols)
 
-    def _vote(self) -> str:
+    def vote(self) -> str:
         """Of the protocols that all know, the one most like best; of equals, the one first voted for."""
         candidates = {name for name, count in self._knowing.items() if count == len(self.members)}
         votes = Counter(member.vote(candidates) for member in self.members.values())

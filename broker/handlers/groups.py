@@ -18,6 +18,7 @@ from ...protocol.messages.groups import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
+from ..groups.consumer.classic_members import Caller
 from ..groups.members import Joined, Joining, Leaving, Synced, Syncing
 from ..net.turns import Steps, answer_each
 from ..net.waiting import Parked
@@ -145,7 +146,7 @@ def sync_group(broker: Services, call: Call, request: SyncGroupRequest) -> Parke
         request.protocol_name,
         {each.member_id: each.assignment for each in request.assignments},
     )
-    broker.groups.sync(request.group_id, asked, lambda synced: parked.answer(_sync_response(broker, synced)))
+    broker.group_kinds.sync(request.group_id, asked, lambda synced: parked.answer(_sync_response(broker, synced)))
     return parked
 
 
@@ -164,9 +165,8 @@ def _sync_response(broker: Services, synced: Synced) -> SyncGroupResponse:
 def heartbeat(broker: Services, call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
     """The answer is only whether the member belongs to the generation; the client has that from an answer before."""
     _check_member(broker, call, request.group_id)
-    error = broker.groups.heartbeat(
-        request.group_id, request.member_id, request.group_instance_id, request.generation_id
-    )
+    caller = Caller(request.member_id, request.group_instance_id, request.generation_id)
+    error = broker.group_kinds.hear(request.group_id, caller)
     if error:
         broker.metrics.error(error)
     return HeartbeatResponse(error_code=error)
@@ -177,12 +177,12 @@ def leave_group(broker: Services, call: Call, request: LeaveGroupRequest) -> Lea
     """One member, or from version 3 on many, each with an answer of its own."""
     _check_member(broker, call, request.group_id)
     if call.version < MEMBERS_SINCE:
-        error = broker.groups.leave(request.group_id, [Leaving(request.member_id)])[0]
+        error = broker.group_kinds.part(request.group_id, [Leaving(request.member_id)])[0]
         if error:
             broker.metrics.error(error)
         return LeaveGroupResponse(error_code=error)
     leaving = [Leaving(each.member_id, each.group_instance_id) for each in request.members]
-    errors = broker.groups.leave(request.group_id, leaving)
+    errors = broker.group_kinds.part(request.group_id, leaving)
     return LeaveGroupResponse(
         members=[
             LeaveGroupResponse.Member(member_id=each.member_id, group_instance_id=each.instance_id, error_code=error)

@@ -23,6 +23,9 @@ heartbeat of that member, or its end, takes it out; and another member gets none
 Why it goes on: a member that does not report for its session timeout, or does not give up within its rebalance timeout,
 is removed, and what it had is free.
 
+Members of the classic protocol may be among them (classic_members.py): so a group changes its protocol while its
+members are restarted one by one (migration.py).
+
 What survives a restart is in records, one for each key (records.py): the group is what they say (roster.py), so
 nobody's epoch changes and no partition moves. Deadlines are not: everybody has a whole session again.
 """

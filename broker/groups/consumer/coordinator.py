@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
+from uuid import UUID
 
 from ....protocol.errors import ErrorCode, KafkaError
 from ....storage.journal.journal import Part
@@ -20,11 +21,14 @@ from ...net.turns import Job, Steps
 from ...shared import Shared
 from ...topics.internal_topic import InternalTopic
 from ...topics.topics import Topics
+from ..members import Joined, Joining, Leaving, Synced, Syncing, protocols_bytes
 from .alarms import Alarms
 from .assignors import TopicId, TopicShape
+from .classic_members import Caller, MixedGroup
 from .configs import ConfigsByGroup
 from .heartbeats import JOINS, Answer, Heartbeat
 from .machine import ConsumerGroup, Rules
+from .migration import HandOver, Policy, TakeBack
 from .records import Change, Kind, Resolved, read, record
 
 log = logging.getLogger("fencepost.broker")
@@ -69,9 +73,15 @@ class _Topics:
     def names(self) -> list[str]:
         return list(self._topics.by_name)
 
+    def name_of(self, topic_id: TopicId) -> str | None:
+        found = self._topics.by_id.get(topic_id)
+        return None if found is None else found.name
+
 
 class ConsumerGroups:
-    """All consumer groups of one broker."""
+    """All consumer groups of one broker. take_back: set before anything is loaded; has a group be a classic one."""
+
+    take_back: TakeBack
 
     def __init__(
         self,
@@ -82,15 +92,16 @@ class ConsumerGroups:
         compile_pattern: Compile,
     ) -> None:
         """topic: __consumer_offsets."""
-        self.groups: dict[str, ConsumerGroup] = {}
+        self.groups: dict[str, MixedGroup] = {}
         self.size_bytes = 0
         self._topic = topic
-        self._topics = _Topics(shared.topics)
+        self.topics = _Topics(shared.topics)
         self._compile = compile_pattern
         self._settings = shared.settings
         self._configs = configs
         self._clock = shared.clock
         self._metrics = shared.metrics
+        self._rng = shared.rng
         self._turns = shared.turns
         self._alarms = Alarms(shared.clock, loop, self._ring)
         self._sizes: dict[str, int] = {}
@@ -132,8 +143,17 @@ class ConsumerGroups:
         """No alarm rings any more."""
         self._alarms.stop()
 
-    def _made(self, group_id: str) -> ConsumerGroup:
-        return ConsumerGroup(group_id, self._topics, lambda: self.rules(group_id), self._check_regex, self._keep)
+    def _made(self, group_id: str) -> MixedGroup:
+        return MixedGroup(
+            group_id, self.topics, lambda: self.rules(group_id), self._check_regex, self._keep, self._hand_over
+        )
+
+    def _hand_over(self, handed: HandOver) -> bool:
+        return self.take_back(handed)
+
+    @property
+    def policy(self) -> Policy:
+        return Policy(self._settings.now.group_consumer_migration_policy)
 
     def rules(self, group_id: str) -> Rules:
         """What this group obeys now."""
@@ -144,6 +164,9 @@ class ConsumerGroups:
             regex_refresh_ms=settings.group_consumer_regex_refresh_interval_ms,
             max_size=settings.group_consumer_max_size,
             assignors=settings.group_consumer_assignors,
+            takes_classic=self.policy is not Policy.DISABLED,
+            may_go_back=self.policy.downgrades,
+            classic_max_size=settings.group_max_size,
         )
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
@@ -151,8 +174,11 @@ class ConsumerGroups:
 
     # ---- members ---------------------------------------------------------------------------------------------
 
-    def heartbeat(self, group_id: str, beat: Heartbeat, sees: Sees) -> Answer:
-        """A member is there; with epoch 0 it joins, and its group comes into being. Raises KafkaError."""
+    def heartbeat(self, group_id: str, beat: Heartbeat, sees: Sees, first: Sequence[Change] = ()) -> Answer:
+        """A member is there; with epoch 0 it joins, and its group comes into being. Raises KafkaError.
+
+        first: what makes this group of a classic one.
+        """
         group = self.groups.get(group_id)
         if group is None:
             if beat.epoch != JOINS:
@@ -161,15 +187,56 @@ class ConsumerGroups:
         now_ms = self._clock.monotonic_ms()
         with self._event(group):
             self._check_room(group, beat)
-            answer = group.heartbeat(beat, now_ms, self._clock.now_ms())
+            answer = group.heartbeat(beat, now_ms, self._clock.now_ms(), first)
         self._work(group, now_ms, sees)
         return answer
+
+    # ---- members of the classic protocol ---------------------------------------------------------------------
+
+    def join(self, group: MixedGroup, asked: Joining) -> Joined:
+        """A member of the classic protocol joins a group in which somebody is. Raises KafkaError."""
+        now_ms = self._clock.monotonic_ms()
+        with self._event(group):
+            self._check_bytes(protocols_bytes(asked.protocols))
+            new_id = str(UUID(bytes=self._rng.bytes(16), version=4))
+            joined = group.join(asked, now_ms, self._clock.now_ms(), new_id)
+        self._work_alone(group, now_ms)
+        return joined
+
+    def sync(self, group: MixedGroup, asked: Syncing) -> Synced:
+        """One asks for its assignment. Raises KafkaError."""
+        with self._event(group):
+            return group.sync(asked, self._clock.monotonic_ms())
+
+    def hear(self, group: MixedGroup, caller: Caller) -> None:
+        """A Heartbeat of one. Raises KafkaError."""
+        now_ms = self._clock.monotonic_ms()
+        with self._event(group):
+            try:
+                group.hear(caller, now_ms, self._clock.now_ms())
+            finally:
+                self._work_alone(group, now_ms)
+
+    def part(self, group: MixedGroup, leaving: Iterable[Leaving]) -> list[ErrorCode]:
+        """A LeaveGroup: an error for each. Raises KafkaError."""
+        with self._event(group):
+            return group.part(leaving)
+
+    def _work_alone(self, group: MixedGroup, now_ms: int) -> None:
+        """Begin what is too long for one request, where no heartbeats of the newer protocol will."""
+        if group.is_all_classic and self.groups.get(group.group_id) is group and group.is_assignment_due(now_ms):
+            self._begin(group, self._assign(group))
 
     def _check_room(self, group: ConsumerGroup, beat: Heartbeat) -> None:
         """Nobody new joins where all groups have the memory that they may have."""
         subscribed_bytes = sum(4 * len(topic) + 60 for topic in beat.topics or ()) + 4 * len(beat.regex or "")
+        if beat.epoch == JOINS or subscribed_bytes:
+            self._check_bytes(subscribed_bytes)
+
+    def _check_bytes(self, more_bytes: int) -> None:
+        """Raises GROUP_MAX_SIZE_REACHED where all groups have the memory that they may have."""
         most = self._settings.now.group_metadata_max_bytes
-        if (beat.epoch == JOINS or subscribed_bytes) and self.size_bytes + subscribed_bytes + GROUP_BYTES > most:
+        if self.size_bytes + more_bytes + GROUP_BYTES > most:
             log.warning("no room for more members: group.metadata.max.bytes (%d) is reached", most)
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
 
@@ -198,7 +265,9 @@ class ConsumerGroups:
         try:
             yield
         finally:
-            if next(group.changes(), None) is None:
+            if self.groups.get(group.group_id) is not group:
+                pass  # it is a classic group now
+            elif next(group.changes(), None) is None:
                 self.forget(group.group_id)  # it never came to anything
             else:
                 self._see_to(group)
@@ -219,8 +288,7 @@ class ConsumerGroups:
         group = self.groups.get(group_id)
         if group is None:
             return None
-        contents = [record(group_id, change) for change in group.tombstones()]
-        return self._topic.part(self._topic.partition_for(group_id), contents, now_ms=self._clock.now_ms())
+        return self.parts(group_id, group.tombstones())[0]
 
     def forget(self, group_id: str) -> None:
         """This group is gone."""
@@ -232,12 +300,19 @@ class ConsumerGroups:
 
     def _keep(self, group: ConsumerGroup, changes: Sequence[Change]) -> None:
         """Write the changes as one unit. Raises KafkaError, and then nothing was written."""
+        self._topic.ensure()
+        parts = self.parts(group.group_id, changes)
+        self._turns.spend(UNITS_OF_A_NAME * len(group.subscribers) + 4 * len(group.subscriptions) + 4 * len(changes))
+        self._topic.commit(parts)
+
+    def parts(self, group_id: str, changes: Iterable[Change], also: Iterable[tuple[bytes, bytes]] = ()) -> list[Part]:
+        """The parts of a unit with these changes, and with other records behind them. Raises KafkaError."""
         topic, now_ms = self._topic, self._clock.now_ms()
-        topic.ensure()
-        partition = topic.partition_for(group.group_id)
-        parts, contents, size_bytes = [], [], 0
-        for change in changes:
-            key, value = record(group.group_id, change)
+        partition = topic.partition_for(group_id)
+        parts: list[Part] = []
+        contents: list[tuple[bytes, bytes | None]] = []
+        size_bytes = 0
+        for key, value in (*(record(group_id, change) for change in changes), *also):
             contents.append((key, value))
             size_bytes += len(key) + len(value or b"")
             if size_bytes >= BATCH_BYTES:
@@ -245,8 +320,7 @@ class ConsumerGroups:
                 contents, size_bytes = [], 0
         if contents:
             parts.append(topic.part(partition, contents, now_ms=now_ms))
-        self._turns.spend(UNITS_OF_A_NAME * len(group.subscribers) + 4 * len(group.subscriptions) + 4 * len(changes))
-        topic.commit(parts)
+        return parts
 
     # ---- work in slices --------------------------------------------------------------------------------------
 
@@ -294,13 +368,13 @@ class ConsumerGroups:
 
     def _resolve(self, group: ConsumerGroup, regexes: Sequence[str], sees: Sees) -> Steps[None]:
         """Look through all topics; those that the member which asks may not know of match nothing."""
-        version, wall_ms = self._topics.version, self._clock.now_ms()
+        version, wall_ms = self.topics.version, self._clock.now_ms()
         found: dict[str, Resolved] = {}
         for regex in regexes:
             matching = []
             try:
                 pattern = self._compile(regex)
-                for name in self._topics.names():
+                for name in self.topics.names():
                     if pattern.matches(name) and sees(name):
                         matching.append(name)
                     yield 2

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from .reconciling import Owned
-from .records import Held
+from .records import Classic, Held
 
 JOINS, LEAVES, LEAVES_FOR_A_WHILE = 0, -1, -2
 """Epochs that mean something else: the last is of a static member, which will be back."""
@@ -25,6 +25,7 @@ class Heartbeat(NamedTuple):
     owned: Owned | None = None
     client_id: str = ""
     client_host: str = ""
+    classic: Classic | None = None  # of a member of the classic protocol, whose JoinGroup stands for a heartbeat
 
     @property
     def is_full(self) -> bool:

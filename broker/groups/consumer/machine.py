@@ -14,16 +14,16 @@ from typing import NamedTuple
 
 from ....protocol.errors import ErrorCode, KafkaError
 from .assignors import ASSIGNORS, Assigned, Steps, Subscriber, TopicId, finished
+from .fencing import FencedRoster
 from .heartbeats import JOINS, LEAVES_FOR_A_WHILE, NO_TIMEOUT, Answer, Heartbeat
 from .reconciling import Goal, owns_only, reconciled
 from .records import Change, Current, GroupEpoch, Kind, MemberState, Resolved, Subscription, Target, TargetEpoch, Value
-from .roster import Roster, TopicView
+from .roster import TopicView
 from .states import GroupState
 
 NEVER = 1 << 62
 ASSIGNED_AT_ONCE = 4_000  # members and partitions of a group that is assigned within one heartbeat
 REGEX_PAUSE_MS = 10_000  # between two looks at all topics
-WITH_EPOCHS_SINCE = 9  # of OffsetCommit
 
 
 class Rules(NamedTuple):
@@ -34,12 +34,15 @@ class Rules(NamedTuple):
     regex_refresh_ms: int = 600_000
     max_size: int = (1 << 31) - 1
     assignors: tuple[str, ...] = tuple(ASSIGNORS)
+    takes_classic: bool = True  # members of the classic protocol may join,
+    may_go_back: bool = True  # and a group of nobody else becomes a classic one
+    classic_max_size: int = (1 << 31) - 1
 
 
 Log = Callable[["ConsumerGroup", Sequence[Change]], None]
 
 
-class ConsumerGroup(Roster):
+class ConsumerGroup(FencedRoster):
     """One group. `log` is given the changes that are to be kept; it raises KafkaError if they cannot be.
 
     rules: asked for each time, for settings change. check_regex: raises KafkaError INVALID_REGULAR_EXPRESSION.
@@ -64,6 +67,7 @@ class ConsumerGroup(Roster):
         self._made: list[tuple[Change, Change]] = []  # in this event: what was changed, and how it was before
         self._sessions: dict[str, int] = {}  # until when a member has to be heard of, monotonic
         self._revocations: dict[str, int] = {}  # until when it has to have given up what it is to give up
+        self._deadlines = [self._sessions, self._revocations]
         self._seen_version: int | None = None  # of topics
         self._assigned_ms: int | None = None
         self._static_then: dict[str, str] = {}  # as `static`, when the work on an assignment began
@@ -107,20 +111,21 @@ class ConsumerGroup(Roster):
 
     # ---- heartbeats ------------------------------------------------------------------------------------------
 
-    def heartbeat(self, beat: Heartbeat, now_ms: int, wall_ms: int) -> Answer:
-        """A member is there, or joins with epoch 0; it has an id. Raises KafkaError, and nothing has changed."""
+    def heartbeat(self, beat: Heartbeat, now_ms: int, wall_ms: int, first: Sequence[Change] = ()) -> Answer:
+        """A member is there, or joins with epoch 0; it has an id. Raises KafkaError, and nothing has changed.
+
+        first: what makes this group of a classic one, where this is the heartbeat that does so (migration.py).
+        """
+        member_id, version = beat.member_id, self._topics.version
         with self._event():
+            for change in first:
+                self._change(*change)
             self._admit(beat)
-            member_id = beat.member_id
             before = self.current(member_id)
-            other_topics, other_regex, resolved = self._subscribe(beat)
-            version = self._topics.version
-            if other_topics or resolved or (self._seen_version != version and self._topics_changed()):
-                self._next_epoch()
-            self._assign_if_due(now_ms, wall_ms)
-            if other_topics or other_regex or not self.is_there(member_id):
-                self._reconcile(member_id, beat, other_subscription=other_topics or other_regex)
+            self._advance(beat, now_ms, wall_ms)
         self._seen_version = version
+        if first:
+            self.begin(now_ms)
         after = self.current(member_id)
         self._touch(member_id, now_ms)
         if after != before:
@@ -128,12 +133,31 @@ class ConsumerGroup(Roster):
         is_told = beat.epoch == JOINS or beat.is_full or after.assigned != before.assigned
         return Answer(member_id, after.epoch, after.assigned if is_told else None)
 
-    def _admit(self, beat: Heartbeat) -> None:
-        """Make a member of whoever joins, and refuse who is none."""
-        most, member_id = self._rules().max_size, beat.member_id
+    def _advance(self, beat: Heartbeat, now_ms: int, wall_ms: int) -> None:
+        """Take over what a member reports, have a target for it, and bring the member nearer to its target."""
+        other_subscription = self._note(beat)
+        self._assign_if_due(now_ms, wall_ms)
+        if other_subscription or not self.is_there(beat.member_id):
+            self._reconcile(beat.member_id, beat, other_subscription=other_subscription)
+
+    def _note(self, beat: Heartbeat) -> bool:
+        """Take over what a member reports; a change makes an epoch. Returns whether it subscribes to something else."""
+        other_topics, other_regex, resolved = self._subscribe(beat)
+        news = self._seen_version != self._topics.version
+        if other_topics or resolved or (news and self._topics_changed()):
+            self._next_epoch()
+        return other_topics or other_regex
+
+    def _check_room(self, member_id: str) -> None:
+        most = self._rules().max_size
         if len(self.subscriptions) >= most and member_id not in self.subscriptions:
             text = f"The consumer group has reached its maximum capacity of {most} members."
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, text)
+
+    def _admit(self, beat: Heartbeat) -> None:
+        """Make a member of whoever joins, and refuse who is none."""
+        member_id = beat.member_id
+        self._check_room(member_id)
         if beat.instance_id is not None:
             self._admit_static(beat, beat.instance_id)
         elif member_id in self.subscriptions:
@@ -141,34 +165,25 @@ class ConsumerGroup(Roster):
         elif beat.epoch != JOINS:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, self._no_member(member_id))
 
-    def _no_member(self, member_id: str) -> str:
-        return f"Member {member_id} is not a member of group {self.group_id}."
-
     def _admit_static(self, beat: Heartbeat, instance_id: str) -> None:
         owner = self.static.get(instance_id)
         if beat.epoch == JOINS:
             if owner is not None:
-                self._replace(owner, beat.member_id, instance_id)
+                self._check_released(owner, beat.member_id, instance_id)
+                self._replace(owner, beat.member_id)
             return
         self._check_owner(beat.member_id, instance_id)
         self._check_epoch(beat)
 
-    def _check_owner(self, member_id: str, instance_id: str) -> None:
-        """Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
-        owner = self.static.get(instance_id)
-        if owner is None:
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
-        if owner != member_id:
-            text = f"Static member {member_id} with instance id {instance_id} was fenced by member {owner}."
-            raise KafkaError(ErrorCode.FENCED_INSTANCE_ID, text)
-
-    def _replace(self, old: str, new: str, instance_id: str) -> None:
-        """Give the place of a static member that has left for a while, and all it had, to its successor."""
-        current, subscription = self.current(old), self.subscriptions[old]
-        if current.epoch != LEAVES_FOR_A_WHILE and subscription.classic is None:
+    def _check_released(self, old: str, new: str, instance_id: str) -> None:
+        """Members of the newer protocol leave for a while before others may come in their place."""
+        if self.current(old).epoch != LEAVES_FOR_A_WHILE and self.subscriptions[old].classic is None:
             text = f"Static member {new} with instance id {instance_id} cannot join the group because the instance id "
             raise KafkaError(ErrorCode.UNRELEASED_INSTANCE_ID, f"{text}is owned by {old} member.")
-        target = self.target(old)
+
+    def _replace(self, old: str, new: str) -> None:
+        """Give the place of a static member, and all it had, to its successor."""
+        current, subscription, target = self.current(old), self.subscriptions[old], self.target(old)
         self._forget(old)
         self._change(Kind.SUBSCRIPTION, new, subscription)
         self._change(Kind.TARGET, new, Target(target))
@@ -206,6 +221,7 @@ class ConsumerGroup(Roster):
             old.regex if beat.regex is None else beat.regex,
             old.rebalance_timeout_ms if beat.rebalance_timeout_ms == NO_TIMEOUT else beat.rebalance_timeout_ms,
             old.assignor if beat.assignor is None else beat.assignor,
+            beat.classic,
         )
         resolved = False
         if old.regex != new.regex:
@@ -362,10 +378,14 @@ class ConsumerGroup(Roster):
         with self._event():
             for member_id in member_ids:
                 self._forget(member_id)
-            self._next_epoch()
-        for member_id in member_ids:
-            self._sessions.pop(member_id, None)
-            self._revocations.pop(member_id, None)
+            self._go_on()
+        for deadlines in self._deadlines:
+            for member_id in member_ids:
+                deadlines.pop(member_id, None)
+
+    def _go_on(self) -> None:
+        """Without those that were removed."""
+        self._next_epoch()
 
     def _forget(self, member_id: str) -> None:
         regex = self.subscriptions[member_id].regex
@@ -385,11 +405,14 @@ class ConsumerGroup(Roster):
 
     def _touch(self, member_id: str, now_ms: int) -> None:
         """Its session begins anew."""
-        self._wake_at(self._sessions, member_id, now_ms + self._rules().session_timeout_ms)
+        classic = self.subscriptions[member_id].classic
+        timeout_ms = self._rules().session_timeout_ms if classic is None else classic.session_timeout_ms
+        self._wake_at(self._sessions, member_id, now_ms + timeout_ms)
 
     def _watch(self, member_id: str, now_ms: int) -> None:
-        """A member that has to give something up gets its rebalance timeout for that."""
-        if self.current(member_id).state is MemberState.UNREVOKED:
+        """A member that has to give something up gets its rebalance timeout for that; a classic one has to join."""
+        is_classic = self.subscriptions[member_id].classic is not None
+        if self.current(member_id).state is MemberState.UNREVOKED and not is_classic:
             timeout_ms = self.subscriptions[member_id].rebalance_timeout_ms
             self._wake_at(self._revocations, member_id, now_ms + max(timeout_ms, 0))
         else:
@@ -401,70 +424,11 @@ class ConsumerGroup(Roster):
 
     def expire(self, now_ms: int) -> None:
         """Do what is due. Raises KafkaError if it cannot be kept: it is due again later."""
-        late = {
-            member_id
-            for deadlines in (self._sessions, self._revocations)
-            for member_id, at_ms in deadlines.items()
-            if at_ms <= now_ms
-        }
-        for deadlines in (self._sessions, self._revocations):  # of members that were replaced
+        late = {member_id for deadlines in self._deadlines for member_id, at_ms in deadlines.items() if at_ms <= now_ms}
+        for deadlines in self._deadlines:  # of members that were replaced
             for member_id in [each for each in deadlines if each not in self.subscriptions]:
                 del deadlines[member_id]
         late &= self.subscriptions.keys()
         if late:
             self.remove([member_id for member_id in self.subscriptions if member_id in late])
-        self.wake_ms = min(*self._sessions.values(), *self._revocations.values(), NEVER, NEVER)
-
-    # ---- offsets ---------------------------------------------------------------------------------------------
-
-    def check_commit(
-        self,
-        member_id: str,
-        instance_id: str | None,
-        epoch: int,
-        partitions: Collection[tuple[TopicId, int]],
-        *,
-        version: int | None,
-    ) -> None:
-        """Whether a member may commit offsets of these partitions. version: of OffsetCommit; None in a transaction.
-
-        An epoch older than the member's is good as long as it is not older than the assignment of each partition
-        (KIP-1251). Raises KafkaError.
-        """
-        if epoch < 0 and not self.subscriptions:
-            return
-        if version is None and epoch == -1 and not member_id and instance_id is None:
-            return
-        subscription = self.subscriptions.get(member_id)
-        if subscription is None:
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, self._no_member(member_id))
-        is_classic = subscription.classic is not None
-        if version is not None and not is_classic and version < WITH_EPOCHS_SINCE:
-            raise KafkaError(
-                ErrorCode.UNSUPPORTED_VERSION, "members of this group commit with OffsetCommit v9 or newer"
-            )
-        stale = KafkaError(
-            ErrorCode.ILLEGAL_GENERATION if is_classic or version is None else ErrorCode.STALE_MEMBER_EPOCH
-        )
-        current = self.current(member_id)
-        if epoch == current.epoch:
-            return
-        if epoch > current.epoch:
-            raise stale
-        for topic_id, partition in partitions:
-            since = current.assigned.get(topic_id, {}).get(partition)
-            if since is None:
-                since = current.revoking.get(topic_id, {}).get(partition)
-            if since is None or epoch < since:
-                raise stale
-
-    def check_fetch(self, member_id: str | None, epoch: int) -> None:
-        """Whether a member may ask for offsets with this epoch. Raises UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH."""
-        if member_id is None and epoch < 0:
-            return
-        subscription = self.subscriptions.get(member_id or "")
-        if member_id is None or subscription is None:
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, self._no_member(str(member_id)))
-        if epoch != self.current(member_id).epoch:
-            is_classic = subscription.classic is not None
-            raise KafkaError(ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH)
+        self.wake_ms = min((at_ms for deadlines in self._deadlines for at_ms in deadlines.values()), default=NEVER)

@@ -31,6 +31,7 @@ class UnreadableRecord(ValueError):
 class Kind(IntEnum):
     """What a record is of: the number that its key begins with."""
 
+    CLASSIC_GROUP = 2  # only without a value: the end of the classic group that was here (group_records.py)
     EPOCH = 3
     PARTITION_METADATA = 4
     SUBSCRIPTION = 5
@@ -40,8 +41,8 @@ class Kind(IntEnum):
     REGEX = 16
 
 
-KINDS = frozenset(Kind)
-OF_THE_GROUP = frozenset({Kind.EPOCH, Kind.PARTITION_METADATA, Kind.TARGET_EPOCH})
+KINDS = frozenset(Kind) - {Kind.CLASSIC_GROUP}
+OF_THE_GROUP = frozenset({Kind.CLASSIC_GROUP, Kind.EPOCH, Kind.PARTITION_METADATA, Kind.TARGET_EPOCH})
 """Of these there is one for a group; of the others one for each member, or each regular expression."""
 
 
@@ -238,6 +239,8 @@ def read(record_key: bytes, value: bytes | None) -> tuple[str, Change]:
     try:
         reader = _Reader(record_key, 0)
         kind = Kind(reader.number(_INT16))
+        if kind is Kind.CLASSIC_GROUP:
+            raise UnreadableRecord("the key of a classic group")
         group_id = reader.short_text()
         name = "" if kind in OF_THE_GROUP else reader.short_text()
         if value is None or kind is Kind.PARTITION_METADATA:

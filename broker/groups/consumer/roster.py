@@ -28,6 +28,7 @@ class TopicView(Protocol):
     def id_of(self, name: str) -> TopicId | None: ...
     def shapes(self, topic_ids: Iterable[TopicId]) -> Topics: ...
     def names(self) -> Iterable[str]: ...
+    def name_of(self, topic_id: TopicId) -> str | None: ...
 
 
 class Roster:
@@ -45,6 +46,7 @@ class Roster:
         self.subscribers: Counter[str] = Counter()  # of topics, by name
         self.regex_subscribers: Counter[str] = Counter()
         self.classic_members = 0
+        self.classic_protocols: Counter[str] = Counter()  # by name, how many classic members know it
         self.size_bytes = 0
         self._topics = topics
         self._kept: set[Kind] = set()  # records of the group itself that are in the log
@@ -61,6 +63,8 @@ class Roster:
     def apply(self, change: Change) -> None:
         """A record of the group."""
         kind, name, value = change
+        if kind is Kind.CLASSIC_GROUP:
+            return
         if kind in self._of:
             before = self._of[kind].get(name)
             self._unindex(kind, name, before)
@@ -103,7 +107,9 @@ class Roster:
                 self.regex_subscribers[value.regex] += 1
             if value.instance_id is not None:
                 self.static[value.instance_id] = name
-            self.classic_members += value.classic is not None
+            if value.classic is not None:
+                self.classic_members += 1
+                self.classic_protocols.update({protocol for protocol, _ in value.classic.protocols})
         elif isinstance(value, Current):
             for held in (value.assigned, value.revoking):
                 for topic_id, epochs in held.items():
@@ -116,7 +122,9 @@ class Roster:
                 _subtract(self.regex_subscribers, (value.regex,))
             if self.static.get(value.instance_id or "") == name:
                 del self.static[value.instance_id or ""]
-            self.classic_members -= value.classic is not None
+            if value.classic is not None:
+                self.classic_members -= 1
+                _subtract(self.classic_protocols, {protocol for protocol, _ in value.classic.protocols})
         elif isinstance(value, Current):
             for held in (value.assigned, value.revoking):
                 for topic_id, epochs in held.items():
@@ -179,17 +187,22 @@ class Roster:
         return frozenset(topic_id for topic_id in ids if topic_id is not None)
 
     def metadata_hash(self) -> int:
-        """Of the topics subscribed to that exist: another one if any is made, deleted or gets partitions.
+        """Of the topics subscribed to."""
+        return metadata_hash(self._topics, self.subscribed_names())
 
-        A hash of our own: nobody else compares it.
-        """
-        ids = {topic_id: name for name in self.subscribed_names() if (topic_id := self._topics.id_of(name)) is not None}
-        if not ids:
-            return 0
-        hasher = hashlib.blake2b(digest_size=8)
-        for topic_id, shape in sorted(self._topics.shapes(ids).items()):
-            hasher.update(topic_id + shape.partitions.to_bytes(4, "big"))
-        return int.from_bytes(hasher.digest(), "big", signed=True)
+
+def metadata_hash(topics: TopicView, names: Iterable[str]) -> int:
+    """Of those of the topics that exist: another one if any is made, deleted or gets partitions.
+
+    A hash of our own: nobody else compares it.
+    """
+    ids = {topic_id for name in names if (topic_id := topics.id_of(name)) is not None}
+    if not ids:
+        return 0
+    hasher = hashlib.blake2b(digest_size=8)
+    for topic_id, shape in sorted(topics.shapes(ids).items()):
+        hasher.update(topic_id + shape.partitions.to_bytes(4, "big"))
+    return int.from_bytes(hasher.digest(), "big", signed=True)
 
 
 def _subtract(counter: Counter[str], names: Iterable[str]) -> None:

@@ -405,7 +405,7 @@ def test_what_a_restart_makes_of_a_record_makes_the_same_record_again() -> None:
     driver = GroupDriver()
     driver.stable(3, static=True)
     driver.restarted()
-    assert driver.group._to_keep() == driver.logged[-1]
+    assert driver.group.to_keep() == driver.logged[-1]
 
 
 def test_members_that_did_not_survive_a_restart_are_given_up_after_a_session() -> None:

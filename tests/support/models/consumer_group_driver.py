@@ -45,6 +45,9 @@ class Topics:
     def names(self) -> Iterable[str]:
         return list(self.partitions)
 
+    def name_of(self, wanted: bytes) -> str | None:
+        return next((name for name in self.partitions if self.id_of(name) == wanted), None)
+
 
 class ConsumerGroupDriver:
     """The group, and what stands around it. refuse: what the log raises from now on."""
@@ -81,6 +84,9 @@ class ConsumerGroupDriver:
 
     def beat(self, member_id: str, epoch: int, **said: object) -> Answer:
         return self.group.heartbeat(Heartbeat(member_id, epoch, **said), self.now_ms, self.now_ms)  # type: ignore[arg-type]
+
+    def leave(self, beat: Heartbeat) -> None:
+        self.group.leave(beat)
 
     def join(self, member_id: str = "", topics: Iterable[str] | None = ("t",), **said: object) -> "Client":
         client = Client(self, member_id or f"m{next(self._ids)}", None if topics is None else tuple(topics), said)
@@ -144,7 +150,7 @@ class Client:
 
     def leave(self, epoch: int = -1) -> None:
         instance = self.said.get("instance_id")
-        self.driver.group.leave(Heartbeat(self.member_id, epoch, instance_id=instance))  # type: ignore[arg-type]
+        self.driver.leave(Heartbeat(self.member_id, epoch, instance_id=instance))  # type: ignore[arg-type]
         self.epoch, self.owned, self.told = 0, frozenset(), frozenset()
 
 

@@ -1,0 +1,260 @@
+"""Members of the classic protocol within a consumer group, and what their requests mean there (KIP-848). Pure.
+
+Such a member goes through the same epochs as any other; its JoinGroup stands for the heartbeat:
+
+    JoinGroup    reports what it subscribes to and has, and takes the next step to its target; the answer's generation
+                 is the member's epoch. It is answered at once, nobody leads: the broker assigns
+    SyncGroup    what it may read now, in the layout of its own protocol
+    Heartbeat    REBALANCE_IN_PROGRESS where a join would bring it further: there is another target, or it has to give
+                 something up, or what it waits for is free. Nothing else moves it
+    LeaveGroup   it is gone
+
+It cannot be told anything but that, so it has a rebalance timeout to join from when it first hears of it, and another
+to ask for its assignment. An eager member has nothing when it joins and gets its part in one join; a cooperative one
+reports what it has, joins once to learn what it is to give up and once more when it has.
+When the last member of the newer protocol is gone, the group is handed over and is a classic one again (migration.py).
+Where that may not be, nobody's heartbeats make targets any more, and those of classic members do.
+Source: Kafka's GroupMetadataManager, classicGroup…ToConsumerGroup.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from ....protocol.errors import ErrorCode, KafkaError
+from ..consumer_protocol import UnreadableMetadata, assignment_for, read_subscription
+from ..members import NO_MEMBER, Joined, Joining, Leaving, Synced, Syncing
+from ..subscriptions import CONSUMER
+from .assignors import TopicId
+from .heartbeats import JOINS, Answer, Heartbeat
+from .machine import ConsumerGroup, Log, Rules
+from .migration import TakeBack, handed_over
+from .records import Change, Classic, Kind, MemberState, Subscription
+from .roster import TopicView
+
+
+class Caller(NamedTuple):
+    """Who sends a request of the classic protocol."""
+
+    member_id: str
+    instance_id: str | None
+    generation: int
+
+
+class MixedGroup(ConsumerGroup):
+    """A consumer group that members of both protocols may be in. take_back: see migration.py."""
+
+    def __init__(
+        self,
+        group_id: str,
+        topics: TopicView,
+        rules: Callable[[], Rules],
+        check_regex: Callable[[str], None],
+        log: Log,
+        take_back: TakeBack,
+    ) -> None:
+        super().__init__(group_id, topics, rules, check_regex, log)
+        self._take_back = take_back
+        self._joins: dict[str, int] = {}  # until when a member that has heard that it must has to join
+        self._syncs: dict[str, int] = {}  # until when one that has joined has to ask for its assignment
+        self._deadlines += self._joins, self._syncs
+
+    @property
+    def is_all_classic(self) -> bool:
+        return len(self.subscriptions) == self.classic_members
+
+    def heartbeat(self, beat: Heartbeat, now_ms: int, wall_ms: int, first: Sequence[Change] = ()) -> Answer:
+        """Of a member of the newer protocol, from now on."""
+        answer = super().heartbeat(beat, now_ms, wall_ms, first)
+        self._joins.pop(beat.member_id, None)
+        self._syncs.pop(beat.member_id, None)
+        return answer
+
+    # ---- joining ---------------------------------------------------------------------------------------------
+
+    def join(self, asked: Joining, now_ms: int, wall_ms: int, new_id: str) -> Joined:
+        """Somebody joins, or joins again. Raises KafkaError, and nothing has changed."""
+        self._check_join(asked)
+        if asked.member_id == NO_MEMBER and asked.instance_id is None and asked.must_know_id:
+            return Joined(ErrorCode.MEMBER_ID_REQUIRED, new_id)
+        beat, version = self._beat(asked, new_id), self._topics.version
+        member_id = beat.member_id
+        with self._event():
+            is_last = self._admit_classic(asked, member_id)
+            if not (is_last and self._join_and_go_back(beat)):
+                self._advance(beat, now_ms, wall_ms)
+        self._seen_version = version
+        self._joins.pop(member_id, None)
+        self._touch(member_id, now_ms)
+        self._wake_at(self._syncs, member_id, now_ms + asked.rebalance_timeout_ms)
+        epoch, protocol = self.current(member_id).epoch, asked.protocols[0][0]
+        return Joined(ErrorCode.NONE, member_id, epoch, CONSUMER, protocol)
+
+    def _check_join(self, asked: Joining) -> None:
+        """Raises INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED."""
+        if not self._rules().takes_classic:
+            text = f"Cannot join the consumer group {self.group_id} with the classic protocol because the group "
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"{text}migration is disabled.")
+        self._check_room(asked.member_id)
+        known = (self.classic_protocols[name] == self.classic_members for name, _ in asked.protocols)
+        if asked.protocol_type != CONSUMER or not any(known):
+            text = f"Member {asked.member_id}'s protocols are not supported."
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, text)
+
+    def _beat(self, asked: Joining, new_id: str) -> Heartbeat:
+        """What a join reports; all protocols of a member carry the same subscription. Raises UNKNOWN_SERVER_ERROR."""
+        try:
+            subscribed = read_subscription(asked.protocols[0][1])
+        except UnreadableMetadata as wrong:
+            text = f"The subscription in the join of member {asked.member_id} cannot be read: {wrong}."
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text) from None
+        owned: dict[TopicId, set[int]] = {}
+        for topic, partitions in subscribed.owned.items():
+            topic_id = self._topics.id_of(topic)
+            if topic_id is not None:
+                owned[topic_id] = set(partitions)
+        return Heartbeat(
+            asked.member_id or new_id,
+            JOINS,
+            asked.instance_id,
+            subscribed.rack_id,
+            asked.rebalance_timeout_ms,
+            subscribed.topics,
+            regex="",
+            owned=owned,
+            client_id=asked.client_id,
+            client_host=asked.client_host,
+            classic=Classic(asked.session_timeout_ms, asked.protocols),
+        )
+
+    def _admit_classic(self, asked: Joining, member_id: str) -> bool:
+        """Returns whether it comes in the place of the only member of the newer protocol. Raises KafkaError."""
+        if asked.instance_id is None:
+            return False
+        owner = self.static.get(asked.instance_id)
+        if asked.member_id != NO_MEMBER:
+            self._check_owner(member_id, asked.instance_id)
+        elif owner is not None:
+            is_newer = self.subscriptions[owner].classic is None
+            is_last = is_newer and len(self.subscriptions) == self.classic_members + 1
+            self._replace(owner, member_id)
+            return is_last
+        return False
+
+    def _join_and_go_back(self, beat: Heartbeat) -> bool:
+        """The last step of a consumer group, with no new target: the next one is a leader's. False if it stays one."""
+        if not self._may_go_back:
+            return False
+        other_subscription = self._note(beat)
+        if self.epoch.epoch == self.target_epoch.epoch and not self.is_there(beat.member_id):
+            self._reconcile(beat.member_id, beat, other_subscription=other_subscription)
+        return self._go_back(was_replaced=True)
+
+    # ---- assignments and heartbeats --------------------------------------------------------------------------
+
+    def sync(self, asked: Syncing, now_ms: int) -> Synced:
+        """What a member may read now. Raises KafkaError."""
+        member_id = asked.member_id
+        subscription = self._judge(Caller(member_id, asked.instance_id, asked.generation))
+        assert subscription.classic is not None
+        protocol, metadata = subscription.classic.protocols[0]
+        if asked.protocol_type not in (None, CONSUMER) or asked.protocol not in (None, protocol):
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        current = self.current(member_id)
+        if current.epoch < self.target_epoch.epoch and current.state is not MemberState.UNREVOKED:
+            self._must_join(member_id, subscription, now_ms)
+        self._syncs.pop(member_id, None)
+        self._touch(member_id, now_ms)
+        partitions = {
+            name: list(epochs)
+            for topic_id, epochs in current.assigned.items()
+            if (name := self._topics.name_of(topic_id)) is not None
+        }
+        return Synced(ErrorCode.NONE, asked.protocol_type, asked.protocol, assignment_for(metadata, partitions))
+
+    def hear(self, caller: Caller, now_ms: int, wall_ms: int) -> None:
+        """A member's Heartbeat. Raises KafkaError: REBALANCE_IN_PROGRESS where it has to join again."""
+        subscription = self._judge(caller)
+        if self.is_all_classic:
+            self.make_target(now_ms, wall_ms)
+        self._touch(caller.member_id, now_ms)
+        if self._gets_further_by_joining(caller.member_id):
+            self._must_join(caller.member_id, subscription, now_ms)
+
+    def make_target(self, now_ms: int, wall_ms: int) -> None:
+        """Where no member of the newer protocol is left to bring it about. Raises KafkaError if it cannot be kept."""
+        with self._event():
+            if self._topics_changed():
+                self._next_epoch()
+            self._assign_if_due(now_ms, wall_ms)
+
+    def _judge(self, caller: Caller) -> Subscription:
+        """Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION."""
+        member_id = caller.member_id
+        if caller.instance_id is not None:
+            self._check_owner(member_id, caller.instance_id)
+        subscription = self.subscriptions.get(member_id)
+        if subscription is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, self._no_member(member_id))
+        if subscription.classic is None:
+            text = f"Member {member_id} does not use the classic protocol."
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, text)
+        if caller.generation != self.current(member_id).epoch:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        return subscription
+
+    def _gets_further_by_joining(self, member_id: str) -> bool:
+        current = self.current(member_id)
+        if current.epoch < self.target_epoch.epoch or current.state is MemberState.UNREVOKED:
+            return True
+        return current.state is MemberState.UNRELEASED and all(
+            partition in current.assigned.get(topic_id, ()) or self.is_free(topic_id, partition)
+            for topic_id, partitions in self.target(member_id).items()
+            for partition in partitions
+        )
+
+    def _must_join(self, member_id: str, subscription: Subscription, now_ms: int) -> None:
+        """Raises REBALANCE_IN_PROGRESS; its time for that runs from when it heard of it first."""
+        if member_id not in self._joins:
+            self._wake_at(self._joins, member_id, now_ms + subscription.rebalance_timeout_ms)
+        raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+
+    # ---- leaving ---------------------------------------------------------------------------------------------
+
+    def part(self, leaving: Iterable[Leaving]) -> list[ErrorCode]:
+        """A LeaveGroup, which may name members of either protocol: an error for each. Raises KafkaError."""
+        gone: dict[str, None] = {}
+        errors = []
+        for each in leaving:
+            owner = each.member_id if each.instance_id is None else self.static.get(each.instance_id)
+            error = ErrorCode.NONE
+            if owner is None or owner not in self.subscriptions:
+                error = ErrorCode.UNKNOWN_MEMBER_ID
+            elif each.member_id not in (NO_MEMBER, owner):
+                error = ErrorCode.FENCED_INSTANCE_ID
+            else:
+                gone[owner] = None
+            errors.append(error)
+        if gone:
+            self.remove(list(gone))
+        return errors
+
+    def _go_on(self) -> None:
+        if not (self.is_all_classic and self._may_go_back and self._go_back(was_replaced=False)):
+            super()._go_on()
+
+    @property
+    def _may_go_back(self) -> bool:
+        rules, size = self._rules(), len(self.subscriptions)
+        return rules.may_go_back and 0 < size <= rules.classic_max_size
+
+    def _go_back(self, *, was_replaced: bool) -> bool:
+        """Hand the group over, as it is with what this event has changed; false where that cannot be."""
+        before: dict[tuple[Kind, str], Change] = {}
+        for change, was in self._made:
+            before.setdefault((change.kind, change.name), was)
+        now = {(change.kind, change.name): change for change in self.changes()}
+        logged = [key for key, was in (now | before).items() if was.value is not None]
+        if not self._take_back(handed_over(self, self._topics, logged, was_replaced=was_replaced)):
+            return False
+        self._made.clear()  # what is kept of it is kept
+        return True

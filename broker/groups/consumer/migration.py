@@ -1,0 +1,179 @@
+"""A classic group becomes a consumer group and back, while its members go on (KIP-848). Pure.
+
+    classic group ──the first heartbeat of epoch 0──► consumer group with members of both kinds
+          ▲                                                  │
+          └──the last member of the newer protocol is gone───┘
+
+Upgrade: generation, epochs and target are one number; everybody has in its record what the last leader gave it, so no
+partition is free before its reader gives it up. In the midst of a cooperative rebalance a member may still read what
+it said that it owned when it joined; that is recorded as to be given up (Kafka takes it for free). The new member then
+makes an epoch like any other. Downgrade: the group's epoch is the generation; everybody keeps what it may read until
+it joins the rebalance that follows at once. Either is one unit: the old group's tombstones, and the new one. A restart
+finds the one or the other.
+Source: Kafka's GroupMetadataManager, ConsumerGroup.fromClassicGroup, ClassicGroup.fromConsumerGroup.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from ....protocol.errors import ErrorCode, KafkaError
+from ..consumer_protocol import (
+    ByTopic,
+    Subscribed,
+    UnreadableMetadata,
+    assignment_for,
+    read_assignment,
+    read_subscription,
+)
+from ..machine import Group
+from ..members import Member
+from ..subscriptions import CONSUMER
+from .assignors import TopicId
+from .records import Change, Classic, Current, GroupEpoch, Held, Kind, MemberState, Subscription, Target, TargetEpoch
+from .roster import Roster, TopicView, metadata_hash
+
+
+class Policy(Enum):
+    """`group.consumer.migration.policy`: which way groups may go while somebody is in them."""
+
+    DISABLED = "disabled"
+    UPGRADE = "upgrade"
+    DOWNGRADE = "downgrade"
+    BIDIRECTIONAL = "bidirectional"
+
+    @property
+    def upgrades(self) -> bool:
+        return self in (Policy.UPGRADE, Policy.BIDIRECTIONAL)
+
+    @property
+    def downgrades(self) -> bool:
+        return self in (Policy.DOWNGRADE, Policy.BIDIRECTIONAL)
+
+
+def upgraded(group: Group, topics: TopicView, policy: Policy, max_size: int) -> list[Change]:
+    """What makes a consumer group of a classic one that somebody is in. Raises GROUP_ID_NOT_FOUND, as Kafka does."""
+    wrong = None
+    if not policy.upgrades:
+        wrong = "online upgrade is disabled."
+    elif group.protocol_type != CONSUMER:
+        wrong = "the group does not use the consumer embedded protocol."
+    elif len(group.members) > max_size:
+        wrong = "the group size exceeds the consumer group maximum size."
+    if wrong is None:
+        try:
+            return _upgraded(group, topics)
+        except UnreadableMetadata:
+            wrong = "the embedded consumer protocol is malformed."
+    text = f"Cannot upgrade classic group {group.group_id} to consumer group because {wrong}"
+    raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, text)
+
+
+def _upgraded(group: Group, topics: TopicView) -> list[Change]:
+    epoch, protocol = group.generation, group.vote()
+    members = group.members.values()
+    told = {each.member_id: read_subscription(each.metadata(protocol)) for each in members}
+    taken: set[tuple[TopicId, int]] = set()
+    assigned = {each.member_id: _held(read_assignment(each.assignment), epoch, topics, taken) for each in members}
+    subscriptions, targets, currents = [], [], []
+    for member in members:
+        member_id = member.member_id
+        has, owns = assigned[member_id], _held(told[member_id].owned, epoch, topics, taken)
+        current = Current(epoch, epoch, MemberState.UNREVOKED if owns else MemberState.STABLE, has, owns)
+        target = Target({topic_id: frozenset(epochs) for topic_id, epochs in has.items()})
+        subscriptions.append(Change(Kind.SUBSCRIPTION, member_id, _subscription(member, told[member_id])))
+        targets.append(Change(Kind.TARGET, member_id, target))
+        currents.append(Change(Kind.CURRENT, member_id, current))
+    names = {topic for each in told.values() for topic in each.topics}
+    return [
+        Change(Kind.CLASSIC_GROUP, "", None),
+        *subscriptions,
+        Change(Kind.EPOCH, "", GroupEpoch(epoch, metadata_hash(topics, names))),
+        *targets,
+        Change(Kind.TARGET_EPOCH, "", TargetEpoch(epoch)),
+        *currents,
+    ]
+
+
+def _held(partitions: ByTopic, epoch: int, topics: TopicView, taken: set[tuple[TopicId, int]]) -> Held:
+    """Those of topics that exist, but for what another member has: a leader may have given it twice."""
+    found: dict[TopicId, dict[int, int]] = {}
+    for topic, numbers in partitions.items():
+        topic_id = topics.id_of(topic)
+        for partition in numbers if topic_id is not None else ():
+            assert topic_id is not None
+            if (topic_id, partition) not in taken:
+                taken.add((topic_id, partition))
+                found.setdefault(topic_id, {})[partition] = epoch
+    return found
+
+
+def _subscription(member: Member, told: Subscribed) -> Subscription:
+    return Subscription(
+        member.instance_id,
+        told.rack_id,
+        member.client_id,
+        member.client_host,
+        tuple(sorted(set(told.topics))),
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        classic=Classic(member.session_timeout_ms, member.protocols),
+    )
+
+
+class HandOver(NamedTuple):
+    """A consumer group that is to be a classic one. rebalance: everybody is to join at once."""
+
+    group_id: str
+    generation: int
+    members: Sequence[Member]
+    tombstones: Sequence[Change]
+    rebalance: bool
+
+
+_ENDS = (
+    Kind.CURRENT,
+    Kind.TARGET,
+    Kind.TARGET_EPOCH,
+    Kind.SUBSCRIPTION,
+    Kind.REGEX,
+    Kind.PARTITION_METADATA,
+    Kind.EPOCH,
+)
+"""The order in which Kafka reads a group's end: what a member has before the member, all members before the group."""
+
+TakeBack = Callable[[HandOver], bool]
+"""Has a group be a classic one from now on, in one unit; False where it cannot be. Raises KafkaError."""
+
+
+def handed_over(
+    group: Roster, topics: TopicView, logged: Iterable[tuple[Kind, str]], *, was_replaced: bool
+) -> HandOver:
+    """All members speak the classic protocol. logged: the keys of which there are records.
+
+    was_replaced: the last one that did not has a successor; if everybody reads what it is to read, all go on with that.
+    """
+    members = []
+    for member_id, subscription in group.subscriptions.items():
+        assert subscription.classic is not None
+        partitions = {}
+        for topic_id, epochs in group.current(member_id).assigned.items():
+            name = topics.name_of(topic_id)
+            if name is not None:
+                partitions[name] = list(epochs)
+        members.append(
+            Member(
+                member_id,
+                subscription.instance_id,
+                subscription.client_id,
+                subscription.client_host,
+                session_timeout_ms=subscription.classic.session_timeout_ms,
+                rebalance_timeout_ms=subscription.rebalance_timeout_ms,
+                protocols=subscription.classic.protocols,
+                assignment=assignment_for(subscription.classic.protocols[0][1], partitions),
+            )
+        )
+    keys = dict.fromkeys([*logged, (Kind.PARTITION_METADATA, "")])
+    tombstones = [Change(kind, name, None) for kind, name in sorted(keys, key=lambda key: _ENDS.index(key[0]))]
+    is_there = group.epoch.epoch == group.target_epoch.epoch and all(map(group.is_there, group.subscriptions))
+    rebalance = not (was_replaced and is_there)
+    return HandOver(group.group_id, group.epoch.epoch, members, tombstones, rebalance)

@@ -1,0 +1,123 @@
+"""What members of a classic consumer group tell each other, where a broker has to know it: in a conversion. Pure.
+
+Metadata of the protocol type "consumer" is a subscription, and what members are given an assignment. Newer versions
+only append fields, so those we know are read of any version; an assignment is written in the version of its reader.
+Source: Kafka's ConsumerProtocolSubscription.json, ConsumerProtocolAssignment.json (KIP-429, KIP-792, KIP-881).
+"""
+
+from collections.abc import Iterable, Mapping
+from struct import Struct, error
+from typing import NamedTuple
+
+NEWEST = 3
+OWNED_SINCE, GENERATION_SINCE, RACK_SINCE = 1, 2, 3
+_INT16, _INT32 = Struct(">h"), Struct(">i")
+
+ByTopic = Mapping[str, Iterable[int]]
+"""Partitions, by the names of topics."""
+
+
+class UnreadableMetadata(ValueError):
+    """A subscription or an assignment that does not have the layout of its version."""
+
+
+class Subscribed(NamedTuple):
+    """What a member subscribes to, and what it has."""
+
+    topics: tuple[str, ...]
+    owned: ByTopic
+    rack_id: str | None
+
+
+def read_subscription(metadata: bytes) -> Subscribed:
+    """Raises UnreadableMetadata."""
+    reader = _Reader(metadata)
+    version = reader.version()
+    topics = tuple(reader.text() for _ in range(reader.count(2)))
+    reader.skip_user_data()
+    owned = reader.partitions() if version >= OWNED_SINCE else {}
+    if version >= GENERATION_SINCE:
+        reader.number(_INT32)
+    return Subscribed(topics, owned, reader.nullable_text() if version >= RACK_SINCE else None)
+
+
+def read_assignment(assignment: bytes) -> ByTopic:
+    """Raises UnreadableMetadata. Whoever was given nothing yet has no bytes."""
+    if not assignment:
+        return {}
+    reader = _Reader(assignment)
+    reader.version()
+    partitions = reader.partitions()
+    reader.skip_user_data()
+    return partitions
+
+
+def assignment_for(metadata: bytes, partitions: ByTopic) -> bytes:
+    """An assignment in the version that a member with this subscription reads. Raises UnreadableMetadata."""
+    parts = [_INT16.pack(min(_Reader(metadata).version(), NEWEST)), _INT32.pack(len(partitions))]
+    for topic, numbers in partitions.items():
+        name, numbers = topic.encode(), sorted(numbers)
+        parts += _INT16.pack(len(name)), name, _INT32.pack(len(numbers)), *map(_INT32.pack, numbers)
+    return b"".join(parts) + _INT32.pack(-1)  # no user data
+
+
+class _Reader:
+    """Steps through the bytes; each method raises UnreadableMetadata where they end too early."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+        self._position = 0
+
+    def number(self, form: Struct) -> int:
+        try:
+            found: int = form.unpack_from(self._content, self._position)[0]
+        except error:
+            raise UnreadableMetadata("the bytes end too early") from None
+        self._position += form.size
+        return found
+
+    def version(self) -> int:
+        found = self.number(_INT16)
+        if found < 0:
+            raise UnreadableMetadata(f"version {found}")
+        return found
+
+    def count(self, smallest_bytes: int) -> int:
+        """Of items that have so many bytes at least; 0 for null."""
+        found = self.number(_INT32)
+        if found < -1 or found * smallest_bytes > len(self._content) - self._position:
+            raise UnreadableMetadata(f"{found} items")
+        return max(found, 0)
+
+    def nullable_text(self) -> str | None:
+        length = self.number(_INT16)
+        return None if length == -1 else self._text(length)
+
+    def text(self) -> str:
+        return self._text(self.number(_INT16))
+
+    def _text(self, length: int) -> str:
+        try:
+            return self._bytes(length).decode()
+        except UnicodeDecodeError as broken:
+            raise UnreadableMetadata(f"a name: {broken}") from None
+
+    def skip_user_data(self) -> None:
+        length = self.number(_INT32)
+        if length != -1:
+            self._bytes(length)
+
+    def _bytes(self, length: int) -> bytes:
+        end = self._position + length
+        if length < 0 or end > len(self._content):
+            raise UnreadableMetadata(f"{length} bytes")
+        found = self._content[self._position : end]
+        self._position = end
+        return found
+
+    def partitions(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for _ in range(self.count(6)):
+            of_topic = found.setdefault(self.text(), [])
+            of_topic += [self.number(_INT32) for _ in range(self.count(4))]
+        return found
