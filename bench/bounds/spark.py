@@ -1,7 +1,7 @@
 """Spark with our connector, beside the jar of Kafka's connector where that is to be had; sessions stay, and are warm.
 
 The jar needs an environment of its own with the pyspark it is made for: SPARK_KAFKA_PYTHON names its Python and
-SPARK_KAFKA_PACKAGES the jar (org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0). Without them it is not measured.
+SPARK_KAFKA_PACKAGES the jar (org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0). Without them it is not measured.
 """
 
 import asyncio
@@ -123,7 +123,7 @@ async def fill(servers: str, topic: str, records: int) -> None:
 
 
 def spark(name: str, size: Size, say: Say) -> Iterator[Measured]:
-    """The source and a copy, then the guarantees; the first round of each warms up, and takes many times as long."""
+    """The source, the sink and a copy, then the guarantees; the first round of each warms up, and takes many times as long."""
     records, rows = size.count(RECORDS), size.count(BATCH_ROWS)
     say(f"{name} · {records + rows * BATCHES:,} records are made")
     with peers.fencepost("os") as broker, sessions(say) as found:
@@ -133,6 +133,7 @@ def spark(name: str, size: Size, say: Say) -> Iterator[Measured]:
 
         def rate(each: Session, what: str) -> float:
             order = {"servers": broker.bootstrap, "topic": SOURCE, "target": TARGET}
+            order |= {"records": records, "record_bytes": RECORD_BYTES, "partitions": PARTITIONS}
             return float(records / each.do(what, **order)["seconds"])
 
         def took_ms(guarantee: str) -> float:
@@ -140,7 +141,7 @@ def spark(name: str, size: Size, say: Say) -> Iterator[Measured]:
             done = found[SPARK].do("copy", **order, options={"deliveryGuarantee": guarantee})
             return float(statistics.median(done["batches"][1:]))
 
-        for what in ("read", "copy"):
+        for what in ("read", "write", "copy"):
             say(f"{name} {what}")
             rates = in_turns(1 + size.rounds, *(partial(rate, each, what) for each in found.values()))
             for peer, values in zip(found, rates, strict=True):

@@ -1,8 +1,8 @@
 """A Spark session that executes commands from standard input; for `fencepost` and for Spark's own connector.
 
 Run by its path, with any Python that has pyspark: `python spark_loads.py fencepost|kafka`. A line in is one order, as
-JSON: {"do": "read" | "copy", "servers", "topic", "target", "records", "per_batch", "options"}; a line out its result:
-{"seconds", "batches": [ms of each]}, or {"error"}. The session stays, so all but the first of each is warm.
+JSON: {"do": "read" | "write" | "copy", "servers", "topic", "target", "records", "record_bytes", "partitions",
+"per_batch", "options"}; a line out its result: {"seconds", "batches": [ms of each]}, or {"error"}. The session stays, so all but the first of each is warm.
 """
 
 import json
@@ -46,6 +46,18 @@ def read(spark: Any, form: str, order: dict[str, Any]) -> dict[str, Any]:
     return {"seconds": time.perf_counter() - began}
 
 
+def write(spark: Any, form: str, order: dict[str, Any]) -> dict[str, Any]:
+    """Rows that Spark makes as it goes, keys of eight and one value, as a batch into the target."""
+    rows = spark.range(0, order["records"], numPartitions=order["partitions"])
+    key = "CAST(lpad(CAST(id % 10000 AS STRING), 8, '0') AS BINARY) AS key"
+    frame = rows.selectExpr(key, f"CAST(repeat('v', {order['record_bytes']}) AS BINARY) AS value")
+    writer = frame.write.format(form).mode("append").options(**order["options"])
+    writer = writer.option("kafka.bootstrap.servers", order["servers"]).option("topic", order["target"])
+    began = time.perf_counter()
+    writer.save()
+    return {"seconds": time.perf_counter() - began}
+
+
 def copy(spark: Any, form: str, order: dict[str, Any]) -> dict[str, Any]:
     """The topic as a stream, key and value into another, until all of it is there."""
     reader = spark.readStream.format(form).option("kafka.bootstrap.servers", order["servers"])
@@ -72,7 +84,7 @@ def main() -> None:
     print(json.dumps({"spark": spark.version}), file=answers, flush=True)
     for line in sys.stdin:
         order = json.loads(line)
-        work = {"read": read, "copy": copy}[order["do"]]
+        work = {"read": read, "write": write, "copy": copy}[order["do"]]
         try:
             answer = work(spark, form, order)
         except Exception as error:

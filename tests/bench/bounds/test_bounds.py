@@ -19,7 +19,7 @@ def ignore(line: str) -> None:
 
 def test_every_bound_is_judged_and_every_aim_of_a_bound_is_measured() -> None:
     judged = {aim.scenario for aim in AIMS if aim.scenario.startswith("bound ")}
-    spark = {f"bound Spark {what}" for what in ("read", "copy", "guarantees")}
+    spark = {f"bound Spark {what}" for what in ("read", "write", "copy", "guarantees")}
     assert judged == set(PLAIN) | spark
 
 
