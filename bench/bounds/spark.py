@@ -123,7 +123,7 @@ async def fill(servers: str, topic: str, records: int) -> None:
 
 
 def spark(name: str, size: Size, say: Say) -> Iterator[Measured]:
-    """The source, the sink and a copy, then the guarantees; the first round of each warms up, and takes many times as long."""
+    """Source, sink and a copy, then the guarantees; the first round of each warms up, and takes many times as long."""
     records, rows = size.count(RECORDS), size.count(BATCH_ROWS)
     say(f"{name} · {records + rows * BATCHES:,} records are made")
     with peers.fencepost("os") as broker, sessions(say) as found:
@@ -132,7 +132,7 @@ def spark(name: str, size: Size, say: Say) -> Iterator[Measured]:
             asyncio.run(fill(broker.bootstrap, topic, count))
 
         def rate(each: Session, what: str) -> float:
-            order = {"servers": broker.bootstrap, "topic": SOURCE, "target": TARGET}
+            order: dict[str, Any] = {"servers": broker.bootstrap, "topic": SOURCE, "target": TARGET}
             order |= {"records": records, "record_bytes": RECORD_BYTES, "partitions": PARTITIONS}
             return float(records / each.do(what, **order)["seconds"])
 

@@ -2,7 +2,8 @@
 
 Run by its path, with any Python that has pyspark: `python spark_loads.py fencepost|kafka`. A line in is one order, as
 JSON: {"do": "read" | "write" | "copy", "servers", "topic", "target", "records", "record_bytes", "partitions",
-"per_batch", "options"}; a line out its result: {"seconds", "batches": [ms of each]}, or {"error"}. The session stays, so all but the first of each is warm.
+"per_batch", "options"}. A line out is its result: {"seconds", "batches": [ms of each]}, or {"error"}. The session
+stays, so all but the first of each is warm.
 """
 
 import json
