@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .arguments.connecting import Target, connecting, partition_of
+from .arguments.connecting import Target, connecting, pairs, partition_of
 from .arguments.places import PLACE, Places, resolve
-from .output.failures import NOT_FOUND, Failure
+from .output.failures import NOT_FOUND, WRONG_USAGE, Failure
 from .output.tables import Cell, Column, Form, count, now_ms, number
 from .txn.blocking import blocked_facts, sentence
 from .txn.facts import blockers_or_none
@@ -27,7 +27,7 @@ _NO_GROUP = "fencepost group list shows all groups"
 
 @click.group()
 def group() -> None:
-    """Consumer groups: list, show lag, set offsets, delete."""
+    """Consumer groups: list, show lag, set offsets, change settings, delete."""
 
 
 def state(name: str | None) -> str | Cell:
@@ -106,8 +106,20 @@ async def _facts(admin: "Admin", name: str) -> dict[str, Any]:
         "partitions": rows,
         "lag_lso": sum(row["lag_lso"] or 0 for row in rows),
         "lag_hw": sum(row["lag_hw"] or 0 for row in rows),
+        "configs": await _own_configs(admin, name),
         "blocked": [blocked_facts(each, now_ms()) for each in blockers],
     }
+
+
+async def _own_configs(admin: "Admin", name: str) -> dict[str, str | None]:
+    """What this group was given, where the broker has such settings and shows them to us."""
+    from ..client.errors import KafkaError
+
+    try:
+        found = (await admin.describe_configs(groups=name)).get(name, [])
+    except KafkaError:
+        return {}
+    return {each.name: each.value for each in found if each.source == "group"}
 
 
 def _members(known: "GroupDescription | None") -> list[dict[str, Any]]:
@@ -159,6 +171,8 @@ def _show(to: Target, facts: dict[str, Any], members: bool) -> None:
         to.output.line(f"in all: {facts['lag_lso']:,} to the LSO, {facts['lag_hw']:,} to the HW")
     for each in facts["blocked"]:
         to.output.line(sentence(each))
+    for setting, value in facts["configs"].items():
+        to.output.line(f"{setting}={value}")
     if members and facts["members"]:
         to.output.line()
         to.output.rows(facts["members"], _MEMBERS if facts["epoch"] is None else _NEWER_MEMBERS)
@@ -249,3 +263,28 @@ def delete(to: Target, names: Sequence[str]) -> None:
     to.ask(work)
     for each in names:
         to.output.result(f"{each} deleted", {"group": each, "deleted": True})
+
+
+@group.command()
+@click.argument("name", metavar="GROUP")
+@click.option("-c", "--config", "configs", metavar="NAME=VALUE", multiple=True, help="A setting of the group.")
+@click.option("-d", "--delete", "deleted", metavar="NAME", multiple=True, help="A setting to reset to its default.")
+@click.option("--dry-run", is_flag=True, help="Let the broker only validate it.")
+@connecting
+def alter(to: Target, name: str, configs: Sequence[str], deleted: Sequence[str], dry_run: bool) -> None:
+    """Change settings of a group whose broker assigns; it need not exist.
+
+    consumer.session.timeout.ms, consumer.heartbeat.interval.ms, consumer.assignment.interval.ms
+    """
+    changes = dict(pairs(configs, "-c"))
+    if not changes and not deleted:
+        raise Failure(
+            "nothing to change", "-c NAME=VALUE sets a setting, -d NAME resets it to its default", WRONG_USAGE
+        )
+
+    async def work(admin: "Admin") -> None:
+        await admin.alter_configs(group=name, set=changes, delete=deleted, validate_only=dry_run)
+
+    to.ask(work)
+    facts = {"group": name, "set": changes, "deleted": list(deleted), "altered": not dry_run}
+    to.output.result(f"{name} {'would be' if dry_run else 'is'} altered", facts)

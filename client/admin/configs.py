@@ -1,4 +1,4 @@
-"""Admin's calls about configs of topics and brokers. Sources: KIP-133, KIP-226, KIP-339."""
+"""Admin's calls about configs of topics, brokers and groups. Sources: KIP-133, KIP-226, KIP-339, KIP-848."""
 
 from collections.abc import Iterable, Mapping
 
@@ -13,20 +13,27 @@ from ..net.cluster import Target
 from .asking import Answer, Asking, one_or_more, refuse
 from .values import ConfigEntry, source_of
 
-_TOPIC, _BROKER = 2, 4
+_TOPIC, _BROKER, _GROUP = 2, 4, 32
+_OWN = {1: _TOPIC, 2: _BROKER, 3: _BROKER, 8: _GROUP}
+"""Of which resource a config is its own, by its source."""
 _SET, _DELETE = 0, 1
 
 
 class ConfigAdmin(Asking):
-    """Configs of topics and brokers. A broker is named by its node id; "" means all brokers."""
+    """Configs of topics, brokers and groups. A broker is named by its node id; "" means all brokers."""
 
     async def describe_configs(
-        self, *, topics: str | Iterable[str] = (), brokers: Iterable[int] = ()
+        self, *, topics: str | Iterable[str] = (), brokers: Iterable[int] = (), groups: str | Iterable[str] = ()
     ) -> dict[str, list[ConfigEntry]]:
-        """All configs, by the name of the topic or the id of the broker. Raises UnknownTopicError."""
+        """All configs, by the name of the topic or group, or the id of the broker. Raises UnknownTopicError.
+
+        A group need not exist; brokers before Kafka 4.0 refuse to describe one. A topic and a group of the same name
+        are to be asked for one after the other.
+        """
         found: dict[str, list[ConfigEntry]] = {}
         named = [(_TOPIC, name) for name in one_or_more(topics)]
-        targets: list[tuple[Target, list[tuple[int, str]]]] = [("any", named)] if named else []
+        of_groups = [(_GROUP, name) for name in one_or_more(groups)]
+        targets: list[tuple[Target, list[tuple[int, str]]]] = [("any", each) for each in (named, of_groups) if each]
         targets += [(node, [(_BROKER, str(node))]) for node in brokers]
         for target, resources in targets:
             for result in await self._describe(target, resources):
@@ -56,20 +63,22 @@ class ConfigAdmin(Asking):
         *,
         topic: str | None = None,
         broker: int | str | None = None,
+        group: str | None = None,
         set: Mapping[str, str] | None = None,
         delete: Iterable[str] = (),
         validate_only: bool = False,
     ) -> None:
-        """Change some configs of one topic or broker ("": of all brokers); deleted ones fall back to their defaults.
+        """Change some configs of one topic, group or broker ("": of all brokers); deleted ones are as by default.
 
         With a broker before 2.3 all configs are read and written back, which can undo a change made in between.
         """
-        if (topic is None) == (broker is None):
-            raise TypeError("alter_configs needs a topic or a broker")
-        kind, name = (_TOPIC, topic) if topic is not None else (_BROKER, str(broker))
-        target: Target = "any" if kind == _TOPIC or not name else int(name)
+        named = ((_TOPIC, topic), (_BROKER, None if broker is None else str(broker)), (_GROUP, group))
+        given = [(kind, name) for kind, name in named if name is not None]
+        if len(given) != 1:
+            raise TypeError("alter_configs needs a topic, a broker or a group, and one of them only")
+        kind, name = given[0]
+        target: Target = int(name) if kind == _BROKER and name else "any"
         changes = {**(set or {}), **dict.fromkeys(delete)}
-        assert name is not None
         try:
             await self._alter_some(target, kind, name, changes, validate_only)
         except UnsupportedVersionError:
@@ -92,11 +101,10 @@ class ConfigAdmin(Asking):
         self, target: Target, kind: int, name: str, changes: Mapping[str, str | None], validate_only: bool
     ) -> None:
         (before,) = await self._describe(target, [(kind, name)])
-        own = {1: _TOPIC, 2: _BROKER, 3: _BROKER}
         kept = {
             each.name: each.value
             for each in before.configs
-            if own.get(each.config_source) == kind and not each.is_sensitive and each.value is not None
+            if _OWN.get(each.config_source) == kind and not each.is_sensitive and each.value is not None
         }
         after = {key: value for key, value in {**kept, **changes}.items() if value is not None}
         Resource = AlterConfigsRequest.Resource
@@ -108,4 +116,6 @@ class ConfigAdmin(Asking):
 
 
 def _resource(kind: int, name: str) -> str:
-    return f"topic {name}" if kind == _TOPIC else f"broker {name}" if name else "all brokers"
+    if kind == _BROKER:
+        return f"broker {name}" if name else "all brokers"
+    return f"topic {name}" if kind == _TOPIC else f"group {name}"

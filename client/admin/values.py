@@ -11,7 +11,15 @@ from ..net.topology import Node
 from ..values import TopicPartition
 
 DEFAULT_SOURCE = "default"
-_SOURCES = {1: "topic", 2: "broker", 3: "all brokers", 4: "file or flag", 5: DEFAULT_SOURCE, 6: "broker logger"}
+_SOURCES = {
+    1: "topic",
+    2: "broker",
+    3: "all brokers",
+    4: "file or flag",
+    5: DEFAULT_SOURCE,
+    6: "broker logger",
+    8: "group",
+}
 ONGOING = "Ongoing"
 DEFAULT_ENTITY = "<default>"  # in the place of a name
 ANY_ENTITY = "<any>"
@@ -57,7 +65,7 @@ class TopicDescription:
 
 
 class ConfigEntry(NamedTuple):
-    """value: None if it is secret. source: topic, broker, all brokers, file or flag, default, broker logger."""
+    """value: None if it is secret. source: topic, broker, all brokers, group, file or flag, default, broker logger."""
 
     name: str
     value: str | None

@@ -97,6 +97,23 @@ def test_a_group_whose_broker_assigns_is_shown_like_any_other(terminal: Terminal
     assert terminal.run("group delete newer") == "newer deleted\n"
 
 
+def test_settings_of_a_group_are_changed_and_shown(terminal: Terminal) -> None:
+    terminal.run("topic create tuned")
+    terminal.run("group seek tuners -t tuned --to start")
+    heartbeat, session = "consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"
+    assert terminal.run(f"group alter tuners -c {heartbeat}=7000 --dry-run") == "tuners would be altered\n"
+    assert terminal.run(f"group alter tuners -c {heartbeat}=6000 -c {session}=50000") == "tuners is altered\n"
+    (facts,) = terminal.objects("group describe tuners")
+    assert facts["configs"] == {heartbeat: "6000", session: "50000"}
+    terminal.run(f"group alter tuners -d {session}")
+    assert terminal.run("group describe tuners").splitlines()[-1] == f"{heartbeat}=6000"
+    code, cause, _ = terminal.refused(f"group alter tuners -c {session}=1")
+    bound = f"{session} must be greater than or equal to group.consumer.min.session.timeout.ms"
+    assert (code, bound in cause) == (2, True)
+    assert terminal.refused("group alter tuners -c share.isolation.level=read_committed")[0] == 2
+    assert terminal.refused("group alter tuners")[:2] == (2, "nothing to change")
+
+
 @pytest.mark.parametrize(
     ("line", "code"),
     [("group describe nope", 3), ("group delete nope", 3), ("group seek nope --to start", 3),

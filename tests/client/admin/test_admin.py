@@ -88,6 +88,20 @@ async def test_settings_of_a_broker_are_described_and_changed(admin: Admin) -> N
         await admin.alter_configs(broker=1, set={"log.retention.ms": "soon"})
 
 
+async def test_settings_of_a_group_are_described_and_changed(admin: Admin) -> None:
+    name = "consumer.session.timeout.ms"
+    await admin.alter_configs(group="tuned", set={name: "50000"})
+    configs = {each.name: each for each in (await admin.describe_configs(groups="tuned"))["tuned"]}
+    assert (configs[name].value, configs[name].source) == ("50000", "group")
+    assert configs["consumer.heartbeat.interval.ms"].is_default
+    with pytest.raises(KafkaError, match=r"group tuned.*group\.consumer\.max\.session\.timeout\.ms"):
+        await admin.alter_configs(group="tuned", set={name: "70000"})
+    await admin.alter_configs(group="tuned", delete=[name])
+    assert all(each.is_default for each in (await admin.describe_configs(groups=["tuned"]))["tuned"])
+    with pytest.raises(TypeError, match="one of them only"):
+        await admin.alter_configs(group="tuned", topic="tuned", set={name: "50000"})
+
+
 async def test_offsets_are_listed_by_end_and_by_time_and_records_are_deleted_up_to_them(
     admin: Admin, broker: ServedBroker
 ) -> None:
