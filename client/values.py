@@ -10,6 +10,15 @@ Headers = tuple[tuple[str, bytes | None], ...]
 HeadersLike = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
 """The types that `send` accepts as headers."""
 
+
+def headers_bytes(headers: Headers) -> int:
+    """An upper bound of their size in a record."""
+    size = 0
+    for name, content in headers:
+        size += 4 * len(name) + 8 + (len(content) if content is not None else 0)
+    return size
+
+
 CREATE_TIME = 0
 LOG_APPEND_TIME = 1
 

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from .client.snapshots import PartitionSnapshot as PartitionSnapshot
     from .client.snapshots import PoolSnapshot as PoolSnapshot
     from .client.snapshots import ProducerSnapshot as ProducerSnapshot
+    from .client.tracing.tracing import Tracing as Tracing
     from .client.values import ConsumerGroupMetadata as ConsumerGroupMetadata
     from .client.values import OffsetAndMetadata as OffsetAndMetadata
     from .client.values import OffsetAndTimestamp as OffsetAndTimestamp
@@ -108,6 +109,7 @@ _MODULES = {
         "PoolSnapshot ProducerSnapshot"
     ),
     "client.producer.transaction": "Transaction",
+    "client.tracing.tracing": "Tracing",
     "client.values": (
         "ConsumerGroupMetadata OffsetAndMetadata OffsetAndTimestamp ProducerIdentity Record RecordMetadata "
         "TopicPartition"

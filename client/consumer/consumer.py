@@ -7,7 +7,8 @@ The rule: the consumer joins its group, and its assignment changes, only within 
 import asyncio
 import re
 import warnings
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from ..metrics.counters import ClientMetrics
     from ..settings import ConsumerKeywords
+    from ..tracing.tracing import TracerProvider, Tracing
 
 NEVER_MS = float("inf")
 _Times = Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
@@ -48,11 +50,12 @@ class Consumer:
         *,
         topics: Collection[str] = (),
         metrics: "ClientMetrics | None" = None,
+        tracing: "Tracing | TracerProvider | bool | None" = None,
         environment: Environment = SYSTEM,
         **keywords: "Unpack[ConsumerKeywords]",
     ) -> None:
         self._set_up(consumer_settings(bootstrap_servers, **keywords), topics, environment)
-        self._count_in(metrics)
+        self._watch(metrics, tracing)
 
     @classmethod
     def from_config(
@@ -61,6 +64,7 @@ class Consumer:
         *,
         topics: Collection[str] = (),
         metrics: "ClientMetrics | None" = None,
+        tracing: "Tracing | TracerProvider | bool | None" = None,
         environment: Environment = SYSTEM,
     ) -> "Consumer":
         """Settings by the names of Java's client or librdkafka: {"bootstrap.servers": …}.
@@ -69,12 +73,8 @@ class Consumer:
         """
         consumer = cls.__new__(cls)
         consumer._set_up(settings_from(ConsumerSettings, config), topics, environment)
-        consumer._count_in(metrics)
+        consumer._watch(metrics, tracing)
         return consumer
-
-    def _count_in(self, metrics: "ClientMetrics | None") -> None:
-        if metrics is not None:
-            metrics.watch_consumer(self._reading, self._subscription)
 
     def _set_up(self, settings: ConsumerSettings, topics: Collection[str], environment: Environment) -> None:
         self._settings = settings
@@ -82,9 +82,22 @@ class Consumer:
         self._polls = polls = Polls(settings, environment)
         self._cluster, self._subscription = polls.cluster, polls.subscription
         self._group, self._whole = polls.group, polls.whole
+        self._spans: Any = None
         self._reading, self._fetcher, self._positions = polls.reading, polls.fetcher, polls.positions
         if topics:
             self.subscribe(topics)
+
+    def _watch(self, metrics: "ClientMetrics | None", tracing: "Tracing | TracerProvider | bool | None") -> None:
+        if metrics is not None:
+            metrics.watch_consumer(self._reading, self._subscription)
+        if tracing:
+            from ..tracing.tracing import tracing_of
+
+            settings = self._settings
+            spans = tracing_of(tracing).consumer_spans(settings.client_id, settings.group_id, self._clock.now_ms)
+            self._spans = self._reading.spans = spans
+            if self._group is not None:
+                self._group.trace_commits(spans.committing)
 
     def __repr__(self) -> str:
         return f"<Consumer group={self._settings.group_id} {count_text(len(self._subscription.assigned), 'partition')}>"
@@ -239,6 +252,7 @@ class Consumer:
     async def _one(self, wanted: Collection[TopicPartition], timeout_ms: float | None = None) -> Record:
         reading, most = self._reading, self._settings.max_poll_records
         deadline_ms = self._until_ms(timeout_ms)
+        self._note_asked()
         while True:
             await self._polls.poll(deadline_ms, wanted)
             run = reading.begin_run(1 if wanted else most, wanted, self._metadata())
@@ -264,6 +278,7 @@ class Consumer:
         return self._settings.max_poll_records if max_records is None else positive(max_records, "max_records")
 
     async def _take_when_there(self, most: int, wanted: Collection[TopicPartition], deadline_ms: float) -> Any:
+        self._note_asked()
         while True:
             await self._polls.poll(deadline_ms, wanted)
             taken = self._reading.take(most, wanted, self._metadata())
@@ -284,6 +299,7 @@ class Consumer:
 
     async def _batch(self, most: int, max_wait_ms: float, deadline_ms: float) -> Batch | None:
         reading = self._reading
+        self._note_asked()
         while True:
             await self._polls.poll(deadline_ms)
             if not reading.has_some(()):
@@ -301,6 +317,17 @@ class Consumer:
             self._fetcher.pump()
             if taken:
                 return reading.batch(taken, metadata)
+
+    def _note_asked(self) -> None:
+        if self._spans is not None:
+            self._spans.asked()
+
+    def processing(self, records: Record | Sequence[Record]) -> AbstractContextManager[Any]:
+        """`with consumer.processing(records) as span:` a current span, with links to what sent them; tracing.md.
+
+        records: one, a list or a batch. Without tracing it does nothing, and span is None.
+        """
+        return nullcontext() if self._spans is None else self._spans.processing(records)
 
     @property
     def last_batch(self) -> Batch | None:

@@ -47,6 +47,7 @@ class Reading:
         "last",
         "on_given",
         "run",
+        "spans",
     )
 
     def __init__(self, settings: ConsumerSettings, subscription: Subscription) -> None:
@@ -63,6 +64,7 @@ class Reading:
         self.run: Iterator[Record] = NO_RECORDS
         self._run_length = 0
         self.on_given: Callable[[PartitionState, int], None] | None = None  # counts, if anybody does
+        self.spans: Any = None  # a ConsumerSpans, where they are traced
 
     # ---- available records -------------------------------------------------------------------------------------
 
@@ -109,6 +111,8 @@ class Reading:
         fetched.give_back(left)
         if self.on_given is not None:
             self.on_given(state, self._run_length - left)
+        if self.spans is not None:
+            self.spans.run_ended(self._run_length - left)
         if state.fetched and state.fetched[0] is fetched:
             self._update_position(state, fetched)
 
@@ -156,6 +160,8 @@ class Reading:
             else:
                 state.note_nothing_given(first)
         self._remember({state: first for state, (first, _) in taken.items()}, group)
+        if self.spans is not None:
+            self.spans.returned([records for _, records in taken.values()])
         return taken
 
     def begin_run(
@@ -171,6 +177,8 @@ class Reading:
                     self._remember({state: first}, group)
                     self._running = state, fetched
                     self.run, self._run_length = iter(records), len(records)
+                    if self.spans is not None:
+                        self.spans.run_began(records)
                     return self.run
                 self._update_position(state, fetched)
                 state.note_nothing_given(first)

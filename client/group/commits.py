@@ -8,7 +8,7 @@ Source: Kafka's ConsumerCoordinator; KIP-447.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from ...protocol.errors import ErrorCode
 from ..errors import CommitFailedError, FencedInstanceIdError, RebalanceInProgressError
@@ -49,6 +49,8 @@ class GroupCommits:
         self._timer: asyncio.TimerHandle | None = None
         self._committing: asyncio.Task[None] | None = None
         self._closed = False
+        # what a commit that is sent is awaited in, where it is traced
+        self.around: Callable[[Iterable[TopicPartition], Awaitable[None]], Awaitable[None]] | None = None
 
     def metadata(self) -> ConsumerGroupMetadata:
         """The member and generation that own the assigned partitions."""
@@ -75,9 +77,10 @@ class GroupCommits:
         if isinstance(self._membership, ConsumerMembership) and stamp.generation >= 0:
             newest = self._newest(states)
             member = newest()
-        await self._offsets.commit(
+        work = self._offsets.commit(
             wanted, member, timeout_ms=timeout_ms, newest=newest, refused=lambda code: self._note_refusal(code, stamp)
         )
+        await (work if self.around is None else self.around(wanted, work))
         for state, jumps in states:
             if state.jumps == jumps:
                 state.note_committed(wanted[state.tp].offset)

@@ -12,7 +12,7 @@ import inspect
 import logging
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Coroutine, Generator, Iterable
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Iterable
 from contextlib import contextmanager
 from typing import Any
 
@@ -84,6 +84,10 @@ class Group(ABC):
         self._closed = False
         self.on_needs_poll: Callable[[], None] = lambda: None
         cluster.on_metadata.append(self._metadata_changed)
+
+    def trace_commits(self, around: Callable[[Iterable[TopicPartition], Awaitable[None]], Awaitable[None]]) -> None:
+        """Await each commit that is sent in `around`, with its partitions."""
+        self._commits.around = around
 
     @property
     def failure(self) -> BaseException | None:

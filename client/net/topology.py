@@ -68,6 +68,12 @@ class Metadata:
         partition = topic.partitions.get(topic_partition[1]) if topic is not None else None
         return partition.leader if partition is not None and partition.leader >= 0 else None
 
+    def leader_address(self, topic_partition: tuple[str, int]) -> tuple[str, int] | None:
+        """Host and port of a partition's leader, if it has one that is known."""
+        node_id = self.leader(topic_partition)
+        node = None if node_id is None else self.brokers.get(node_id)
+        return None if node is None else (node.host, node.port)
+
     def leader_epoch(self, topic_partition: tuple[str, int]) -> int:
         """-1 if not known."""
         topic = self.topics.get(topic_partition[0])

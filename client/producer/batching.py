@@ -18,7 +18,7 @@ from ...protocol.producing import compress_records, frame_batch, payload
 from ...protocol.records import records
 from ..errors import RecordTooLargeError
 from ..partitioner import next_sticky, partition_of
-from ..values import Headers, ProducerIdentity, RecordMetadata, TopicPartition
+from ..values import Headers, ProducerIdentity, RecordMetadata, TopicPartition, headers_bytes
 from .sequences import Numbered, PartitionEntry
 
 RECORD_OVERHEAD_BYTES = 16  # more than the lengths and deltas of a record need, unless the record is huge
@@ -426,11 +426,3 @@ class Accumulator:
             partition.open = None
         elif batch in partition.sealed:
             partition.sealed.remove(batch)
-
-
-def headers_bytes(headers: Headers) -> int:
-    """An upper bound of their size in a record."""
-    size = 0
-    for name, content in headers:
-        size += 4 * len(name) + 8 + (len(content) if content is not None else 0)
-    return size

@@ -39,7 +39,9 @@ from .transaction import Transaction, run_until_committed
 if TYPE_CHECKING:
     from typing import Self, Unpack
 
+    from ..metrics.counters import ClientMetrics
     from ..settings import ProducerKeywords
+    from ..tracing.tracing import TracerProvider, Tracing
 
 T = TypeVar("T")
 
@@ -66,9 +68,12 @@ class ProducerPool:
         prefix: str,
         size: int = SIZE,
         max_wait_ms: float = MAX_WAIT_MS,
+        metrics: "ClientMetrics | None" = None,
+        tracing: "Tracing | TracerProvider | bool | None" = None,
         environment: Environment = SYSTEM,
         **keywords: "Unpack[ProducerKeywords]",
     ) -> None:
+        self._watch(metrics, tracing)
         self._set_up(producer_settings(bootstrap_servers, **keywords), prefix, size, max_wait_ms, environment)
 
     @classmethod
@@ -79,12 +84,23 @@ class ProducerPool:
         prefix: str,
         size: int = SIZE,
         max_wait_ms: float = MAX_WAIT_MS,
+        metrics: "ClientMetrics | None" = None,
+        tracing: "Tracing | TracerProvider | bool | None" = None,
         environment: Environment = SYSTEM,
     ) -> "Self":
         """Settings of the producers by the names of Java's client or librdkafka. Raises InvalidConfigurationError."""
         pool = cls.__new__(cls)
+        pool._watch(metrics, tracing)
         pool._set_up(settings_from(ProducerSettings, config), prefix, size, max_wait_ms, environment)
         return pool
+
+    def _watch(self, metrics: "ClientMetrics | None", tracing: "Tracing | TracerProvider | bool | None") -> None:
+        self._metrics = metrics
+        self._tracing: Tracing | None = None
+        if tracing:
+            from ..tracing.tracing import tracing_of
+
+            self._tracing = tracing_of(tracing)
 
     def _set_up(
         self, settings: ProducerSettings, prefix: str, size: int, max_wait_ms: float, environment: Environment
@@ -278,7 +294,7 @@ class ProducerPool:
         return producer
 
     def _make_producer(self, slot: int) -> "_SlotProducer":
-        return _SlotProducer(self._settings[slot], self._environment)
+        return _SlotProducer(self._settings[slot], self._environment, self._metrics, self._tracing)
 
     def _release(self, slot: int) -> None:
         """Give the slot back after its transaction has ended, or could not begin."""
@@ -326,8 +342,15 @@ class PooledTransaction:
 class _SlotProducer(Producer):
     """The producer of one slot. Users see only its transactions."""
 
-    def __init__(self, settings: ProducerSettings, environment: Environment) -> None:
+    def __init__(
+        self,
+        settings: ProducerSettings,
+        environment: Environment,
+        metrics: "ClientMetrics | None",
+        tracing: "Tracing | None",
+    ) -> None:
         self._set_up(settings, environment)
+        self._watch(metrics, tracing)
 
     @property
     def goes_on(self) -> bool:

@@ -7,17 +7,16 @@ remaining records within its timeout, and never hangs.
 
 import asyncio
 import warnings
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ...effects.counts import count_text
 from ...protocol.compression import Codec
-from ...protocol.errors import ErrorCode
 from ..addresses import Bootstrap
 from ..arguments import check_topic_name
 from ..config_names import settings_from
-from ..errors import BufferFullError, ClosedError, IllegalStateError, UnknownTopicError, error_of
+from ..errors import BufferFullError, ClosedError, IllegalStateError, UnknownTopicError
 from ..net.cluster import Cluster
 from ..net.environment import SYSTEM, Environment
 from ..partitioner import placing_of
@@ -29,6 +28,7 @@ from ..transactions.sources import FromGroup, offsets_of
 from ..transactions.table import UNDER_WAY, Event, State
 from ..values import NO_IDENTITY, ConsumerGroupMetadata, Headers, HeadersLike, ProducerIdentity, RecordMetadata
 from .batching import Accumulator, Batch, Topic
+from .checks import as_bytes, checked_headers, timestamp_error
 from .delivery import Delivery
 from .send_permission import PlainPermission
 from .sender import Sender
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from ..metrics.counters import ClientMetrics
     from ..settings import ProducerKeywords
+    from ..tracing.tracing import TracerProvider, Tracing
 
 
 _CODECS = {None: 0, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
@@ -57,11 +58,12 @@ class Producer:
         bootstrap_servers: Bootstrap,
         *,
         metrics: "ClientMetrics | None" = None,
+        tracing: "Tracing | TracerProvider | bool | None" = None,
         environment: Environment = SYSTEM,
         **keywords: "Unpack[ProducerKeywords]",
     ) -> None:
         self._set_up(producer_settings(bootstrap_servers, **keywords), environment)
-        self._count_in(metrics)
+        self._watch(metrics, tracing)
 
     @classmethod
     def from_config(
@@ -69,6 +71,7 @@ class Producer:
         config: Mapping[str, Any],
         *,
         metrics: "ClientMetrics | None" = None,
+        tracing: "Tracing | TracerProvider | bool | None" = None,
         environment: Environment = SYSTEM,
     ) -> "Producer":
         """Settings by the names of Java's client or librdkafka: {"bootstrap.servers": …}.
@@ -77,13 +80,18 @@ class Producer:
         """
         producer = cls.__new__(cls)
         producer._set_up(settings_from(ProducerSettings, config), environment)
-        producer._count_in(metrics)
+        producer._watch(metrics, tracing)
         return producer
 
-    def _count_in(self, metrics: "ClientMetrics | None") -> None:
+    def _watch(self, metrics: "ClientMetrics | None", tracing: "Tracing | TracerProvider | bool | None") -> None:
         if metrics is not None:
             now_ms = self._environment.clock.monotonic_ms
             metrics.watch_producer(self._sender, self._accumulator, self._machine, now_ms)
+        if tracing:
+            from ..tracing.tracing import tracing_of
+
+            client_id = self.settings.client_id
+            tracing_of(tracing).watch_producer(self._accumulator, self._driver, client_id, self._cluster)
 
     def _set_up(self, settings: ProducerSettings, environment: Environment, cluster: Cluster | None = None) -> None:
         """cluster: one that is shared with others, and that this producer does not close."""
@@ -265,10 +273,10 @@ class Producer:
         if self._serializers is not None:
             key, value, headers = self._serializers(topic, key, value, headers)
         if value.__class__ is not bytes and value is not None:
-            value = _as_bytes(value, "value")
+            value = as_bytes(value, "value")
         if key is not None and key.__class__ is not bytes:
-            key = _as_bytes(key, "key")
-        pairs = _checked_headers(headers) if headers else None
+            key = as_bytes(key, "key")
+        pairs = checked_headers(headers) if headers else None
         found = self._topics.get(topic)
         if found is None:
             begun = self._transactions_begun()
@@ -279,7 +287,7 @@ class Producer:
         if timestamp_ms is None:
             timestamp_ms = self._now_ms()
         elif timestamp_ms.__class__ is not int or not 0 <= timestamp_ms < 1 << 63:
-            raise _timestamp_error(timestamp_ms)
+            raise timestamp_error(timestamp_ms)
         placed = None
         if not accumulator.waiting:
             placed = accumulator.append(found, partition, key, value, pairs, timestamp_ms)
@@ -466,34 +474,3 @@ class Producer:
 
 
 _ENDING: set["asyncio.Task[None]"] = set()
-
-
-def _timestamp_error(timestamp_ms: object) -> Exception:
-    """The error for this timestamp. It is checked here because it would make its whole batch fail."""
-    if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool):
-        return TypeError(f"timestamp_ms must be an int, not {type(timestamp_ms).__name__}")
-    return error_of(ErrorCode.INVALID_TIMESTAMP, f"timestamp_ms={timestamp_ms} is out of range: 0 to 2**63 - 1")
-
-
-def _as_bytes(value: Any, what: str, hint: str | None = None) -> bytes:
-    """The bytes, copied if they are mutable. Raises TypeError."""
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(cast("bytes", value))
-    if hint is None:
-        encode = f"pass {what}.encode(), or " if isinstance(value, str) else ""
-        hint = f"{encode}set {what}_serializer"
-    raise TypeError(f"{what} must be bytes or None, not {type(value).__name__}: {hint}")
-
-
-def _checked_headers(headers: HeadersLike) -> Headers:
-    pairs = cast("Iterable[tuple[str, bytes | None]]", headers.items() if isinstance(headers, Mapping) else headers)
-    checked: list[tuple[str, bytes | None]] = []
-    for name, value in pairs:
-        if not isinstance(name, str):
-            raise TypeError(f"header name must be a str, not {type(name).__name__}")
-        if not name.isascii():
-            name.encode("utf-8", "surrogateescape")  # raises UnicodeEncodeError here instead of in a batch
-        if value is not None and value.__class__ is not bytes:
-            value = _as_bytes(value, "header value", "encode it first")
-        checked.append((name, value))
-    return tuple(checked)

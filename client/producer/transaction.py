@@ -64,6 +64,7 @@ class Transaction:
         self._committing = None if batch is None else offsets_of(batch)[:2]
         self._number = -1
         self._sources = sources or Sources()
+        self._sources.label = label
 
     def __repr__(self) -> str:
         machine = self._driver.machine
@@ -181,6 +182,7 @@ class Transaction:
     async def _abort_for(self, error: BaseException) -> None:
         """Abort because of this error. Notes a failed abort on it; raises a more precise error of the SDK, if any."""
         driver = self._driver
+        self._sources.cause = type(error).__qualname__
         failure: BaseException | None = None
         if driver.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
             try:

@@ -31,6 +31,7 @@ from ..settings import (
     ProducerKeywords,
     ProducerSettings,
 )
+from ..tracing.tracing import Tracing
 from . import setting_docs
 
 INTRODUCTION = """\
@@ -58,9 +59,11 @@ CLASSES: list[tuple[type[Any], str]] = [
     (Batch, "`fp.Batch`, of `consumer.batches()`: a sequence of records"),
     (Admin, "`fp.Admin`"),
     (ClientMetrics, "`fp.ClientMetrics`, given to clients as `metrics=`"),
+    (Tracing, "`fp.Tracing`, given to clients as `tracing=`"),
 ]
 OF_THE_SDK_ALONE = {
     "ClientMetrics": {"watch_consumer", "watch_producer"},
+    "Tracing": {"watch_producer", "consumer_spans"},
     "Admin": {"of"},
     "Batch": {"aborted", "claim", "committed", "count", "index", "outcome_unknown"},
     "Producer": {"stop"},  # aiokafka's name for close

@@ -4,7 +4,8 @@ The rule: like the asyncio client, it joins its group, and its assignment change
 records; rebalance listeners run in the clients' own thread. Heartbeats continue while the caller works.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ..addresses import Bootstrap
     from ..metrics.counters import ClientMetrics
     from ..settings import ConsumerKeywords
+    from ..tracing.tracing import TracerProvider, Tracing
 
 INTERRUPTED_MS = 1_000
 
@@ -53,17 +55,27 @@ class Consumer(Blocking[AsyncConsumer]):
         *,
         topics: Collection[str] = (),
         metrics: "ClientMetrics | None" = None,
+        tracing: "Tracing | TracerProvider | bool | None" = None,
         **keywords: "Unpack[ConsumerKeywords]",
     ) -> None:
-        super().__init__(lambda: AsyncConsumer(bootstrap_servers, topics=topics, metrics=metrics, **keywords))
+        super().__init__(
+            lambda: AsyncConsumer(bootstrap_servers, topics=topics, metrics=metrics, tracing=tracing, **keywords)
+        )
 
     @classmethod
     def from_config(
-        cls, config: Mapping[str, Any], *, topics: Collection[str] = (), metrics: "ClientMetrics | None" = None
+        cls,
+        config: Mapping[str, Any],
+        *,
+        topics: Collection[str] = (),
+        metrics: "ClientMetrics | None" = None,
+        tracing: "Tracing | TracerProvider | bool | None" = None,
     ) -> Self:
         """Settings by the names of Java's client or librdkafka: {"bootstrap.servers": …}."""
         consumer = cls.__new__(cls)
-        super(Consumer, consumer).__init__(lambda: AsyncConsumer.from_config(config, topics=topics, metrics=metrics))
+        super(Consumer, consumer).__init__(
+            lambda: AsyncConsumer.from_config(config, topics=topics, metrics=metrics, tracing=tracing)
+        )
         return consumer
 
     def close(self, *, timeout_ms: float = CLOSING_MS) -> None:
@@ -90,6 +102,10 @@ class Consumer(Blocking[AsyncConsumer]):
         """Batches of records with their offsets, for producer.transaction(batch). Like fencepost.Consumer.batches."""
         make = partial(self._inner.batches, max_records, max_wait_ms=max_wait_ms, timeout_ms=timeout_ms)
         return Batches(self._thread.call(make), self._thread)
+
+    def processing(self, records: Record | Sequence[Record]) -> AbstractContextManager[Any]:
+        """Like fencepost.Consumer.processing: the span is current in the caller's thread."""
+        return self._inner.processing(records)
 
     @property
     def last_batch(self) -> Batch | None:

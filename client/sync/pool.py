@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from ..addresses import Bootstrap
+    from ..metrics.counters import ClientMetrics
     from ..settings import ProducerKeywords
+    from ..tracing.tracing import TracerProvider, Tracing
 
 T = TypeVar("T")
 
@@ -33,20 +35,39 @@ class ProducerPool(Blocking[AsyncProducerPool]):
         prefix: str,
         size: int = SIZE,
         max_wait_ms: float = MAX_WAIT_MS,
+        metrics: "ClientMetrics | None" = None,
+        tracing: "Tracing | TracerProvider | bool | None" = None,
         **keywords: "Unpack[ProducerKeywords]",
     ) -> None:
         super().__init__(
-            lambda: AsyncProducerPool(bootstrap_servers, prefix=prefix, size=size, max_wait_ms=max_wait_ms, **keywords)
+            lambda: AsyncProducerPool(
+                bootstrap_servers,
+                prefix=prefix,
+                size=size,
+                max_wait_ms=max_wait_ms,
+                metrics=metrics,
+                tracing=tracing,
+                **keywords,
+            )
         )
 
     @classmethod
     def from_config(
-        cls, config: Mapping[str, Any], *, prefix: str, size: int = SIZE, max_wait_ms: float = MAX_WAIT_MS
+        cls,
+        config: Mapping[str, Any],
+        *,
+        prefix: str,
+        size: int = SIZE,
+        max_wait_ms: float = MAX_WAIT_MS,
+        metrics: "ClientMetrics | None" = None,
+        tracing: "Tracing | TracerProvider | bool | None" = None,
     ) -> Self:
         """Settings by the names of Java's client or librdkafka: {"bootstrap.servers": …}."""
         pool = cls.__new__(cls)
         super(ProducerPool, pool).__init__(
-            lambda: AsyncProducerPool.from_config(config, prefix=prefix, size=size, max_wait_ms=max_wait_ms)
+            lambda: AsyncProducerPool.from_config(
+                config, prefix=prefix, size=size, max_wait_ms=max_wait_ms, metrics=metrics, tracing=tracing
+            )
         )
         return pool
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..addresses import Bootstrap
     from ..metrics.counters import ClientMetrics
     from ..settings import ProducerKeywords
+    from ..tracing.tracing import TracerProvider, Tracing
 
 T = TypeVar("T")
 
@@ -65,15 +66,22 @@ class Producer(Blocking[AsyncProducer]):
         bootstrap_servers: "Bootstrap",
         *,
         metrics: "ClientMetrics | None" = None,
+        tracing: "Tracing | TracerProvider | bool | None" = None,
         **keywords: "Unpack[ProducerKeywords]",
     ) -> None:
-        super().__init__(lambda: AsyncProducer(bootstrap_servers, metrics=metrics, **keywords))
+        super().__init__(lambda: AsyncProducer(bootstrap_servers, metrics=metrics, tracing=tracing, **keywords))
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any], *, metrics: "ClientMetrics | None" = None) -> Self:
+    def from_config(
+        cls,
+        config: Mapping[str, Any],
+        *,
+        metrics: "ClientMetrics | None" = None,
+        tracing: "Tracing | TracerProvider | bool | None" = None,
+    ) -> Self:
         """Settings by the names of Java's client or librdkafka: {"bootstrap.servers": …}."""
         producer = cls.__new__(cls)
-        super(Producer, producer).__init__(lambda: AsyncProducer.from_config(config, metrics=metrics))
+        super(Producer, producer).__init__(lambda: AsyncProducer.from_config(config, metrics=metrics, tracing=tracing))
         return producer
 
     def start(self) -> None:

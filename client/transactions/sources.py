@@ -32,25 +32,40 @@ class FromGroup(Protocol):
     def committed(self) -> None: ...
 
 
+class Watch(Protocol):
+    """What is called for a transaction that is traced. None of it raises."""
+
+    def reads(self, batch: FromGroup) -> None: ...
+    def ended(self, outcome: Outcome | None) -> None: ...
+
+
 class Sources:
     """The batches of one transaction, and its outcome.
 
     outcome: None while it is open or its abort is not confirmed. resolve: finds out an unknown one from the broker.
+    label: a name that the application gave it. cause: the class of the exception that aborts it.
     """
 
     def __init__(self) -> None:
         self._batches: list[FromGroup] = []
         self.outcome: Outcome | None = None
         self.resolve: Callable[[], Awaitable[Outcome]] | None = None
+        self.label: str | None = None
+        self.cause: str | None = None
+        self.watch: Watch | None = None  # traces it, if anybody does
 
     def add(self, batch: FromGroup) -> None:
         """The batch will be notified of the outcome; adding it again changes nothing."""
         if all(batch is not known for known in self._batches):
             self._batches.append(batch)
+            if self.watch is not None:
+                self.watch.reads(batch)
 
     def notify(self, outcome: Outcome | None) -> None:
         """Notify the batches. outcome: None if no commit was sent and none will be, which counts as aborted."""
         self.outcome = outcome
+        if self.watch is not None:
+            self.watch.ended(outcome)
         batches, self._batches = self._batches, []
         for batch in batches:
             if outcome == "committed":

@@ -1,0 +1,39 @@
+"""Checks of what is given to `send`: here, since an error of one record would fail its whole batch later. Pure."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from ...protocol.errors import ErrorCode
+from ..errors import error_of
+from ..values import Headers, HeadersLike
+
+
+def timestamp_error(timestamp_ms: object) -> Exception:
+    """The error for this timestamp."""
+    if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool):
+        return TypeError(f"timestamp_ms must be an int, not {type(timestamp_ms).__name__}")
+    return error_of(ErrorCode.INVALID_TIMESTAMP, f"timestamp_ms={timestamp_ms} is out of range: 0 to 2**63 - 1")
+
+
+def as_bytes(value: Any, what: str, hint: str | None = None) -> bytes:
+    """The bytes, copied if they are mutable. Raises TypeError."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(cast("bytes", value))
+    if hint is None:
+        encode = f"pass {what}.encode(), or " if isinstance(value, str) else ""
+        hint = f"{encode}set {what}_serializer"
+    raise TypeError(f"{what} must be bytes or None, not {type(value).__name__}: {hint}")
+
+
+def checked_headers(headers: HeadersLike) -> Headers:
+    pairs = cast("Iterable[tuple[str, bytes | None]]", headers.items() if isinstance(headers, Mapping) else headers)
+    checked: list[tuple[str, bytes | None]] = []
+    for name, value in pairs:
+        if not isinstance(name, str):
+            raise TypeError(f"header name must be a str, not {type(name).__name__}")
+        if not name.isascii():
+            name.encode("utf-8", "surrogateescape")  # raises UnicodeEncodeError here instead of in a batch
+        if value is not None and value.__class__ is not bytes:
+            value = as_bytes(value, "header value", "encode it first")
+        checked.append((name, value))
+    return tuple(checked)

@@ -1,0 +1,1 @@
+"""OpenTelemetry spans of clients that were given `tracing=`."""

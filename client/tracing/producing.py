@@ -1,0 +1,202 @@
+"""The spans of what a producer sends: one for each record, or one for each batch.
+
+The rules: a producer without tracing does nothing for it, since the accumulator's `append` is replaced where there is
+one. A span begins when its record, or its batch's first record, was taken, and ends when the batch is acknowledged or
+has failed. Its context goes into the headers, unless the application has put one there, which is then linked.
+Source: OpenTelemetry's messaging conventions: "send" spans and creation contexts.
+"""
+
+from functools import partial
+from typing import Any
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Link, Span, SpanKind
+
+from ..values import Headers, TopicPartition, headers_bytes
+from . import conventions as names
+from .headers import MOST_LINKS
+from .spans import Spans, note_error
+from .transacting import TransactionSpans
+
+
+class _SendSpans:
+    """What both kinds have in common. Subclasses say what is done with a record that was taken."""
+
+    def __init__(
+        self,
+        spans: Spans,
+        accumulator: Any,
+        transactions: TransactionSpans | None,
+        client_id: str,
+        cluster: Any,
+    ) -> None:
+        self._spans = spans
+        self._accumulator = accumulator
+        self._transactions = transactions
+        self._attributes = names.operation("send", "send", client_id)
+        self._cluster = cluster
+        self._append = accumulator.append
+        accumulator.append = self.append
+
+    def append(
+        self,
+        topic: Any,
+        index: int | None,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers | None,
+        timestamp_ms: int,
+    ) -> tuple[Any, int] | None:
+        """The accumulator's append, with a span for what it takes."""
+        placed: tuple[Any, int] | None = self._append(topic, index, key, value, headers, timestamp_ms)
+        if placed is not None:
+            try:
+                self._taken(*placed, value, headers or ())
+            except Exception as error:
+                self._spans.failed(error)
+        return placed
+
+    def _taken(self, batch: Any, number: int, value: bytes | None, headers: Headers) -> None:
+        raise NotImplementedError
+
+    def _batch_attributes(self, batch: Any) -> dict[str, Any]:
+        tp: TopicPartition = batch.partition.topic_partition
+        found: dict[str, Any] = {
+            **self._attributes,
+            names.DESTINATION: tp.topic,
+            names.PARTITION: str(tp.partition),
+        }
+        address = self._cluster.metadata.leader_address(tp)
+        if address is not None:
+            found[names.SERVER_ADDRESS], found[names.SERVER_PORT] = address
+        return found
+
+    def _parent(self) -> tuple[Context | None, list[Link]]:
+        return (None, []) if self._transactions is None else self._transactions.parent()
+
+    def _add(self, batch: Any, number: int, headers: Headers, added: Headers) -> None:
+        """Add headers to a record that was taken, and count the memory that they need."""
+        if added:
+            batch.headers[number] = headers + added
+            size = headers_bytes(added)
+            batch.size_bytes += size
+            self._accumulator.free_bytes -= size
+
+
+class RecordSpans(_SendSpans):
+    """A span for each record."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._open: dict[Any, tuple[dict[str, Any], list[tuple[int, Span]]]] = {}
+
+    def _taken(self, batch: Any, number: int, value: bytes | None, headers: Headers) -> None:
+        entry = self._open.get(batch)
+        if entry is None:
+            entry = self._open[batch] = self._batch_attributes(batch), []
+            batch.on_done.append(partial(self._done, batch))
+        attributes, open_spans = entry
+        context, links = self._parent()
+        own = self._spans.contexts.span_context(headers) if headers else None
+        if own is not None:
+            links.append(Link(own))
+        if value is None:
+            attributes = {**attributes, names.TOMBSTONE: True}
+        name = f"send {attributes[names.DESTINATION]}"
+        span = self._spans.start(name, SpanKind.PRODUCER, attributes, context=context, links=links)
+        open_spans.append((number, span))
+        if own is None and span.get_span_context().is_valid:
+            self._add(batch, number, headers, self._spans.contexts.headers(trace.set_span_in_context(span), headers))
+
+    def _done(self, batch: Any) -> None:
+        _, open_spans = self._open.pop(batch)
+        for number, span in open_spans:
+            try:
+                if span.is_recording():
+                    _set_result(span, batch, number)
+                span.end()
+            except Exception as error:
+                self._spans.failed(error)
+
+
+def _set_result(span: Span, batch: Any, number: int) -> None:
+    try:
+        metadata = batch.metadata(number)
+    except Exception as error:
+        note_error(span, error)
+        span.set_attribute(names.MAYBE_WRITTEN, bool(getattr(error, "maybe_written", batch.maybe_written)))
+    else:
+        if metadata.offset >= 0:
+            span.set_attribute(names.OFFSET, metadata.offset)
+
+
+class BatchSpans(_SendSpans):
+    """A span for each batch, whose context all its records carry. It is a child of what was current at its first
+    record, and has links to what was current at the others.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._open: dict[Any, _BatchSpan] = {}
+
+    def _taken(self, batch: Any, number: int, value: bytes | None, headers: Headers) -> None:
+        entry = self._open.get(batch)
+        if entry is None:
+            attributes = self._batch_attributes(batch)
+            context, links = self._parent()
+            name = f"send {attributes[names.DESTINATION]}"
+            span = self._spans.start(name, SpanKind.PRODUCER, attributes, context=context, links=links)
+            added: Headers = ()
+            if span.get_span_context().is_valid:
+                added = self._spans.contexts.headers(trace.set_span_in_context(span), ())
+            entry = self._open[batch] = _BatchSpan(span, added, trace.get_current_span())
+            batch.on_done.append(partial(self._done, batch))
+        else:
+            entry.link_current()
+        own = self._spans.contexts.fields_of(headers) if headers else ()
+        if own and (linked := self._spans.contexts.span_context(own)) is not None:
+            entry.link(linked)
+            return
+        taken = {each[0] for each in own}
+        added = entry.added if not own else tuple(each for each in entry.added if each[0] not in taken)
+        self._add(batch, number, headers, added)
+
+    def _done(self, batch: Any) -> None:
+        span = self._open.pop(batch).span
+        try:
+            if span.is_recording():
+                span.set_attribute(names.MESSAGE_COUNT, len(batch.timestamps))
+                if batch.attempts > 1:
+                    span.set_attribute(names.ATTEMPTS, batch.attempts)
+                if batch.error is not None:
+                    note_error(span, batch.error)
+                    span.set_attribute(
+                        names.MAYBE_WRITTEN, bool(getattr(batch.error, "maybe_written", batch.maybe_written))
+                    )
+            span.end()
+        except Exception as error:
+            self._spans.failed(error)
+
+
+class _BatchSpan:
+    """added: the headers with its context. begun_in: the span that was current then."""
+
+    __slots__ = ("_linked", "_seen", "added", "span")
+
+    def __init__(self, span: Span, added: Headers, begun_in: Span) -> None:
+        self.span = span
+        self.added = added
+        self._seen = begun_in
+        self._linked = {begun_in.get_span_context().span_id}
+
+    def link_current(self) -> None:
+        current = trace.get_current_span()
+        if current is not self._seen:
+            self._seen = current
+            self.link(current.get_span_context())
+
+    def link(self, context: trace.SpanContext) -> None:
+        if context.is_valid and context.span_id not in self._linked and len(self._linked) <= MOST_LINKS:
+            self._linked.add(context.span_id)
+            self.span.add_link(context)

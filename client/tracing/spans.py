@@ -1,0 +1,62 @@
+"""The tracer that clients make spans with, and how spans tell of errors.
+
+The rule: an error of a tracer, a processor or a propagator never fails what is traced: it is logged, once, and what is
+traced goes on without the span.
+"""
+
+import logging
+from typing import Any
+
+from opentelemetry import propagate, trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+
+from ... import __version__
+from ...protocol.errors import KafkaError
+from . import conventions
+from .headers import HeaderContext
+
+log = logging.getLogger("fencepost.client")
+
+
+class Spans:
+    """Of one Tracing. contexts: reads and writes the headers of records."""
+
+    def __init__(self, provider: Any, propagator: Any) -> None:
+        self._tracer = trace.get_tracer("fencepost", __version__, provider, conventions.SCHEMA_URL)
+        self.contexts = HeaderContext(propagate.get_global_textmap() if propagator is None else propagator)
+        self._has_failed = False
+
+    def start(
+        self,
+        name: str,
+        kind: SpanKind,
+        attributes: Any,
+        *,
+        context: Context | None = None,
+        links: Any = (),
+        start_ns: int | None = None,
+    ) -> Span:
+        """A new span. context: of its parent; None for the current one."""
+        return self._tracer.start_span(
+            name, context=context, kind=kind, attributes=attributes, links=links, start_time=start_ns
+        )
+
+    def failed(self, error: Exception) -> None:
+        """Call this with an error of the tracer itself."""
+        if not self._has_failed:
+            self._has_failed = True
+            log.warning("tracing failed, and goes on failing silently: %r", error, exc_info=error)
+
+
+def note_error(span: Span, error: BaseException) -> None:
+    """Set the error that the span's operation ended with; does not end the span."""
+    if span.is_recording():
+        span.set_attribute(conventions.ERROR_TYPE, error_type(error))
+        span.record_exception(error)
+        span.set_status(Status(StatusCode.ERROR, str(error)))
+
+
+def error_type(error: BaseException) -> str:
+    """Kafka's name of the error's code, else the name of its class."""
+    return error.code.name if isinstance(error, KafkaError) else type(error).__qualname__
