@@ -13,15 +13,14 @@ from simulation.cleanup_rules import CLEANUP_RULES
 from simulation.connection_rules import CONNECTION_RULES
 from simulation.consumer_rules import CONSUMER_RULES
 from simulation.facts import Anomaly, Facts
+from simulation.group_rules import GROUP_RULES
 from simulation.history import (
     FAIL,
     INFO,
     OK,
     Commit,
     Dump,
-    ForgottenGroup,
     History,
-    Join,
     OffsetOf,
     Offsets,
     Op,
@@ -216,11 +215,11 @@ def _inputs(facts: Facts) -> dict[Place, set[int]]:
 def committed_offsets(facts: Facts) -> Iterator[Anomaly]:
     """They never go back, are what somebody committed, and do not lag behind an answered commit."""
     asked: dict[tuple[str, Place], list[tuple[int, int, int, Op]]] = defaultdict(list)  # from, surely from, position
-    late: set[tuple[str, Place, int]] = set()
+    late: dict[tuple[str, Place, int], set[str]] = defaultdict(set)  # by which members; the group refuses others'
     for op, commit in facts.history.of(Commit, only_ok=False):
         for place, position in commit.positions:
             if op.outcome == INFO or op.late:
-                late.add((commit.group, place, position))
+                late[commit.group, place, position].add(commit.member)
             if op.outcome != FAIL:
                 sure = op.done if op.outcome == OK else 1 << 60
                 asked[commit.group, place].append((op.invoked, sure, position, op))
@@ -235,41 +234,14 @@ def committed_offsets(facts: Facts) -> Iterator[Anomaly]:
         key = stand.group, stand.place
         if op.result >= 0 and not any(since < op.done and p == op.result for since, _, p, _ in asked[key]):
             yield Anomaly("offset of nothing", "nobody committed it, or it is not decided", (op,))
-        excused = (*key, op.result) in late
+        late_by = late.get((*key, op.result), ())
         for _, sure, position, commit_op in asked[key]:
-            if sure < op.invoked and position > op.result and not excused:
+            if sure < op.invoked and position > op.result and commit_op.what.member not in late_by:
                 yield Anomaly("regression of committed offsets", f"{position} was committed", (commit_op, op))
         for earlier in highest[key]:
-            if earlier.done < op.invoked and earlier.result > op.result and not excused:
+            if earlier.done < op.invoked and earlier.result > op.result and not late_by:
                 yield Anomaly("regression of committed offsets", f"{earlier.result} was read before", (earlier, op))
         highest[key] = [*(each for each in highest[key] if each.result > op.result or each.done > op.invoked), op][-8:]
-
-
-def generations(facts: Facts) -> Iterator[Anomaly]:
-    """Commits of members who are none any more are refused; a partition has one owner in a generation."""
-    joins = list(facts.history.of(Join))
-    owners: dict[tuple[str, int, int, Place], tuple[str, Op]] = {}
-
-    def life(op: Op) -> int:
-        """Of the group: once it is forgotten its generations begin again."""
-        return sum(
-            forgotten.invoked < op.done and what.group == op.what.group
-            for forgotten, what in facts.history.of(ForgottenGroup)
-        )
-
-    for op, join in joins:
-        generation, member, places = op.result
-        for place in places:
-            owner, first = owners.setdefault((join.group, life(op), generation, place), (member, op))
-            if owner != member:
-                yield Anomaly("two owners", f"{place} in generation {generation}", (first, op))
-    for kind in (Commit, Offsets):
-        for op, commit in facts.history.of(kind):
-            for later, join in joins:
-                newer = join.group == commit.group and later.result[0] > commit.generation >= 0
-                if newer and later.done < op.invoked and life(later) == life(op):
-                    yield Anomaly("stale generation", f"generation {later.result[0]} had begun", (later, op))
-                    break
 
 
 def nonmonotonic_reads(facts: Facts) -> Iterator[Anomaly]:
@@ -311,7 +283,7 @@ RULES: list[Rule] = [
     *CLEANUP_RULES,
     committed_offsets,
     split_offsets,
-    generations,
+    *GROUP_RULES,
     one_dump_a_place,
     circular_flow,
 ]

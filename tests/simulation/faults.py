@@ -11,12 +11,20 @@ from contextvars import Context
 
 from fencepost.effects.simulated.net import SimulatedConnection
 from fencepost.effects.simulated.operations import Link, Open
+from fencepost.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
+from fencepost.protocol.messages.offsets import OffsetCommitRequest
 from fencepost.protocol.messages.produce import ProduceRequest
 from fencepost.protocol.messages.transactions import AddPartitionsToTxnRequest, EndTxnRequest, TxnOffsetCommitRequest
 from fencepost.protocol.schema import schema_of
 from simulation.world import JOURNAL_S, READS_S, World
 
-_HELD = {AddPartitionsToTxnRequest: 0.01, TxnOffsetCommitRequest: 0.04, ProduceRequest: 0.03}
+_HELD = {
+    AddPartitionsToTxnRequest: 0.01,
+    TxnOffsetCommitRequest: 0.04,
+    ProduceRequest: 0.03,
+    OffsetCommitRequest: 0.02,
+    ConsumerGroupHeartbeatRequest: 0.02,
+}
 HELD = {schema_of(request).api: chance for request, chance in _HELD.items()}
 END_TXN = schema_of(EndTxnRequest).api
 OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -101,7 +109,7 @@ class Faults:
             self.world.loop.call_later(self.rng.uniform(0.1, 4.0), connection.release)
 
     def perhaps_hold(self, transport: object, keys: list[int]) -> None:
-        """Requests of transactions are held up more often: what comes late is what hurts there. keys: of their APIs."""
+        """Requests of transactions and groups are held up more often: late ones hurt there. keys: of their APIs."""
         if self.rng.random() < max((self._held.get(key, 0.0) for key in keys), default=0.0):
             self.struck["held transactions"] = self.struck.get("held transactions", 0) + 1
             for connection in self.world.network.connections:

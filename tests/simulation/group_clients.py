@@ -53,6 +53,9 @@ class Mover(Incarnation):
 
     async def run(self) -> None:
         await super().run()
+        await self._leave()
+
+    async def _leave(self) -> None:
         if self.member_id and self.rng.random() < 0.5:
             member = LeaveGroupRequest.Member(member_id=self.member_id)
             try:
@@ -108,7 +111,7 @@ class Mover(Incarnation):
 
     async def _send_offsets(self, txn: str) -> bool:
         op = self.history.invoke(
-            self.name, Offsets(txn, GROUP, self.producer, self.generation, tuple(self._moved.items()))
+            self.name, Offsets(txn, GROUP, self.producer, self.generation, tuple(self._moved.items()), self.member_id)
         )
         producer_id, epoch = self.producer
         unsure = False

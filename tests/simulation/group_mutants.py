@@ -1,11 +1,104 @@
 """The bank of bugs in groups whose broker assigns the partitions (KIP-848), on both sides."""
 
+import asyncio
 from contextlib import ExitStack
 from typing import Any
 
+from fencepost.broker.groups.consumer.coordinator import ConsumerGroups
+from fencepost.broker.groups.consumer.machine import ConsumerGroup
+from fencepost.broker.groups.consumer.records import Kind
+from fencepost.broker.groups.consumer.roster import Roster
 from fencepost.client.group.consumer_membership import ConsumerMembership
 from simulation.code_mutants import killed_by
-from simulation.mutants import _around
+from simulation.mutants import _around, _replaced, mutant
+
+# ---- the broker ----------------------------------------------------------------------------------------------
+
+
+def _check_commits(stack: ExitStack, is_good: Any) -> None:
+    """is_good: called with the group, the member's id, its epoch and the request's version."""
+
+    def wrapper(check: Any) -> Any:
+        def checked(self: Any, member_id: str, instance_id: Any, epoch: int, *more: Any, version: Any) -> None:
+            if not is_good(self, member_id, epoch, version):
+                check(self, member_id, instance_id, epoch, *more, version=version)
+
+        return checked
+
+    _around(stack, ConsumerGroup, "check_commit", wrapper)
+
+
+@mutant
+def offsets_in_a_transaction_need_no_member(stack: ExitStack) -> None:
+    _check_commits(stack, lambda group, member_id, epoch, version: version is None)
+
+
+@mutant
+def offsets_need_no_member(stack: ExitStack) -> None:
+    _check_commits(stack, lambda group, member_id, epoch, version: member_id not in group.subscriptions)
+
+
+@mutant
+def any_older_epoch_is_good(stack: ExitStack) -> None:
+    """KIP-1251 without its lower bound: also one of before the partition was the member's."""
+    _check_commits(stack, lambda group, member_id, epoch, version: epoch <= group.current(member_id).epoch)
+
+
+@mutant
+def any_newer_epoch_is_good(stack: ExitStack) -> None:
+    _check_commits(stack, lambda group, member_id, epoch, version: epoch >= group.current(member_id).epoch)
+
+
+@mutant
+def partitions_are_given_before_they_are_given_up(stack: ExitStack) -> None:
+    _replaced(stack, Roster, "is_free", lambda self, topic_id, partition: True)
+
+
+@mutant
+def the_epochs_of_members_are_kept_after_the_answer(stack: ExitStack) -> None:
+    def wrapper(keep: Any) -> Any:
+        def later(self: Any, group: Any, changes: Any) -> None:
+            asyncio.get_running_loop().call_later(0.3, keep, self, group, list(changes))
+
+        return later
+
+    _around(stack, ConsumerGroups, "_keep", wrapper)
+
+
+@mutant
+def the_epochs_of_members_are_not_read_at_start(stack: ExitStack) -> None:
+    def wrapper(start: Any) -> Any:
+        def started(self: Any) -> None:
+            for kept in self._loaded.values():
+                for key in [key for key in kept if key[0] is Kind.CURRENT]:
+                    del kept[key]
+            start(self)
+
+        return started
+
+    _around(stack, ConsumerGroups, "start", wrapper)
+
+
+@mutant
+def a_restart_ends_the_sessions_of_members(stack: ExitStack) -> None:
+    def wrapper(begin: Any) -> Any:
+        return lambda self, now_ms: begin(self, now_ms - self._rules().session_timeout_ms)
+
+    _around(stack, ConsumerGroup, "begin", wrapper)
+
+
+@mutant
+def an_epoch_goes_back_at_a_restart(stack: ExitStack) -> None:
+    def wrapper(begin: Any) -> Any:
+        def begun(self: Any, now_ms: int) -> None:
+            for member_id, current in list(self.currents.items()):
+                self.currents[member_id] = current._replace(epoch=max(1, current.epoch - 1))
+            begin(self, now_ms)
+
+        return begun
+
+    _around(stack, ConsumerGroup, "begin", wrapper)
+
 
 # ---- the SDK -------------------------------------------------------------------------------------------------
 

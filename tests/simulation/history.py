@@ -81,6 +81,7 @@ class Offsets(NamedTuple):
     producer: Producer
     generation: int
     positions: tuple[tuple[Place, int], ...]
+    member: str = ""
 
 
 class End(NamedTuple):
@@ -100,11 +101,12 @@ class Kill(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """Offsets of a group, plainly."""
+    """Offsets of a group, plainly. Result: the member's epoch that was accepted, if it is another than at first."""
 
     group: str
     generation: int
     positions: tuple[tuple[Place, int], ...]
+    member: str = ""
 
 
 class OffsetOf(NamedTuple):
@@ -118,6 +120,27 @@ class Join(NamedTuple):
     """Become a member. Result: (generation, member, places)."""
 
     group: str
+
+
+class Beat(NamedTuple):
+    """A heartbeat of a member whose broker assigns (KIP-848). Result: Given.
+
+    epoch: 0 joins, below it leaves, -2 for a while. owned: what it reports to own; None if it reports nothing.
+    session_ms: for how long it need not be heard of.
+    """
+
+    group: str
+    member: str
+    epoch: int
+    owned: tuple[Place, ...] | None = None
+    session_ms: int = 0
+
+
+class Given(NamedTuple):
+    """The answer to a heartbeat. places: all that the member may read; None where that has not changed."""
+
+    epoch: int
+    places: tuple[Place, ...] | None = None
 
 
 class Read(NamedTuple):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
+from fencepost.broker.groups.consumer.coordinator import ConsumerGroups
 from fencepost.broker.groups.coordinator import GroupCoordinator
 from fencepost.broker.transactions.coordinator import TransactionCoordinator
 from fencepost.broker.transactions.states import machine
@@ -90,15 +91,18 @@ def forgetting_is_told(world: Any) -> Iterator[None]:
 
         around(ProducerStates, "evict", lambda evict: _Producers(world, evict, "limit").call)
         around(ProducerStates, "expire", lambda expire: _Producers(world, expire, "silence").call)
-        around(GroupCoordinator, "_forget", lambda forget: _groups(world, forget))
+        around(GroupCoordinator, "_forget", lambda forget: _groups(world, forget, "members"))
+        around(ConsumerGroups, "forget", lambda forget: _groups(world, forget, "subscriptions"))
         around(TransactionCoordinator, "forget", lambda forget: _Ids(world, forget).call)
         yield
 
 
-def _groups(world: Any, forget: Any) -> Any:
+def _groups(world: Any, forget: Any, members: str) -> Any:
+    """members: where a group of this kind has them."""
+
     def watched(coordinator: Any, group_id: str) -> None:
         group = coordinator.groups.get(group_id)
-        if group is not None and not group.members:
+        if group is not None and not getattr(group, members):
             world.history.invoke("broker", ForgottenGroup(group_id)).ok()
         forget(coordinator, group_id)
 

@@ -6,6 +6,7 @@ from typing import Any
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.records import Marker, read_marker, records
 from produce_requests import create, fetch, fetched, list_offsets
+from simulation.assigned_clients import KEEPERS, AssignedMover, Keeper
 from simulation.cleaned import CLEANUPS, KeyedIncarnation, KeyedProducer, configs_of
 from simulation.consumer_rules import EARLIEST, LATEST
 from simulation.faults import Faults
@@ -28,7 +29,7 @@ from simulation.sink_clients import SinkDriver
 from simulation.trimming import Once, Trimmer
 from simulation.txn_clients import Incarnation, Supervisor
 from simulation.vanishing import Vanisher
-from simulation.world import STALL_MS, World
+from simulation.world import NEWER, STALL_MS, World
 
 TOPICS = {
     "in": 2,
@@ -75,6 +76,7 @@ def clients_of(world: World) -> list[Any]:
     for number in range(4):
         clients.append(transactional(world, f"tx{number}", 1 + number % 2))
     clients += [moving(world, f"mv{number}", 1 + number % 2) for number in range(3)]
+    clients += [keeping(world, f"keeper{number}") for number in range(3)]
     recreator = Recreator(world)
     clients += [recreator, *(staying(world, f"st{number}", 1 + number % 2, recreator) for number in range(2))]
     world.looks.append(lambda: recreator.place)
@@ -212,10 +214,19 @@ def pipelining(world: World, name: str, tv: int) -> Supervisor:
 
 
 def moving(world: World, name: str, tv: int) -> Supervisor:
+    kind = AssignedMover if world.protocol_of(GROUP) == NEWER else Mover
+
     def make(number: int, tv: int) -> Mover:
-        return Mover(world, name, number, tv, INPUTS, OUTPUTS)
+        return kind(world, name, number, tv, INPUTS, OUTPUTS)
 
     return Supervisor(world, name, tv, make, (8.0, 25.0))
+
+
+def keeping(world: World, name: str) -> Supervisor:
+    def make(number: int, tv: int) -> Keeper:
+        return Keeper(world, name, number, ("left", "right"))
+
+    return Supervisor(world, name, 2, make, (10.0, 25.0))
 
 
 def staying(world: World, name: str, tv: int, recreator: Recreator) -> Supervisor:
@@ -258,6 +269,7 @@ async def _make_topics(world: World) -> None:
             )
         )
         assert answer.topics[0].error_code == ErrorCode.NONE, answer
+        world.topic_names[answer.topics[0].topic_id] = topic
 
 
 async def look(world: World) -> None:
@@ -271,7 +283,7 @@ async def look(world: World) -> None:
         await _dump(world, place())
     stands = [(group, place) for place in INPUTS for group in (GROUP, PLAIN_GROUP)]
     stands += [(SDK_GROUP, place) for place in SDK_INPUTS]
-    stands += [(group, place) for group in (SDK_WORKERS, SDK_SINGLES) for place in WRITTEN[1:]]
+    stands += [(group, place) for group in (SDK_WORKERS, SDK_SINGLES, KEEPERS) for place in WRITTEN[1:]]
     for group, place in stands:
         await stand_of(Caller(world, "final"), "final", group, place)
 

@@ -35,14 +35,16 @@ class Schedule:
     limits: Limits = field(default_factory=Limits)
     late_end_txns: float = 0.06  # share of the EndTxn requests that stay on the way
     has_follower: bool = False  # the SDK's clients see one
+    assignment_interval_ms: int = 1_000  # between two assignments of a group whose broker assigns
     leader_only_ms: int = fetcher._LEADER_ONLY_MS  # for so long its consumers do not go back to it; over one fetch wait
 
     @classmethod
     def of(cls, seed: int) -> "Schedule":
         rng = random.Random(f"{seed} follower")
         has_follower, leader_only_ms = rng.random() < FOLLOWED, rng.choice((1_000, 2_000, fetcher._LEADER_ONLY_MS))
+        interval_ms = random.Random(f"{seed} assignments").choice((0, 100, 1_000))
         followed = {"has_follower": True, "leader_only_ms": leader_only_ms} if has_follower else {}
-        return replace(cls._of(seed), limits=Limits.of(seed), **followed)
+        return replace(cls._of(seed), limits=Limits.of(seed), assignment_interval_ms=interval_ms, **followed)
 
     @classmethod
     def _of(cls, seed: int) -> "Schedule":
@@ -67,7 +69,11 @@ class Schedule:
     @property
     def settings(self) -> dict[str, Any]:
         """Of a broker."""
-        return {"log_checkpoint_interval_ms": self.checkpoint_interval_ms, **self.limits.settings}
+        return {
+            "log_checkpoint_interval_ms": self.checkpoint_interval_ms,
+            "group_consumer_assignment_interval_ms": self.assignment_interval_ms,
+            **self.limits.settings,
+        }
 
     @property
     def topic_configs(self) -> dict[str, object]:

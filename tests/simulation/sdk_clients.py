@@ -61,6 +61,7 @@ class SdkClient(ABC):
         self.rng = world.rng(name)
         self.clients: list[Any] = []
         self._impatience = world.rng(f"{name} cancels")
+        self.chance_in_groups = world.rng(f"{name} in groups")
         self._process = Process(world.loop, name)
         self._host = world.net.host(ADDRESS[0])
         net = ProcessNet(self._host, self._process, self.on_send)
@@ -91,6 +92,8 @@ class SdkClient(ABC):
     async def _live(self) -> None:
         try:
             await self.live()
+        except fp.FencedInstanceIdError:
+            await asyncio.sleep(1.0)  # another process has its place
         except fp.KafkaError:
             pass  # out; a successor goes on
         finally:

@@ -19,6 +19,7 @@ from simulation.sdk_readers import (
     SdkWorker,
     member,
     read,
+    session_of,
     watch_commits,
 )
 from simulation.world import World
@@ -107,20 +108,19 @@ class SdkSingle(SdkClient):
                 continue
             finally:
                 self._polled_ms = self._now_ms()
-            generation = consumer.group_metadata().generation
+            session = session_of(self, consumer.group_metadata())
             is_long = self.rng.random() < 0.1
             await asyncio.sleep(LONG_WORK * allowed_ms / 1_000 if is_long else self.rng.choice((0.0, 0.02)))
-            self._done(record, generation)
+            self._done(record, session)
             if not by_itself and self.rng.random() < 0.3:
                 try:
                     await consumer.commit()
                 except (fp.CommitFailedError, fp.RebalanceInProgressError):
                     continue  # whoever has the partition now does it again
 
-    def _done(self, record: Any, generation: int) -> None:
+    def _done(self, record: Any, session: str) -> None:
         given = [(record.offset, record.value.decode())]
         place = (record.topic, record.partition)
-        session = f"{self.name} {generation}"
         read(self, place, record.offset, record.offset + 1, given, session=session, group=SDK_SINGLES)
 
     def _now_ms(self) -> int:
@@ -215,9 +215,7 @@ class SdkAhead(SdkMover):
 
     def _take(self, batch: Any, txn: str) -> None:
         """What it was given of these partitions, since they were assigned."""
-        session = (
-            f"{self.name} {self.consumer.group_metadata().generation}"  # not before a rebalance, as offsets may be
-        )
+        session = session_of(self, self.consumer.group_metadata())  # not before a rebalance, as offsets may be
         given, self._pending, self._working = self._pending, {}, []
         for tp, first in batch.first_offsets.items():
             records = [one for one in given.get(tp, ()) if one.offset >= first]

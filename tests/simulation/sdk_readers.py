@@ -10,9 +10,10 @@ from types import MappingProxyType
 from typing import Any
 
 from simulation.consumer_rules import LATEST
+from simulation.heartbeats import watch_heartbeats
 from simulation.history import INFO, UNTOLD, Commit, Finish, Join, Listed, Offsets, Op, Place, Producer, Read, Seen
 from simulation.sdk_clients import SdkClient, SdkIncarnation
-from simulation.world import World
+from simulation.world import NEWER, World
 
 import fencepost as fp
 
@@ -20,6 +21,7 @@ SDK_GROUP, SDK_WORKERS = "sdk-movers", "sdk-workers"
 SESSION_MS, MAX_POLL_MS = 3_000, (1_500, 6_000)
 CATCH_UP_S = 30.0
 BY_HAND = 0.3
+STATIC, BY_PATTERN = 0.25, 0.3  # shares of the members whose broker assigns
 BY_NAME = 0.5  # share of those that name each partition and offset
 IMPATIENT = 0.3  # share of transactions that are cancelled when they take too long
 STRATEGIES = (
@@ -31,21 +33,42 @@ STRATEGIES = (
 
 
 async def member(client: SdkClient, group: str, topics: Collection[str], **more: Any) -> Any:
-    """A consumer in a group, with a strategy that all members of this world can agree on."""
+    """A consumer in a group, with what all members of this world can agree on."""
     consumer = await client.started(
         fp.Consumer,
         group_id=group,
         auto_offset_reset="earliest",
-        partition_assignment_strategy=client.rng.choice(client.world.rng(f"strategies {group}").choice(STRATEGIES)),
-        session_timeout_ms=SESSION_MS,
-        heartbeat_interval_ms=300,
+        **(_newer(client) if client.world.protocol_of(group) == NEWER else _classic(client, group)),
         max_poll_interval_ms=client.world.rng(f"polls {group}").choice(MAX_POLL_MS),
         fetch_max_wait_ms=200,
         max_partition_fetch_bytes=client.rng.choice((500, 1 << 20)),
         **more,
     )
-    consumer.subscribe(sorted(topics), listener=Listener(client, consumer, group))
+    watch_heartbeats(client, consumer)
+    listener = Listener(client, consumer, group)
+    if client.world.protocol_of(group) == NEWER and client.chance_in_groups.random() < BY_PATTERN:
+        consumer.subscribe(pattern="|".join(sorted(topics)), listener=listener)
+    else:
+        consumer.subscribe(sorted(topics), listener=listener)
     return consumer
+
+
+def _classic(client: SdkClient, group: str) -> dict[str, Any]:
+    return {
+        "partition_assignment_strategy": client.rng.choice(client.world.rng(f"strategies {group}").choice(STRATEGIES)),
+        "session_timeout_ms": SESSION_MS,
+        "heartbeat_interval_ms": 300,
+    }
+
+
+def _newer(client: SdkClient) -> dict[str, Any]:
+    """The broker assigns. A static member has the place of the processes before it."""
+    rng = client.chance_in_groups
+    return {
+        "group_protocol": NEWER,
+        "group_remote_assignor": rng.choice((None, "uniform", "range")),
+        "group_instance_id": client.name.split("#")[0] if rng.random() < STATIC else None,
+    }
 
 
 class Listener:
@@ -102,7 +125,7 @@ class SdkMover(SdkIncarnation):
             await self.transaction(txn, batch)
 
     def _read(self, batch: Any, txn: str) -> None:
-        session = f"{self.name} {batch.group_metadata.generation}"
+        session = session_of(self, batch.group_metadata)
         for tp, first in batch.first_offsets.items():
             given = [(one.offset, one.value.decode()) for one in batch if one.topic_partition == tp]
             read(self, (tp.topic, tp.partition), first, batch.offsets[tp].offset, given, session=session, txn=txn)
@@ -182,8 +205,14 @@ class SdkMover(SdkIncarnation):
 
     def _offsets(self, txn: str, identity: Producer, batch: Any) -> Op:
         positions = tuple(((tp.topic, tp.partition), each.offset) for tp, each in batch.offsets.items())
-        what = Offsets(txn, SDK_GROUP, identity, batch.group_metadata.generation, positions)
+        member = batch.group_metadata
+        what = Offsets(txn, SDK_GROUP, identity, member.generation, positions, member.member_id)
         return self.history.invoke(self.name, what)
+
+
+def session_of(client: SdkClient, member: Any) -> str:
+    """Of reads: another one after each rebalance. Generations begin again in a group that was forgotten."""
+    return f"{client.name} {member.member_id} {member.generation}"
 
 
 def read(
@@ -239,10 +268,18 @@ def watch_commits(client: SdkClient, consumer: Any, group: str) -> None:
 
     async def watched(wanted: Any, member: Any, **more: Any) -> None:
         positions = tuple((tuple(tp), at.offset) for tp, at in wanted.items())
-        op = client.history.invoke(client.name, Commit(group, member.generation, positions))
+        op = client.history.invoke(client.name, Commit(group, member.generation, positions, member.member_id))
         op.late = True  # it asks again by itself
-        await commit(wanted, member, **more)
-        op.ok()
+        accepted, newest = member.generation, more.pop("newest", None)
+
+        def renewed() -> Any:
+            nonlocal accepted
+            found = newest()
+            accepted = found.generation
+            return found
+
+        await commit(wanted, member, newest=renewed if newest is not None else None, **more)
+        op.ok(accepted)
 
     offsets.commit = watched
 

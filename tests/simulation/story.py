@@ -6,6 +6,7 @@ from simulation.checker import check
 from simulation.history import (
     UNTOLD,
     Add,
+    Beat,
     Begin,
     Claim,
     Cleanup,
@@ -16,6 +17,7 @@ from simulation.history import (
     Finish,
     Forgotten,
     ForgottenGroup,
+    Given,
     Healed,
     Held,
     History,
@@ -43,6 +45,7 @@ from simulation.history import (
 P, Q = ("p", 0), ("q", 0)
 ONE: Producer = (1, 0)
 NOBODY: Producer = (-1, -1)
+SESSION_MS = 3_000
 
 
 class Story:
@@ -117,11 +120,35 @@ class Story:
         producer: Producer = ONE,
         generation: int = 1,
         place: Place = P,
+        member: str = "",
     ) -> Op:
-        return self._op("w", Offsets(txn, "g", producer, generation, ((place, position),)), ok)
+        return self._op("w", Offsets(txn, "g", producer, generation, ((place, position),), member), ok)
 
-    def plain(self, position: int, generation: int = 1, ok: bool | None = True, place: Place = P) -> Op:
-        return self._op("c", Commit("g", generation, ((place, position),)), ok)
+    def plain(
+        self,
+        position: int,
+        generation: int = 1,
+        ok: bool | None = True,
+        place: Place = P,
+        member: str = "",
+        newest: int | None = None,
+    ) -> Op:
+        """newest: the epoch that was accepted, where the member's has grown while it asked."""
+        return self._op("c", Commit("g", generation, ((place, position),), member), ok, newest)
+
+    def beats(
+        self,
+        member: str,
+        epoch: int,
+        *owned: Place,
+        gets: tuple[int, tuple[Place, ...] | None] | None = None,
+        error: int = 0,
+        reports: bool = True,
+    ) -> Op:
+        """A heartbeat. gets: its answer, an epoch and what the member may read; neither that nor an error: unknown."""
+        ok = True if gets is not None else False if error else None
+        what = Beat("g", member, epoch, owned if reports else None, SESSION_MS)
+        return self._op(member, what, ok, None if gets is None else Given(*gets), error)
 
     def stands(self, offset: int, client: str = "c", place: Place = P) -> Op:
         return self._op(client, OffsetOf("g", place), True, offset)

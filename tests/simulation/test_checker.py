@@ -5,7 +5,15 @@ from collections import Counter
 
 import pytest
 import simulation.golden_fencing  # noqa: F401  it adds to GOLDEN, and has nothing else
-from simulation import golden_cleanups, golden_clients, golden_connections, golden_limits, golden_rights, golden_trims
+from simulation import (
+    golden_cleanups,
+    golden_clients,
+    golden_connections,
+    golden_groups,
+    golden_limits,
+    golden_rights,
+    golden_trims,
+)
 from simulation.checker import check
 from simulation.golden import GOLDEN
 from simulation.good_histories import good_history
@@ -86,6 +94,13 @@ def test_what_somebody_asked_to_delete_is_not_lost(tell):
 
 @pytest.mark.parametrize("tell", golden_limits.GOOD)
 def test_what_a_limit_costs_is_no_anomaly(tell):
+    story = Story()
+    tell(story)
+    assert story.anomalies == set()
+
+
+@pytest.mark.parametrize("tell", golden_groups.GOOD)
+def test_members_that_do_as_the_broker_says_raise_no_alarm(tell):
     story = Story()
     tell(story)
     assert story.anomalies == set()

@@ -33,6 +33,8 @@ RACK = "r2"  # of the follower
 TXN_TIMEOUT_MS = 4_000
 SWEEP_MS = 1_000
 PREPARED_MAX_MS = 6_000
+NEWER_SESSION_MS = 2_000  # of members whose broker assigns (KIP-848)
+CLASSIC, NEWER = "classic", "consumer"
 STALL_MS = 3 * TXN_TIMEOUT_MS + 2 * SWEEP_MS  # a transaction begun anew may stand behind another on the same id
 SETTINGS: dict[str, Any] = {
     "journal_max_bytes": 4 << 20,
@@ -44,6 +46,10 @@ SETTINGS: dict[str, Any] = {
     "offsets_topic_num_partitions": 3,
     "group_initial_rebalance_delay_ms": 0,
     "group_min_session_timeout_ms": 1_000,
+    "group_consumer_session_timeout_ms": NEWER_SESSION_MS,
+    "group_consumer_min_session_timeout_ms": 1_000,
+    "group_consumer_heartbeat_interval_ms": 300,
+    "group_consumer_min_heartbeat_interval_ms": 100,
     "log_roll_ms": 4_000,  # so that the coordinators' logs are compacted
     "log_retention_check_interval_ms": 500,
     "log_cleaner_backoff_ms": 1_000,
@@ -90,6 +96,7 @@ class World:
         self.lives = 0
         self.looks: list[Callable[[], Place]] = []  # further places to look at in the end
         self.looks_before_the_end: list[Callable[[], Awaitable[None]]] = []  # while the broker runs that was healed
+        self.topic_names: dict[bytes, str] = {}  # by id, of those that members of groups subscribe to
         self.over = False  # clients begin nothing new
         # Shown to the faults: requests that are about to leave, by the keys of their APIs.
         self.on_send: Callable[[Any, list[int]], None] = lambda transport, keys: None
@@ -110,6 +117,10 @@ class World:
     def rng(self, name: str) -> random.Random:
         """Chance of its own for each client, so that one more question of one changes nothing for the others."""
         return random.Random(f"{self.seed} {name}")
+
+    def protocol_of(self, group: str) -> str:
+        """Of the members of a group: the classic one, or the newer one in which the broker assigns partitions."""
+        return self.rng(f"protocol of {group}").choice((CLASSIC, NEWER))
 
     # ---- the broker ------------------------------------------------------------------------------------------
 
