@@ -63,7 +63,7 @@ class Metrics:
         "cold_reads",
         "connections",
         "duplicates_refused",
-        "errors",
+        "errors_by_api",
         "failed_handshakes",
         "failed_logins",
         "failures",
@@ -84,12 +84,13 @@ class Metrics:
         "sync_ns",
         "throttle_ms",
         "throttles",
+        "transaction_ms",
         "transactions_ended",
     )
 
     def __init__(self) -> None:
         self.requests = [0] * API_KEYS  # by API key, see counted_at
-        self.errors: dict[int, int] = {}  # responses that carry an error, by code
+        self.errors_by_api: dict[tuple[str, int], int] = {}  # in answers, by the name of the API and the code
         self.failures: list[BaseException] = []  # what must never happen: the first few unexpected exceptions
         self.accepted_connections = 0
         self.refused_connections = 0
@@ -123,6 +124,7 @@ class Metrics:
         self.round_bytes = Histogram()
         self.loop_lag_ms = Histogram()  # how late the loop came back to housekeeping, while that is awake
         self.transactions_ended = {COMMITTED: 0, ABORTED: 0, TIMED_OUT: 0, BY_ADMIN: 0, FENCED: 0}
+        self.transaction_ms = Histogram()  # of these, from their first partition to their end
         self.throttles: dict[str, int] = {}  # throttled answers, by the quota that was exceeded
         self.throttle_ms: dict[str, int] = {}  # for how long, together
 
@@ -146,9 +148,18 @@ class Metrics:
         self.throttles[kind] = self.throttles.get(kind, 0) + 1
         self.throttle_ms[kind] = self.throttle_ms.get(kind, 0) + wait_ms
 
-    def error(self, code: int) -> None:
-        """Count a response with this error code."""
-        self.errors[code] = self.errors.get(code, 0) + 1
+    def error(self, api: str, code: int) -> None:
+        """Count an answer, or a part of one, with this error code. api: its name in protocol.apis."""
+        counts, key = self.errors_by_api, (api, code)
+        counts[key] = counts.get(key, 0) + 1
+
+    @property
+    def errors(self) -> dict[int, int]:
+        """How many there were, by code."""
+        found: dict[int, int] = {}
+        for (_, code), count in self.errors_by_api.items():
+            found[code] = found.get(code, 0) + count
+        return found
 
     def failed(self, error: BaseException) -> None:
         """Something that must never happen. The first few are kept whole; their tracebacks hold a lot."""

@@ -99,7 +99,7 @@ def _create(broker: Services, call: Call, creations: Sequence[CreateAclsRequest.
 
 
 def _not_created(broker: Services, error: KafkaError) -> _Created:
-    broker.metrics.error(error.code)
+    broker.metrics.error("CreateAcls", error.code)
     return _Created(error_code=error.code, error_message=error.text)
 
 
@@ -195,7 +195,7 @@ def delete_acls(broker: Services, call: Call, request: DeleteAclsRequest) -> Ste
             check_filter(wanted)
             found = yield from _find(broker, wanted)
         except KafkaError as error:
-            broker.metrics.error(error.code)
+            broker.metrics.error("DeleteAcls", error.code)
             results.append(_Deleted(error_code=error.code, error_message=error.text))
             continue
         named += len(found)

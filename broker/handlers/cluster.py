@@ -252,7 +252,7 @@ def describe_cluster(broker: Services, call: Call, request: DescribeClusterReque
     """The one broker there is, which is nobody's controller endpoint."""
     refused = _no_endpoint(request.endpoint_type)
     if refused is not None:
-        broker.metrics.error(refused.code)
+        broker.metrics.error("DescribeCluster", refused.code)
         return DescribeClusterResponse(error_code=refused.code, error_message=refused.text, cluster_id="", brokers=[])
     host, port = call.advertised
     return DescribeClusterResponse(

@@ -54,17 +54,18 @@ def offset_commit(broker: Services, call: Call, request: OffsetCommitRequest) ->
     """From now on these offsets are where the group goes on."""
     broker.access.check(call.session, Operation.READ, ResourceType.GROUP, request.group_id)
     wanted: list[_Wanted] = []
+    made = OffsetCommitResponse.Topic.Partition
     response = OffsetCommitResponse(topics=[])
     for topic in request.topics:
         named = {"topic_id": topic.topic_id} if call.version >= BY_ID_SINCE else {"name": topic.name}
-        parts = list(_sorted_out(broker, call, topic, named, OffsetCommitResponse.Topic.Partition, wanted))
+        parts = list(_sorted_out("OffsetCommit", broker, call, topic, named, made, wanted))
         if parts:
             response.topics.append(OffsetCommitResponse.Topic(**named, partitions=parts))
 
     if request.retention_time_ms >= 0:
         wanted = [each._replace(committed=_expiring(each.committed, request.retention_time_ms)) for each in wanted]
-    with _errors_for_all(broker, wanted):
-        fitting = _fitting(broker, wanted)
+    with _errors_for_all("OffsetCommit", broker, wanted):
+        fitting = _fitting("OffsetCommit", broker, wanted)
         if wanted:
             _check_group(broker, call.version, request, _partitions(fitting))
         if fitting:
@@ -102,10 +103,10 @@ def txn_offset_commit(broker: Services, call: Call, request: TxnOffsetCommitRequ
     response = TxnOffsetCommitResponse(topics=[])
     made = TxnOffsetCommitResponse.Topic.Partition
     for topic in request.topics:
-        parts = list(_sorted_out(broker, call, topic, {"name": topic.name}, made, wanted))
+        parts = list(_sorted_out("TxnOffsetCommit", broker, call, topic, {"name": topic.name}, made, wanted))
         if parts:
             response.topics.append(TxnOffsetCommitResponse.Topic(name=topic.name, partitions=parts))
-    with _errors_for_all(broker, wanted):
+    with _errors_for_all("TxnOffsetCommit", broker, wanted):
         if wanted:
             _commit_in_transaction(broker, call, request, wanted)
     return response
@@ -121,7 +122,7 @@ def _commit_in_transaction(
     joining = broker.admission.admit_offsets(
         request.transactional_id, producer_id, producer_epoch, group_id, call.version, call.connection
     )
-    fitting = _fitting(broker, wanted)
+    fitting = _fitting("TxnOffsetCommit", broker, wanted)
     member_id, instance_id = request.member_id, request.group_instance_id
     broker.group_kinds.check_commit(
         group_id, request.generation_id, member_id, instance_id, _partitions(fitting), version=None
@@ -142,7 +143,7 @@ def _commit_in_transaction(
 
 
 def _sorted_out(
-    broker: Services, call: Call, asked: Any, named: dict[str, Any], answer: type, wanted: list[_Wanted]
+    api: str, broker: Services, call: Call, asked: Any, named: dict[str, Any], answer: type, wanted: list[_Wanted]
 ) -> Iterator[Any]:
     """An answer for each partition of a topic. Those that exist, and may be read, are added to `wanted`."""
     topics = broker.topics
@@ -164,29 +165,29 @@ def _sorted_out(
             committed = Committed(part.committed_offset, epoch, metadata, now_ms, age_ms, topic.id)
             wanted.append(_Wanted((topic.name, part.partition_index), committed, part_answer))
         if part_answer.error_code:
-            broker.metrics.error(part_answer.error_code)
+            broker.metrics.error(api, part_answer.error_code)
         yield part_answer
 
 
 @contextmanager
-def _errors_for_all(broker: Services, wanted: Sequence[_Wanted]) -> Iterator[None]:
+def _errors_for_all(api: str, broker: Services, wanted: Sequence[_Wanted]) -> Iterator[None]:
     """An error of the group, or of the unit, is every partition's."""
     try:
         yield
     except KafkaError as error:
         for each in wanted:
             each.part_answer.error_code = error.code
-            broker.metrics.error(error.code)
+            broker.metrics.error(api, error.code)
 
 
-def _fitting(broker: Services, wanted: Sequence[_Wanted]) -> list[tuple[PartitionKey, Committed]]:
+def _fitting(api: str, broker: Services, wanted: Sequence[_Wanted]) -> list[tuple[PartitionKey, Committed]]:
     """Those whose texts are not too long; the others get an error."""
     longest = broker.settings.offset_metadata_max_bytes
     fitting = []
     for each in wanted:
         if len(each.committed.metadata) > longest:
             each.part_answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
-            broker.metrics.error(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+            broker.metrics.error(api, ErrorCode.OFFSET_METADATA_TOO_LARGE)
         else:
             fitting.append((each.key, each.committed))
     return fitting
@@ -243,7 +244,7 @@ def _group_fetched(
             found = _fetch_committed(broker, asked.group_id, keys, made.Partition, how)
             topics.append(made(name=name, topic_id=topic_id, partitions=Lazy(len(keys), found)))
     except KafkaError as error:
-        broker.metrics.error(error.code)
+        broker.metrics.error("OffsetFetch", error.code)
         return OffsetFetchResponse.Group(group_id=asked.group_id, error_code=error.code)
     for each in unknown:
         missing = (_answer(made.Partition, index, None, ErrorCode.UNKNOWN_TOPIC_ID) for index in each.partition_indexes)
@@ -296,10 +297,10 @@ def _fetch_committed(
         committed, error = None, ErrorCode.NONE
         if not how.sees(key[0]):
             error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            broker.metrics.error(error)
+            broker.metrics.error("OffsetFetch", error)
         elif how.stable and offsets.is_pending(group_id, key):
             error = ErrorCode.UNSTABLE_OFFSET_COMMIT
-            broker.metrics.error(error)
+            broker.metrics.error("OffsetFetch", error)
         else:
             committed = offsets.fetch(group_id, key)
         how.room.take(OFFSET_BYTES + (len(committed.metadata) if committed is not None else 0))
@@ -343,7 +344,7 @@ def offset_delete(broker: Services, call: Call, request: OffsetDeleteRequest) ->
             else:
                 gone.append((asked.name, part.partition_index))
             if error:
-                broker.metrics.error(error)
+                broker.metrics.error("OffsetDelete", error)
             parts.append(made.Partition(partition_index=part.partition_index, error_code=error))
         topics.append(made(name=asked.name, partitions=parts))
     broker.group_offsets.delete(request.group_id, gone)

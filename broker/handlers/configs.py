@@ -81,7 +81,7 @@ def describe_configs(broker: Services, call: Call, request: DescribeConfigsReque
         which = resource.resource_type, resource.resource_name
         if which in named and room.is_full:
             error = ErrorCode.INVALID_REQUEST
-            broker.metrics.error(error)
+            broker.metrics.error("DescribeConfigs", error)
             return _Result(
                 error_code=error,
                 error_message="It is named more than once, for which the answer has no room.",

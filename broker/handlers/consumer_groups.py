@@ -58,7 +58,7 @@ def consumer_group_heartbeat(
             answer = broker.group_kinds.heartbeat(request.group_id, beat, sees)
             interval_ms = broker.consumer_groups.heartbeat_interval_ms(request.group_id)
     except KafkaError as error:
-        broker.metrics.error(error.code)
+        broker.metrics.error("ConsumerGroupHeartbeat", error.code)
         return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.text)
     return ConsumerGroupHeartbeatResponse(
         member_id=answer.member_id,
@@ -152,7 +152,7 @@ def _described_or_refused(
         if not all(map(sees, _named(broker, group))):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, HIDDEN)
     except KafkaError as error:
-        broker.metrics.error(error.code)
+        broker.metrics.error("ConsumerGroupDescribe", error.code)
         return _Described(group_id=group_id, error_code=error.code, error_message=error.text)
     members = list(group.subscriptions)
     found = _Described(

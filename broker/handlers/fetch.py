@@ -57,7 +57,7 @@ def _begin(broker: Services, call: Call, request: FetchRequest, wanted: dict[Key
         owner=call.session.principal,
     )
     if fetching.error is not None:
-        broker.metrics.error(fetching.error)
+        broker.metrics.error("Fetch", fetching.error)
         return FetchResponse(error_code=fetching.error, responses=[])
     begun = RunningFetch(broker, call, request, fetching)
     if len(begun.parts) > MANY_PARTITIONS:

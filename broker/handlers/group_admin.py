@@ -49,7 +49,7 @@ def _described_or_refused(
         if room.is_full:
             raise KafkaError(*LATER)
     except KafkaError as error:
-        broker.metrics.error(error.code)
+        broker.metrics.error("DescribeGroups", error.code)
         return _Described(
             group_id=group_id,
             error_code=error.code,
@@ -157,6 +157,6 @@ def _delete(broker: Services, call: Call, group_id: str) -> DeleteGroupsResponse
         broker.access.check(call.session, Operation.DELETE, ResourceType.GROUP, group_id)
         broker.group_kinds.delete(group_id)
     except KafkaError as error:
-        broker.metrics.error(error.code)
+        broker.metrics.error("DeleteGroups", error.code)
         return DeleteGroupsResponse.Result(group_id=group_id, error_code=error.code)
     return DeleteGroupsResponse.Result(group_id=group_id)

@@ -56,7 +56,7 @@ def _coordinator(broker: Services, call: Call, key_type: int, key: str) -> _Coor
     try:
         _check_coordinator(broker, call, key_type, key)
     except KafkaError as error:
-        broker.metrics.error(error.code)
+        broker.metrics.error("FindCoordinator", error.code)
         return _Coordinator(
             key=key, node_id=NOBODY, host=NOWHERE, port=NO_PORT, error_code=error.code, error_message=error.text
         )
@@ -110,7 +110,7 @@ def join_group(broker: Services, call: Call, request: JoinGroupRequest) -> Parke
 
 def _join_response(broker: Services, version: int, joined: Joined) -> JoinGroupResponse:
     if joined.error:
-        broker.metrics.error(joined.error)
+        broker.metrics.error("JoinGroup", joined.error)
     name = joined.protocol
     return JoinGroupResponse(
         error_code=joined.error,
@@ -152,7 +152,7 @@ def sync_group(broker: Services, call: Call, request: SyncGroupRequest) -> Parke
 
 def _sync_response(broker: Services, synced: Synced) -> SyncGroupResponse:
     if synced.error:
-        broker.metrics.error(synced.error)
+        broker.metrics.error("SyncGroup", synced.error)
     return SyncGroupResponse(
         error_code=synced.error,
         protocol_type=synced.protocol_type,
@@ -168,7 +168,7 @@ def heartbeat(broker: Services, call: Call, request: HeartbeatRequest) -> Heartb
     caller = Caller(request.member_id, request.group_instance_id, request.generation_id)
     error = broker.group_kinds.hear(request.group_id, caller)
     if error:
-        broker.metrics.error(error)
+        broker.metrics.error("Heartbeat", error)
     return HeartbeatResponse(error_code=error)
 
 
@@ -179,7 +179,7 @@ def leave_group(broker: Services, call: Call, request: LeaveGroupRequest) -> Lea
     if call.version < MEMBERS_SINCE:
         error = broker.group_kinds.part(request.group_id, [Leaving(request.member_id)])[0]
         if error:
-            broker.metrics.error(error)
+            broker.metrics.error("LeaveGroup", error)
         return LeaveGroupResponse(error_code=error)
     leaving = [Leaving(each.member_id, each.group_instance_id) for each in request.members]
     errors = broker.group_kinds.part(request.group_id, leaving)

@@ -51,7 +51,7 @@ def prepare_txn(broker: Services, call: Call, request: PrepareTxnRequest) -> Pre
     decision = broker.ledger.prepare(Preparation(item, request.ledger_key, request.number, request.prepared_timeout_ms))
     if not decision.error:
         return PrepareTxnResponse()
-    broker.metrics.error(decision.error)
+    broker.metrics.error("PrepareTxn", decision.error)
     entry = broker.ledger.entries.get(request.ledger_key)
     late = decision.error is ErrorCode.LEDGER_CONFLICT and entry is not None
     return PrepareTxnResponse(
@@ -73,7 +73,7 @@ def end_txns(broker: Services, call: Call, request: EndTxnsRequest) -> Steps[End
     refused = yield from _not_writable(broker, call, request)
     if refused:
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        broker.metrics.error(code)
+        broker.metrics.error("EndTxns", code)
         return EndTxnsResponse(error_code=code, error_message=code.text, refused=refused)
     proposal = Proposal(
         request.ledger_key,
@@ -112,7 +112,7 @@ def _end_response(broker: Services, outcome: Outcome) -> EndTxnsResponse:
         error = ErrorCode.INVALID_TXN_STATE
         message = f"{len(outcome.refused)} of the transactions do not wait for this decision; nothing was written"
     if error:
-        broker.metrics.error(error)
+        broker.metrics.error("EndTxns", error)
     return EndTxnsResponse(
         error_code=error,
         error_message=message,
@@ -190,6 +190,6 @@ def _remove(broker: Services, key: str) -> _Removed:
     try:
         broker.ledger.remove(key)
     except KafkaError as error:
-        broker.metrics.error(error.code)
+        broker.metrics.error("RemoveLedgerEntries", error.code)
         return _Removed(key=key, error_code=error.code, error_message=error.text)
     return _Removed(key=key)

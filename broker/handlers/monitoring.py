@@ -103,7 +103,7 @@ def describe_transaction_owners(
 
 
 def _refused(broker: Services, name: str, code: ErrorCode) -> Owned:
-    broker.metrics.error(code)
+    broker.metrics.error("DescribeTransactionOwners", code)
     return Owned(transactional_id=name, error_code=code)
 
 

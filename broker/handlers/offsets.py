@@ -153,7 +153,7 @@ class _Listing:
             self.parked.answer(self.response)
 
     def _refuse(self, answer: Answer, error: KafkaError) -> None:
-        self.broker.metrics.error(error.code)
+        self.broker.metrics.error("ListOffsets", error.code)
         answer.error_code = error.code
 
 
@@ -184,7 +184,7 @@ def _end_of_epoch(
         partition.check_online()
         answer.leader_epoch, answer.end_offset = partition.end_of_epoch(asked.leader_epoch)
     except KafkaError as error:
-        broker.metrics.error(error.code)
+        broker.metrics.error("OffsetForLeaderEpoch", error.code)
         answer.error_code = error.code
     return answer
 

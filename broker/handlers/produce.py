@@ -103,7 +103,7 @@ def _produce_unanswered(broker: Services, call: Call, request: ProduceRequest, t
     try:
         response = _produce(broker, call, request, targets)
     except KafkaError as error:
-        broker.metrics.error(error.code)
+        broker.metrics.error("Produce", error.code)
         call.connection.close_after_replies()
         return
     call.connection.newest_unit = broker.store.last_unit  # no reply waits for it, but reads that follow do
@@ -296,7 +296,7 @@ def _check_room_for_producer(broker: Services, producers: ProducerStates, batch:
 
 def _refusal(broker: Services, index: int, error: KafkaError) -> Answer:
     metrics = broker.metrics
-    metrics.error(error.code)
+    metrics.error("Produce", error.code)
     if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
         metrics.out_of_order += 1
     elif error.code is ErrorCode.INVALID_PRODUCER_EPOCH:

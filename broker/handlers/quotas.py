@@ -54,7 +54,7 @@ def alter_client_quotas(
                 open_changes.add(entity, changes)
             answers[entity] = _alter_result(asked)
         except KafkaError as error:
-            broker.metrics.error(error.code)
+            broker.metrics.error("AlterClientQuotas", error.code)
             answers[entity] = _alter_result(asked, error)
         yield CHANGE_UNITS * (1 + len(asked.ops))
         if open_changes.are_many:
@@ -93,7 +93,7 @@ class _OpenChanges:
         try:
             self._broker.security_log.commit([change for of_one in changes.values() for change in of_one])
         except KafkaError as error:
-            self._broker.metrics.error(error.code)
+            self._broker.metrics.error("AlterClientQuotas", error.code)
             for entity in changes:
                 answers[entity].error_code, answers[entity].error_message = error.code, error.text
             return

@@ -25,7 +25,7 @@ def sasl_handshake(broker: Services, call: Call, request: SaslHandshakeRequest) 
     login = call.connection.login
     if login is not None:
         return login.handshake(request, call.version)
-    broker.metrics.error(ErrorCode.ILLEGAL_SASL_STATE)
+    broker.metrics.error("SaslHandshake", ErrorCode.ILLEGAL_SASL_STATE)
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
 
 
@@ -35,5 +35,5 @@ def sasl_authenticate(broker: Services, call: Call, request: SaslAuthenticateReq
     login = call.connection.login
     if login is not None:
         return login.authenticate(request)
-    broker.metrics.error(ErrorCode.ILLEGAL_SASL_STATE)
+    broker.metrics.error("SaslAuthenticate", ErrorCode.ILLEGAL_SASL_STATE)
     return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=NO_SASL, auth_bytes=b"")

@@ -85,7 +85,7 @@ def _marked_or_refused(broker: Services, marker: _Asked, name: str, index: int) 
         order = MarkerOrder(marker.transaction_result, marker.producer_id, marker.producer_epoch, {})
         broker.transactions.end_by_hand(partition, order, marker.coordinator_epoch)
     except KafkaError as error:
-        broker.metrics.error(error.code)
+        broker.metrics.error("WriteTxnMarkers", error.code)
         return error.code
     return ErrorCode.NONE
 
@@ -121,7 +121,7 @@ def _state_of(broker: Services, call: Call, transactional_id: str, room: AnswerR
         if txn is None:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
     except KafkaError as error:
-        broker.metrics.error(error.code)
+        broker.metrics.error("DescribeTransactions", error.code)
         return _State(
             error_code=error.code,
             transactional_id=transactional_id,

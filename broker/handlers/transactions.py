@@ -86,7 +86,7 @@ def _check_writes(broker: Services, call: Call, transactional_id: str) -> None:
 
 def _not_initialised(broker: Services, code: ErrorCode) -> InitProducerIdResponse:
     """Without the id the client spoke of: a refusal gives none."""
-    broker.metrics.error(code)
+    broker.metrics.error("InitProducerId", code)
     return InitProducerIdResponse(error_code=code)
 
 
@@ -138,7 +138,7 @@ def add_partitions(broker: Services, call: Call, request: AddPartitionsToTxnRequ
 
 def _not_attempted(broker: Services, codes: dict[PartitionKey, ErrorCode]) -> AddPartitionsToTxnResponse:
     """As in Kafka each partition is answered once here, however often it was named."""
-    broker.metrics.error(ErrorCode.OPERATION_NOT_ATTEMPTED)
+    broker.metrics.error("AddPartitionsToTxn", ErrorCode.OPERATION_NOT_ATTEMPTED)
     topics: dict[str, list[_Result]] = {}
     for (name, index), code in codes.items():
         topics.setdefault(name, []).append(_Result(partition_index=index, partition_error_code=code))
@@ -150,7 +150,7 @@ def _partitions_answered(
     broker: Services, request: AddPartitionsToTxnRequest, error: ErrorCode
 ) -> AddPartitionsToTxnResponse:
     if error:
-        broker.metrics.error(error)
+        broker.metrics.error("AddPartitionsToTxn", error)
     results = [
         TxnTopicResult(
             name=topic.name,
@@ -179,7 +179,7 @@ def add_offsets(broker: Services, call: Call, request: AddOffsetsToTxnRequest) -
     )
     if error:
         error = _error_for_version(error, ADD_OFFSETS, call.version)
-        broker.metrics.error(error)
+        broker.metrics.error("AddOffsetsToTxn", error)
     return AddOffsetsToTxnResponse(error_code=error)
 
 
@@ -198,6 +198,6 @@ def end_txn(broker: Services, call: Call, request: EndTxnRequest) -> EndTxnRespo
     )
     if decision.error:
         error = _error_for_version(decision.error, END_TXN, call.version)
-        broker.metrics.error(error)
+        broker.metrics.error("EndTxn", error)
         return EndTxnResponse(error_code=error)
     return EndTxnResponse(producer_id=decision.producer_id, producer_epoch=decision.producer_epoch)

@@ -71,7 +71,7 @@ def _commit(broker: Services, call: Call, changes: list[Change]) -> None:
 def _alter_response(broker: Services, results: list[Altered]) -> AlterUserScramCredentialsResponse:
     for result in results:
         if result.error_code:
-            broker.metrics.error(result.error_code)
+            broker.metrics.error("AlterUserScramCredentials", result.error_code)
     return AlterUserScramCredentialsResponse(results=results)
 
 

@@ -243,7 +243,7 @@ class ConnectionLogin:
                 authenticator.let_in(connection, login)
             return reply.response
         authenticator.metrics.failed_logins += 1
-        authenticator.metrics.error(reply.response.error_code)
+        authenticator.metrics.error("SaslAuthenticate", reply.response.error_code)
         how = login.mechanism or "an unknown mechanism"
         authenticator.rare_log.write(logging.INFO, "a login of %s by %s failed", connection.client_host, how)
         parked = Parked()

@@ -447,7 +447,7 @@ class Dispatcher:
     def _refusal(self, handler: Handler, call: Call, error: BaseException) -> Any:
         if not isinstance(error, KafkaError):
             error = self._bug_error(handler, error)
-        self._metrics.error(error.code)
+        self._metrics.error(handler.api.name, error.code)
         return refusal(handler.api.response, call.version, call.request, error)
 
     def _bug_error(self, handler: Handler, error: BaseException) -> KafkaError:

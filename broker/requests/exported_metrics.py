@@ -76,8 +76,8 @@ def _requests(broker: Services) -> dict[str, float]:
     return {api.name: counts[counted_at(key)] for key, api in APIS.items() if counts[counted_at(key)]}
 
 
-def _errors(broker: Services) -> dict[str, float]:
-    return {_ERROR_NAMES[code]: count for code, count in broker.metrics.errors.items()}
+def _errors(broker: Services, seen: Seen) -> Samples:
+    return [((api, _ERROR_NAMES[code]), count) for (api, code), count in broker.metrics.errors_by_api.items()]
 
 
 def _closed(broker: Services) -> dict[str, float]:
@@ -120,9 +120,9 @@ FAMILIES = (
     Exported(
         "fencepost_request_errors_total",
         COUNTER,
-        ("error",),
+        ("api", "error"),
         "Errors in answers, of partitions and the like too.",
-        _by(_errors),
+        _errors,
     ),
     Exported(
         "fencepost_unexpected_errors",
@@ -281,6 +281,16 @@ FAMILIES = (
         ("outcome",),
         "Transactions with records or offsets, by what ended them.",
         _by(lambda broker: broker.metrics.transactions_ended),
+    ),
+    Exported(
+        "fencepost_transaction_duration_seconds",
+        HISTOGRAM,
+        (),
+        "Of these, from their first partition to their end.",
+        counted=lambda broker: broker.metrics.transaction_ms,
+        scale=1e-3,
+        lowest=0,
+        highest=20,
     ),
     Exported(
         "fencepost_producer_fenced_total", COUNTER, ("reason",), "Requests of producers that were fenced.", _by(_fenced)

@@ -349,7 +349,7 @@ class RunningFetch:
         code = error.code
         if code is ErrorCode.KAFKA_STORAGE_ERROR and self.version < STORAGE_ERROR_SINCE:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        self.broker.metrics.error(code)
+        self.broker.metrics.error("Fetch", code)
         release(read.answer.records or ())
         aborted: list[Answer.AbortedTransaction] | None = [] if read.missing else None  # as Kafka has it
         read.answer = Answer(

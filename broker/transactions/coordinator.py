@@ -72,6 +72,7 @@ class TransactionCoordinator:
         )
         self.owners = Owners(self.transactions.__contains__)
         self._ended = shared.metrics.transactions_ended
+        self._durations_ms = shared.metrics.transaction_ms
         self._offsets = offsets
         self._topics = shared.topics
         self._store = shared.store
@@ -147,7 +148,7 @@ class TransactionCoordinator:
             self._write(unit, transactional_id, decision, given)
             unit.commit()
             if decision.marker is not None:
-                self._ended[COMMITTED if decision.marker.commit else aborted] += 1
+                self._count_end(decision, given.age_ms, COMMITTED if decision.marker.commit else aborted)
             self.apply(transactional_id, None if decision.gone else decision.states[-1])
 
     def log_all(self, decisions: Sequence[tuple[str, Decision]], given: Inputs) -> None:
@@ -162,9 +163,16 @@ class TransactionCoordinator:
 
     def count_ended(self, decisions: Iterable[Decision]) -> None:
         """The unit with all of these is committed."""
+        age_ms = self._store.age_ms()
         for decision in decisions:
             if decision.marker is not None:
-                self._ended[COMMITTED if decision.marker.commit else ABORTED] += 1
+                self._count_end(decision, age_ms, COMMITTED if decision.marker.commit else ABORTED)
+
+    def _count_end(self, decision: Decision, age_ms: int, outcome: str) -> None:
+        self._ended[outcome] += 1
+        started_ms = decision.states[0].started_age_ms
+        if 0 <= started_ms <= age_ms:
+            self._durations_ms.add(age_ms - started_ms)
 
     def _write(self, unit: TransactionUnit, transactional_id: str, decision: Decision, given: Inputs) -> None:
         unit.add(self.state_append(transactional_id, decision, given))

@@ -1,9 +1,7 @@
 """`fencepost bench`: load against any Kafka broker, with the broker's own cost beside the rates."""
 
-import contextlib
 import json
 from array import array
-from collections.abc import Callable, Iterator
 
 import click
 
@@ -13,6 +11,8 @@ from ..output.extras import require
 from ..output.interruption import Interruption
 from .compare import compare
 from .loads import LoadGroup
+from .observed import observed
+from .progress import progress_bar
 from .target import LoadTarget, connecting_loads
 
 
@@ -25,6 +25,7 @@ def bench() -> None:
 
 
 bench.add_command(compare)
+bench.add_command(observed)
 
 _topic = click.option("--topic", default=None, help="An existing topic; default: a new one, deleted afterwards.")
 _partitions = click.option(
@@ -235,25 +236,6 @@ class BrokerUsage:
         return Figures(
             work, requests, records, size, seconds, p50, p99, p999, per_request, per_mb, cost.rss_bytes / 1e6
         )
-
-
-@contextlib.contextmanager
-def progress_bar(what: str, total: int | None, interruption: Interruption) -> Iterator[Callable[[int], None]]:
-    """A progress bar on the terminal's error stream, if there is one. Its update raises after an interruption."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,.0f}"), TimeElapsedColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(what, total=total)
-
-        def show_progress(done: int) -> None:
-            interruption.check()
-            bar.update(task, completed=done)
-
-        show_progress(0)
-        yield show_progress
 
 
 def show(figures: Figures, output: str) -> None:

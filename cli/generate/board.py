@@ -26,7 +26,7 @@ PANELS = (
     Panel("Connections", "short", (("sum(fencepost_connections)", ""),), single=True),
     Panel("Requests", "reqps", (("sum by (api) (rate(fencepost_requests_total[$__rate_interval]))", "{{api}}"),)),
     Panel("Errors in answers", "ops", (
-        ("sum by (error) (rate(fencepost_request_errors_total[$__rate_interval]))", "{{error}}"),)),
+        ("sum by (api, error) (rate(fencepost_request_errors_total[$__rate_interval]))", "{{api}} {{error}}"),)),
     Panel("Sync of a round", "s", _quantiles("fencepost_fsync_duration_seconds")),
     Panel("Records in", "wps", (
         ("sum by (topic) (rate(fencepost_produce_records_total[$__rate_interval]))", "{{topic}}"),)),
@@ -37,6 +37,7 @@ PANELS = (
     Panel("Transactions by state", "short", (("sum by (state) (fencepost_transactions)", "{{state}}"),)),
     Panel("Transactions ended", "ops", (
         ("sum by (outcome) (rate(fencepost_transactions_completed_total[$__rate_interval]))", "{{outcome}}"),)),
+    Panel("Duration of transactions", "s", _quantiles("fencepost_transaction_duration_seconds")),
     Panel("Fenced, duplicate, out of order", "ops", (
         ("sum by (reason) (rate(fencepost_producer_fenced_total[$__rate_interval]))", "fenced: {{reason}}"),
         ("sum(rate(fencepost_duplicate_batches_total[$__rate_interval]))", "duplicates"),

@@ -1,11 +1,14 @@
 """DescribeClients, DescribeTransactionOwners, DescribeMetrics, through a whole broker."""
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from acl_client import guarded
 from fencepost.broker.requests.exported_metrics import FAMILIES
 from fencepost.broker.transactions.owners import LONGEST_NAME
+from fencepost.protocol.apis import APIS
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.cluster import ApiVersionsRequest
 from fencepost.protocol.messages.monitoring import (
@@ -190,13 +193,15 @@ def test_what_is_produced_and_fetched_is_counted_from_this_start_on(broker: Simu
         assert found["fencepost_log_size_bytes"][("t",)] == size + len(batch())
 
 
-def test_requests_are_counted_by_api_and_errors_by_name(broker: SimulatedBroker) -> None:
+def test_requests_are_counted_by_api_and_errors_by_api_and_name(broker: SimulatedBroker) -> None:
     broker.ask(produce("t", batch()))
     broker.ask(produce("gone", batch()))
     found = exported(broker)
     assert found["fencepost_requests_total"][("Produce",)] == 2
     assert found["fencepost_requests_total"][("DescribeMetrics",)] == 1
-    assert found["fencepost_request_errors_total"] == {("UNKNOWN_TOPIC_OR_PARTITION",): 1}
+    assert found["fencepost_request_errors_total"] == {("Produce", "UNKNOWN_TOPIC_OR_PARTITION"): 1}
+    broker.ask(InitProducerIdRequest(transactional_id="", transaction_timeout_ms=60_000))  # refused as a whole
+    assert ("InitProducerId", "INVALID_REQUEST") in exported(broker)["fencepost_request_errors_total"]
 
 
 def test_rounds_and_their_syncs_are_counted(broker: SimulatedBroker) -> None:
@@ -234,7 +239,37 @@ def test_transactions_are_counted_by_what_ended_them(broker: SimulatedBroker, ve
         ("fenced",): 1,
         ("admin",): 0,
     }
+    assert found["fencepost_transaction_duration_seconds"] == {(): 5}
     assert found["fencepost_oldest_open_transaction_seconds"][()] == 0
     assert sum(found["fencepost_producer_fenced_total"].values()) == 0
     assert txn.send("t", b"v") in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
     assert sum(exported(broker)["fencepost_producer_fenced_total"].values()) == 1
+
+
+def test_a_transaction_is_in_the_bucket_of_its_duration(broker: SimulatedBroker) -> None:
+    txn = Txn(broker, "x", 1)
+    assert txn.init() == OK
+    for seconds in (0.0, 3.0):
+        txn.write("t", b"v")
+        broker.wait(seconds)
+        assert txn.end(True) == OK
+    (family,) = [
+        each
+        for each in broker.ask(DescribeMetricsRequest()).families
+        if each.name == "fencepost_transaction_duration_seconds"
+    ]
+    (sample,) = family.samples
+    assert 3 <= sample.value < 3.5
+    assert [each.count for each in sample.buckets if each.bound in (2.048, 4.096)] == [1, 2]
+
+
+def test_errors_are_counted_under_names_of_apis() -> None:
+    broker = Path(__file__).resolve().parents[3] / "broker"
+    calls = [
+        found
+        for path in broker.rglob("*.py")
+        for found in re.findall(r"metrics\.error\(([^,]+),", path.read_text())
+        if found not in ("api", "handler.api.name")
+    ]
+    assert len(calls) > 30
+    assert {name.strip('"') for name in calls} <= {api.name for api in APIS.values()}

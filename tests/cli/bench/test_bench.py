@@ -54,7 +54,7 @@ def test_no_broker_and_no_address_are_told(load: list[str]) -> None:
         assert (code, address in cause, "HOST:PORT" in hint) == (2, True, True)
 
 
-@pytest.mark.parametrize("load", ["small", "produce", "txn", "modes", "consume"])
+@pytest.mark.parametrize("load", ["small", "produce", "txn", "modes", "observed", "consume"])
 def test_the_broker_of_the_environment_is_measured(load: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FENCEPOST_BOOTSTRAP", "from-the-environment")
     code, cause, _ = told(load, "--topic", "x")
@@ -187,4 +187,16 @@ def test_each_delivery_mode_has_its_price(served: ServedBroker) -> None:
     assert all(each["records_per_second"] > 0 and each["p50_ms"] >= 0 for each in told)
     commits_a_record = [each["requests"] / each["records"] for each in told[2:]]
     assert commits_a_record == [1, 0.1, 0.01, 0.001]
+    assert not [name for name in topics(served) if not name.startswith("__")]
+
+
+def test_metrics_and_traces_are_measured_in_turns(served: ServedBroker) -> None:
+    bounds = ["--records", "500", "--rounds", "2", "-o", "json"]
+    found = CliRunner().invoke(main, ["bench", "observed", "-b", f"127.0.0.1:{served.port}", *bounds])
+    assert found.exit_code == 0, found.output
+    told = {each["way"]: each for each in map(json.loads, found.stdout.splitlines())}
+    assert list(told)[:2] == ["plain", "metrics"]
+    assert told["plain"]["cpu_ratio"] == 1
+    assert len(told) == 6
+    assert all(each["records"] == 1000 and each["records_per_second"] > 0 for each in told.values())
     assert not [name for name in topics(served) if not name.startswith("__")]

@@ -13,6 +13,7 @@ LOADS = {
     "produce": ["--records", "100"],
     "txn": ["--seconds", "0.1"],
     "modes": ["--records", "20", "--seconds", "0.1"],
+    "observed": ["--records", "20", "--rounds", "1"],
 }
 
 

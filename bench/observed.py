@@ -1,0 +1,96 @@
+"""What metrics and traces cost a producer of the SDK: the same records without, with metrics, and with tracers.
+
+The rule: all ways take turns in this process, and each round's CPU time of the process, broker not included, is set
+over that of the plain way in the same round, since rates and CPU alike drift on a shared machine. Nothing is exported:
+what an exporter costs is its own affair.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from opentelemetry.trace import NoOpTracerProvider
+
+from ..client.metrics.counters import ClientMetrics
+from ..client.producer.producer import Producer
+from ..client.tracing.tracing import Tracing
+
+PLAIN = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedLoad:
+    """records: of each way in each round."""
+
+    topic: str
+    records: int = 50_000
+    record_bytes: int = 100
+    rounds: int = 5
+
+
+@dataclass(slots=True)
+class Observed:
+    """What one way took, median of the rounds. cpu_ratio: to the plain way of the same round."""
+
+    way: str
+    records_per_second: float
+    cpu_us_per_record: float
+    cpu_ratio: float
+
+
+def ways() -> dict[str, Callable[[], dict[str, Any]]]:
+    """The keywords of a producer, by name."""
+    return {
+        PLAIN: dict,
+        "metrics": lambda: {"metrics": ClientMetrics()},
+        "tracing without a provider": lambda: {"tracing": NoOpTracerProvider()},
+        "a span for each batch": lambda: {"tracing": Tracing(TracerProvider(), record_spans=False)},
+        "a span for each record, not sampled": lambda: {"tracing": TracerProvider(ALWAYS_OFF)},
+        "a span for each record": lambda: {"tracing": TracerProvider()},
+    }
+
+
+async def run(
+    bootstrap: str,
+    load: ObservedLoad,
+    progress: Callable[[int], None],
+    login: Mapping[str, str] = MappingProxyType({}),
+) -> list[Observed]:
+    """All ways in turns. progress: called with the number of records done; an exception of it ends the load."""
+    rates: dict[str, list[float]] = {way: [] for way in ways()}
+    costs: dict[str, list[float]] = {way: [] for way in ways()}
+    done = 0
+    for _ in range(load.rounds):
+        for way, keywords in ways().items():
+            config = {"bootstrap.servers": bootstrap, **login}
+            async with Producer.from_config(config, **keywords()) as producer:
+                seconds, cpu_seconds = await _send(producer, load)
+            rates[way].append(load.records / seconds)
+            costs[way].append(cpu_seconds * 1e6 / load.records)
+            done += load.records
+            progress(done)
+    return [
+        Observed(
+            way,
+            statistics.median(rates[way]),
+            statistics.median(costs[way]),
+            statistics.median(cost / plain for cost, plain in zip(costs[way], costs[PLAIN], strict=True)),
+        )
+        for way in rates
+    ]
+
+
+async def _send(producer: Producer, load: ObservedLoad) -> tuple[float, float]:
+    """Seconds, and seconds of CPU, from the first record to the last acknowledgement."""
+    value = b"." * load.record_bytes
+    await producer.send_and_wait(load.topic, value)  # metadata, producer id
+    began, cpu_began = time.perf_counter(), time.process_time()
+    for _ in range(load.records):
+        await producer.send(load.topic, value)
+    await producer.flush()
+    return time.perf_counter() - began, time.process_time() - cpu_began
