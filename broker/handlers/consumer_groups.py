@@ -21,13 +21,14 @@ from ..groups.consumer.heartbeats import JOINS, LEAVES, LEAVES_FOR_A_WHILE, NO_T
 from ..groups.consumer.machine import ConsumerGroup
 from ..groups.consumer.reconciling import merged
 from ..groups.consumer.records import Held
-from ..net.turns import AnswerRoom
+from ..net.turns import BEHIND_SHORT, AnswerRoom, Steps
 from ..requests.dispatch import Call, handles
 from ..requests.services import Services
 from ..security.acls import Operation, ResourceType
 
 OWN_ID_SINCE = 1  # KIP-1082
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
+MEMBERS_OF_A_LARGE_GROUP = 100
 MEMBER_BYTES = 300
 PARTITION_BYTES = 8
 LATER = ErrorCode.COORDINATOR_NOT_AVAILABLE, "Ask for fewer groups at once."  # clients ask for these again
@@ -43,8 +44,32 @@ _Member = _Described.Member
 @handles(ConsumerGroupHeartbeatRequest)
 def consumer_group_heartbeat(
     broker: Services, call: Call, request: ConsumerGroupHeartbeatRequest
+) -> ConsumerGroupHeartbeatResponse | Steps[ConsumerGroupHeartbeatResponse]:
+    """A member is there, joins or leaves; it is answered with its epoch, and with what it may read if that is new.
+
+    Members of a large group come and go by the hundreds: where one has news, others are answered first.
+    """
+    group = broker.group_kinds.consumer_group(request.group_id)
+    if group is not None and len(group.subscriptions) > MEMBERS_OF_A_LARGE_GROUP and _has_news(request):
+        return _behind_short(broker, call, request)
+    return _heartbeat_answered(broker, call, request)
+
+
+def _has_news(request: ConsumerGroupHeartbeatRequest) -> bool:
+    """Whether a member tells of more than that it is there."""
+    return request.member_epoch <= JOINS or request.topic_partitions is not None
+
+
+def _behind_short(
+    broker: Services, call: Call, request: ConsumerGroupHeartbeatRequest
+) -> Steps[ConsumerGroupHeartbeatResponse]:
+    yield BEHIND_SHORT
+    return _heartbeat_answered(broker, call, request)
+
+
+def _heartbeat_answered(
+    broker: Services, call: Call, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse:
-    """A member is there, joins or leaves; it is answered with its epoch, and with what it may read if that is new."""
     try:
         broker.access.check(call.session, Operation.READ, ResourceType.GROUP, request.group_id)
         sees = partial(broker.access.allows, call.session, Operation.DESCRIBE, ResourceType.TOPIC)

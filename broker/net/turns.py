@@ -10,8 +10,8 @@ a request a thread; here it is cut into slices. This module is the one place tha
 - A slice is at most SLICE_UNITS units or SLICE_MS, whichever ends first. The first slice of a request is worked at
   once, which nearly always is all. What is left waits in a queue of the broker, first come, first served. There are
   two, so that a short one waits for one of the long and not for all: each joins the first, and goes to the end of the
-  second when it took SHORT_UNITS and is not done. A turn of the loop works SLICE_UNITS of each queue,
-  and then reads sockets.
+  second when it took SHORT_UNITS and is not done, or yields BEHIND_SHORT. A turn of the loop works SLICE_UNITS of
+  each queue, and then reads sockets.
 - Requests on arrival take from the allowance of the turn (ARRIVAL_UNITS), REQUEST_UNITS each at least. When it is
   spent, requests go to the queue unread. So thousands of pipelined requests take turns with everybody else too.
 - A request that is in the queue holds up those behind it on its connection, so they take effect in order. When it is
@@ -48,6 +48,7 @@ LEAST_ANSWER_BYTES = 256 << 10  # however many connections there are,
 ALL_ANSWERS_BYTES = 256 << 20  # which share this: clients may ask all at once and read nothing
 BYTES_PER_UNIT = 8  # of a request: reading it is work too
 LOOK_UNITS = 20  # between two looks at the clock
+BEHIND_SHORT = -1  # yielded: what comes now is more, and waits behind all that is short
 SUBJECT_UNITS = 20  # a topic is made or deleted, or its settings are looked up: these take some 100 us
 
 
@@ -83,12 +84,14 @@ class Job:
     """Work in steps that belongs to one request. result: what came of it, or what it raised, once it is finished.
 
     wanted: whether anybody still waits for it; if not, it is dropped. finish: called when it is finished or dropped.
+    is_long: it has said so itself, before it took any time.
     """
 
-    __slots__ = ("_steps", "finish", "result", "wanted")
+    __slots__ = ("_steps", "finish", "is_long", "result", "wanted")
 
     def __init__(self, steps: Steps[Any]) -> None:
         self._steps = steps
+        self.is_long = False
         self.result: Any = None
         self.wanted: Callable[[], bool] = lambda: True
         self.finish: Callable[[], None] = lambda: None
@@ -98,7 +101,11 @@ class Job:
         units, look_at = 0, LOOK_UNITS
         try:
             while units < most_units:
-                units += next(self._steps)
+                step = next(self._steps)
+                if step == BEHIND_SHORT:
+                    self.is_long = True
+                    break
+                units += step
                 if units >= look_at:
                     if clock.monotonic_ms() >= until_ms:
                         break

@@ -326,15 +326,17 @@ class Dispatcher:
         if is_done:
             self._finish(handler, call, parked, job.result)
         else:
-            self._enqueue(handler, call, parked, steps)
+            self._enqueue(handler, call, parked, steps, long=job.is_long)
 
-    def _enqueue(self, handler: Handler, call: Call, parked: Parked, steps: Steps[object]) -> None:
+    def _enqueue(
+        self, handler: Handler, call: Call, parked: Parked, steps: Steps[object], *, long: bool = False
+    ) -> None:
         """Do the rest of these steps, or all of them, in turns with other requests."""
         job = Job(steps)
         if handler.in_steps:  # else it is little, and what a client sent before it left is done
             job.wanted = lambda: not (parked.cancelled or call.connection.has_left())
         job.finish = lambda: self._finish(handler, call, parked, job.result)
-        self._turns.enqueue(job)
+        self._turns.enqueue(job, long=long)
 
     def _answer_when_released(self, handler: Handler, call: Call, parked: Parked) -> None:
         """Call the handler when what was sent before the request is released, as Kafka would."""

@@ -36,6 +36,7 @@ log = logging.getLogger("fencepost.broker")
 AFTER_FAILURE_MS = 10_000  # until a group in which a bug was met is looked at again
 BATCH_BYTES = 500_000  # a change of a large group is several batches of one unit
 GROUP_BYTES = 2_000
+UNITS_OF_A_CHANGE = 10
 UNITS_OF_A_NAME = 6  # of a topic that members subscribe to, each time something of the group changes
 
 Sees = Callable[[str], bool]
@@ -224,8 +225,8 @@ class ConsumerGroups:
 
     def _work_alone(self, group: MixedGroup, now_ms: int) -> None:
         """Begin what is too long for one request, where no heartbeats of the newer protocol will."""
-        if group.is_all_classic and self.groups.get(group.group_id) is group and group.is_assignment_due(now_ms):
-            self._begin(group, self._assign(group))
+        if group.is_all_classic and self.groups.get(group.group_id) is group:
+            self._assign_if_due(group, now_ms)
 
     def _check_room(self, group: ConsumerGroup, beat: Heartbeat) -> None:
         """Nobody new joins where all groups have the memory that they may have."""
@@ -302,7 +303,7 @@ class ConsumerGroups:
         """Write the changes as one unit. Raises KafkaError, and then nothing was written."""
         self._topic.ensure()
         parts = self.parts(group.group_id, changes)
-        self._turns.spend(UNITS_OF_A_NAME * len(group.subscribers) + 4 * len(group.subscriptions) + 4 * len(changes))
+        self._turns.spend(UNITS_OF_A_NAME * len(group.subscribers) + UNITS_OF_A_CHANGE * len(changes))
         self._topic.commit(parts)
 
     def parts(self, group_id: str, changes: Iterable[Change], also: Iterable[tuple[bytes, bytes]] = ()) -> list[Part]:
@@ -330,7 +331,11 @@ class ConsumerGroups:
         if due:
             group.is_resolving = True
             self._begin(group, self._resolve(group, due, sees))
+        self._assign_if_due(group, now_ms)
+
+    def _assign_if_due(self, group: ConsumerGroup, now_ms: int) -> None:
         if group.is_assignment_due(now_ms):
+            group.is_assigning = True  # from now on: others ask before its turn comes
             self._begin(group, self._assign(group))
 
     def _begin(self, group: ConsumerGroup, steps: Steps[None]) -> None:

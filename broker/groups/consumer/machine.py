@@ -22,7 +22,7 @@ from .roster import TopicView
 from .states import GroupState
 
 NEVER = 1 << 62
-ASSIGNED_AT_ONCE = 4_000  # members and partitions of a group that is assigned within one heartbeat
+ASSIGNED_AT_ONCE = 1_500  # members and partitions of a group that is assigned within one heartbeat
 REGEX_PAUSE_MS = 10_000  # between two looks at all topics
 
 

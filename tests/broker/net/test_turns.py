@@ -296,6 +296,26 @@ def test_short_requests_do_not_wait_behind_many_that_turn_out_to_be_long(turns_b
     assert len(done) == 31
 
 
+def test_one_that_yields_behind_short_goes_on_after_all_that_is_short():
+    store, later, done = SimpleNamespace(turn=0), [], []
+    queue = turns.Turns(store, SimpleNamespace(monotonic_ms=lambda: 0), later.append, lambda: False)
+
+    def steps(name, *units):
+        yield from units
+        done.append(name)
+
+    at_once = turns.Job(steps("puts itself off", turns.BEHIND_SHORT))
+    assert not queue.begin(at_once)
+    assert (at_once.is_long, queue.left) == (True, turns.ARRIVAL_UNITS)
+    queue.enqueue(at_once, long=True)
+    queue.enqueue(turns.Job(steps("waited and puts itself off", 1, turns.BEHIND_SHORT)))
+    for number in range(3):
+        queue.enqueue(turns.Job(steps(number, 1)))
+    store.turn += 1
+    later.pop()()
+    assert done == [0, 1, 2, "puts itself off", "waited and puts itself off"]
+
+
 def test_a_job_that_nobody_wants_is_closed_and_told_and_takes_nothing_of_the_turn():
     store, later, told = SimpleNamespace(turn=0), [], []
     queue = turns.Turns(store, SimpleNamespace(monotonic_ms=lambda: 0), later.append, lambda: False)

@@ -4,11 +4,14 @@ import time
 
 import pytest
 from fencepost.broker.groups.consumer import coordinator, machine
+from fencepost.broker.groups.consumer.heartbeats import Heartbeat
+from fencepost.broker.handlers import consumer_groups
 from fencepost.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
 from fencepost.protocol.messages.groups import DeleteGroupsRequest
 from group_client import alone, begin, leaving, listed
 from offset_requests import commit
 from produce_requests import create
+from simulated_client import SimulatedClient
 
 NOT_FOUND, UNKNOWN, TOO_MANY, NOT_AVAILABLE = 69, 25, 81, 15
 
@@ -131,6 +134,35 @@ def test_a_pattern_is_looked_up_in_slices_and_then_assigned(broker):
     broker.wait(1)
     answer = beat(broker, "a", answer.member_epoch)
     assert len(answer.assignment.topic_partitions) == 30
+
+
+def test_however_many_come_meanwhile_one_assignment_is_worked_on(broker, monkeypatch):
+    """What is due is begun in a later turn; until then each heartbeat finds it due."""
+    monkeypatch.setattr(machine, "ASSIGNED_AT_ONCE", 3)
+    begun = []
+    begin_assignment = machine.ConsumerGroup.begin_assignment
+    monkeypatch.setattr(
+        machine.ConsumerGroup, "begin_assignment", lambda group: begun.append(group) or begin_assignment(group)
+    )
+    groups = broker.broker.consumer_groups
+    for number in range(50):
+        joins = Heartbeat(f"m{number}", 0, rebalance_timeout_ms=60_000, topics=("t",), owned={})
+        groups.heartbeat("g", joins, lambda topic: True)
+    broker.wait(1)
+    assert len(begun) == 2  # that of the first member, at once, and one for all others
+    assert described(broker).assignment_epoch == described(broker).group_epoch
+
+
+def test_news_of_a_large_group_waits_until_short_requests_are_answered(broker, monkeypatch):
+    monkeypatch.setattr(consumer_groups, "MEMBERS_OF_A_LARGE_GROUP", 1)
+    settled(broker, "a", "b")
+    member, other = SimulatedClient(broker), SimulatedClient(broker)
+    said = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["t"], "topic_partitions": []}
+    member.send(ConsumerGroupHeartbeatRequest(group_id="g", member_id="c", member_epoch=0, **said))
+    other.send(ConsumerGroupDescribeRequest(group_ids=["g"]))
+    assert len(other.receive().groups[0].members) == 2
+    assert member.receive().member_epoch == described(broker).group_epoch
+    assert len(described(broker).members) == 3
 
 
 @pytest.mark.slow
