@@ -9,6 +9,8 @@ MAVEN_DEPENDENCIES := org.apache.maven.plugins:maven-dependency-plugin:3.8.1
 WORKERS ?= 2
 # of the whole suite on two cores: many of its tests wait for processes
 TEST_WORKERS ?= 3
+# Tests start hundreds of processes. What they import is compiled once, even where the environment keeps Python from writing it.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX="$(CURDIR)/build/pycache" $(BIN)/python -m pytest
 
 .PHONY: help install java-clients go-clients demo check test dist docs screenshots compatibility types lint format requirements bench bench-full clean
 help:            ## this list
@@ -42,15 +44,15 @@ $(GO_CLIENTS): $(wildcard tests/interop/go/*) | $(STAMP)
 go-clients: $(GO_CLIENTS) ## franz-go, if Go is here
 
 check: $(STAMP)     ## what to run while you work, in a minute: protocol, storage, broker and client, but for what is marked slow
-	$(BIN)/python -m pytest -q -n $(WORKERS) --hypothesis-profile check -m 'not slow and not long' tests/test_tidy.py tests/protocol tests/storage tests/broker tests/client
+	$(PYTEST) -q -n $(WORKERS) --hypothesis-profile check -m 'not slow and not long' tests/test_tidy.py tests/protocol tests/storage tests/broker tests/client
 
 check-asyncio: $(STAMP) ## broker, clients and other libraries on asyncio's own loop, without uvloop
-	PYTHONPATH="$(CURDIR)/tests/no_uvloop" $(BIN)/python -m pytest -q -n $(WORKERS) --hypothesis-profile check -m 'not slow and not long' \
+	PYTHONPATH="$(CURDIR)/tests/no_uvloop" $(PYTEST) -q -n $(WORKERS) --hypothesis-profile check -m 'not slow and not long' \
 		tests/effects tests/broker tests/client tests/testing tests/interop
 
 test: $(STAMP) $(JAVA_CLIENTS) $(GO_CLIENTS) ## all tests that fit a few minutes
-	$(BIN)/python -m pytest -q -rs -n $(TEST_WORKERS) --dist worksteal -m 'not long and not jvm'
-	$(BIN)/python -m pytest -q -rs -m 'jvm and not long' tests/spark
+	$(PYTEST) -q -rs -n $(TEST_WORKERS) --dist worksteal -m 'not long and not jvm'
+	$(PYTEST) -q -rs -m 'jvm and not long' tests/spark
 
 dist: $(STAMP)      ## sdist and wheel in dist/; the wheel is installed into an empty environment, where it runs the demo
 	rm -rf dist build/dist
@@ -69,38 +71,38 @@ format: $(STAMP)    ## ruff, writing
 	$(BIN)/ruff format .
 
 kill9: $(STAMP)     ## kill -9 under load, ROUNDS times (default 1000); prints its seed
-	ROUNDS=$${ROUNDS:-1000} $(BIN)/python -m pytest -q -s tests/crash/test_kill9.py
+	ROUNDS=$${ROUNDS:-1000} $(PYTEST) -q -s tests/crash/test_kill9.py
 
 crash-points: $(STAMP) ## every crash point of every scripted workload, none sampled, and crashes in TWICE (default 300) recoveries of each; 0: in all, for hours
-	CRASH_LIMIT=0 CRASH_TWICE=$${TWICE:-300} $(BIN)/python -m pytest -q -n $(WORKERS) tests/crash/test_crash_points.py \
+	CRASH_LIMIT=0 CRASH_TWICE=$${TWICE:-300} $(PYTEST) -q -n $(WORKERS) tests/crash/test_crash_points.py \
 		tests/crash/test_transaction_crash_points.py
 
 lives: $(STAMP)     ## brokers killed and unplugged in turn, LIVES power cuts (default 2000); prints its SEED
-	LIVES=$${LIVES:-2000} SEED=$${SEED:-$$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')} $(BIN)/python -m pytest -q -s tests/crash/test_broker_lives.py
-	LIVES=$${LIVES:-240} HISTORIES=$${HISTORIES:-200} $(BIN)/python -m pytest -q -n $(WORKERS) tests/crash/test_lives.py tests/crash/test_law_4.py
+	LIVES=$${LIVES:-2000} SEED=$${SEED:-$$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')} $(PYTEST) -q -s tests/crash/test_broker_lives.py
+	LIVES=$${LIVES:-240} HISTORIES=$${HISTORIES:-200} $(PYTEST) -q -n $(WORKERS) tests/crash/test_lives.py tests/crash/test_law_4.py
 
 races: $(STAMP)     ## late requests of old clients against the connection fence, RACES (default 1000) a client and kind
-	RACES=$${RACES:-1000} $(BIN)/python -m pytest -q -n $(WORKERS) tests/interop/test_fence_races.py
+	RACES=$${RACES:-1000} $(PYTEST) -q -n $(WORKERS) tests/interop/test_fence_races.py
 
 sim: $(STAMP)       ## brokers under virtual time, SEEDS histories (default 100, from FIRST on), or one SEED again, of SECONDS
 	@$(BIN)/python tests/simulation/run.py --workers $(WORKERS) --seeds $(or $(SEEDS),100) --first $(or $(FIRST),1) \
 		--seconds $(or $(SECONDS),30) $(if $(SEED),--seed $(SEED))
 
 mutants: $(STAMP)   ## each bug of the bank has to be caught by the simulation
-	$(BIN)/python -m pytest -q -s -n $(WORKERS) -m long tests/simulation/test_mutants.py
+	$(PYTEST) -q -s -n $(WORKERS) -m long tests/simulation/test_mutants.py
 
 mutants-all: $(STAMP) ## small changes to pure modules, all or SAMPLE of each of MODULES by SEED; installs cosmic-ray beside; hours
 	@test -x build/mutation-tool/bin/cosmic-ray || { $(PYTHON) -m venv build/mutation-tool && build/mutation-tool/bin/pip install -q cosmic-ray; }
 	$(BIN)/python tests/mutation/run.py --tool "$(CURDIR)/build/mutation-tool/bin" $(if $(SAMPLE),--sample $(SAMPLE)) --seed $(or $(SEED),1) $(if $(MODULES),--modules $(MODULES))
 
 eos-copy: $(STAMP) $(JAVA_CLIENTS) $(GO_CLIENTS) ## Kafka's exactly-once copy test at length: 100,000 messages, brokers and copiers killed KILLS times each (default 12); prints its SEED
-	COPIED=$${COPIED:-100000} $(BIN)/python -m pytest -q -s -m long tests/crash/test_exactly_once_copy.py
+	COPIED=$${COPIED:-100000} $(PYTEST) -q -s -m long tests/crash/test_exactly_once_copy.py
 
 power-cuts: $(STAMP) ## ROUNDS (default 300) power cuts by the kernel, on ext4 in a file; needs root; prints its SEED
-	ROUNDS=$${ROUNDS:-300} $(BIN)/python -m pytest -q -s -m long tests/crash/test_power_cuts.py
+	ROUNDS=$${ROUNDS:-300} $(PYTEST) -q -s -m long tests/crash/test_power_cuts.py
 
 damage: $(STAMP)    ## every bit flipped, every truncation, of every file of a data directory (DAMAGE=0), or so many
-	DAMAGE=$${DAMAGE:-0} SEED=$${SEED:-1} $(BIN)/python -m pytest -q -s -n $(WORKERS) tests/crash/test_byte_damage.py tests/crash/test_damage_and_restore.py
+	DAMAGE=$${DAMAGE:-0} SEED=$${SEED:-1} $(PYTEST) -q -s -n $(WORKERS) tests/crash/test_byte_damage.py tests/crash/test_damage_and_restore.py
 
 fuzz: $(STAMP)      ## every reader of bytes, MINUTES in all (default 10), or TARGETS of them, by atheris (installed beside) or a loop of our own
 	@test -d build/atheris || $(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --target build/atheris 'atheris>=3' \
@@ -114,7 +116,7 @@ demo-spark: $(STAMP) ## word counts and a copy of real text by Spark, driver and
 	@$(BIN)/fencepost spark demo
 
 spark-kills: $(STAMP) ## every kill of driver, Python worker and broker at every step of the sink, on real Spark, and copies of slow tasks
-	$(BIN)/python -m pytest -q -s -m long tests/spark/sink/test_speculation.py tests/spark/sink/test_kills.py
+	$(PYTEST) -q -s -m long tests/spark/sink/test_speculation.py tests/spark/sink/test_kills.py
 
 bench: $(STAMP)     ## the table against Apache Kafka and others, in one run of 15 minutes at most; into bench/results
 	@$(BIN)/python -m fencepost.bench.contest.run $(OPTIONS)
@@ -123,8 +125,8 @@ bench-full: $(STAMP) ## every scenario, in more rounds: hours; OPTIONS='--only b
 	@$(BIN)/python -m fencepost.bench.contest.run --full $(OPTIONS)
 
 test-long: $(STAMP) ## what the suite samples, at length
-	$(BIN)/python -m pytest -q -rs -n $(WORKERS) -m 'long and not jvm'
-	$(BIN)/python -m pytest -q -rs -m 'long and jvm' tests/spark
+	$(PYTEST) -q -rs -n $(WORKERS) -m 'long and not jvm'
+	$(PYTEST) -q -rs -m 'long and jvm' tests/spark
 
 types: $(STAMP)     ## mypy --strict over the package, pyright's strict over what users import
 	@mkdir -p build/types/fencepost
@@ -143,14 +145,14 @@ screenshots: $(STAMP) ## the pictures of the console in docs/images, taken in Ch
 
 compatibility: $(STAMP) $(JAVA_CLIENTS) ## tests with other clients, and docs/compatibility.md from what they found
 	mkdir -p build
-	-$(BIN)/python -m pytest -q -m 'not long' --junitxml=build/interop.xml tests/interop
+	-$(PYTEST) -q -m 'not long' --junitxml=build/interop.xml tests/interop
 	$(BIN)/python docs/site/pages.py build/interop.xml
 
 oracle: $(STAMP)    ## what a running Apache Kafka answers, asked again: KAFKA=HOST:PORT [OPTIONS="--check --broker impatient"]
 	@PYTHON=$(BIN)/python tests/conformance/oracle.sh $(KAFKA) $(OPTIONS)
 
 requirements: $(STAMP) ## every required behaviour, with the tests that show it
-	@$(BIN)/python -m pytest -q --requirements --no-header --no-summary -W ignore | grep -v '^$$' | grep -vE 'no tests|deselected'
+	@$(PYTEST) -q --requirements --no-header --no-summary -W ignore | grep -v '^$$' | grep -vE 'no tests|deselected'
 
 clean:              ## remove what make built
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .hypothesis
