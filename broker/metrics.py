@@ -14,7 +14,7 @@ OWN_APIS_FROM, OWN_APIS_AT = 20_000, 120  # our own are counted behind them
 KEPT_FAILURES = 20
 
 
-def counted_at(api_key: int) -> int:
+def place_of_count(api_key: int) -> int:
     """The place of an API's count in Metrics.requests."""
     return api_key if api_key < API_KEYS else api_key - OWN_APIS_FROM + OWN_APIS_AT
 
@@ -89,7 +89,7 @@ class Metrics:
     )
 
     def __init__(self) -> None:
-        self.requests = [0] * API_KEYS  # by API key, see counted_at
+        self.requests = [0] * API_KEYS  # by API key, see place_of_count
         self.errors_by_api: dict[tuple[str, int], int] = {}  # in answers, by the name of the API and the code
         self.failures: list[BaseException] = []  # what must never happen: the first few unexpected exceptions
         self.accepted_connections = 0

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from .gathering import Buffer, joined
+from .gathering import Buffer, join_buffers
 
 Views: TypeAlias = list[memoryview]
 
@@ -32,7 +32,7 @@ def split(buffers: Sequence[Buffer], position: int) -> tuple[Views, Views, Views
     whole = (size - head) // BLOCK_BYTES * BLOCK_BYTES
     if not _O_DIRECT or whole <= 0:
         return None
-    left = [memoryview(buffer) for buffer in reversed(joined(buffers, size))]
+    left = [memoryview(buffer) for buffer in reversed(join_buffers(buffers, size))]
     return _take(left, head), _take(left, whole), _take(left, size - head - whole)
 
 

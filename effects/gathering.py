@@ -36,7 +36,7 @@ def write_gathered(
     if past_cache and size_bytes >= BULK_BYTES:
         file.write_past_cache(buffers, position)
         return
-    buffers = joined(buffers, size_bytes)
+    buffers = join_buffers(buffers, size_bytes)
     if size_bytes <= SLICE_BYTES:
         file.write(buffers, position)
         return
@@ -45,7 +45,7 @@ def write_gathered(
         position += SLICE_BYTES - position % SLICE_BYTES
 
 
-def joined(buffers: Sequence[Buffer], size_bytes: int) -> Sequence[Buffer]:
+def join_buffers(buffers: Sequence[Buffer], size_bytes: int) -> Sequence[Buffer]:
     """The same bytes, size_bytes of them, in one buffer where they are in many small ones."""
     return [b"".join(buffers)] if size_bytes < JOINED_BELOW_BYTES * len(buffers) else buffers
 
@@ -72,7 +72,7 @@ def slices(buffers: Sequence[Buffer], position: int) -> Iterator[list[Buffer]]:
         yield part
 
 
-def neighbours_joined(out: Sequence[_Sent | Buffer], below_bytes: int) -> list[_Sent | Buffer]:
+def join_neighbours(out: Sequence[_Sent | Buffer], below_bytes: int) -> list[_Sent | Buffer]:
     """For a socket: as few pieces as there can be without copying buffers of below_bytes or more, or what is no buffer.
 
     A transport sends each piece as it comes, and a large one must not be copied only to stand beside a small one.

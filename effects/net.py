@@ -296,7 +296,7 @@ def _bind_once(places: Sequence[tuple[int, Any]], dual_stack: bool) -> list[sock
     try:
         for family, (host, port, *rest) in places:
             try:
-                bound.append(_bound(family, (host, port or _port_of(bound), *rest), dual_stack))
+                bound.append(_bind(family, (host, port or _port_of(bound), *rest), dual_stack))
             except OSError as error:
                 if error.errno not in _ADDRESS_MISSING:
                     raise
@@ -309,7 +309,7 @@ def _bind_once(places: Sequence[tuple[int, Any]], dual_stack: bool) -> list[sock
     return bound
 
 
-def _bound(family: int, address: tuple[Any, ...], dual_stack: bool) -> socket.socket:
+def _bind(family: int, address: tuple[Any, ...], dual_stack: bool) -> socket.socket:
     one = socket.socket(family, socket.SOCK_STREAM)
     try:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

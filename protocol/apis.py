@@ -63,7 +63,7 @@ _FLEXIBLE_RESPONSE_HEAD = struct.Struct(">iix").pack  # and no tagged fields
 _REQUEST_HEAD = struct.Struct(">hhih").pack  # api key, version, correlation id, length of the client id
 
 
-def _compiled_late(versions: Versions, compiled: Callable[[int], Callable[..., Any]]) -> dict[int, Callable[..., Any]]:
+def _compile_late(versions: Versions, compiled: Callable[[int], Callable[..., Any]]) -> dict[int, Callable[..., Any]]:
     """A codec for each version, compiled by its first call; a plain dict, because that is found fastest."""
     codecs: dict[int, Callable[..., Any]] = {}
 
@@ -118,14 +118,14 @@ class Api:
         self.advertised_min: int = schema.listed_from
         self.flexible_from: int = min(schema.flexible, default=NEVER)
         self.flexible_responses_from: int = NEVER if self.key == API_VERSIONS else self.flexible_from
-        self.request_decoders: dict[int, Decoder] = _compiled_late(self.declared, lambda v: decoder(request, v))
-        self.request_decoders_in_steps: dict[int, DecoderInSteps] = _compiled_late(
+        self.request_decoders: dict[int, Decoder] = _compile_late(self.declared, lambda v: decoder(request, v))
+        self.request_decoders_in_steps: dict[int, DecoderInSteps] = _compile_late(
             self.declared, lambda v: decoder_in_steps(request, v)
         )
-        self.request_encoders: dict[int, Encoder] = _compiled_late(self.declared, lambda v: encoder(request, v))
-        self.response_decoders: dict[int, Decoder] = _compiled_late(self.declared, lambda v: decoder(response, v))
-        self.response_encoders: dict[int, Encoder] = _compiled_late(self.declared, lambda v: encoder(response, v))
-        self.response_encoders_in_steps: dict[int, EncoderInSteps] = _compiled_late(
+        self.request_encoders: dict[int, Encoder] = _compile_late(self.declared, lambda v: encoder(request, v))
+        self.response_decoders: dict[int, Decoder] = _compile_late(self.declared, lambda v: decoder(response, v))
+        self.response_encoders: dict[int, Encoder] = _compile_late(self.declared, lambda v: encoder(response, v))
+        self.response_encoders_in_steps: dict[int, EncoderInSteps] = _compile_late(
             self.declared, lambda v: encoder_in_steps(response, v)
         )
 

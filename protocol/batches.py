@@ -185,7 +185,7 @@ def read(buffer: memoryview, position: int = 0) -> Batch:
     return batch
 
 
-def made(buffer: memoryview) -> Batch:
+def batch_of(buffer: memoryview) -> Batch:
     """The batch that is all of `buffer`, by whoever has just written it and knows that it is one."""
     batch = _parse(buffer, 0)
     batch.buffer = buffer

@@ -18,14 +18,14 @@ def decoder(cls: type, version: int) -> Decoder:
 
     Raises MalformedFrame for bytes that are none; KafkaError for a version that the class does not declare.
     """
-    return decoder_source(cls, version, _flexible(cls, version)).compiled("decode", _title(cls, version, "decoder"))
+    return decoder_source(cls, version, _flexible(cls, version)).compile("decode", _title(cls, version, "decoder"))
 
 
 @cache
 def decoder_in_steps(cls: type, version: int) -> DecoderInSteps:
     """As decoder, for a view; what it returns is a generator, which yields how many items of a list it has read."""
     source = decoder_in_steps_source(cls, version, _flexible(cls, version))
-    return source.compiled("decode", _title(cls, version, "decoder in steps"))
+    return source.compile("decode", _title(cls, version, "decoder in steps"))
 
 
 @cache
@@ -34,14 +34,14 @@ def encoder(cls: type, version: int) -> Encoder:
 
     Raises KafkaError for a version that the class does not declare.
     """
-    return encoder_source(cls, version, _flexible(cls, version)).compiled("encode", _title(cls, version, "encoder"))
+    return encoder_source(cls, version, _flexible(cls, version)).compile("encode", _title(cls, version, "encoder"))
 
 
 @cache
 def encoder_in_steps(cls: type, version: int) -> EncoderInSteps:
     """As encoder, but what it returns is a generator, which yields how many instances in arrays it has written."""
     source = encoder_source(cls, version, _flexible(cls, version), in_steps=True)
-    return source.compiled("encode", _title(cls, version, "encoder in steps"))
+    return source.compile("encode", _title(cls, version, "encoder in steps"))
 
 
 def _flexible(cls: type, version: int) -> bool:

@@ -25,7 +25,7 @@ from .batches import (
     SMALLEST_RECORD_BYTES,
     TRANSACTIONAL_BIT,
     Batch,
-    made,
+    batch_of,
 )
 from .compression import Bytes, compress, decompress
 from .errors import ErrorCode, KafkaError
@@ -297,7 +297,7 @@ def batch_of_payload(
     )
     crc = crc32c(payload, crc32c(checked))
     size_bytes = HEADER_BYTES - LENGTH_ENDS_AT + len(payload)
-    return made(memoryview(_MARKER_HEAD.pack(0, size_bytes, -1, MAGIC, crc) + checked + payload))
+    return batch_of(memoryview(_MARKER_HEAD.pack(0, size_bytes, -1, MAGIC, crc) + checked + payload))
 
 
 def with_crc(header: bytes, payload: Bytes) -> bytes:

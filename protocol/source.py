@@ -54,7 +54,7 @@ class Source:
             self.scope[name] = getattr(Struct(f">{format_}"), method)
         return name
 
-    def compiled(self, function: str, title: str) -> Callable[..., Any]:
+    def compile(self, function: str, title: str) -> Callable[..., Any]:
         """The function of that name, out of these lines."""
         source = "\n".join(self._lines) + "\n"
         filename = f"<fencepost {title}>"

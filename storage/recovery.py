@@ -46,7 +46,7 @@ from .log.flush import run_syncs
 from .log.open_files import OpenFiles
 from .log.partition_log import PartitionLog
 from .log.settings import LogSettings
-from .store import Store, StoreSettings, created_log
+from .store import Store, StoreSettings, create_log
 from .store_checkpoint import LogEntry, StoreCheckpoint
 from .system_errors import may_pass
 
@@ -379,7 +379,7 @@ class _Recovery:
         self.next_log_id = max(self.next_log_id, part.log_id + 1)
         if part.log_id in self.logs:
             return
-        log, topic_id = created_log(self.disk, self.directory, part, self.open_files)
+        log, topic_id = create_log(self.disk, self.directory, part, self.open_files)
         if self.disk.exists(log.directory):  # left by a life whose CREATE was never durable
             self.disk.remove_tree(log.directory)
         self.logs[log.log_id] = log

@@ -227,7 +227,7 @@ class Store:
             log.apply_log_start(part.offset)
             self._open_starts[log] = None
         elif part.kind == CREATE:
-            log, topic_id = created_log(self.disk, self.directory, part, self.open_files)
+            log, topic_id = create_log(self.disk, self.directory, part, self.open_files)
             self.logs[log.log_id] = log
             self.topic_ids[log.log_id] = topic_id
         elif part.kind == DROP:
@@ -409,7 +409,7 @@ class Store:
         self._lock.release()
 
 
-def created_log(disk: Disk, directory: str, part: Part, open_files: OpenFiles) -> tuple[PartitionLog, bytes]:
+def create_log(disk: Disk, directory: str, part: Part, open_files: OpenFiles) -> tuple[PartitionLog, bytes]:
     """The empty log that a CREATE part describes, and its topic's id. Used live and by recovery."""
     data = part.data[0] if len(part.data) == 1 else b"".join(part.data)
     topic, topic_id, partition, packed = msgpack.unpackb(data, raw=False)

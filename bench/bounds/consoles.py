@@ -100,7 +100,7 @@ def browse(url: str, streams: int) -> None:
     host, _, port = url.removeprefix("http://").strip("/").rpartition(":")
     selector = selectors.DefaultSelector()
     for _ in range(streams):
-        selector.register(_asked(host, int(port), "/v1/events"), selectors.EVENT_READ)
+        selector.register(_ask(host, int(port), "/v1/events"), selectors.EVENT_READ)
     print("open", flush=True)
     due = time.monotonic()
     while True:
@@ -111,12 +111,12 @@ def browse(url: str, streams: int) -> None:
                 raise ConnectionError("an event stream has ended")
         if time.monotonic() >= due:
             due += SCRAPE_S
-            with _asked(host, int(port), "/metrics", "Connection: close\r\n") as scrape:
+            with _ask(host, int(port), "/metrics", "Connection: close\r\n") as scrape:
                 while scrape.recv(1 << 16):
                     pass
 
 
-def _asked(host: str, port: int, path: str, more: str = "") -> socket.socket:
+def _ask(host: str, port: int, path: str, more: str = "") -> socket.socket:
     connection = socket.create_connection((host, port), timeout=30)
     connection.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\n{more}\r\n".encode())
     begins = connection.recv(1 << 16)

@@ -85,7 +85,7 @@ class GroupCoordinator:
         """All records were applied: begin the sessions of all members."""
         now_ms = self._clock.monotonic_ms()
         for group_id, kept in self._loaded.items():
-            group = self.groups[group_id] = Group.restored(group_id, self._rules, self._log, kept, now_ms)
+            group = self.groups[group_id] = Group.restore(group_id, self._rules, self._log, kept, now_ms)
             group.empty_since_ms = self._empty_since_ms(kept)
             self.memory.count(group, len(self._values[group_id]))
             self._see_to(group)

@@ -159,7 +159,7 @@ class GroupKinds:
     def consumer_group(self, group_id: str) -> ConsumerGroup | None:
         return self._consumer.groups.get(group_id)
 
-    def described(self, group_id: str) -> ConsumerGroup:
+    def describe(self, group_id: str) -> ConsumerGroup:
         """A consumer group. Raises GROUP_ID_NOT_FOUND, INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE."""
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)

@@ -60,7 +60,7 @@ class Group(Roster):
         self._newcomers = False  # somebody came during the initial delay
 
     @classmethod
-    def restored(
+    def restore(
         cls, group_id: str, rules: Rules, log: Callable[["Group", KeptGroup], None], kept: KeptGroup, now_ms: int
     ) -> "Group":
         """The group that a record speaks of, its members with sessions that begin now."""
@@ -70,7 +70,7 @@ class Group(Roster):
         group.protocol = kept.protocol
         group.leader = kept.leader
         for each in kept.members:
-            group._put(Member.restored(each, kept.protocol))
+            group._put(Member.restore(each, kept.protocol))
         if kept.members:
             group.state = State.STABLE
             for member in group.members.values():
@@ -186,7 +186,7 @@ class Group(Roster):
         leads = member.member_id == self.leader
         unchanged = member.protocols == asked.protocols
         if unchanged and (step is Step.REPEAT_OR_REBALANCE or (step is Step.ANSWER_OR_REBALANCE and not leads)):
-            reply(self._joined(member, roster=leads))
+            reply(self._join_answer(member, roster=leads))
             return
         # A leader that joins again knows of a change that its own subscription does not show.
         self._change(member, asked)
@@ -217,7 +217,7 @@ class Group(Roster):
                 return
             self._touch(new, now_ms)
             leads = asked.may_skip_assignment and self.leader == member_id
-            answer = self._joined(new, roster=leads)._replace(skip_assignment=leads)
+            answer = self._join_answer(new, roster=leads)._replace(skip_assignment=leads)
             # An old client would begin to assign if the answer named it as the leader (KAFKA-13435).
             reply(answer if asked.may_skip_assignment else answer._replace(leader=old_leader or NO_MEMBER))
             return
@@ -295,9 +295,9 @@ class Group(Roster):
         for member in list(self.members.values()):
             self._touch(member, now_ms)
             member.is_new = False
-            member.tell_joined(self._joined(member, roster=member.member_id == self.leader))
+            member.tell_joined(self._join_answer(member, roster=member.member_id == self.leader))
 
-    def _joined(self, member: Member, *, roster: bool) -> Joined:
+    def _join_answer(self, member: Member, *, roster: bool) -> Joined:
         return Joined(
             ErrorCode.NONE,
             member.member_id,
@@ -493,7 +493,7 @@ class Group(Roster):
     def to_keep(self, assignments: Mapping[str, bytes] | None = None) -> KeptGroup:
         """What a restart is to know: everything but who waits."""
         members = [
-            member.kept(self.protocol, None if assignments is None else assignments.get(member.member_id, b""))
+            member.to_record(self.protocol, None if assignments is None else assignments.get(member.member_id, b""))
             for member in self.members.values()
         ]
         return KeptGroup(self.protocol_type or "", self.generation, self.protocol, self.leader, tuple(members))

@@ -142,7 +142,7 @@ class Member:
         )
 
     @classmethod
-    def restored(cls, kept: KeptMember, protocol: str | None) -> "Member":
+    def restore(cls, kept: KeptMember, protocol: str | None) -> "Member":
         """The member of a record, which has one protocol only."""
         return cls(
             kept.member_id,
@@ -155,7 +155,7 @@ class Member:
             assignment=kept.assignment,
         )
 
-    def kept(self, protocol: str | None, assignment: bytes | None) -> KeptMember:
+    def to_record(self, protocol: str | None, assignment: bytes | None) -> KeptMember:
         """What is kept of it, with its assignment as it is or is to be."""
         return KeptMember(
             self.member_id,

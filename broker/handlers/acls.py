@@ -34,7 +34,7 @@ from ..security.acls import (
     ResourceType,
     check_binding,
     check_filter,
-    known,
+    member_of,
 )
 
 MOST_CHANGES = 10_000  # of one request, as in Kafka
@@ -106,13 +106,13 @@ def _not_created(broker: Services, error: KafkaError) -> _Created:
 def _new_binding(creation: CreateAclsRequest.Creation) -> AclBinding:
     """Raises INVALID_REQUEST."""
     binding = AclBinding(
-        known(ResourceType, creation.resource_type),
-        known(PatternType, creation.resource_pattern_type),
+        member_of(ResourceType, creation.resource_type),
+        member_of(PatternType, creation.resource_pattern_type),
         creation.resource_name,
         creation.principal,
         creation.host,
-        known(Operation, creation.operation),
-        known(Permission, creation.permission_type),
+        member_of(Operation, creation.operation),
+        member_of(Permission, creation.permission_type),
     )
     check_binding(binding)
     if max(map(len, (binding.resource_name, binding.principal, binding.host))) > LONGEST_TEXT:
@@ -161,13 +161,13 @@ def _acl(binding: AclBinding) -> _Resource.Acl:
 
 def _filter_of(asked: DescribeAclsRequest | DeleteAclsRequest.Filter) -> AclFilter:
     return AclFilter(
-        known(ResourceType, asked.resource_type_filter),
-        known(PatternType, asked.pattern_type_filter),
+        member_of(ResourceType, asked.resource_type_filter),
+        member_of(PatternType, asked.pattern_type_filter),
         asked.resource_name_filter,
         asked.principal_filter,
         asked.host_filter,
-        known(Operation, asked.operation),
-        known(Permission, asked.permission_type),
+        member_of(Operation, asked.operation),
+        member_of(Permission, asked.permission_type),
     )
 
 

@@ -26,7 +26,7 @@ from ...protocol.messages.cluster import (
     UpdateFeaturesResponse,
 )
 from ...protocol.primitives import ZERO_UUID
-from ..net.features import OWN_APIS_FROM, Feature, highest_served, named_as_supported, offered
+from ..net.features import OWN_APIS_FROM, Feature, complete_features, highest_served, named_as_supported
 from ..net.turns import SUBJECT_UNITS, Steps, answer_each
 from ..requests.allowed_names import allowed_names
 from ..requests.dispatch import HANDLERS, Call, handles
@@ -55,7 +55,7 @@ def api_versions(broker: Services, call: Call, request: ApiVersionsRequest) -> A
     """
     call.connection.client_software = f"{request.client_software_name} {request.client_software_version}".strip()
     served = {key: HANDLERS[key].api for key in sorted(HANDLERS)}
-    features = offered(served)
+    features = complete_features(served)
     return ApiVersionsResponse(
         api_keys=[
             ApiVersionsResponse.ApiKey(
@@ -87,9 +87,9 @@ UPGRADE, UNSAFE_DOWNGRADE = 1, 3
 def update_features(broker: Services, call: Call, request: UpdateFeaturesRequest) -> Steps[UpdateFeaturesResponse]:
     """Features stay at their highest versions: what is asked for is so already, or all of it is refused."""
     broker.access.check_on_cluster(call.session, Operation.ALTER)
-    levels = {each.name: each for each in offered({key: HANDLERS[key].api for key in HANDLERS})}
+    levels = {each.name: each for each in complete_features({key: HANDLERS[key].api for key in HANDLERS})}
 
-    def answered(update: UpdateFeaturesRequest.Update) -> UpdateFeaturesResponse.Result:
+    def answer(update: UpdateFeaturesRequest.Update) -> UpdateFeaturesResponse.Result:
         problem = _wrong_with(update, levels.get(update.feature))
         if problem:
             raise KafkaError(
@@ -99,7 +99,7 @@ def update_features(broker: Services, call: Call, request: UpdateFeaturesRequest
             )
         return UpdateFeaturesResponse.Result(feature=update.feature, error_message="NONE")
 
-    return UpdateFeaturesResponse(results=(yield from answer_each(request.feature_updates, answered)))
+    return UpdateFeaturesResponse(results=(yield from answer_each(request.feature_updates, answer)))
 
 
 def _wrong_with(update: UpdateFeaturesRequest.Update, feature: Feature | None) -> str | None:
@@ -131,7 +131,7 @@ def metadata(broker: Services, call: Call, request: MetadataRequest) -> Steps[Me
             known = [topic for topic in known if topic.name in seen]
         topics: list[_Topic] = Lazy(len(known), (_describe(broker, topic) for topic in known))
     else:
-        topics = yield from _asked_for(broker, call, request)
+        topics = yield from _answer_topics(broker, call, request)
     if request.include_topic_authorized_operations:
         topics = Lazy(len(topics), map(partial(_with_operations, broker, call), topics))
     host, port = call.advertised
@@ -163,7 +163,7 @@ def _topic_operations(broker: Services, call: Call, name: str) -> int:
     return broker.access.operations(call.session, ResourceType.TOPIC, name)
 
 
-def _asked_for(broker: Services, call: Call, request: MetadataRequest) -> Steps[list[_Topic]]:
+def _answer_topics(broker: Services, call: Call, request: MetadataRequest) -> Steps[list[_Topic]]:
     """One answer for each distinct topic asked for, in the order of the request."""
     answers: dict[str | bytes | None, _Topic] = {}
     made = 0

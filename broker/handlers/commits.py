@@ -58,7 +58,7 @@ def offset_commit(broker: Services, call: Call, request: OffsetCommitRequest) ->
     response = OffsetCommitResponse(topics=[])
     for topic in request.topics:
         named = {"topic_id": topic.topic_id} if call.version >= BY_ID_SINCE else {"name": topic.name}
-        parts = list(_sorted_out("OffsetCommit", broker, call, topic, named, made, wanted))
+        parts = list(_sort_out("OffsetCommit", broker, call, topic, named, made, wanted))
         if parts:
             response.topics.append(OffsetCommitResponse.Topic(**named, partitions=parts))
 
@@ -103,7 +103,7 @@ def txn_offset_commit(broker: Services, call: Call, request: TxnOffsetCommitRequ
     response = TxnOffsetCommitResponse(topics=[])
     made = TxnOffsetCommitResponse.Topic.Partition
     for topic in request.topics:
-        parts = list(_sorted_out("TxnOffsetCommit", broker, call, topic, {"name": topic.name}, made, wanted))
+        parts = list(_sort_out("TxnOffsetCommit", broker, call, topic, {"name": topic.name}, made, wanted))
         if parts:
             response.topics.append(TxnOffsetCommitResponse.Topic(name=topic.name, partitions=parts))
     with _errors_for_all("TxnOffsetCommit", broker, wanted):
@@ -142,7 +142,7 @@ def _commit_in_transaction(
 # ---- what both have in common --------------------------------------------------------------------------------
 
 
-def _sorted_out(
+def _sort_out(
     api: str, broker: Services, call: Call, asked: Any, named: dict[str, Any], answer: type, wanted: list[_Wanted]
 ) -> Iterator[Any]:
     """An answer for each partition of a topic. Those that exist, and may be read, are added to `wanted`."""
@@ -217,7 +217,7 @@ def offset_fetch(broker: Services, call: Call, request: OffsetFetchRequest) -> O
     if call.version < BATCHED_SINCE:
         single, group_id = OffsetFetchResponse.Topic, request.group_id
         topics = []
-        for name, keys in _looked_up(broker, group_id, request.topics, how):
+        for name, keys in _look_up(broker, group_id, request.topics, how):
             found = _fetch_committed(broker, group_id, keys, single.Partition, how)
             topics.append(single(name=name, partitions=Lazy(len(keys), found)))
         return OffsetFetchResponse(topics=topics)
@@ -238,7 +238,7 @@ def _group_fetched(
         how.check_group(asked.group_id)
         broker.group_kinds.check_fetch(asked.group_id, asked.member_id, asked.member_epoch)
         known, unknown = _by_name(broker, asked.topics) if by_id and asked.topics is not None else (asked.topics, [])
-        for name, keys in _looked_up(broker, asked.group_id, known, how):
+        for name, keys in _look_up(broker, asked.group_id, known, how):
             topic = broker.topics.by_name.get(name)
             topic_id = topic.id if topic is not None else ZERO_UUID
             found = _fetch_committed(broker, asked.group_id, keys, made.Partition, how)
@@ -266,7 +266,7 @@ def _by_name(
     return known, unknown
 
 
-def _looked_up(
+def _look_up(
     broker: Services, group_id: str, asked: Sequence[Any] | None, how: _Reading
 ) -> Iterable[tuple[str, Sequence[PartitionKey]]]:
     """The partitions of a group for the answer, by topic. asked: None for all that may be seen.

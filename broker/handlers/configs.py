@@ -77,7 +77,7 @@ def describe_configs(broker: Services, call: Call, request: DescribeConfigsReque
     known: _Known = {}
     room, named = AnswerRoom(len(broker.server.connections)), set[tuple[int, str]]()
 
-    def answered(resource: DescribeConfigsRequest.Resource) -> _Result:
+    def answer(resource: DescribeConfigsRequest.Resource) -> _Result:
         which = resource.resource_type, resource.resource_name
         if which in named and room.is_full:
             error = ErrorCode.INVALID_REQUEST
@@ -89,11 +89,11 @@ def describe_configs(broker: Services, call: Call, request: DescribeConfigsReque
                 resource_name=resource.resource_name,
             )
         named.add(which)
-        result = _described_or_refused(broker, call, resource, request, known)
+        result = _describe_or_refuse(broker, call, resource, request, known)
         room.take(_size_bytes(result))
         return result
 
-    results = yield from answer_each(request.resources, answered, SUBJECT_UNITS)
+    results = yield from answer_each(request.resources, answer, SUBJECT_UNITS)
     return DescribeConfigsResponse(results=results)
 
 
@@ -115,7 +115,7 @@ def _size_bytes(result: _Result) -> int:
     )
 
 
-def _described_or_refused(
+def _describe_or_refuse(
     broker: Services,
     call: Call,
     resource: DescribeConfigsRequest.Resource,
@@ -213,13 +213,13 @@ def alter_configs(broker: Services, call: Call, request: AlterConfigsRequest) ->
     """Replace all settings of each resource."""
     doubled = _find_doubled(request.resources)
 
-    def altered(each: AlterConfigsRequest.Resource) -> AlterConfigsResponse.Resource:
+    def alter(each: AlterConfigsRequest.Resource) -> AlterConfigsResponse.Resource:
         code, text = _alter_or_refuse(broker, call, each, _replacing(each), doubled, request.validate_only)
         return AlterConfigsResponse.Resource(
             error_code=code, error_message=text, resource_type=each.resource_type, resource_name=each.resource_name
         )
 
-    return AlterConfigsResponse(responses=(yield from answer_each(request.resources, altered, SUBJECT_UNITS)))
+    return AlterConfigsResponse(responses=(yield from answer_each(request.resources, alter, SUBJECT_UNITS)))
 
 
 @handles(IncrementalAlterConfigsRequest, in_steps=True)
@@ -229,15 +229,13 @@ def incremental_alter_configs(
     """Change some settings of each resource."""
     doubled = _find_doubled(request.resources)
 
-    def altered(each: IncrementalAlterConfigsRequest.Resource) -> IncrementalAlterConfigsResponse.Resource:
+    def alter(each: IncrementalAlterConfigsRequest.Resource) -> IncrementalAlterConfigsResponse.Resource:
         code, text = _alter_or_refuse(broker, call, each, _changing(each), doubled, request.validate_only)
         return IncrementalAlterConfigsResponse.Resource(
             error_code=code, error_message=text, resource_type=each.resource_type, resource_name=each.resource_name
         )
 
-    return IncrementalAlterConfigsResponse(
-        responses=(yield from answer_each(request.resources, altered, SUBJECT_UNITS))
-    )
+    return IncrementalAlterConfigsResponse(responses=(yield from answer_each(request.resources, alter, SUBJECT_UNITS)))
 
 
 _Resource = AlterConfigsRequest.Resource | IncrementalAlterConfigsRequest.Resource
@@ -368,12 +366,12 @@ def _change(
         if row is not None and row.type is not ConfigType.LIST:
             verb = "APPEND to" if operation == APPEND else "SUBTRACT from"
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Can't {verb} key {name} because its type is not LIST.")
-        configs[name] = _changed_list(configs.get(name), change, row)
+        configs[name] = _change_list(configs.get(name), change, row)
     else:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operation {operation} for {name}")
 
 
-def _changed_list(now: str | None, change: IncrementalAlterConfigsRequest.Resource.Config, row: Option | None) -> str:
+def _change_list(now: str | None, change: IncrementalAlterConfigsRequest.Resource.Config, row: Option | None) -> str:
     """A list with entries added or taken out; one never set begins as its default."""
     default = row.default if row is not None and isinstance(row.default, tuple) else ()
     entries = list(default) if now is None else [entry.strip() for entry in now.split(",") if entry.strip()]

@@ -19,7 +19,7 @@ from ...protocol.messages.consumer_groups import (
 from ..groups.consumer.assignors import TopicId
 from ..groups.consumer.heartbeats import JOINS, LEAVES, LEAVES_FOR_A_WHILE, NO_TIMEOUT, Heartbeat
 from ..groups.consumer.machine import ConsumerGroup
-from ..groups.consumer.reconciling import merged
+from ..groups.consumer.reconciling import merge
 from ..groups.consumer.records import Held
 from ..net.turns import BEHIND_SHORT, AnswerRoom, Steps
 from ..requests.dispatch import Call, handles
@@ -161,20 +161,20 @@ def consumer_group_describe(
     """The epochs of each group, its members, and what they read and are to read."""
     room = AnswerRoom(len(broker.server.connections))
     with_operations = request.include_authorized_operations
-    answers = (_described_or_refused(broker, call, each, with_operations, room) for each in request.group_ids)
+    answers = (_describe_or_refuse(broker, call, each, with_operations, room) for each in request.group_ids)
     return ConsumerGroupDescribeResponse(groups=Lazy(len(request.group_ids), answers))
 
 
-def _described_or_refused(
+def _describe_or_refuse(
     broker: Services, call: Call, group_id: str, with_operations: bool, room: AnswerRoom
 ) -> _Described:
     try:
         broker.access.check(call.session, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         if room.is_full:
             raise KafkaError(*LATER)
-        group = broker.group_kinds.described(group_id)
+        group = broker.group_kinds.describe(group_id)
         sees = partial(broker.access.allows, call.session, Operation.DESCRIBE, ResourceType.TOPIC)
-        if not all(map(sees, _named(broker, group))):
+        if not all(map(sees, _named_topics(broker, group))):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, HIDDEN)
     except KafkaError as error:
         broker.metrics.error("ConsumerGroupDescribe", error.code)
@@ -193,7 +193,7 @@ def _described_or_refused(
     return found
 
 
-def _named(broker: Services, group: ConsumerGroup) -> set[str]:
+def _named_topics(broker: Services, group: ConsumerGroup) -> set[str]:
     """The topics that a description of the group names."""
     ids: set[TopicId] = set()
     for current in group.currents.values():
@@ -229,7 +229,7 @@ def _member(broker: Services, group: ConsumerGroup, member_id: str, room: Answer
         client_host=subscription.client_host,
         subscribed_topic_names=list(subscription.topics),
         subscribed_topic_regex=subscription.regex,
-        assignment=_named_assignment(broker, merged(current.assigned, current.revoking)),  # what it may still own
+        assignment=_named_assignment(broker, merge(current.assigned, current.revoking)),  # what it may still own
         target_assignment=_named_assignment(broker, target),
         member_type=CONSUMER_MEMBER if subscription.classic is None else CLASSIC_MEMBER,
     )

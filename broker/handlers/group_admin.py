@@ -34,13 +34,13 @@ def describe_groups(broker: Services, call: Call, request: DescribeGroupsRequest
     """The state, and the members; their metadata only while the group is stable."""
     room = AnswerRoom(len(broker.server.connections))
     answers = (
-        _described_or_refused(broker, call, group_id, request.include_authorized_operations, room)
+        _describe_or_refuse(broker, call, group_id, request.include_authorized_operations, room)
         for group_id in request.groups
     )
     return DescribeGroupsResponse(groups=Lazy(len(request.groups), answers))
 
 
-def _described_or_refused(
+def _describe_or_refuse(
     broker: Services, call: Call, group_id: str, with_operations: bool, room: AnswerRoom
 ) -> _Described:
     try:

@@ -17,7 +17,7 @@ from ..net.connection import Connection
 from ..net.turns import AnswerRoom, Steps
 from ..requests.allowed_names import allowed_names
 from ..requests.dispatch import Call, handles
-from ..requests.exported_metrics import exported
+from ..requests.exported_metrics import export
 from ..requests.services import Services
 from ..security.acls import Operation, ResourceType
 from ..transactions.owners import Owner, owner_of
@@ -90,24 +90,24 @@ def describe_transaction_owners(
         owner = coordinator.owners.get(name)
         if name not in allowed:
             if named is not None:
-                owners.append(_refused(broker, name, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+                owners.append(_refusal(broker, name, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
         elif owner is None:
             if named is not None:
-                owners.append(_refused(broker, name, ErrorCode.RESOURCE_NOT_FOUND))
+                owners.append(_refusal(broker, name, ErrorCode.RESOURCE_NOT_FOUND))
         elif room.is_full:
             left_out += 1
         else:
             room.take(OWNER_BYTES + 3 * len(name) + _bytes_of_names(owner))
-            owners.append(_owned(name, owner, connected))
+            owners.append(_describe_owner(name, owner, connected))
     return DescribeTransactionOwnersResponse(owners=owners, left_out=left_out)
 
 
-def _refused(broker: Services, name: str, code: ErrorCode) -> Owned:
+def _refusal(broker: Services, name: str, code: ErrorCode) -> Owned:
     broker.metrics.error("DescribeTransactionOwners", code)
     return Owned(transactional_id=name, error_code=code)
 
 
-def _owned(name: str, owner: Owner, connected: set[int]) -> Owned:
+def _describe_owner(name: str, owner: Owner, connected: set[int]) -> Owned:
     return Owned(
         transactional_id=name,
         client_id=owner.client_id,
@@ -123,4 +123,4 @@ def _owned(name: str, owner: Owner, connected: set[int]) -> Owned:
 def describe_metrics(broker: Services, call: Call, request: DescribeMetricsRequest) -> Steps[DescribeMetricsResponse]:
     """What the broker counts, by the names that Prometheus gets."""
     broker.access.check_on_cluster(call.session, Operation.DESCRIBE)
-    return DescribeMetricsResponse(families=(yield from exported(broker)))
+    return DescribeMetricsResponse(families=(yield from export(broker)))

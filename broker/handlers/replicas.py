@@ -42,7 +42,7 @@ _Moved = AlterReplicaLogDirsResponse.Topic
 _Quorum = DescribeQuorumResponse.Topic
 
 
-def _quoted(topic: str) -> str:
+def _quote(topic: str) -> str:
     """The name for a text that is answered for each partition: one that no topic can have is cut."""
     return topic if len(topic) <= LONGEST else f"{topic[:LONGEST]}..."
 
@@ -83,7 +83,7 @@ def _election(broker: Services, kind: int, topic: str, index: int) -> _Elected.P
     elif partition is None:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         known = topic in broker.topics.by_name
-        text = f"No such partition as {topic}-{index}" if known else f"No such topic as {_quoted(topic)}"
+        text = f"No such partition as {topic}-{index}" if known else f"No such topic as {_quote(topic)}"
     elif partition.log.offline is not None:
         preferred = kind == PREFERRED
         code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE if preferred else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
@@ -102,7 +102,7 @@ def alter_partition_reassignments(
     broker.access.check_on_cluster(call.session, Operation.ALTER)
     responses = []
     for topic in request.topics:
-        results = yield from answer_each(topic.partitions, partial(_reassigned, broker, topic.name))
+        results = yield from answer_each(topic.partitions, partial(_reassign, broker, topic.name))
         responses.append(_Reassigned(name=topic.name, partitions=results))
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
@@ -111,7 +111,7 @@ def alter_partition_reassignments(
     )
 
 
-def _reassigned(
+def _reassign(
     broker: Services, topic: str, asked: AlterPartitionReassignmentsRequest.Topic.Partition
 ) -> _Reassigned.Partition:
     result = _Reassigned.Partition(partition_index=asked.partition_index)
@@ -126,7 +126,7 @@ def _reassigned(
 def _check_move(broker: Services, topic: str, index: int, replicas: Sequence[int] | None) -> None:
     """Raises UNKNOWN_TOPIC_OR_PARTITION, NO_REASSIGNMENT_IN_PROGRESS, INVALID_REPLICA_ASSIGNMENT."""
     if _partition(broker, topic, index) is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {_quoted(topic)}:{index}.")
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {_quote(topic)}:{index}.")
     if replicas is None:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
     check_replicas(replicas, broker.node_id)
@@ -156,7 +156,7 @@ def alter_replica_log_dirs(
         for topic in directory.topics:
             codes = answers.setdefault(topic.name, {})
             for index in topic.partitions:
-                code = _moved_to(broker, directory.path == own, topic.name, index)
+                code = _move_to(broker, directory.path == own, topic.name, index)
                 codes[index] = code if allowed else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
                 yield 1
     made = _Moved.Partition
@@ -171,7 +171,7 @@ def alter_replica_log_dirs(
     )
 
 
-def _moved_to(broker: Services, is_own: bool, topic: str, index: int) -> ErrorCode:
+def _move_to(broker: Services, is_own: bool, topic: str, index: int) -> ErrorCode:
     if len(topic) > LONGEST:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     if not is_own:

@@ -63,7 +63,7 @@ def create_topics(broker: Services, call: Call, request: CreateTopicsRequest) ->
     answers = []
     for topic in request.topics:
         if named[topic.name] == 1:
-            created = _created_or_refused(broker, call, topic, request.validate_only, known, topic.name in may_create)
+            created = _create_or_refuse(broker, call, topic, request.validate_only, known, topic.name in may_create)
             answers.append(created)
             yield SUBJECT_UNITS + PARTITION_UNITS * _wanted_partitions(topic)
     return CreateTopicsResponse(topics=answers + doubled)
@@ -80,7 +80,7 @@ def _wanted_partitions(asked: CreateTopicsRequest.Topic) -> int:
     return max(asked.num_partitions, len(asked.assignments), 0)
 
 
-def _created_or_refused(
+def _create_or_refuse(
     broker: Services, call: Call, asked: CreateTopicsRequest.Topic, validate_only: bool, known: _Known, may: bool
 ) -> _Created:
     try:
@@ -201,7 +201,7 @@ def delete_topics(broker: Services, call: Call, request: DeleteTopicsRequest) ->
             groups.setdefault(topic.id if topic else each.name or each.topic_id, []).append(each)
         yield 1
     deleted = yield from answer_each(
-        groups.values(), lambda group: _deleted_or_refused(broker, call, group), SUBJECT_UNITS
+        groups.values(), lambda group: _delete_or_refuse(broker, call, group), SUBJECT_UNITS
     )
     return DeleteTopicsResponse(responses=answers + deleted)
 
@@ -234,7 +234,7 @@ def _ambiguous(asked: DeleteTopicsRequest.Topic) -> _Deleted:
     return _Deleted(name=asked.name, topic_id=asked.topic_id, error_code=ErrorCode.INVALID_REQUEST, error_message=text)
 
 
-def _deleted_or_refused(broker: Services, call: Call, group: Sequence[DeleteTopicsRequest.Topic]) -> _Deleted:
+def _delete_or_refuse(broker: Services, call: Call, group: Sequence[DeleteTopicsRequest.Topic]) -> _Deleted:
     """The answer to all requests for one topic, in the terms in which it was asked for."""
     topic = _find(broker, group[0])
     answer = _Deleted(
@@ -361,7 +361,7 @@ def delete_records(broker: Services, call: Call, request: DeleteRecordsRequest) 
     for topic in request.topics:
         of_topic = answers.setdefault(topic.name, {})
         for asked in topic.partitions:
-            of_topic[asked.partition_index] = _emptied_or_refused(broker, call, topic.name, asked)
+            of_topic[asked.partition_index] = _empty_or_refuse(broker, call, topic.name, asked)
             yield EMPTYING_UNITS
     return DeleteRecordsResponse(
         topics=[
@@ -371,7 +371,7 @@ def delete_records(broker: Services, call: Call, request: DeleteRecordsRequest) 
     )
 
 
-def _emptied_or_refused(
+def _empty_or_refuse(
     broker: Services, call: Call, name: str, asked: DeleteRecordsRequest.Topic.Partition
 ) -> DeleteRecordsResponse.Topic.Partition:
     answer = DeleteRecordsResponse.Topic.Partition(partition_index=asked.partition_index)

@@ -64,11 +64,11 @@ def write_txn_markers(broker: Services, call: Call, request: WriteTxnMarkersRequ
 
 
 def _answer_marker(broker: Services, marker: _Asked, name: str, index: int) -> _Marked.Topic.Partition:
-    code = _marked_or_refused(broker, marker, name, index)
+    code = _mark_or_refuse(broker, marker, name, index)
     return _Marked.Topic.Partition(partition_index=index, error_code=code)
 
 
-def _marked_or_refused(broker: Services, marker: _Asked, name: str, index: int) -> ErrorCode:
+def _mark_or_refuse(broker: Services, marker: _Asked, name: str, index: int) -> ErrorCode:
     try:
         partition = _existing(broker, name, index)
         if partition.rules.internal and name != OFFSETS_TOPIC:
@@ -161,7 +161,7 @@ def list_transactions(
     transactions = broker.transactions.transactions
     ids = broker.transactions.open if wanted.only_open else transactions  # of many ids few are open
 
-    def listed(transactional_id: str) -> _Listed | None:
+    def list_id(transactional_id: str) -> _Listed | None:
         txn = transactions.get(transactional_id)
         if txn is None or not wanted.passes(txn) or not sees(transactional_id):
             return None
@@ -171,7 +171,7 @@ def list_transactions(
             transactional_id=transactional_id, producer_id=txn.producer_id, transaction_state=txn.status.text
         )
 
-    found = yield from answer_each(list(ids), listed)
+    found = yield from answer_each(list(ids), list_id)
     return ListTransactionsResponse(
         unknown_state_filters=wanted.unknown_states,
         transaction_states=[one for one in found if one is not None],
@@ -227,11 +227,11 @@ def _producers_of(
     broker: Services, call: Call, asked: DescribeProducersRequest.Topic, room: AnswerRoom
 ) -> DescribeProducersResponse.Topic:
     indexes = asked.partition_indexes
-    partitions = (_described_or_refused(broker, call, asked.name, index, room) for index in indexes)
+    partitions = (_describe_or_refuse(broker, call, asked.name, index, room) for index in indexes)
     return DescribeProducersResponse.Topic(name=asked.name, partitions=Lazy(len(indexes), partitions))
 
 
-def _described_or_refused(broker: Services, call: Call, name: str, index: int, room: AnswerRoom) -> _Partition:
+def _describe_or_refuse(broker: Services, call: Call, name: str, index: int, room: AnswerRoom) -> _Partition:
     try:
         if room.is_full:
             raise KafkaError(*LATER_PARTITION)

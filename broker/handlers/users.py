@@ -22,7 +22,16 @@ from ..requests.dispatch import Call, handles
 from ..requests.services import Services
 from ..security.acls import Operation
 from ..security.credentials import SECRET_BYTES, Change, secret_set
-from ..security.user_changes import Altered, Described, Infos, decide_changes, describe, infos_of, named_twice, refused
+from ..security.user_changes import (
+    Altered,
+    Described,
+    Infos,
+    decide_changes,
+    describe,
+    infos_of,
+    refusal,
+    refuse_duplicate,
+)
 
 CHANGES_AT_ONCE = 200  # of one unit
 CHANGE_UNITS = 4
@@ -43,7 +52,7 @@ def alter_users(
         broker.access.check_on_cluster(call.session, Operation.ALTER)
     except KafkaError as error:
         names = dict.fromkeys([each.name for each in request.deletions] + [each.name for each in request.upsertions])
-        return _alter_response(broker, [refused(name, error) for name in names])
+        return _alter_response(broker, [refusal(name, error) for name in names])
     users = broker.security_log.state.users
     changes, results = yield from decide_changes(users, request, broker.settings.max_users)
     failed: dict[str, KafkaError] = {}
@@ -56,7 +65,7 @@ def alter_users(
             failed |= dict.fromkeys(part, error)
         yield CHANGE_UNITS * len(part)
     return _alter_response(
-        broker, [refused(each.user, failed[each.user]) if each.user in failed else each for each in results]
+        broker, [refusal(each.user, failed[each.user]) if each.user in failed else each for each in results]
     )
 
 
@@ -98,4 +107,4 @@ def describe_users(
 
 
 def _describe(found: list[tuple[str, Infos]], times: Counter[str]) -> Iterator[Described]:
-    return (describe(name, infos) if times[name] == 1 else named_twice(name) for name, infos in found)
+    return (describe(name, infos) if times[name] == 1 else refuse_duplicate(name) for name, infos in found)

@@ -11,7 +11,7 @@ EVERY_INTERFACE = ("", "0.0.0.0", "::")
 IPV4_IN_IPV6 = "::ffff:"
 
 
-def advertised(listener: ListenerSettings, reached: tuple[str, int]) -> tuple[str, int]:
+def advertised_address(listener: ListenerSettings, reached: tuple[str, int]) -> tuple[str, int]:
     """Host and port for a client of this listener whose connection arrived at `reached` (our end of it)."""
     host, port = listener.advertised or (listener.host, listener.port)
     if host in EVERY_INTERFACE:

@@ -57,7 +57,7 @@ def highest_served(api: _Api, settings: _Settings) -> int:
     return WITH_TWO_PHASES if opted_in else api.max
 
 
-def offered(served: Mapping[int, _Api]) -> list[Feature]:
+def complete_features(served: Mapping[int, _Api]) -> list[Feature]:
     """The features that these APIs, by key, make complete."""
     return [
         feature

@@ -63,7 +63,7 @@ def _value(field: Field, version: int, asked: Any, error: KafkaError, own: bool)
     kind = field.kind
     if isinstance(kind, Array):
         if not own and isinstance(kind.item, Nested) and _tells(kind.item.cls):
-            return [_refuse(kind.item.cls, version, item, error) for item in _asked_for(kind.item.cls, asked)]
+            return [_refuse(kind.item.cls, version, item, error) for item in _items_to_answer(kind.item.cls, asked)]
         return [] if field.required else None
     given = None if own and field.name in _GRANTED else _field_named(asked, field.name)
     if given is not None and isinstance(kind, Fixed | Text):
@@ -82,7 +82,7 @@ def _tells(made: type) -> bool:
     )
 
 
-def _asked_for(made: type, asked: Any) -> list[Any]:
+def _items_to_answer(made: type, asked: Any) -> list[Any]:
     """The items of the request that these items of the response answer: of its lists, the first that fits.
 
     Items that carry nothing but an error answer those of the first list there is, by their order.

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from ...effects.gathering import neighbours_joined
+from ...effects.gathering import join_neighbours
 from ...effects.net import Elsewhere, Writable, idle_socket, send_now
 from ...protocol.errors import KafkaError
 from ...protocol.primitives import Buffer
@@ -67,7 +67,7 @@ class Overflow(Transport):
         self._sender = sender
         self._transport: Any = transport
         self._metrics = metrics
-        self._left: deque[Buffer | Elsewhere] = deque(neighbours_joined(out, SMALL_BYTES))
+        self._left: deque[Buffer | Elsewhere] = deque(join_neighbours(out, SMALL_BYTES))
         self._begin = 0  # of the first of these
         self._writable: Writable | None = None
         self._full = sender.writing_paused  # the transport holds enough
@@ -76,7 +76,7 @@ class Overflow(Transport):
     def begin(self) -> None:
         """Hand the socket what it takes; stand in for the transport if that is not all."""
         fd = idle_socket(self._transport)
-        if fd >= 0 and self._handed(fd):
+        if fd >= 0 and self._hand_over(fd):
             if not self._left:
                 return
             try:
@@ -90,7 +90,7 @@ class Overflow(Transport):
         self._sender.transport = self
         self._copy()
 
-    def _handed(self, fd: int) -> bool:
+    def _hand_over(self, fd: int) -> bool:
         """Whether it is worth going on like this. To a socket that is broken nothing is left to be sent."""
         try:
             self._begin, uncopied, may_go_on = send_now(fd, self._left, self._begin)
@@ -104,7 +104,7 @@ class Overflow(Transport):
         """The socket takes more, or is broken."""
         writable = self._writable
         assert writable is not None
-        if self._handed(writable.fd) and self._left:
+        if self._hand_over(writable.fd) and self._left:
             return
         writable.close()
         self._writable = None
@@ -160,7 +160,7 @@ class Overflow(Transport):
         self._left.append(data)
 
     def writelines(self, list_of_data: Sequence[Buffer]) -> None:
-        self._left.extend(neighbours_joined(list_of_data, SMALL_BYTES))
+        self._left.extend(join_neighbours(list_of_data, SMALL_BYTES))
 
     def pause_reading(self) -> None:
         self._transport.pause_reading()

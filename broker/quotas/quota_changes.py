@@ -25,7 +25,7 @@ def changes_of(asked: Asked, quotas: Quotas, new_entities: int) -> list[Change]:
 
     new_entities: how many that the same request names before would have quotas for the first time.
     """
-    entity = _checked_entity(asked)
+    entity = _check_entity(asked)
     wanted: dict[str, float | None] = {}
     for op in asked.ops:
         if op.key in wanted:
@@ -50,7 +50,7 @@ def named_entity(asked: Asked) -> Entity:
     return entity_of({part.entity_type: part.entity_name for part in asked.entity})
 
 
-def _checked_entity(asked: Asked) -> Entity:
+def _check_entity(asked: Asked) -> Entity:
     if not asked.entity:
         raise _invalid("quotas are of a user, a client id, both, or an address")
     names: dict[str, str | None] = {}

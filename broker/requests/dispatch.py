@@ -23,8 +23,8 @@ from ...protocol.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
 from ...protocol.primitives import Buffer, Readable
 from ...protocol.schema import schema_of
 from ...storage.store import BrokerHalted
-from ..metrics import counted_at
-from ..net.advertised import advertised
+from ..metrics import place_of_count
+from ..net.advertised import advertised_address
 from ..net.connection import Connection
 from ..net.features import highest_served
 from ..net.owner import OlderConnection
@@ -101,7 +101,7 @@ class Call:
         """Host and port that the client is to connect to."""
         listener = self.connection.listener
         assert listener is not None
-        return advertised(listener, self.listener_address)
+        return advertised_address(listener, self.listener_address)
 
     @property
     def listener_name(self) -> str:
@@ -222,7 +222,7 @@ class Dispatcher:
             connection.client_id = header.client_id
             self._refuse_unsupported(connection, header.api_key, header.api_version, header.correlation_id)
             return
-        self._requests[counted_at(header.api_key)] += 1
+        self._requests[place_of_count(header.api_key)] += 1
         connection.client_id = header.client_id
         call, turns = Call(connection, header), self._turns
         if self._measures.is_active:

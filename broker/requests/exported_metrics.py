@@ -14,7 +14,7 @@ from ... import __version__
 from ...protocol.apis import APIS
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.monitoring import COUNTER, GAUGE, HISTOGRAM, DescribeMetricsResponse
-from ..metrics import Histogram, counted_at
+from ..metrics import Histogram, place_of_count
 from ..net.turns import Steps
 from .services import Services
 
@@ -73,14 +73,14 @@ def _of_topics(value: Callable[[TopicSums], float]) -> Callable[[Services, Seen]
 
 def _requests(broker: Services) -> dict[str, float]:
     counts = broker.metrics.requests
-    return {api.name: counts[counted_at(key)] for key, api in APIS.items() if counts[counted_at(key)]}
+    return {api.name: counts[place_of_count(key)] for key, api in APIS.items() if counts[place_of_count(key)]}
 
 
 def _errors(broker: Services, seen: Seen) -> Samples:
     return [((api, _ERROR_NAMES[code]), count) for (api, code), count in broker.metrics.errors_by_api.items()]
 
 
-def _closed(broker: Services) -> dict[str, float]:
+def _closures(broker: Services) -> dict[str, float]:
     metrics = broker.metrics
     return {
         "idle": metrics.closed_idle,
@@ -98,7 +98,7 @@ def _logins(broker: Services) -> dict[str, float]:
     return {"success": metrics.logins, "failure": metrics.failed_logins, "tls_failure": metrics.failed_handshakes}
 
 
-def _fenced(broker: Services) -> dict[str, float]:
+def _fences(broker: Services) -> dict[str, float]:
     metrics = broker.metrics
     return {
         "stale_epoch": metrics.stale_epochs,
@@ -149,7 +149,11 @@ FAMILIES = (
         _one(lambda broker: broker.metrics.refused_connections),
     ),
     Exported(
-        "fencepost_connections_closed_total", COUNTER, ("reason",), "Connections that the broker closed.", _by(_closed)
+        "fencepost_connections_closed_total",
+        COUNTER,
+        ("reason",),
+        "Connections that the broker closed.",
+        _by(_closures),
     ),
     Exported("fencepost_logins_total", COUNTER, ("outcome",), "Logins, and TLS handshakes that failed.", _by(_logins)),
     Exported(
@@ -293,7 +297,7 @@ FAMILIES = (
         highest=20,
     ),
     Exported(
-        "fencepost_producer_fenced_total", COUNTER, ("reason",), "Requests of producers that were fenced.", _by(_fenced)
+        "fencepost_producer_fenced_total", COUNTER, ("reason",), "Requests of producers that were fenced.", _by(_fences)
     ),
     Exported(
         "fencepost_duplicate_batches_total",
@@ -312,7 +316,7 @@ FAMILIES = (
 )
 
 
-def exported(broker: Services) -> Steps[list[Family]]:
+def export(broker: Services) -> Steps[list[Family]]:
     """All of them, as they are now."""
     seen = Seen()
     yield from _see_topics(broker, seen)

@@ -73,13 +73,13 @@ class FastTransactions:
         self._measures = broker.throttling.measures
         self._known: dict[bytes, OrdinaryRequest] = {}
         self._turn = -1
-        self._given = broker.transactions.given("")  # as of this turn's first request
+        self._given = broker.transactions.inputs("")  # as of this turn's first request
 
     def serve(self, connection: Connection, frame: Readable) -> bool:
         """Carry out and reply; or change nothing and return False."""
         if frame.__class__ is bytes and self._turns.left > 0:  # else the frame is large, or the turn is over
             asked = self._known.get(frame[:4] + frame[8:]) or self._read(frame)
-            if asked is not None and self._is_free(connection, asked) and self._carried_out(asked, connection):
+            if asked is not None and self._is_free(connection, asked) and self._carry_out(asked, connection):
                 self._requests[asked.api] += 1
                 connection.client_id = asked.client_id
                 self._coordinator.owners.heard(asked.transactional_id, connection)
@@ -93,7 +93,7 @@ class FastTransactions:
         """Whether nobody counts what it costs."""
         return not self._measures.is_active or self._throttling.is_free(connection.session, asked.client_id)
 
-    def _carried_out(self, asked: OrdinaryRequest, connection: Connection) -> bool:
+    def _carry_out(self, asked: OrdinaryRequest, connection: Connection) -> bool:
         """Whether the request is a success; if not, nothing is changed."""
         coordinator, transactional_id = self._coordinator, asked.transactional_id
         txn = coordinator.transactions.get(transactional_id)
@@ -105,8 +105,8 @@ class FastTransactions:
             if not coordinator.fence_policy.passes(txn, Kind.COORDINATOR, asked.api, asked.version, connection):
                 return False
             if self._turn != self._store.turn:
-                self._turn, self._given = self._store.turn, coordinator.given("")
-            given = coordinator.given(transactional_id) if coordinator.is_ephemeral(transactional_id) else self._given
+                self._turn, self._given = self._store.turn, coordinator.inputs("")
+            given = coordinator.inputs(transactional_id) if coordinator.is_ephemeral(transactional_id) else self._given
             if asked.api == END_TXN:
                 decision = machine.end(txn, asked.commit, producer_id, epoch, 0, given)
             else:

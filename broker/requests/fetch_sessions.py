@@ -372,7 +372,7 @@ class FetchSessions:
                 self.cache.remove(session_id)
             cache = self.cache if epoch == INITIAL_EPOCH else None
             return Fetching(wanted, cache=cache, uses_topic_ids=uses_topic_ids, owner=owner)
-        error = self._refused(session, epoch, uses_topic_ids)
+        error = self._refusal(session, epoch, uses_topic_ids)
         if session is None or error is not None:
             return Fetching({}, error=error)
         session.update(wanted, forgotten)
@@ -387,7 +387,7 @@ class FetchSessions:
         return Fetching({}, session=session, uses_topic_ids=uses_topic_ids)
 
     @staticmethod
-    def _refused(session: Session | None, epoch: int, uses_topic_ids: bool) -> ErrorCode | None:
+    def _refusal(session: Session | None, epoch: int, uses_topic_ids: bool) -> ErrorCode | None:
         if session is None:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         if session.epoch != epoch:

@@ -49,12 +49,12 @@ class GuardedFastTransactions(FastTransactions):
         super().__init__(broker)
         self._access = broker.access
 
-    def _carried_out(self, asked: OrdinaryRequest, connection: Connection) -> bool:
+    def _carry_out(self, asked: OrdinaryRequest, connection: Connection) -> bool:
         may, session = self._access.allows, connection.session
         return (
             may(session, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, asked.transactional_id)
             and all(may(session, Operation.WRITE, ResourceType.TOPIC, name) for name, _ in asked.partitions)
-            and super()._carried_out(asked, connection)
+            and super()._carry_out(asked, connection)
         )
 
 

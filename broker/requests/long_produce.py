@@ -64,10 +64,10 @@ class LongProduce:
             for target, partition, rules, records, _ in inside:
                 if not self._is_wanted():
                     return
-                target.looked_into(partition, rules, _found(partition, records, now_ms, budget))
+                target.looked_into(partition, rules, _look_into(partition, records, now_ms, budget))
 
         self._connection.hold()
-        job = work if self._meter is None else self._meter.timed(work)
+        job = work if self._meter is None else self._meter.measure(work)
         self._broker.records_executor.submit(job, self._go_on_with, owner=self._connection, wanted=self._is_wanted)
         return True
 
@@ -99,7 +99,7 @@ class LongProduce:
         connection.go_on()
 
 
-def _found(
+def _look_into(
     partition: Partition, records: memoryview, now_ms: int, budget: DecompressionBudget
 ) -> Batch | BaseException:
     """What accept gives or raises; on the loop, it will look the same."""

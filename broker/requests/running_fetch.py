@@ -114,7 +114,7 @@ class RunningFetch:
         self.meter = call.meter
         most = min(request.max_bytes, broker.settings.fetch_max_bytes)
         if self.meter is not None:
-            most = min(most, broker.throttling.fetched_at_once(self.meter))
+            most = min(most, broker.throttling.most_fetched_bytes(self.meter))
         self.min_bytes = min(request.min_bytes, max(0, most))
         self.max_bytes = max(0, min(most, max(READ_AT_ONCE_BYTES, self.min_bytes)))
         self.parts = fetching.partitions()
@@ -386,7 +386,7 @@ class RunningFetch:
     def _submit(self, read: PartitionRead) -> None:
         if read.cold is not None:
             self.broker.metrics.cold_reads += 1
-            job = read.cold if self.meter is None else self.meter.timed(read.cold)
+            job = read.cold if self.meter is None else self.meter.measure(read.cold)
             self.broker.read_executor.submit(
                 job, lambda result: self._cold_done(read, result), owner=self.connection, wanted=self._is_wanted
             )

@@ -106,7 +106,7 @@ class Meter:
             if self.is_judged:
                 self._throttling.add_time(self)
 
-    def timed(self, work: Callable[[], T]) -> Callable[[], T]:
+    def measure(self, work: Callable[[], T]) -> Callable[[], T]:
         """The same work of a worker, measured as request time."""
 
         def run() -> T:
@@ -145,7 +145,7 @@ class Throttling:
 
     # ---- what is asked while a request is carried out --------------------------------------------------------
 
-    def fetched_at_once(self, meter: Meter) -> int:
+    def most_fetched_bytes(self, meter: Meter) -> int:
         """How many bytes a Fetch may return. With more it would be over its quota at every attempt."""
         limit = meter.limits.fetch
         return MOST_FETCHED if limit is None else int(min(self.measures.fetch.most_at_once(limit), MOST_FETCHED))

@@ -155,7 +155,7 @@ class AclFilter(NamedTuple):
         return name.startswith(binding.resource_name)
 
 
-def known(kind: type[AnyCode], code: int) -> AnyCode:
+def member_of(kind: type[AnyCode], code: int) -> AnyCode:
     """The member of that code; UNKNOWN for one that is none's."""
     try:
         return kind(code)

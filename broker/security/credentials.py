@@ -148,9 +148,9 @@ class ScramUsers:
 
     def any_or_decoy(self, name: str) -> ScramCredential:
         """A credential, of either mechanism, against which a plain password can be checked."""
-        chosen = self._drawn_mechanism(name)
+        chosen = self._draw_mechanism(name)
         decoy = self._decoy(name, chosen)  # so that a check takes as long as for a known user
-        return _checked_against(self._by_name.get(name, {})) or decoy
+        return _credential_to_check(self._by_name.get(name, {})) or decoy
 
     def apply(self, key: bytes, value: bytes | None) -> None:
         """The only way to change users, live and at the start. Raises DamagedUserRecord, NewerUserRecord."""
@@ -176,10 +176,10 @@ class ScramUsers:
             del self._by_name[name]
 
     def _count_checked(self, credentials: dict[Mechanism, ScramCredential], count: int) -> None:
-        if checked := _checked_against(credentials):
+        if checked := _credential_to_check(credentials):
             self._checked_by[checked.mechanism] += count
 
-    def _drawn_mechanism(self, name: str) -> Mechanism:
+    def _draw_mechanism(self, name: str) -> Mechanism:
         """Choose a mechanism by the name, with the same distribution as the existing users have."""
         drawn = int.from_bytes(hmac.digest(self.secret, f"mechanism {name}".encode(), "sha256")[:7]) / (1 << 56)
         by_256 = self._checked_by[Mechanism.SHA_256]
@@ -196,7 +196,7 @@ class ScramUsers:
         return ScramCredential(mechanism, salt, iterations, stored_key[:size], server_key[:size])
 
 
-def _checked_against(credentials: dict[Mechanism, ScramCredential]) -> ScramCredential | None:
+def _credential_to_check(credentials: dict[Mechanism, ScramCredential]) -> ScramCredential | None:
     """The credential of a user by which a plain password is checked."""
     return credentials.get(Mechanism.SHA_256) or credentials.get(Mechanism.SHA_512)
 

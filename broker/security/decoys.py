@@ -97,10 +97,10 @@ class Kinds:
 
     def decoy(self, seed: bytes) -> tuple[bytes, int]:
         """A salt and an iteration count. seed: of the name, and unknown to clients."""
-        kind = self._chosen(seed)
+        kind = self._choose(seed)
         return _salt(kind, hmac.digest(seed, b"salt %d %d %d" % kind, "sha256")), kind.iterations
 
-    def _chosen(self, seed: bytes) -> Kind:
+    def _choose(self, seed: bytes) -> Kind:
         """By the seed, each kind with the probability that a user has it.
 
         Of equally seeded names only those change that go to a kind of which there are more now, or leave one of which
@@ -124,13 +124,13 @@ def _salt(kind: Kind, seed: bytes) -> bytes:
     """Of this alphabet, and of no smaller one."""
     salt = b""
     for draw in range(DRAWS):
-        salt = _drawn(kind, seed + bytes([draw]))
+        salt = _draw(kind, seed + bytes([draw]))
         if kind_of(salt, kind.iterations) == kind:
             break
     return salt
 
 
-def _drawn(kind: Kind, seed: bytes) -> bytes:
+def _draw(kind: Kind, seed: bytes) -> bytes:
     random = hashlib.shake_256(seed).digest(2 * max(kind.length, SALT_BYTES))
     if kind.alphabet is Alphabet.BYTES:
         return random[: kind.length]

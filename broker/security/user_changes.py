@@ -108,7 +108,7 @@ def _alter_result(name: str, why: Refusal | None) -> Altered:
     return Altered(user=name) if why is None else Altered(user=name, error_code=why.code, error_message=why.text)
 
 
-def refused(name: str, error: KafkaError) -> Altered:
+def refusal(name: str, error: KafkaError) -> Altered:
     """A user of whom nothing was changed."""
     return Altered(user=name, error_code=error.code, error_message=error.text)
 
@@ -131,7 +131,7 @@ def describe(name: str, infos: Infos) -> Described:
     return Described(user=name, error_message="", credential_infos=made)
 
 
-def named_twice(name: str) -> Described:
+def refuse_duplicate(name: str) -> Described:
     """A user that a request names more than once."""
     text = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
     return Described(user=name, error_code=ErrorCode.DUPLICATE_RESOURCE, error_message=text)

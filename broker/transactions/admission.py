@@ -134,7 +134,7 @@ class Admission:
         key: PartitionKey,
         log_id: int,
     ) -> Joining | None:
-        given = self._coordinator.given(transactional_id)
+        given = self._coordinator.inputs(transactional_id)
         decision = machine.add_partitions(txn, producer_id, producer_epoch, {key: log_id}, 2, given)
         if decision.error:
             raise _refusal(decision.error, None, 0, txn)
@@ -150,7 +150,7 @@ class Admission:
         self, transactional_id: str, producer_id: int, producer_epoch: int, added: Mapping[PartitionKey, int]
     ) -> None:
         """Partitions that one Produce of TV2 writes to, in one state. Nothing happens where they may not join."""
-        given = self._coordinator.given(transactional_id)
+        given = self._coordinator.inputs(transactional_id)
         txn = self._transactions.get(transactional_id)
         decision = machine.add_partitions(txn, producer_id, producer_epoch, added, 2, given)
         if decision.error:

@@ -120,7 +120,7 @@ class TransactionCoordinator:
         for record in contents:
             self.apply(*records.read(record.key or b"", record.value))
 
-    def given(self, transactional_id: str) -> Inputs:
+    def inputs(self, transactional_id: str) -> Inputs:
         """What a decision about this id needs from outside."""
         new_producer_id = self._topics.next_producer_id
         ephemeral = self.is_ephemeral(transactional_id)
@@ -212,7 +212,7 @@ class TransactionCoordinator:
         txn = self.find(transactional_id)
         self.fence_policy.check_policy(INIT_PRODUCER_ID, version)
         limits = Limits(settings.transaction_max_timeout_ms, settings.transaction_two_phase_commit_enable)
-        given = self.given(transactional_id)
+        given = self.inputs(transactional_id)
         decision = init_producer_id(txn, request, limits, given)
         if decision.error:
             return decision
@@ -256,8 +256,8 @@ class TransactionCoordinator:
         connection: Connection,
     ) -> ErrorCode:
         """These partitions belong to the transaction from now on, all or none."""
-        txn = self._spoken_for(transactional_id, producer_id, producer_epoch, api, version, connection)
-        given = self.given(transactional_id)
+        txn = self._check_sender(transactional_id, producer_id, producer_epoch, api, version, connection)
+        given = self.inputs(transactional_id)
         decision = machine.add_partitions(txn, producer_id, producer_epoch, added, 0, given)
         self.log(transactional_id, decision, given)
         return decision.error
@@ -295,8 +295,8 @@ class TransactionCoordinator:
         connection: Connection,
     ) -> Decision:
         """EndTxn: decided, marked in every partition, and complete, in one unit."""
-        txn = self._spoken_for(transactional_id, producer_id, producer_epoch, END_TXN, version, connection)
-        given = self.given(transactional_id)
+        txn = self._check_sender(transactional_id, producer_id, producer_epoch, END_TXN, version, connection)
+        given = self.inputs(transactional_id)
         decision = machine.end(txn, commit, producer_id, producer_epoch, 2 if version >= 5 else 0, given)
         self.log(transactional_id, decision, given)
         return decision
@@ -313,12 +313,12 @@ class TransactionCoordinator:
 
     def finish(self, transactional_id: str) -> None:
         """End what was decided and not ended, as it was decided. Raises KafkaError."""
-        given = self.given(transactional_id)
+        given = self.inputs(transactional_id)
         self.log(transactional_id, machine.finish(self.transactions[transactional_id], given), given)
 
     def renew(self, transactional_ids: Sequence[str]) -> None:
         """Have these ids go on with new producer ids, in one unit. Raises KafkaError, and nothing was changed."""
-        given = self.given(transactional_ids[0])
+        given = self.inputs(transactional_ids[0])
         self.log_all(
             [(each, with_new_producer_id(self.transactions[each], given)) for each in transactional_ids], given
         )
@@ -328,7 +328,7 @@ class TransactionCoordinator:
         txn = self.transactions.get(transactional_id)
         if txn is None:
             return False
-        given = self.given(transactional_id)
+        given = self.inputs(transactional_id)
         decision = machine.expire(txn, given)
         self.log(transactional_id, decision, given, TIMED_OUT)
         return bool(decision.states)
@@ -342,7 +342,7 @@ class TransactionCoordinator:
         key = partition.topic.name, partition.index
         transactional_id = self.by_producer_id.get(order.producer_id)
         if transactional_id is not None:
-            given, txn = self.given(transactional_id), self.transactions[transactional_id]
+            given, txn = self.inputs(transactional_id), self.transactions[transactional_id]
             decision = machine.part_aborted(txn, order.producer_id, order.producer_epoch, key, log_id, given)
             if decision.states and order.commit:
                 raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"{transactional_id!r} is open: it alone may commit")
@@ -383,7 +383,7 @@ class TransactionCoordinator:
         partition = topic.partition_for(group_id)
         return (OFFSETS_TOPIC, partition), topic.log(partition).log_id
 
-    def _spoken_for(
+    def _check_sender(
         self, transactional_id: str, producer_id: int, producer_epoch: int, api: int, version: int, on: Connection
     ) -> Transaction | None:
         """The id's state, after the fence. A stale epoch moves nothing there: it is for the machine to refuse."""

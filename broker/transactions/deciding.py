@@ -123,7 +123,7 @@ class Deciding:
             return
         if item is not None and wrong_with(item, txn, self._proposal, self._ledger.logs.__contains__):
             return
-        given = self._coordinator.given(name)
+        given = self._coordinator.inputs(name)
         decision = machine.settle_prepared(txn, self._proposal.commit and item is not None, given)
         assert decision.marker is not None, "nothing is Prepared without a partition"
         home, key = self._coordinator.home(name)
@@ -178,7 +178,7 @@ class Deciding:
 
     def _commit(self) -> Outcome:
         proposal, ledger = self._proposal, self._ledger
-        written = self._written_anew()
+        written = self._write_anew()
         now_ms = ledger.now_ms()
         entry = Entry(proposal.number, proposal.owner, proposal.digest, proposal.commit, now_ms)
         unit = self._coordinator.new_unit()
@@ -193,7 +193,7 @@ class Deciding:
             self._coordinator.apply(name, None if plan.decision.gone else plan.decision.states[-1])
         return Outcome(Verdict.DECIDE, entry, aborted=len(self._plans) - len(self._listed))
 
-    def _written_anew(self) -> list[Written]:
+    def _write_anew(self) -> list[Written]:
         """What is to be written as things stand; nearly always it was made ahead. Raises KafkaError."""
         if not self._up_to_date:
             homes = self._by_home()

@@ -99,7 +99,7 @@ class Ledger:
         self.check_known()
         txn = coordinator.find(item.transactional_id)
         entry = self.entries.get(request.key)
-        given = coordinator.given(item.transactional_id)
+        given = coordinator.inputs(item.transactional_id)
         waits = Prepared(request.key, request.number, request.timeout_ms, given.age_ms)
         decided = None if entry is None else entry.number
         decision = machine.prepare(txn, item.producer_id, item.producer_epoch, waits, decided, given)
@@ -136,7 +136,7 @@ class Ledger:
         given = None
         for item in items:
             if waits_for(transactions.get(item.transactional_id), item, proposal.key, proposal.number):
-                given = self.coordinator.given(item.transactional_id)
+                given = self.coordinator.inputs(item.transactional_id)
                 txn = transactions[item.transactional_id]
                 decisions.append((item.transactional_id, machine.settle_prepared(txn, False, given)))
         if given is not None:

@@ -8,7 +8,7 @@ are in docs/glossary.md.
 
 from collections.abc import Callable, Iterable, Sequence
 
-from ...protocol.batches import Batch, made
+from ...protocol.batches import Batch, batch_of
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import MARKER_BYTES, Marker, control_marker
 from ...storage.journal.journal import UnitRefused
@@ -116,7 +116,9 @@ class TransactionUnit:
 def marker_of(order: MarkerOrder, wall_ms: int, coordinator_epoch: int = COORDINATOR_EPOCH) -> Batch:
     """The marker of an order, the same in all its partitions."""
     kind = Marker.COMMIT if order.commit else Marker.ABORT
-    return made(memoryview(control_marker(kind, order.producer_id, order.producer_epoch, coordinator_epoch, wall_ms)))
+    return batch_of(
+        memoryview(control_marker(kind, order.producer_id, order.producer_epoch, coordinator_epoch, wall_ms))
+    )
 
 
 def _no_room() -> KafkaError:

@@ -49,12 +49,12 @@ class Interruption:
         """Run on its own event loop; a signal cancels it. Raises: KeyboardInterrupt, and its errors."""
         with asyncio.Runner(loop_factory=loop_factory) as runner:
             try:
-                return runner.run(self._cancelled_by_signal(work))
+                return runner.run(self._cancel_by_signal(work))
             except asyncio.CancelledError:
                 self.check()
                 raise
 
-    async def _cancelled_by_signal(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _cancel_by_signal(self, work: Coroutine[Any, Any, T]) -> T:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
 

@@ -83,7 +83,7 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
         if found.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             return None
         refuse([Answer(f"transactional id {transactional_id}", found.error_code)])
-        return _described(found, (await self._cluster.coordinator("transaction", transactional_id)).node_id)
+        return _describe(found, (await self._cluster.coordinator("transaction", transactional_id)).node_id)
 
     async def describe_listed_transactions(
         self, listed: Iterable[TransactionListing]
@@ -100,7 +100,7 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
                 response: DescribeTransactionsResponse = await self._ask(node, request, lambda _: ())
                 for found in response.transaction_states:
                     if found.error_code == ErrorCode.NONE:
-                        described[found.transactional_id] = _described(found, node)
+                        described[found.transactional_id] = _describe(found, node)
                     elif found.error_code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
                         left.append(found.transactional_id)  # its coordinator has moved since
         return described | await self.describe_transactions(left)
@@ -292,7 +292,7 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
 _STATES_HINT = "Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort, PrepareEpochFence, Dead"
 
 
-def _described(found: DescribeTransactionsResponse.TransactionState, node: int) -> TransactionDescription:
+def _describe(found: DescribeTransactionsResponse.TransactionState, node: int) -> TransactionDescription:
     started = found.transaction_start_time_ms
     return TransactionDescription(
         found.transactional_id,

@@ -279,7 +279,7 @@ class ConsumerMembership:
             subscribed_topic_names=sorted(now.topics) if known is None or known.topics != now.topics else None,
             subscribed_topic_regex=expression,
             server_assignor=terms.assignor if everything else None,
-            topic_partitions=_listed(now.owned) if reports else None,
+            topic_partitions=_list_topics(now.owned) if reports else None,
         )
 
     def on_heartbeat_response(self, response: ConsumerGroupHeartbeatResponse, sent: int) -> Turn:
@@ -386,7 +386,7 @@ class ConsumerMembership:
         self._responses = 0
 
 
-def _listed(places: Iterable[Place]) -> list[ConsumerGroupHeartbeatRequest.TopicPartitions]:
+def _list_topics(places: Iterable[Place]) -> list[ConsumerGroupHeartbeatRequest.TopicPartitions]:
     numbers: dict[bytes, list[int]] = {}
     for topic_id, number in sorted(places):
         numbers.setdefault(topic_id, []).append(number)

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from ...effects.gathering import neighbours_joined
+from ...effects.gathering import join_neighbours
 from ...protocol.apis import API_VERSIONS, APIS, Api, decode_response, encode_request
 from ...protocol.errors import ErrorCode, KafkaError, MalformedFrame
 from ...protocol.framing import LARGEST_FRAME_BYTES, Framer
@@ -210,7 +210,7 @@ class Connection(asyncio.Protocol):
         elif sum(map(len, out)) < JOIN_BELOW_BYTES:
             transport.write(b"".join(out))
         else:
-            for one in neighbours_joined(out, JOIN_BELOW_BYTES):
+            for one in join_neighbours(out, JOIN_BELOW_BYTES):
                 transport.write(one)
 
     # ---- called by the transport ---------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ class Connection(asyncio.Protocol):
         for _, api, _, future, deadline in requests:
             if not future.done():
                 late = isinstance(self.error, RequestTimedOutError) and deadline <= now
-                future.set_exception(self._timed_out(api) if late else self._unreachable(sent=sent))
+                future.set_exception(self._timeout_error(api) if late else self._unreachable(sent=sent))
                 future.exception()  # marks it as retrieved, so that asyncio does not log it if nobody awaits it
 
     def _unreachable(self, *, sent: bool) -> BrokerUnreachableError:
@@ -283,7 +283,7 @@ class Connection(asyncio.Protocol):
         error.__cause__ = self.error
         return error
 
-    def _timed_out(self, api: Api) -> RequestTimedOutError:
+    def _timeout_error(self, api: Api) -> RequestTimedOutError:
         return RequestTimedOutError(f"{self.name} did not answer {api.name} in time")
 
     # ---- time --------------------------------------------------------------------------------------------------
@@ -305,7 +305,7 @@ class Connection(asyncio.Protocol):
             api, earliest = min(((one[1], one[4]) for queue in self._queues() for one in queue), key=_second)
             if earliest <= now:
                 log.warning("%s did not answer %s in time: the connection is closed", self.name, api.name)
-                self.close(self._timed_out(api))
+                self.close(self._timeout_error(api))
                 return
         else:
             earliest = self._used_at + self._max_idle_s

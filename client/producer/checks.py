@@ -25,7 +25,7 @@ def as_bytes(value: Any, what: str, hint: str | None = None) -> bytes:
     raise TypeError(f"{what} must be bytes or None, not {type(value).__name__}: {hint}")
 
 
-def checked_headers(headers: HeadersLike) -> Headers:
+def check_headers(headers: HeadersLike) -> Headers:
     pairs = cast("Iterable[tuple[str, bytes | None]]", headers.items() if isinstance(headers, Mapping) else headers)
     checked: list[tuple[str, bytes | None]] = []
     for name, value in pairs:

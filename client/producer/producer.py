@@ -28,7 +28,7 @@ from ..transactions.sources import FromGroup, offsets_of
 from ..transactions.table import UNDER_WAY, Event, State
 from ..values import NO_IDENTITY, ConsumerGroupMetadata, Headers, HeadersLike, ProducerIdentity, RecordMetadata
 from .batching import Accumulator, Batch, Topic
-from .checks import as_bytes, checked_headers, timestamp_error
+from .checks import as_bytes, check_headers, timestamp_error
 from .delivery import Delivery
 from .send_permission import PlainPermission
 from .sender import Sender
@@ -276,7 +276,7 @@ class Producer:
             value = as_bytes(value, "value")
         if key is not None and key.__class__ is not bytes:
             key = as_bytes(key, "key")
-        pairs = checked_headers(headers) if headers else None
+        pairs = check_headers(headers) if headers else None
         found = self._topics.get(topic)
         if found is None:
             begun = self._transactions_begun()

@@ -421,11 +421,11 @@ class Sender:
             detail = (
                 f"no acknowledgement of records for {where} within {self._settings.delivery_timeout_ms} ms ({tried})"
             )
-            self._give_up(batch, self._timed_out(batch, f"{detail}; {fate}"))
+            self._give_up(batch, self._timeout_error(batch, f"{detail}; {fate}"))
         self._watch_deadlines(now)
         self.wake()
 
-    def _timed_out(self, batch: Batch, detail: str) -> DeliveryTimeoutError:
+    def _timeout_error(self, batch: Batch, detail: str) -> DeliveryTimeoutError:
         """Its cause is what keeps the producer from the partition's leader, if there is such a thing."""
         node_id = self._cluster.metadata.leader(batch.partition.topic_partition)
         cause = None if node_id is None else self._why_unreachable(node_id)

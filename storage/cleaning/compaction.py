@@ -18,7 +18,7 @@ from ..log.index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX, In
 from ..log.indexes import EVERY_BATCH, load_indexes
 from ..log.partition_log import PartitionLog
 from ..log.producer_snapshots import KIND, VERSION, Snapshot
-from ..log.reads import AbortedLookup, judged_unreadable
+from ..log.reads import AbortedLookup, judge_unreadable
 from ..log.segment import HIGHEST_RELATIVE_OFFSET, LOG_SUFFIX, TXN_SUFFIX, SegmentDamaged, SegmentState, scan
 from ..log.state import LogState
 from ..producers import encoding
@@ -119,7 +119,7 @@ class Compaction:
                 if self._monotonic_ms() >= until_ms:
                     return
         except SegmentDamaged as damage:
-            raise judged_unreadable(self._log, damage) from damage
+            raise judge_unreadable(self._log, damage) from damage
         self.finished = True
 
     def close(self) -> None:
@@ -202,7 +202,7 @@ class Compaction:
         for number, state in enumerate(self.states):
             output.draws_on(state)
             for batch in self._batches(number, state.base_offset):
-                kept = rules.kept(batch)
+                kept = rules.retain(batch)
                 if kept is not None:
                     if not output.takes(batch, len(kept)):
                         output.finish(batch.base_offset)

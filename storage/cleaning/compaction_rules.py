@@ -98,21 +98,21 @@ class Rules:
         self._horizon_ms = now_ms + delete_retention_ms
         self._with_data: set[int] = set()  # producers with a batch in a transaction whose marker is still to come
 
-    def kept(self, batch: Batch) -> Buffer | None:
+    def retain(self, batch: Batch) -> Buffer | None:
         """The batch that is to stand in the log from now on: the same, a smaller one, an empty one, or none."""
         if batch.base_offset >= self._end_offset:
             return batch.buffer
         if batch.is_control:
-            return self._kept_marker(batch)
+            return self._retain_marker(batch)
         if batch.last_offset < self._start_offset:
             return self._header_if_needed(batch)
         if batch.is_transactional:
             self._with_data.add(batch.producer_id)
         if self._aborted.cover(batch) or not batch.record_count:
             return self._header_if_needed(batch)
-        return self._kept_records(batch)
+        return self._retain_records(batch)
 
-    def _kept_records(self, batch: Batch) -> Buffer | None:
+    def _retain_records(self, batch: Batch) -> Buffer | None:
         horizon_ms = batch.delete_horizon_ms
         tombstones_go = horizon_ms is not None and horizon_ms <= self._now_ms
         latest = self._latest
@@ -144,7 +144,7 @@ class Rules:
             return None
         return drop_records(batch) if batch.record_count else batch.buffer
 
-    def _kept_marker(self, batch: Batch) -> Buffer | None:
+    def _retain_marker(self, batch: Batch) -> Buffer | None:
         if batch.producer_id in self._with_data:
             self._with_data.discard(batch.producer_id)
             return batch.buffer

@@ -16,7 +16,7 @@ from ...effects.disk import Buffer, File
 from ...protocol.errors import ErrorCode, KafkaError
 from .index import Indexes
 from .open_files import OpenFile
-from .reads import judged_unreadable, segment_number
+from .reads import judge_unreadable, segment_number
 from .segment import CHUNK_BYTES, LOG_SUFFIX, SegmentDamaged, SegmentState, Slice, base_offset_at
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class FilePart:
                 raise SegmentDamaged(file.path, position + len(found), "the file ends early")
         except (SegmentDamaged, OSError) as error:
             if self._log.holds([self._state]):
-                raise judged_unreadable(self._log, error) from error
+                raise judge_unreadable(self._log, error) from error
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         return found
 

@@ -71,7 +71,7 @@ def judge_errors(log: LogState, states: Sequence[SegmentState]) -> Iterator[None
     except (SegmentDamaged, OSError) as error:
         if not log.holds(states):
             raise Gone(str(error)) from error
-        raise judged_unreadable(log, error) from error
+        raise judge_unreadable(log, error) from error
 
 
 def continue_in_tail(found: Slice, tail: Sequence[TailBatch], flushed_offset: int, span: Span) -> Slice:
@@ -133,7 +133,7 @@ def read_warm(log: LogState, states: Sequence[SegmentState], span: Span) -> Slic
             with entry as file:
                 found = None if indexes is None else read_span(file.read_cached, file.path, state, indexes, span)
         except (SegmentDamaged, OSError) as error:
-            raise judged_unreadable(log, error) from error
+            raise judge_unreadable(log, error) from error
         if found is not NOTHING_HERE:
             return found
     return Slice([], 0, span.offset)
@@ -198,7 +198,7 @@ def _aborted_in(
     return found
 
 
-def judged_unreadable(log: LogState, error: SegmentDamaged | OSError) -> KafkaError:
+def judge_unreadable(log: LogState, error: SegmentDamaged | OSError) -> KafkaError:
     """A segment that counts cannot be read: the error to answer. For damage, and not for want of descriptors, memory or
     rights, the log goes offline."""
     if log.offline is None and not (isinstance(error, OSError) and may_pass(error)):

@@ -7,8 +7,8 @@ from fencepost.effects.gathering import (
     BULK_BYTES,
     JOINED_BELOW_BYTES,
     SLICE_BYTES,
-    joined,
-    neighbours_joined,
+    join_buffers,
+    join_neighbours,
     slices,
     write_gathered,
 )
@@ -78,7 +78,7 @@ def test_bulk_goes_past_the_cache_where_it_may(size, past_cache):
 @pytest.mark.parametrize(("size", "count"), [(JOINED_BELOW_BYTES - 1, 1), (JOINED_BELOW_BYTES, 5)])
 def test_small_buffers_are_joined_and_others_are_not_copied(size, count):
     buffers = [bytes([number]) * size for number in range(5)]
-    found = joined(buffers, 5 * size)
+    found = join_buffers(buffers, 5 * size)
     assert len(found) == count
     assert b"".join(found) == b"".join(buffers)
     assert count == 1 or all(one is other for one, other in zip(found, buffers, strict=True))
@@ -86,7 +86,7 @@ def test_small_buffers_are_joined_and_others_are_not_copied(size, count):
 
 def test_what_is_small_is_joined_with_its_neighbours_for_a_socket():
     large, part = bytes(100), object()
-    found = neighbours_joined([b"a", memoryview(b"b"), large, bytearray(b"c"), part, b"d", b"", b"e"], 100)
+    found = join_neighbours([b"a", memoryview(b"b"), large, bytearray(b"c"), part, b"d", b"", b"e"], 100)
     assert found == [b"ab", large, b"c", part, b"de"]
     assert found[1] is large
-    assert neighbours_joined([], 100) == []
+    assert join_neighbours([], 100) == []

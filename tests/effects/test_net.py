@@ -181,14 +181,14 @@ def test_a_family_the_machine_does_not_have_is_left_out():
 
 
 def test_a_port_taken_in_the_second_family_is_not_insisted_on(monkeypatch):
-    real, failures = net_module._bound, iter([False, True, False, False])
+    real, failures = net_module._bind, iter([False, True, False, False])
 
     def taken_once(family, address, dual_stack):
         if next(failures):
             raise OSError(errno.EADDRINUSE, "taken")
         return real(socket.AF_INET, ("127.0.0.1", 0), dual_stack)
 
-    monkeypatch.setattr(net_module, "_bound", taken_once)
+    monkeypatch.setattr(net_module, "_bind", taken_once)
     bound = net_module.bind([(2, ("127.0.0.1", 0)), (10, ("::1", 0, 0, 0))], dual_stack=False)
     assert len(bound) == 2
     net_module.close(bound)

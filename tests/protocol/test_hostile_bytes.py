@@ -170,7 +170,7 @@ def test_tagged_fields_that_we_do_not_know_are_skipped_everywhere(cls: type, ver
         return
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(encoding, "_Writer", ChattyWriter)
-        encode = encoding.encoder_source(cls, version, True).compiled("encode", f"chatty {cls.__name__} v{version}")
+        encode = encoding.encoder_source(cls, version, True).compile("encode", f"chatty {cls.__name__} v{version}")
     for message in samples(cls, version):
         data = b"".join(encode(message))
         assert b"from the future" in data

@@ -259,7 +259,7 @@ ASSIGNORS = {"uniform": uniform_steps, "range": range_steps}
 """By name; the first is the default."""
 
 
-def finished(steps: Generator[int, None, Assigned]) -> Assigned:
+def run_steps(steps: Generator[int, None, Assigned]) -> Assigned:
     """What comes of all steps, at once."""
     while True:
         try:

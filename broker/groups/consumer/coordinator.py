@@ -133,7 +133,7 @@ class ConsumerGroups:
         now_ms = self._clock.monotonic_ms()
         for group_id, kept in self._loaded.items():
             if kept:
-                group = self.groups[group_id] = self._made(group_id)
+                group = self.groups[group_id] = self._make_group(group_id)
                 for change in kept.values():
                     group.apply(change)
                 group.begin(now_ms)
@@ -144,7 +144,7 @@ class ConsumerGroups:
         """No alarm rings any more."""
         self._alarms.stop()
 
-    def _made(self, group_id: str) -> MixedGroup:
+    def _make_group(self, group_id: str) -> MixedGroup:
         return MixedGroup(
             group_id, self.topics, lambda: self.rules(group_id), self._check_regex, self._keep, self._hand_over
         )
@@ -184,7 +184,7 @@ class ConsumerGroups:
         if group is None:
             if beat.epoch != JOINS:
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
-            group = self.groups[group_id] = self._made(group_id)
+            group = self.groups[group_id] = self._make_group(group_id)
         now_ms = self._clock.monotonic_ms()
         with self._event(group):
             self._check_room(group, beat)
@@ -389,7 +389,7 @@ class ConsumerGroups:
             yield 1
         if self.groups.get(group.group_id) is group:
             with self._event(group):
-                group.resolved(found, self._clock.monotonic_ms())
+                group.set_resolved_topics(found, self._clock.monotonic_ms())
 
     # ---- time ------------------------------------------------------------------------------------------------
 

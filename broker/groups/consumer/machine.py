@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from ....protocol.errors import ErrorCode, KafkaError
-from .assignors import ASSIGNORS, Assigned, Steps, Subscriber, TopicId, finished
+from .assignors import ASSIGNORS, Assigned, Steps, Subscriber, TopicId, run_steps
 from .fencing import FencedRoster
 from .heartbeats import JOINS, LEAVES_FOR_A_WHILE, NO_TIMEOUT, Answer, Heartbeat
-from .reconciling import Goal, owns_only, reconciled
+from .reconciling import Goal, owns_only, reconcile
 from .records import Change, Current, GroupEpoch, Kind, MemberState, Resolved, Subscription, Target, TargetEpoch, Value
 from .roster import TopicView
 from .states import GroupState
@@ -252,7 +252,7 @@ class ConsumerGroup(FencedRoster):
             return list(self.regex_subscribers)
         return []
 
-    def resolved(self, found: dict[str, Resolved], now_ms: int) -> None:
+    def set_resolved_topics(self, found: dict[str, Resolved], now_ms: int) -> None:
         """These topics match its regular expressions. Raises KafkaError if that cannot be kept."""
         self.is_resolving = False
         with self._event():
@@ -276,7 +276,7 @@ class ConsumerGroup(FencedRoster):
         first = Kind.TARGET_EPOCH not in self._kept
         if first or self._assignment_units() <= ASSIGNED_AT_ONCE:
             epoch, steps = self.begin_assignment()
-            self._set_target(epoch, finished(steps), now_ms, wall_ms)
+            self._set_target(epoch, run_steps(steps), now_ms, wall_ms)
             self.is_assigning = False
 
     def is_assignment_due(self, now_ms: int) -> bool:
@@ -349,7 +349,7 @@ class ConsumerGroup(FencedRoster):
             self.is_free,
         )
         before = self.current(member_id)
-        after = reconciled(before, goal, beat.owned, other_subscription=other_subscription)
+        after = reconcile(before, goal, beat.owned, other_subscription=other_subscription)
         if after != before or member_id not in self.currents:
             self._change(Kind.CURRENT, member_id, after)
 

@@ -26,7 +26,7 @@ class Goal(NamedTuple):
     is_free: Callable[[TopicId, int], bool]
 
 
-def reconciled(current: Current, goal: Goal, owned: Owned | None, *, other_subscription: bool) -> Current:
+def reconcile(current: Current, goal: Goal, owned: Owned | None, *, other_subscription: bool) -> Current:
     """What the member's assignment is after a heartbeat. owned: what it reports to own; None if it reports nothing."""
     step = step_of(
         current.state,
@@ -38,7 +38,7 @@ def reconciled(current: Current, goal: Goal, owned: Owned | None, *, other_subsc
         return current
     if step is Step.DROP_UNSUBSCRIBED:
         return _without_unsubscribed(current, goal.topics, owned)
-    return _advanced(current, goal, owned)
+    return _advance(current, goal, owned)
 
 
 def owns_any(owned: Owned | None, held: Held) -> bool:
@@ -63,13 +63,13 @@ def _without_unsubscribed(current: Current, topics: Collection[TopicId], owned: 
     if len(kept) == len(current.assigned):
         return current
     dropped = {topic_id: epochs for topic_id, epochs in current.assigned.items() if topic_id not in topics}
-    revoking = merged(current.revoking, dropped)
+    revoking = merge(current.revoking, dropped)
     if owns_any(owned, revoking):
         return Current(current.epoch, current.epoch, MemberState.UNREVOKED, kept, revoking)
     return Current(current.epoch, current.epoch, current.state, kept, current.revoking)
 
 
-def _advanced(current: Current, goal: Goal, owned: Owned | None) -> Current:
+def _advance(current: Current, goal: Goal, owned: Owned | None) -> Current:
     assigned: dict[TopicId, dict[int, int]] = {}
     revoking: dict[TopicId, dict[int, int]] = {}
     for topic_id, epochs in current.assigned.items():
@@ -94,7 +94,7 @@ def _advanced(current: Current, goal: Goal, owned: Owned | None) -> Current:
     return Current(goal.epoch, current.epoch, state, assigned)
 
 
-def merged(one: Held, other: Held) -> Held:
+def merge(one: Held, other: Held) -> Held:
     """What is in either."""
     found = {topic_id: dict(epochs) for topic_id, epochs in one.items()}
     for topic_id, epochs in other.items():

@@ -206,10 +206,10 @@ def _write_target(found: Target) -> bytes:
 
 def _write_current(found: Current) -> bytes:
     head = _INT32.pack(found.epoch) + _INT32.pack(found.previous_epoch) + _INT8.pack(found.state)
-    return head + _held(found.assigned) + _held(found.revoking) + _NO_TAGS
+    return head + _encode_held(found.assigned) + _encode_held(found.revoking) + _NO_TAGS
 
 
-def _held(held: Held) -> bytes:
+def _encode_held(held: Held) -> bytes:
     parts = [uvarint(len(held) + 1)]
     for topic_id, epochs in held.items():
         partitions = sorted(epochs)

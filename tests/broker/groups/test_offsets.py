@@ -76,7 +76,7 @@ class Log:
                 now_ms=100 * run,
                 delete_retention_ms=50,
             )
-            kept = (rules.kept(batch) for batch in left)
+            kept = (rules.retain(batch) for batch in left)
             left = [batches.read(memoryview(each)) for each in kept if each is not None]
         return left
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from fencepost.broker.config.settings import BrokerSettings
-from fencepost.broker.net.features import OWN_APIS_FROM, offered
+from fencepost.broker.net.features import OWN_APIS_FROM, complete_features
 from fencepost.broker.requests.dispatch import HANDLERS
 from fencepost.protocol.messages.cluster import (
     ApiVersionsRequest,
@@ -41,7 +41,7 @@ def test_the_apis_that_are_served_are_listed_and_produce_from_version_0(broker: 
 
 def test_features_say_only_what_is_true(broker: SimulatedBroker) -> None:
     response = broker.ask(ApiVersionsRequest())
-    complete = offered({key: handler.api for key, handler in HANDLERS.items()})
+    complete = complete_features({key: handler.api for key, handler in HANDLERS.items()})
     assert [feature.name for feature in response.supported_features] == [feature.name for feature in complete]
     levels = {each.name: (each.min_version_level, each.max_version_level) for each in response.finalized_features}
     assert levels == {feature.name: (feature.high, feature.high) for feature in complete}

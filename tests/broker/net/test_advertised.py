@@ -2,7 +2,7 @@
 
 import pytest
 from fencepost.broker.config.settings import BrokerSettings
-from fencepost.broker.net.advertised import advertised
+from fencepost.broker.net.advertised import advertised_address
 
 TWO = ("127.0.0.1:1", "0.0.0.0:2")
 NAMED = ("SASL_PLAINTEXT://0.0.0.0:2", "PLAINTEXT://127.0.0.1:0")
@@ -39,4 +39,4 @@ def test_the_advertised_address_is_what_was_told_or_what_the_client_reached(
     expected: tuple[str, int],
 ) -> None:
     settings = BrokerSettings(listeners=listeners, advertised_listeners=told)
-    assert advertised(settings.served_listeners[came_by], reached) == expected
+    assert advertised_address(settings.served_listeners[came_by], reached) == expected

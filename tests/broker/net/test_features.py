@@ -1,7 +1,7 @@
 """Features are offered when all of what they are made of is there, and said so that old clients can read it."""
 
 import pytest
-from fencepost.broker.net.features import FEATURES, OWN_APIS_FROM, named_as_supported, offered
+from fencepost.broker.net.features import FEATURES, OWN_APIS_FROM, complete_features, named_as_supported
 
 TRANSACTIONS = {0: 12, 22: 5, 24: 3, 25: 4, 26: 5, 28: 5}
 OURS = dict.fromkeys(range(OWN_APIS_FROM, OWN_APIS_FROM + 7), 0)
@@ -16,7 +16,7 @@ class Api:
 
 
 def names(highest: dict[int, int]) -> list[str]:
-    return [feature.name for feature in offered({key: Api(version) for key, version in highest.items()})]
+    return [feature.name for feature in complete_features({key: Api(version) for key, version in highest.items()})]
 
 
 def test_a_broker_without_transactions_offers_no_version_of_them() -> None:

@@ -66,7 +66,7 @@ def in_older_words(told: list[object]) -> list[list[object]]:
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
 def test_the_fast_path_and_the_general_one_say_and_leave_the_same(version, monkeypatch):
     fast = history(version)
-    monkeypatch.setattr(FastTransactions, "_carried_out", lambda self, asked, connection: False)
+    monkeypatch.setattr(FastTransactions, "_carry_out", lambda self, asked, connection: False)
     assert history(version) == fast
     assert in_older_words(history(3)[0]) == in_older_words(fast[0])
 

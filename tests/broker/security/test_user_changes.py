@@ -9,7 +9,7 @@ from fencepost.broker.security.credentials import (
     credential_from,
     salted_password,
 )
-from fencepost.broker.security.user_changes import decide_changes, describe, infos_of, named_twice
+from fencepost.broker.security.user_changes import decide_changes, describe, infos_of, refuse_duplicate
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.scram_users import AlterUserScramCredentialsRequest
 
@@ -146,7 +146,7 @@ def test_of_a_user_the_mechanisms_and_iterations_are_told(users):
 
 
 def test_whom_there_is_not_and_who_is_named_twice_is_an_error(users):
-    unknown, twice = describe("nobody", infos_of(users, "nobody")), named_twice("bob")
+    unknown, twice = describe("nobody", infos_of(users, "nobody")), refuse_duplicate("bob")
     text = "Attempt to describe a user credential that does not exist: nobody"
     assert (unknown.error_code, unknown.error_message, unknown.credential_infos) == (91, text, [])
     text = "Cannot describe SCRAM credentials for the same user twice in a single request: bob"

@@ -152,7 +152,7 @@ def test_of_1_000_000_ended_ephemeral_ids_nothing_is_left(broker):
     added = {("a", 0): partition.log.log_id}
     for number in range(1_000_000):
         name = f"once-{number}"
-        given = coordinator.given(name)
+        given = coordinator.inputs(name)
         begun = init_producer_id(None, Initialisation(name, 60_000), Limits(), given)
         coordinator.log(name, begun, given)
         pair = begun.producer_id, begun.producer_epoch

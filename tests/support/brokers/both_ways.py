@@ -42,7 +42,7 @@ def no_fast_paths(patch: pytest.MonkeyPatch, broker: SimulatedBroker) -> None:
 
 
 def no_fast_transactions(patch: pytest.MonkeyPatch, broker: SimulatedBroker) -> None:
-    patch.setattr(FastTransactions, "_carried_out", lambda *_: False)
+    patch.setattr(FastTransactions, "_carry_out", lambda *_: False)
 
 
 def no_small_frames(patch: pytest.MonkeyPatch, broker: SimulatedBroker) -> None:

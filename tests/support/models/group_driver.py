@@ -55,7 +55,7 @@ class GroupDriver:
 
     def restarted(self) -> None:
         """The broker was killed: the group is what the last record says."""
-        self.group = Group.restored("g", self.rules, self._log, self.logged[-1], self.now_ms)
+        self.group = Group.restore("g", self.rules, self._log, self.logged[-1], self.now_ms)
 
     # ---- requests --------------------------------------------------------------------------------------------
 

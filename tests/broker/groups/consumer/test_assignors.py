@@ -4,14 +4,14 @@ from collections import Counter
 from time import process_time
 
 import pytest
-from fencepost.broker.groups.consumer.assignors import ASSIGNORS, Subscriber, TopicShape, finished
+from fencepost.broker.groups.consumer.assignors import ASSIGNORS, Subscriber, TopicShape, run_steps
 from hypothesis import given
 from hypothesis import strategies as st
 
 TOPICS = [b"%016d" % number for number in range(6)]
 uniform, ranges = (
-    (lambda *asked: finished(ASSIGNORS["uniform"](*asked))),
-    (lambda *asked: finished(ASSIGNORS["range"](*asked))),
+    (lambda *asked: run_steps(ASSIGNORS["uniform"](*asked))),
+    (lambda *asked: run_steps(ASSIGNORS["range"](*asked))),
 )
 shapes = st.dictionaries(st.sampled_from(TOPICS), st.integers(0, 7).map(TopicShape))
 subscriptions = st.frozensets(st.sampled_from(TOPICS))
@@ -47,7 +47,7 @@ def check_balanced(subscribers, assigned):
 @given(members=members, topics=shapes)
 def test_every_partition_has_one_owner_who_subscribes_to_it(name, members, topics):
     subscribers = [Subscriber(name, subscribed) for name, subscribed in members.items()]
-    check_complete(subscribers, topics, finished(ASSIGNORS[name](subscribers, topics)))
+    check_complete(subscribers, topics, run_steps(ASSIGNORS[name](subscribers, topics)))
 
 
 @given(data=st.data(), before=members, after=members, topics=shapes, later=shapes)

@@ -287,7 +287,7 @@ def resolve(driver, **topics):
     due = driver.group.regexes_due(driver.now_ms)
     if due:
         found = {regex: Resolved(tuple(topics.get(regex, ())), driver.topics.version, 1) for regex in due}
-        driver.group.resolved(found, driver.now_ms)
+        driver.group.set_resolved_topics(found, driver.now_ms)
     return due
 
 

@@ -96,7 +96,7 @@ class ConsumerGroupLives(RuleBasedStateMachine):
         known = set(topics.names())
         if due:
             found = {each: Resolved(tuple(n for n in REGEXES[each] if n in known), topics.version, 1) for each in due}
-            group.resolved(found, self.driver.now_ms)
+            group.set_resolved_topics(found, self.driver.now_ms)
 
     @rule(milliseconds=st.sampled_from([1, 10_000, 46_000]))
     def time_goes_by(self, milliseconds: int) -> None:
