@@ -395,6 +395,34 @@ ROWS = {
     "DescribeMetrics": Row(times(OFTEN, DescribeMetricsRequest())),
 }
 
+# Requests that change nothing: one world serves them all, since to make one takes longer than to ask it.
+READING = {
+    "ListOffsets",
+    "OffsetFetch",
+    "FindCoordinator",
+    "DescribeGroups",
+    "ConsumerGroupDescribe",
+    "ListGroups",
+    "ApiVersions",
+    "OffsetForLeaderEpoch",
+    "DescribeConfigs",
+    "DescribeLogDirs",
+    "DescribeCluster",
+    "DescribeProducers",
+    "DescribeTransactions",
+    "ListTransactions",
+    "DescribeTopicPartitions",
+    "DescribeAcls",
+    "DescribeClientQuotas",
+    "DescribeUserScramCredentials",
+    "ListPartitionReassignments",
+    "ListConfigResources",
+    "DescribeLedger",
+    "DescribeClients",
+    "DescribeTransactionOwners",
+    "DescribeMetrics",
+}
+
 TURN_LINES = 20_000  # of one turn, while the units of a turn are as few as below
 
 
@@ -412,15 +440,27 @@ def frames_of(name: str, world: World) -> list[bytes]:
 
 def test_every_api_has_a_row():
     assert set(ROWS) == {handler.api.name for handler in load_handlers().values()}
+    assert set(ROWS) > READING
 
 
-@pytest.mark.parametrize("name", ROWS)
-def test_the_nastiest_request_of_each_api_takes_no_more_than_its_turn(short_turns, name):
-    world = World()
+def check_work(name: str, world: World) -> None:
     frames, row = frames_of(name, world), ROWS[name]
     work = world.work(frames)
-    assert work.most_lines <= TURN_LINES + row.step_lines
-    assert work.left == 0
+    assert work.most_lines <= TURN_LINES + row.step_lines, name
+    assert work.left == 0, name
+
+
+@pytest.mark.parametrize("name", [name for name in ROWS if name not in READING])
+def test_the_nastiest_request_of_each_api_takes_no_more_than_its_turn(short_turns, name):
+    world = World()
+    check_work(name, world)
+    world.broker.stop()
+
+
+def test_the_nastiest_request_of_each_api_that_reads_takes_no_more_than_its_turn(short_turns):
+    world = World()
+    for name in sorted(READING):
+        check_work(name, world)
     world.broker.stop()
 
 
