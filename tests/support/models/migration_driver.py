@@ -96,7 +96,7 @@ class MigrationDriver:
             else:
                 kept = group_records.read_value(value)
                 rules = Rules(initial_delay_ms=0)
-                self.classic = Group.restored(GROUP, rules, self._keep_classic, kept, self.now_ms)
+                self.classic = Group.restore(GROUP, rules, self._keep_classic, kept, self.now_ms)
         assert self.consumer is None or self.classic is None
         if self.consumer is not None:
             self.consumer.begin(self.now_ms)
