@@ -1,9 +1,9 @@
 """The clocks and the ids that a decision is given."""
 
 import pytest
-from transaction_states import Outside
+from transaction_states import Environment
 
 
 @pytest.fixture
-def outside() -> Outside:
-    return Outside()
+def environment() -> Environment:
+    return Environment()

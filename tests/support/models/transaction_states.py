@@ -11,8 +11,8 @@ OPEN = (Status.ONGOING, Status.PREPARE_COMMIT, Status.PREPARE_ABORT)
 ENDED = (Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT)
 
 
-class Outside:
-    """What a decision needs: two clocks, and ids that count up. `given()` as of now."""
+class Environment:
+    """What a decision needs: two clocks, and ids that count up. `inputs()` are those of now."""
 
     def __init__(self) -> None:
         self.now_ms, self.age_ms, self.ids_given = 1_000_000, 5_000, 0
@@ -21,7 +21,7 @@ class Outside:
         self.ids_given += 1
         return NEXT_PRODUCER + self.ids_given - 1
 
-    def given(self, *, ephemeral: bool = False) -> Inputs:
+    def inputs(self, *, ephemeral: bool = False) -> Inputs:
         return Inputs(self.now_ms, self.age_ms, self.new_producer_id, ephemeral)
 
     def passes(self, ms: int) -> None:
@@ -56,7 +56,7 @@ def prepared(epoch: int = EPOCH, number: int = 3, **changed) -> Transaction:
 
 def begin(
     txn: Transaction | None,
-    outside: Outside,
+    environment: Environment,
     producer: tuple[int, int] = (-1, -1),
     *,
     timeout_ms: int = 60_000,
@@ -66,31 +66,31 @@ def begin(
 ) -> Decision:
     """InitProducerId; producer: the id and epoch it had."""
     asked = Initialisation("id", timeout_ms, *producer, **request)
-    return init_producer_id(txn, asked, limits or Limits(), outside.given(ephemeral=ephemeral))
+    return init_producer_id(txn, asked, limits or Limits(), environment.inputs(ephemeral=ephemeral))
 
 
 def add(
     txn: Transaction,
-    outside: Outside,
+    environment: Environment,
     partitions: dict[tuple[str, int], int] | None = None,
     *,
     epoch: int = EPOCH,
     version: int = 2,
 ) -> Decision:
-    return machine.add_partitions(txn, PRODUCER, epoch, partitions or NEW, version, outside.given())
+    return machine.add_partitions(txn, PRODUCER, epoch, partitions or NEW, version, environment.inputs())
 
 
 def end(
     txn: Transaction | None,
     commit: bool,
-    outside: Outside,
+    environment: Environment,
     *,
     producer: int = PRODUCER,
     epoch: int = EPOCH,
     version: int = 2,
     ephemeral: bool = False,
 ) -> Decision:
-    return machine.end(txn, commit, producer, epoch, version, outside.given(ephemeral=ephemeral))
+    return machine.end(txn, commit, producer, epoch, version, environment.inputs(ephemeral=ephemeral))
 
 
 def pair(decision: Decision) -> tuple[int, int]:

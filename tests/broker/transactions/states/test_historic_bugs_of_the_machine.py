@@ -11,7 +11,7 @@ from transaction_states import (
     NEW,
     NEXT_PRODUCER,
     PRODUCER,
-    Outside,
+    Environment,
     add,
     begin,
     end,
@@ -23,88 +23,90 @@ FENCED = ErrorCode.PRODUCER_FENCED
 BAD_STATE = ErrorCode.INVALID_TXN_STATE
 
 
-def test_kafka_18660_ten_transactions_across_the_last_epoch_are_told_the_next_pair(outside):
+def test_kafka_18660_ten_transactions_across_the_last_epoch_are_told_the_next_pair(environment):
     txn, at = transaction(epoch=32761), (PRODUCER, 32761)
     seen = []
     for _ in range(10):
-        opened = machine.add_partitions(txn, *at, NEW, 2, outside.given())
+        opened = machine.add_partitions(txn, *at, NEW, 2, environment.inputs())
         assert opened.error is ErrorCode.NONE
-        ended = machine.end(opened.states[-1], True, *at, 2, outside.given())
+        ended = machine.end(opened.states[-1], True, *at, 2, environment.inputs())
         assert ended.error is ErrorCode.NONE
-        assert machine.end(ended.states[-1], True, *at, 2, outside.given())[3:5] == pair(ended)
+        assert machine.end(ended.states[-1], True, *at, 2, environment.inputs())[3:5] == pair(ended)
         txn, at = ended.states[-1], pair(ended)
         seen.append(at)
     assert seen == [(PRODUCER, 32762 + n) for n in range(5)] + [(NEXT_PRODUCER, n) for n in range(5)]
 
 
-def test_kafka_18464_an_empty_abort_after_a_commit_does_not_fence_its_own_producer(outside):
-    committed = end(transaction(Status.ONGOING), True, outside)
-    aborted = machine.end(committed.states[-1], False, *pair(committed), 2, outside.given())
+def test_kafka_18464_an_empty_abort_after_a_commit_does_not_fence_its_own_producer(environment):
+    committed = end(transaction(Status.ONGOING), True, environment)
+    aborted = machine.end(committed.states[-1], False, *pair(committed), 2, environment.inputs())
     assert (aborted.error, pair(aborted), aborted.marker) == (ErrorCode.NONE, (PRODUCER, EPOCH + 2), None)
-    assert machine.add_partitions(aborted.states[-1], *pair(aborted), NEW, 2, outside.given()).states
+    assert machine.add_partitions(aborted.states[-1], *pair(aborted), NEW, 2, environment.inputs()).states
 
 
 @pytest.mark.parametrize("status", [Status.EMPTY, *ENDED])
-def test_kafka_18401_commit_of_an_empty_transaction_is_refused_its_abort_is_not(outside, status):
-    assert end(transaction(status), True, outside) == (BAD_STATE, (), None, -1, -1, False)
-    aborted = end(transaction(status), False, outside)
+def test_kafka_18401_commit_of_an_empty_transaction_is_refused_its_abort_is_not(environment, status):
+    assert end(transaction(status), True, environment) == (BAD_STATE, (), None, -1, -1, False)
+    aborted = end(transaction(status), False, environment)
     assert (pair(aborted), aborted.states[-1].status) == ((PRODUCER, EPOCH + 1), Status.COMPLETE_ABORT)
-    assert aborted.states[-1].start_ms == outside.now_ms
+    assert aborted.states[-1].start_ms == environment.now_ms
 
 
-def test_kafka_19367_a_newcomer_moves_the_epoch_once_and_a_failed_unit_does_not(outside):
+def test_kafka_19367_a_newcomer_moves_the_epoch_once_and_a_failed_unit_does_not(environment):
     txn = transaction(Status.ONGOING)
-    first, second = begin(txn, outside), begin(txn, outside)
+    first, second = begin(txn, environment), begin(txn, environment)
     assert pair(first) == pair(second) == (PRODUCER, EPOCH + 1)
     assert txn == transaction(Status.ONGOING)
 
 
-def test_kafka_18227_a_client_that_changes_to_tv2_finds_nothing_of_the_last_one(outside):
-    done = end(transaction(Status.ONGOING), True, outside, version=0).states[-1]
-    opened = add(done, outside, version=2).states[-1]
+def test_kafka_18227_a_client_that_changes_to_tv2_finds_nothing_of_the_last_one(environment):
+    done = end(transaction(Status.ONGOING), True, environment, version=0).states[-1]
+    opened = add(done, environment, version=2).states[-1]
     assert opened.partitions == NEW
-    decision = end(opened, True, outside, version=2)
+    decision = end(opened, True, environment, version=2)
     assert decision.marker.partitions == NEW
-    back = machine.add_partitions(decision.states[-1], *pair(decision), {("orders", 0): 11}, 0, outside.given())
+    back = machine.add_partitions(decision.states[-1], *pair(decision), {("orders", 0): 11}, 0, environment.inputs())
     assert back.states[-1].partitions == {("orders", 0): 11}
-    assert machine.end(back.states[-1], True, *pair(decision), 0, outside.given()).marker.producer_epoch == EPOCH + 1
+    assert (
+        machine.end(back.states[-1], True, *pair(decision), 0, environment.inputs()).marker.producer_epoch == EPOCH + 1
+    )
 
 
 @pytest.mark.parametrize("version", [0, 2])
-def test_kafka_9600_an_epoch_that_was_never_issued_ends_nothing(outside, version):
+def test_kafka_9600_an_epoch_that_was_never_issued_ends_nothing(environment, version):
     for epoch in (EPOCH + 1, EPOCH + 2, 32767):
-        assert end(transaction(Status.ONGOING), True, outside, epoch=epoch, version=version).error is FENCED
+        assert end(transaction(Status.ONGOING), True, environment, epoch=epoch, version=version).error is FENCED
 
 
 @pytest.mark.slow
-def test_kafka_9666_epochs_are_not_used_up_while_the_log_cannot_be_written(outside):
+def test_kafka_9666_epochs_are_not_used_up_while_the_log_cannot_be_written(environment):
     """A decision that is not written is nowhere: 40,000 of them later the epoch is what it was."""
     txn = transaction(epoch=32000)
-    assert {pair(begin(txn, outside)) for _ in range(40_000)} == {(PRODUCER, 32001)}
+    assert {pair(begin(txn, environment)) for _ in range(40_000)} == {(PRODUCER, 32001)}
 
     def no_id():
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
 
     worn = transaction(Status.ONGOING, 32766)
     for decide in (begin, lambda txn, given: end(txn, True, given, epoch=32766)):
-        failing = Outside()
+        failing = Environment()
         failing.new_producer_id = no_id
         with pytest.raises(KafkaError):
             decide(worn, failing)
 
 
-def test_kafka_14880_an_id_that_never_got_an_epoch_expires_and_is_initialised(outside):
+def test_kafka_14880_an_id_that_never_got_an_epoch_expires_and_is_initialised(environment):
     never = transaction(epoch=-1)
     assert machine.may_expire(never, 1000, 10_000)
-    assert pair(begin(never, outside)) == (PRODUCER, 0)
-    assert pair(begin(never, outside, (3, 9))) == (PRODUCER, 0)
+    assert pair(begin(never, environment)) == (PRODUCER, 0)
+    assert pair(begin(never, environment, (3, 9))) == (PRODUCER, 0)
 
 
-def test_kafka_7519_an_id_whose_expiry_could_not_be_written_stays_usable(outside):
+def test_kafka_7519_an_id_whose_expiry_could_not_be_written_stays_usable(environment):
     """Asking whether it may expire leaves no trace in it."""
     txn = transaction()
     assert machine.may_expire(txn, 0, 10**9)
-    assert pair(begin(txn, outside)) == (PRODUCER, EPOCH + 1)
+    assert pair(begin(txn, environment)) == (PRODUCER, EPOCH + 1)
 
 
 @pytest.mark.slow
@@ -113,68 +115,68 @@ def test_kafka_13099_whether_100_000_ids_expire_is_asked_of_each_alone():
     assert sum(machine.may_expire(txn, 1000, 51_000) for txn in ids) == 50_001
 
 
-def test_kafka_19999_a_marker_ordered_again_after_a_restart_is_the_same_marker(outside):
-    prepare = end(transaction(Status.ONGOING), True, outside).states[0]
+def test_kafka_19999_a_marker_ordered_again_after_a_restart_is_the_same_marker(environment):
+    prepare = end(transaction(Status.ONGOING), True, environment).states[0]
     found = records.read(records.key("id"), records.value(prepare))[1]
-    assert machine.finish(found, outside.given()).marker == machine.finish(prepare, outside.given()).marker
+    assert machine.finish(found, environment.inputs()).marker == machine.finish(prepare, environment.inputs()).marker
 
 
-def test_kafka_20090_a_timeout_at_the_last_epoch_ends_the_transaction_at_32767(outside):
-    outside.passes(10**6)
+def test_kafka_20090_a_timeout_at_the_last_epoch_ends_the_transaction_at_32767(environment):
+    environment.passes(10**6)
     for epoch in (32766, 32767):
-        decision = machine.expire(transaction(Status.ONGOING, epoch), outside.given())
+        decision = machine.expire(transaction(Status.ONGOING, epoch), environment.inputs())
         last = decision.states[-1]
         assert (last.status, last.producer_epoch) == (Status.COMPLETE_ABORT, 0)
         assert last.producer_id != PRODUCER
         assert decision.marker.producer_epoch == RETIRED_EPOCH
     stuck = transaction(Status.PREPARE_ABORT, 32767)
-    done = machine.finish(stuck, outside.given()).states[-1]
-    assert begin(done, outside).error is ErrorCode.NONE
+    done = machine.finish(stuck, environment.inputs()).states[-1]
+    assert begin(done, environment).error is ErrorCode.NONE
 
 
-def test_kafka_20310_the_producer_ids_before_and_after_survive_a_restart(outside):
-    prepare, complete = end(transaction(Status.ONGOING, 32766), True, outside, epoch=32766).states
+def test_kafka_20310_the_producer_ids_before_and_after_survive_a_restart(environment):
+    prepare, complete = end(transaction(Status.ONGOING, 32766), True, environment, epoch=32766).states
     for state in (prepare, complete):
         assert records.read(records.key("id"), records.value(state)) == ("id", state)
     found = records.read(records.key("id"), records.value(complete))[1]
-    assert pair(end(found, True, outside, epoch=32766)) == (NEXT_PRODUCER, 0)
+    assert pair(end(found, True, environment, epoch=32766)) == (NEXT_PRODUCER, 0)
 
 
-def test_kafka_6119_the_producer_of_a_transaction_that_timed_out_cannot_go_on(outside):
-    outside.passes(10**6)
-    after = machine.expire(transaction(Status.ONGOING), outside.given()).states[-1]
+def test_kafka_6119_the_producer_of_a_transaction_that_timed_out_cannot_go_on(environment):
+    environment.passes(10**6)
+    after = machine.expire(transaction(Status.ONGOING), environment.inputs()).states[-1]
     assert machine.verify(after, PRODUCER, EPOCH, ("orders", 0), 11) is FENCED
-    assert add(after, outside).error is FENCED
+    assert add(after, environment).error is FENCED
 
 
-def test_kafka_17754_with_tv2_a_late_end_of_one_transaction_does_not_end_the_next(outside):
-    done = end(transaction(Status.ONGOING), True, outside)
-    opened = machine.add_partitions(done.states[-1], *pair(done), NEW, 2, outside.given()).states[-1]
+def test_kafka_17754_with_tv2_a_late_end_of_one_transaction_does_not_end_the_next(environment):
+    done = end(transaction(Status.ONGOING), True, environment)
+    opened = machine.add_partitions(done.states[-1], *pair(done), NEW, 2, environment.inputs()).states[-1]
     for commit in (True, False):
-        assert end(opened, commit, outside).error is FENCED
+        assert end(opened, commit, environment).error is FENCED
 
 
-def test_kafka_18575_with_tv2_the_next_one_begins_with_nothing_of_the_last_pending(outside):
-    done = end(transaction(Status.ONGOING), True, outside)
-    assert machine.add_partitions(done.states[-1], *pair(done), NEW, 2, outside.given()).error is ErrorCode.NONE
+def test_kafka_18575_with_tv2_the_next_one_begins_with_nothing_of_the_last_pending(environment):
+    done = end(transaction(Status.ONGOING), True, environment)
+    assert machine.add_partitions(done.states[-1], *pair(done), NEW, 2, environment.inputs()).error is ErrorCode.NONE
 
 
-def test_redpanda_51f42c1_commit_and_abort_do_not_undo_each_other(outside):
+def test_redpanda_51f42c1_commit_and_abort_do_not_undo_each_other(environment):
     for commit in (True, False):
-        done = end(transaction(Status.ONGOING), commit, outside, version=0).states[-1]
-        assert end(done, commit, outside, version=0).error is ErrorCode.NONE
-        assert end(done, not commit, outside, version=0).error is BAD_STATE
+        done = end(transaction(Status.ONGOING), commit, environment, version=0).states[-1]
+        assert end(done, commit, environment, version=0).error is ErrorCode.NONE
+        assert end(done, not commit, environment, version=0).error is BAD_STATE
 
 
-def test_redpanda_1a301657_what_was_added_before_a_restart_is_committed_too(outside):
-    first = add(transaction(), outside).states[-1]
+def test_redpanda_1a301657_what_was_added_before_a_restart_is_committed_too(environment):
+    first = add(transaction(), environment).states[-1]
     found = records.read(records.key("id"), records.value(first))[1]
-    second = add(found, outside, {("__consumer_offsets", 3): 13}).states[-1]
-    assert set(end(second, True, outside).marker.partitions) == {("payments", 0), ("__consumer_offsets", 3)}
+    second = add(found, environment, {("__consumer_offsets", 3): 13}).states[-1]
+    assert set(end(second, True, environment).marker.partitions) == {("payments", 0), ("__consumer_offsets", 3)}
 
 
-def test_redpanda_30003_a_transaction_without_data_is_open_and_ends(outside):
-    opened = add(transaction(), outside).states[-1]
+def test_redpanda_30003_a_transaction_without_data_is_open_and_ends(environment):
+    opened = add(transaction(), environment).states[-1]
     found = records.read(records.key("id"), records.value(opened))[1]
-    outside.passes(10**6)
-    assert machine.expire(found, outside.given()).marker.partitions == NEW
+    environment.passes(10**6)
+    assert machine.expire(found, environment.inputs()).marker.partitions == NEW

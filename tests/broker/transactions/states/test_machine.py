@@ -38,22 +38,22 @@ UNKNOWN = ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 @pytest.mark.requirement("S-60", "S-14")
-def test_the_first_producer_of_an_id_gets_a_new_producer_id_at_epoch_0(outside):
-    decision = begin(None, outside)
+def test_the_first_producer_of_an_id_gets_a_new_producer_id_at_epoch_0(environment):
+    decision = begin(None, environment)
     assert pair(decision) == (NEXT_PRODUCER, 0)
     (state,) = decision.states
-    assert (state.status, state.timeout_ms, state.updated_age_ms) == (Status.EMPTY, 60_000, outside.age_ms)
+    assert (state.status, state.timeout_ms, state.updated_age_ms) == (Status.EMPTY, 60_000, environment.age_ms)
 
 
 @pytest.mark.requirement("S-61")
-def test_the_same_id_keeps_its_producer_id_and_moves_to_the_next_epoch(outside):
-    assert pair(begin(transaction(), outside)) == (PRODUCER, EPOCH + 1)
-    assert outside.ids_given == 0
+def test_the_same_id_keeps_its_producer_id_and_moves_to_the_next_epoch(environment):
+    assert pair(begin(transaction(), environment)) == (PRODUCER, EPOCH + 1)
+    assert environment.ids_given == 0
 
 
 @pytest.mark.requirement("S-63")
-def test_what_the_one_before_left_open_is_aborted_in_the_same_unit_at_once(outside):
-    decision = begin(transaction(Status.ONGOING), outside, timeout_ms=30_000)
+def test_what_the_one_before_left_open_is_aborted_in_the_same_unit_at_once(environment):
+    decision = begin(transaction(Status.ONGOING), environment, timeout_ms=30_000)
     assert [state.status for state in decision.states] == [Status.PREPARE_ABORT, Status.COMPLETE_ABORT, Status.EMPTY]
     assert decision.marker == MarkerOrder(False, PRODUCER, EPOCH + 1, PARTITIONS)
     assert pair(decision) == (PRODUCER, EPOCH + 1)
@@ -63,96 +63,96 @@ def test_what_the_one_before_left_open_is_aborted_in_the_same_unit_at_once(outsi
 
 @pytest.mark.requirement("S-71", "S-67")
 @pytest.mark.parametrize("status", [Status.PREPARE_COMMIT, Status.PREPARE_ABORT])
-def test_a_decision_found_in_the_log_is_not_touched_by_a_newcomer(outside, status):
-    assert begin(transaction(status), outside) == (ErrorCode.CONCURRENT_TRANSACTIONS, (), None, -1, -1, False)
+def test_a_decision_found_in_the_log_is_not_touched_by_a_newcomer(environment, status):
+    assert begin(transaction(status), environment) == (ErrorCode.CONCURRENT_TRANSACTIONS, (), None, -1, -1, False)
 
 
 @pytest.mark.requirement("S-109")
 @pytest.mark.parametrize("timeout_ms", [900_001, 0, -1])
-def test_a_timeout_above_the_limit_or_not_positive_is_refused(outside, timeout_ms):
-    assert begin(None, outside, timeout_ms=timeout_ms).error is ErrorCode.INVALID_TRANSACTION_TIMEOUT
-    assert begin(None, outside, timeout_ms=900_000).error is ErrorCode.NONE
-    assert begin(None, outside, timeout_ms=1).error is ErrorCode.NONE
+def test_a_timeout_above_the_limit_or_not_positive_is_refused(environment, timeout_ms):
+    assert begin(None, environment, timeout_ms=timeout_ms).error is ErrorCode.INVALID_TRANSACTION_TIMEOUT
+    assert begin(None, environment, timeout_ms=900_000).error is ErrorCode.NONE
+    assert begin(None, environment, timeout_ms=1).error is ErrorCode.NONE
 
 
-def test_an_empty_id_and_half_a_pair_are_invalid_requests(outside):
+def test_an_empty_id_and_half_a_pair_are_invalid_requests(environment):
     for request in (Initialisation("", 1000), Initialisation("id", 1000, 5, -1), Initialisation("id", 1000, -1, 5)):
-        decision = init_producer_id(None, request, Limits(), outside.given())
+        decision = init_producer_id(None, request, Limits(), environment.inputs())
         assert decision == (ErrorCode.INVALID_REQUEST, (), None, -1, -1, False)
-    assert outside.ids_given == 0
+    assert environment.ids_given == 0
 
 
-def test_an_id_that_was_forgotten_is_given_anew_whatever_pair_its_producer_had(outside):
+def test_an_id_that_was_forgotten_is_given_anew_whatever_pair_its_producer_had(environment):
     """Its producer comes back after more than transactional.id.expiration.ms, knowing its old pair."""
-    assert pair(begin(None, outside, (PRODUCER, EPOCH))) == (NEXT_PRODUCER, 0)
+    assert pair(begin(None, environment, (PRODUCER, EPOCH))) == (NEXT_PRODUCER, 0)
 
 
-def test_a_lost_answer_to_init_is_given_again_without_another_bump(outside):
+def test_a_lost_answer_to_init_is_given_again_without_another_bump(environment):
     """KIP-360."""
-    bumped = begin(transaction(), outside, (PRODUCER, EPOCH)).states[-1]
+    bumped = begin(transaction(), environment, (PRODUCER, EPOCH)).states[-1]
     assert (bumped.producer_epoch, bumped.last_producer_epoch) == (EPOCH + 1, EPOCH)
-    again = begin(bumped, outside, (PRODUCER, EPOCH))
+    again = begin(bumped, environment, (PRODUCER, EPOCH))
     assert pair(again) == (PRODUCER, EPOCH + 1)
-    assert begin(again.states[-1], outside, (PRODUCER, EPOCH - 1)).error is FENCED
+    assert begin(again.states[-1], environment, (PRODUCER, EPOCH - 1)).error is FENCED
 
 
-def test_a_lost_answer_to_init_with_a_new_producer_id_is_given_again(outside):
+def test_a_lost_answer_to_init_with_a_new_producer_id_is_given_again(environment):
     worn = transaction(epoch=32766)
-    rotated = begin(worn, outside, (PRODUCER, 32766))
+    rotated = begin(worn, environment, (PRODUCER, 32766))
     assert pair(rotated) == (NEXT_PRODUCER, 0)
-    again = begin(rotated.states[-1], outside, (PRODUCER, 32766))
+    again = begin(rotated.states[-1], environment, (PRODUCER, 32766))
     assert pair(again) == (NEXT_PRODUCER, 0)
-    assert outside.ids_given == 1
-    assert begin(rotated.states[-1], outside, (NEXT_PRODUCER, 32766)).error is FENCED
+    assert environment.ids_given == 1
+    assert begin(rotated.states[-1], environment, (NEXT_PRODUCER, 32766)).error is FENCED
 
 
-def test_after_somebody_else_came_the_pair_before_is_a_zombies(outside):
-    bumped = begin(transaction(), outside, (PRODUCER, EPOCH)).states[-1]
-    taken_over = begin(bumped, outside).states[-1]
-    assert begin(taken_over, outside, (PRODUCER, EPOCH)).error is FENCED
-    assert begin(taken_over, outside, (PRODUCER, EPOCH + 1)).error is FENCED
+def test_after_somebody_else_came_the_pair_before_is_a_zombies(environment):
+    bumped = begin(transaction(), environment, (PRODUCER, EPOCH)).states[-1]
+    taken_over = begin(bumped, environment).states[-1]
+    assert begin(taken_over, environment, (PRODUCER, EPOCH)).error is FENCED
+    assert begin(taken_over, environment, (PRODUCER, EPOCH + 1)).error is FENCED
 
 
 @pytest.mark.requirement("S-62")
-def test_a_zombie_that_asks_for_its_next_epoch_aborts_nothing_of_the_living_one(outside):
+def test_a_zombie_that_asks_for_its_next_epoch_aborts_nothing_of_the_living_one(environment):
     """Kafka aborts first and refuses at the retry."""
-    decision = begin(transaction(Status.ONGOING), outside, (PRODUCER, EPOCH - 1))
+    decision = begin(transaction(Status.ONGOING), environment, (PRODUCER, EPOCH - 1))
     assert decision == (FENCED, (), None, -1, -1, False)
     worn = transaction(Status.ONGOING, 0, previous_producer_id=3, last_producer_epoch=32766)
-    assert begin(worn, outside, (3, 32766)).error is FENCED
+    assert begin(worn, environment, (3, 32766)).error is FENCED
 
 
-def test_two_phase_commit_is_asked_for_and_never_times_out(outside):
+def test_two_phase_commit_is_asked_for_and_never_times_out(environment):
     """KIP-939: the timeout 2**31 - 1 stands for it in the log."""
-    refused = begin(None, outside, enable_2pc=True)
+    refused = begin(None, environment, enable_2pc=True)
     assert refused.error is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     allowed = Limits(two_phase_commit=True)
-    state = begin(None, outside, enable_2pc=True, timeout_ms=-1, limits=allowed).states[-1]
+    state = begin(None, environment, enable_2pc=True, timeout_ms=-1, limits=allowed).states[-1]
     assert state.enable_2pc
     assert state.timeout_ms == TWO_PHASE_TIMEOUT_MS
-    opened = machine.add_partitions(state, NEXT_PRODUCER, 0, NEW, 0, outside.given()).states[-1]
+    opened = machine.add_partitions(state, NEXT_PRODUCER, 0, NEW, 0, environment.inputs()).states[-1]
     assert machine.deadline_age_ms(opened) is None
-    outside.passes(10**9)
-    assert machine.expire(opened, outside.given()).states == ()
-    kept = begin(None, outside, keep_prepared_txn=True, limits=allowed)
+    environment.passes(10**9)
+    assert machine.expire(opened, environment.inputs()).states == ()
+    kept = begin(None, environment, keep_prepared_txn=True, limits=allowed)
     assert kept.error is ErrorCode.UNSUPPORTED_VERSION
-    assert not begin(state, outside, limits=allowed).states[-1].enable_2pc
+    assert not begin(state, environment, limits=allowed).states[-1].enable_2pc
 
 
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("version", [0, 2])
-def test_two_phase_commit_outlasts_each_transaction_of_the_id(outside, version, commit):
+def test_two_phase_commit_outlasts_each_transaction_of_the_id(environment, version, commit):
     allowed = Limits(two_phase_commit=True)
-    state = begin(None, outside, enable_2pc=True, timeout_ms=-1, limits=allowed).states[-1]
-    opened = machine.add_partitions(state, NEXT_PRODUCER, 0, NEW, version, outside.given()).states[-1]
-    ended = machine.end(opened, commit, NEXT_PRODUCER, 0, version, outside.given())
+    state = begin(None, environment, enable_2pc=True, timeout_ms=-1, limits=allowed).states[-1]
+    opened = machine.add_partitions(state, NEXT_PRODUCER, 0, NEW, version, environment.inputs()).states[-1]
+    ended = machine.end(opened, commit, NEXT_PRODUCER, 0, version, environment.inputs())
     assert [each.enable_2pc for each in ended.states] == [True, True]
 
 
-def test_a_timeout_of_2_to_the_31_minus_1_is_a_timeout_like_any_other(outside):
+def test_a_timeout_of_2_to_the_31_minus_1_is_a_timeout_like_any_other(environment):
     allowed = Limits(max_timeout_ms=TWO_PHASE_TIMEOUT_MS)
-    state = begin(None, outside, timeout_ms=TWO_PHASE_TIMEOUT_MS, limits=allowed).states[-1]
-    opened = machine.add_partitions(state, NEXT_PRODUCER, 0, NEW, 0, outside.given()).states[-1]
+    state = begin(None, environment, timeout_ms=TWO_PHASE_TIMEOUT_MS, limits=allowed).states[-1]
+    opened = machine.add_partitions(state, NEXT_PRODUCER, 0, NEW, 0, environment.inputs()).states[-1]
     assert machine.deadline_age_ms(opened) == opened.started_age_ms + TWO_PHASE_TIMEOUT_MS
 
 
@@ -160,43 +160,43 @@ def test_a_timeout_of_2_to_the_31_minus_1_is_a_timeout_like_any_other(outside):
 
 
 @pytest.mark.requirement("S-76", "S-77", "C-12")
-def test_the_first_partition_begins_the_transaction_and_its_clock(outside):
-    state = add(transaction(), outside).states[-1]
+def test_the_first_partition_begins_the_transaction_and_its_clock(environment):
+    state = add(transaction(), environment).states[-1]
     assert (state.status, state.partitions) == (Status.ONGOING, NEW)
-    assert (state.start_ms, state.started_age_ms) == (outside.now_ms, outside.age_ms)
-    outside.passes(500)
-    more = add(state, outside, {("orders", 1): 12}).states[-1]
+    assert (state.start_ms, state.started_age_ms) == (environment.now_ms, environment.age_ms)
+    environment.passes(500)
+    more = add(state, environment, {("orders", 1): 12}).states[-1]
     assert more.partitions == {**NEW, ("orders", 1): 12}
     assert (more.start_ms, more.started_age_ms) == (state.start_ms, state.started_age_ms)
-    assert (more.last_update_ms, more.updated_age_ms) == (outside.now_ms, outside.age_ms)
+    assert (more.last_update_ms, more.updated_age_ms) == (environment.now_ms, environment.age_ms)
 
 
-def test_partitions_that_are_there_are_a_success_and_nothing_is_logged(outside):
+def test_partitions_that_are_there_are_a_success_and_nothing_is_logged(environment):
     txn = transaction(Status.ONGOING)
-    assert add(txn, outside, {("orders", 0): 11}) == (ErrorCode.NONE, (), None, -1, -1, False)
-    assert machine.add_partitions(transaction(), PRODUCER, EPOCH, {}, 2, outside.given()).states == ()
+    assert add(txn, environment, {("orders", 0): 11}) == (ErrorCode.NONE, (), None, -1, -1, False)
+    assert machine.add_partitions(transaction(), PRODUCER, EPOCH, {}, 2, environment.inputs()).states == ()
 
 
-def test_a_topic_made_again_inside_a_transaction_is_another_one(outside):
-    txn = add(transaction(Status.ONGOING), outside, {("orders", 0): 99}).states[-1]
+def test_a_topic_made_again_inside_a_transaction_is_another_one(environment):
+    txn = add(transaction(Status.ONGOING), environment, {("orders", 0): 99}).states[-1]
     assert txn.partitions["orders", 0] == 99
     assert machine.verify(transaction(Status.ONGOING), PRODUCER, EPOCH, ("orders", 0), 99) is BAD_STATE
 
 
-def test_adding_changes_no_transaction_that_somebody_else_holds(outside):
+def test_adding_changes_no_transaction_that_somebody_else_holds(environment):
     txn = transaction(Status.ONGOING)
-    add(txn, outside)
+    add(txn, environment)
     assert txn.partitions == PARTITIONS
 
 
-def test_a_transaction_never_grows_so_large_that_one_unit_cannot_end_it(outside):
+def test_a_transaction_never_grows_so_large_that_one_unit_cannot_end_it(environment):
     """A unit has room for 50,000 parts: beyond, no end could be written, and readers waited for ever."""
     many = {("orders", index): 100 + index for index in range(machine.MOST_PARTITIONS)}
-    full = add(transaction(), outside, many).states[-1]
-    refused = add(full, outside, {("payments", 0): 21})
+    full = add(transaction(), environment, many).states[-1]
+    refused = add(full, environment, {("payments", 0): 21})
     assert (refused.error, refused.states) == (ErrorCode.POLICY_VIOLATION, ())
-    assert add(full, outside, {("orders", 5): 105}).error is ErrorCode.NONE
-    assert len(end(full, True, outside).marker.partitions) == machine.MOST_PARTITIONS
+    assert add(full, environment, {("orders", 5): 105}).error is ErrorCode.NONE
+    assert len(end(full, True, environment).marker.partitions) == machine.MOST_PARTITIONS
 
 
 # Ending --------------------------------------------------------------------------------------------------------------
@@ -205,8 +205,8 @@ def test_a_transaction_never_grows_so_large_that_one_unit_cannot_end_it(outside)
 @pytest.mark.requirement("S-65", "S-88", "S-72")
 @pytest.mark.parametrize("version", [0, 2])
 @pytest.mark.parametrize("commit", [True, False])
-def test_an_end_is_prepare_markers_and_complete_in_one_decision(outside, commit, version):
-    decision = end(transaction(Status.ONGOING), commit, outside, version=version)
+def test_an_end_is_prepare_markers_and_complete_in_one_decision(environment, commit, version):
+    decision = end(transaction(Status.ONGOING), commit, environment, version=version)
     bumped = EPOCH + (version == 2)
     prepare, complete = decision.states
     assert prepare.status is (Status.PREPARE_COMMIT if commit else Status.PREPARE_ABORT)
@@ -220,83 +220,83 @@ def test_an_end_is_prepare_markers_and_complete_in_one_decision(outside, commit,
 
 @pytest.mark.requirement("S-71")
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_lost_answer_to_end_is_given_again_and_the_other_outcome_is_refused(outside, commit):
+def test_a_lost_answer_to_end_is_given_again_and_the_other_outcome_is_refused(environment, commit):
     for version, epoch in ((0, EPOCH), (2, EPOCH)):
-        txn = end(transaction(Status.ONGOING), commit, outside, version=version).states[-1]
-        again = end(txn, commit, outside, version=version, epoch=epoch)
+        txn = end(transaction(Status.ONGOING), commit, environment, version=version).states[-1]
+        again = end(txn, commit, environment, version=version, epoch=epoch)
         assert again == (ErrorCode.NONE, (), None, *((PRODUCER, EPOCH + 1) if version else (-1, -1)), False)
-        assert end(txn, not commit, outside, version=version, epoch=epoch).error is BAD_STATE
+        assert end(txn, not commit, environment, version=version, epoch=epoch).error is BAD_STATE
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_with_tv2_the_epoch_after_32766_is_epoch_0_of_a_new_producer_id(outside, commit):
+def test_with_tv2_the_epoch_after_32766_is_epoch_0_of_a_new_producer_id(environment, commit):
     txn = transaction(Status.ONGOING, 32766)
-    decision = end(txn, commit, outside, epoch=32766)
+    decision = end(txn, commit, environment, epoch=32766)
     prepare, complete = decision.states
     assert (prepare.producer_id, prepare.producer_epoch, prepare.next_producer_id) == (PRODUCER, 32767, NEXT_PRODUCER)
     assert decision.marker.producer_epoch == RETIRED_EPOCH
     assert pair(decision) == (complete.producer_id, complete.producer_epoch) == (NEXT_PRODUCER, 0)
     assert (complete.previous_producer_id, complete.last_producer_epoch) == (PRODUCER, 32766)
-    again = end(complete, commit, outside, epoch=32766)
+    again = end(complete, commit, environment, epoch=32766)
     assert (again.error, pair(again)) == (ErrorCode.NONE, (NEXT_PRODUCER, 0))
-    assert end(complete, not commit, outside, epoch=32766).error is BAD_STATE
-    assert end(complete, commit, outside, epoch=32765).error is UNKNOWN
-    opened = machine.add_partitions(complete, NEXT_PRODUCER, 0, NEW, 2, outside.given()).states[-1]
-    assert end(opened, commit, outside, epoch=32766).error is FENCED
+    assert end(complete, not commit, environment, epoch=32766).error is BAD_STATE
+    assert end(complete, commit, environment, epoch=32765).error is UNKNOWN
+    opened = machine.add_partitions(complete, NEXT_PRODUCER, 0, NEW, 2, environment.inputs()).states[-1]
+    assert end(opened, commit, environment, epoch=32766).error is FENCED
 
 
-def test_with_tv1_the_last_epoch_ends_any_number_of_transactions(outside):
-    txn = end(transaction(Status.ONGOING, 32766), True, outside, version=0, epoch=32766).states[-1]
+def test_with_tv1_the_last_epoch_ends_any_number_of_transactions(environment):
+    txn = end(transaction(Status.ONGOING, 32766), True, environment, version=0, epoch=32766).states[-1]
     assert (txn.producer_id, txn.producer_epoch) == (PRODUCER, 32766)
-    assert pair(begin(txn, outside)) == (NEXT_PRODUCER, 0)
+    assert pair(begin(txn, environment)) == (NEXT_PRODUCER, 0)
 
 
 @pytest.mark.requirement("S-110", "S-111")
-def test_a_transaction_is_aborted_when_it_is_older_than_its_timeout_and_not_before(outside):
+def test_a_transaction_is_aborted_when_it_is_older_than_its_timeout_and_not_before(environment):
     txn = transaction(Status.ONGOING)
-    outside.age_ms = machine.deadline_age_ms(txn)
-    assert machine.expire(txn, outside.given()).states == ()
-    outside.passes(1)
-    decision = machine.expire(txn, outside.given())
+    environment.age_ms = machine.deadline_age_ms(txn)
+    assert machine.expire(txn, environment.inputs()).states == ()
+    environment.passes(1)
+    decision = machine.expire(txn, environment.inputs())
     assert told(decision) == "CompleteAbort@6 abort@6"
     after = decision.states[-1]
     for version in (0, 2):
-        assert end(after, True, outside, version=version).error is (BAD_STATE if version else FENCED)
-    assert add(after, outside).error is FENCED
+        assert end(after, True, environment, version=version).error is (BAD_STATE if version else FENCED)
+    assert add(after, environment).error is FENCED
 
 
-def test_a_step_of_the_wall_clock_ends_no_transaction(outside):
-    outside.now_ms += 10**9
-    assert machine.expire(transaction(Status.ONGOING), outside.given()).states == ()
+def test_a_step_of_the_wall_clock_ends_no_transaction(environment):
+    environment.now_ms += 10**9
+    assert machine.expire(transaction(Status.ONGOING), environment.inputs()).states == ()
 
 
-def test_a_producer_that_timed_out_may_go_on_with_its_next_epoch(outside):
+def test_a_producer_that_timed_out_may_go_on_with_its_next_epoch(environment):
     """KIP-588."""
-    outside.passes(10**6)
-    after = machine.expire(transaction(Status.ONGOING), outside.given()).states[-1]
-    assert pair(begin(after, outside, (PRODUCER, EPOCH))) == (PRODUCER, EPOCH + 1)
+    environment.passes(10**6)
+    after = machine.expire(transaction(Status.ONGOING), environment.inputs()).states[-1]
+    assert pair(begin(after, environment, (PRODUCER, EPOCH))) == (PRODUCER, EPOCH + 1)
 
 
 @pytest.mark.parametrize("path", ["init", "end", "timeout", "forced", "decided"])
-def test_used_up_epochs_lead_to_a_new_producer_id_on_every_path(outside, path):
+def test_used_up_epochs_lead_to_a_new_producer_id_on_every_path(environment, path):
     txn = transaction(Status.ONGOING, 32766)
-    outside.passes(10**6)
+    environment.passes(10**6)
     decision = {
-        "init": lambda: begin(txn, outside),
-        "end": lambda: end(txn, False, outside, epoch=32766),
-        "timeout": lambda: machine.expire(txn, outside.given()),
-        "forced": lambda: machine.force_abort(txn, outside.given()),
-        "decided": lambda: machine.settle_prepared(prepared(32766), False, outside.given()),
+        "init": lambda: begin(txn, environment),
+        "end": lambda: end(txn, False, environment, epoch=32766),
+        "timeout": lambda: machine.expire(txn, environment.inputs()),
+        "forced": lambda: machine.force_abort(txn, environment.inputs()),
+        "decided": lambda: machine.settle_prepared(prepared(32766), False, environment.inputs()),
     }[path]()
     assert decision.marker.producer_epoch == RETIRED_EPOCH
     last = decision.states[-1]
     assert (last.producer_id, last.producer_epoch, last.previous_producer_id) == (NEXT_PRODUCER, 0, PRODUCER)
     assert last.next_producer_id == NO_ID
-    assert outside.ids_given == 1
+    assert environment.ids_given == 1
 
 
 @pytest.mark.requirement("S-113")
-def test_only_ids_without_a_transaction_expire(outside):
+def test_only_ids_without_a_transaction_expire(environment):
     idle = {status for status in Status if machine.may_expire(transaction(status), 1000, 5000)}
     assert idle == {Status.EMPTY, *ENDED, Status.DEAD}
     assert [machine.may_expire(transaction(), 1000, age_ms) for age_ms in (4999, 8000, 10**9)] == [False, True, True]
@@ -307,89 +307,91 @@ def test_only_ids_without_a_transaction_expire(outside):
 
 
 @pytest.mark.parametrize(("version", "error"), [(0, FENCED), (2, BAD_STATE)])
-def test_after_an_admins_abort_of_one_partition_commit_is_refused_the_rest_aborted(outside, version, error):
-    decision = part_aborted(transaction(Status.ONGOING), outside)
+def test_after_an_admins_abort_of_one_partition_commit_is_refused_the_rest_aborted(environment, version, error):
+    decision = part_aborted(transaction(Status.ONGOING), environment)
     assert decision.marker == MarkerOrder(False, PRODUCER, EPOCH + 1, PARTITIONS)
-    assert end(decision.states[-1], True, outside, version=version).error is error
+    assert end(decision.states[-1], True, environment, version=version).error is error
 
 
-def test_a_marker_for_a_hanging_transaction_is_none_of_the_coordinators_business(outside):
+def test_a_marker_for_a_hanging_transaction_is_none_of_the_coordinators_business(environment):
     for spoken_of in [
         {"partition": ("payments", 0)},
         {"producer": 9},
         {"epoch": EPOCH - 1},
         {"log_id": 99},  # of a topic made again
     ]:
-        assert part_aborted(transaction(Status.ONGOING), outside, **spoken_of).states == ()
-    assert part_aborted(None, outside).states == ()
-    assert part_aborted(transaction(), outside).states == ()
+        assert part_aborted(transaction(Status.ONGOING), environment, **spoken_of).states == ()
+    assert part_aborted(None, environment).states == ()
+    assert part_aborted(transaction(), environment).states == ()
 
 
-def test_a_marker_of_an_epoch_that_is_yet_to_come_aborts_the_transaction_too(outside):
+def test_a_marker_of_an_epoch_that_is_yet_to_come_aborts_the_transaction_too(environment):
     """It fences the partition, so what the producer writes elsewhere must not be committed."""
-    assert part_aborted(transaction(Status.ONGOING), outside, epoch=EPOCH + 3).marker is not None
+    assert part_aborted(transaction(Status.ONGOING), environment, epoch=EPOCH + 3).marker is not None
 
 
-def part_aborted(txn, outside, producer=PRODUCER, epoch=EPOCH, partition=("orders", 0), log_id=PARTITIONS["orders", 0]):
-    return machine.part_aborted(txn, producer, epoch, partition, log_id, outside.given())
+def part_aborted(
+    txn, environment, producer=PRODUCER, epoch=EPOCH, partition=("orders", 0), log_id=PARTITIONS["orders", 0]
+):
+    return machine.part_aborted(txn, producer, epoch, partition, log_id, environment.inputs())
 
 
 # Prepared ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_prepared_transaction_has_the_prepared_timeout_from_its_prepare_on(outside):
+def test_a_prepared_transaction_has_the_prepared_timeout_from_its_prepare_on(environment):
     asked = Prepared("sink", 3, 5_000, since_age_ms=0)
-    txn = machine.prepare(transaction(Status.ONGOING), PRODUCER, EPOCH, asked, 2, outside.given()).states[-1]
+    txn = machine.prepare(transaction(Status.ONGOING), PRODUCER, EPOCH, asked, 2, environment.inputs()).states[-1]
     assert txn.status is Status.ONGOING
-    assert machine.deadline_age_ms(txn) == outside.age_ms + 5_000
+    assert machine.deadline_age_ms(txn) == environment.age_ms + 5_000
     never = txn._replace(prepared=txn.prepared._replace(timeout_ms=-1))
     assert machine.deadline_age_ms(never) is None
 
 
-def test_the_same_prepare_again_is_a_success_and_any_other_is_refused(outside):
+def test_the_same_prepare_again_is_a_success_and_any_other_is_refused(environment):
     txn = prepared()
     same = txn.prepared._replace(since_age_ms=0)
-    again = machine.prepare(txn, PRODUCER, EPOCH, same, None, outside.given())
+    again = machine.prepare(txn, PRODUCER, EPOCH, same, None, environment.inputs())
     assert again == (ErrorCode.NONE, (), None, -1, -1, False)
     keys, numbers, timeouts_ms = ("sinj", "sinl"), (2, 4), (1, 2**40)
     others = [*({"ledger_key": key} for key in keys), *({"number": number} for number in numbers)]
     for other in (*others, *({"timeout_ms": timeout_ms} for timeout_ms in timeouts_ms)):
         asked = same._replace(**other)
-        decision = machine.prepare(txn, PRODUCER, EPOCH, asked, None, outside.given())
+        decision = machine.prepare(txn, PRODUCER, EPOCH, asked, None, environment.inputs())
         assert decision == (BAD_STATE, (), None, -1, -1, False)
 
 
 @pytest.mark.parametrize("producer", [PRODUCER - 1, PRODUCER + 1])
-def test_who_comes_with_another_producer_id_is_unknown(outside, producer):
+def test_who_comes_with_another_producer_id_is_unknown(environment, producer):
     txn = transaction(Status.ONGOING)
-    assert machine.add_partitions(txn, producer, EPOCH, NEW, 0, outside.given()).error is UNKNOWN
+    assert machine.add_partitions(txn, producer, EPOCH, NEW, 0, environment.inputs()).error is UNKNOWN
     assert machine.verify(txn, producer, EPOCH, ("orders", 0), 11) is UNKNOWN
-    assert machine.end(txn, True, producer, EPOCH, 0, outside.given()).error is UNKNOWN
+    assert machine.end(txn, True, producer, EPOCH, 0, environment.inputs()).error is UNKNOWN
     asked = Prepared("sink", 3, 5_000, 0)
-    assert machine.prepare(txn, producer, EPOCH, asked, None, outside.given()).error is UNKNOWN
+    assert machine.prepare(txn, producer, EPOCH, asked, None, environment.inputs()).error is UNKNOWN
 
 
-def test_a_prepare_after_the_decision_is_refused_and_the_transaction_aborted(outside):
+def test_a_prepare_after_the_decision_is_refused_and_the_transaction_aborted(environment):
     for decided in (3, 4):
         asked = Prepared("sink", 3, 5_000, 0)
-        decision = machine.prepare(transaction(Status.ONGOING), PRODUCER, EPOCH, asked, decided, outside.given())
+        decision = machine.prepare(transaction(Status.ONGOING), PRODUCER, EPOCH, asked, decided, environment.inputs())
         assert decision.error is BAD_STATE
         assert decision.states[-1].status is Status.COMPLETE_ABORT
         assert decision.marker == MarkerOrder(False, PRODUCER, EPOCH + 1, PARTITIONS)
 
 
-def test_a_transaction_without_partitions_as_kafka_logs_it_ends_unprepared(outside):
+def test_a_transaction_without_partitions_as_kafka_logs_it_ends_unprepared(environment):
     txn = transaction(Status.ONGOING, partitions={})
-    decision = machine.prepare(txn, PRODUCER, EPOCH, Prepared("sink", 3, 5_000, 0), None, outside.given())
+    decision = machine.prepare(txn, PRODUCER, EPOCH, Prepared("sink", 3, 5_000, 0), None, environment.inputs())
     assert decision == (BAD_STATE, (), None, -1, -1, False)
-    assert end(txn, True, outside).marker is None
+    assert end(txn, True, environment).marker is None
 
 
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("version", [0, 2])
-def test_a_prepared_transaction_always_ends_with_the_next_epoch(outside, commit, version):
-    assert end(prepared(), commit, outside, version=version).states[-1].producer_epoch == EPOCH + 1
-    state = machine.settle_prepared(prepared(), commit, outside.given()).states[-1]
+def test_a_prepared_transaction_always_ends_with_the_next_epoch(environment, commit, version):
+    assert end(prepared(), commit, environment, version=version).states[-1].producer_epoch == EPOCH + 1
+    state = machine.settle_prepared(prepared(), commit, environment.inputs()).states[-1]
     assert (state.producer_epoch, state.prepared) == (EPOCH + 1, None)
 
 
@@ -398,17 +400,17 @@ def test_a_prepared_transaction_always_ends_with_the_next_epoch(outside, commit,
 
 @pytest.mark.parametrize("version", [0, 2])
 @pytest.mark.parametrize("txn", [transaction(Status.ONGOING), prepared()], ids=["ongoing", "prepared"])
-def test_an_ephemeral_id_goes_with_its_transaction_and_its_producer_id_with_it(outside, txn, version):
-    decision = end(txn, True, outside, version=version, ephemeral=True)
+def test_an_ephemeral_id_goes_with_its_transaction_and_its_producer_id_with_it(environment, txn, version):
+    decision = end(txn, True, environment, version=version, ephemeral=True)
     assert decision.gone
     assert decision.marker == MarkerOrder(True, PRODUCER, RETIRED_EPOCH, PARTITIONS)
     assert [state.status for state in decision.states] == [Status.PREPARE_COMMIT]
-    assert outside.ids_given == 0
-    assert end(None, True, outside, version=version).error is UNKNOWN
+    assert environment.ids_given == 0
+    assert end(None, True, environment, version=version).error is UNKNOWN
 
 
-def test_an_ephemeral_id_taken_over_goes_on_with_another_producer_id(outside):
-    decision = begin(transaction(Status.ONGOING), outside, ephemeral=True)
+def test_an_ephemeral_id_taken_over_goes_on_with_another_producer_id(environment):
+    decision = begin(transaction(Status.ONGOING), environment, ephemeral=True)
     assert decision.marker == MarkerOrder(False, PRODUCER, RETIRED_EPOCH, PARTITIONS)
     assert pair(decision) == (NEXT_PRODUCER, 0)
     assert not decision.gone
@@ -420,19 +422,19 @@ def test_an_ephemeral_id_taken_over_goes_on_with_another_producer_id(outside):
 @pytest.mark.requirement("S-67", "S-112", "S-71")
 @pytest.mark.parametrize("version", [0, 2])
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_decision_found_in_the_log_is_finished_as_it_was_decided(outside, commit, version):
-    prepare, complete = end(transaction(Status.ONGOING), commit, outside, version=version).states
+def test_a_decision_found_in_the_log_is_finished_as_it_was_decided(environment, commit, version):
+    prepare, complete = end(transaction(Status.ONGOING), commit, environment, version=version).states
     _, found = records.read(records.key("id"), records.value(prepare))
     assert machine.owed_markers(found) == MarkerOrder(commit, PRODUCER, prepare.producer_epoch, PARTITIONS)
-    decision = machine.finish(found, outside.given())
+    decision = machine.finish(found, environment.inputs())
     assert decision.states == (complete,)
     assert decision.marker == machine.owed_markers(found)
     assert machine.owed_markers(complete) is None
-    assert machine.finish(complete, outside.given()).states == ()
+    assert machine.finish(complete, environment.inputs()).states == ()
 
 
 @pytest.mark.requirement("S-68")
-def test_an_open_transaction_survives_in_the_log_and_its_timeout_runs_on(outside):
+def test_an_open_transaction_survives_in_the_log_and_its_timeout_runs_on(environment):
     txn = transaction(Status.ONGOING)
     _, found = records.read(records.key("id"), records.value(txn))
     assert machine.deadline_age_ms(found) == machine.deadline_age_ms(txn)

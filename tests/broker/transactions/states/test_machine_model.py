@@ -49,7 +49,7 @@ class Life(RuleBasedStateMachine):
         self.fresh += 1
         return self.fresh - 1
 
-    def given(self):
+    def inputs(self):
         return Inputs(10**12 + self.age_ms, self.age_ms, self.new_producer_id)
 
     def written(self, decision):
@@ -84,7 +84,7 @@ class Life(RuleBasedStateMachine):
         """A newcomer, or one that goes on from its pair (or from another's)."""
         pair = None if given is None else self.model.before if given == LIVING else self.known[given]
         request = Initialisation("id", TIMEOUT_MS, *(pair or (-1, -1)))
-        decision = init_producer_id(self.txn, request, Limits(), self.given())
+        decision = init_producer_id(self.txn, request, Limits(), self.inputs())
         self.does(decision, self.model.init(pair))
         if not decision.error:
             assert (decision.producer_id, decision.producer_epoch) == self.model.alive
@@ -98,7 +98,7 @@ class Life(RuleBasedStateMachine):
     @rule(who=PRODUCERS, partitions=TOPICS, version=st.sampled_from([0, 2]))
     def adds(self, who, partitions, version):
         pair = self.pair_of(who)
-        decision = machine.add_partitions(self.txn, *pair, partitions, version, self.given())
+        decision = machine.add_partitions(self.txn, *pair, partitions, version, self.inputs())
         self.does(decision, self.model.add(pair, partitions))
 
     @rule(who=PRODUCERS, commit=st.booleans(), version=st.sampled_from([0, 2]), lost=st.booleans())
@@ -108,7 +108,7 @@ class Life(RuleBasedStateMachine):
             self.known[who] = self.model.alive
 
     def ends_with(self, version, pair, commit):
-        decision = machine.end(self.txn, commit, *pair, version, self.given())
+        decision = machine.end(self.txn, commit, *pair, version, self.inputs())
         self.does(decision, (self.model.end_v2 if version else self.model.end_v1)(pair, commit))
         if version and not decision.error:
             assert (decision.producer_id, decision.producer_epoch) == self.model.alive
@@ -117,7 +117,7 @@ class Life(RuleBasedStateMachine):
     def prepares(self, who, number):
         pair = self.pair_of(who)
         prepared = Prepared("sink", number, TIMEOUT_MS, 0)
-        decision = machine.prepare(self.txn, *pair, prepared, None, self.given())
+        decision = machine.prepare(self.txn, *pair, prepared, None, self.inputs())
         self.does(decision, self.model.prepare(pair, ("sink", number)))
 
     # What happens to them
@@ -129,23 +129,23 @@ class Life(RuleBasedStateMachine):
         deadline = machine.deadline_age_ms(self.txn)
         if deadline is not None and deadline < self.age_ms:
             self.model.abort()
-        self.does(machine.expire(self.txn, self.given()), "ok")
+        self.does(machine.expire(self.txn, self.inputs()), "ok")
 
     @rule(partition=st.none() | st.tuples(st.sampled_from("ab"), st.integers(0, 1)))
     def an_admin_aborts(self, partition):
         if partition is None:
             self.model.abort()
-            self.does(machine.force_abort(self.txn, self.given()), "ok")
+            self.does(machine.force_abort(self.txn, self.inputs()), "ok")
         elif self.model.alive is not None:
             log_id = self.txn.partitions.get(partition, 0)
-            decision = machine.part_aborted(self.txn, *self.model.alive, partition, log_id, self.given())
+            decision = machine.part_aborted(self.txn, *self.model.alive, partition, log_id, self.inputs())
             if partition in (self.model.open or {}):
                 self.model.abort()
             self.written(decision)
 
     @rule(commit=st.booleans())
     def the_ledger_decides(self, commit):
-        decision = machine.settle_prepared(self.txn, commit, self.given())
+        decision = machine.settle_prepared(self.txn, commit, self.inputs())
         assert WORDS[int(decision.error)].replace("refused", "state") == self.model.settle(commit)
         self.written(decision)
 
@@ -159,8 +159,8 @@ class Life(RuleBasedStateMachine):
     def a_unit_is_lost_in_a_crash(self, who, commit, version):
         """Decided, never written: as if nobody had asked."""
         pair = self.pair_of(who)
-        machine.end(self.txn, commit, *pair, version, self.given())
-        init_producer_id(self.txn, Initialisation("id", TIMEOUT_MS), Limits(), self.given())
+        machine.end(self.txn, commit, *pair, version, self.inputs())
+        init_producer_id(self.txn, Initialisation("id", TIMEOUT_MS), Limits(), self.inputs())
         self.model.fresh = self.fresh
 
     @invariant()

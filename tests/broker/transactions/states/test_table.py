@@ -10,27 +10,27 @@ from fencepost.broker.transactions.states.init_producer_id import Initialisation
 from fencepost.broker.transactions.states.table import TABLE, Action, Event, State, answer, state_of
 from fencepost.broker.transactions.states.transaction import Prepared, Status
 from fencepost.protocol.errors import ErrorCode
-from transaction_states import EPOCH, NEW, PARTITIONS, PRODUCER, Outside, in_state, prepared, told, transaction
+from transaction_states import EPOCH, NEW, PARTITIONS, PRODUCER, Environment, in_state, prepared, told, transaction
 
 STATES = [state.name for state in State]
 
 
 def begun(txn, producer_id=-1, producer_epoch=-1):
     request = Initialisation("id", 60_000, producer_id, producer_epoch)
-    return init_producer_id(txn, request, Limits(), Outside().given())
+    return init_producer_id(txn, request, Limits(), Environment().inputs())
 
 
 def ended(commit, version, epoch=EPOCH):
-    return lambda txn: machine.end(txn, commit, PRODUCER, epoch, version, Outside().given())
+    return lambda txn: machine.end(txn, commit, PRODUCER, epoch, version, Environment().inputs())
 
 
 def added(version):
-    return lambda txn: machine.add_partitions(txn, PRODUCER, EPOCH, NEW, version, Outside().given())
+    return lambda txn: machine.add_partitions(txn, PRODUCER, EPOCH, NEW, version, Environment().inputs())
 
 
-def late(outside):
-    outside.passes(10_000_000)
-    return outside.given()
+def late(environment):
+    environment.passes(10_000_000)
+    return environment.inputs()
 
 
 CALLS = {
@@ -53,15 +53,15 @@ CALLS = {
     "commit, TV2, two behind": ended(True, 2, EPOCH - 2),
     "abort, TV2, one ahead": ended(False, 2, EPOCH + 1),
     "prepare": lambda txn: machine.prepare(
-        txn, PRODUCER, EPOCH, Prepared("sink", 3, 3_600_000, 0), None, Outside().given()
+        txn, PRODUCER, EPOCH, Prepared("sink", 3, 3_600_000, 0), None, Environment().inputs()
     ),
     "prepare, other number": lambda txn: machine.prepare(
-        txn, PRODUCER, EPOCH, Prepared("sink", 4, 3_600_000, 0), None, Outside().given()
+        txn, PRODUCER, EPOCH, Prepared("sink", 4, 3_600_000, 0), None, Environment().inputs()
     ),
-    "decide commit": lambda txn: machine.settle_prepared(txn, True, Outside().given()),
-    "decide abort": lambda txn: machine.settle_prepared(txn, False, Outside().given()),
-    "time is over": lambda txn: machine.expire(txn, late(Outside())) if txn else machine.force_abort(txn, None),
-    "forced abort": lambda txn: machine.force_abort(txn, Outside().given()),
+    "decide commit": lambda txn: machine.settle_prepared(txn, True, Environment().inputs()),
+    "decide abort": lambda txn: machine.settle_prepared(txn, False, Environment().inputs()),
+    "time is over": lambda txn: machine.expire(txn, late(Environment())) if txn else machine.force_abort(txn, None),
+    "forced abort": lambda txn: machine.force_abort(txn, Environment().inputs()),
 }
 
 # The columns: UNKNOWN, EMPTY, ONGOING, PREPARED, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT.
@@ -123,7 +123,7 @@ def test_a_dead_id_is_as_unknown_and_an_epoch_fence_is_as_an_abort_begun():
     assert state_of(transaction(Status.DEAD)) is State.UNKNOWN
     assert state_of(transaction(Status.PREPARE_EPOCH_FENCE)) is State.PREPARE_ABORT
     assert told(begun(transaction(Status.DEAD))) == "Empty@0 of 900"
-    assert machine.end(transaction(Status.DEAD), True, PRODUCER, EPOCH, 2, Outside().given()).error == 49
+    assert machine.end(transaction(Status.DEAD), True, PRODUCER, EPOCH, 2, Environment().inputs()).error == 49
     assert answer(Event.INIT, None) is Action.CREATE
     assert answer(Event.TIMEOUT, prepared()) is Action.ABORT_AND_BUMP
 
@@ -134,6 +134,6 @@ def test_a_dead_id_is_as_unknown_and_an_epoch_fence_is_as_an_abort_begun():
 def test_a_retry_by_tv2_after_an_end_by_tv1_is_an_old_epoch(state, version, commit):
     """Kafka takes any epoch one behind for a retry; but here the last end did not move the epoch, so it is a zombie."""
     txn = in_state(state, version=0)
-    decision = machine.end(txn, commit, PRODUCER, EPOCH - 1, version, Outside().given())
+    decision = machine.end(txn, commit, PRODUCER, EPOCH - 1, version, Environment().inputs())
     assert decision.error is (ErrorCode.PRODUCER_FENCED if txn else ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     assert not decision.states
