@@ -12,7 +12,7 @@ from fencepost.broker.security.acls import (
     ResourceType,
     check_binding,
     check_filter,
-    known,
+    member_of,
 )
 from fencepost.protocol.errors import ErrorCode, KafkaError
 
@@ -130,11 +130,11 @@ def test_names_are_compared_as_the_type_of_the_pattern_says(
 def test_a_filter_with_a_code_that_is_none_is_refused(field: str) -> None:
     check_filter(ALL)
     with pytest.raises(KafkaError) as refused:
-        check_filter(ALL._replace(**{field: known(type(getattr(ALL, field)), 99)}))
+        check_filter(ALL._replace(**{field: member_of(type(getattr(ALL, field)), 99)}))
     assert refused.value.code == ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize("code", [-128, -1, 0, 16, 127])
 def test_a_code_that_is_none_is_unknown(code: int) -> None:
-    assert known(Operation, code) is Operation.UNKNOWN
-    assert known(ResourceType, code) is ResourceType.UNKNOWN
+    assert member_of(Operation, code) is Operation.UNKNOWN
+    assert member_of(ResourceType, code) is ResourceType.UNKNOWN

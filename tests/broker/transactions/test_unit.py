@@ -6,7 +6,7 @@ import pytest
 from fencepost.broker.topics.catalogue import MarkerDebt, marker_owed
 from fencepost.broker.transactions.states.transaction import MarkerOrder
 from fencepost.broker.transactions.unit import PART_BYTES, TransactionUnit, marker_of
-from fencepost.protocol.batches import made
+from fencepost.protocol.batches import batch_of
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from raw_batches import batch
 
@@ -58,7 +58,7 @@ def filled(broker, kinds):
     size = 0
     for kind in kinds:
         if kind == "batch":
-            part = made(memoryview(batch(records=4)))
+            part = batch_of(memoryview(batch(records=4)))
             unit.add((log, part))
         else:
             part = marker_of(order(7, DATA), 1_000)

@@ -11,7 +11,7 @@ from fencepost.client.errors import CorruptRecordError
 from fencepost.client.records.fates import ABORTED, COMMITTED, MARKER, OPEN, PLAIN, UNDECIDED
 from fencepost.client.values import TopicPartition
 from fencepost.console.reading.window import Limits, Window, read_window
-from fencepost.protocol.batches import Batch, made
+from fencepost.protocol.batches import Batch, batch_of
 from fencepost.protocol.records import Marker, Record, build, control_marker
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,7 +53,7 @@ def log_of(script: list[tuple[str, int, int]]) -> Log:
             raw = control_marker(kind, max(producer, 0), 0, 0, 0)
             if what == "abort" and first is not None:
                 log.aborted.append((max(producer, 0), first, at))
-        batch = made(memoryview(raw))
+        batch = batch_of(memoryview(raw))
         batch.base_offset = at
         log.batches.append(batch)
     return log
