@@ -12,6 +12,7 @@ from ..client.consumer.consumer import Consumer
 from ..effects.clock import Clock, SystemClock
 from .connecting import Connecting
 from .http.guard import Guard
+from .http.limits import ConnectionLimits, StreamLimits
 from .metrics import Scraper
 from .model.cluster_model import ClusterModel
 from .model.events import Events
@@ -40,6 +41,8 @@ class Parts:
     hangs_after_ms: int = MAX_TRANSACTION_TIMEOUT_MS
     searching: asyncio.Lock = field(default_factory=asyncio.Lock)
     downloading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_DOWNLOADS))
+    connections: ConnectionLimits[asyncio.Transport] = field(default_factory=ConnectionLimits)
+    streams: StreamLimits = field(default_factory=StreamLimits)
     connecting: Connecting = field(init=False)
     scraper: Scraper = field(init=False)
     events: Events = field(init=False)

@@ -49,6 +49,7 @@ PURE = [
     "client/admin/values.py",
     "console/http/guard.py",
     "console/serving/openapi.py",
+    "console/http/limits.py",
     "console/http/parameters.py",
     "console/http/problems.py",
     "console/http/schemas.py",

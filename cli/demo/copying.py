@@ -66,7 +66,7 @@ class Copiers:
     def start(self) -> None:
         """Start the next copier."""
         self.started += 1
-        command = [sys.executable, "-m", f"{__package__}.copier", self._bootstrap, self._source, TARGET]
+        command = [sys.executable, "-P", "-m", f"{__package__}.copier", self._bootstrap, self._source, TARGET]
         self._process = subprocess.Popen([*command, str(self.started)], stdout=subprocess.PIPE, text=True)
         threading.Thread(target=self._listen, args=(self._process,), daemon=True).start()
 

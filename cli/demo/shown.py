@@ -60,7 +60,8 @@ def pause(seconds: float, interruption: Interruption) -> None:
 def _console(bootstrap: str) -> Iterator[str]:
     """A console as a process, at its usual port if that is free; its URL."""
     for address in (ADDRESS, ANY_PORT):
-        command = [sys.executable, "-m", "fencepost", "console", "-b", bootstrap, "--http", address, "--allow-changes"]
+        command = [sys.executable, "-P", "-m", "fencepost", "console", "-b", bootstrap]
+        command += ["--http", address, "--allow-changes"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
             try:
                 assert process.stdout is not None

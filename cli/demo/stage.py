@@ -19,8 +19,15 @@ class Broker:
     """`fencepost serve` as a process that can be killed and started again on the same data."""
 
     def __init__(self, directory: str, advertised_port: int) -> None:
-        self._command = [sys.executable, "-m", "fencepost", "serve", "--listen", "127.0.0.1:0", "--data-dir", directory]
-        self._command += ["--advertise", f"127.0.0.1:{advertised_port}", "-X", f"num.partitions={PARTITIONS}"]
+        self._command = [sys.executable, "-P", "-m", "fencepost", "serve", "--listen", "127.0.0.1:0"]
+        self._command += [
+            "--data-dir",
+            directory,
+            "--advertise",
+            f"127.0.0.1:{advertised_port}",
+            "-X",
+            f"num.partitions={PARTITIONS}",
+        ]
         self._log = f"{directory}.log"
         self._process: subprocess.Popen[str] | None = None
         self.ready_s = 0.0

@@ -64,7 +64,7 @@ def _all_or_nothing(results: Results) -> None:
 
 def _successor(results: Results) -> None:
     results.say("fencing   a client writes three more to each topic and is killed (kill -9) before its commit")
-    command = [sys.executable, "-m", f"{__package__}.victim", results.bootstrap, TRANSACTIONAL_ID, *TOPICS]
+    command = [sys.executable, "-P", "-m", f"{__package__}.victim", results.bootstrap, TRANSACTIONAL_ID, *TOPICS]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as victim:
         try:
             assert victim.stdout is not None

@@ -58,7 +58,7 @@ class Driver:
     """The Spark driver as a process, with its JVM and its executor below it."""
 
     def __init__(self, servers: str, folder: str, per_batch: int) -> None:
-        command = [sys.executable, "-m", f"{__package__}.demo_query", servers, TEXT, COPIES, COUNTS, folder]
+        command = [sys.executable, "-P", "-m", f"{__package__}.demo_query", servers, TEXT, COPIES, COUNTS, folder]
         self._log = Path(folder) / "driver.log"
         with self._log.open("a") as log:
             self._process = subprocess.Popen(

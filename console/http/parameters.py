@@ -3,13 +3,15 @@
 The rule: one table is both what is checked and what /openapi.json describes, so the two cannot differ.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from .problems import BAD_PARAMETER, Problem
 
 LONGEST_TEXT = 200
-LONGEST_NAME = 1_000  # of a path: longer ids exist, but not in the first line of a request
+LONGEST_NAME = 32_767  # of a path: what the length of a string in Kafka's protocol allows
+_DOTS = re.compile(r"\.{1,2};*")
 MOST_MS = (1 << 53) - 1  # what JSON's readers keep exact
 
 
@@ -38,9 +40,19 @@ class Parameter(NamedTuple):
 
 
 PAGE_SIZE = Parameter("page_size", "number", "How many items a page has.", 100, 1, 1_000)
-PAGE_TOKEN = Parameter("page_token", "text", "From `metadata.next` of the page before.", high=2_000)
+PAGE_TOKEN = Parameter("page_token", "text", "From `metadata.next` of the page before.", high=64_000)
 PAGING = (PAGE_SIZE, PAGE_TOKEN)
 CONTAINS = Parameter("contains", "text", "Only items with this in their name; upper and lower case are the same.")
+
+
+def segment_of(name: str) -> str:
+    """The name as a part of a path, not encoded yet. Browsers take `.` and `..` for folders, so these get a `;`."""
+    return f"{name};" if _DOTS.fullmatch(name) else name
+
+
+def name_of(segment: str) -> str:
+    """The name that this part of a path, decoded, stands for."""
+    return segment[:-1] if segment.endswith(";") and _DOTS.fullmatch(segment) else segment
 
 
 def parse(parameters: Iterable[Parameter], given: Mapping[str, str]) -> dict[str, Any]:

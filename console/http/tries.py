@@ -30,13 +30,13 @@ class Tries:
 
     def check(self, address: str, now_ms: int) -> None:
         """Before a token of this address is looked at. Raises Problem if it tried too many wrong ones."""
-        found = self._wrong_ms.get(_counted(address), ())
+        found = self._wrong_ms.get(counted_as(address), ())
         if sum(now_ms - each < TRIES_IN_MS for each in found) >= TRIES:
             raise Problem(TOO_MANY, "too many wrong tokens from this address", "wait a minute")
 
     def add(self, address: str, now_ms: int) -> None:
         """Its token was wrong."""
-        counted = _counted(address)
+        counted = counted_as(address)
         self._wrong_ms[counted] = [*self._wrong_ms.pop(counted, ()), now_ms][-TRIES:]
         while len(self) > MOST_ADDRESSES or now_ms - next(iter(self._wrong_ms.values()))[-1] >= TRIES_IN_MS:
             self._wrong_ms.popitem(last=False)
@@ -48,7 +48,7 @@ class Tries:
         self._not_logged, self._next_line_ms = 0, now_ms + LINE_EVERY_MS
 
 
-def _counted(address: str) -> str:
+def counted_as(address: str) -> str:
     """What its tries are counted by."""
     try:
         found = ipaddress.ip_address(address)

@@ -33,7 +33,7 @@ def changes(before: View, after: View) -> Iterator[Event]:
     yield from _partitions(before, after)
     if _held(before) != _held(after):
         rows = blocker_rows(after, MOST_BLOCKERS)
-        yield "blockers", {"rows": rows, "complete": len(after.blockers) <= MOST_BLOCKERS}
+        yield "blockers", {"rows": rows, "complete": len(rows) == len(after.blockers)}
     yield from _groups(before, after)
     if before.missing != after.missing:
         yield "missing", {"rows": list(after.missing)}

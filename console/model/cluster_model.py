@@ -20,6 +20,7 @@ from ...effects.clock import Clock
 from .changes import MOST_BLOCKERS, changes
 from .events import Events
 from .names import ProducerNames
+from .release import release_of
 from .rights import left_out
 from .story import Story
 from .tail import Tail
@@ -64,6 +65,7 @@ class ClusterModel:
         self._groups: dict[str, Group] = {}
         self._groups_due_ms = 0
         self._left_out: tuple[str, ...] = ()
+        self._release: str | None = None
         self._rights_due_ms = 0
         self.problem: KafkaError | None = None
         self.names = ProducerNames()
@@ -148,6 +150,7 @@ class ClusterModel:
             blockers=tuple(blockers or ()),
             groups=groups,
             missing=tuple(missing),
+            release=self._release,
         )
 
     async def _offsets(self, admin: Admin, topics: Iterable[TopicDescription]) -> dict[TopicPartition, Offsets]:
@@ -177,6 +180,7 @@ class ClusterModel:
     async def _read_rights(self, admin: Admin, topics: Collection[str]) -> tuple[str, ...]:
         if self._clock.monotonic_ms() >= self._rights_due_ms:
             self._left_out = await left_out(admin, topics)
+            self._release = await release_of(admin)
             self._rights_due_ms = self._clock.monotonic_ms() + RIGHTS_INTERVAL_MS
         return self._left_out
 
@@ -245,12 +249,13 @@ class ClusterModel:
 
 
 def _rows(view: View) -> dict[str, Any]:
+    blockers = blocker_rows(view, MOST_BLOCKERS)
     return {
-        "cluster": cluster_row(view.cluster),
+        "cluster": cluster_row(view),
         "counts": counts_row(view),
         "open_transactions": open_rows(view, SHOWN_OPEN),
-        "blockers": blocker_rows(view, MOST_BLOCKERS),
-        "blockers_complete": len(view.blockers) <= MOST_BLOCKERS,
+        "blockers": blockers,
+        "blockers_complete": len(blockers) == len(view.blockers),
         "missing": list(view.missing),
     }
 

@@ -22,6 +22,7 @@ from ...client.values import TopicPartition
 
 FEATURE = "fencepost.version"
 SHOWN_PARTITIONS = 100  # of one transaction
+NAME_CHARS = 200_000  # in the transactional ids of one list
 
 
 class Offsets(NamedTuple):
@@ -54,6 +55,7 @@ class View:
     blockers: tuple[Blocker, ...] = ()
     groups: Mapping[str, Group] = field(default_factory=dict[str, Group])
     missing: tuple[str, ...] = ()
+    release: str | None = None  # of fencepost; None: of another broker, or not known
     # Made from the rest when they are first asked for: with many groups and blocked partitions they take long.
     blocks: dict[int, dict[str, int]] | None = field(default=None, init=False, compare=False)
     readers: dict[TopicPartition, list[tuple[str, int]]] | None = field(default=None, init=False, compare=False)
@@ -229,7 +231,8 @@ def _sentence(row: Mapping[str, Any]) -> str:
 def blocker_rows(view: View, most: int) -> list[dict[str, Any]]:
     """So many, the oldest first."""
     oldest = nsmallest(most, view.blockers, key=lambda each: (each.since_ms or 0, each.open.topic_partition))
-    return [blocker_row(each, view) for each in oldest]
+    names = (each.description.transactional_id if each.description else "" for each in oldest)
+    return [blocker_row(each, view) for each in oldest[: _fitting(names)]]
 
 
 def open_rows(view: View, most: int) -> list[dict[str, Any]]:
@@ -238,7 +241,19 @@ def open_rows(view: View, most: int) -> list[dict[str, Any]]:
     oldest = nsmallest(
         most, view.open.values(), key=lambda each: (each.started_ms or view.at_ms, each.transactional_id)
     )
-    return [transaction_row(each, view, blocks) for each in oldest]
+    names = (each.transactional_id for each in oldest)
+    return [transaction_row(each, view, blocks) for each in oldest[: _fitting(names)]]
+
+
+def _fitting(names: Iterable[str]) -> int:
+    """How many of them come to NAME_CHARS: an id may have 32,767 characters."""
+    chars = count = 0
+    for each in names:
+        chars += len(each)
+        if chars > NAME_CHARS and count:
+            break
+        count += 1
+    return count
 
 
 def topic_offsets(topic: TopicDescription, view: View) -> dict[str, int] | None:
@@ -299,10 +314,12 @@ def oldest_ms(found: Iterable[TransactionDescription], at_ms: int) -> int | None
     return max((max(0, at_ms - each.started_ms) for each in found if each.started_ms is not None), default=None)
 
 
-def cluster_row(cluster: ClusterDescription) -> dict[str, Any]:
+def cluster_row(view: View) -> dict[str, Any]:
+    cluster = view.cluster
     return {
         "cluster_id": cluster.cluster_id,
         "controller_id": cluster.controller,
         "brokers": [{"broker_id": each.node_id, "host": each.host, "port": each.port} for each in cluster.nodes],
         "fencepost": FEATURE in cluster.features,
+        "fencepost_version": view.release,
     }

@@ -13,10 +13,10 @@ from typing import Any
 
 from ...client.admin.admin import Admin
 from ...client.admin.values import TransactionDescription
-from ...client.errors import ErrorCode, KafkaError
+from ...client.errors import AuthorizationError, ErrorCode, KafkaError
 from ..asked import Asked
 from ..http.parameters import LONGEST_NAME
-from ..http.problems import BAD_PARAMETER, CONFIRM_PREPARED, CONFLICT, NOT_FOUND, Problem
+from ..http.problems import BAD_PARAMETER, CONFIRM_PREPARED, CONFLICT, DENIED, NOT_FOUND, Problem
 from ..http.schemas import NUMBER, fields
 from ..model.view import prepared_row
 from ..routes import CHANGE, Route
@@ -74,6 +74,8 @@ async def _end(asked: Asked, admin: Admin, found: TransactionDescription, done: 
     _log(asked, f"{done}: transactional id {name!r}, asked for")
     try:
         fenced = await admin.fence_described(found)
+    except AuthorizationError as error:
+        raise _denied(error, f"Write on transactional id {name[:200]}") from None
     except KafkaError as error:
         if error.code not in _OTHER_PAIR:
             raise
@@ -101,7 +103,10 @@ async def abort_hanging(asked: Asked) -> dict[str, Any]:
         hint = "a transaction that its coordinator knows is aborted by its transactional id"
         raise Problem(CONFLICT, f"no transaction hangs in {at} from offset {wanted[0]} on", hint)
     _log(asked, f"aborted by a marker: the transaction in {str(at)!r} from offset {wanted[0]}, asked for")
-    await admin.abort_transaction(at, body["start_offset"])
+    try:
+        await admin.abort_transaction(at, body["start_offset"])
+    except AuthorizationError as error:
+        raise _denied(error, "Alter or ClusterAction on the cluster") from None
     _log(asked, f"aborted by a marker: the transaction in {str(at)!r} from offset {wanted[0]}")
     return {
         "kind": "KafkaTransactionChange",
@@ -111,6 +116,12 @@ async def abort_hanging(asked: Asked) -> dict[str, Any]:
         "next_epoch": None,
         "message": f"aborted the transaction in {at} from offset {body['start_offset']} on",
     }
+
+
+def _denied(error: AuthorizationError, right: str) -> Problem:
+    """A rule may refuse a single name, which no question about rights in general shows."""
+    text = f"nothing has changed: the broker does not let this console's login do it ({error.code.name})"
+    return Problem(DENIED, text, f"it needs {right}, and no rule that denies it: fencepost acl list shows the rules")
 
 
 def _check_confirmed(body: dict[str, Any], name: str) -> None:

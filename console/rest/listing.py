@@ -10,15 +10,18 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
+from ..http.parameters import segment_of
 from ..http.problems import BAD_PARAMETER, Problem
 
 T = TypeVar("T")
 Key = tuple[Any, ...]
 
+KEY_CHARS = 300_000  # in the sort keys of one page
+
 
 def path_of(*parts: Any) -> str:
     """/v3/clusters/… of these names, each encoded."""
-    return "/v3/clusters/" + "/".join(quote(str(each), safe=":") for each in parts)
+    return "/v3/clusters/" + "/".join(quote(segment_of(str(each)), safe=":") for each in parts)
 
 
 def related(*parts: Any) -> dict[str, str]:
@@ -55,7 +58,7 @@ def page(
             ordered = [each for each in ordered if key(each) > after]
         except TypeError:
             raise _bad_token() from None
-    shown = ordered[: query["page_size"]]
+    shown = _fitting(ordered[: query["page_size"]], key)
     more = len(ordered) > len(shown)
     next_link = f"{path}?{urlencode({**given, 'page_token': _token(key(shown[-1]))})}" if more else None
     itself = f"{path}?{urlencode(given)}" if given else path
@@ -65,6 +68,16 @@ def page(
         "data": [row(each) for each in shown],
         "total": total,
     }
+
+
+def _fitting(items: list[T], key: Callable[[T], Key]) -> list[T]:
+    """Those from the first on whose names come to KEY_CHARS, since a name may have 32,767 characters; at least one."""
+    chars = 0
+    for count, each in enumerate(items):
+        chars += sum(len(part) for part in key(each) if isinstance(part, str))
+        if chars > KEY_CHARS and count:
+            return items[:count]
+    return items
 
 
 def whole(kind: str, path: str, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -82,7 +95,7 @@ def matching(items: Iterable[T], contains: str | None, name: Callable[[T], str])
 
 
 def _token(key: Key) -> str:
-    return base64.urlsafe_b64encode(json.dumps(key).encode()).decode().rstrip("=")
+    return base64.urlsafe_b64encode(json.dumps(key, ensure_ascii=False).encode()).decode().rstrip("=")
 
 
 def _read_token(text: str) -> Key:

@@ -13,11 +13,10 @@ from aiohttp import web
 from ...client.errors import KafkaError
 from ..asked import Asked
 from ..http.guard import HEADERS
-from ..http.problems import TOO_MANY, Problem
+from ..http.problems import Problem
 from ..model.events import encode
 from ..routes import Route
 
-MOST_STREAMS = 500
 COMMENT_S = 15.0
 WRITE_S = 30.0
 COALESCE_S = 0.1
@@ -34,8 +33,15 @@ async def snapshot(asked: Asked) -> dict[str, Any]:
 
 async def events(asked: Asked) -> web.StreamResponse:
     parts = asked.parts
-    if parts.events.watchers >= MOST_STREAMS:
-        raise Problem(TOO_MANY, f"{MOST_STREAMS} event streams are open", "close a tab")
+    parts.streams.add(asked.address)
+    try:
+        return await _watch(asked)
+    finally:
+        parts.streams.remove(asked.address)
+
+
+async def _watch(asked: Asked) -> web.StreamResponse:
+    parts = asked.parts
     seen = parts.events.number_of(asked.request.headers.get("Last-Event-ID", ""))
     response = web.StreamResponse(headers=HEADERS | {"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
     response.content_type = "text/event-stream"

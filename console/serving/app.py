@@ -16,7 +16,7 @@ from aiohttp import web
 from ...client.errors import KafkaError
 from ..asked import Asked
 from ..http.guard import HEADERS
-from ..http.parameters import LONGEST_NAME, parse
+from ..http.parameters import LONGEST_NAME, name_of, parse
 from ..http.problems import (
     BAD_PARAMETER,
     BAD_REQUEST,
@@ -36,9 +36,9 @@ from .table import routes
 
 log = logging.getLogger(__name__)
 
-MOST_BODY_BYTES = 64 << 10
+MOST_BODY_BYTES = 256 << 10  # an id, encoded, twice
 BODY_S = 30.0
-MOST_QUERY_CHARS = 8_000
+MOST_QUERY_CHARS = 80_000  # a page token has a name
 _NAME, _ANY_NAME = re.compile(r"\{(\w+)\}"), r"{\1:[^/]+}"  # by itself, aiohttp takes no name that has a brace
 PARTS = web.AppKey("parts", Parts)
 
@@ -78,28 +78,39 @@ async def _end(app: web.Application) -> None:
 @web.middleware
 async def _answered(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Check where the request comes from, and answer whatever happens."""
-    parts = request.app[PARTS]
+    parts, connection = request.app[PARTS], request.transport
+    if connection is not None:
+        parts.connections.begin(connection)
+    try:
+        response = await _answer(parts, request, handler)
+    finally:
+        if connection is not None:
+            parts.connections.wait(connection)
+    if not response.prepared:
+        secure(response)
+    return response
+
+
+async def _answer(parts: Parts, request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         parts.guard.check_host(request.headers)
         if len(request.query_string) > MOST_QUERY_CHARS:
             raise Problem(BAD_PARAMETER, f"the query is longer than {MOST_QUERY_CHARS} characters")
-        response = await handler(request)
+        return await handler(request)
     except Problem as problem:
-        response = refusal(problem)
+        return refusal(problem)
     except KafkaError as error:
-        response = refusal(problem_of(error))
+        return refusal(problem_of(error))
     except TimeoutError:
-        response = refusal(Problem(TIMED_OUT, "the broker did not answer in time"))
+        return refusal(Problem(TIMED_OUT, "the broker did not answer in time"))
     except web.HTTPException as error:
         response = refusal(_problem_of_http(error))
         if "Allow" in error.headers:
             response.headers["Allow"] = error.headers["Allow"]
+        return response
     except Exception:
         log.exception("a bug: %s %s", request.method, request.path)
-        response = refusal(Problem(FAILED, "the console has a bug; its log says more"))
-    if not response.prepared:
-        secure(response)
-    return response
+        return refusal(Problem(FAILED, "the console has a bug; its log says more"))
 
 
 def secure(response: web.StreamResponse) -> None:
@@ -158,9 +169,9 @@ def _names(found: Mapping[str, str]) -> dict[str, str]:
     for name, text in found.items():
         if len(text) > LONGEST_NAME:
             raise Problem(BAD_PARAMETER, f"{name} is longer than {LONGEST_NAME} characters")
-        if any("\ud800" <= each <= "\udfff" for each in text) or "\0" in text:
+        if any("\ud800" <= each <= "\udfff" for each in text):
             raise Problem(BAD_PARAMETER, f"{name} is not text")
-    return dict(found)
+    return {name: name_of(text) for name, text in found.items()}
 
 
 def _json(raw: bytes) -> Any:

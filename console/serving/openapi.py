@@ -14,6 +14,7 @@ from ..http.schemas import FLAG, NUMBER, NUMBER_OR_NULL, TEXT, TEXT_OR_NULL, fie
 from ..routes import CHANGE, OPEN, Route
 
 _NUMBERS = {"partition_id", "broker_id", "offset"}
+_TEXTS = {"transactional_id", "consumer_group_id"}
 _LINK = fields({"related": TEXT})
 _METADATA = fields({"self": TEXT, "resource_name": TEXT})
 _LIST_METADATA = fields({"self": TEXT, "next": TEXT_OR_NULL})
@@ -146,7 +147,9 @@ _OTHERS = {
             "id": TEXT,
             "reachable": FLAG,
             "problem": or_null(fields({"message": TEXT, "hint": TEXT_OR_NULL})),
-            "cluster": or_null(fields({"cluster_id": TEXT_OR_NULL, "fencepost": FLAG})),
+            "cluster": or_null(
+                fields({"cluster_id": TEXT_OR_NULL, "fencepost": FLAG, "fencepost_version": TEXT_OR_NULL})
+            ),
             "counts": or_null(fields({**_COUNTS, "oldest_open_ms": NUMBER_OR_NULL, "transaction_states": {}})),
             "open_transactions": list_of(fields({"kind": TEXT, **_TRANSACTION})),
             "blockers": list_of(fields({"kind": TEXT, **_BLOCKED})),
@@ -283,4 +286,7 @@ def _in_path(name: str) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": "string", "minLength": 1, "maxLength": LONGEST_NAME}
     if name in _NUMBERS:
         schema = {"type": "integer", "minimum": 0, "maximum": (1 << 31) - 1}
-    return {"name": name, "in": "path", "required": True, "schema": schema}
+    found: dict[str, Any] = {"name": name, "in": "path", "required": True, "schema": schema}
+    if name in _TEXTS:
+        found["description"] = "Of the names `.` and `..`, which browsers take for folders, write `.;` and `..;`."
+    return found

@@ -10,68 +10,19 @@ import socket
 from collections.abc import Callable
 
 from aiohttp import web
-from aiohttp.web_protocol import RequestHandler
 
 from ...client.admin.admin import Admin
 from ...client.consumer.consumer import Consumer
 from ..http.guard import Guard, is_loopback
-from ..http.problems import BAD_REQUEST, FAILED, Problem
 from ..parts import Parts
 from ..settings import BadAddress, ConsoleSettings
-from .app import make_app, refusal, secure
+from . import connections
+from .app import make_app
 
 ENDING_S = 2.0  # for requests that run when it ends
-REQUEST_S = 30.0  # for the head of the first request of a connection
-KEPT_S = 75.0  # for the head of each later one
-LONGEST_LINE = 64 << 10  # of a request's head: names in a path are long when they are encoded
+LONGEST_LINE = 128 << 10  # of a request's head: an id of 32,767 bytes has three times as many when it is encoded
+BACKLOG = 128
 log = logging.getLogger(__name__)
-
-
-class _Connection(RequestHandler):
-    """Answers what is no request of HTTP, which never reaches the application, as all else: nothing is echoed."""
-
-    __slots__ = ("_first_due",)
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self._first_due = self._loop.call_later(REQUEST_S, self._close_without_request)
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        self._first_due.cancel()
-        super().connection_lost(exc)
-
-    def _close_without_request(self) -> None:
-        """aiohttp's own timer begins with the first answer, and ends with KEPT_S, later requests that do not come."""
-        if self._waiter is not None and not self._keepalive:
-            self.force_close()
-
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        log.debug("a bad request from %s", request.remote, exc_info=exc)
-        if request.writer.output_size > 0:
-            raise ConnectionError("a part of the answer is sent already")
-        problem = Problem(FAILED, "the console has a bug") if status >= 500 else Problem(BAD_REQUEST, "bad request")
-        response = refusal(problem)
-        secure(response)
-        response.force_close()
-        return response
-
-
-class _Server(web.Server):
-    def __call__(self) -> RequestHandler:
-        return _Connection(self, loop=self._loop, **self._kwargs)
-
-
-class _Runner(web.AppRunner):
-    async def _make_server(self) -> web.Server:
-        server = await super()._make_server()
-        server.__class__ = _Server  # aiohttp has no other way to name the class of connections
-        return server
 
 
 class Console:
@@ -94,16 +45,16 @@ class Console:
         )
         self._settings = settings
         self.parts = Parts(settings.bootstrap, settings.version, secrets.token_hex(4), guard, new_admin, new_consumer)
-        self._runner = _Runner(
+        self._runner = web.AppRunner(
             make_app(self.parts),
             access_log=None,
             shutdown_timeout=ENDING_S,
-            keepalive_timeout=KEPT_S,
+            keepalive_timeout=connections.KEPT_S,
             handler_cancellation=True,
             max_line_size=LONGEST_LINE,
-            max_field_size=LONGEST_LINE,
             auto_decompress=False,  # nobody sends compressed bodies here but to make them expand
         )
+        self._listening: asyncio.Server | None = None
         self.port = 0
 
     async def start(self) -> None:
@@ -111,7 +62,9 @@ class Console:
         await self._runner.setup()
         settings = self._settings
         try:
-            await web.TCPSite(self._runner, settings.host, settings.port).start()
+            self._listening = await asyncio.get_running_loop().create_server(
+                self._connection, settings.host, settings.port, backlog=BACKLOG
+            )
         except OSError as error:
             await self._runner.cleanup()
             reason = (error.strerror or str(error)).lower()
@@ -119,8 +72,12 @@ class Console:
                 f"cannot serve the console on {settings.host}:{settings.port}: {reason}",
                 "use another address, HOST:PORT of this machine; port 0 means a free port",
             ) from None
-        self.port = self._runner.addresses[0][1]
+        self.port = self._listening.sockets[0].getsockname()[1]
         self.parts.guard.serve_at(self.port)
+
+    def _connection(self) -> asyncio.Protocol:
+        assert self._runner.server is not None
+        return connections.Connection(self._runner.server(), self.parts.connections)
 
     @property
     def url(self) -> str:
@@ -128,7 +85,12 @@ class Console:
         return f"http://{host}:{self.port}/"
 
     async def close(self) -> None:
+        if self._listening is not None:
+            self._listening.close()
         await self._runner.cleanup()
+        for each in self.parts.connections.open():  # of answers that nobody takes
+            each.abort()
+        await asyncio.sleep(0)  # connections see their end in the next turn of the loop
 
 
 async def serve(console: Console, ready: Callable[[str], None], ended: asyncio.Event) -> None:

@@ -2,7 +2,7 @@
 // that names what is ended; a prepared transaction asks a second time and names its sink and batch.
 
 import { inCluster, post, session } from "./api.js";
-import { duration, h, many, notice, problemOf, put } from "./dom.js";
+import { duration, h, many, notice, problemOf, put, shortened } from "./dom.js";
 
 /** Show a dialog. content: its children; buttons: [label, kind, call]. A call that throws shows its error. */
 export function dialog(title, content, buttons) {
@@ -63,13 +63,13 @@ function askToEnd(cluster, row, action, after) {
       after?.();
     } catch (error) {
       if (error.code !== 40902 || more) throw error;
-      askAboutPrepared(id, verb, error.body.prepared ?? {}, (prepared) => send({ confirm_prepared: prepared }));
+      askAboutPrepared(id, verb, error.body.prepared ?? {}, ({ sink, batch }) => send({ confirm_prepared: { sink, batch } }));
     }
   };
   dialog(`${verb} ${id}?`, [
     h("p", null, `${row.state ?? "Open"} for ${duration(row.since === undefined ? row.age_ms : performance.now() - row.since)}, on ${many(places, "partition")}, by producer ${row.producer_id} epoch ${row.producer_epoch}.`),
     h("p", null, meaning),
-  ], [["Keep it", "", null], [`${verb} ${id}`, "danger", () => send()]]);
+  ], [["Keep it", "", null], [`${verb} ${shortened(id)}`, "danger", () => send()]]);
 }
 
 function askAboutPrepared(id, verb, prepared, go) {

@@ -71,9 +71,12 @@ export async function getAll(path) {
   return rows;
 }
 
+/** A part of a path. Browsers take `.` and `..` for folders, so these names get a `;` at the end. */
+const segment = (name) => encodeURIComponent(/^\.{1,2};*$/.test(name) ? `${name};` : name);
+
 /** A path below the cluster; each part is encoded. */
 export function inCluster(cluster, parts, query) {
   const given = Object.entries(query ?? {}).filter(([, value]) => value != null && value !== "");
   const search = given.length ? `?${new URLSearchParams(given)}` : "";
-  return `/v3/clusters/${encodeURIComponent(cluster)}${parts.map((each) => `/${encodeURIComponent(each)}`).join("")}${search}`;
+  return `/v3/clusters/${segment(cluster)}${parts.map((each) => `/${segment(each)}`).join("")}${search}`;
 }

@@ -129,7 +129,14 @@ export function to(parts, query) {
   return `#/${parts.map((each) => encodeURIComponent(each)).join("/")}${search}`;
 }
 
-export const link = (text, parts, query) => h("a", { href: to(parts, query) }, text);
+const LONG = 120; // characters of a name: one of 32,767 would fill many screens
+
+/** A name that may be long: what is shown of it is bounded by the style, all of it is there to be copied. */
+export const isLong = (text) => String(text).length > LONG;
+
+export const shortened = (text, most = 60) => (text.length > most ? `${text.slice(0, most)}…` : text);
+
+export const link = (text, parts, query) => h("a", { href: to(parts, query), class: isLong(text) ? "long" : null }, text);
 
 /** A link to more about what stands before it. */
 export const aside = (text, parts, query) => h("a", { href: to(parts, query), class: "aside" }, text);

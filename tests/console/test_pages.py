@@ -1,5 +1,7 @@
 """The console's pages in a real browser, before a real broker."""
 
+import asyncio
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -8,7 +10,9 @@ from confluent_kafka import KafkaException
 from console_story import FATES, HOSTILE, Story
 from eventually import wait_until
 from fencepost.broker.config.security_settings import STANDARD_AUTHORIZER
+from fencepost.client.admin.admin import Admin
 from fencepost.console.model.rights import ONLY
+from fencepost.protocol.messages.ledger import PrepareTxnRequest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, expect, sync_playwright
 from served_broker import ServedBroker
 from served_console import NO_CHROMIUM, ServedConsole, find_chromium
@@ -45,6 +49,7 @@ def broker() -> Iterator[ServedBroker]:
 def story(broker: ServedBroker) -> Iterator[Story]:
     told = Story(f"127.0.0.1:{broker.port}")
     told.tell()
+    told.create(**{"story-of-names": 1})
     reader = told.read("billing", "story", 2)
     yield told
     reader.close()
@@ -194,31 +199,75 @@ def test_what_holds_readers_up_is_on_the_first_page_and_can_be_ended_there(
         story.open.pop("culprit").commit_transaction()
 
 
+def prepare(broker: ServedBroker, transactional_id: str, sink: str, number: int) -> None:
+    """Let its open transaction wait for the decision of a sink, as a task of Spark's sink does at its end."""
+
+    async def ask() -> None:
+        async with Admin(f"127.0.0.1:{broker.port}") as admin:
+            found = (await admin.describe_transactions(transactional_id))[transactional_id]
+            request = PrepareTxnRequest(
+                transactional_id=transactional_id,
+                producer_id=found.producer_id,
+                producer_epoch=found.producer_epoch,
+                ledger_key=sink,
+                number=number,
+            )
+            answer = await admin._ask(("transaction", transactional_id), request, lambda _: ())
+            assert answer.error_code == 0, answer
+
+    # Playwright's own loop runs in this thread.
+    thread = threading.Thread(target=asyncio.run, args=(ask(),))
+    thread.start()
+    thread.join(60)
+
+
 def test_a_prepared_transaction_asks_again_and_names_sink_and_batch(
-    page: Page, console: ServedConsole, story: Story
+    page: Page, console: ServedConsole, story: Story, broker: ServedBroker
 ) -> None:
     story.create(sunk=1)
     story.hold("sink-task", "sunk")
-    asked: list[str] = []
-
-    def answer(route, request) -> None:  # type: ignore[no-untyped-def]  # as the server answers for a prepared one
-        asked.append(request.post_data)
-        if "confirm_prepared" in request.post_data:
-            route.fulfill(json={"done": "aborted", "transactional_id": "sink-task", "message": "sink-task was aborted"})
-            return
-        body = {"error_code": 40902, "message": "it is prepared", "prepared": {"sink": "orders-sink", "batch": 17}}
-        route.fulfill(json=body, status=409)
-
-    page.route("**/transactions/sink-task:abort", answer)
+    prepare(broker, "sink-task", "orders-sink", 17)
+    visit(page, console, "")
+    card = page.locator(".stuck", has_text="sink-task")
+    expect(card).to_contain_text("batch 17")
+    expect(card).to_contain_text("orders-sink")
+    visit(page, console, "transactions")
+    expect(page.locator("tr", has_text="sink-task")).to_contain_text("Prepared")
     visit(page, console, "transactions/sink-task")
+    expect(page.locator(".facts")).to_contain_text("batch 17 of sink orders-sink")
     page.get_by_role("button", name="Abort…").click()
     page.get_by_role("button", name="Abort sink-task").click()
     again = page.locator("dialog", has_text="batch 17 of sink orders-sink")
     expect(again).to_be_visible()
+    again.get_by_role("button", name="Keep it").click()
+    expect(page.locator("dialog")).to_have_count(0)
+    expect(page.locator(".facts")).to_contain_text("Prepared for")
+    page.get_by_role("button", name="Abort…").click()
+    page.get_by_role("button", name="Abort sink-task").click()
     again.get_by_role("button", name="in spite of that").click()
-    expect(page.locator(".notice")).to_contain_text("was aborted")
-    assert '"confirm_prepared":{"sink":"orders-sink","batch":17}' in asked[1]
-    story.open.pop("sink-task").abort_transaction()
+    expect(page.locator(".notice")).to_contain_text("aborted sink-task")
+    expect(page.locator(".facts")).to_contain_text("not open")
+    visit(page, console, "topics/sunk/messages?partition=0&offset=0")
+    expect(page.locator("tr.record.aborted")).to_have_count(1)
+    with pytest.raises(KafkaException):
+        story.open.pop("sink-task").commit_transaction()
+
+
+@pytest.mark.parametrize("name", ["..", "a/b", "a%2Fb?c#d", "naïve ☃", "w" * 3_000], ids=lambda each: each[:9])
+def test_a_transaction_of_any_name_has_a_page_and_is_ended_there(
+    page: Page, console: ServedConsole, story: Story, name: str
+) -> None:
+    story.hold(name, "story-of-names")
+    visit(page, console, "transactions")
+    page.get_by_role("searchbox").fill(name[:150])
+    page.get_by_role("link", name=name, exact=True).click()
+    expect(page.locator("h1")).to_have_text(name)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.get_by_role("button", name="Abort…").click()
+    assert page.evaluate("document.querySelector('dialog').scrollWidth <= innerWidth")
+    page.locator("dialog .danger").click()
+    expect(page.locator(".facts")).to_contain_text("not open")
+    del story.open[name]
 
 
 def test_what_happens_appears_without_reloading(page: Page, console: ServedConsole, story: Story) -> None:

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from acl_client import guarded, rule
 from console_client import ConsoleClient, console_of
+from fencepost.broker.security.acl_records import acl_added, acl_removed
 from fencepost.client.admin.admin import Admin
 from fencepost.client.admin.values import NewTopic
 from fencepost.protocol.messages.transactions import InitProducerIdRequest
@@ -111,3 +113,45 @@ async def test_an_id_whose_transactions_have_no_timeout_is_fenced(console: Conso
         assert (await admin.fence_producers("two-phase"))["two-phase"].epoch == answer.producer_epoch + 1
         status, done = await console.change("transactions/two-phase:fence", {"confirm": "two-phase"})
         assert (status, done["next_epoch"]) == (200, answer.producer_epoch + 2), done
+
+
+async def test_a_rule_that_denies_one_name_is_named_when_a_change_of_it_fails() -> None:
+    """The overview cannot know: it asks for rights in general."""
+    rights = ["ALL TOPIC = *", "ALL TRANSACTIONAL_ID = *", "DESCRIBE CLUSTER = kafka-cluster"]
+    rules = [rule(f"allow User:ANONYMOUS {each}") for each in rights]
+    settings = {"authorizer_class_name": guarded().authorizer_class_name, "super_users": "User:root"}
+    with ServedBroker(**settings) as broker:
+        servers = f"127.0.0.1:{broker.port}"
+        broker.inside(lambda inside: inside.security_log.commit([acl_added(each) for each in rules]))
+        async with Admin(servers) as admin:
+            await admin.create_topics([NewTopic("orders", 1)])
+        async with fp.Producer(servers, transactional_id="precious") as producer, console_of(servers) as console:
+            console.cluster = (await console.get("/v3/clusters"))["data"][0]["cluster_id"]
+            await producer.begin_transaction()
+            await producer.send("orders", b"held")
+            await producer.flush()
+            body = await seen(console, "precious")
+            denied = acl_added(rule("deny User:ANONYMOUS WRITE TRANSACTIONAL_ID = precious"))
+            broker.inside(lambda inside: inside.security_log.commit([denied]))
+            assert (await console.get("/v1/snapshot"))["missing"] == []
+            for change in ("abort", "fence"):
+                wanted = body if change == "abort" else {"confirm": "precious"}
+                status, answer = await console.change(f"transactions/precious:{change}", wanted)
+                assert (status, answer["error_code"]) == (403, 40303), answer
+                assert "nothing has changed" in answer["message"]
+                assert "Write on transactional id precious" in answer["hint"]
+            hanging = {**body, "confirm": "orders-0", "start_offset": 0}
+            del hanging["started_ms"]
+            console.console.parts.hangs_after_ms = 0
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(Admin, "_owners", _nobody)
+                status, answer = await console.change("topics/orders/partitions/0:abort-hanging", hanging)
+            assert (status, answer["error_code"]) == (403, 40303), answer
+            assert "ClusterAction" in answer["hint"]
+            removed = acl_removed(rule("deny User:ANONYMOUS WRITE TRANSACTIONAL_ID = precious"))
+            broker.inside(lambda inside: inside.security_log.commit([removed]))
+            await producer.abort_transaction()
+
+
+async def _nobody(*_: Any) -> dict[int, Any]:
+    return {}

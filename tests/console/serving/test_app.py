@@ -10,7 +10,7 @@ import pytest_asyncio
 from console_client import TOKEN, ConsoleClient, console_of
 from fencepost.console.http.guard import COOKIE
 from fencepost.console.http.tries import TRIES
-from fencepost.console.serving import app, server
+from fencepost.console.serving import app, connections
 from fencepost.console.serving.server import Console
 from fencepost.console.settings import BadAddress, ConsoleSettings
 from served_broker import ServedBroker
@@ -150,7 +150,7 @@ async def test_wrong_bearer_tokens_are_limited_and_logged_without_the_token(
         (b'{"token": "\\ud800"}', "application/json", 422),
         (b"[" * 60_000, "application/json", 422),
         (b'{"token": "x"}', "text/plain", 415),
-        (b" " * 70_000, "application/json", 413),
+        (b" " * 300_000, "application/json", 413),
     ],
 )
 async def test_a_bad_body_is_refused(closed: ConsoleClient, body: bytes, kind: str, status: int) -> None:
@@ -159,7 +159,7 @@ async def test_a_bad_body_is_refused(closed: ConsoleClient, body: bytes, kind: s
 
 
 @pytest.mark.parametrize(
-    "raw", [b"GET /" + 70_000 * b"x" + b" HTTP/1.1\r\n\r\n", b"\x16\x03\1\r\n\r\n", b"<b>\r\n\r\n"]
+    "raw", [b"GET /" + 140_000 * b"x" + b" HTTP/1.1\r\n\r\n", b"\x16\x03\1\r\n\r\n", b"<b>\r\n\r\n"]
 )
 async def test_what_is_no_request_of_http_is_refused_without_an_echo(console: ConsoleClient, raw: bytes) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", console.console.port)
@@ -187,7 +187,7 @@ async def test_what_is_no_request_of_http_is_refused_without_an_echo(console: Co
 async def test_half_a_request_is_not_waited_for_without_end(
     broker: ServedBroker, monkeypatch: pytest.MonkeyPatch, raw: bytes, answer: bytes
 ) -> None:
-    for module, name in ((server, "REQUEST_S"), (server, "KEPT_S"), (app, "BODY_S")):
+    for module, name in ((connections, "REQUEST_S"), (connections, "KEPT_S"), (app, "BODY_S")):
         monkeypatch.setattr(module, name, 0.2)
     async with asyncio.timeout(30), console_of(f"127.0.0.1:{broker.port}", token=TOKEN) as client:
         reader, writer = await asyncio.open_connection("127.0.0.1", client.console.port)

@@ -1,0 +1,110 @@
+"""How many connections and event streams there may be, in all and of one address. Pure.
+
+The rule: whoever opens many gets in nobody's way. When there is no room, the connection that has waited longest for its
+next request gives way, at first one of the same address; one that is being answered never does. If all are being
+answered, the new one is refused. Addresses are counted as in tries.py.
+"""
+
+from collections import Counter, OrderedDict
+from typing import Generic, TypeVar
+
+from .problems import TOO_MANY, Problem
+from .tries import counted_as
+
+MOST_CONNECTIONS = 800  # below the 1,024 open files that a process usually may have
+MOST_CONNECTIONS_OF_ADDRESS = 600
+MOST_STREAMS = 500
+MOST_STREAMS_OF_ADDRESS = 400  # of those who come through one proxy, too
+
+K = TypeVar("K")
+
+
+class ConnectionLimits(Generic[K]):
+    """The connections that are open, each by a key, and what each is doing."""
+
+    def __init__(self, most: int = MOST_CONNECTIONS, most_of_address: int = MOST_CONNECTIONS_OF_ADDRESS) -> None:
+        self._most, self._most_of_address = most, most_of_address
+        self._addresses: dict[K, str] = {}
+        self._counts: Counter[str] = Counter()
+        self._waiting: OrderedDict[K, None] = OrderedDict()  # for a request, the longest first
+        self._new: set[K] = set()  # no request came yet
+
+    def __len__(self) -> int:
+        return len(self._addresses)
+
+    def open(self) -> list[K]:
+        """All that are counted."""
+        return list(self._addresses)
+
+    def admit(self, key: K, address: str) -> list[K] | None:
+        """Count a new connection. Returns those to close for it; None: there is no room, and it is not counted."""
+        counted = counted_as(address)
+        closed: list[K] = []
+        if self._counts[counted] >= self._most_of_address:
+            victim = next((each for each in self._waiting if self._addresses[each] == counted), None)
+            if victim is None:
+                return None
+            closed.append(victim)
+        elif len(self) >= self._most:
+            if not self._waiting:
+                return None
+            closed.append(next(iter(self._waiting)))
+        for each in closed:
+            self.remove(each)
+        self._addresses[key] = counted
+        self._counts[counted] += 1
+        self._waiting[key] = None
+        self._new.add(key)
+        return closed
+
+    def begin(self, key: K) -> None:
+        """A request has come."""
+        self._waiting.pop(key, None)
+        self._new.discard(key)
+
+    def wait(self, key: K) -> None:
+        """Its answer is made: the next request may come. The answer may still be on its way."""
+        if key in self._addresses:
+            self._waiting[key] = None
+
+    def is_new(self, key: K) -> bool:
+        """Whether no request came yet."""
+        return key in self._new
+
+    def remove(self, key: K) -> None:
+        """It is closed."""
+        counted = self._addresses.pop(key, None)
+        if counted is not None:
+            _less(self._counts, counted)
+        self._waiting.pop(key, None)
+        self._new.discard(key)
+
+
+class StreamLimits:
+    """The event streams that are open."""
+
+    def __init__(self, most: int = MOST_STREAMS, most_of_address: int = MOST_STREAMS_OF_ADDRESS) -> None:
+        self._most, self._most_of_address = most, most_of_address
+        self._counts: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return self._counts.total()
+
+    def add(self, address: str) -> None:
+        """One more. Raises Problem if there are too many."""
+        counted = counted_as(address)
+        if len(self) >= self._most:
+            raise Problem(TOO_MANY, f"{self._most} event streams are open", "close a tab")
+        if self._counts[counted] >= self._most_of_address:
+            hint = "close a tab; clients behind one proxy are one address"
+            raise Problem(TOO_MANY, f"{self._most_of_address} event streams of this address are open", hint)
+        self._counts[counted] += 1
+
+    def remove(self, address: str) -> None:
+        _less(self._counts, counted_as(address))
+
+
+def _less(counts: Counter[str], counted: str) -> None:
+    counts[counted] -= 1
+    if not counts[counted]:
+        del counts[counted]  # or each address that ever came stays

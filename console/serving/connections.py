@@ -1,0 +1,120 @@
+"""One connection of a browser, around aiohttp's: whether it is let in, and how long it may keep the console waiting.
+
+The rule: a connection that brings no whole request, or that takes nothing of an answer, ends; what it costs until then
+is bounded by http/limits.py. Of aiohttp only public names are used: each connection is a protocol of ours that hands
+everything to one of web.Server, a factory of protocols.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from typing import cast
+
+from aiohttp import web
+
+from ..http.guard import HEADERS
+from ..http.limits import ConnectionLimits
+from ..http.problems import BAD_REQUEST, CROWDED, FAILED, Problem
+from .app import refusal, secure
+
+REQUEST_S = 30.0  # for the head of the first request of a connection
+KEPT_S = 75.0  # for the head of each later one: aiohttp's own timer
+STUCK_S = 60.0  # for an answer of which nothing is taken
+log = logging.getLogger(__name__)
+
+
+class Answering(web.RequestHandler):
+    """Answers what is no request of HTTP, which never reaches the application, as all else: nothing is echoed."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        log.debug("a bad request from %s", request.remote, exc_info=exc)
+        if request.writer.output_size > 0:
+            raise ConnectionError("a part of the answer is sent already")
+        problem = Problem(FAILED, "the console has a bug") if status >= 500 else Problem(BAD_REQUEST, "bad request")
+        response = refusal(problem)
+        secure(response)
+        response.force_close()
+        return response
+
+
+class Connection(asyncio.Protocol):
+    """inner: what aiohttp makes of its bytes."""
+
+    def __init__(self, inner: web.RequestHandler, limits: ConnectionLimits[asyncio.Transport]) -> None:
+        inner.__class__ = Answering  # nothing public makes a web.Server use another class
+        self._inner = inner
+        self._limits = limits
+        self._refused = False
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's is of no class of asyncio's
+        closed = self._limits.admit(transport, address_of(transport))
+        if closed is None:
+            self._refused = True
+            transport.write(_CROWDED)
+            transport.close()
+            return
+        for each in closed:
+            each.abort()
+        self._inner.connection_made(transport)
+        self._set_timer("first request", REQUEST_S, self._close_without_request)
+
+    def _set_timer(self, name: str, after_s: float, call: Callable[[], None]) -> None:
+        self._timers[name] = asyncio.get_running_loop().call_later(after_s, call)
+
+    def _close_without_request(self) -> None:
+        if self._limits.is_new(self._transport):
+            self._transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        if not self._refused:
+            self._inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        if not self._refused:
+            self._inner.eof_received()
+        return None
+
+    def pause_writing(self) -> None:
+        if not self._refused:
+            self._inner.pause_writing()
+            self._set_timer("stuck", STUCK_S, self._transport.abort)
+
+    def resume_writing(self) -> None:
+        if not self._refused:
+            self._timers.pop("stuck").cancel()
+            self._inner.resume_writing()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        for each in self._timers.values():
+            each.cancel()
+        self._limits.remove(self._transport)
+        if not self._refused:
+            self._inner.connection_lost(exc)
+
+
+def address_of(transport: asyncio.BaseTransport) -> str:
+    """The address of the other side."""
+    peer = transport.get_extra_info("peername")
+    return str(peer[0]) if isinstance(peer, tuple) and peer else ""
+
+
+def _crowded() -> bytes:
+    body = json.dumps(Problem(CROWDED, "too many connections are being answered", "try again").body()).encode()
+    headers = {**HEADERS, "Content-Type": "application/json; charset=utf-8", "Cache-Control": "no-store"}
+    headers |= {"Content-Length": str(len(body)), "Retry-After": "5", "Connection": "close"}
+    lines = ["HTTP/1.1 503 Service Unavailable", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
+    return "\r\n".join(lines).encode() + body
+
+
+_CROWDED = _crowded()
