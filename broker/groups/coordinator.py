@@ -19,9 +19,10 @@ from ...storage.store import BrokerHalted
 from ..bugs import contain_bugs
 from ..shared import Shared
 from . import group_records
+from .consumer.migration import HandOver
 from .group_records import UNKNOWN_AGE, KeptGroup
 from .machine import NEVER, Group, Rules
-from .members import NO_MEMBER, Joined, Joining, JoinReply, Leaving, Member, Synced, Syncing, SyncReply, protocols_bytes
+from .members import NO_MEMBER, Joined, Joining, JoinReply, Leaving, Synced, Syncing, SyncReply, protocols_bytes
 from .memory import GroupMemory
 from .offset_log import GroupOffsets
 from .states import TABLE, Event, State
@@ -285,10 +286,11 @@ class GroupCoordinator:
         self.groups[group_id].end()
         self._forget(group_id)
 
-    def formed(self, group_id: str, members: Iterable[Member], generation: int) -> tuple[Group, tuple[bytes, bytes]]:
+    def formed(self, handed: HandOver) -> tuple[Group, tuple[bytes, bytes]]:
         """The group that takes the place of a consumer group, and its record. Once that is committed, call begin."""
-        group = Group.of(group_id, self._rules, self._log, members, generation)
-        return group, (group_records.key(group_id), group_records.value(self._dated(group.to_keep())))
+        group = Group.of(handed.group_id, self._rules, self._log, handed.members, handed.generation)
+        kept = self._dated(group.to_keep())._replace(must_rebalance=handed.rebalance)
+        return group, (group_records.key(handed.group_id), group_records.value(kept))
 
     def begin(self, group: Group, value: bytes, *, rebalance: bool) -> None:
         """A group that was formed is in the log."""

@@ -1,10 +1,12 @@
 """The record of a group in __consumer_offsets, byte for byte Kafka's, written in version 3 and read in all. Pure.
 
 Key: version 2 and the group id. No value means that the group is gone. Of a group without members the age of the store
-is kept, from which it is counted how long nobody was there; such a record has version 4, which has room for it.
+is kept, from which it is counted how long nobody was there; of one that was a consumer group, that everybody is to join
+again, for nothing else would make them. Such a record has version 4, which has room for that.
 Sources: Kafka's GroupMetadataKey.json, GroupMetadataValue.json, GroupCoordinatorRecordHelpers; docs/formats.md.
 """
 
+from collections.abc import Mapping
 from struct import Struct, error
 from typing import NamedTuple
 
@@ -14,7 +16,7 @@ from ...protocol.primitives import read_uvarint, uvarint
 GROUP_KEY = 2
 VERSION = 3
 FLEXIBLE = 4
-AGE_TAG = 10_000  # below are Kafka's
+AGE_TAG, REBALANCE_TAG = 10_000, 10_001  # below are Kafka's
 UNKNOWN_AGE = -1
 
 _INT16 = Struct(">h")
@@ -42,7 +44,7 @@ class KeptMember(NamedTuple):
 class KeptGroup(NamedTuple):
     """A group as the record has it; without members it is Empty, with members Stable.
 
-    since_ms, since_age_ms: when it became that, by the wall and by the store's age.
+    since_ms, since_age_ms: when it became that, by the wall and by the store's age. must_rebalance: with members, too.
     """
 
     protocol_type: str
@@ -52,6 +54,7 @@ class KeptGroup(NamedTuple):
     members: tuple[KeptMember, ...]
     since_ms: int = -1
     since_age_ms: int = UNKNOWN_AGE
+    must_rebalance: bool = False
 
 
 def key(group_id: str) -> bytes:
@@ -59,8 +62,13 @@ def key(group_id: str) -> bytes:
 
 
 def value(group: KeptGroup) -> bytes:
+    tags = {}
     if not group.members and group.since_age_ms != UNKNOWN_AGE:
-        return _empty_value(group)
+        tags[AGE_TAG] = _INT64.pack(group.since_age_ms)
+    if group.must_rebalance:
+        tags[REBALANCE_TAG] = b""
+    if tags:
+        return _flexible_value(group, tags)
     parts = [
         _INT16.pack(VERSION),
         _text(group.protocol_type),
@@ -84,19 +92,40 @@ def value(group: KeptGroup) -> bytes:
     return b"".join(parts)
 
 
-def _empty_value(group: KeptGroup) -> bytes:
-    protocol_type = group.protocol_type.encode()
-    return b"".join(
-        (
-            _INT16.pack(FLEXIBLE),
-            uvarint(len(protocol_type) + 1) + protocol_type,
-            _INT32.pack(group.generation),
-            b"\x00\x00",  # no protocol, no leader
-            _INT64.pack(group.since_ms),
-            b"\x01",  # no members
-            b"\x01" + uvarint(AGE_TAG) + uvarint(_INT64.size) + _INT64.pack(group.since_age_ms),
+def _flexible_value(group: KeptGroup, tags: Mapping[int, bytes]) -> bytes:
+    parts = [
+        _INT16.pack(FLEXIBLE),
+        _compact(group.protocol_type.encode()),
+        _INT32.pack(group.generation),
+        _compact_text(group.protocol),
+        _compact_text(group.leader),
+        _INT64.pack(group.since_ms),
+        uvarint(len(group.members) + 1),
+    ]
+    for member in group.members:
+        parts += (
+            _compact(member.member_id.encode()),
+            _compact_text(member.instance_id),
+            _compact(member.client_id.encode()),
+            _compact(member.client_host.encode()),
+            _INT32.pack(member.rebalance_timeout_ms),
+            _INT32.pack(member.session_timeout_ms),
+            _compact(member.subscription),
+            _compact(member.assignment),
+            b"\x00",  # no tags
         )
-    )
+    parts.append(uvarint(len(tags)))
+    for tag, content in sorted(tags.items()):
+        parts += uvarint(tag), uvarint(len(content)), content
+    return b"".join(parts)
+
+
+def _compact(content: bytes) -> bytes:
+    return uvarint(len(content) + 1) + content
+
+
+def _compact_text(text: str | None) -> bytes:
+    return b"\x00" if text is None else _compact(text.encode())
 
 
 def read_key(record_key: bytes) -> str:
@@ -126,9 +155,10 @@ def _read_group(reader: "_Reader", version: int) -> KeptGroup:
     protocol, leader = reader.nullable(), reader.nullable()
     since_ms = reader.int64() if version >= 2 else -1
     members = tuple(_read_member(reader, version) for _ in range(reader.count()))
-    age = reader.tags().get(AGE_TAG)
+    tags = reader.tags()
+    age, must_rebalance = tags.get(AGE_TAG), REBALANCE_TAG in tags
     since_age_ms = _INT64.unpack(age)[0] if age is not None else UNKNOWN_AGE
-    return KeptGroup(protocol_type, generation, protocol, leader, members, since_ms, since_age_ms)
+    return KeptGroup(protocol_type, generation, protocol, leader, members, since_ms, since_age_ms, must_rebalance)
 
 
 def _read_member(reader: "_Reader", version: int) -> KeptMember:

@@ -143,7 +143,7 @@ class GroupKinds:
 
     def _take_back(self, handed: HandOver) -> bool:
         """A consumer group of classic members alone is a classic group from now on. Raises KafkaError."""
-        group, (key, value) = self._classic.formed(handed.group_id, handed.members, handed.generation)
+        group, (key, value) = self._classic.formed(handed)
         if not self._classic.fits_a_record(value):
             log.warning("group %s stays a consumer group: it is larger than a record may be", handed.group_id)
             return False

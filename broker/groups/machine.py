@@ -75,8 +75,8 @@ class Group(Roster):
             group.state = State.STABLE
             for member in group.members.values():
                 group._touch(member, now_ms)
-            if len(group.members) > rules.max_size:
-                group._rebalance(now_ms)  # those who come back too late are refused
+            if kept.must_rebalance or len(group.members) > rules.max_size:
+                group._rebalance(now_ms)  # of too many, those who come back too late are refused
         return group
 
     @classmethod

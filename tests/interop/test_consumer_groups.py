@@ -12,16 +12,10 @@ from collections import Counter
 
 import pytest
 from broker_process import broker_process
-from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupType, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupType, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from group_topics import EACH, OPTIONS, PARTITIONS, WITHIN_S, filled, shared, values, wait_for
 from java_clients import JavaError
-
-PARTITIONS = 4
-EACH = 5
-OPTIONS = ("-X", "group.initial.rebalance.delay.ms=0", "-X", "group.consumer.heartbeat.interval.ms=200")
-OPTIONS += ("-X", "group.consumer.assignment.interval.ms=0", "-X", "group.consumer.session.timeout.ms=6000")
-OPTIONS += ("-X", "group.consumer.min.heartbeat.interval.ms=200", "-X", "group.consumer.min.session.timeout.ms=6000")
-WITHIN_S = 15
 
 
 @pytest.fixture(scope="module")
@@ -38,22 +32,6 @@ def name(request):
 @pytest.fixture
 def admin(broker):
     return AdminClient({"bootstrap.servers": broker.bootstrap})
-
-
-def filled(broker, topic, first=0):
-    """A topic whose partitions hold EACH records, "partition-number"."""
-    if first == 0:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(10)
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5})
-    for partition in range(PARTITIONS):
-        for number in range(first, first + EACH):
-            producer.produce(topic, b"%d-%d" % (partition, number), partition=partition)
-    assert producer.flush(10) == 0
-
-
-def values(first=0):
-    return Counter(f"{partition}-{number}" for partition in range(PARTITIONS) for number in range(first, first + EACH))
 
 
 class Rdkafka:
@@ -139,22 +117,6 @@ def member_of(kind, java, broker, group, topic, **settings):
         if kind == "librdkafka"
         else Java(java, broker, group, topic, **settings)
     )
-
-
-def wait_for(what, within_s=WITHIN_S):
-    until = time.monotonic() + within_s
-    while not (found := what()):
-        assert time.monotonic() < until, "it did not come to that"
-        time.sleep(0.05)
-    return found
-
-
-def shared(*members, topics):
-    """Whether each partition of these topics has one owner, and each member about as many."""
-    owned = [member.owned() for member in members]
-    counts = [len(each) for each in owned]
-    everything = {(topic, partition) for topic in topics for partition in range(PARTITIONS)}
-    return sum(counts) == len(everything) and set().union(*owned) == everything and max(counts) - min(counts) < 2
 
 
 def described(admin, group):

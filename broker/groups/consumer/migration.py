@@ -8,7 +8,8 @@ Upgrade: generation, epochs and target are one number; everybody has in its reco
 partition is free before its reader gives it up. In the midst of a cooperative rebalance a member may still read what
 it said that it owned when it joined; that is recorded as to be given up (Kafka takes it for free). The new member then
 makes an epoch like any other. Downgrade: the group's epoch is the generation; everybody keeps what it may read until
-it joins the rebalance that follows at once. Either is one unit: the old group's tombstones, and the new one. A restart
+it joins the rebalance that follows at once, after a restart too (Kafka forgets it then: what the last member had waits
+for somebody who joins or goes). Either is one unit: the old group's tombstones, and the new one. A restart
 finds the one or the other.
 Source: Kafka's GroupMetadataManager, ConsumerGroup.fromClassicGroup, ClassicGroup.fromConsumerGroup.
 """
@@ -28,6 +29,7 @@ from ..consumer_protocol import (
 )
 from ..machine import Group
 from ..members import Member
+from ..states import State
 from ..subscriptions import CONSUMER
 from .assignors import TopicId
 from .records import Change, Classic, Current, GroupEpoch, Held, Kind, MemberState, Subscription, Target, TargetEpoch
@@ -85,10 +87,12 @@ def _upgraded(group: Group, topics: TopicView) -> list[Change]:
         targets.append(Change(Kind.TARGET, member_id, target))
         currents.append(Change(Kind.CURRENT, member_id, current))
     names = {topic for each in told.values() for topic in each.topics}
+    # Without a hash the first heartbeat makes an epoch, whoever sends it: what a rebalance was for has yet to be done.
+    known_hash = metadata_hash(topics, names) if group.state is State.STABLE else 0
     return [
         Change(Kind.CLASSIC_GROUP, "", None),
         *subscriptions,
-        Change(Kind.EPOCH, "", GroupEpoch(epoch, metadata_hash(topics, names))),
+        Change(Kind.EPOCH, "", GroupEpoch(epoch, known_hash)),
         *targets,
         Change(Kind.TARGET_EPOCH, "", TargetEpoch(epoch)),
         *currents,

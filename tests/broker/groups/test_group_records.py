@@ -49,6 +49,14 @@ def test_older_versions_are_read(version: int) -> None:
     )
 
 
+def test_a_group_that_was_a_consumer_group_keeps_that_all_have_to_join() -> None:
+    group = GROUP._replace(must_rebalance=True)
+    value = group_records.value(group)
+    assert value[:2] == b"\0\4"
+    assert group_records.read_value(value) == group
+    assert group_records.read_value(value[:-4] + b"\0") == GROUP  # without the tag
+
+
 def test_an_empty_group_keeps_the_age_of_the_store() -> None:
     group = KeptGroup("consumer", 9, None, None, (), 1_700_000_000_000, 123_456_789)
     value = group_records.value(group)

@@ -138,7 +138,7 @@ class Client:
             answer = self.driver.beat(self.member_id, self.epoch, **said)
         except KafkaError as error:
             self.errors.append(error.code)
-            if error.code in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID):
+            if error.code in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND):
                 self.epoch, self.owned, self.told = 0, frozenset(), frozenset()
             return None
         if not lost:

@@ -78,7 +78,7 @@ class MigrationDriver:
 
     def _back(self, handed: HandOver) -> bool:
         group = Group.of(GROUP, Rules(initial_delay_ms=0), self._keep_classic, handed.members, handed.generation)
-        kept = group_records.value(group.to_keep())
+        kept = group_records.value(group.to_keep()._replace(must_rebalance=handed.rebalance))
         self._commit([*(record(GROUP, change) for change in handed.tombstones), (group_records.key(GROUP), kept)])
         self.consumer, self.classic = None, group
         group.begin(self.now_ms, rebalance=handed.rebalance)
@@ -136,7 +136,11 @@ class MigrationDriver:
                 waiting.hear(Joined(error.code, ""))
             return
         if self.consumer is not None:
-            self._commit(record(GROUP, change) for change in self.consumer.tombstones())
+            try:
+                self._commit(record(GROUP, change) for change in self.consumer.tombstones())
+            except KafkaError as error:
+                waiting.hear(Joined(error.code, ""))
+                return
             self.consumer = None
         if self.classic is None:
             self.classic = Group(GROUP, Rules(initial_delay_ms=0), self._keep_classic)
@@ -236,7 +240,12 @@ class ClassicClient:
         self.owned: Places = frozenset()
         self.errors: list[ErrorCode] = []
         self.is_stable = False
+        self.is_fenced = False  # another has its instance id: such a client ends
         self._waiting: Waiting | None = None
+
+    @property
+    def epoch(self) -> int:
+        return self.generation
 
     @property
     def is_waiting(self) -> bool:
@@ -244,6 +253,8 @@ class ClassicClient:
 
     def step(self) -> None:
         """The next thing that such a client does."""
+        if self.is_fenced:
+            return
         if self._waiting is not None:
             answer = self._waiting.answer
             if isinstance(answer, Joined):
@@ -349,7 +360,8 @@ class ClassicClient:
         if error is ErrorCode.REBALANCE_IN_PROGRESS:
             return
         self.owned, self.generation = frozenset(), -1
-        if error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
+        self.is_fenced = error is ErrorCode.FENCED_INSTANCE_ID
+        if error is ErrorCode.UNKNOWN_MEMBER_ID:
             self.member_id = ""
 
     def leave(self) -> ErrorCode:

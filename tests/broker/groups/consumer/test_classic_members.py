@@ -227,6 +227,16 @@ def test_who_waits_in_a_rebalance_hears_that_it_has_to_join_again(driver):
     assert sorted(map(len, (one.owned, two.owned, new.owned))) == [1, 1, 2]
 
 
+def test_a_static_member_that_changes_its_protocol_in_a_rebalance_gets_its_part(driver):
+    one = driver.classic_member()
+    one.settle()
+    waiting = driver.classic_member(instance_id="i")
+    assert waiting.is_waiting
+    new = driver.join(instance_id="i")  # subscribes to what the one that waits did
+    settle(one, new)
+    assert (len(one.owned), len(new.owned)) == (2, 2)
+
+
 def test_an_upgrade_that_cannot_be_kept_has_changed_nothing(driver):
     old = driver.classic_member()
     old.settle()

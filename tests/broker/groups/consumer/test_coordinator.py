@@ -107,7 +107,7 @@ def test_a_deleted_group_is_gone_after_a_restart_too(broker):
         assert listed(again) == []
 
 
-def test_a_classic_member_and_one_of_the_newer_protocol_are_in_no_group_together(broker):
+def test_a_classic_group_that_cannot_be_read_is_converted_once_it_is_empty(broker):
     member, _ = alone(broker, "g")
     assert beat(broker, "a", 0).error_code == NOT_FOUND
     broker.ask(leaving("g", member))

@@ -1,0 +1,182 @@
+"""Conversions in a whole broker: its handlers, its log and its snapshots, power cuts in the midst, offsets."""
+
+import pytest
+from fencepost.client.assignors.consumer_protocol import (
+    Assignment,
+    Subscription,
+    decode_assignment,
+    encode_assignment,
+    encode_subscription,
+)
+from fencepost.client.values import TopicPartition
+from fencepost.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
+from fencepost.protocol.messages.groups import DescribeGroupsRequest, ListGroupsRequest
+from group_client import beating, begin, joining, leaving, syncing
+from offset_requests import commit, fetch
+from produce_requests import create
+
+NONE, REBALANCING, ILLEGAL, NOT_FOUND, UNKNOWN, TOO_MANY = 0, 27, 22, 69, 25, 81
+CLASSIC, CONSUMER = "classic", "consumer"
+METADATA = {"range": encode_subscription(Subscription(("t",)))}
+ALL = tuple(TopicPartition("t", partition) for partition in range(4))
+
+
+@pytest.fixture
+def broker():
+    with begin(group_consumer_assignment_interval_ms=0) as broker:
+        broker.ask(create("t", 4))
+        yield broker
+
+
+def classic_group(broker, group="g", **more):
+    """A stable group of one: its member's id."""
+    joined = broker.ask(joining(group, protocols=METADATA, **more))
+    if joined.error_code:
+        joined = broker.ask(joining(group, joined.member_id, protocols=METADATA, **more))
+    all_of_it = {joined.member_id: encode_assignment(Assignment(ALL))}
+    assert broker.ask(syncing(group, joined.member_id, joined.generation_id, all_of_it)).error_code == NONE
+    return joined.member_id
+
+
+def beat(broker, member, epoch, owned=None, group="g"):
+    said = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["t"]} if epoch == 0 else {}
+    request = ConsumerGroupHeartbeatRequest(
+        group_id=group, member_id=member, member_epoch=epoch, topic_partitions=[] if epoch == 0 else owned, **said
+    )
+    return broker.ask(request)
+
+
+def rejoined(broker, member, group="g", **more):
+    """An eager member joins and asks for its assignment: (generation, its partitions)."""
+    joined = broker.ask(joining(group, member, protocols=METADATA, **more))
+    assert joined.error_code == NONE
+    synced = broker.ask(syncing(group, member, joined.generation_id))
+    assert synced.error_code == NONE
+    return joined.generation_id, {each.partition for each in decode_assignment(synced.assignment).partitions}
+
+
+def described(broker, group="g"):
+    return broker.ask(ConsumerGroupDescribeRequest(group_ids=[group])).groups[0]
+
+
+def type_of(broker, group="g"):
+    return {each.group_id: each.group_type for each in broker.ask(ListGroupsRequest()).groups}[group]
+
+
+def again(broker, how):
+    return broker.again() if how == "orderly" else broker.after_power_cut()
+
+
+WAYS = pytest.mark.parametrize("how", ["orderly", "power cut"])
+
+
+@WAYS
+def test_a_restart_in_mid_upgrade_changes_no_epoch_and_moves_no_partition(broker, how):
+    old = classic_group(broker)
+    assert beat(broker, "new", 0).member_epoch == 2
+    before = described(broker)
+    assert {(each.member_id, each.member_epoch, each.member_type) for each in before.members} == {
+        (old, 1, 0),
+        ("new", 2, 1),
+    }
+    with again(broker, how) as after:
+        assert described(after) == before
+        assert after.ask(beating("g", old, 1)).error_code == REBALANCING
+        assert rejoined(after, old) == (2, {0, 1})
+        assert beat(after, "new", 2).assignment.topic_partitions[0].partitions == [2, 3]
+        whole = described(after)
+        with again(after, how) as last:
+            assert described(last) == whole
+            assert last.ask(beating("g", old, 2)).error_code == NONE
+
+
+@WAYS
+def test_a_restart_after_a_downgrade_finds_the_classic_group(broker, how):
+    old = classic_group(broker)
+    beat(broker, "new", 0)
+    generation, _ = rejoined(broker, old)
+    assert beat(broker, "new", -1).error_code == NONE
+    assert type_of(broker) == CLASSIC
+    with again(broker, how) as after:
+        found = after.ask(DescribeGroupsRequest(groups=["g"])).groups[0]
+        assert (found.group_state, [each.member_id for each in found.members]) == ("PreparingRebalance", [old])
+        assert decode_assignment(found.members[0].member_assignment).partitions == ALL[:2]
+        assert described(after).error_code == NOT_FOUND
+        assert after.ask(beating("g", old, generation)).error_code == REBALANCING
+        after.ask(leaving("g", old))
+        assert beat(after, "b", 0).error_code == NONE
+
+
+def test_a_snapshot_in_mid_migration_has_what_classic_members_reported(broker):
+    old = classic_group(broker)
+    beat(broker, "new", 0)
+    before = described(broker)
+    broker.loop.run_until_complete(broker.broker.coordinator_snapshots.take())
+    with broker.after_power_cut() as after:
+        assert described(after) == before
+        assert rejoined(after, old) == (2, {0, 1})
+
+
+def test_offsets_stay_with_the_group_whatever_it_becomes(broker):
+    old = classic_group(broker)
+    assert commit(broker, "g", "t", {0: 5}, member_id=old, generation_id_or_member_epoch=1) == [NONE]
+    beat(broker, "new", 0)
+    assert fetch(broker, "g") == {("t", 0): 5}
+    rejoined(broker, old)
+    beat(broker, "new", -1)
+    assert fetch(broker, "g") == {("t", 0): 5}
+    with broker.after_power_cut() as after:
+        assert fetch(after, "g") == {("t", 0): 5}
+
+
+def test_the_way_back_by_timeout_needs_no_request(broker):
+    old = classic_group(broker, session_timeout_ms=100_000)
+    beat(broker, "new", 0)
+    rejoined(broker, old, session_timeout_ms=100_000)
+    broker.wait(46)
+    assert type_of(broker) == CLASSIC
+    assert broker.ask(beating("g", old, 2)).error_code == REBALANCING
+
+
+def test_an_empty_classic_groups_end_and_the_first_newer_member_are_one_unit(broker):
+    old = classic_group(broker)
+    broker.ask(leaving("g", old))
+    before = broker.broker.store.journal.last_unit
+    assert beat(broker, "new", 0).error_code == NONE
+    assert broker.broker.store.journal.last_unit == before + 1
+    with broker.after_power_cut() as after:
+        assert (type_of(after), [each.member_id for each in described(after).members]) == (CONSUMER, ["new"])
+
+
+def test_a_large_join_finds_no_room_in_a_consumer_group_either():
+    with begin(group_metadata_max_bytes=1 << 20) as broker:
+        broker.ask(create("t", 4))
+        beat(broker, "new", 0)
+        large = {"range": METADATA["range"] + b"x" * (1 << 20)}
+        assert broker.ask(joining("g", "m", protocols=large)).error_code == TOO_MANY
+        assert broker.ask(joining("g", "m", protocols=METADATA)).error_code == NONE
+
+
+def test_a_group_too_large_for_one_record_stays_a_consumer_group():
+    with begin(message_max_bytes=3_000, group_consumer_assignment_interval_ms=0) as broker:
+        broker.ask(create("t", 4))
+        beat(broker, "new", 0)
+        for number in range(2):
+            large = {"range": METADATA["range"] + b"x" * 1_500}
+            assert broker.ask(joining("g", f"m{number}", protocols=large)).error_code == NONE
+        assert beat(broker, "new", -1).error_code == NONE
+        assert type_of(broker) == CONSUMER
+        assert broker.ask(beating("g", "m0", 3)).error_code in (NONE, REBALANCING)
+
+
+def test_members_that_are_all_classic_get_what_the_last_other_one_had():
+    with begin(group_consumer_assignment_interval_ms=0, group_consumer_migration_policy="upgrade") as broker:
+        broker.ask(create("t", 4))
+        old = classic_group(broker)
+        beat(broker, "new", 0)
+        generation, parts = rejoined(broker, old)
+        assert parts == {0, 1}
+        beat(broker, "new", -1)
+        assert type_of(broker) == CONSUMER
+        assert broker.ask(beating("g", old, generation)).error_code == REBALANCING
+        assert rejoined(broker, old) == (3, {0, 1, 2, 3})
