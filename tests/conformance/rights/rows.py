@@ -19,10 +19,10 @@ from .world import APIS_BY_NAME, BROKER, World, batch
 Fields = dict[str, Any]
 
 T, GONE, DOOMED, FRESH = (PREFIX + name for name in ("t", "gone", "doomed", "fresh"))
-G, GONE_GROUP = PREFIX + "g", PREFIX + "gone"
+G, GONE_GROUP, READING = PREFIX + "g", PREFIX + "gone", PREFIX + "read"
 X, OPEN, KEY, GONE_ID = (PREFIX + name for name in ("x", "open", "key", "gone"))
 NOBODYS_PID = 987_654_321
-TOPIC, CLUSTER_CONFIGS = 2, BROKER
+TOPIC, GROUP, CLUSTER_CONFIGS = 2, 32, BROKER
 
 
 @dataclass(frozen=True)
@@ -196,6 +196,16 @@ def _altered_configs(world: World, version: int) -> Fields:
     return {"resources": resources, "validate_only": True}
 
 
+def _configs_of_groups(world: World, version: int) -> Fields:
+    return {"resources": [{"resource_type": GROUP, "resource_name": name} for name in (G, GONE_GROUP)]}
+
+
+def _altered_configs_of_groups(world: World, version: int) -> Fields:
+    """Nothing that would change anything."""
+    resources = [{"resource_type": GROUP, "resource_name": name, "configs": []} for name in (G, GONE_GROUP)]
+    return {"resources": resources, "validate_only": True}
+
+
 ROWS += [
     Row("ApiVersions", (0, 4), lambda world, version: {"client_software_name": "a", "client_software_version": "1"}),
     Row("Metadata", (4, 13), _metadata(T, GONE, operations=False)),
@@ -250,8 +260,11 @@ ROWS += [
     ),
     Row("DeleteRecords", (0, 2), lambda world, version: {"topics": _partitions(offset=0), "timeout_ms": 5000}),
     Row("DescribeConfigs", (1, 4), _configs),
+    Row("DescribeConfigs", (1, 4), _configs_of_groups, "of groups"),
     Row("AlterConfigs", (0, 2), _altered_configs),
+    Row("AlterConfigs", (0, 2), _altered_configs_of_groups, "of groups"),
     Row("IncrementalAlterConfigs", (0, 1), _altered_configs),
+    Row("IncrementalAlterConfigs", (0, 1), _altered_configs_of_groups, "of groups"),
 ]
 
 # ---- Groups --------------------------------------------------------------------------------------------------
@@ -327,6 +340,13 @@ ROWS += [
         "ConsumerGroupDescribe",
         (0, 1),
         lambda world, version: {"group_ids": [G, "hidden"], "include_authorized_operations": True},
+    ),
+    Row(
+        "ConsumerGroupDescribe",
+        (0, 1),
+        lambda world, version: {"group_ids": [READING]},
+        "with its topics",
+        before=lambda world: world.read(READING, T),
     ),
     Row("ListGroups", (0, 5), lambda world, version: {}),
     Row("DeleteGroups", (0, 2), lambda world, version: {"groups_names": [GONE_GROUP, "never"]}),

@@ -104,6 +104,7 @@ class World:
         for group in (PREFIX + "g", "hidden"):
             self.eventually("FindCoordinator", 4, key_type=0, coordinator_keys=[group])
             self.eventually("OffsetCommit", 8, group_id=group, topics=offsets)
+        self.read(PREFIX + "read", PREFIX + "t")
         for name in (PREFIX + "x", PREFIX + "open", "hidden"):
             found = self.init(name)
             if name == PREFIX + "open":
@@ -117,6 +118,20 @@ class World:
         """An offset of that group."""
         part = {"partition_index": 0, "committed_offset": 0}
         self.eventually("OffsetCommit", 8, group_id=group, topics=[{"name": topic, "partitions": [part]}])
+
+    def read(self, group: str, topic: str) -> None:
+        """Have a member of the newer protocol that reads the topic."""
+        self.eventually("FindCoordinator", 4, key_type=0, coordinator_keys=[group])
+        self.eventually(
+            "ConsumerGroupHeartbeat",
+            1,
+            group_id=group,
+            member_id="reader",
+            member_epoch=0,
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=[topic],
+            topic_partitions=[],
+        )
 
     def init(self, transactional_id: str) -> Any:
         self.eventually("FindCoordinator", 4, key_type=1, coordinator_keys=[transactional_id])
