@@ -62,8 +62,19 @@ def values(first=0):
 # ---- confluent-kafka -----------------------------------------------------------------------------------------
 
 
+OPEN = []  # the consumers of this test
+
+
+@pytest.fixture(autouse=True)
+def closed_after_the_test():
+    """A consumer that a failed test left open is ended by the collector in any thread, where librdkafka may hang."""
+    yield
+    while OPEN:
+        OPEN[-1].close()
+
+
 class Confluent:
-    """A consumer that remembers what it was told."""
+    """A consumer that remembers its partitions and what it read."""
 
     def __init__(self, broker, topic, group, **config):
         self.owned = set()
@@ -80,6 +91,7 @@ class Confluent:
                 **config,
             }
         )
+        OPEN.append(self)
         self.consumer.subscribe([topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
 
     def _assigned(self, consumer, partitions):
@@ -98,6 +110,8 @@ class Confluent:
                 self.consumer.commit(message, asynchronous=False)
 
     def close(self):
+        if self in OPEN:
+            OPEN.remove(self)
         self.consumer.close()
 
 
