@@ -32,7 +32,7 @@ export function dialog(title, content, buttons) {
 /** The buttons that end a transaction, or why there are none. row: a transaction, or a blocker. after(): when it has ended. */
 export function endButtons(cluster, row, after) {
   if (!session.changes_allowed) {
-    return h("p", { class: "quiet" }, session.changes_hint ?? "This console may not change anything.");
+    return h("p", { class: "quiet" }, "This console may not change anything", session.changes_hint ? `: ${session.changes_hint}` : "", ".");
   }
   const id = row.transactional_id;
   if (row.hangs) {

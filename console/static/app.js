@@ -56,8 +56,10 @@ async function route() {
   shown?.page?.close?.();
   shown = null;
   for (const each of nav.querySelectorAll("a")) {
-    if (each.dataset.name === name) each.setAttribute("aria-current", "page");
-    else each.removeAttribute("aria-current");
+    if (each.dataset.name === name) {
+      each.setAttribute("aria-current", "page");
+      each.scrollIntoView({ block: "nearest", inline: "nearest" }); // where the window is narrow
+    } else each.removeAttribute("aria-current");
   }
   const root = h("div", { class: "page" });
   if (!page) {

@@ -49,7 +49,7 @@ def broker() -> Iterator[ServedBroker]:
 def story(broker: ServedBroker) -> Iterator[Story]:
     told = Story(f"127.0.0.1:{broker.port}")
     told.tell()
-    told.create(**{"story-of-names": 1})
+    told.create(**{"odd-names": 1})
     reader = told.read("billing", "story", 2)
     yield told
     reader.close()
@@ -257,7 +257,7 @@ def test_a_prepared_transaction_asks_again_and_names_sink_and_batch(
 def test_a_transaction_of_any_name_has_a_page_and_is_ended_there(
     page: Page, console: ServedConsole, story: Story, name: str
 ) -> None:
-    story.hold(name, "story-of-names")
+    story.hold(name, "odd-names")
     visit(page, console, "transactions")
     page.get_by_role("searchbox").fill(name[:150])
     page.get_by_role("link", name=name, exact=True).click()

@@ -12,6 +12,7 @@ const SPANS = [50, 200, 1000, 5000];
 const HEIGHT = 84;
 const TOP = 26;
 const BLOCK = 34;
+const LABEL = 90; // of a line, about its width
 const LEFT = 8;
 const AGAIN_MS = 250;
 
@@ -187,7 +188,8 @@ class Lane {
         s("text", { x: this.x(tick), y: HEIGHT - 3, class: "tick" }, count(tick)));
     }
     found.blocks.forEach((block, index) => parts.push(this.block(block, index)));
-    parts.push(this.line(high, "hw", stable < high ? `HW ${count(high)}` : `LSO = HW ${count(high)}`, width));
+    const crowded = stable < high && this.x(high) - this.x(Math.max(stable, from)) < LABEL; // the line above has both
+    parts.push(this.line(high, "hw", crowded ? "" : stable < high ? `HW ${count(high)}` : `LSO = HW ${count(high)}`, width));
     if (stable < high) parts.push(this.line(stable, "lso", `LSO ${count(stable)}`, width));
     this.svg.replaceChildren(...parts.filter(Boolean));
     this.mark();
