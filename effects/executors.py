@@ -22,6 +22,14 @@ LATELY = 8  # one hiccup of 100 ms is forgiven after some 25 jobs
 NEVER_NS = 1_000_000_000  # nothing is quick before it was seen to be
 
 
+GIVEN_WAY_S = 50e-6  # for a thread that waits to wake up in; after none, whoever gave way has the interpreter again
+
+
+def give_way() -> None:
+    """In a worker, between two parts of a long computation: let the loop have the interpreter, if it waits for it."""
+    time.sleep(GIVEN_WAY_S)
+
+
 class JobDropped(Exception):
     """Instead of a result: the job was not run, since nobody wanted it any more or the executor was closed."""
 

@@ -280,7 +280,10 @@ class Housekeeping:
         self.flushes += 1
         self.stir()
         self._look_at_congestion()
-        return run.size_bytes
+        size_bytes = run.size_bytes
+        while run.let_go():
+            await self.pause(0)
+        return size_bytes
 
     async def _fill(self) -> None:
         """Keep zero-filled journal files ahead."""

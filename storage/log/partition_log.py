@@ -223,7 +223,7 @@ class PartitionLog(LogState):
         """Take the oldest released batches, of max_bytes together but one at least. None: nothing, or a job is out."""
         if self._flush is not None or self.evidence is not None:
             return None
-        taken = oldest(self._tail, self.high_watermark, max_bytes, max_batches)
+        taken, size_bytes = oldest(self._tail, self.high_watermark, max_bytes, max_batches)
         if not taken:
             return None
         last_offset = taken[-1][0]
@@ -234,6 +234,7 @@ class PartitionLog(LogState):
             self.settings,
             self._active(),
             taken,
+            size_bytes,
             aborted,
             make_directory=not self.made_directory,
         )

@@ -291,3 +291,24 @@ def recovers_from_the_older(driven: Driven, log: PartitionLog) -> None:
     assert not again.report.offline
     assert not again.log("t").warnings
     assert dump_log(again.log("t")) == dump_log(log)
+
+
+def test_what_was_flushed_is_freed_some_batches_at_a_time(monkeypatch):
+    monkeypatch.setattr(upkeep, "LET_GO_BATCHES", 3)
+    driver = Driven(SimulatedDisk())
+    for name, count in (("a", 7), ("b", 2)):
+        log = driver.create(name)
+        for _ in range(count):
+            driver.append(log, [b"x"])
+    driver.round()
+    run = driver.upkeep.begin_flush()
+    run.run()
+    driver.upkeep.flushed(run)
+    kept = [job.batches for _, job in run.jobs]
+    left = [sum(map(len, kept))]
+    more = True
+    while more:
+        more = run.let_go()
+        left.append(sum(map(len, kept)))
+    assert left == [9, 6, 3, 0]
+    assert driver.store.tail_bytes == 0
