@@ -71,8 +71,16 @@ def check(configs: Mapping[str, str], broker: BrokerSettings) -> None:
 def synonyms(name: str, configs: Mapping[str, str], broker: BrokerSettings) -> list[tuple[str, str, Source]]:
     """Every value that a setting of a group has been given, the group's own first."""
     row = OPTIONS[name]
-    own = [(name, text_of(row.parse(configs[name])), Source.GROUP)] if name in configs else []
+    own = [(name, _shown(name, configs[name]), Source.GROUP)] if name in configs else []
     return [*own, *broker.synonyms(row.broker or name)]
+
+
+def _shown(name: str, text: str) -> str:
+    """How a value is spelt, or as it was kept where this version would not take it."""
+    try:
+        return text_of(OPTIONS[name].parse(text))
+    except InvalidOption:
+        return text
 
 
 def _whose(name: str) -> str:

@@ -47,7 +47,9 @@ class ConfigsByGroup:
         key = group_id if group_id in self._topics.catalogue.group_configs else ""
         found = self._obeyed.get(key)
         if found is None:
-            found = self._obeyed[key] = GroupConfigs.of(_usable(key, self.given(key)), now)
+            usable = _usable(key, self.given(key))
+            found = self._obeyed[key] = GroupConfigs.of(usable, now)
+            _warn_of_bounds(key, usable, found)
         return found
 
     def check(self, configs: Mapping[str, str]) -> None:
@@ -82,6 +84,13 @@ class ConfigsByGroup:
 def _size_bytes(group_id: str, configs: Mapping[str, str]) -> int:
     """About the memory that they take."""
     return GROUP_BYTES + 4 * len(group_id) + sum(map(len, configs.values())) if configs else 0
+
+
+def _warn_of_bounds(group_id: str, given: Mapping[str, str], obeyed: GroupConfigs) -> None:
+    for name, text in given.items():
+        value = getattr(obeyed, OPTIONS[name].field_name)
+        if value != OPTIONS[name].parse(text):
+            log.warning("group %s was given %s=%s, and obeys %s, the broker's bound", group_id, name, text, value)
 
 
 def _usable(group_id: str, given: Mapping[str, str]) -> dict[str, str]:

@@ -1,5 +1,7 @@
 """Settings of single groups in a whole broker: obeyed by running groups, kept across restarts and power cuts."""
 
+from dataclasses import replace
+
 import pytest
 from fencepost.broker.topics.catalogue import group_configs_changed
 from fencepost.protocol.messages.configs import (
@@ -107,9 +109,20 @@ def test_a_trial_and_a_refused_change_leave_a_group_as_it_was(broker):
     assert listed(broker) == ["g"]
 
 
+def test_a_group_that_was_given_more_than_the_bounds_are_now_obeys_them_and_a_line_warns(broker, caplog):
+    alter(broker, {HEARTBEAT: "14000", SESSION: "60000"})
+    narrow = replace(broker.settings, group_consumer_max_heartbeat_interval_ms=10_000, layers={})
+    with broker.again(narrow) as again:
+        assert [beat(again, "a", epoch).heartbeat_interval_ms for epoch in (0, 2)] == [10_000, 10_000]
+        assert given(again) == {HEARTBEAT: "14000", SESSION: "60000"}
+    warnings = [each.getMessage() for each in caplog.records if "bound" in each.getMessage()]
+    assert warnings == ["group g was given consumer.heartbeat.interval.ms=14000, and obeys 10000, the broker's bound"]
+
+
 def test_settings_that_an_earlier_version_took_are_kept_and_not_obeyed(broker):
     kept = {HEARTBEAT: "soon", "consumer.no.more": "1", SESSION: "50000"}
     broker.broker.topics.commit([group_configs_changed("g", kept)], [])
+    assert given(broker) == {HEARTBEAT: "soon", SESSION: "50000"}
     assert beat(broker, "a", 0).heartbeat_interval_ms == 5_000
     assert broker.broker.consumer_groups.rules("g").session_timeout_ms == 50_000
 
