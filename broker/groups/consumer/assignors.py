@@ -1,14 +1,13 @@
 """Who is to read which partition: the assignors `uniform` and `range`. Pure.
 
 Both give every partition of a topic that anybody subscribes to, to exactly one of its subscribers. `uniform` moves as
-few partitions as balance allows: afterwards no partition could move to a subscriber that has two fewer. Of the
-partitions that it hands out anew, a member prefers those in its own rack; for a rack alone none is moved. `range`
-gives each subscriber of a topic one run of partitions, the same run of each topic where all subscribe to the same.
+few partitions as balance allows: afterwards no partition could move to a subscriber that has two fewer. `range` gives
+each subscriber of a topic one run of partitions, the same run of each topic where all subscribe to the same. Neither
+looks at racks (decision 22).
 An assignor is a generator that yields units of work, so a large group is assigned in slices.
 Sources: KIP-848; Kafka's UniformAssignor and RangeAssignor, of which range has the same results.
 """
 
-from collections import deque
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
@@ -32,14 +31,12 @@ class Subscriber(NamedTuple):
     topics: frozenset[TopicId]
     has: Partitions = NOTHING
     instance_id: str | None = None
-    rack_id: str | None = None
 
 
 class TopicShape(NamedTuple):
-    """A topic, as an assignor needs it. racks: of each partition, where its replicas are; empty if unknown."""
+    """A topic, as an assignor needs it: how many partitions it has."""
 
     partitions: int
-    racks: Sequence[frozenset[str]] = ()
 
 
 Topics = Mapping[TopicId, TopicShape]
@@ -107,7 +104,7 @@ def uniform_steps(members: Sequence[Subscriber], topics: Topics) -> Steps:
             of_topic = ((topic_id, index) for index in range(topics[topic_id].partitions))
             each.free += [place for place in of_topic if place not in taken]
             yield topics[topic_id].partitions
-        yield from _hand_out(each, members, loads, topics)
+        yield from _hand_out(each, loads)
     moved = True
     while moved:  # each move makes the sum of squared loads smaller, so this ends
         moved = False
@@ -161,45 +158,13 @@ def _keep(
     return kept
 
 
-class _Offer:
-    """Partitions to hand out: to a member those in its rack first, then those that are in no member's rack."""
-
-    def __init__(self, free: Sequence[_Place], topics: Topics, racks: frozenset[str]) -> None:
-        """racks: of the members that may have them."""
-        self._left = dict.fromkeys(free)
-        self._near: dict[str, deque[_Place]] = {}
-        self._far: deque[_Place] = deque()
-        for topic_id, partition in free if racks else ():
-            where = topics[topic_id].racks
-            near = where[partition] & racks if partition < len(where) else frozenset[str]()
-            for rack in near:
-                self._near.setdefault(rack, deque()).append((topic_id, partition))
-            if not near:
-                self._far.append((topic_id, partition))
-
-    def take(self, rack_id: str | None) -> _Place:
-        for queue in (self._near.get(rack_id or ""), self._far):
-            while queue:
-                place = queue.popleft()
-                if place in self._left:
-                    del self._left[place]
-                    return place
-        place = next(iter(self._left))
-        del self._left[place]
-        return place
-
-
-def _hand_out(
-    each: _Class, members: Sequence[Subscriber], loads: list[int], topics: Topics
-) -> Generator[int, None, None]:
+def _hand_out(each: _Class, loads: list[int]) -> Generator[int, None, None]:
     """Whoever has least gets the next one."""
-    racks = frozenset(members[index].rack_id or "" for index in each.members) - {""}
-    offer = _Offer(each.free, topics, racks)
     least = [(loads[index], index) for index in each.members]
     heapify(least)
-    for number in range(len(each.free)):
+    for number, place in enumerate(each.free):
         load, index = heappop(least)
-        each.held.setdefault(index, []).append(offer.take(members[index].rack_id))
+        each.held.setdefault(index, []).append(place)
         loads[index] = load + 1
         heappush(least, (load + 1, index))
         if number % UNITS_AT_ONCE == 0:

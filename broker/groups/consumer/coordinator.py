@@ -54,7 +54,7 @@ Compile = Callable[[str], Pattern]
 
 
 class _Topics:
-    """The topics of the broker, as groups see them. Racks are left out: all partitions have the one of the broker."""
+    """The topics of the broker, as groups see them."""
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics

@@ -306,7 +306,6 @@ class ConsumerGroup(FencedRoster):
                     known[key],
                     self.target(member_id),
                     subscription.instance_id,
-                    subscription.rack_id,
                 )
             )
         shapes = self._topics.shapes({topic_id for ids in known.values() for topic_id in ids})

@@ -1,4 +1,4 @@
-"""The assignors on random groups: complete, one owner, balanced, sticky; racks; and what each is known for."""
+"""The assignors on random groups: complete, one owner, balanced, sticky; and what each is known for."""
 
 from collections import Counter
 from time import process_time
@@ -77,25 +77,6 @@ def test_uniform_moves_no_more_than_balance_needs(before, after, partitions):
     least, more = divmod(partitions, after)
     loads = sorted((load(had.get(str(number), {})) for number in range(after)), reverse=True)
     assert stayed == sum(min(had, least + (rank < more)) for rank, had in enumerate(loads))
-
-
-def test_uniform_gives_members_the_partitions_of_their_racks():
-    racks = [frozenset({"x"}), frozenset({"y"}), frozenset({"x"}), frozenset({"y"}), frozenset({"z"})]
-    topics, subscribed = {TOPICS[0]: TopicShape(5, racks)}, frozenset(TOPICS[:1])
-    subscribers = [Subscriber("a", subscribed, rack_id="y"), Subscriber("b", subscribed, rack_id="x")]
-    assigned = uniform(subscribers, topics)
-    assert assigned["a"][TOPICS[0]] >= {1, 3}
-    assert assigned["b"][TOPICS[0]] >= {0, 2}
-
-
-def test_uniform_moves_nothing_for_a_rack_alone():
-    topics, subscribed = {TOPICS[0]: TopicShape(2, [frozenset({"x"}), frozenset({"y"})])}, frozenset(TOPICS[:1])
-    wrong = {"a": {TOPICS[0]: frozenset({0})}, "b": {TOPICS[0]: frozenset({1})}}
-    subscribers = [
-        Subscriber("a", subscribed, wrong["a"], rack_id="y"),
-        Subscriber("b", subscribed, wrong["b"], rack_id="x"),
-    ]
-    assert uniform(subscribers, topics) == wrong
 
 
 def test_uniform_ignores_what_a_member_cannot_have_had():
