@@ -13,7 +13,15 @@ from collections import Counter
 import pytest
 from broker_process import broker_process
 from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupType, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewTopic,
+    ResourceType,
+)
 from group_topics import EACH, OPTIONS, PARTITIONS, WITHIN_S, filled, shared, values, wait_for
 from java_clients import JavaError
 
@@ -173,6 +181,26 @@ def test_a_killed_broker_changes_no_epoch_and_moves_no_partition(kind, java, tmp
         finally:
             for member in members:
                 member.close()
+
+
+def test_an_admin_sets_the_session_of_one_group_and_a_kill_of_the_broker_keeps_it(tmp_path, name):
+    setting, of = "consumer.session.timeout.ms", ResourceType.GROUP
+
+    def alter(admin, value):
+        entry = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
+        (answer,) = admin.incremental_alter_configs([ConfigResource(of, name, incremental_configs=[entry])]).values()
+        answer.result(10)
+
+    with broker_process(str(tmp_path / "data"), *OPTIONS) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        alter(admin, "20000")
+        with pytest.raises(KafkaException, match=r"group\.consumer\.min\.session\.timeout\.ms"):
+            alter(admin, "1")
+        broker.kill()
+        broker.start()
+        (answer,) = admin.describe_configs([ConfigResource(of, name)]).values()
+        found = answer.result(10)[setting]
+        assert (found.value, found.source) == ("20000", ConfigSource.GROUP_CONFIG.value)
 
 
 def test_members_of_two_libraries_are_in_one_group(java, broker, name):

@@ -109,7 +109,7 @@ def test_a_trial_and_a_refused_change_leave_a_group_as_it_was(broker):
     assert listed(broker) == ["g"]
 
 
-def test_a_group_that_was_given_more_than_the_bounds_are_now_obeys_them_and_a_line_warns(broker, caplog):
+def test_a_group_that_was_given_more_than_the_bounds_obeys_them_and_a_line_warns(broker, caplog):
     alter(broker, {HEARTBEAT: "14000", SESSION: "60000"})
     narrow = replace(broker.settings, group_consumer_max_heartbeat_interval_ms=10_000, layers={})
     with broker.again(narrow) as again:
