@@ -109,7 +109,7 @@ class GroupSettings:
         256 << 20,
         "Memory for all groups and their members: names, subscriptions, and a fixed cost of each. Above it nobody new "
         "joins, and groups that nobody is in are forgotten if they have no offsets; above twice that no assignments "
-        "are taken.",
+        "are taken. As much again for settings of single groups.",
         at_least=1 << 20,
     )
 
