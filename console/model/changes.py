@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 from .view import (
+    SHOWN_IN_LIST,
     View,
     blocker_rows,
     blocks_by_producer,
@@ -62,7 +63,7 @@ def _transactions(before: View, after: View) -> Iterator[Event]:
     if not changed and not ended:
         return
     blocks = blocks_by_producer(after)
-    rows = [transaction_row(each, after, blocks) for each in changed]
+    rows = [transaction_row(each, after, blocks, SHOWN_IN_LIST) for each in changed]
     rows += [listed_row(after.listed[name]) for name in ended if name in after.listed]
     removed = [name for name in ended if name not in after.listed]
     yield "transactions", {"changed": rows, "removed": removed, "more": more or ended_more}

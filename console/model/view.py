@@ -22,6 +22,7 @@ from ...client.values import TopicPartition
 
 FEATURE = "fencepost.version"
 SHOWN_PARTITIONS = 100  # of one transaction
+SHOWN_IN_LIST = 10  # partitions and groups of each row that all browsers get, at every change
 NAME_CHARS = 200_000  # in the transactional ids of one list
 
 
@@ -89,9 +90,12 @@ def prepared_row(prepared: PreparedTransaction | None) -> dict[str, Any] | None:
 
 
 def transaction_row(
-    found: TransactionDescription, view: View, blocks: Mapping[int, Mapping[str, int]]
+    found: TransactionDescription,
+    view: View,
+    blocks: Mapping[int, Mapping[str, int]],
+    shown: int = SHOWN_PARTITIONS,
 ) -> dict[str, Any]:
-    """blocks: of blocks_by_producer."""
+    """blocks: of blocks_by_producer. shown: so many partitions."""
     is_open = found.is_open
     age = max(0, view.at_ms - found.started_ms) if found.started_ms is not None and is_open else None
     return {
@@ -106,7 +110,7 @@ def transaction_row(
         "started_ms": found.started_ms if is_open else None,
         "age_ms": age,
         "timeout_share": share(age, found.timeout_ms),
-        "partitions": [partition_name(each) for each in found.partitions[:SHOWN_PARTITIONS]],
+        "partitions": [partition_name(each) for each in found.partitions[:shown]],
         "partitions_count": len(found.partitions),
         "prepared": prepared_row(view.prepared.get(found.transactional_id)),
         "blocks": blocks.get(found.producer_id) if is_open else None,
@@ -186,12 +190,16 @@ def waiting_groups(blocker: Blocker, view: View) -> list[dict[str, Any]]:
     ]
 
 
-def blocker_row(blocker: Blocker, view: View) -> dict[str, Any]:
-    """One blocked partition, and which transaction holds its last stable offset."""
+def blocker_row(blocker: Blocker, view: View, shown: int = SHOWN_PARTITIONS) -> dict[str, Any]:
+    """One blocked partition, and which transaction holds its last stable offset. shown: so many partitions and groups.
+
+    Groups that would wait come first.
+    """
     at, producer, owner = blocker.open.topic_partition, blocker.open.producer, blocker.description
     age = None if blocker.since_ms is None else max(0, view.at_ms - blocker.since_ms)
     name = owner.transactional_id if owner else None
     others = [each for each in owner.partitions if each != at] if owner else []
+    groups = sorted(waiting_groups(blocker, view), key=lambda each: (not each["would_wait"], each["consumer_group_id"]))
     row = {
         "kind": "KafkaBlockedPartition",
         **partition_name(at),
@@ -209,8 +217,10 @@ def blocker_row(blocker: Blocker, view: View) -> dict[str, Any]:
         "high_watermark": blocker.high_watermark,
         "waiting": blocker.high_watermark - blocker.last_stable_offset,
         "hangs": blocker.hangs,
-        "also_in": [partition_name(each) for each in others[:SHOWN_PARTITIONS]],
-        "groups": waiting_groups(blocker, view)[:SHOWN_PARTITIONS],
+        "also_in": [partition_name(each) for each in others[:shown]],
+        "also_in_count": len(others),
+        "groups": groups[:shown],
+        "groups_count": len(groups),
         "prepared": prepared_row(view.prepared.get(name)) if name is not None else None,
     }
     return {**row, "sentence": _sentence(row)}
@@ -232,7 +242,7 @@ def blocker_rows(view: View, most: int) -> list[dict[str, Any]]:
     """So many, the oldest first."""
     oldest = nsmallest(most, view.blockers, key=lambda each: (each.since_ms or 0, each.open.topic_partition))
     names = (each.description.transactional_id if each.description else "" for each in oldest)
-    return [blocker_row(each, view) for each in oldest[: _fitting(names)]]
+    return [blocker_row(each, view, SHOWN_IN_LIST) for each in oldest[: _fitting(names)]]
 
 
 def open_rows(view: View, most: int) -> list[dict[str, Any]]:
@@ -242,7 +252,7 @@ def open_rows(view: View, most: int) -> list[dict[str, Any]]:
         most, view.open.values(), key=lambda each: (each.started_ms or view.at_ms, each.transactional_id)
     )
     names = (each.transactional_id for each in oldest)
-    return [transaction_row(each, view, blocks) for each in oldest[: _fitting(names)]]
+    return [transaction_row(each, view, blocks, SHOWN_IN_LIST) for each in oldest[: _fitting(names)]]
 
 
 def _fitting(names: Iterable[str]) -> int:

@@ -52,6 +52,8 @@ _BLOCKED = {
     "hangs": FLAG,
     "sentence": TEXT,
     "also_in": list_of(fields(_PLACE)),
+    "also_in_count": NUMBER,
+    "groups_count": NUMBER,
     "groups": list_of(
         fields({"consumer_group_id": TEXT, "current_offset": NUMBER, "lag_to_stable": NUMBER, "would_wait": FLAG})
     ),

@@ -52,7 +52,7 @@ const WHAT = {
 function askToEnd(cluster, row, action, after) {
   const id = row.transactional_id;
   const [verb, meaning] = WHAT[action];
-  const places = row.partitions_count ?? row.partitions?.length ?? 1 + (row.also_in?.length ?? 0);
+  const places = row.partitions_count ?? row.partitions?.length ?? 1 + (row.also_in_count ?? 0);
   const seen = action === "abort" ? { producer_id: row.producer_id, producer_epoch: row.producer_epoch } : {};
   if (action === "abort" && row.started_ms != null) seen.started_ms = row.started_ms;
   const send = async (more) => {

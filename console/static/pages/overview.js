@@ -67,8 +67,9 @@ function stuckCard(cluster, rows) {
       h("span", { class: "quiet" }, ` stops at ${count(row.last_stable_offset)} of ${count(row.high_watermark)}`),
       aside("timeline", ["topics", row.topic_name, "timeline"], { partition: row.partition_id }))),
     rows.length > 12 ? h("li", { class: "quiet" }, `and ${many(rows.length - 12, "partition")} more`) : null),
-    groups.size ? h("p", null, h("span", { class: "quiet" }, "Groups there: "), [...groups.values()].map((each, at) => [at ? ", " : "",
-      link(each.consumer_group_id, ["groups", each.consumer_group_id]), each.would_wait ? " (waits here if it reads committed)" : ""])) : null,
+    groups.size ? h("p", null, h("span", { class: "quiet" }, "Groups there: "), [...groups.values()].slice(0, 12).map((each, at) => [at ? ", " : "",
+      link(each.consumer_group_id, ["groups", each.consumer_group_id]), each.would_wait ? " (waits here if it reads committed)" : ""]),
+      groups.size > 12 || rows.some((row) => row.groups_count > row.groups.length) ? h("span", { class: "quiet" }, " and more") : null) : null,
     endButtons(cluster, first));
 }
 

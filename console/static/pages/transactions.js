@@ -100,7 +100,8 @@ async function showOne(root, place) {
     const groups = new Map(blockers.flatMap((each) => each.groups ?? []).map((each) => [each.consumer_group_id, each]));
     put(waiting, h("h2", null, "Groups that read there"), groups.size ? h("ul", { class: "plain-list" }, [...groups.values()].map((each) =>
       h("li", null, link(each.consumer_group_id, ["groups", each.consumer_group_id]), " ",
-        each.would_wait ? badge("waits if it reads committed", "warn") : h("span", { class: "quiet" }, `${count(each.lag_to_stable)} records to read before it waits`)))) : empty("No group waits behind it."));
+        each.would_wait ? badge("waits if it reads committed", "warn") : h("span", { class: "quiet" }, `${count(each.lag_to_stable)} records to read before it waits`))),
+      blockers.some((each) => each.groups_count > each.groups.length) ? h("li", { class: "quiet" }, "and others") : null) : empty("No group waits behind it."));
     drawStory();
   };
   const drawStory = () => {

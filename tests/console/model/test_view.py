@@ -1,5 +1,6 @@
 """Views of a cluster: the rows of pages, what changed between two of them, and their bounds on a large cluster."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -20,6 +21,7 @@ from fencepost.client.admin.values import (
 from fencepost.client.values import TopicPartition
 from fencepost.console.model.changes import MOST, MOST_BLOCKERS, changes
 from fencepost.console.model.view import (
+    SHOWN_IN_LIST,
     Group,
     Offsets,
     View,
@@ -141,6 +143,12 @@ def test_what_is_sent_is_bounded_however_large_the_cluster() -> None:
     assert [len(found[name]["changed"]) for name in ("transactions", "partitions", "groups")] == [MOST, MOST, MOST]
     assert all(found[name]["more"] for name in ("transactions", "partitions", "groups"))
     assert (len(found["blockers"]["rows"]), found["blockers"]["complete"]) == (MOST_BLOCKERS, False)
+    (blocked,) = blocker_rows(large, 1)
+    assert (len(blocked["groups"]), blocked["groups_count"]) == (SHOWN_IN_LIST, 500)
+    wide = replace(large.open["id0"], partitions=tuple(TopicPartition(f"t{n}", 0) for n in range(5_000)))
+    (row,) = open_rows(replace(large, open={"id0": wide}), 1)
+    assert (len(row["partitions"]), row["partitions_count"]) == (SHOWN_IN_LIST, 5_000)
+    assert all(len(json.dumps(each)) < 100_000 for each in found.values())
     assert [each["transactional_id"] for each in open_rows(large, 3)] == ["id0", "id1", "id2"]
     counts = counts_row(large)
     assert (counts["topics"], counts["open_transactions"], counts["blocked_partitions"]) == (1_000, 10_000, 1_000)
