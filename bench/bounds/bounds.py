@@ -11,6 +11,7 @@ from ..measured import Measured
 from ..peers.names import AIOKAFKA, CONFLUENT, FSYNC, OS
 from .clients import Compared, Start
 from .consoles import consoles
+from .groups import groups
 from .idle import idle
 from .recovery import full_journal
 from .sizes import Say, Size, by_figure
@@ -56,6 +57,7 @@ BOUNDS: dict[str, Bound] = {
     "bound batch 100 KB": Bound(FSYNC, large_batches),
     "bound aborted": Bound(OS, aborted_fetch),
     "bound many ids": Bound(OS, many_ids),
+    "bound groups": Bound(OS, groups),
     "bound full journal": Bound(OS, full_journal),
     "bound steps of upkeep": Bound(FSYNC, steps),
     "bound stalls": Bound(FSYNC, loop_stalls),

@@ -21,7 +21,7 @@ from ..groups.consumer.heartbeats import JOINS, LEAVES, LEAVES_FOR_A_WHILE, NO_T
 from ..groups.consumer.machine import ConsumerGroup
 from ..groups.consumer.reconciling import merge
 from ..groups.consumer.records import Held
-from ..net.turns import BEHIND_SHORT, AnswerRoom, Steps
+from ..net.turns import BEHIND_SHORT, LOOK_UNITS, AnswerRoom, Steps
 from ..requests.dispatch import Call, handles
 from ..requests.services import Services
 from ..security.acls import Operation, ResourceType
@@ -50,21 +50,23 @@ def consumer_group_heartbeat(
     Members of a large group come and go by the hundreds: where one has news, others are answered first.
     """
     group = broker.group_kinds.consumer_group(request.group_id)
-    if group is not None and len(group.subscriptions) > MEMBERS_OF_A_LARGE_GROUP and _has_news(request):
+    if group is not None and len(group.subscriptions) > MEMBERS_OF_A_LARGE_GROUP and _has_news(group, request):
         return _behind_short(broker, call, request)
     return _heartbeat_answered(broker, call, request)
 
 
-def _has_news(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether a member tells of more than that it is there."""
-    return request.member_epoch <= JOINS or request.topic_partitions is not None
+def _has_news(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> bool:
+    """Whether a member tells of more than that it is there, or is to be told of more."""
+    return request.member_epoch != group.target_epoch.epoch or request.topic_partitions is not None
 
 
 def _behind_short(
     broker: Services, call: Call, request: ConsumerGroupHeartbeatRequest
 ) -> Steps[ConsumerGroupHeartbeatResponse]:
     yield BEHIND_SHORT
-    return _heartbeat_answered(broker, call, request)
+    answered = _heartbeat_answered(broker, call, request)
+    yield LOOK_UNITS  # so that it counts by the time it took
+    return answered
 
 
 def _heartbeat_answered(

@@ -8,7 +8,7 @@ An assignor is a generator that yields units of work, so a large group is assign
 Sources: KIP-848; Kafka's UniformAssignor and RangeAssignor, of which range has the same results.
 """
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
@@ -16,11 +16,13 @@ TopicId = bytes
 Partitions = Mapping[TopicId, frozenset[int]]
 NOTHING: Partitions = {}
 UNITS_AT_ONCE = 100
+TOPICS_OF_A_UNIT = 10  # that one member subscribes to, where they are only gone through
 
 Assigned = dict[str, Partitions]
 """What each member is to read, by member id."""
 
 Steps = Generator[int, None, Assigned]
+Assignor = Callable[["Sequence[Subscriber]", "Topics"], Steps]
 _Place = tuple[TopicId, int]
 
 
@@ -49,7 +51,8 @@ def range_steps(members: Sequence[Subscriber], topics: Topics) -> Steps:
     """Topic by topic: members in order, static ones first, and each takes the next of the partitions."""
     ordered = sorted(members, key=lambda each: (each.instance_id is None, each.instance_id or each.member_id))
     assigned: dict[str, dict[TopicId, frozenset[int]]] = {each.member_id: {} for each in ordered}
-    for topic_id, subscribers in _subscribers(ordered, topics).items():
+    subscribers_of = yield from _subscribers(ordered, topics)
+    for topic_id, subscribers in subscribers_of.items():
         least, more = divmod(topics[topic_id].partitions, len(subscribers))
         begin = 0
         for index, member in enumerate(subscribers):
@@ -61,13 +64,16 @@ def range_steps(members: Sequence[Subscriber], topics: Topics) -> Steps:
     return dict(assigned)
 
 
-def _subscribers(members: Iterable[Subscriber], topics: Topics) -> dict[TopicId, list[Subscriber]]:
+def _subscribers(
+    members: Iterable[Subscriber], topics: Topics
+) -> Generator[int, None, dict[TopicId, list[Subscriber]]]:
     """By topic, those who subscribe to it. Topics that do not exist are left out."""
     found: dict[TopicId, list[Subscriber]] = {}
     for member in members:
         for topic_id in member.topics:
             if topic_id in topics:
                 found.setdefault(topic_id, []).append(member)
+        yield 1 + len(member.topics) // TOPICS_OF_A_UNIT
     return found
 
 
@@ -91,8 +97,7 @@ class _Class:
 
 def uniform_steps(members: Sequence[Subscriber], topics: Topics) -> Steps:
     """Keep what members have, hand out the rest to who has least, then move what balance needs."""
-    classes = _classes(members, topics)
-    yield len(members)
+    classes = yield from _classes(members, topics)
     loads = [0] * len(members)
     class_of = {topic_id: each for each in classes for topic_id in each.topics}
     taken: set[_Place] = set()
@@ -111,16 +116,17 @@ def uniform_steps(members: Sequence[Subscriber], topics: Topics) -> Steps:
         for each in classes:
             moves = yield from _balance(each, loads)
             moved = moved or (moves > 0 and len(classes) > 1)
-    return _collect(members, classes)
+    return (yield from _collect(members, classes))
 
 
-def _classes(members: Sequence[Subscriber], topics: Topics) -> list[_Class]:
+def _classes(members: Sequence[Subscriber], topics: Topics) -> Generator[int, None, list[_Class]]:
     """Those with few subscribers for their partitions first: there is the least choice."""
     if not members:
         return []
     first = members[0].topics
     indices: dict[TopicId, list[int]] = {}
-    if all(member.topics == first for member in members):
+    yield len(members)
+    if all(member.topics is first or member.topics == first for member in members):
         everybody = list(range(len(members)))
         indices = {topic_id: everybody for topic_id in sorted(first) if topic_id in topics}
     else:
@@ -128,6 +134,7 @@ def _classes(members: Sequence[Subscriber], topics: Topics) -> list[_Class]:
             for topic_id in member.topics:
                 if topic_id in topics:
                     indices.setdefault(topic_id, []).append(index)
+            yield 1 + len(member.topics) // TOPICS_OF_A_UNIT
     by_members: dict[tuple[int, ...] | int, _Class] = {}
     for topic_id in sorted(indices):
         of_topic = indices[topic_id]
@@ -136,6 +143,7 @@ def _classes(members: Sequence[Subscriber], topics: Topics) -> list[_Class]:
         if found is None:
             found = by_members[key] = _Class(of_topic)
         found.topics.append(topic_id)
+        yield 1 + (0 if isinstance(key, int) else len(key) // TOPICS_OF_A_UNIT)
     return sorted(by_members.values(), key=lambda each: len(each.members))
 
 
@@ -208,19 +216,21 @@ def _balance(each: _Class, loads: list[int]) -> Generator[int, None, int]:
     return moves
 
 
-def _collect(members: Sequence[Subscriber], classes: Iterable[_Class]) -> Assigned:
+def _collect(members: Sequence[Subscriber], classes: Iterable[_Class]) -> Steps:
     found: list[dict[TopicId, set[int]]] = [{} for _ in members]
     for each in classes:
         for index, held in each.held.items():
             for topic_id, partition in held:
                 found[index].setdefault(topic_id, set()).add(partition)
-    return {
-        member.member_id: {topic_id: frozenset(found[index][topic_id]) for topic_id in sorted(found[index])}
-        for index, member in enumerate(members)
-    }
+            yield 1 + len(held) // TOPICS_OF_A_UNIT
+    assigned: Assigned = {}
+    for member, has in zip(members, found, strict=True):
+        assigned[member.member_id] = {topic_id: frozenset(has[topic_id]) for topic_id in sorted(has)}
+        yield 1 + len(has)
+    return assigned
 
 
-ASSIGNORS = {"uniform": uniform_steps, "range": range_steps}
+ASSIGNORS: Mapping[str, Assignor] = {"uniform": uniform_steps, "range": range_steps}
 """By name; the first is the default."""
 
 

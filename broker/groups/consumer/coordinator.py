@@ -36,6 +36,7 @@ log = logging.getLogger("fencepost.broker")
 AFTER_FAILURE_MS = 10_000  # until a group in which a bug was met is looked at again
 BATCH_BYTES = 500_000  # a change of a large group is several batches of one unit
 GROUP_BYTES = 2_000
+NAMES_AT_ONCE = 5_000  # of topics that regular expressions match: so many are written before others are served
 UNITS_OF_A_CHANGE = 10
 UNITS_OF_A_NAME = 6  # of a topic that members subscribe to, each time something of the group changes
 
@@ -375,7 +376,11 @@ class ConsumerGroups:
         """Look through all topics; those that the member which asks may not know of match nothing."""
         version, wall_ms = self.topics.version, self._clock.now_ms()
         found: dict[str, Resolved] = {}
+        names = 0
         for regex in regexes:
+            if names >= NAMES_AT_ONCE:
+                self._resolved(group, found, more=True)
+                found, names = {}, 0
             matching = []
             try:
                 pattern = self._compile(regex)
@@ -386,10 +391,14 @@ class ConsumerGroups:
             except ValueError as error:
                 log.warning("group %s: the regular expression %r is given up: %s", group.group_id, regex, error)
             found[regex] = Resolved(tuple(sorted(matching)), version, wall_ms)
+            names += len(matching)
             yield 1
+        self._resolved(group, found, more=False)
+
+    def _resolved(self, group: ConsumerGroup, found: dict[str, Resolved], *, more: bool) -> None:
         if self.groups.get(group.group_id) is group:
             with self._event(group):
-                group.set_resolved_topics(found, self._clock.monotonic_ms())
+                group.set_resolved_topics(found, self._clock.monotonic_ms(), more=more)
 
     # ---- time ------------------------------------------------------------------------------------------------
 

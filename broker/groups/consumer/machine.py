@@ -8,12 +8,22 @@ and join again. Errors, their order and their texts are Kafka's.
 Sources: KIP-848, KIP-1082, KIP-1251; Kafka's GroupMetadataManager, ConsumerGroup.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
 from ....protocol.errors import ErrorCode, KafkaError
-from .assignors import ASSIGNORS, Assigned, Steps, Subscriber, TopicId, run_steps
+from .assignors import (
+    ASSIGNORS,
+    NOTHING,
+    TOPICS_OF_A_UNIT,
+    Assigned,
+    Assignor,
+    Steps,
+    Subscriber,
+    TopicId,
+    run_steps,
+)
 from .fencing import FencedRoster
 from .heartbeats import JOINS, LEAVES_FOR_A_WHILE, NO_TIMEOUT, Answer, Heartbeat
 from .reconciling import Goal, owns_only, reconcile
@@ -23,6 +33,7 @@ from .states import GroupState
 
 NEVER = 1 << 62
 ASSIGNED_AT_ONCE = 1_500  # members and partitions of a group that is assigned within one heartbeat
+FIRST_ASSIGNED_AT_ONCE = 4_000  # its first member would have to wait for its next heartbeat
 REGEX_PAUSE_MS = 10_000  # between two looks at all topics
 
 
@@ -72,6 +83,7 @@ class ConsumerGroup(FencedRoster):
         self._assigned_ms: int | None = None
         self._static_then: dict[str, str] = {}  # as `static`, when the work on an assignment began
         self._resolved_ms: int | None = None
+        self._looks_at_all = False  # the look at topics that is under way is for all regular expressions
 
     def begin(self, now_ms: int) -> None:
         """All records were applied: members have a whole session to be heard of."""
@@ -244,17 +256,18 @@ class ConsumerGroup(FencedRoster):
         """The regular expressions of which the topics are to be looked up now."""
         if not self.regex_subscribers or self.is_resolving:
             return []
-        unknown = any(regex not in self.regexes for regex in self.regex_subscribers)
+        unknown = self.regex_subscribers.keys() - self.regexes.keys()
         since_ms = NEVER if self._resolved_ms is None else now_ms - self._resolved_ms
+        if since_ms < self._rules().regex_refresh_ms and not unknown and since_ms < REGEX_PAUSE_MS:
+            return []
         version = self._topics.version
         outdated = any(resolved.version != version for resolved in self.regexes.values())
-        if unknown or since_ms >= self._rules().regex_refresh_ms or (outdated and since_ms >= REGEX_PAUSE_MS):
-            return list(self.regex_subscribers)
-        return []
+        self._looks_at_all = since_ms >= self._rules().regex_refresh_ms or outdated
+        return list(self.regex_subscribers if self._looks_at_all else unknown)
 
-    def set_resolved_topics(self, found: dict[str, Resolved], now_ms: int) -> None:
-        """These topics match its regular expressions. Raises KafkaError if that cannot be kept."""
-        self.is_resolving = False
+    def set_resolved_topics(self, found: Mapping[str, Resolved], now_ms: int, *, more: bool = False) -> None:
+        """Which topics its regular expressions match; more: others come later. Raises KafkaError if it is not kept."""
+        self.is_resolving = more
         with self._event():
             changed = False
             for regex, resolved in found.items():
@@ -265,7 +278,8 @@ class ConsumerGroup(FencedRoster):
                 self._change(Kind.REGEX, regex, resolved)
             if changed or self._topics_changed():
                 self._next_epoch()
-        self._resolved_ms = now_ms
+        if self._looks_at_all and not more:
+            self._resolved_ms = now_ms
 
     # ---- the target assignment -------------------------------------------------------------------------------
 
@@ -273,8 +287,8 @@ class ConsumerGroup(FencedRoster):
         """Of a small group at once. A large one goes on with the last one until somebody has worked out the next."""
         if not self.is_assignment_due(now_ms):
             return
-        first = Kind.TARGET_EPOCH not in self._kept
-        if first or self._assignment_units() <= ASSIGNED_AT_ONCE:
+        is_first = Kind.TARGET_EPOCH not in self._kept
+        if self._assignment_units() <= (FIRST_ASSIGNED_AT_ONCE if is_first else ASSIGNED_AT_ONCE):
             epoch, steps = self.begin_assignment()
             self._set_target(epoch, run_steps(steps), now_ms, wall_ms)
             self.is_assigning = False
@@ -295,21 +309,26 @@ class ConsumerGroup(FencedRoster):
         """The epoch that the next target assignment is for, and the work; then call end_assignment."""
         self.is_assigning = True
         self._static_then = dict(self.static)
+        steps = self._assignment_steps(ASSIGNORS[self.assignor], dict(self.subscriptions), dict(self.targets))
+        return self.epoch.epoch, steps
+
+    def _assignment_steps(
+        self, assignor: Assignor, subscriptions: dict[str, Subscription], targets: dict[str, Target]
+    ) -> Steps:
+        """What the members of now are to read. Equal sets of topics are one object, so comparing them is quick."""
         subscribers, known = [], dict[tuple[tuple[str, ...], str | None], frozenset[TopicId]]()
-        for member_id, subscription in self.subscriptions.items():
+        equal: dict[frozenset[TopicId], frozenset[TopicId]] = {}
+        for member_id, subscription in subscriptions.items():
             key = subscription.topics, subscription.regex
             if key not in known:
-                known[key] = self.topic_ids(subscription)
-            subscribers.append(
-                Subscriber(
-                    member_id,
-                    known[key],
-                    self.target(member_id),
-                    subscription.instance_id,
-                )
-            )
-        shapes = self._topics.shapes({topic_id for ids in known.values() for topic_id in ids})
-        return self.epoch.epoch, ASSIGNORS[self.assignor](subscribers, shapes)
+                ids = self.topic_ids(subscription)
+                known[key] = equal.setdefault(ids, ids)
+                yield 1 + len(ids) // TOPICS_OF_A_UNIT
+            has = targets[member_id].partitions if member_id in targets else NOTHING
+            subscribers.append(Subscriber(member_id, known[key], has, subscription.instance_id))
+        shapes = self._topics.shapes({topic_id for ids in equal for topic_id in ids})
+        yield 1 + len(shapes) + len(subscribers)
+        return (yield from assignor(subscribers, shapes))
 
     @property
     def assignor(self) -> str:

@@ -45,10 +45,12 @@ class Roster:
         self.static: dict[str, str] = {}  # member ids by instance id
         self.subscribers: Counter[str] = Counter()  # of topics, by name
         self.regex_subscribers: Counter[str] = Counter()
+        self.matched: Counter[str] = Counter()  # topics, by name: how many regular expressions in use match them
         self.classic_members = 0
         self.classic_protocols: Counter[str] = Counter()  # by name, how many classic members know it
         self.size_bytes = 0
         self._topics = topics
+        self._last_ids: tuple[Any, frozenset[TopicId]] = (None, frozenset())  # of which subscription, and its topics
         self._kept: set[Kind] = set()  # records of the group itself that are in the log
         self._holders: dict[TopicId, dict[int, str]] = {}  # who may read a partition, or has not given it up
         self._of: Mapping[Kind, dict[str, Any]] = {
@@ -105,11 +107,16 @@ class Roster:
             self.subscribers.update(value.topics)
             if value.regex:
                 self.regex_subscribers[value.regex] += 1
+                if self.regex_subscribers[value.regex] == 1 and value.regex in self.regexes:
+                    self.matched.update(self.regexes[value.regex].topics)
             if value.instance_id is not None:
                 self.static[value.instance_id] = name
             if value.classic is not None:
                 self.classic_members += 1
                 self.classic_protocols.update({protocol for protocol, _ in value.classic.protocols})
+        elif isinstance(value, Resolved):
+            if name in self.regex_subscribers:
+                self.matched.update(value.topics)
         elif isinstance(value, Current):
             for held in (value.assigned, value.revoking):
                 for topic_id, epochs in held.items():
@@ -120,11 +127,16 @@ class Roster:
             _subtract(self.subscribers, value.topics)
             if value.regex:
                 _subtract(self.regex_subscribers, (value.regex,))
+                if value.regex not in self.regex_subscribers and value.regex in self.regexes:
+                    _subtract(self.matched, self.regexes[value.regex].topics)
             if self.static.get(value.instance_id or "") == name:
                 del self.static[value.instance_id or ""]
             if value.classic is not None:
                 self.classic_members -= 1
                 _subtract(self.classic_protocols, {protocol for protocol, _ in value.classic.protocols})
+        elif isinstance(value, Resolved):
+            if name in self.regex_subscribers:
+                _subtract(self.matched, value.topics)
         elif isinstance(value, Current):
             for held in (value.assigned, value.revoking):
                 for topic_id, epochs in held.items():
@@ -165,26 +177,20 @@ class Roster:
 
     def subscribed_names(self) -> set[str]:
         """The topics that any member subscribes to, by name or by a regular expression."""
-        names = set(self.subscribers)
-        for regex, resolved in self.regexes.items():
-            if regex in self.regex_subscribers:
-                names.update(resolved.topics)
-        return names
+        return self.subscribers.keys() | self.matched.keys()
 
     def subscribes_to(self, topic: str) -> bool:
-        if topic in self.subscribers:
-            return True
-        return any(
-            topic in resolved.topics and regex in self.regex_subscribers for regex, resolved in self.regexes.items()
-        )
+        return topic in self.subscribers or topic in self.matched
 
     def topic_ids(self, subscription: Subscription) -> frozenset[TopicId]:
         """The ids of the topics that a member subscribes to and that exist."""
-        names = set(subscription.topics)
-        if subscription.regex and subscription.regex in self.regexes:
-            names.update(self.regexes[subscription.regex].topics)
-        ids = (self._topics.id_of(name) for name in names)
-        return frozenset(topic_id for topic_id in ids if topic_id is not None)
+        resolved = self.regexes.get(subscription.regex) if subscription.regex else None
+        now = subscription.topics, resolved, self._topics.version
+        if self._last_ids[0] != now:
+            names = {*subscription.topics, *(resolved.topics if resolved else ())}
+            ids = (self._topics.id_of(name) for name in names)
+            self._last_ids = now, frozenset(topic_id for topic_id in ids if topic_id is not None)
+        return self._last_ids[1]
 
     def metadata_hash(self) -> int:
         """Of the topics subscribed to."""

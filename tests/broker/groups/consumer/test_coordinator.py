@@ -136,6 +136,34 @@ def test_a_pattern_is_looked_up_in_slices_and_then_assigned(broker):
     assert len(answer.assignment.topic_partitions) == 30
 
 
+def test_many_patterns_are_looked_up_and_kept_in_portions(broker, monkeypatch):
+    monkeypatch.setattr(coordinator, "NAMES_AT_ONCE", 3)
+    portions = []
+    resolved = machine.ConsumerGroup.set_resolved_topics
+
+    def counted(group, found, now_ms, *, more=False):
+        portions.append((len(found), more))
+        resolved(group, found, now_ms, more=more)
+
+    monkeypatch.setattr(machine.ConsumerGroup, "set_resolved_topics", counted)
+    for number in range(4):
+        broker.ask(create(f"x{number}", 1))
+    groups, members = broker.broker.consumer_groups, [f"m{number}" for number in range(5)]
+    for name in members:
+        joins = Heartbeat(name, 0, rebalance_timeout_ms=60_000, regex=f"x.*|{name}", owned={})
+        groups.heartbeat("g", joins, lambda topic: True)
+    broker.wait(1)
+    beat(broker, "m0", 1)  # the first was looked up alone: the others were not there yet
+    broker.wait(1)
+    assert portions == [(1, False), (1, True), (1, True), (1, True), (1, False)]
+    group = groups.groups["g"]
+    assert [len(each.topics) for each in group.regexes.values()] == [4] * 5
+    assert group.matched == dict.fromkeys(["x0", "x1", "x2", "x3"], 5)
+    for name in members:
+        groups.heartbeat("g", Heartbeat(name, group.current(name).epoch), lambda topic: True)
+    assert group.regexes_due(broker.broker.clock.monotonic_ms()) == []
+
+
 def test_however_many_come_meanwhile_one_assignment_is_worked_on(broker, monkeypatch):
     """What is due is begun in a later turn; until then each heartbeat finds it due."""
     monkeypatch.setattr(machine, "ASSIGNED_AT_ONCE", 3)

@@ -109,7 +109,7 @@ class ConsumerGroupLives(RuleBasedStateMachine):
         after = self.driver.group.__dict__
         for name in ("epoch", "target_epoch", "subscriptions", "currents", "targets", "regexes", "static", "_holders"):
             assert after[name] == before[name], name
-        for name in ("subscribers", "regex_subscribers", "size_bytes"):
+        for name in ("subscribers", "regex_subscribers", "matched", "size_bytes"):
             assert after[name] == before[name], name
 
     @precondition(lambda self: self.clients)
@@ -163,6 +163,8 @@ class ConsumerGroupLives(RuleBasedStateMachine):
         assert max(held.values(), default=1) == 1
         assert {(t, p) for t, holders in group._holders.items() for p in holders} == set(held)
         assert group.subscribers == Counter(name for each in group.subscriptions.values() for name in each.topics)
+        used = {each.regex for each in group.subscriptions.values()} & group.regexes.keys()
+        assert group.matched == Counter(name for regex in used for name in group.regexes[regex].topics)
         assert set(group.targets) <= set(group.subscriptions)
         assert set(group.currents) <= set(group.subscriptions)
 
