@@ -111,7 +111,6 @@ AIMS: tuple[Aim, ...] = (
     _bound("longest stall while 300,000 ids come, ms", "bound many ids", "stall_ms", OS, None, 50),
     _bound("start with 300,000 ids after kill -9, s", "bound many ids", "ready_s", OS, None, 3),
     _bound("longest stall while 1,000 members come and go, ms", "bound groups", "stall_ms", OS, None, 50),
-    _bound("two assignments, 1,000 members, CPU ms", "bound groups", "took_ms", OS, None, 300),
     _bound("start with a full journal after kill -9, s", "bound full journal", "ready_s", OS, None, 10),
     _bound("longest step of upkeep over 2,000 logs, CPU ms", "bound steps of upkeep", "took_ms", FSYNC, None, 50),
     _bound("longest stall under load, 2,000 partitions, ms", "bound stalls", "stall_ms", FSYNC, None, 50),
