@@ -16,6 +16,8 @@ from fencepost.console.rest import topics
 from fencepost.protocol.messages.ledger import PrepareTxnRequest
 from served_broker import ServedBroker
 
+import fencepost as fp
+
 HOSTILE = "<img src=x onerror=alert(1)>/../\"'&?#%:abort"
 
 
@@ -65,6 +67,7 @@ async def test_the_cluster_and_its_broker_have_confluents_shape(console: Console
     assert (found["kind"], cluster["kind"]) == ("KafkaClusterList", "KafkaCluster")
     assert cluster["metadata"]["self"] == f"/v3/clusters/{console.cluster}"
     assert cluster["fencepost"] is True
+    assert (await console.get("/v1/snapshot"))["cluster"]["fencepost_version"] == fp.__version__
     assert await console.get(cluster["metadata"]["self"]) == cluster
     (broker,) = (await console.get(cluster["brokers"]["related"]))["data"]
     assert await console.get(broker["metadata"]["self"]) == broker
