@@ -157,6 +157,8 @@ class Membership:
 class AssignedMover(Mover):
     """Consumes, transforms and produces in transactions, as a member whose partitions the broker assigns."""
 
+    pauses = 0.35
+
     def __init__(
         self, world: World, name: str, number: int, tv: int, inputs: Sequence[Place], outputs: Sequence[Place]
     ) -> None:

@@ -28,7 +28,6 @@ from simulation.world import World
 E = ErrorCode
 GROUP, PLAIN_GROUP = "movers", "places"
 SESSION_MS, REBALANCE_MS = 1_200, 1_000
-PAUSES = 0.15
 MOVED_AT_ONCE = 4
 JOIN_PATIENCE_S = 6.0
 JOIN_VERSION, SYNC_VERSION, HEARTBEAT_VERSION, FETCH_VERSION, COMMIT_VERSION = 5, 3, 3, 7, 7
@@ -37,6 +36,8 @@ NOT_A_MEMBER = {E.UNKNOWN_MEMBER_ID, E.FENCED_INSTANCE_ID, E.MEMBER_ID_REQUIRED}
 
 class Mover(Incarnation):
     """One member, from joining until it is fenced or gone."""
+
+    pauses = 0.15  # chance of one, twice in each transaction
 
     def __init__(
         self, world: World, name: str, number: int, tv: int, inputs: Sequence[Place], outputs: Sequence[Place]
@@ -86,7 +87,7 @@ class Mover(Incarnation):
 
     async def _perhaps_pause(self) -> None:
         """Long enough to be taken for dead by the group, and not by the transaction coordinator."""
-        if self.rng.random() < PAUSES:
+        if self.rng.random() < self.pauses:
             await asyncio.sleep(self.rng.choice((0.3, 1.5, 2.5)))
 
     async def _moving(self, txn: str) -> list[Batch]:

@@ -34,11 +34,12 @@ STRATEGIES = (
 
 async def member(client: SdkClient, group: str, topics: Collection[str], **more: Any) -> Any:
     """A consumer in a group, with what all members of this world can agree on."""
+    is_newer = client.chance_in_groups.choice(client.world.protocols_of(group)) == NEWER
     consumer = await client.started(
         fp.Consumer,
         group_id=group,
         auto_offset_reset="earliest",
-        **(_newer(client) if client.world.protocol_of(group) == NEWER else _classic(client, group)),
+        **(_newer(client) if is_newer else _classic(client, group)),
         max_poll_interval_ms=client.world.rng(f"polls {group}").choice(MAX_POLL_MS),
         fetch_max_wait_ms=200,
         max_partition_fetch_bytes=client.rng.choice((500, 1 << 20)),
@@ -46,7 +47,7 @@ async def member(client: SdkClient, group: str, topics: Collection[str], **more:
     )
     watch_heartbeats(client, consumer)
     listener = Listener(client, consumer, group)
-    if client.world.protocol_of(group) == NEWER and client.chance_in_groups.random() < BY_PATTERN:
+    if is_newer and client.chance_in_groups.random() < BY_PATTERN:
         consumer.subscribe(pattern="|".join(sorted(topics)), listener=listener)
     else:
         consumer.subscribe(sorted(topics), listener=listener)

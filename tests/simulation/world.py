@@ -119,8 +119,12 @@ class World:
         return random.Random(f"{self.seed} {name}")
 
     def protocol_of(self, group: str) -> str:
-        """Of the members of a group: the classic one, or the newer one in which the broker assigns partitions."""
+        """Of all members of a group: the classic one, or the newer one in which the broker assigns partitions."""
         return self.rng(f"protocol of {group}").choice((CLASSIC, NEWER))
+
+    def protocols_of(self, group: str) -> tuple[str, ...]:
+        """Of which each member of a group has one: with both, the group migrates to and fro while they come and go."""
+        return self.rng(f"protocols of {group}").choice(((CLASSIC,), (NEWER,), (CLASSIC, NEWER)))
 
     # ---- the broker ------------------------------------------------------------------------------------------
 
