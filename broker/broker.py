@@ -39,6 +39,7 @@ from .quotas.mutes import Mutes
 from .quotas.rates import Windows
 from .requests.dispatch import Dispatcher
 from .requests.fetch_sessions import FetchSessions
+from .requests.request_times import RequestTimes
 from .requests.safe_pattern import SafePattern
 from .requests.services import Services
 from .requests.throttling import Throttling
@@ -158,11 +159,20 @@ class Broker(Services):
             await self.stop()
             raise
 
-    def _assemble(self) -> None:
-        settings, loop = self.settings, self._loop
+    def _begin_rounds(self) -> None:
+        self.times = RequestTimes(self.metrics, self.store, self.clock.work_ns)
         self.rounds = Rounds(
-            self.store, self._journal_executor, loop, self.metrics, sync_every_ms=settings.durability_interval_ms
+            self.store,
+            self._journal_executor,
+            self._loop,
+            self.metrics,
+            sync_every_ms=self.settings.durability_interval_ms,
+            times=self.times,
         )
+
+    def _assemble(self) -> None:
+        loop = self._loop
+        self._begin_rounds()
         self.producer_limit = ProducerLimit(self.store, lambda: self.settings.max_producer_ids)
         self.turns = Turns(self.store, self.clock, loop.call_soon, lambda: not self._started)
         self.rounds.on_release.append(self._wake_readers)

@@ -19,6 +19,8 @@ def place_of_count(api_key: int) -> int:
     return api_key if api_key < API_KEYS else api_key - OWN_APIS_FROM + OWN_APIS_AT
 
 
+COUNTED_FAST = (0, 24, 26)  # Produce, AddPartitionsToTxn, EndTxn: the APIs with short ways
+
 COMMITTED, ABORTED, TIMED_OUT, BY_ADMIN, FENCED = "commit", "abort", "timeout", "admin", "fenced"
 """What ended a transaction. FENCED: InitProducerId on its id, of a newer producer or of an admin."""
 
@@ -32,10 +34,10 @@ class Histogram:
         self.counts = [0] * 65
         self.total = 0
 
-    def add(self, value: int) -> None:
+    def add(self, value: int, times: int = 1) -> None:
         """value: 0 or more."""
-        self.counts[(value - 1).bit_length()] += 1
-        self.total += value
+        self.counts[(value - 1).bit_length()] += times
+        self.total += value * times
 
 
 class Counting(Protocol):
@@ -67,16 +69,18 @@ class Metrics:
         "failed_handshakes",
         "failed_logins",
         "failures",
+        "fast_requests",
         "fenced_connections",
         "fetch_waits",
         "fetched_bytes",
+        "general_requests",
         "logins",
         "loop_lag_ms",
         "out_of_order",
         "prepared_for_long",
         "recovery_ms",
         "refused_connections",
-        "requests",
+        "request_ns",
         "round_bytes",
         "space_refusals",
         "stale_epochs",
@@ -89,7 +93,10 @@ class Metrics:
     )
 
     def __init__(self) -> None:
-        self.requests = [0] * API_KEYS  # by API key, see place_of_count
+        # By API key, see place_of_count: those that the dispatcher reads, and those that went a short way.
+        self.general_requests = [0] * API_KEYS
+        self.fast_requests = [0] * API_KEYS
+        self.request_ns: dict[int, Histogram] = {}  # how long they took, by the same
         self.errors_by_api: dict[tuple[str, int], int] = {}  # in answers, by the name of the API and the code
         self.failures: list[BaseException] = []  # what must never happen: the first few unexpected exceptions
         self.accepted_connections = 0
@@ -127,6 +134,11 @@ class Metrics:
         self.transaction_ms = Histogram()  # of these, from their first partition to their end
         self.throttles: dict[str, int] = {}  # throttled answers, by the quota that was exceeded
         self.throttle_ms: dict[str, int] = {}  # for how long, together
+
+    @property
+    def requests(self) -> list[int]:
+        """How many there were, by API key: see place_of_count."""
+        return [a + b for a, b in zip(self.general_requests, self.fast_requests, strict=True)]
 
     @property
     def bytes_in(self) -> int:

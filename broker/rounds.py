@@ -30,6 +30,26 @@ class Replying(Protocol):
         """Write the replies that may leave. Returns whether others still wait for a unit."""
 
 
+class Timing(Protocol):
+    """What counts how long requests take: requests/request_times.py."""
+
+    def begin_turn(self) -> None: ...
+    def end_turn(self, waits: bool) -> None: ...
+    def count_answers(self) -> None: ...
+    def begin_round(self) -> None: ...
+    def end_round(self, is_last: bool) -> None: ...
+
+
+class Untimed:
+    """Counts nothing."""
+
+    def begin_turn(self) -> None: ...
+    def end_turn(self, waits: bool) -> None: ...
+    def count_answers(self) -> None: ...
+    def begin_round(self) -> None: ...
+    def end_round(self, is_last: bool) -> None: ...
+
+
 class Rounds:
     """Closes rounds and releases what waited for them. Belongs to one loop."""
 
@@ -41,12 +61,14 @@ class Rounds:
         metrics: Metrics | None = None,
         *,
         sync_every_ms: int = 100,
+        times: Timing | None = None,
     ) -> None:
         """sync_every_ms: for logs in durability mode interval; mode os leaves the sync to checkpoints."""
         self._store = store
         self._executor = executor
         self._loop = loop
         self._metrics = metrics or Metrics()
+        self._times = times or Untimed()
         self._sync_every_ms = sync_every_ms
         self._touched: dict[Replying, None] = {}
         self._waiting: dict[Replying, None] = {}
@@ -68,15 +90,18 @@ class Rounds:
     def changed(self) -> None:
         """There is a unit in the open round, or a connection has replies: process them at the end of this turn."""
         if not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self._end_of_turn)
+            self._schedule()
+
+    def _schedule(self) -> None:
+        self._scheduled = True
+        self._times.begin_turn()
+        self._loop.call_soon(self._end_of_turn)
 
     def touch(self, connection: Replying) -> None:
         """Flush this connection at the end of the turn, and at releases for as long as something waits."""
         self._touched[connection] = None
         if not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self._end_of_turn)
+            self._schedule()
 
     def touch_first(self, connection: Replying) -> None:
         """As touch, but its replies are sent before all others of this turn. Costs extra time for each call."""
@@ -121,6 +146,7 @@ class Rounds:
         if store.halted is not None:
             self._touched.clear()
             return
+        self._times.end_turn(self._in_flight or bool(store.journal.pending))
         if not self._in_flight and (store.journal.pending or self._sync_next):
             try:
                 self._begin()
@@ -129,6 +155,7 @@ class Rounds:
                 return
         touched, self._touched = self._touched, {}
         self._flush(touched)
+        self._times.count_answers()
 
     def _begin(self) -> None:
         store = self._store
@@ -138,6 +165,7 @@ class Rounds:
             return
         self._sync_next = False
         self._in_flight = True
+        self._times.begin_round()
         if write.sync:
             here = write.to_sync_bytes <= SYNCED_HERE_BYTES and self._executor.quick
         else:
@@ -183,6 +211,7 @@ class Rounds:
             self._call_released()
         waiting, self._waiting = self._waiting, {}
         self._flush(waiting)
+        self._times.end_round(not self._store.journal.pending)
         if self._synced and write.sync:
             self._tell_synced()
         if self._store.journal.pending or self._sync_next:

@@ -82,6 +82,7 @@ class Call:
         "correlation_id",
         "listener_address",
         "meter",
+        "parked_ns",
         "request",
         "version",
     )
@@ -93,6 +94,7 @@ class Call:
         self.client_id: str | None = header.client_id
         self.request: Any = None
         self.meter: Meter | None = None
+        self.parked_ns = 0  # when it was put off
         self.client_host = connection.client_host
         self.listener_address = connection.listener_address
 
@@ -118,12 +120,13 @@ class Call:
 class Handler:
     """The function that answers one API."""
 
-    __slots__ = ("answer", "api", "in_steps", "reads_released", "waits")
+    __slots__ = ("answer", "api", "in_steps", "place", "reads_released", "waits")
 
     def __init__(
         self, api: Api, answer: Answer, waits: bool, reads_released: bool = False, in_steps: bool = False
     ) -> None:
         self.api = api
+        self.place = place_of_count(api.key)
         self.answer = answer
         self.waits = waits
         self.reads_released = reads_released
@@ -194,10 +197,10 @@ class Dispatcher:
         self._broker = broker
         self._handlers = load_handlers()
         self._metrics = broker.metrics
-        self._requests = broker.metrics.requests
+        self._requests = broker.metrics.general_requests
+        self._times = broker.times
         self._turns = broker.turns
-        self._throttling = broker.throttling
-        self._measures = broker.throttling.measures
+        self._throttling, self._measures = broker.throttling, broker.throttling.measures
         self.fast_paths: dict[int, FastPath] = {}  # by the lower byte of the API key
         for keys, made_by in FAST_PATHS:
             self.fast_paths |= dict.fromkeys(keys, made_by(broker))
@@ -230,6 +233,7 @@ class Dispatcher:
         if header.api_key == PRODUCE:
             if turns.left <= 0 and turns.is_spent():
                 connection.put_back(frame)
+                self._requests[PRODUCE] -= 1  # it is counted when it comes again
                 turns.enqueue(Job(_go_on(connection)), long=len(frame) > SMALL_BYTES)
                 return
         else:
@@ -293,6 +297,7 @@ class Dispatcher:
         if outcome.__class__ is Parked:
             if call.meter is not None:
                 call.meter.pause()
+            call.parked_ns = call.parked_ns or self._times.now_ns()
             slot = call.connection.park(outcome)
             outcome.then(lambda answer: self._fill(slot, handler, call, answer))
             return
@@ -300,7 +305,7 @@ class Dispatcher:
         if reply is None:
             call.connection.close_after_replies()
         else:
-            call.connection.reply(reply, self._broker.store.last_unit if handler.waits else 0)
+            call.connection.reply(reply, self._times.note_answer(handler.place, handler.waits))
 
     # ---- what is not done at once ----------------------------------------------------------------------------
 
@@ -308,6 +313,7 @@ class Dispatcher:
         """The request keeps its place among the replies; those behind it on its connection are not begun."""
         if call.meter is not None:
             call.meter.pause()
+        call.parked_ns = self._times.now_ns()
         parked = Parked()
         slot = call.connection.park(parked)
         parked.then(lambda answer: self._fill(slot, handler, call, answer))
@@ -423,7 +429,7 @@ class Dispatcher:
         if reply is None:
             slot.close()
         else:
-            slot.fill(reply, self._broker.store.last_unit if handler.waits else 0)
+            slot.fill(reply, self._times.note_late_answer(handler.place, handler.waits, call.parked_ns))
 
     def _encode(self, handler: Handler, call: Call, outcome: Any) -> list[Buffer] | None:
         """The frame of a response, or of the refusal for an error; None if neither can be encoded."""

@@ -46,14 +46,14 @@ class Seen:
 
 
 class Exported(NamedTuple):
-    """A family: read gives its samples; of a histogram `scale` times the numbers of the one that `counted` gives."""
+    """A family: read gives its samples; of a histogram `scale` times the numbers of those that `counted` gives."""
 
     name: str
     kind: int
     labels: tuple[str, ...]
     help: str
     read: Callable[[Services, Seen], Samples] | None = None
-    counted: Callable[[Services], Histogram] | None = None
+    counted: Callable[[Services], Mapping[tuple[str, ...], Histogram]] | None = None
     scale: float = 1.0
     lowest: int = 0  # powers of two between which buckets are given out
     highest: int = 0
@@ -74,6 +74,11 @@ def _of_topics(value: Callable[[TopicSums], float]) -> Callable[[Services, Seen]
 def _requests(broker: Services) -> dict[str, float]:
     counts = broker.metrics.requests
     return {api.name: counts[place_of_count(key)] for key, api in APIS.items() if counts[place_of_count(key)]}
+
+
+def _durations(broker: Services) -> dict[tuple[str, ...], Histogram]:
+    found = broker.metrics.request_ns
+    return {(api.name,): found[place_of_count(key)] for key, api in APIS.items() if place_of_count(key) in found}
 
 
 def _errors(broker: Services, seen: Seen) -> Samples:
@@ -123,6 +128,16 @@ FAMILIES = (
         ("api", "error"),
         "Errors in answers, of partitions and the like too.",
         _errors,
+    ),
+    Exported(
+        "fencepost_request_duration_seconds",
+        HISTOGRAM,
+        ("api",),
+        "From the turn of the loop that handles a request until its answer may leave; of Fetch with its wait.",
+        counted=_durations,
+        scale=1e-9,
+        lowest=15,
+        highest=36,
     ),
     Exported(
         "fencepost_unexpected_errors",
@@ -220,7 +235,7 @@ FAMILIES = (
         HISTOGRAM,
         (),
         "Write and sync of a round.",
-        counted=lambda broker: broker.metrics.sync_ns,
+        counted=lambda broker: {(): broker.metrics.sync_ns},
         scale=1e-9,
         lowest=15,
         highest=33,
@@ -230,7 +245,7 @@ FAMILIES = (
         HISTOGRAM,
         (),
         "Bytes that were made durable together.",
-        counted=lambda broker: broker.metrics.round_bytes,
+        counted=lambda broker: {(): broker.metrics.round_bytes},
         lowest=8,
         highest=25,
     ),
@@ -253,7 +268,7 @@ FAMILIES = (
         HISTOGRAM,
         (),
         "How late the loop came to housekeeping, ten times a second.",
-        counted=lambda broker: broker.metrics.loop_lag_ms,
+        counted=lambda broker: {(): broker.metrics.loop_lag_ms},
         scale=1e-3,
         lowest=0,
         highest=13,
@@ -291,7 +306,7 @@ FAMILIES = (
         HISTOGRAM,
         (),
         "Of these, from their first partition to their end.",
-        counted=lambda broker: broker.metrics.transaction_ms,
+        counted=lambda broker: {(): broker.metrics.transaction_ms},
         scale=1e-3,
         lowest=0,
         highest=20,
@@ -324,7 +339,7 @@ def export(broker: Services) -> Steps[list[Family]]:
     families = []
     for each in FAMILIES:
         samples = (
-            [_histogram(each.counted(broker), each)]
+            [_histogram(labels, counted, each) for labels, counted in each.counted(broker).items()]
             if each.counted is not None
             else [Sample(labels=list(labels), value=float(value)) for labels, value in each.read(broker, seen)]
             if each.read is not None
@@ -365,11 +380,11 @@ def _see_transactions(broker: Services, seen: Seen) -> Steps[None]:
             yield 1
 
 
-def _histogram(counted: Histogram, each: Exported) -> Sample:
+def _histogram(labels: tuple[str, ...], counted: Histogram, each: Exported) -> Sample:
     buckets, count = [], 0
     for power, more in enumerate(counted.counts):
         count += more
         if each.lowest <= power <= each.highest:
             buckets.append(Sample.Bucket(bound=2.0**power * each.scale, count=count))
     buckets.append(Sample.Bucket(bound=math.inf, count=count))
-    return Sample(value=counted.total * each.scale, buckets=buckets)
+    return Sample(labels=list(labels), value=counted.total * each.scale, buckets=buckets)

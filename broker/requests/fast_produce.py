@@ -147,7 +147,7 @@ class FastProduce:
         self._admission = broker.admission
         self._now_ms = broker.clock.now_ms
         self._store = broker.store
-        self._requests = broker.metrics.requests
+        self._requests = broker.metrics.fast_requests
         self._throttling = broker.throttling
         self._measures = broker.throttling.measures
         self._turn = -1

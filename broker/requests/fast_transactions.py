@@ -68,7 +68,7 @@ class FastTransactions:
         self._coordinator = broker.transactions
         self._store = broker.store
         self._turns = broker.turns
-        self._requests = broker.metrics.requests
+        self._requests = broker.metrics.fast_requests
         self._throttling = broker.throttling
         self._measures = broker.throttling.measures
         self._known: dict[bytes, OrdinaryRequest] = {}

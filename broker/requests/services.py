@@ -27,6 +27,7 @@ from ..transactions.coordinator import TransactionCoordinator
 from ..transactions.ledger_log import Ledger
 from ..upkeep.housekeeping import Housekeeping
 from .fetch_sessions import FetchSessions
+from .request_times import RequestTimes
 from .throttling import Throttling
 
 
@@ -40,6 +41,7 @@ class Services:
     metrics: Metrics
     store: Store
     rounds: Rounds
+    times: RequestTimes
     housekeeping: Housekeeping
     read_executor: Executor
     records_executor: Executor

@@ -25,6 +25,9 @@ PANELS = (
         ("sum(fencepost_partition_high_watermark - fencepost_partition_last_stable_offset)", ""),), single=True),
     Panel("Connections", "short", (("sum(fencepost_connections)", ""),), single=True),
     Panel("Requests", "reqps", (("sum by (api) (rate(fencepost_requests_total[$__rate_interval]))", "{{api}}"),)),
+    Panel("Requests, 99th percentile", "s", (
+        ("histogram_quantile(0.99, sum by (le, api) (rate(fencepost_request_duration_seconds_bucket"
+         "[$__rate_interval])))", "{{api}}"),)),
     Panel("Errors in answers", "ops", (
         ("sum by (api, error) (rate(fencepost_request_errors_total[$__rate_interval]))", "{{api}} {{error}}"),)),
     Panel("Sync of a round", "s", _quantiles("fencepost_fsync_duration_seconds")),

@@ -1,0 +1,119 @@
+"""For how long requests of each API take, counted by turns of the loop and rounds of the journal.
+
+The rules: the clock is read once in a turn, when the first request of it has something to be answered, and once more
+when the turn's answers leave, or the round is released that they wait for; so a request costs a count, and one of the
+short ways (fast_produce.py, fast_transactions.py) nothing more than before. What is parked, or done in steps, is timed
+by itself. A duration is from the turn in which the request was handled until its answer may leave.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from ..metrics import COUNTED_FAST, Histogram, Metrics
+
+Counts = dict[int, int]
+
+
+class Units(Protocol):
+    """The store."""
+
+    @property
+    def last_unit(self) -> int: ...
+    @property
+    def released_unit(self) -> int: ...
+
+
+class RequestTimes:
+    """Of one broker."""
+
+    __slots__ = (
+        "_answered",
+        "_began_ns",
+        "_fast",
+        "_fast_before",
+        "_flying",
+        "_histograms",
+        "_open",
+        "_store",
+        "_waiting",
+        "now_ns",
+    )
+
+    def __init__(self, metrics: Metrics, store: Units, now_ns: Callable[[], int]) -> None:
+        self.now_ns = now_ns
+        self._store = store
+        self._answered: Counts = {}  # in this turn, by API (metrics.place_of_count)
+        self._waiting: Counts = {}  # those of this turn whose answers wait for a round
+        self._fast = metrics.fast_requests
+        self._fast_before = list(self._fast)
+        self._histograms = metrics.request_ns
+        self._began_ns = 0
+        self._open: list[tuple[int, Counts]] = []  # that wait for the open round, by turn
+        self._flying: list[tuple[int, Counts]] = []  # that wait for the round that is being written
+
+    # ---- called by the dispatcher ------------------------------------------------------------------------------
+
+    def note_answer(self, place: int, waits: bool) -> int:
+        """A request has an answer. Returns the unit that it waits for, or 0. place: metrics.place_of_count."""
+        unit = self._store.last_unit if waits else 0
+        counts = self._waiting if unit > self._store.released_unit else self._answered
+        counts[place] = counts.get(place, 0) + 1
+        return unit
+
+    def note_late_answer(self, place: int, waits: bool, put_off_ns: int) -> int:
+        """As note_answer, for a request that was put off then."""
+        unit = self._store.last_unit if waits else 0
+        if unit > self._store.released_unit:
+            self._open.append((put_off_ns, {place: 1}))
+        else:
+            self._add(self.now_ns() - put_off_ns, {place: 1})
+        return unit
+
+    # ---- called by rounds --------------------------------------------------------------------------------------
+
+    def begin_turn(self) -> None:
+        """The first request of this turn has an answer, or a unit."""
+        self._began_ns = self.now_ns()
+
+    def end_turn(self, waits: bool) -> None:
+        """No more requests in this turn; waits: a round is open, or being written."""
+        counts, fast, before = self._waiting, self._fast, self._fast_before
+        for place in COUNTED_FAST:
+            more = fast[place] - before[place]
+            if more:
+                before[place] = fast[place]
+                counts[place] = counts.get(place, 0) + more
+        if not counts:
+            return
+        self._waiting = {}
+        if waits:
+            self._open.append((self._began_ns, counts))
+        else:
+            self._add(self.now_ns() - self._began_ns, counts)
+
+    def count_answers(self) -> None:
+        """The answers of this turn that wait for nothing have left."""
+        if self._answered:
+            counts, self._answered = self._answered, {}
+            self._add(self.now_ns() - self._began_ns, counts)
+
+    def begin_round(self) -> None:
+        """The open round is being written; the next one is empty."""
+        self._flying, self._open = self._open, []
+
+    def end_round(self, is_last: bool) -> None:
+        """The round is released. is_last: no other is open, so nothing waits any more."""
+        done, self._flying = self._flying, []
+        if is_last and self._open:
+            done, self._open = done + self._open, []
+        if done:
+            now_ns = self.now_ns()
+            for began_ns, counts in done:
+                self._add(now_ns - began_ns, counts)
+
+    def _add(self, duration_ns: int, counts: Counts) -> None:
+        for place, count in counts.items():
+            histogram = self._histograms.get(place)
+            if histogram is None:
+                histogram = self._histograms[place] = Histogram()
+            histogram.add(max(0, duration_ns), count)
