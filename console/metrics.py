@@ -2,11 +2,13 @@
 
 The rules: a scrape that comes while one runs shares its result. A part that fails is left out and counted, so that one
 forbidden API does not hide the rest; only a broker that cannot be reached is an error. At most MOST_PARTITIONS
-partitions and MOST_GROUPS groups have series of their own; how many were left out is a metric too.
+partitions and MOST_GROUPS groups have series of their own, and no more than MOST_BYTES can hold, since names may be
+long; how many were left out is a metric too. The text is written beside the loop, which serves browsers meanwhile.
 Sources: danielqsj/kafka_exporter for names and labels, Prometheus' text format 0.0.4.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -23,6 +25,9 @@ from ..client.values import TopicPartition
 METRICS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MOST_PARTITIONS = 20_000
 MOST_GROUPS = 2_000
+MOST_BYTES = 32 << 20  # of all series with names of topics or groups
+SERIES_OF_PARTITION, SERIES_OF_GROUP = 9, 3  # in each partition
+SERIES_BYTES = 90  # of one, beside these names
 GROUPS_AT_ONCE = 20
 
 TOPIC, PARTITION, GROUP = "topic", "partition", "consumergroup"
@@ -66,9 +71,23 @@ class _Samples:
 
     def __init__(self) -> None:
         self.families = {each.name: GaugeMetricFamily(each.name, each.help, labels=each.labels) for each in READ}
+        self._left_bytes = MOST_BYTES
+
+    def has_room(self, series: Iterable[tuple[int, tuple[str, ...]]]) -> bool:
+        """Whether there is room for so many series with these names, which take it then."""
+        size = sum(count * (SERIES_BYTES + sum(map(_written_bytes, names))) for count, names in series)
+        if size > self._left_bytes:
+            return False
+        self._left_bytes -= size
+        return True
 
     def add(self, name: str, value: float, *labels: object) -> None:
         self.families[name].add_metric([str(each) for each in labels], value)
+
+
+def _written_bytes(name: str) -> int:
+    """In the text format, which escapes three characters."""
+    return len(name.encode("utf-8", "replace")) + sum(map(name.count, '\\"\n'))
 
 
 class _Once(Collector):
@@ -130,7 +149,8 @@ async def metrics_text(admin: Admin) -> bytes:
     for part in ("topics", "groups", "broker"):
         samples.add("fencepost_scrape_errors", part in failed, part)
     families = [each for each in samples.families.values() if each.samples]
-    return generate_latest(_Once([*families, *map(_family, own)]))  # of which it calls collect() only
+    once = _Once([*families, *map(_family, own)])
+    return await asyncio.to_thread(generate_latest, once)  # it calls collect() only
 
 
 def _add_brokers(samples: _Samples, cluster: ClusterDescription) -> None:
@@ -143,10 +163,11 @@ def _fitting(topics: dict[str, TopicDescription], samples: _Samples) -> dict[str
     """Whole topics, as many as the limit allows."""
     fitting, partitions, left_out = dict[str, TopicDescription](), 0, 0
     for name in sorted(topics):
-        if partitions + len(topics[name].partitions) > MOST_PARTITIONS:
-            left_out += len(topics[name].partitions)
+        count = len(topics[name].partitions)
+        if partitions + count > MOST_PARTITIONS or not samples.has_room([(count * SERIES_OF_PARTITION + 1, (name,))]):
+            left_out += count
             continue
-        partitions += len(topics[name].partitions)
+        partitions += count
         fitting[name] = topics[name]
     samples.add("fencepost_scrape_left_out", left_out, "partitions")
     return fitting
@@ -194,20 +215,27 @@ def _add_ends(samples: _Samples, ends: _Ends) -> None:
 
 async def _add_groups(samples: _Samples, admin: Admin, ends: _Ends) -> None:
     names = [each.group_id for each in await admin.list_groups()]
-    samples.add("fencepost_scrape_left_out", max(0, len(names) - MOST_GROUPS), "groups")
+    left_out = max(0, len(names) - MOST_GROUPS)
     names = names[:MOST_GROUPS]
     for start in range(0, len(names), GROUPS_AT_ONCE):
         some = names[start : start + GROUPS_AT_ONCE]
         described = await admin.describe_groups(some)
         for name in some:
-            await _add_group(samples, admin, name, described.get(name), ends)
+            left_out += not await _add_group(samples, admin, name, described.get(name), ends)
+    samples.add("fencepost_scrape_left_out", left_out, "groups")
 
 
-async def _add_group(samples: _Samples, admin: Admin, name: str, group: GroupDescription | None, ends: _Ends) -> None:
+async def _add_group(samples: _Samples, admin: Admin, name: str, group: GroupDescription | None, ends: _Ends) -> bool:
+    """Returns False if there is no room for it."""
+    offsets = await admin.list_group_offsets(name)
+    counts = Counter(partition.topic for partition in offsets)
+    series = [(1, (name,)), *((count * SERIES_OF_GROUP + 2, (name, topic)) for topic, count in counts.items())]
+    if not samples.has_room(series):
+        return False
     if group is not None:  # else one of a protocol that the classic API does not describe
         samples.add("kafka_consumergroup_members", len(group.members), name)
     sums: dict[str, list[int]] = {}
-    for partition, committed in (await admin.list_group_offsets(name)).items():
+    for partition, committed in offsets.items():
         samples.add("kafka_consumergroup_current_offset", committed.offset, name, *partition)
         if partition not in ends.high:
             continue  # deleted, without a leader, or left out
@@ -218,9 +246,10 @@ async def _add_group(samples: _Samples, admin: Admin, name: str, group: GroupDes
         of_topic = sums.setdefault(partition.topic, [0, 0])
         of_topic[0] += committed.offset
         of_topic[1] += lag
-    for topic, (offsets, lags) in sums.items():
-        samples.add("kafka_consumergroup_current_offset_sum", offsets, name, topic)
+    for topic, (committed_sum, lags) in sums.items():
+        samples.add("kafka_consumergroup_current_offset_sum", committed_sum, name, topic)
         samples.add("kafka_consumergroup_lag_sum", lags, name, topic)
+    return True
 
 
 def _family(family: MetricFamily) -> Metric:

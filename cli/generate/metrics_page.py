@@ -17,7 +17,8 @@ blocks consumers; `fencepost generate grafana` prints a board. Both name only wh
 ## Of any Kafka
 
 Read by Kafka's APIs. The names that begin with `kafka_` are those of kafka_exporter, so boards made for it show the
-same here. Beyond 20,000 partitions or 2,000 groups series are left out, and `fencepost_scrape_left_out` says how many.
+same here. Beyond 20,000 partitions, 2,000 groups or 32 MiB series are left out, and `fencepost_scrape_left_out` says
+how many.
 A part that fails or is forbidden is left out too, and named in `fencepost_scrape_errors`.
 """
 

@@ -16,6 +16,8 @@ from served_broker import ServedBroker
 
 import fencepost as fp
 
+OFFSETS_PARTITIONS = 50  # of __consumer_offsets, which has no room either
+
 Found = dict[str, dict[tuple[str, ...], float]]
 
 
@@ -100,6 +102,25 @@ async def test_beyond_the_limit_whole_topics_are_left_out_and_counted(monkeypatc
         found = await scraped(broker)
     assert found["kafka_topic_partitions"] == {("a",): 4}
     assert found["fencepost_scrape_left_out"] == {("partitions",): 3, ("groups",): 0}
+
+
+async def test_long_names_leave_out_topics_and_groups_before_the_text_is_too_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name, odd = "t" * 249, 'g"\\\n' * 100
+    most = (9 + 1) * (90 + len(name)) + (90 + 700) + 5 * (90 + 700 + len(name))
+    monkeypatch.setattr(metrics, "MOST_BYTES", most)
+    with ServedBroker() as broker:
+        async with fp.Admin(f"127.0.0.1:{broker.port}") as admin:
+            await admin.create_topics([fp.NewTopic(name, num_partitions=1), fp.NewTopic("u" * 249, num_partitions=3)])
+            for group in (odd, "z"):
+                await admin.alter_group_offsets(group, {fp.TopicPartition(name, 0): 0})
+            text = await metrics_text(admin)
+    found = parsed(text)
+    assert found["kafka_topic_partitions"] == {(name,): 1}
+    assert list(found["kafka_consumergroup_lag"]) == [(odd, name, "0")]
+    assert found["fencepost_scrape_left_out"] == {("partitions",): 3 + OFFSETS_PARTITIONS, ("groups",): 1}
+    assert sum(len(line) for line in text.splitlines(keepends=True) if name.encode() in line) <= most
 
 
 async def test_scrapes_at_the_same_time_share_one() -> None:
