@@ -196,10 +196,8 @@ class Dispatcher:
     def __init__(self, broker: Services) -> None:
         self._broker = broker
         self._handlers = load_handlers()
-        self._metrics = broker.metrics
-        self._requests = broker.metrics.general_requests
-        self._times = broker.times
-        self._turns = broker.turns
+        self._metrics, self._times = broker.metrics, broker.times
+        self._requests, self._turns = broker.metrics.general_requests, broker.turns
         self._throttling, self._measures = broker.throttling, broker.throttling.measures
         self.fast_paths: dict[int, FastPath] = {}  # by the lower byte of the API key
         for keys, made_by in FAST_PATHS:
