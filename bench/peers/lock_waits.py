@@ -1,0 +1,177 @@
+"""How long the loop of a running broker waits for the interpreter's lock, and how long its own turns are.
+
+`python -m fencepost.bench.peers.lock_waits PID`, as a user who may trace, beside a load. Only what the broker's threads
+spent on a processor counts, not the time for which they waited for one: so other load changes it little, where it
+doubles a p99. A wait counts with what the threads that had the lock ran meanwhile, a turn with what the loop ran itself
+and with its waits. Source: perf-record(1), perf-script(1); CPython waits for its lock in a futex (ceval_gil).
+"""
+
+import re
+import shutil
+import subprocess
+import tempfile
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+CALLS = ("futex", "epoll_wait", "epoll_pwait")
+EVENTS = [f"syscalls:sys_{side}_{call}" for call in CALLS for side in ("enter", "exit")]
+FUTEX_WAITS = (0, 9)  # FUTEX_WAIT and FUTEX_WAIT_BITSET, without FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME
+FUTEX_COMMANDS = 127
+STEPS_US = (250, 500, 1000, 2000, 3000, 4000)
+TRACED_BYTES = "4M"  # of each processor's buffer
+
+_LINE = re.compile(r"\s*\S.*?\s+(\d+)\s+(\d+\.\d+):\s+(\S+?):?\s+(.*)$")
+_FUTEX_OPERATION = re.compile(r"\bop: 0x([0-9a-f]+)")
+
+
+class Kind(Enum):
+    """What a thread does."""
+
+    RUNS = "gets a processor"
+    STOPS = "loses it"
+    WAITS = "begins to wait in a futex"
+    GOES_ON = "ends that"
+    POLLS = "the loop has done its turn"
+    WAKES = "the loop begins a turn"
+    LOST = "the kernel could not keep events"
+
+
+class Event(NamedTuple):
+    at_us: float
+    thread: int
+    kind: Kind
+
+
+@dataclass(slots=True)
+class Waits:
+    """Microseconds on a processor. locked: of other threads in each wait of the loop; own: of the loop in each of its
+    turns; turns: own, with the waits in that turn. lost: the trace has gaps, so these are too few."""
+
+    seconds: float
+    locked: list[float] = field(default_factory=list)
+    own: list[float] = field(default_factory=list)
+    turns: list[float] = field(default_factory=list)
+    lost: bool = False
+
+
+def read_events(lines: Iterable[str]) -> list[Event]:
+    """From what `perf script -F comm,tid,time,event,trace --show-switch-events` prints, in the order of time."""
+    found = [event for line in lines if (event := _read_event(line)) is not None]
+    return sorted(found, key=lambda event: event.at_us)
+
+
+def _read_event(line: str) -> Event | None:
+    matched = _LINE.match(line)
+    if matched is None:
+        return None
+    thread, seconds, name, rest = matched.groups()
+    kind = _kind(name, rest)
+    return None if kind is None else Event(float(seconds) * 1e6, int(thread), kind)
+
+
+def _kind(name: str, rest: str) -> Kind | None:
+    if name == "PERF_RECORD_SWITCH":
+        return Kind.RUNS if rest.startswith("IN") else Kind.STOPS
+    if name == "PERF_RECORD_LOST":
+        return Kind.LOST
+    if name.endswith("sys_enter_futex"):
+        operation = _FUTEX_OPERATION.search(rest)
+        waits = operation is not None and int(operation[1], 16) & FUTEX_COMMANDS in FUTEX_WAITS
+        return Kind.WAITS if waits else None
+    if name.endswith("sys_exit_futex"):
+        return Kind.GOES_ON
+    if "epoll" in name:
+        return Kind.POLLS if "enter" in name else Kind.WAKES
+    return None
+
+
+Interval = tuple[float, float]
+
+
+def measure(events: Sequence[Event], loop: int) -> Waits:
+    """loop: the thread that is one, the process's first. What was under way at either end is left out."""
+    if not events:
+        return Waits(0.0)
+    found = Waits((events[-1].at_us - events[0].at_us) / 1e6)
+    found.lost = any(event.kind is Kind.LOST for event in events)
+    ran: dict[int, list[Interval]] = defaultdict(list)
+    waited: list[Interval] = []
+    turns: list[Interval] = []
+    since: dict[tuple[int, Kind], float] = {}
+    for at_us, thread, kind in events:
+        if kind in (Kind.RUNS, Kind.WAITS, Kind.WAKES):
+            since[thread, kind] = at_us
+        elif kind is Kind.STOPS and (begin := since.pop((thread, Kind.RUNS), None)) is not None:
+            ran[thread].append((begin, at_us))
+        elif thread == loop and kind is Kind.GOES_ON and (begin := since.pop((thread, Kind.WAITS), None)) is not None:
+            waited.append((begin, at_us))
+        elif thread == loop and kind is Kind.POLLS and (begin := since.pop((thread, Kind.WAKES), None)) is not None:
+            turns.append((begin, at_us))
+    others = {thread: intervals for thread, intervals in ran.items() if thread != loop}
+    found.locked = [_on_processor(others, *wait) for wait in waited]
+    begins = [begin for begin, _ in waited]
+    for begin, end in turns:
+        found.own.append(_on_processor({loop: ran[loop]}, begin, end))
+        waits = found.locked[bisect_left(begins, begin) : bisect_left(begins, end)]
+        found.turns.append(found.own[-1] + sum(waits))
+    return found
+
+
+def _on_processor(ran: Mapping[int, Sequence[Interval]], begin: float, end: float) -> float:
+    """How long these threads ran between two moments, together. Their intervals are in order and do not overlap."""
+    total = 0.0
+    for intervals in ran.values():
+        number = max(0, bisect_left(intervals, (begin,)) - 1)
+        while number < len(intervals) and intervals[number][0] < end:
+            total += max(0.0, min(end, intervals[number][1]) - max(begin, intervals[number][0]))
+            number += 1
+    return total
+
+
+def show(waits: Waits, requests: int | None) -> list[str]:
+    """Lines for a person: how many lasted how long; for each 100,000 requests where their number is known."""
+    each = 1e5 / requests if requests else 1.0
+    lines = [
+        f"{waits.seconds:.1f} s, {len(waits.turns)} turns of the loop" + (", 100,000 requests:" if requests else "")
+    ]
+    for name, values in (("lock held", waits.locked), ("turn, own", waits.own), ("turn, all", waits.turns)):
+        longest = max(values, default=0.0)
+        steps = "  ".join(f"≥{step / 1000:g} {each * sum(v >= step for v in values):.1f}" for step in STEPS_US)
+        lines.append(f"{name}, ms: {steps}  longest {longest / 1000:.2f}")
+    if waits.lost:
+        lines.append("the trace has gaps: these are too few")
+    return lines
+
+
+@click.command()
+@click.argument("pid", type=click.IntRange(1))
+@click.option("--seconds", type=click.FloatRange(0.1, 600), default=5.0)
+@click.option("--requests", type=click.IntRange(1), default=None, help="How many the load has in these seconds.")
+def main(pid: int, seconds: float, requests: int | None) -> None:
+    """Trace a broker that is under load."""
+    if shutil.which("perf") is None:
+        raise click.ClickException("there is no perf (Debian: linux-perf)")
+    with tempfile.TemporaryDirectory(prefix="fencepost-trace-") as directory:
+        data = str(Path(directory) / "data")
+        record = ["perf", "record", "-q", "-m", TRACED_BYTES, "-o", data, "--switch-events", "-e", ",".join(EVENTS)]
+        done = subprocess.run(
+            [*record, "-p", str(pid), "--", "sleep", str(seconds)], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise click.ClickException(f"perf record failed: {done.stderr.strip()[-300:]}")
+        script = ["perf", "script", "-i", data, "--show-switch-events", "--show-lost-events"]
+        script += ["-F", "comm,tid,time,event,trace"]
+        done = subprocess.run(script, capture_output=True, text=True, check=True)
+    for line in show(measure(read_events(done.stdout.splitlines()), pid), requests):
+        click.echo(line)
+
+
+if __name__ == "__main__":
+    main()
