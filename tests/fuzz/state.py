@@ -4,7 +4,7 @@ The rule: a record is read, or refused by the error that its module names; what 
 reads as the same.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,12 @@ from fencepost.broker.groups.consumer.records import (
 )
 from fencepost.broker.groups.consumer.records import Subscription as MemberSubscription
 from fencepost.broker.groups.consumer.records import Target as TargetAssignment
+from fencepost.broker.groups.consumer_protocol import (
+    UnreadableMetadata,
+    assignment_for,
+    read_assignment,
+    read_subscription,
+)
 from fencepost.broker.groups.group_records import KeptGroup, KeptMember, UnreadableGroup
 from fencepost.broker.groups.records import Committed, Place, UnreadableRecord
 from fencepost.broker.groups.subscriptions import topics_of
@@ -314,6 +320,33 @@ def look_at_consumer_protocol(data: bytes) -> None:
     by_broker = topics_of([data])
     if by_client is not REFUSED and data[2:6] != b"\xff\xff\xff\xff":  # the client reads a null list as an empty one
         assert by_broker == frozenset(by_client.topics)
+    in_a_conversion = outcome(lambda: read_subscription(data), UnreadableMetadata)
+    assert (in_a_conversion is REFUSED) == (by_client is REFUSED)
+    if in_a_conversion is not REFUSED:
+        assert (in_a_conversion.topics, in_a_conversion.rack_id) == (by_client.topics, by_client.rack_id)
+        assert _places(in_a_conversion.owned) == _by_topic(by_client.owned)
+    _look_at_assignment(data)
+
+
+def _look_at_assignment(data: bytes) -> None:
+    by_client = outcome(lambda: consumers.decode_assignment(data), MalformedFrame)
+    found = outcome(lambda: read_assignment(data), UnreadableMetadata)
+    if data:  # who was given nothing yet has no bytes
+        assert (found is REFUSED) == (by_client is REFUSED)
+    if data and found is not REFUSED:
+        assert _places(found) == _by_topic(by_client.partitions)
+        written = assignment_for(data, found)
+        assert read_assignment(written) == {topic: sorted(partitions) for topic, partitions in found.items()}
+
+
+def _places(by_topic: Mapping[str, Iterable[int]]) -> list[tuple[str, int]]:
+    return [(topic, partition) for topic, partitions in by_topic.items() for partition in partitions]
+
+
+def _by_topic(places: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Topics that come twice are one for the broker."""
+    topics = dict.fromkeys(topic for topic, _ in places)
+    return [place for topic in topics for place in places if place[0] == topic]
 
 
 def _back(data: bytes, decode: Callable[[bytes], Any], encode: Callable[[Any], bytes]) -> None:

@@ -6,6 +6,7 @@ from simulation import (  # noqa: F401 (each adds its own)
     follower_mutants,
     group_mutants,
     limit_mutants,
+    migration_mutants,
     rights_mutants,
     sdk_code_mutants,
     sdk_mutants,

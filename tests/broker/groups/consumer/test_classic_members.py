@@ -98,14 +98,11 @@ def test_a_classic_member_that_heartbeats_and_does_not_join_is_removed(driver):
     old, new = mixed(driver)
     new.topics = ("t", "u")
     new.beat()
-    beats = 0
-    while old.member_id in driver.member_ids:
-        error = driver.heartbeat(Caller(old.member_id, None, old.generation))
-        assert error is REBALANCING
+    for _ in range(REBALANCE_MS // 10_000):
+        assert driver.heartbeat(Caller(old.member_id, None, old.generation)) is REBALANCING
         driver.wait(10_000)
         new.beat()
-        beats += 1
-    assert beats == REBALANCE_MS // 10_000
+    assert driver.member_ids == {new.member_id}
 
 
 def test_a_classic_member_that_joins_and_does_not_ask_for_its_assignment_is_removed(driver):
@@ -131,6 +128,19 @@ def test_a_member_id_that_comes_back_in_the_newer_protocol_is_of_that(driver):
     new.beat()
     driver.wait(30_000)
     assert len(driver.member_ids) == 2
+
+
+def test_a_generation_other_than_the_members_own_is_refused(driver):
+    old, _ = mixed(driver)
+    for generation in (old.generation - 1, old.generation + 1):
+        assert driver.heartbeat(Caller(old.member_id, None, generation)) is ErrorCode.ILLEGAL_GENERATION
+
+
+def test_classic_members_have_a_protocol_in_common(driver):
+    mixed(driver, "range")
+    other = driver.classic_member(COOPERATIVE)
+    other.step()
+    assert (other.errors, driver.group.classic_members) == ([ErrorCode.INCONSISTENT_GROUP_PROTOCOL], 1)
 
 
 def test_all_that_a_classic_member_reported_is_kept_over_a_restart(driver):
