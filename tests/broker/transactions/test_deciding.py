@@ -31,7 +31,7 @@ def fill(broker, count, key="sink", number=1, partitions=3, topic="a"):
     txns = []
     for index in range(count):
         name = f"many-{index}"
-        given = coordinator.given(name)
+        given = coordinator.inputs(name)
         begun = Transaction(name, 1_000_000 + index, 0, 60_000, updated_age_ms=given.age_ms)
         opened = machine.add_partitions(begun, begun.producer_id, 0, dict(chosen), 0, given).states[-1]
         decision = machine.prepare(opened, begun.producer_id, 0, waits, None, given)

@@ -32,7 +32,7 @@ def become(broker: SimulatedBroker, **changed: object) -> None:
     """The id x, in the log too, as it is after a life that is too long for a test."""
     coordinator = broker.broker.transactions
     state = coordinator.transactions["x"]._replace(**changed)
-    coordinator.log("x", Decision(states=(state,)), coordinator.given("x"))
+    coordinator.log("x", Decision(states=(state,)), coordinator.inputs("x"))
     broker.wait(0.1)
 
 

@@ -77,7 +77,7 @@ def test_the_first_of_two_debts_of_one_producer_decides(broker):
     waiting = coordinator.transactions["x"]._replace(
         status=Status.ONGOING, partitions={("t", 1): log.log_id}, producer_epoch=5
     )
-    coordinator.log("x", Decision(states=(waiting,)), coordinator.given("x"))
+    coordinator.log("x", Decision(states=(waiting,)), coordinator.inputs("x"))
     txn.goes_on_as(txn.producer_id, 5)
     assert txn.abort() == OK
     assert debts(broker) == {(log.log_id, txn.producer_id): MarkerDebt(6, 0, True)}
@@ -115,7 +115,7 @@ def test_what_a_log_says_was_decided_is_ended_so_before_anybody_is_served(broker
     txn.write_offset("t", 3)
     coordinator = broker.broker.transactions
     decided = coordinator.transactions["x"]._replace(status=status)
-    coordinator.log("x", Decision(states=(decided,)), coordinator.given("x"))
+    coordinator.log("x", Decision(states=(decided,)), coordinator.inputs("x"))
     assert txn.commit() in (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.INVALID_TXN_STATE)
     assert txn.send("t", b"y") == ErrorCode.NOT_ENOUGH_REPLICAS
     with broker.after_power_cut() as second:

@@ -20,7 +20,7 @@ def many(broker: SimulatedBroker, count: int) -> None:
     coordinator = broker.broker.transactions
     coordinator.topic.ensure()
     broker.wait(0.1)
-    given = coordinator.given("")
+    given = coordinator.inputs("")
     for first in range(0, count, 500):
         names = [f"id-{number}" for number in range(first, first + 500)]
         used = {"updated_age_ms": given.age_ms, "last_update_ms": given.now_ms}
@@ -57,7 +57,7 @@ def test_an_id_that_is_used_again_while_others_expire_stays():
             forget(ids)
             if "id-999" not in ids:  # it is in the next slice, which was chosen before
                 used = coordinator.transactions["id-999"]._replace(updated_age_ms=broker.broker.store.age_ms())
-                coordinator.log("id-999", Decision(states=(used,)), coordinator.given("id-999"))
+                coordinator.log("id-999", Decision(states=(used,)), coordinator.inputs("id-999"))
 
         coordinator.forget = forget_and_use_another
         broker.wait(65)
