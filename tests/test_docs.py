@@ -87,7 +87,7 @@ def test_a_word_of_our_own_is_in_the_glossary_that_its_module_names(word):
 
 
 @pytest.mark.requirement("S-92")
-def test_where_the_guarantee_ends_is_said():
+def test_where_the_guarantee_ends_is_reported():
     text = " ".join((ROOT / "docs" / "guarantees.md").read_text().split())
     assert "**Not guaranteed:**" in text
     assert "effects outside of the broker" in text

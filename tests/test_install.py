@@ -69,7 +69,7 @@ for name in "effects protocol storage broker client spark testing cli bench".spl
 """
 
 
-def test_a_checkout_that_stands_before_an_installed_wheel_is_imported_whole(copy):
+def test_a_checkout_before_an_installed_wheel_on_the_path_is_imported_whole(copy):
     python = install(copy)
     # As a worker of Spark begins: -c and -m put the current directory before what is installed.
     done = subprocess.run([python, "-c", FROM_THE_CHECKOUT], capture_output=True, text=True, cwd=copy / "a-b.c")

@@ -106,7 +106,7 @@ def test_a_single_round_is_no_regression(tmp_path: Path) -> None:
     assert compared(tmp_path, [rates("small 64x1", FSYNC, 10.0)]).exit_code == 0
 
 
-def test_another_machine_is_said(tmp_path: Path) -> None:
+def test_another_machine_is_reported(tmp_path: Path) -> None:
     found = compared(tmp_path, BEFORE, cores=64)
     assert found.stderr == "not the same machine: cores: 2 in A, 64 in B\n"
 
@@ -119,7 +119,7 @@ def test_what_of_ours_is_not_in_the_second_run_is_named(tmp_path: Path) -> None:
     )
 
 
-def test_what_cannot_be_compared_is_told(tmp_path: Path) -> None:
+def test_what_cannot_be_compared_is_reported(tmp_path: Path) -> None:
     nothing = compared(tmp_path, [rates("another", FSYNC, 1.0)])
     assert (nothing.exit_code, "no scenario in common" in nothing.stderr) == (2, True)
     (tmp_path / "no.json").write_text("{}")
@@ -129,7 +129,7 @@ def test_what_cannot_be_compared_is_told(tmp_path: Path) -> None:
         assert (found.exit_code, path in cause, hint.startswith("hint: ")) == (2, True, True)
 
 
-def test_what_says_the_same_is_compared_once() -> None:
+def test_equal_statements_are_compared_once() -> None:
     found = made_result().findings
     figures = [each.figure for each in compare(found, found) if (each.scenario, each.peer) == ("produce 1 KB", OS)]
     assert figures == ["rate", "cpu_us", "p50_ms", "p99_ms", "rss_mb"]

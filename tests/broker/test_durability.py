@@ -149,7 +149,7 @@ def test_a_change_is_not_confirmed_before_it_is_durable(broker, request_):
     assert comes_when_durable(admin)
 
 
-def test_only_what_tells_of_nothing_undurable_is_answered_at_once():
+def test_only_answers_without_undurable_state_leave_at_once():
     """The whole list: whoever adds to it says why. Fetch and the offset APIs read the durable view."""
     exempt = {handler.api.name for handler in load_handlers().values() if not handler.waits}
     views = {"Fetch", "ListOffsets", "OffsetForLeaderEpoch"}
@@ -222,7 +222,7 @@ def test_a_fetch_of_much_is_answered_only_with_the_part_that_is_durable(broker):
     assert max(record.offset for record in read_all(broker, "t")) == 2
 
 
-def test_list_offsets_never_tells_of_a_record_that_is_not_durable(broker):
+def test_list_offsets_never_returns_a_record_that_is_not_durable(broker):
     producer = on_its_way(broker)
     reader = SimulatedClient(broker)
 

@@ -100,7 +100,7 @@ def test_a_bug_in_what_a_round_wakes_halts_the_broker_and_leaves_nobody_waiting(
 
 
 @pytest.mark.parametrize("mode", ["fsync", "interval"])
-def test_a_machine_that_stands_still_while_the_broker_stops_begins_no_round(mode):
+def test_a_machine_suspended_while_the_broker_stops_begins_no_round(mode):
     one = SimulatedBroker(small(durability_mode=mode), disk=SimulatedDisk(history=False))
     one.ask(create("t"))
     one.ask(produce("t", batch()))

@@ -119,7 +119,7 @@ async def test_what_arrives_during_a_sync_shares_the_next_one(disk, driven, log,
 
 
 @driven_by("fsync")
-async def test_a_quiet_moment_says_on_disk_that_the_last_round_was_synced(disk, driven, log, rounds):
+async def test_a_quiet_moment_records_on_disk_that_the_last_round_was_synced(disk, driven, log, rounds):
     driven.append(log, [b"x"])
     await asyncio.sleep(1)
     rounds_written = driven.store.journal.next_round

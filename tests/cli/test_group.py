@@ -15,7 +15,7 @@ def terminal() -> Iterator[Terminal]:
         yield Terminal(broker)
 
 
-def test_lag_is_told_to_what_can_be_read_and_to_what_is_there_and_why_they_differ(terminal: Terminal) -> None:
+def test_lag_is_shown_to_the_lso_and_to_the_end_and_why_they_differ(terminal: Terminal) -> None:
     terminal.run("topic create orders")
     terminal.plain("orders", "a", "b", "c")
     terminal.run("group seek billing -t orders --to 1")
@@ -119,5 +119,5 @@ def test_settings_of_a_group_are_changed_and_shown(terminal: Terminal) -> None:
     [("group describe nope", 3), ("group delete nope", 3), ("group seek nope --to start", 3),
      ("group seek g -t nope --to start", 3), ("group seek g -t orders:x --to start", 2)],
 )  # fmt: skip
-def test_what_is_not_there_is_said(terminal: Terminal, line: str, code: int) -> None:
+def test_what_does_not_exist_is_an_error_that_names_it(terminal: Terminal, line: str, code: int) -> None:
     assert terminal.refused(line)[0] == code

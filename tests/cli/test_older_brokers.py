@@ -26,14 +26,14 @@ def test_what_is_open_is_explained_once_the_end_of_the_log_is_reached(terminal: 
     assert [line.split()[0] for line in told[1:]] == ["?", "?"]
 
 
-def test_lag_is_told_and_its_reason_left_out(terminal: Terminal) -> None:
+def test_lag_is_shown_and_its_reason_left_out(terminal: Terminal) -> None:
     terminal.run("group seek readers -t held --to start")
     (facts,) = terminal.objects("group describe readers")
     assert (facts["lag_lso"], facts["lag_hw"], facts["blocked"]) == (0, 2, [])
 
 
 @pytest.mark.parametrize("line", ["txn list", "txn why-blocked held", "txn find-hanging held --older-than 0s"])
-def test_what_it_cannot_tell_of_transactions_it_says_in_a_line(terminal: Terminal, line: str) -> None:
+def test_what_cannot_be_known_of_transactions_is_one_line(terminal: Terminal, line: str) -> None:
     code, cause, hint = terminal.refused(line)
     assert (code, "too old" in hint) == (1, True), (cause, hint)
 

@@ -96,7 +96,7 @@ def test_a_broker_that_never_answers_is_an_error_in_time(terminal: Terminal) -> 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this machine has no full device")
 @pytest.mark.parametrize("more", ["", "-o json"])
-def test_an_output_that_is_full_is_said(terminal: Terminal, more: str) -> None:
+def test_a_full_output_is_reported(terminal: Terminal, more: str) -> None:
     terminal.run("topic create full")
     line = f"{FENCEPOST} topic list {more} -b {terminal.bootstrap} > /dev/full"
     done = subprocess.run(["bash", "-c", line], capture_output=True, timeout=60, text=True)

@@ -157,7 +157,7 @@ def test_assignors_are_java_classes_in_a_list_or_a_text(listed):
 
 
 @pytest.mark.parametrize("names_first", [True, False])
-def test_that_certificates_are_verified_says_nothing_of_names(names_first):
+def test_verifying_certificates_does_not_imply_verifying_names(names_first):
     said = [("ssl.endpoint.identification.algorithm", "none"), ("enable.ssl.certificate.verification", True)]
     config = dict(said if names_first else reversed(said))
     assert not settings_from(ConsumerSettings, BROKER | config).security.check_hostname
@@ -181,7 +181,7 @@ def test_a_password_is_read_from_javas_text_as_java_reads_it(said, password):
     assert (found.username, found.password) == ("u", password)
 
 
-def test_no_limit_is_said_in_the_words_of_each_client():
+def test_no_limit_is_expressed_as_each_client_expects():
     for forever in (0, "-1"):
         assert producer(connections_max_idle_ms=forever).connections_max_idle_ms == 2**31 - 1
     assert producer(message_timeout_ms="0").delivery_timeout_ms == 2**31 - 1

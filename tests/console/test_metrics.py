@@ -85,7 +85,7 @@ async def test_of_another_broker_its_own_counters_are_absent_and_all_else_is_the
     assert not {each.name for each in FAMILIES} & found.keys()
 
 
-async def test_what_is_forbidden_is_left_out_and_said() -> None:
+async def test_what_is_forbidden_is_left_out_and_reported() -> None:
     settings = {"authorizer_class_name": guarded().authorizer_class_name, "super_users": "User:root"}
     with ServedBroker(**settings) as broker:
         found = await scraped(broker)

@@ -262,7 +262,7 @@ def served_of(copy):
 
 
 @pytest.mark.parametrize("lives", [is_killed, goes_on])
-def test_who_does_what_is_said_of_a_damaged_file_has_all_records_again(lives):
+def test_following_the_hint_about_a_damaged_file_restores_all_records(lives):
     random_ = random.Random(f"{SEED} {lives.__name__}")
     copy = left_by_a_broker()
     before = served_of(copy)

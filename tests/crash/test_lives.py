@@ -54,7 +54,7 @@ def moments(disk: SimulatedDisk) -> list[int]:
 
 @pytest.mark.requirement("S-11")
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.__name__)
-def test_killed_between_write_and_sync_then_a_power_cut_and_nothing_told_is_gone(workload):
+def test_killed_between_write_and_sync_then_a_power_cut_nothing_answered_is_lost(workload):
     disk = SimulatedDisk()
     workload(disk)
     for moment in moments(disk):

@@ -407,7 +407,7 @@ def test_many_directories_are_synced_though_the_hint_before_it_cannot_be_given(d
 
 
 @pytest.mark.parametrize("count", [1, disk_module.MANY_SYNCS])
-def test_one_failed_sync_of_many_is_told(disk, tmp_path, monkeypatch, count):
+def test_one_failed_sync_of_many_is_reported(disk, tmp_path, monkeypatch, count):
     files = [disk.open(str(tmp_path / f"{i}"), create=True) for i in range(count)]
     bad = os.stat(tmp_path / "0").st_ino
 
@@ -424,7 +424,7 @@ def test_one_failed_sync_of_many_is_told(disk, tmp_path, monkeypatch, count):
 
 
 @pytest.mark.parametrize("count", [1, disk_module.MANY_SYNCS])
-def test_a_failed_sync_is_told_before_a_directory_that_cannot_be_opened(disk, tmp_path, monkeypatch, count):
+def test_a_failed_sync_is_reported_before_a_directory_that_cannot_be_opened(disk, tmp_path, monkeypatch, count):
     files = [disk.open(str(tmp_path / f"{i}"), create=True) for i in range(count)]
     last = os.stat(files[-1].path).st_ino
 

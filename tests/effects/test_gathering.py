@@ -58,7 +58,7 @@ def test_slices_keep_every_byte_in_order(cuts):
     assert [sum(map(len, part)) for part in found[:2]] == [SLICE_BYTES - 100, SLICE_BYTES]
 
 
-def test_up_to_one_slice_is_one_write_wherever_it_stands():
+def test_up_to_one_slice_is_one_write_at_any_position():
     file = Writes()
     write_gathered(file, [CONTENT[:40_000], CONTENT[40_000:SLICE_BYTES]], 5_000, SLICE_BYTES, past_cache=False)
     assert [(at, b"".join(buffers)) for at, buffers in file.made] == [(5_000, CONTENT[:SLICE_BYTES])]

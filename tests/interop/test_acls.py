@@ -185,7 +185,7 @@ def test_who_may_not_change_rules_is_told_so(tmp_path: Any, connect: Callable[[s
 
 
 @CLIENTS
-def test_a_rule_that_is_refused_is_told_and_the_others_stand(
+def test_a_rule_that_is_refused_is_reported_and_the_others_are_kept(
     guarded: BrokerProcess, connect: Callable[[str], Any]
 ) -> None:
     wrong: Rule = ("ALLOW", "User:alice", "*", "READ", "CLUSTER", "LITERAL", "orders")

@@ -119,7 +119,7 @@ def test_errors_are_the_ones_clients_expect(admin, call, code):
     assert refused.value.args[0].name() == code
 
 
-def test_an_offset_beyond_the_end_is_told_to_the_reader(broker, admin):
+def test_an_offset_beyond_the_end_is_an_error_for_the_reader(broker, admin):
     make(admin, "cf-range")
     produce(broker, "cf-range", [b"only"])
     consumer = confluent_kafka.Consumer(

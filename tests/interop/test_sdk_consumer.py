@@ -77,7 +77,7 @@ def test_records_larger_than_the_limits_come_from_all_partitions(broker, name, l
     asyncio.run(main())
 
 
-def test_a_log_that_was_cut_is_told(broker, name):
+def test_a_truncated_log_is_reported(broker, name):
     async def main():
         tp = fp.TopicPartition(name, 0)
         await make(broker.bootstrap, name)
@@ -96,7 +96,7 @@ def test_a_log_that_was_cut_is_told(broker, name):
     asyncio.run(main())
 
 
-def test_a_topic_that_was_made_again_is_told(broker, name):
+def test_a_topic_that_was_made_again_is_reported(broker, name):
     async def main():
         await make(broker.bootstrap, name)
         await write(broker.bootstrap, name, [b"a", b"b"])

@@ -110,7 +110,7 @@ def broker(tmp_path: Any) -> Iterator[BrokerProcess]:
 
 
 @CLIENTS
-def test_users_are_added_told_of_and_removed_and_outlive_a_restart_and_kill_9(
+def test_users_are_added_described_removed_and_survive_a_restart_and_kill_9(
     broker: BrokerProcess, connect: Callable[[str], Any]
 ) -> None:
     with closing(connect(broker.bootstrap)) as admin:
@@ -132,7 +132,7 @@ def test_users_are_added_told_of_and_removed_and_outlive_a_restart_and_kill_9(
 
 
 @CLIENTS
-def test_what_is_refused_is_told(broker: BrokerProcess, connect: Callable[[str], Any]) -> None:
+def test_what_is_refused_is_reported(broker: BrokerProcess, connect: Callable[[str], Any]) -> None:
     with closing(connect(broker.bootstrap)) as admin:
         assert admin.remove("alice", SHA_256) == "Attempt to delete a user credential that does not exist"
         assert admin.put("alice", SHA_256, 1000) == "Too few iterations"

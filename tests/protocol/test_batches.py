@@ -70,7 +70,7 @@ def test_the_next_offset_is_one_behind_the_last(base_offset):
 
 
 @pytest.mark.parametrize("bit", range(15))
-def test_each_attribute_is_told_by_its_own_bit_alone(bit):
+def test_each_attribute_is_read_from_its_own_bit_alone(bit):
     found = read(view(batch(attributes=1 << bit)))
     told = (found.is_log_append_time, found.is_transactional, found.is_control, found.delete_horizon_ms is not None)
     assert told == (bit == 3, bit == 4, bit == 5, bit == 6)
@@ -156,7 +156,7 @@ def test_any_bytes_are_a_batch_or_corrupt(content, position):
     assert found.size >= HEADER_BYTES
 
 
-def test_stamping_rewrites_sixteen_bytes_and_the_crc_stands():
+def test_stamping_rewrites_sixteen_bytes_and_the_crc_still_fits():
     found = check_produced(view(batch(records=3, leader_epoch=-1)))
     placed = read(view(stamp_header(found, 1234, 5), bytes(found.buffer[16:])))
     verify(placed)

@@ -57,7 +57,7 @@ def test_under_log_append_time_all_records_have_the_time_of_the_batch():
 
 
 @given(some, st.sampled_from(Codec), st.booleans(), st.data())
-def test_what_is_kept_stands_as_it_was_under_the_header_it_had(shapes, codec, appended, data):
+def test_what_is_kept_has_the_bytes_and_the_header_that_it_had(shapes, codec, appended, data):
     sent = contents(shapes)
     keep = data.draw(st.lists(st.booleans(), min_size=len(sent), max_size=len(sent)).filter(any))
     before = opened(build(sent, codec=codec, producer_id=9, producer_epoch=1, base_sequence=2**31 - 2, leader_epoch=0))
@@ -76,7 +76,7 @@ def test_what_is_kept_stands_as_it_was_under_the_header_it_had(shapes, codec, ap
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_an_emptied_batch_still_tells_offsets_sequences_and_its_time(codec):
+def test_an_emptied_batch_keeps_offsets_sequences_and_its_time(codec):
     sent = [Record(n, NOW_MS + n, b"k", b"v") for n in range(5)]
     before = opened(build(sent, codec=codec, producer_id=9, producer_epoch=1, base_sequence=4, transactional=True))
     after = opened(drop_records(before))

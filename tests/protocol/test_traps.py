@@ -194,7 +194,7 @@ def test_a_compact_array_is_null_at_0_and_counts_from_1() -> None:
     assert body(MetadataRequest(topics=[MetadataRequest.Topic(name="")]), 9)[:1] == b"\x02"
 
 
-def test_tagged_fields_stand_in_order_of_tags_and_not_at_all_at_their_defaults() -> None:
+def test_tagged_fields_are_in_order_of_tags_and_left_out_at_their_defaults() -> None:
     response = ApiVersionsResponse(api_keys=[], finalized_features_epoch=0, zk_migration_ready=True)
     assert body(response, 3) == b"\0\0" + b"\x01" + bytes(4) + b"\x02" + b"\x01\x08" + bytes(8) + b"\x03\x01\x01"
     assert body(ApiVersionsResponse(api_keys=[]), 3)[-1:] == b"\0"

@@ -69,7 +69,7 @@ def test_it_knows_the_high_watermark_of_the_fetch_before():
     assert (copy.end, copy.shown) == (8, State(8, 7))
 
 
-def test_an_answer_that_was_overtaken_tells_nothing():
+def test_an_answer_that_was_overtaken_changes_nothing():
     copies = {}
     for high_watermark in (8, 5):
         hear(copies, response(part(0, 1, high_watermark, 3)))

@@ -35,7 +35,7 @@ def test_readers_are_made_of_options_without_a_broker():
     assert "headers" not in source.schema()
 
 
-def test_advice_stands_below_the_error_and_secrets_nowhere():
+def test_advice_is_below_the_error_and_secrets_nowhere():
     with pytest.raises(InvalidConfigurationError) as caught:
         FencepostDataSource(GIVEN).reader(schema=StructType([StructField("value", StringType())]))
     assert "cast(value as string)" in caught.value.__notes__[0]
@@ -55,7 +55,7 @@ def test_spark_is_told_one_of_the_limits(options, limit):
     assert FencepostDataSource(GIVEN | options).streamReader(schema=WHERE).getDefaultReadLimit() == limit
 
 
-def test_a_broker_that_is_not_there_is_said_after_some_patience(monkeypatch):
+def test_a_broker_that_does_not_answer_is_reported_after_some_time(monkeypatch):
     monkeypatch.setattr(client_thread, "START_MS", 100)
     with pytest.raises(BrokerUnreachableError):
         FencepostDataSource(GIVEN).reader(schema=WHERE).partitions()
@@ -124,7 +124,7 @@ class OldQuery(Query):
         return True
 
 
-def test_without_limits_every_record_is_read_once_and_limits_set_are_said_ignored(source, reader_of_4_1, caplog):
+def test_without_limits_all_is_read_once_and_limits_set_are_reported_as_ignored(source, reader_of_4_1, caplog):
     from fencepost.spark.options import source_options
 
     source.create("old", 2)

@@ -66,7 +66,7 @@ def test_what_the_connector_of_spark_refuses_is_refused_with_a_reason():
         assert "not supported" in refusal(SERVERS | {"subscribe": "t", name: "x"})
 
 
-def test_the_servers_have_to_be_said():
+def test_the_servers_have_to_be_given():
     assert "kafka.bootstrap.servers" in refusal({"subscribe": "t"})
 
 

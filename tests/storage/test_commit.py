@@ -46,7 +46,7 @@ def test_log_starts_of_the_catalogue_and_logs_made_or_dropped_are_always_synced(
         assert store.sync_wanted
 
 
-def test_one_batch_may_stand_in_many_logs_and_twice_in_one(driven):
+def test_one_batch_may_be_in_many_logs_and_twice_in_one(driven):
     logs = [driven.create(name) for name in "abc"]
     store = driven.store
     for log in logs:

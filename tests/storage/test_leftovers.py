@@ -112,7 +112,7 @@ def seen(path: Path) -> object:
     "name",
     ["a backup", "t-0.1.bak", "t-0.01", "t-00.1", "t-0", "t.7", "ü-0.7", "t-0.7 (copy)", ".DS_Store", "lost+found"],
 )
-def test_what_stands_among_the_logs_and_is_not_ours_is_left_alone(directory: Path, make: Make, name: str) -> None:
+def test_files_of_others_among_the_logs_are_left_alone(directory: Path, make: Make, name: str) -> None:
     make(directory / "logs" / name)
     check_left_alone(directory, directory / "logs" / name)
 
@@ -125,9 +125,7 @@ def test_a_file_under_the_name_of_a_logs_folder_is_left_alone(directory: Path, m
 
 @pytest.mark.parametrize("make", STRANGE)
 @pytest.mark.parametrize("name", ["notes.txt", "notes.preparing", "1.journal", "٠" * 20 + ".journal", "old.journal"])
-def test_what_stands_in_the_journals_folder_and_is_not_ours_is_left_alone(
-    directory: Path, make: Make, name: str
-) -> None:
+def test_files_of_others_in_the_journals_folder_are_left_alone(directory: Path, make: Make, name: str) -> None:
     make(directory / "journal" / name)
     check_left_alone(directory, directory / "journal" / name)
 
@@ -141,9 +139,7 @@ def test_a_folder_under_the_name_of_a_journal_file_is_left_alone(directory: Path
 
 @pytest.mark.parametrize("make", STRANGE)
 @pytest.mark.parametrize("name", ["checkpoint-07", "checkpoint-²", "checkpoint-٣", "checkpoint-5.bak", "checkpoint-"])
-def test_what_stands_beside_the_checkpoints_and_is_not_ours_is_left_alone(
-    directory: Path, make: Make, name: str
-) -> None:
+def test_files_of_others_beside_the_checkpoints_are_left_alone(directory: Path, make: Make, name: str) -> None:
     make(directory / name)
     check_left_alone(directory, directory / name)
 
@@ -163,7 +159,7 @@ def test_a_checkpoint_that_is_a_link_to_nothing_counts_as_damaged(directory: Pat
 
 @pytest.mark.parametrize("make", STRANGE)
 @pytest.mark.parametrize("name", ["notes.txt", "t-0.1.2", "t-0.1.02.0", "t-0.1.2.0.bak"])
-def test_what_stands_among_kept_parts_and_is_not_ours_is_left_alone(directory: Path, make: Make, name: str) -> None:
+def test_files_of_others_among_kept_parts_are_left_alone(directory: Path, make: Make, name: str) -> None:
     (directory / "journal-parts").mkdir()
     make(directory / "journal-parts" / name)
     check_left_alone(directory, directory / "journal-parts" / name)
@@ -183,7 +179,7 @@ def test_what_stands_among_kept_parts_and_is_not_ours_is_left_alone(directory: P
         "journal-parts-x",
     ],
 )
-def test_what_stands_in_a_logs_folder_and_is_not_ours_is_left_alone(directory: Path, make: Make, name: str) -> None:
+def test_files_of_others_in_a_logs_folder_are_left_alone(directory: Path, make: Make, name: str) -> None:
     folder = next((directory / "logs").glob("t-0.*"))
     make(folder / name)
     check_left_alone(directory, folder / name)

@@ -37,7 +37,7 @@ def test_every_file_is_synced_and_every_directory_once(disk):
     assert all(found.size(f"/logs/{i}/log") == 1 for i in range(COUNT))
 
 
-def test_one_failed_sync_among_them_is_told(disk):
+def test_one_failed_sync_among_them_is_reported(disk):
     made = jobs(disk, OpenFiles(disk, limit=1000))
     disk.fail_sync(lambda path: path == "/logs/7/log")
     with pytest.raises(OSError, match="/logs/7/log"):

@@ -209,7 +209,7 @@ def test_without_faults_the_broker_serves_as_if_there_could_be_none(faults, brok
     assert broker.inside(serving) == plain
 
 
-def test_a_fault_that_did_not_happen_is_told_by_name(faults, client):
+def test_a_fault_that_did_not_happen_is_reported_by_name(faults, client):
     faults.error("EndTxn", "COORDINATOR_NOT_AVAILABLE").once()
     faults.error("InitProducerId", NOT_COORDINATOR).times(2)
     init(client)

@@ -47,13 +47,13 @@ def test_no_session_outlives_its_block(tmp_path: Path, monkeypatch: pytest.Monke
     assert gone(pid)
 
 
-def test_an_order_that_fails_is_told_and_the_session_goes_on(made: Session) -> None:
+def test_an_order_that_fails_is_reported_and_the_session_goes_on(made: Session) -> None:
     with pytest.raises(SparkFailed, match=r"^fencepost, fail: IllegalState: no$"):
         made.do("fail")
     assert made.do("read")["seconds"] == 1.5
 
 
-def test_a_session_that_ended_is_told_with_its_last_words(made: Session) -> None:
+def test_a_session_that_ended_is_reported_with_its_last_output(made: Session) -> None:
     for _ in range(2):
         with pytest.raises(SparkFailed, match=r"^fencepost, end: ended with code 3 / first / last$"):
             made.do("end")

@@ -111,7 +111,7 @@ def test_what_is_durable_is_steady_and_beside_kafka_that_flushes() -> None:
     assert Aim("", "small 16x1 over 16", "rate", FSYNC, KAFKA_FLUSH, 2.5) in aims
 
 
-def test_a_client_at_its_end_and_a_longer_p99_are_said() -> None:
+def test_a_client_at_its_limit_and_a_longer_p99_are_reported() -> None:
     ours = Measured("small 64x1", "request", FSYNC, {"rate": (1.0,), "p99_ms": (3.0,)}, saturated=True)
     theirs = rates("small 64x1", KAFKA, 1.0, p99_ms=[2.0])
     verdict = judge([ours, theirs], [MORE])[0]

@@ -138,7 +138,7 @@ def test_the_disk_is_quiet_before_each_measured_window(around):
     assert around.quieted == 2 + 4  # the two that warm, and the rounds
 
 
-def test_what_the_idle_peers_take_is_told(around):
+def test_what_the_idle_peers_take_is_reported(around):
     found, _ = played(Load(around, peers=frozenset({"A"})), [A, B, JVM], rounds=1)
     assert [finding.peer for finding in found] == ["A"]
     assert found[0].samples[0].others_cpu == pytest.approx(1.0)  # two of them, half a processor each
@@ -163,7 +163,7 @@ def test_no_books_are_kept_of_a_process_that_is_gone():
     assert Surroundings().cpu_ns(replace(A, pid=process.pid)) == 0
 
 
-def test_a_window_on_a_disk_that_was_not_quiet_counts_and_is_told(around):
+def test_a_window_on_a_disk_that_was_not_quiet_counts_and_is_reported(around):
     around.loud = {2}
     found, steps = played(Load(around), [A], rounds=2)
     assert len(found[0].samples) == 2

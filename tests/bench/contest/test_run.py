@@ -53,7 +53,7 @@ def test_the_next_jvms_may_take_what_shorter_windows_make_good():
     assert fit_effort(TABLE, least, left).warm_most_s == run.WARM_LEAST_S
 
 
-def test_neither_goes_below_what_says_something():
+def test_neither_goes_below_what_is_meaningful():
     least = fit_effort(TABLE, -5.0, Ahead(100, 120, 10, 40))
     assert (least.seconds, least.warm_most_s) == (run.SHORTEST_S, run.WARM_LEAST_S)
     assert least.rounds == TABLE.rounds
@@ -135,7 +135,7 @@ def test_a_server_that_does_not_start_is_a_line_and_the_others_play(monkeypatch,
     assert "FAILED" in capsys.readouterr().err
 
 
-def test_progress_tells_the_load_and_the_time_left_and_every_failure(monkeypatch, capsys):
+def test_progress_shows_the_load_the_time_left_and_every_failure(monkeypatch, capsys):
     told = run.ProgressLines()
     told.expect(300)
     for step in (Step("load", "A", "prepare"), Step("load", "B", "prepare"), Step("load", "B", "x: gone", True)):
@@ -156,7 +156,7 @@ def test_every_name_of_a_server_is_one_that_can_be_started(name):
     assert name in vars(peers).values()
 
 
-def test_a_failure_outside_of_the_contest_is_told_again_at_the_end(monkeypatch, capsys):
+def test_a_failure_outside_of_the_contest_is_printed_again_at_the_end(monkeypatch, capsys):
     def outside(tells):
         tells.say("start · A")
         tells.failed("start, B: no disk")
@@ -183,13 +183,13 @@ def test_a_failure_outside_of_the_contest_is_told_again_at_the_end(monkeypatch, 
         (["--peer", "Pulsar"], "Pulsar"),
     ],
 )
-def test_what_cannot_be_run_is_told_before_anything_is_started(options, cause, monkeypatch):
+def test_what_cannot_be_run_is_reported_before_anything_is_started(options, cause, monkeypatch):
     monkeypatch.setattr(run, "play", None)
     found = CliRunner().invoke(run.main, options)
     assert (found.exit_code, cause in found.stderr) == (2, True)
 
 
-def test_results_that_cannot_be_written_and_directories_that_cannot_be_made_are_told(tmp_path):
+def test_results_that_cannot_be_written_are_reported_and_directories_too(tmp_path):
     (tmp_path / "file").touch()
     for options in (["--results", str(tmp_path / "file" / "in it")], ["--data-dir", str(tmp_path / "file" / "in it")]):
         found = CliRunner().invoke(run.main, ["--only", "64x1", "--results", str(tmp_path / "results"), *options])

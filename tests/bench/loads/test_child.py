@@ -55,7 +55,7 @@ def books() -> Books:
     return Books(Peer("this process", "", 0, os.getpid()))
 
 
-def test_a_load_tells_what_it_counted_and_what_its_own_process_took() -> None:
+def test_a_load_reports_what_it_counted_and_what_its_own_process_took() -> None:
     sample = run("made_loads:counts", {"units": 3, "busy_s": 0.05}, books())
     assert (sample.units, sample.bytes, sample.latencies.count) == (3, 7, 3)
     assert sample.latencies.percentile_ms(0.5) == 0.01
@@ -68,12 +68,12 @@ def test_the_busier_of_two_client_processes_is_the_one_that_counts() -> None:
     assert sample.client_share == pytest.approx(5.0)
 
 
-def test_a_failure_in_the_child_is_told_with_its_cause() -> None:
+def test_a_failure_in_the_child_is_raised_with_its_cause() -> None:
     with pytest.raises(LoadFailed, match="made_loads:raises: ValueError: the topic is gone"):
         run("made_loads:raises", {}, books())
 
 
-def test_a_child_that_dies_is_told_with_its_last_words() -> None:
+def test_a_child_that_dies_is_reported_with_its_last_output() -> None:
     with pytest.raises(LoadFailed, match="code 9 and no result / no memory left"):
         run("made_loads:dies", {}, books())
 
@@ -83,7 +83,7 @@ def test_a_window_in_which_nothing_was_done_is_a_failure() -> None:
         run("made_loads:counts", {"units": 0, "busy_s": 0}, books())
 
 
-def test_a_load_that_does_not_exist_is_told() -> None:
+def test_a_load_that_does_not_exist_is_reported() -> None:
     with pytest.raises(LoadFailed, match="AttributeError"):
         run("made_loads:nosuch", {}, books())
 

@@ -63,13 +63,13 @@ def test_batches_of_100_kb_count_their_bytes(broker, topic):
 
 
 @COMPILED
-def test_an_error_is_told_by_its_name(broker):
+def test_an_error_is_shown_by_its_name(broker):
     with pytest.raises(LoadFailed, match="UNKNOWN_TOPIC_OR_PARTITION"):
         Produce("small", 4, 1).load(broker, "nosuch", 0.3)
 
 
 @COMPILED
-def test_a_broker_that_goes_is_told():
+def test_a_broker_that_goes_is_reported():
     with peers.fencepost("os") as gone:
         pass
     with pytest.raises(LoadFailed, match="could not be made"):

@@ -104,32 +104,32 @@ def test_directories_that_had_to_be_made_are_gone_unless_another_run_uses_them(m
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["of another"]
 
 
-def test_a_broker_that_does_not_start_is_told_with_its_reason():
+def test_a_broker_that_does_not_start_is_reported_with_its_reason():
     told = "did not become ready: error: Invalid value sometimes"
     with pytest.raises(RuntimeError, match=told), peers.fencepost("sometimes"):
         pass
 
 
-def test_a_broker_that_starts_and_ends_as_it_should_has_nothing_to_say(capfd):
+def test_a_broker_that_starts_and_ends_as_it_should_reports_nothing(capfd):
     with peers.fencepost("os"):
         pass
     assert capfd.readouterr().err == ""
 
 
-def test_what_a_broker_said_that_ended_by_itself_is_shown(capfd):
+def test_the_output_of_a_broker_that_ended_by_itself_is_shown(capfd):
     with peers.fencepost("os") as peer:
         os.kill(peer.pid, signal.SIGTERM)
         assert gone(peer.pid)
     assert "stopping" in capfd.readouterr().err
 
 
-def test_a_mock_cluster_that_does_not_start_is_told(monkeypatch):
+def test_a_mock_cluster_that_does_not_start_is_reported(monkeypatch):
     monkeypatch.setattr(peers, "_MOCK", "import nothing_of_this_name")
     with pytest.raises(RuntimeError, match="confluent-kafka"), peers.start(names.MOCK):
         pass
 
 
-def test_without_a_compiler_there_is_no_floor_and_that_is_said(monkeypatch, capsys):
+def test_without_a_compiler_there_is_no_floor_and_that_is_reported(monkeypatch, capsys):
     monkeypatch.setattr(peers.shutil, "which", lambda name: None)
     with peers.start(names.FLOOR) as peer:
         assert peer is None

@@ -85,7 +85,7 @@ def test_more_clients_than_descriptors_keep_nobody_from_producing(small_process)
     assert "Traceback" not in said
 
 
-def test_a_limit_that_cannot_do_is_told(tmp_path):
+def test_a_limit_that_cannot_work_is_reported(tmp_path):
     limit = (100, 100)
     found = subprocess.run(
         [sys.executable, "-m", "fencepost", "serve", "--data-dir", str(tmp_path / "d"), "--listen", "127.0.0.1:0"],

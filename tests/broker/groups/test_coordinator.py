@@ -179,7 +179,7 @@ def test_members_wait_in_order_with_what_else_goes_over_their_connection(broker)
 # ---- the barrier and the log ---------------------------------------------------------------------------------
 
 
-def test_an_assignment_is_told_when_it_is_durable_and_not_before():
+def test_an_assignment_is_sent_when_it_is_durable_and_not_before():
     disk = SimulatedDisk(history=False)
     delays = slow(disk, journal=0.001)
     with begin(disk) as broker:
@@ -273,7 +273,7 @@ def test_groups_that_nobody_ever_entered_leave_nothing(broker):
     assert broker.broker.groups.groups == {}
 
 
-def test_one_answer_tells_of_so_many_groups_and_that_the_others_may_be_asked_again(broker):
+def test_one_answer_describes_so_many_groups_and_the_others_may_be_asked_again(broker):
     said = 700_000
     alone(broker, protocols={"range": bytes(said)})
     found = broker.ask(DescribeGroupsRequest(groups=["g"] * 100)).groups
@@ -292,11 +292,11 @@ def test_a_broker_that_ends_does_not_wait_for_those_who_wait_for_others(broker):
         assert after.ask(joining("g", member)).generation_id == 2
 
 
-def test_a_member_that_says_more_than_a_record_holds_is_refused(broker):
+def test_a_member_whose_metadata_is_larger_than_a_record_is_refused(broker):
     assert broker.ask(joining("g", protocols={"range": bytes(2 << 20)})).error_code == TOO_MANY
 
 
-def test_an_assignment_larger_than_a_record_is_told_to_nobody(broker):
+def test_an_assignment_larger_than_a_record_is_sent_to_nobody(broker):
     joined = broker.ask(joining("g", broker.ask(joining("g")).member_id))
     answer = broker.ask(syncing("g", joined.member_id, 1, {joined.member_id: bytes(2 << 20)}))
     assert answer.error_code == -1
@@ -375,7 +375,7 @@ def test_members_of_a_group_whose_log_is_offline_try_again_until_it_is_back(brok
     assert broker.ask(beating("g", member, generation)).error_code == 0
 
 
-def test_memory_for_members_told_an_id_that_never_come_back_is_bounded_and_freed():
+def test_memory_for_members_given_an_id_that_never_come_back_is_bounded_and_freed():
     """Each new group's first join is held for half an hour, if it asks for such a session."""
     with begin(group_metadata_max_bytes=1 << 20) as broker:
         asked = [joining(f"{number}{'g' * 30_000}", session_timeout_ms=1_800_000) for number in range(60)]

@@ -365,7 +365,7 @@ def test_a_member_removed_while_it_waits_is_told_so_itself() -> None:
 # ---- the log -------------------------------------------------------------------------------------------------
 
 
-def test_assignments_that_cannot_be_kept_are_told_to_nobody() -> None:
+def test_assignments_that_cannot_be_kept_are_sent_to_nobody() -> None:
     driver = GroupDriver()
     first, second = driver.stable(2)
     driver.join(first)
@@ -426,7 +426,9 @@ def test_members_that_did_not_survive_a_restart_are_given_up_after_a_session() -
         ("connect", b"\0\3\0\0\0\1\0\5topic", None),
     ],
 )
-def test_of_what_members_say_only_topics_are_read(protocol_type: str, subscription: bytes, topics: object) -> None:
+def test_of_the_metadata_of_members_only_topics_are_read(
+    protocol_type: str, subscription: bytes, topics: object
+) -> None:
     driver = GroupDriver()
     driver.stable(protocol_type=protocol_type, protocols=(("range", subscription),))
     assert driver.group.subscribed_topics == topics

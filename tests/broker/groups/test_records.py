@@ -35,21 +35,21 @@ def test_a_record_of_apache_kafka_is_read_as_it_was_meant() -> None:
     assert read_offset_value(KAFKAS_VALUE_IN_TRANSACTION) == Committed(7, -1, "", 0x1A1FC458F65, UNKNOWN_AGE)
 
 
-def test_what_kafka_can_say_is_written_in_its_bytes() -> None:
+def test_what_kafkas_format_can_express_is_written_in_its_bytes() -> None:
     assert offset_key(Place("offs-raw-g", "offs-raw", 0)) == KAFKAS_KEY
     assert offset_value(Committed(5, -1, "meta\0", 0x1A1FC458F1A, UNKNOWN_AGE, TOPIC_ID)) == KAFKAS_VALUE
     assert offset_value(Committed(7, -1, "", 0x1A1FC458F65, UNKNOWN_AGE)) == KAFKAS_VALUE_IN_TRANSACTION
 
 
 @given(texts, texts, st.integers(0, 2**31 - 1))
-def test_a_key_says_of_what_it_is(group: str, topic: str, partition: int) -> None:
+def test_a_key_names_its_kind(group: str, topic: str, partition: int) -> None:
     key = offset_key(Place(group, topic, partition))
     assert key_kind(key) == 1
     assert read_offset_key(key) == Place(group, topic, partition)
 
 
 @given(offsets, st.integers(-1, 2**31 - 1), texts, offsets, st.integers(-1, 2**62), st.integers(-1, 2**62))
-def test_a_value_says_all_that_is_known(
+def test_a_value_has_all_that_is_known(
     offset: int, epoch: int, metadata: str, commit_ms: int, age_ms: int, retention_ms: int
 ) -> None:
     committed = Committed(offset, epoch, metadata, commit_ms, age_ms, TOPIC_ID, retention_ms, 7)

@@ -145,7 +145,7 @@ def test_no_topic_is_made_where_that_is_off() -> None:
         assert metadata(broker, version=0) == []
 
 
-def test_allowed_operations_are_told_to_those_who_ask(broker: SimulatedBroker) -> None:
+def test_allowed_operations_are_in_the_answer_of_those_who_ask(broker: SimulatedBroker) -> None:
     make(broker, a=1)
     silent = broker.ask(MetadataRequest(topics=None), 9)
     asked = MetadataRequest(
@@ -276,7 +276,7 @@ def test_following_the_cursor_gives_every_partition_once(broker: SimulatedBroker
 # ---- DescribeLogDirs -----------------------------------------------------------------------------------------
 
 
-def test_the_data_directory_is_told_with_the_sizes_of_what_is_asked_for(broker: SimulatedBroker) -> None:
+def test_the_data_directory_is_described_with_the_sizes_of_what_is_asked_for(broker: SimulatedBroker) -> None:
     make(broker, a=2, b=1)
     Topic = DescribeLogDirsRequest.Topic
     asked = [Topic(topic="a", partitions=[1, 7]), Topic(topic="nope", partitions=[0]), Topic(topic="b", partitions=[])]

@@ -48,7 +48,7 @@ def on_its_way(broker, request, version):
     return client
 
 
-def test_an_offset_is_not_told_before_the_commit_that_made_it_so_is_durable(slowly):
+def test_an_offset_is_not_answered_before_its_commit_is_durable(slowly):
     first, reader = on_its_way(slowly, committing(5), 9), on_its_way(slowly, ONE, 9)
     assert reader.quiet(SYNC_S * 0.7)
     assert first.quiet(0)
@@ -63,7 +63,7 @@ def test_a_commit_sent_again_is_not_answered_before_the_first_is_durable(slowly)
     assert [client.receive().topics[0].partitions[0].error_code for client in (first, again)] == [0, 0]
 
 
-def test_an_offset_that_a_power_cut_took_back_was_told_to_nobody(slowly):
+def test_an_offset_that_a_power_cut_took_back_was_answered_to_nobody(slowly):
     first, reader = on_its_way(slowly, committing(5), 9), on_its_way(slowly, ONE, 9)
     assert first.quiet(0)
     assert reader.quiet(0)
@@ -72,7 +72,7 @@ def test_an_offset_that_a_power_cut_took_back_was_told_to_nobody(slowly):
 
 
 @pytest.mark.requirement("S-85")
-def test_a_stable_offset_is_not_told_before_the_end_of_its_transaction_is_durable(slowly):
+def test_a_stable_offset_is_not_answered_before_its_transactions_end_is_durable(slowly):
     producer = Producer(slowly, "x")
     assert producer.send_offsets("g", "t", {0: 7}) == [0]
     ending = on_its_way(slowly, EndTxnRequest(**producer.who, committed=True), 4)

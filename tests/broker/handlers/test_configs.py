@@ -57,7 +57,7 @@ def overrides(broker: SimulatedBroker, topic: str = "a") -> dict[str, str]:
 # ---- describing ----------------------------------------------------------------------------------------------
 
 
-def test_a_setting_is_told_with_type_words_and_everything_it_falls_back_to(topic: SimulatedBroker) -> None:
+def test_a_setting_is_described_with_type_words_and_all_that_it_falls_back_to(topic: SimulatedBroker) -> None:
     change(topic, TOPIC, "a", ("max.message.bytes", SET, "9000"))
     (config,) = describe(
         topic, TOPIC, "a", ["max.message.bytes"], include_synonyms=True, include_documentation=True
@@ -70,7 +70,7 @@ def test_a_setting_is_told_with_type_words_and_everything_it_falls_back_to(topic
     assert config.documentation
 
 
-def test_only_the_settings_asked_for_are_told_and_unknown_ones_left_out(topic: SimulatedBroker) -> None:
+def test_only_the_settings_asked_for_are_described_and_unknown_ones_left_out(topic: SimulatedBroker) -> None:
     found = describe(topic, TOPIC, "a", ["segment.ms", "nope", "retention.ms"]).configs
     assert [config.name for config in found] == ["retention.ms", "segment.ms"]
     assert [config.documentation for config in found] == [None, None]
@@ -85,7 +85,7 @@ def test_the_brokers_settings_say_which_can_be_changed_while_it_runs(broker: Sim
     assert describe(broker, BROKER, "").configs == []
 
 
-def test_a_setting_from_flag_or_file_is_told_as_such() -> None:
+def test_a_setting_from_flag_or_file_is_described_as_such() -> None:
     with SimulatedBroker(BrokerSettings(num_partitions=3)) as broker:
         (config,) = describe(broker, BROKER, "1", ["num.partitions"]).configs
         assert (config.value, config.config_source) == ("3", 4)

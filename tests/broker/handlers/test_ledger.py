@@ -125,7 +125,7 @@ def test_the_same_decision_again_is_a_success_and_writes_nothing(broker):
     [{"digest": b"other"}, {"owner": "somebody"}, {"owner": "somebody", "takeover": True}, {"committed": False}],
     ids=str,
 )
-def test_the_same_number_otherwise_is_a_conflict_and_tells_how_it_stands(broker, other):
+def test_the_same_number_with_another_decision_is_a_conflict_that_names_the_first(broker, other):
     decide(broker, prepared(broker, "t"))
     txn = prepared(broker, "u", 2, partition=1)
     answer = decide(broker, txn, **other)
@@ -362,7 +362,7 @@ def test_while_the_ledgers_log_is_offline_nothing_is_decided_and_nobody_waits(br
 # Looking and removing -------------------------------------------------------------------------------------------------
 
 
-def test_the_ledger_tells_how_its_keys_stand_and_who_waits(broker):
+def test_the_ledger_lists_its_keys_with_their_numbers_and_who_waits(broker):
     decide(broker, prepared(broker, "done"))
     prepared(broker, "t", 2, partition=1)
     prepared(broker, "u", 1, key="new", partition=2)

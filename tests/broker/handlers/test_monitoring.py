@@ -145,7 +145,7 @@ def test_an_ephemeral_id_leaves_no_owner_behind(broker: SimulatedBroker) -> None
     assert len(broker.broker.transactions.owners) == 0
 
 
-def test_without_the_right_to_describe_an_id_its_owner_is_not_told() -> None:
+def test_without_the_right_to_describe_an_id_its_owner_is_not_shown() -> None:
     with SimulatedBroker(guarded(super_users="User:root")) as broker:
         world = Guarded(broker)
         for name in ("mine", "hidden"):

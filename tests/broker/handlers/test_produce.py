@@ -266,7 +266,7 @@ def test_after_the_wall_clock_went_back_an_hour_timestamps_are_judged_by_it(clie
     assert code(client.ask(produce("t", batch(timestamp=now)))) == OK
 
 
-def test_log_append_time_stamps_the_batch_and_tells_so(client):
+def test_log_append_time_stamps_the_batch_and_is_in_the_answer(client):
     client.ask(create("stamped", message_timestamp_type="LogAppendTime"))
     now = client.broker.broker.clock.now_ms()
     part = one(client.ask(produce("stamped", batch(2, timestamp=5))))
@@ -362,7 +362,7 @@ def test_a_retry_is_not_answered_before_its_own_first_attempt_is_durable(client)
     assert end_offset(client) == 1
 
 
-def test_an_error_told_of_what_is_not_durable_waits_too(client):
+def test_an_error_about_what_is_not_durable_waits_too(client):
     rounds, held = client.broker.broker.rounds, []
     executor, submit = rounds._executor, rounds._executor.submit
     executor.submit = lambda job, done: held.append((job, done))

@@ -105,7 +105,7 @@ def test_only_so_many_entities_have_quotas(monkeypatch: pytest.MonkeyPatch) -> N
         assert altered(broker, *asked[3:]) == [OK, POLICY]
 
 
-def test_a_change_tells_the_log_who_made_it(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_change_is_logged_with_who_made_it(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO), SimulatedBroker() as broker:
         set_quota(broker, "user=alice", producer_byte_rate=1, consumer_byte_rate=1)
         broker.ask(altering(entry("user=bob", producer_byte_rate=1), validate_only=True))

@@ -127,7 +127,7 @@ def test_nobody_writes_with_a_producer_id_before_another_is_given_it(world: Guar
     assert (txn.producer_id, values(world.broker, "t")[1:]) == (bobs + 1, [b"1"])
 
 
-def test_that_it_is_too_much_is_not_told_of_topics_of_others(world: Guarded) -> None:
+def test_no_error_shows_the_size_of_topics_that_one_may_not_see(world: Guarded) -> None:
     """How many partitions a topic would get depends on whether it is there."""
     many = 10_003
     growing = [CreatePartitionsRequest.Topic(name=name, count=many) for name in ("t", "none")]

@@ -46,7 +46,7 @@ def produce(broker: SimulatedBroker, topic: str, values: int, partition: int = 0
 # ---- CreateTopics --------------------------------------------------------------------------------------------
 
 
-def test_a_created_topic_has_what_was_asked_for_and_tells_of_all_its_settings(broker: SimulatedBroker) -> None:
+def test_a_created_topic_has_what_was_asked_for_and_lists_all_its_settings(broker: SimulatedBroker) -> None:
     wanted = New(name="a", num_partitions=3, configs=[New.Config(name="retention.ms", value=" 5 ")])
     (answer,) = create(broker, wanted)
     assert (answer.error_code, answer.num_partitions, answer.replication_factor) == (0, 3, 1)
@@ -59,7 +59,7 @@ def test_a_created_topic_has_what_was_asked_for_and_tells_of_all_its_settings(br
     assert (topic.name, topic.topic_id, len(topic.partitions)) == ("a", answer.topic_id, 3)
 
 
-def test_minus_one_stands_for_the_brokers_number_of_partitions() -> None:
+def test_minus_one_means_the_brokers_number_of_partitions() -> None:
     with SimulatedBroker(BrokerSettings(num_partitions=4)) as broker:
         (answer,) = create(broker, New(name="a", num_partitions=-1, replication_factor=-1))
         assert (answer.num_partitions, answer.replication_factor) == (4, 1)

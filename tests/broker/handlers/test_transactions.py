@@ -43,7 +43,7 @@ def test_every_version_of_init_producer_id_is_answered(broker: SimulatedBroker, 
     assert init(broker, version) == (0, 0, 0)
 
 
-def test_what_a_producer_without_a_transactional_id_says_of_its_past_means_nothing(broker: SimulatedBroker) -> None:
+def test_the_past_that_a_producer_without_a_transactional_id_claims_is_ignored(broker: SimulatedBroker) -> None:
     assert init(broker, producer_id=5, producer_epoch=3) == (0, 0, 0)
 
 
@@ -65,7 +65,7 @@ def test_a_timeout_that_is_none_or_above_the_brokers_is_refused(broker: Simulate
     assert init(broker, transactional_id="t", transaction_timeout_ms=timeout_ms) == (50, -1, -1)
 
 
-def test_a_partition_tells_of_the_producers_it_remembers(broker: SimulatedBroker) -> None:
+def test_a_partition_describes_the_producers_it_remembers(broker: SimulatedBroker) -> None:
     broker.ask(CreateTopicsRequest(topics=[CreateTopicsRequest.Topic(name="a")]))
     _, producer_id, epoch = init(broker)
     records = [Record(offset, 1_700_000_000_000, None, b"v") for offset in range(3)]

@@ -230,7 +230,7 @@ def test_a_client_that_leaves_in_the_middle_of_its_login_is_forgotten(broker, cl
     assert log_in(client).error_code == 0
 
 
-def test_a_listener_that_asks_nobody_stands_beside_one_that_does():
+def test_a_listener_without_login_works_beside_one_with_login():
     listeners = ("SASL_PLAINTEXT://127.0.0.1:9093", "127.0.0.1:9092")
     with SimulatedBroker(asking(listeners=listeners)) as broker:
         client = SimulatedClient(broker)
@@ -328,7 +328,7 @@ def test_nothing_is_served_in_the_middle_of_a_renewal(ending):
 
 
 @pytest.mark.parametrize("waits_s", [0, 15])
-def test_no_versions_are_told_in_the_middle_of_a_renewal(ending, waits_s):
+def test_no_versions_are_answered_in_the_middle_of_a_renewal(ending, waits_s):
     """They would be told for ever over a connection whose session has ended. Kafka refuses them there as well."""
     client = SimulatedClient(ending)
     log_in(client)

@@ -128,7 +128,7 @@ def test_resources_are_named_one_by_one():
     assert (altered.resource_type, altered.resource_name, altered.error_code) == (2, "t", CODE)
 
 
-def test_items_without_a_name_are_told_one_by_one_in_their_order():
+def test_items_without_a_name_are_compared_one_by_one_in_their_order():
     rule = {"operation": 3, "permission_type": 3}
     made = CreateAclsRequest.Creation(resource_type=2, resource_name="t", principal="User:a", host="*", **rule)
     created = refused(CreateAclsRequest(creations=[made] * 3), 3)
@@ -150,7 +150,7 @@ def test_coordinators_are_named_key_by_key_from_4_on():
 # ---- groups and their offsets ----------------------------------------------------------------------------------
 
 
-def test_a_member_is_told_by_its_own_name_and_of_no_protocol():
+def test_a_member_is_shown_by_its_own_name_and_without_protocol():
     request = JoinGroupRequest(
         group_id="g", session_timeout_ms=1, member_id="m", protocol_type="consumer", protocols=[]
     )
@@ -226,7 +226,7 @@ def test_deleting_offsets_has_an_error_of_its_own():
 # ---- transactions ----------------------------------------------------------------------------------------------
 
 
-def test_no_producer_id_is_told_along_with_an_error():
+def test_no_producer_id_is_answered_along_with_an_error():
     for request, version in (
         (InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1, producer_id=5, producer_epoch=2), 5),
         (EndTxnRequest(transactional_id="x", producer_id=5, producer_epoch=2, committed=True), 5),
@@ -309,6 +309,6 @@ def test_every_api_in_every_version_has_a_refusal_that_can_be_sent(api):
         assert decode_response(api, version, frame[4:])[0] == 1
 
 
-def test_nothing_is_asked_of_what_the_request_does_not_say():
+def test_no_right_is_needed_for_what_the_request_does_not_name():
     assert refused(FetchRequest(max_wait_ms=0, min_bytes=0, topics=[]), 4).responses == []
     assert refused(ListOffsetsRequest(topics=[]), 1).topics == []

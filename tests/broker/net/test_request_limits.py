@@ -118,7 +118,7 @@ def test_other_requests_may_not_be_large_at_all():
 
 
 @pytest.mark.parametrize("rest", [b"\x00", b"\xff", b"\x7f", b"\x02"])
-def test_whatever_stands_in_a_large_frame_nothing_but_a_refusal_comes_of_it(rest):
+def test_whatever_is_in_a_large_frame_it_is_refused_and_nothing_else_happens(rest):
     whole = frame_of(spread(2, 3, batch()), 9)
     header = read_request_header(whole)
     for cut in range(header.position, len(whole)):

@@ -149,7 +149,7 @@ def test_requests_that_wait_for_their_turn_are_answered_in_order(crowded):
         assert len(client.receive().topics) == number + 1
 
 
-def test_a_request_without_an_answer_may_stand_among_those_that_wait(crowded):
+def test_a_request_without_an_answer_may_be_among_those_that_wait(crowded):
     crowded.ask(create(["t"]))
     client = SimulatedClient(crowded)
     for number in range(5):
@@ -316,7 +316,7 @@ def test_one_that_yields_behind_short_goes_on_after_all_that_is_short():
     assert done == [0, 1, 2, "puts itself off", "waited and puts itself off"]
 
 
-def test_a_job_that_nobody_wants_is_closed_and_told_and_takes_nothing_of_the_turn():
+def test_a_job_that_nobody_wants_is_closed_and_reported_and_takes_no_time():
     store, later, told = SimpleNamespace(turn=0), [], []
     queue = turns.Turns(store, SimpleNamespace(monotonic_ms=lambda: 0), later.append, lambda: False)
 

@@ -64,7 +64,7 @@ def in_older_words(told: list[object]) -> list[list[object]]:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
-def test_the_fast_path_and_the_general_one_say_and_leave_the_same(version, monkeypatch):
+def test_the_fast_path_and_the_general_one_answer_and_leave_the_same(version, monkeypatch):
     fast = history(version)
     monkeypatch.setattr(FastTransactions, "_carry_out", lambda self, asked, connection: False)
     assert history(version) == fast

@@ -231,7 +231,7 @@ def test_no_two_sessions_share_an_id():
     assert [opened(cache, "a"), opened(cache, "b")] == [5, 6]
 
 
-def test_telling_twice_the_same_says_nothing_the_second_time():
+def test_the_same_report_twice_adds_nothing_the_second_time():
     part = Wanted("a", NO_ID, 0, 0, 1)
     state = LastAnswer(False, 0, 5, 2)
     assert must_tell(part, state)

@@ -211,7 +211,7 @@ def test_a_stop_meanwhile_is_orderly(broker, client, workers):
         assert offsets(successor) == []
 
 
-def test_a_bug_of_a_worker_is_told_as_one(broker, client, workers, monkeypatch):
+def test_a_bug_of_a_worker_is_reported_as_one(broker, client, workers, monkeypatch):
     begun(client, workers, produce("keys", long()), produce("keys", batch(key=b"k")))
     partition = broker.broker.topics.by_name["keys"].partitions[0]
     monkeypatch.setattr(type(partition), "_accept_by_rules", lambda *_: 1 / 0)

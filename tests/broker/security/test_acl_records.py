@@ -79,7 +79,7 @@ def test_what_was_not_written_so_is_damage(key: object, value: object) -> None:
     ("key", "value"),
     [(KEY, [1]), (KEY, [9, "more"]), ([ACL, 8, *KEY[2:]], [0]), ([*KEY[:6], 16, 3], [0]), ([*KEY[:7], 4], None)],
 )
-def test_what_a_later_version_may_have_written_is_told_as_that(key: object, value: object) -> None:
+def test_what_a_later_version_may_have_written_is_reported_as_that(key: object, value: object) -> None:
     authorizer = Authorizer()
     with pytest.raises(NewerAclRecord):
         apply_acl(authorizer, msgpack.packb(key), None if value is None else msgpack.packb(value))

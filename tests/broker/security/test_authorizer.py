@@ -92,7 +92,7 @@ def authorizer_of(*rules: str, **more: Any) -> Authorizer:
         (["allow alice READ = orders", "deny Group:* READ = orders"], True),
     ],
 )
-def test_what_rules_say_of_one_request(rules: list[str], allowed: bool) -> None:
+def test_what_rules_decide_about_one_request(rules: list[str], allowed: bool) -> None:
     for made in (authorizer_of(*rules), authorizer_of(*reversed(rules))):
         assert made.allows(ALICE, HERE, READ, TOPIC, "orders") is allowed
         assert made.allows(ALICE, HERE, READ, TOPIC, "orders") is allowed, "asked again"

@@ -36,7 +36,7 @@ def refused(text, verifying=None, now_ms=NOW_MS):
 
 
 @pytest.mark.parametrize("name", KEYS)
-def test_a_token_of_any_key_of_the_set_says_who_it_stands_for_and_until_when(name):
+def test_a_token_of_any_key_of_the_set_has_its_user_and_its_end(name):
     assert verifier().verify(token(name), NOW_MS) == Identity("alice", (NOW_S + 600 + 30) * 1000)
 
 

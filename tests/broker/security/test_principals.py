@@ -22,7 +22,7 @@ from fencepost.broker.security.principals import (
         ("Group:User:x", Principal("Group", "User:x")),
     ],
 )
-def test_a_principal_is_what_stands_before_and_behind_the_first_colon(text: str, principal: Principal) -> None:
+def test_a_principal_is_what_is_before_and_behind_the_first_colon(text: str, principal: Principal) -> None:
     assert parse_principal(text) == principal
     assert str(principal) == text
 

@@ -232,7 +232,7 @@ def test_cve_2024_56128_a_nonce_not_ours_is_refused_though_the_proof_is_of_it():
 
 
 @pytest.mark.parametrize("claimed", ["y,,", "n,a=alice,", ""])
-def test_a_binding_that_was_not_said_is_refused_though_the_proof_is_of_it(claimed):
+def test_a_binding_that_was_not_announced_is_refused_though_the_proof_is_of_it(claimed):
     exchange = scram()
     challenge = exchange.receive(CLIENT.first(), 0).message
     with pytest.raises(LoginFailed):

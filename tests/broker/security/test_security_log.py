@@ -43,7 +43,7 @@ def test_there_is_no_log_before_there_is_something_to_keep_and_then_one() -> Non
             assert folders(restarted) == [FOLDER]
 
 
-def test_a_request_is_one_unit_whose_rules_stand_together() -> None:
+def test_the_rules_of_a_request_are_one_unit() -> None:
     with SimulatedBroker(guarded()) as broker:
         store = broker.broker.store
         broker.ask(creating(OTHER))
@@ -112,7 +112,7 @@ def test_compaction_keeps_the_log_short_and_what_is_left_gives_the_same_rules(mo
             assert described(unplugged) == [ALLOW, DENY]
 
 
-def test_users_stand_in_the_same_log() -> None:
+def test_users_are_kept_in_the_same_log() -> None:
     credential = credential_from(Mechanism.SHA_512, b"s" * 64, b"salt", 4096)
     with SimulatedBroker() as broker:
         log = broker.broker.security_log
@@ -241,7 +241,7 @@ def test_a_record_that_this_version_does_not_know_ends_the_start(
         broker.again()
 
 
-def test_rules_that_nobody_obeys_are_told_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
+def test_rules_that_no_authorizer_enforces_are_reported_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
     disk = stopped(ALLOW, DENY)
     with caplog.at_level(logging.WARNING), SimulatedBroker(BrokerSettings(log_dir="/d"), disk=disk) as broker:
         assert "2 rules of access are kept and not enforced: set authorizer.class.name" in caplog.text

@@ -137,7 +137,7 @@ def test_no_repr_of_a_request_shows_the_password():
 # ---- what is told ------------------------------------------------------------------------------------------------
 
 
-def test_of_a_user_the_mechanisms_and_iterations_are_told(users):
+def test_a_user_is_described_with_mechanisms_and_iterations(users):
     alter(users, put("bob", 1, 6000))
     assert infos_of(users, "bob") == ((1, 6000), (2, 5000))
     told = describe("bob", infos_of(users, "bob"))

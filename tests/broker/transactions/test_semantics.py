@@ -33,7 +33,7 @@ def broker():
 
 @BOTH
 @pytest.mark.requirement("S-69", "C-6")
-def test_each_step_that_was_answered_stands_in_the_log_after_a_power_cut(version):
+def test_each_step_that_was_answered_is_in_the_log_after_a_power_cut(version):
     """There are no followers to wait for here: acks=all is the disk, and no acknowledged step depends on less."""
     broker = SimulatedBroker()
     broker.ask(create("t", 2))
@@ -94,7 +94,7 @@ def test_no_partition_votes_on_a_commit_and_none_can_hold_it_up(broker, version)
 
 @BOTH
 @pytest.mark.requirement("S-79")
-def test_what_is_written_in_a_transaction_stands_in_the_log_on_disk_before_it_ends(broker, version):
+def test_what_is_written_in_a_transaction_is_in_the_log_on_disk_before_it_ends(broker, version):
     txn = begun(broker, version)
     txn.write("t", b"undecided")
     with broker.after_power_cut() as second:

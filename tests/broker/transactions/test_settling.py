@@ -109,7 +109,7 @@ def test_an_offline_partition_stops_no_start_and_a_deleted_one_owes_nothing(brok
 
 @pytest.mark.parametrize(("status", "expected"), [(Status.PREPARE_COMMIT, [b"x"]), (Status.PREPARE_ABORT, [])])
 @pytest.mark.requirement("S-67", "S-112")
-def test_what_a_log_says_was_decided_is_ended_so_before_anybody_is_served(broker, status, expected):
+def test_a_decision_found_in_the_log_is_carried_out_before_anybody_is_served(broker, status, expected):
     txn = begun(broker)
     txn.write("t", b"x", 0, 1)
     txn.write_offset("t", 3)

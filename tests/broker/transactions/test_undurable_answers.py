@@ -100,7 +100,7 @@ def test_init_producer_id(broker, version):
         assert state(after, "new") == UNKNOWN
 
 
-def test_init_producer_id_that_tells_the_pair_it_had(broker, open_txn):
+def test_init_producer_id_that_names_the_pair_it_had(broker, open_txn):
     pair = {"producer_id": open_txn.producer_id, "producer_epoch": open_txn.epoch}
     asked = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1000, **pair), 4
     with again(neither_is_answered(broker, asked, asked)) as after:

@@ -85,7 +85,7 @@ def test_a_unit_asks_for_the_room_of_all_its_parts_and_writes_all_or_nothing(kin
     assert [len(parts) for parts in broker.written] == [len(kinds)]
 
 
-def test_several_markers_for_one_partition_of_offsets_stand_one_behind_the_other():
+def test_several_markers_for_one_partition_of_offsets_follow_each_other():
     broker = Partitions(40, 90)
     unit = TransactionUnit(broker, broker, broker.end_transaction)
     unit.mark(order(7, {OFFSETS: 0}), 1_000)

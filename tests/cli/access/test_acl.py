@@ -45,7 +45,7 @@ def test_rules_are_added_listed_and_removed(terminal: Terminal) -> None:
     assert "no rules; fencepost acl add adds one" in terminal.err
 
 
-def test_what_is_missing_or_wrong_is_said(terminal: Terminal) -> None:
+def test_what_is_missing_or_wrong_is_reported(terminal: Terminal) -> None:
     for line, code, cause in [
         ("acl add", 2, "no user is given"),
         ("acl add --allow a", 2, "no resource is given"),

@@ -116,7 +116,7 @@ def test_what_follows_the_password_on_stdin_is_left_for_the_command(monkeypatch:
         ({"login_config": "/none/there"}, "/none/there: No such file"),
     ],
 )
-def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], cause: str) -> None:
+def test_what_is_missing_is_reported(monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], cause: str) -> None:
     type_in(monkeypatch, b"")
     with pytest.raises(Failure, match=cause) as raised:
         login_properties(**options)

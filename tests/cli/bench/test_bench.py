@@ -46,7 +46,7 @@ def topics(served: ServedBroker) -> list[str]:
 
 
 @pytest.mark.parametrize("load", [["small"], ["produce"], ["txn"], ["consume", "--topic", "x"]])
-def test_no_broker_and_no_address_are_told(load: list[str]) -> None:
+def test_a_missing_broker_and_a_wrong_address_are_reported(load: list[str]) -> None:
     code, cause, hint = told(*load, "-b", f"127.0.0.1:{free_port()}")
     assert (code, "refused" in cause, "fencepost serve" in hint) == (4, True, True)
     for address in ("foo", "foo:", "127.0.0.1:99999", "127.0.0.1:-1", "127.0.0.1:0"):
@@ -71,7 +71,9 @@ def test_a_topic_that_does_not_exist_is_not_made(served: ServedBroker, load: str
 @pytest.mark.parametrize(
     "load", [["small", "--size", "50000", *SHORT], ["produce", "--size", "50000", "--records", "20"]]
 )
-def test_records_that_are_too_large_are_told_and_the_topic_is_gone(served: ServedBroker, load: list[str]) -> None:
+def test_records_that_are_too_large_are_reported_and_the_topic_is_deleted(
+    served: ServedBroker, load: list[str]
+) -> None:
     code, cause, hint = told(*load, "-b", f"127.0.0.1:{served.port}")
     assert code == 1
     assert "TOO_LARGE" in cause or "too large" in cause

@@ -50,7 +50,7 @@ def test_consume_logs_in(broker):
 
 
 @pytest.mark.parametrize("load", LOADS)
-def test_a_wrong_password_and_a_missing_right_are_told(broker, load):
+def test_a_wrong_password_and_a_missing_right_are_reported(broker, load):
     for user, password in (("root", "wrong"), ("alice", "secret")):
         found = bench(broker, load, *LOADS[load], user=user, password=password)
         assert found.exit_code == 6, found.output

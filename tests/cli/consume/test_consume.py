@@ -67,7 +67,7 @@ def test_programs_get_the_fate_of_each_record(terminal: Terminal, story: str) ->
     assert rows[3]["marker"] == "commit"
 
 
-def test_an_explanation_begins_where_it_is_told_and_ends_after_so_many_records(terminal: Terminal, story: str) -> None:
+def test_an_explanation_begins_at_the_offset_and_ends_after_so_many_records(terminal: Terminal, story: str) -> None:
     rows = terminal.objects(f"consume {story}:0 --explain --from 2 -n 3")
     assert [each["offset"] for each in rows if each["fate"] != "marker"] == [2, 4, 5]
     assert [each["offset"] for each in terminal.objects(f"consume {story}:0 --explain --from -1")] == [10]
@@ -170,7 +170,7 @@ def test_a_reader_that_has_enough_ends_it_without_a_word(terminal: Terminal) -> 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this machine has no full device")
 @pytest.mark.parametrize("more", ["-e", "--explain", "-e -o json", "--show-control"])
-def test_an_output_that_is_full_is_said(terminal: Terminal, story: str, more: str) -> None:
+def test_a_full_output_is_reported(terminal: Terminal, story: str, more: str) -> None:
     line = f"{FENCEPOST} consume {story} {more} -b {terminal.bootstrap} > /dev/full"
     done = subprocess.run(["bash", "-c", line], capture_output=True, timeout=60, text=True)
     assert done.returncode == 1

@@ -63,7 +63,7 @@ def test_a_command_that_is_sent_away_says_where_to_and_who_knows_more() -> None:
     assert hint.endswith(f"fencepost doctor {terminal.bootstrap} checks it")
 
 
-def test_what_blocks_readers_is_said(terminal: Terminal) -> None:
+def test_what_blocks_readers_is_reported(terminal: Terminal) -> None:
     terminal.run("topic create blocked")
     producer = terminal.open_transaction("blocker", "blocked", "a")
     assert "by transaction blocker" in checks(terminal, terminal.bootstrap)["transactions"]["text"]
@@ -98,7 +98,7 @@ async def test_names_and_addresses_are_looked_at_from_here() -> None:
     assert (await connects("127.0.0.1", 1, 1_000))[1] == "connection refused"
 
 
-def test_releases_are_told_from_the_newest_down() -> None:
+def test_releases_are_recognised_from_the_newest_down() -> None:
     assert sorted(RELEASES, reverse=True) == list(RELEASES)
 
 

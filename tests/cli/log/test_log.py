@@ -203,7 +203,7 @@ def test_people_get_aligned_lines_and_programs_an_object_a_line(copy: Path) -> N
     assert len(facts("dump", copy)) > 20
 
 
-def test_bytes_behind_the_last_batch_are_told_of(copy: Path) -> None:
+def test_bytes_behind_the_last_batch_are_reported(copy: Path) -> None:
     segment = only(copy, "logs/a-0.*/*.log")
     size = segment.stat().st_size
     segment.write_bytes(segment.read_bytes() + b"\0" * 100)
@@ -212,7 +212,7 @@ def test_bytes_behind_the_last_batch_are_told_of(copy: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "content"), [("x.txt", b"hello"), ("checkpoint-9", b"hello"), ("empty", None)])
-def test_what_is_not_ours_is_refused_or_told_as_damage_but_never_with_a_traceback(
+def test_foreign_files_are_refused_or_reported_as_damage_never_with_a_traceback(
     tmp_path: Path, name: str, content: bytes | None
 ) -> None:
     path = tmp_path / name
@@ -388,7 +388,7 @@ def test_a_second_snapshot_of_the_same_offset_is_looked_at_as_well(trimmed: Path
     assert f"damage   {copy}: " in found.output
 
 
-def test_a_tail_that_nobody_was_told_of_is_no_damage(copy: Path) -> None:
+def test_a_tail_that_was_acknowledged_to_nobody_is_no_damage(copy: Path) -> None:
     last = max(path for path in copy.glob("journal/*.journal") if _rounds(path))
     content = bytearray(last.read_bytes())
     end = max(fact["position"] for fact in facts("dump", last) if fact["is"] == "round")

@@ -82,7 +82,7 @@ def copy(transactions: Path, tmp_path: Path) -> Path:
     return left_in(tmp_path / "copy", disk, str(transactions))
 
 
-def test_an_index_that_tells_what_the_segments_tell_is_sound(copy: Path) -> None:
+def test_an_index_with_the_contents_of_the_segments_is_sound(copy: Path) -> None:
     found: Entries = []
     say(copy, lambda entries: found.extend(entries) or entries)  # type: ignore[func-returns-value]
     assert [entry[1:] for entry in found] == [(3, 4, 2), (2, 5, 6)]
@@ -106,7 +106,7 @@ def test_an_index_that_tells_what_the_segments_tell_is_sound(copy: Path) -> None
         (replaced(0, producer_id=77), "no abort marker"),
     ],
 )
-def test_an_index_that_tells_otherwise_is_damage_however_well_its_checksum_fits(
+def test_an_index_that_differs_is_damage_however_well_its_checksum_fits(
     copy: Path, change: Callable[[Entries], Entries], what: str
 ) -> None:
     path = say(copy, change)

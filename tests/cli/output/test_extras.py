@@ -57,7 +57,7 @@ def test_a_missing_module_of_ours_is_a_bug_and_not_explained() -> None:
     assert extras.explain_missing(ModuleNotFoundError(name="fencepost.nonsense")) is None
 
 
-def test_every_library_stands_under_the_extra_that_is_named() -> None:
+def test_every_library_is_in_the_extra_that_is_named() -> None:
     lines = requires("fencepost") or []
     for package, extra in extras.EXTRAS.values():
         assert any(line.startswith(package) and f'extra == "{extra}"' in line for line in lines), package

@@ -74,7 +74,7 @@ def test_keys_headers_and_partitions_are_for_every_record(terminal: Typing) -> N
     assert row["headers"] == [{"name": "src", "value": "web"}, {"name": "empty", "value": ""}]
 
 
-def test_objects_say_it_for_each_record_and_null_is_a_tombstone(terminal: Typing) -> None:
+def test_objects_set_it_for_each_record_and_null_is_a_tombstone(terminal: Typing) -> None:
     given = b'{"value": {"a": 1}, "key": "k", "timestamp_ms": 1795000000000}\n{"value": null, "key": "k"}\n'
     assert terminal.typed(given, "objects", "--jsonl", "-k", "other")[0] == 0
     first, second = terminal.objects("consume objects --explain")
@@ -90,7 +90,7 @@ def test_a_line_that_is_no_record_aborts_the_transaction_it_would_be_in(terminal
     assert ("1", "committed") not in terminal.fates("spoilt")
 
 
-def test_what_was_committed_before_a_failure_is_said(terminal: Typing) -> None:
+def test_what_was_committed_before_a_failure_is_reported(terminal: Typing) -> None:
     given = b'{"value": "1"}\n{"value": "2"}\n' + b" " * (1 << 17) + b"no\n"
     code, _, err = terminal.typed(given, "partly", "--jsonl", "--txn", "t", "--txn-every", "1")
     assert (code, err.splitlines()[0]) == (2, "2 records committed before that")
@@ -162,7 +162,7 @@ def test_what_cannot_be_sent_is_refused(terminal: Typing, words: tuple[str, ...]
     assert (got, out, err.startswith("error: "), "\nhint: " in err) == (code, "", True, True), err
 
 
-def test_a_closed_input_is_said(terminal: Typing) -> None:
+def test_a_closed_input_is_reported(terminal: Typing) -> None:
     command = f"{FENCEPOST} produce t -b {terminal.bootstrap} <&-"
     done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=60, text=True)
     assert (done.returncode, done.stdout) == (2, "")

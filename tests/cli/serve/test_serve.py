@@ -257,7 +257,7 @@ def test_wrong_usage_gets_a_cause_and_a_hint(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-def test_an_output_that_takes_nothing_is_told(tmp_path: Path) -> None:
+def test_an_output_that_takes_nothing_is_reported(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fencepost", "serve", "--listen", "127.0.0.1:0", "--ephemeral"]
     with open("/dev/full", "w") as full:
         found = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=READY_S, cwd=tmp_path)

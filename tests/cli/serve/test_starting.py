@@ -13,7 +13,7 @@ UNREADABLE = OSError(5, "Input/output error", "d/logs/t-0.1/00000000000000000000
 
 
 @pytest.mark.parametrize("kind", [InternalTopicDamaged, DamagedTransactionRecord, DamagedLedgerRecord])
-def test_damage_in_what_a_coordinator_keeps_is_told_with_its_place_and_no_traceback(kind: type[Exception]) -> None:
+def test_damage_in_a_coordinators_log_is_reported_with_its_place_and_no_traceback(kind: type[Exception]) -> None:
     failure = explain_failure(kind("d/logs/__consumer_offsets-0.7: from offset 3 on: the CRC does not match"), SETTINGS)
     assert failure is not None
     assert "__consumer_offsets-0.7" in str(failure)
@@ -40,7 +40,7 @@ def test_a_broker_that_halts_while_it_starts_says_so_with_the_code_of_a_halt():
     assert explain_failure(BrokerHalted(), SETTINGS) is None
 
 
-def test_memory_that_is_not_enough_is_told_without_a_traceback():
+def test_memory_that_is_not_enough_is_reported_without_a_traceback():
     failure = explain_failure(MemoryError(), SETTINGS)
     assert (failure.code, str(failure)) == (75, "d: no memory is left")
 

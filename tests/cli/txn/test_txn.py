@@ -83,7 +83,7 @@ def test_what_is_open_in_a_partition_is_aborted_by_where_it_begins(terminal: Ter
     [("txn describe nope", 3), ("txn abort nope", 3), ("txn producers nope", 3), ("txn why-blocked nope", 3),
      ("txn list --state Sleeping", 2), ("txn abort marked --start-offset 1", 2)],
 )  # fmt: skip
-def test_what_is_not_there_is_said(terminal: Terminal, line: str, code: int) -> None:
+def test_what_does_not_exist_is_an_error_that_names_it(terminal: Terminal, line: str, code: int) -> None:
     assert terminal.refused(line)[0] == code
 
 

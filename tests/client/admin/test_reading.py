@@ -56,14 +56,14 @@ async def test_reading_stops_before_the_end_that_was_given() -> None:
 
 
 @pytest.mark.parametrize(("at", "what"), [(8, "size"), (16, "magic"), (-1, "CRC")])
-async def test_damage_is_told_with_its_offset_behind_what_is_sound(at: int, what: str) -> None:
+async def test_damage_is_raised_with_its_offset_after_what_is_sound(at: int, what: str) -> None:
     damaged = bytearray(batch(1))
     damaged[at] ^= 0xFF
     found, error = await Cutting(batch(0), bytes(damaged), batch(2)).read_until_it_fails(CorruptRecordError)
     assert (found, error.offset, what in str(error)) == ([0], 1, True), error
 
 
-async def test_a_length_beyond_what_may_be_asked_for_is_told_and_not_asked_for_ever() -> None:
+async def test_a_length_beyond_the_limit_is_an_error_and_not_asked_for_for_ever() -> None:
     damaged = bytearray(batch(1))
     damaged[8] = 0x7F
     admin = Cutting(batch(0), bytes(damaged), batch(2))

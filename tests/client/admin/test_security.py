@@ -100,7 +100,7 @@ async def test_passwords_are_set_described_and_removed(admin: Admin, broker: Ser
     assert await admin.describe_user_scram_credentials() == {}
 
 
-async def test_what_is_refused_of_a_user_is_told_with_its_name(admin: Admin) -> None:
+async def test_a_refused_change_of_a_user_is_answered_with_its_name(admin: Admin) -> None:
     with pytest.raises(KafkaError, match="user carol: Attempt to delete") as raised:
         await admin.alter_user_scram_credentials([ScramDeletion("carol"), ScramUpsertion("dave", "secret")])
     assert raised.value.code is ErrorCode.RESOURCE_NOT_FOUND

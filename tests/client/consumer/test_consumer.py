@@ -227,7 +227,7 @@ def test_out_of_range_goes_where_the_policy_says():
     within(main)
 
 
-def test_a_topic_made_again_is_told_and_then_read_from_where_the_policy_says():
+def test_a_topic_made_again_is_reported_and_then_read_from_where_the_policy_says():
     async def main(world):
         await write(world, b"a", b"b")
         async with reader(world) as consumer:

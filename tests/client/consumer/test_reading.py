@@ -46,7 +46,7 @@ def polled_by_getone(reading):
 
 @pytest.mark.parametrize("bad", PARTITIONS)
 @pytest.mark.parametrize("poll", [polled_by_getmany, polled_by_getone])
-def test_a_log_that_was_cut_is_told_before_other_partitions_give_anything(bad, poll):
+def test_a_truncated_log_is_reported_before_other_partitions_return_anything(bad, poll):
     read, states = reading()
     for _ in range(2):
         for tp in PARTITIONS:
@@ -61,7 +61,7 @@ def test_a_log_that_was_cut_is_told_before_other_partitions_give_anything(bad, p
 
 
 @pytest.mark.parametrize("bad", PARTITIONS)
-def test_a_log_that_was_cut_is_told_once_what_was_read_before_is_given(bad):
+def test_a_truncated_log_is_reported_once_what_was_read_before_is_returned(bad):
     read, states = reading()
     bring(states, bad)
     refuse(states, bad)
@@ -75,7 +75,7 @@ def test_a_log_that_was_cut_is_told_once_what_was_read_before_is_given(bad):
 
 @pytest.mark.parametrize("bad", PARTITIONS)
 @pytest.mark.parametrize("most", [1, 3, 500])
-def test_a_damaged_batch_is_told_by_the_next_poll_although_others_have_records(bad, most):
+def test_a_damaged_batch_is_raised_by_the_next_poll_although_others_have_records(bad, most):
     read, states = reading()
     bring(states, bad, damaged=True)
     for _ in range(2 if most == 500 else len(PARTITIONS)):

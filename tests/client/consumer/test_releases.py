@@ -82,7 +82,7 @@ def test_only_what_was_committed_is_read_on_every_release(release):
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_a_log_that_was_cut_is_told_where_the_release_tells_it(release):
+def test_a_truncated_log_is_reported_where_the_release_reports_it(release):
     """KIP-320. The position says of which epoch the record before it was; here the log ends below it in that epoch."""
 
     async def main(world):
@@ -104,7 +104,7 @@ def test_a_log_that_was_cut_is_told_where_the_release_tells_it(release):
     within(main, release=release)
 
 
-def test_without_a_policy_a_cut_is_told_until_somebody_seeks():
+def test_without_a_policy_a_truncation_is_raised_until_somebody_seeks():
     async def main(world):
         await write(world, b"a", b"b")
         async with reader(world, auto_offset_reset="none") as consumer:

@@ -98,7 +98,7 @@ def test_an_assignment_without_partitions_is_applied_once_by_a_poll():
     assert member.settled
 
 
-def test_after_a_lost_response_all_is_said_again_so_the_assignment_comes_again():
+def test_after_a_lost_response_all_is_sent_again_so_the_assignment_comes_again():
     driver = ConsumerGroupDriver(t=3)
     a, b = Reader(driver, "a", ["t"]), Reader(driver, "b", ["t"])
     for _ in range(4):

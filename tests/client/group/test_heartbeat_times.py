@@ -24,7 +24,7 @@ def test_a_session_is_over_when_nothing_is_heard_for_its_timeout():
     assert p.session_is_over(11_000)
 
 
-def test_the_time_between_polls_is_limited_and_stands_still_inside_of_one():
+def test_the_time_between_polls_is_limited_and_does_not_pass_inside_of_one():
     p = times()
     p.poll_begins(1_000)
     assert p.poll_until_ms is None

@@ -63,7 +63,7 @@ def test_the_way_into_a_generation():
     assert m.applied == ConsumerGroupMetadata("g", 1, "m1", None)
 
 
-def test_a_join_says_what_the_member_wants_has_and_why():
+def test_a_join_has_the_members_wishes_its_partitions_and_the_reason():
     m = member("range", "sticky", "cooperative-sticky")
     stable(m, T0, generation=4)
     m.rejoin("the subscription has changed")

@@ -128,7 +128,7 @@ def test_a_topic_that_appears_later_is_seen_by_who_waits_for_it():
     run(main)
 
 
-def test_a_watched_topic_that_appears_later_is_told_to_who_listens():
+def test_a_watched_topic_that_appears_later_is_an_event_for_listeners():
     async def main(world):
         await world.start_broker()
         cluster, admin = await world.cluster(), await world.cluster()
@@ -389,7 +389,7 @@ def test_a_bootstrap_connection_that_is_cut_is_made_again():
 
 
 @pytest.mark.parametrize(("connect_timeout_ms", "most_s"), [(10_000, 3), (500, 0.5)])
-def test_nobody_at_the_bootstrap_servers_is_said_after_a_short_while(connect_timeout_ms, most_s):
+def test_nobody_at_the_bootstrap_servers_is_reported_after_a_short_while(connect_timeout_ms, most_s):
     async def main(world):
         with pytest.raises(BrokerUnreachableError, match=r"127\.0\.0\.1:9092"):
             await world.cluster(connect_timeout_ms=connect_timeout_ms)

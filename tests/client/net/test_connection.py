@@ -263,7 +263,7 @@ def test_features_that_are_not_settled_yet_do_not_count():
     _with_server(main)
 
 
-def test_a_server_that_says_nothing_or_hangs_up_is_given_up_in_time():
+def test_a_server_that_sends_nothing_or_hangs_up_is_given_up_in_time():
     async def main(world, server):
         server.answers.clear()
         before = world.loop.time()

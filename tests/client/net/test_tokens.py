@@ -55,7 +55,7 @@ def test_a_token_whose_life_is_not_known_is_asked_for_each_time():
     assert tokens_of(application, 0, 0, 0, 0) == ["one", "two", "a.b.c", "a.!!!.c"]
 
 
-def test_a_jwt_and_a_time_of_its_end_say_how_long_it_is_good():
+def test_a_jwt_and_a_time_of_its_end_define_how_long_it_is_valid():
     def life_of(make):
         async def main(world):
             application = Application(make(world.environment.clock.now_ms() / 1000 + 100))

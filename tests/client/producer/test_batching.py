@@ -273,7 +273,7 @@ def test_of_many_values_as_many_are_taken_as_there_is_room_for():
 
 
 @pytest.mark.parametrize(("base_offset", "offsets"), [(-1, [-1, -1]), (0, [0, 1]), (1, [1, 2])])
-def test_a_record_stands_behind_the_base_offset_and_nowhere_if_nobody_said_it(base_offset, offsets):
+def test_a_record_is_behind_the_base_offset_and_nowhere_if_that_is_unknown(base_offset, offsets):
     making = Making()
     for _ in range(2):
         making.add()

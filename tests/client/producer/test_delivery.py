@@ -23,7 +23,7 @@ def run(cluster, work):
     return cluster.loop.run_until_complete(work)
 
 
-def test_wait_tells_which_deliveries_are_done(world):
+def test_wait_returns_which_deliveries_are_done(world):
     cluster = world(leaders=(1, 2))
     first, second = cluster.inside(lambda: (cluster.deliver(0), cluster.deliver(1)))
     cluster.next().answer(offset=4)

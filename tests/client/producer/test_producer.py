@@ -437,13 +437,13 @@ def chaos_with_deadlines(seed, count=200):
 
 @pytest.mark.requirement("S-41")
 @pytest.mark.parametrize("seed", range(6))
-def test_what_ran_out_of_time_is_told_as_it_is(seed):
+def test_what_ran_out_of_time_is_reported_as_that(seed):
     chaos_with_deadlines(seed)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(6, 200))
-def test_what_ran_out_of_time_is_told_as_it_is_at_length(seed):
+def test_what_ran_out_of_time_is_reported_as_that_at_length(seed):
     chaos_with_deadlines(seed)
 
 

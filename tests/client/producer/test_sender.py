@@ -395,7 +395,7 @@ def test_linger_gathers_records_and_flush_does_not_wait_for_it(world):
     assert flushing.done()
 
 
-def test_a_transaction_s_failed_batch_tells_the_gate_and_takes_those_behind_it_along(world):
+def test_a_transactions_failed_batch_fails_the_permission_and_those_behind_it(world):
     cluster = world(transactional_id="x", max_batch_size=1)
     first, second = cluster.put(b"1"), cluster.put(b"2")
     requests = [cluster.next(), cluster.next()]

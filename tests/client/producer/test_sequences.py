@@ -39,7 +39,7 @@ def test_batches_acknowledged_out_of_order_leave_what_was_acknowledged_last():
         assert entry.acked == acked
 
 
-def test_what_is_acknowledged_under_an_older_identity_says_nothing_of_this_one():
+def test_what_is_acknowledged_under_an_older_identity_changes_nothing_of_this_one():
     sequences, entry = producer(transactional=True)
     late = Sent(5)
     send(sequences, entry, late)
@@ -262,7 +262,7 @@ def test_a_bug_of_the_broker_fails_a_batch_that_may_have_been_written():
     assert batch.maybe_written
 
 
-def test_an_earlier_attempt_may_have_been_written_whatever_a_later_one_is_told():
+def test_an_earlier_attempt_may_have_been_written_whatever_a_later_one_gets():
     sequences, entry = producer()
     batch = Sent()
     send(sequences, entry, batch)

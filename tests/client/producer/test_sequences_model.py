@@ -119,7 +119,7 @@ def test_whatever_the_network_does_records_are_written_once_and_in_order(steps):
 
 @given(STEPS)
 @settings(max_examples=100)
-def test_librdkafka_4736_no_number_ever_stands_for_two_contents(steps):
+def test_librdkafka_4736_no_sequence_number_is_used_for_two_contents(steps):
     play(steps)  # asserts it at every sending
 
 

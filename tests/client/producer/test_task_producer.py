@@ -118,7 +118,7 @@ def test_after_it_has_prepared_nothing_ends_the_transaction_but_the_decision():
     with_job(work)
 
 
-def test_a_number_that_is_decided_is_told_and_the_transaction_aborted():
+def test_a_number_that_is_decided_is_answered_and_the_transaction_aborted():
     async def work(job):
         await job.commit(number=1)
         task = job.task()
@@ -237,7 +237,7 @@ def test_without_a_ledger_at_the_broker_it_cannot_prepare():
     with_job(work, release="4.0")
 
 
-def test_without_a_transactional_id_finish_tells_that_all_is_written_or_what_was_not():
+def test_without_a_transactional_id_finish_reports_whether_all_is_written():
     async def work(job):
         task = job.task(None)
         await task.begin()

@@ -198,7 +198,7 @@ def test_any_bytes_in_a_row_of_usual_records_may_be_wrong(at, values):
     same(damaged)
 
 
-def test_what_is_wrong_is_told_again_and_nothing_is_passed_over():
+def test_an_error_is_raised_again_and_nothing_is_skipped():
     damaged = bytearray(ALIKE)
     damaged[-1] = 2  # the last record says that it has a header
     rest = Records(read(memoryview(damaged)), "t", 7)
@@ -209,7 +209,7 @@ def test_what_is_wrong_is_told_again_and_nothing_is_passed_over():
         assert rest.left == 21
 
 
-def test_bytes_behind_the_last_record_are_told_again():
+def test_bytes_behind_the_last_record_are_raised_again():
     damaged = bytearray(MANY + b"\x00")
     damaged[8:12] = (len(damaged) - 12).to_bytes(4, "big")
     rest = Records(read(memoryview(damaged)), "t", 7)

@@ -28,7 +28,7 @@ def marker(offset: int, producer_id: int, word: str) -> Entry:
     return Entry(offset, producer_id, 0, True, marker=word)
 
 
-def test_a_record_of_no_transaction_is_told_at_once() -> None:
+def test_a_record_of_no_transaction_is_shown_at_once() -> None:
     assert fed(Fates(), [record(0), record(1)]) == [(0, PLAIN), (1, PLAIN)]
 
 
@@ -65,7 +65,7 @@ steps = st.lists(st.tuples(st.sampled_from(["record", COMMIT, ABORT]), st.intege
 
 
 @given(steps)
-def test_every_entry_is_told_once_in_order_with_the_fate_of_looking_ahead(
+def test_every_entry_comes_once_in_order_with_the_fate_of_looking_ahead(
     script: list[tuple[str, int]],
 ) -> None:
     entries = [

@@ -94,7 +94,7 @@ def test_a_fetch_of_a_part_of_one_batch_says_so():
 
 
 @pytest.mark.requirement("S-105")
-def test_a_damaged_batch_is_told_when_it_is_reached_and_every_time():
+def test_a_damaged_batch_is_raised_when_it_is_reached_and_every_time():
     damaged = bytearray(written(1, b"bbbb"))
     damaged[-3] ^= 1
     fetched = opened(written(0, b"a"), bytes(damaged), written(2, b"c"))
@@ -106,7 +106,7 @@ def test_a_damaged_batch_is_told_when_it_is_reached_and_every_time():
         assert (fetched.position, fetched.is_done) == (1, False)
 
 
-def test_damage_to_the_frame_is_told_behind_what_is_sound():
+def test_damage_to_the_frame_is_raised_after_what_is_sound():
     damaged = bytearray(written(1, b"b"))
     damaged[16] = 9  # magic
     fetched = opened(written(0, b"a"), bytes(damaged))
@@ -116,7 +116,7 @@ def test_damage_to_the_frame_is_told_behind_what_is_sound():
         fetched.run(9)
 
 
-def test_damage_that_is_told_again_is_told_of_that_call_alone():
+def test_damage_that_is_raised_again_has_the_traceback_of_that_call_alone():
     """It is one error, kept: its traceback grew with each call."""
     damaged = bytearray(written(0, b"a"))
     damaged[16] = 9
@@ -129,7 +129,7 @@ def test_damage_that_is_told_again_is_told_of_that_call_alone():
     assert frames == frames[:1] * 3
 
 
-def test_a_record_that_does_not_deserialize_is_told_after_those_before_it():
+def test_a_record_that_does_not_deserialize_is_raised_after_those_before_it():
     fetched = opened(written(0, b"1", None, b"x", b"3"), value=deserializer_of(int, "value"))
     assert values(fetched.run(9)) == [1, None]
     with pytest.raises(CorruptRecordError, match="offset 2: the value") as caught:

@@ -24,7 +24,7 @@ def test_a_batch_that_is_cut_off_is_left_out_and_its_size_known_once_its_length_
 
 
 @pytest.mark.parametrize("at", [8, 16], ids=["length", "magic"])
-def test_damage_to_a_frame_ends_it_and_what_stands_before_is_kept(at):
+def test_damage_to_a_frame_ends_it_and_what_is_before_is_kept(at):
     damaged = bytearray(EVERY)
     damaged[ENDS[0] + at] = 0xFF
     found = WholeBatches(10, [damaged])

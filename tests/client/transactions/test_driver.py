@@ -172,7 +172,7 @@ def test_commit_waits_for_every_send(version):
     within(main, version)
 
 
-def test_the_text_of_a_transaction_says_how_it_stands():
+def test_the_repr_of_a_transaction_has_its_state():
     async def main(world: TxnWorld) -> None:
         producer = await world.producer("orders-1")
         async with producer.transaction() as tx:
@@ -321,7 +321,7 @@ def test_a_batch_whose_transaction_cannot_begin_comes_again():
     within(main, 1)
 
 
-def test_a_consumer_stands_for_the_batch_it_yielded_last():
+def test_a_consumer_refers_to_the_batch_it_yielded_last():
     class Consumer:
         last_batch: Told | None = None
 

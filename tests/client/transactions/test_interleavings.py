@@ -44,7 +44,7 @@ def explore(version, name, faults, rivals):
 @pytest.mark.requirement("S-138")
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_whatever_the_network_does_a_transaction_is_what_its_client_was_told(version, name):
+def test_whatever_the_network_does_a_transaction_ends_as_its_client_was_answered(version, name):
     tried, endings = explore(version, name, 2, rivals=True)
     assert tried > 500
     assert len(endings) > 3, "the runs were meant to end in different ways"

@@ -119,7 +119,7 @@ def test_only_code_zero_is_a_success():
             assert (verdict(code) is Verdict.DONE) == (code == 0)
 
 
-def test_of_many_answers_the_worst_decides_and_not_attempted_says_nothing_by_itself():
+def test_of_many_answers_the_worst_decides_and_not_attempted_alone_decides_nothing():
     assert worst([0, 0]) == (Verdict.DONE, 0)
     assert worst([55, 29, 55]) == (Verdict.ABORT, 29)
     assert worst([55, 51]) == (Verdict.AGAIN, 51)
@@ -189,7 +189,7 @@ def test_not_open_after_an_unanswered_commit_means_that_it_was_aborted():
     assert (client.state, client.outcome) == (State.READY, "aborted")
 
 
-def test_with_version_1_not_open_after_an_unanswered_commit_tells_nothing():
+def test_with_version_1_not_open_after_an_unanswered_commit_proves_nothing():
     client = committing(1)
     client.end_unanswered()
     client.ended(ErrorCode.INVALID_TXN_STATE, NO_IDENTITY)
@@ -198,7 +198,7 @@ def test_with_version_1_not_open_after_an_unanswered_commit_tells_nothing():
         client.request(Event.ABORT)
 
 
-def test_fenced_at_once_it_is_not_committed_and_an_abort_tells_by_whom():
+def test_fenced_at_once_it_is_not_committed_and_an_abort_names_who_fenced():
     client = committing()
     client.ended(ErrorCode.PRODUCER_FENCED, NO_IDENTITY)
     assert isinstance(client.failure(), ProducerFencedError)
@@ -297,7 +297,7 @@ def test_a_record_that_fails_while_the_commit_waits_for_it_fails_the_commit():
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.COORDINATOR_NOT_AVAILABLE, 9999])
-def test_kgo_6ecd2f9_an_error_that_says_nothing_is_no_commit(code):
+def test_kgo_6ecd2f9_an_error_that_proves_nothing_is_no_commit(code):
     client = committing()
     assert client.ended(code, NO_IDENTITY) is Verdict.PERHAPS
     assert client.state is State.COMMITTING

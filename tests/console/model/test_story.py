@@ -43,7 +43,7 @@ def told(*statuses: Status | None) -> list[str]:
         ([None], []),
     ],
 )
-def test_a_step_from_one_status_to_the_next_is_told_once(statuses: list, kinds: list[str]) -> None:
+def test_a_step_from_one_status_to_the_next_is_one_event(statuses: list, kinds: list[str]) -> None:
     assert told(*statuses) == kinds
 
 
@@ -54,7 +54,7 @@ def lists(*states: tuple[str, str]) -> tuple[dict, dict]:
     return listed, described
 
 
-def test_what_was_so_before_is_not_told_and_what_comes_after_an_empty_list_is() -> None:
+def test_no_event_for_what_was_so_before_and_one_for_what_follows_an_empty_list() -> None:
     story = Story()
     story.begin(*lists(("old", "CompleteCommit")))
     assert story.compare(*lists(("old", "CompleteCommit")), 1) == []

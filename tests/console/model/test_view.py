@@ -104,12 +104,12 @@ def told(before: View, after: View) -> dict[str, Any]:
     return dict(changes(before, after))
 
 
-def test_nothing_is_told_of_what_only_grew_older() -> None:
+def test_nothing_is_reported_of_what_only_grew_older() -> None:
     before = view(groups={"g": 1})
     assert told(before, replace(before, at_ms=900_000)) == {}
 
 
-def test_each_change_is_told_and_only_that() -> None:
+def test_each_change_is_one_event_and_nothing_else_is() -> None:
     free, held = view(held=False), view()
     found = told(free, held)
     assert set(found) == {"counts", "transactions", "partitions", "blockers"}

@@ -124,7 +124,9 @@ async def test_a_bad_parameter_is_named(console: ConsoleClient, query: str) -> N
     assert query.partition("=")[0] in body["message"]
 
 
-async def test_a_partition_that_is_held_back_says_by_whom(console: ConsoleClient, broker: ServedBroker) -> None:
+async def test_a_partition_that_is_held_back_is_shown_with_the_blocker(
+    console: ConsoleClient, broker: ServedBroker
+) -> None:
     before = (await console.get("topics/orders/partitions/0"))["high_watermark"]
     committed_offset(broker, "waiting", "orders", before)
     producer = opened(broker, "holder", "orders", "payments")

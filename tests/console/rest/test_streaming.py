@@ -50,7 +50,7 @@ async def kinds(stream: EventStream, name: str, last: str) -> list[str]:
     return found
 
 
-async def test_a_transaction_is_told_step_by_step_from_its_log(console: ConsoleClient, broker: ServedBroker) -> None:
+async def test_a_transaction_is_shown_step_by_step_from_its_log(console: ConsoleClient, broker: ServedBroker) -> None:
     async with console.events() as stream:
         name, _, data = await stream.next()
         assert (name, data["reachable"]) == ("snapshot", True)
@@ -120,7 +120,7 @@ async def test_a_stream_ends_with_its_login(broker: ServedBroker) -> None:
                 await stream.until("never")
 
 
-async def test_a_broker_that_goes_away_is_told(tmp_path: Path) -> None:
+async def test_a_broker_that_goes_away_is_reported(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     broker.start()
     try:

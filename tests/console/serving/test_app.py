@@ -70,14 +70,14 @@ async def test_another_sites_request_is_refused_before_anything_is_done(console:
         assert (status, body["error_code"]) == (403, 40302)
 
 
-async def test_without_a_token_the_session_is_open_and_tells_its_csrf_token(console: ConsoleClient) -> None:
+async def test_without_a_token_the_session_is_open_and_returns_its_csrf_token(console: ConsoleClient) -> None:
     found = await console.get("/v1/session")
     assert (found["login_required"], found["logged_in"], found["changes_allowed"]) == (False, True, True)
     assert found["csrf_token"]
     assert found["cluster_id"]
 
 
-async def test_with_a_token_nothing_of_the_cluster_is_told_before_the_login(closed: ConsoleClient) -> None:
+async def test_with_a_token_nothing_of_the_cluster_is_shown_before_the_login(closed: ConsoleClient) -> None:
     found = await closed.get("/v1/session")
     assert (found["login_required"], found["logged_in"]) == (True, False)
     assert (found["csrf_token"], found["cluster_id"], found["bootstrap"]) == (None, None, None)

@@ -152,7 +152,7 @@ def test_after_a_failed_directory_sync_names_are_lost(disk):
 # Faults and space
 
 
-def test_a_full_disk_takes_a_part_and_then_says_so(disk):
+def test_a_full_disk_takes_a_part_and_then_fails(disk):
     disk.capacity_bytes = 10
     file = disk.open("/d/f", create=True)
     file.write([b"12345678"], 0)

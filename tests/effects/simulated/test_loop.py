@@ -62,7 +62,7 @@ def test_the_loops_clock_has_reached_a_deadline_when_its_timer_fires():
     run(main())
 
 
-def test_what_would_wait_for_ever_is_said_at_once():
+def test_what_would_wait_for_ever_is_reported_at_once():
     async def main():
         await asyncio.get_running_loop().create_future()
 

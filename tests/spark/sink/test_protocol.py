@@ -234,7 +234,7 @@ def test_a_batch_that_is_decided_is_decided_again_by_whatever_attempt():
     assert world.broker.visible() == [b"r@1"]
 
 
-def test_a_decision_that_was_removed_meanwhile_is_not_taken_for_one_that_stands():
+def test_a_decision_that_was_removed_meanwhile_is_not_taken_for_a_valid_one():
     world, (one, two) = calm(), two_attempts()
     decided(world, commit_steps([attempt_of(world, one, [b"r@1"])], b"d"))
     late = attempt_of(world, two, [b"r@2"])  # refused, as the batch is decided
@@ -266,7 +266,7 @@ def committed_at_4(digest=TOPIC + OFFSETS):
     ],
     ids=["set back", "other offsets", "other topic", "two queries", "a query that is ahead", "checkpoint deleted"],
 )
-def test_a_sink_that_stands_elsewhere_stops_the_query(batch, digest, says):
+def test_a_sink_at_another_batch_number_stops_the_query(batch, digest, says):
     world = committed_at_4()
     message = attempt_of(world, batch, [b"x@2"])
     with pytest.raises(SinkConflictError, match=says):

@@ -89,7 +89,7 @@ def test_an_abort_without_messages_knows_its_stream_by_what_else_it_is_given(sin
     assert not sink.open()
 
 
-def test_a_stream_that_nothing_tells_apart_is_left_alone_and_that_is_said(sink, caplog):
+def test_a_stream_that_cannot_be_identified_is_left_alone_and_reported(sink, caplog):
     more = {"preparedTimeout": "1h"}
     job = sink.job(True, **more)
     message = job.task([arrow(b"1")])
@@ -242,7 +242,7 @@ def test_a_task_that_fails_after_its_old_prepare_leaves_it_to_the_abort(sink, mo
     assert sink.rows() == []
 
 
-def test_a_write_whose_decision_was_made_and_not_answered_stands_and_is_a_success(sink, monkeypatch, caplog):
+def test_a_write_whose_decision_was_made_and_not_answered_is_a_success(sink, monkeypatch, caplog):
     job = sink.job(False)
     messages = [job.task([arrow(b"1")])]
     answers_lost(monkeypatch, carried_out=True)
@@ -268,7 +268,7 @@ def test_a_write_whose_decision_was_neither_made_nor_answered_is_aborted_and_say
     [(False, "fencepost spark list --all"), (True, "same sinkId and batchId")],
     ids=["unnamed", "named"],
 )
-def test_a_write_that_may_stand_says_that_nobody_knows_and_what_to_do(sink, monkeypatch, named, hint, carried_out):
+def test_a_write_that_may_be_there_says_that_nobody_knows_and_what_to_do(sink, monkeypatch, named, hint, carried_out):
     job = sink.job(False, **({"sinkId": sink.topic, "batchId": "1"} if named else {}))
     messages = [job.task([arrow(b"1")])]
     answers_lost(monkeypatch, carried_out=carried_out, away=True)
@@ -277,7 +277,7 @@ def test_a_write_that_may_stand_says_that_nobody_knows_and_what_to_do(sink, monk
     assert hint in raised.value.hint
 
 
-def test_at_max_ledger_entries_old_ones_make_room_and_else_it_is_said_what_to_raise(monkeypatch):
+def test_at_max_ledger_entries_old_ones_make_room_or_an_error_names_what_to_raise(monkeypatch):
     with ServedBroker(max_ledger_entries=1) as broker:
         sink = Sink(broker, "full")
         for value in (b"1", b"2", b"3"):

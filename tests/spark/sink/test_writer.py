@@ -213,7 +213,7 @@ def test_so_does_one_whose_place_only_the_session_says_if_it_is_the_querys(drive
     [("3", QUERY, "set back"), ("9", "another", "its own sinkId"), ("0", "new", "its own sinkId")],
     ids=["rewound", "two queries", "checkpoint deleted"],
 )
-def test_a_sink_that_stands_elsewhere_stops_the_query(driver, number, query_id, says):
+def test_a_sink_at_another_batch_number_stops_the_query(driver, number, query_id, says):
     name = f"elsewhere-{number}"
     made = driver.stream(sinkId=name)
     made.commit([driver.task(made, ONE, batch_id="5")], 5)
@@ -403,7 +403,7 @@ def test_at_least_once_writes_without_a_transaction(driver):
     made.abort([message], 0)
 
 
-def test_another_broker_gets_at_least_once_and_that_is_said_once(driver, monkeypatch, caplog):
+def test_another_broker_gets_at_least_once_and_that_is_logged_once(driver, monkeypatch, caplog):
     async def facts(cluster):
         return ledger.Facts(False, "", 60_000)
 
@@ -466,7 +466,7 @@ def test_a_topic_that_no_topic_can_be_is_named(driver):
         driver.stream(topic="a b")
 
 
-def test_a_record_larger_than_the_topic_takes_is_said_with_what_to_raise(driver):
+def test_an_error_about_a_record_too_large_for_the_topic_names_what_to_raise(driver):
     made = driver.stream(sinkId="large", **{"kafka.max.request.size": 8 << 20})
     with pytest.raises(KafkaError, match="larger than the topic accepts") as caught:
         driver.task(made, [("a", bytes(3 << 20))])

@@ -149,7 +149,7 @@ def test_offsets_have_to_name_every_partition(source, topic):
         source.rows(subscribe=topic, startingOffsets=f'{{"{topic}":{{"0":0,"1":0,"2":0}}}}')
 
 
-def test_offsets_of_a_topic_that_is_not_selected_are_not_said_to_be_of_none(source, topic):
+def test_offsets_of_a_topic_that_is_not_selected_are_not_reported_as_of_no_topic(source, topic):
     source.create("beside-it")
     offsets = json.dumps({topic: {"0": 0, "1": 0}, "beside-it": {"0": 0}})
     with pytest.raises(InvalidConfigurationError, match="lists beside-it-0, which is not selected"):
@@ -165,7 +165,7 @@ def test_partitions_by_number_and_topics_by_a_pattern(source, topic):
     assert source.rows(subscribePattern="__.*") == [], "internal topics are not found by a pattern"
 
 
-def test_a_topic_that_is_not_there_is_said(source, monkeypatch):
+def test_a_topic_that_does_not_exist_is_reported(source, monkeypatch):
     monkeypatch.setattr(reading, "_GONE_AFTER_MS", 100)
     monkeypatch.setattr("fencepost.spark.source.survey.MISSING_MS", 100)
     with pytest.raises(UnknownTopicError, match="'nowhere'") as caught:
@@ -372,7 +372,7 @@ def test_a_topic_that_is_deleted_is_loss(source, topic, monkeypatch):
 
 
 @pytest.mark.parametrize("by", ["subscribe", "assign"])
-def test_what_a_query_selects_no_more_is_loss_and_is_not_said_to_be_gone(source, topic, by, monkeypatch, caplog):
+def test_what_a_query_no_longer_selects_is_not_reported_as_deleted(source, topic, by, monkeypatch, caplog):
     monkeypatch.setattr("fencepost.spark.source.survey.MISSING_MS", 10**9)  # nor is it waited for
     other = source.create(f"{topic}-{by}")
     put(source, topic, 0, 1)
@@ -417,7 +417,7 @@ def test_progress_says_how_far_behind(source, topic):
     assert own["readable"][topic] == {"0": 5, "1": 0}
 
 
-def test_a_stream_that_is_held_says_by_whom(source, topic, caplog, monkeypatch):
+def test_the_error_about_a_held_stream_names_the_holder(source, topic, caplog, monkeypatch):
     monkeypatch.setattr("fencepost.spark.source.blocked_reads.WAITED_MS", 0)
     query = source.stream(subscribe=topic, startingOffsets="earliest")
     query.batch()

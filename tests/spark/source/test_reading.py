@@ -152,7 +152,7 @@ def test_splits_of_any_log_give_each_visible_record_once_and_again_the_same(step
         assert found == seen
 
 
-def test_a_damaged_batch_is_said_with_its_offset():
+def test_a_damaged_batch_is_reported_with_its_offset():
     log = Log()
     log.write(3, 0)
     log.write(3, 0)
@@ -162,7 +162,7 @@ def test_a_damaged_batch_is_said_with_its_offset():
         read(log, 0, 6, most=9)
 
 
-def test_damage_to_a_batch_that_is_not_shown_is_said_for_it_may_hide_others():
+def test_damage_to_a_batch_that_is_not_shown_is_reported_for_it_may_hide_others():
     log = Log()
     log.write(3, 0, producer_id=7)
     log.decide(7, commit=False)
@@ -174,7 +174,7 @@ def test_damage_to_a_batch_that_is_not_shown_is_said_for_it_may_hide_others():
         read(log, 0, log.end, most=9)
 
 
-def test_a_batch_whose_length_is_none_is_said_with_its_offset():
+def test_a_batch_with_an_impossible_length_is_reported_with_its_offset():
     log = Log()
     log.write(3, 0)
     log.write(3, 0)
@@ -193,7 +193,7 @@ def test_a_batch_with_the_longest_length_is_asked_for_until_patience_ends():
         read(log, 0, 3, **{"kafkaConsumer.pollTimeoutMs": "50"})
 
 
-def test_waiting_has_an_end_which_says_where_the_log_stands():
+def test_waiting_ends_with_an_error_that_names_the_end_of_the_log():
     log = Log()
     log.write(3, 0)
     with pytest.raises(RequestTimedOutError, match=r"from offset 3 on within 50 ms.*its end 3"):

@@ -62,7 +62,7 @@ def test_a_row_has_what_the_record_has():
     assert found[1]["timestamp"] == dt.datetime(1969, 12, 31, 23, 59, 59, 999_000, tzinfo=dt.UTC)
 
 
-def test_the_broker_s_time_is_said_to_be_its():
+def test_the_brokers_time_is_marked_as_the_brokers():
     assert rows([Record(0, 5, None, b"v")], log_append_time=7)[0]["timestampType"] == 1
 
 
@@ -111,7 +111,7 @@ def test_a_schema_without_columns_is_refused_because_its_rows_could_not_be_count
         check_schema(StructType([]))
 
 
-def test_a_null_where_the_schema_has_none_is_said_and_not_left_to_spark():
+def test_a_null_where_the_schema_has_none_is_an_error_of_ours_not_of_spark():
     schema = StructType([StructField("offset", LongType(), False), StructField("value", BinaryType(), False)])
     assert rows([Record(0, 5, None, b"v")], schema) == [{"offset": 0, "value": b"v"}]
     with pytest.raises(InvalidConfigurationError, match="'value' is null at offset 8 of t-3"):

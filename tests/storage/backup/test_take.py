@@ -42,7 +42,7 @@ def test_a_backup_without_a_broker_restores_to_the_same_state(disk):
     assert content_of(disk) == content_of(original)
 
 
-def test_the_manifest_tells_what_is_in_it(disk):
+def test_the_manifest_lists_what_is_in_it(disk):
     contents = taken(disk)
     found = read(disk, BACKUP)
     assert found == contents

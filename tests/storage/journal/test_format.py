@@ -52,7 +52,7 @@ def test_kinds_of_parts_and_sizes_are_as_documented():
 
 
 @pytest.mark.parametrize("version", [0, 2])
-def test_a_file_header_of_another_format_is_told_by_its_number(version):
+def test_a_file_header_of_another_format_is_recognised_by_its_number(version):
     block = bytearray(form.pack_file_header(FILE))
     struct.pack_into(">I", block, 12, version)
     struct.pack_into(">I", block, 8, crc32c(bytes(block[12:])))

@@ -186,7 +186,7 @@ def test_nothing_that_is_still_needed_is_reused(disk, driven):
     assert [unit.number for unit in recovered(disk)][-19:] == list(range(6, 25))
 
 
-def test_what_is_not_synced_is_not_reused_whatever_the_caller_says(disk, driven):
+def test_what_is_not_synced_is_not_reused_whatever_the_caller_claims(disk, driven):
     for _ in range(12):
         driven.append(b"x" * 3000)
         driven.round(sync=False)

@@ -90,7 +90,7 @@ def test_a_log_without_anything_put_by_has_nothing_to_write():
     assert not driver.disk.exists(DIRECTORY)
 
 
-def test_a_failed_write_is_told():
+def test_a_failed_write_is_reported():
     disk = SimulatedDisk()
     driver = LogDriver(disk)
     driver.values(b"x")

@@ -109,7 +109,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_bad_last_round_that_nobody_says_was_synced_is_cut_whole_and_reported(disk, damage):
+def test_a_bad_last_round_not_known_to_be_synced_is_cut_whole_and_reported(disk, damage):
     result = torn_tail(disk, DAMAGES[damage])
     assert [unit.number for unit in result.units()] == [1, 2]
     assert result.last_unit == 2
@@ -176,7 +176,7 @@ def test_a_bad_round_in_one_file_cuts_the_unsynced_rounds_in_the_next(disk):
 
 @pytest.mark.parametrize("unit", [1, 2, 3, 4, 5, 6])
 @pytest.mark.parametrize("part", ["header", "unit"])
-def test_a_bad_round_that_a_later_one_says_was_synced_is_damage_and_named(disk, driven, unit, part):
+def test_a_bad_round_that_a_later_one_proves_synced_is_damage_and_named(disk, driven, unit, part):
     path, position = place(disk, unit)
     spoil(disk, path, position + (8 if part == "unit" else -form.ROUND_HEADER_BYTES + 5))
     before = disk.fingerprint()
@@ -198,7 +198,7 @@ def test_any_lost_block_of_a_sealed_journal_that_held_units_is_damage(disk, driv
                 patch(disk, path, 0, content)
 
 
-def test_a_rounds_header_with_torn_units_still_tells_that_the_one_before_was_synced(disk):
+def test_a_rounds_header_with_torn_units_still_proves_the_one_before_was_synced(disk):
     driven = Driven(disk, first_file_bytes=8 * BLOCK)
     driven.append(b"synced")
     driven.round()

@@ -92,7 +92,7 @@ def test_a_reader_goes_from_one_part_to_the_next_as_by_copying():
     assert len(found) >= len(copied) - 1, "all but a rest that is little"
 
 
-def test_where_a_reader_stands_must_be_known():
+def test_the_position_of_a_reader_must_be_known():
     driver = flushed()
     read_all(driver)
     assert left(driver, 6) is None

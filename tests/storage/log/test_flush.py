@@ -245,7 +245,7 @@ def test_what_is_written_during_a_sync_is_synced_by_the_next() -> None:
     assert driver.log.sync_job() is None
 
 
-def test_a_sync_that_fails_is_told() -> None:
+def test_a_sync_that_fails_is_reported() -> None:
     disk = SimulatedDisk()
     driver = LogDriver(disk)
     driver.values(b"one")

@@ -83,7 +83,7 @@ def test_aborted_transactions_have_kafkas_layout() -> None:
         unpack_aborted(pack(">hqqqq", 1, 7, 10, 20, 15))
 
 
-def test_derived_spans_are_those_the_log_was_told() -> None:
+def test_derived_spans_are_those_that_were_given_to_the_log() -> None:
     from fencepost.protocol.records import Marker
 
     driver = LogDriver(segment_bytes=100)

@@ -168,7 +168,7 @@ def test_nothing_depends_on_an_index_being_put_back(error: int) -> None:
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex", ".log"])
-def test_want_of_descriptors_or_memory_says_nothing_of_a_file(
+def test_want_of_descriptors_or_memory_proves_nothing_about_a_file(
     error: int, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver = plain()

@@ -119,7 +119,7 @@ def test_the_last_two_snapshots_are_kept() -> None:
     assert snapshot_names(driver) == ["00000000000000000012.producers", "00000000000000000015.producers"]
 
 
-def test_kafka_9892_15312_a_damaged_snapshot_is_replaced_by_the_one_before_and_said() -> None:
+def test_kafka_9892_15312_a_damaged_snapshot_is_reported_the_one_before_is_used() -> None:
     """KAFKA-9892, KAFKA-15312: an empty or torn snapshot."""
     for damage in (flip, truncate, empty, remove):
         driver = LogDriver(segment_bytes=300)

@@ -148,7 +148,7 @@ def test_a_compacted_log_whose_records_are_all_in_the_tail_needs_no_second_snaps
     assert not driver.log.snapshots.hold_segments
 
 
-def test_the_snapshot_that_none_is_left_is_told_as_new_once_behind_any_other():
+def test_an_empty_list_of_snapshots_is_one_event_after_any_other():
     driver = a_transaction_in_segments()
     driver.snapshot()
     driver.log.snapshots.adopt()

@@ -74,7 +74,7 @@ def test_a_search_goes_on_behind_an_entry_before_which_another_was_open():
     assert overlapping(entries[1:], 0, 10) == ([], True)
 
 
-def test_entries_are_told_by_where_their_transactions_begin():
+def test_entries_are_recognised_by_where_their_transactions_begin():
     entries = [AbortedTransaction(1, 30, 40, 0), AbortedTransaction(2, 20, 50, 51), AbortedTransaction(3, 0, 60, 61)]
     assert [each.producer_id for each in sorted(entries, key=by_first_offset)] == [3, 2, 1]
 

@@ -52,7 +52,7 @@ def test_a_restart_between_any_two_batches_changes_no_answer(partition, name):
 
 
 @pytest.mark.requirement("S-23")
-def test_a_duplicate_tells_where_and_when_the_batch_was_first_stored(partition):
+def test_a_duplicate_is_answered_with_where_and_when_it_was_first_stored(partition):
     partition.send(P, 0, 0, 3, timestamp=11)
     partition.send(P, 0, 3, 2, timestamp=12)
     assert partition.states.judge(make(P, 0, 3, 2, timestamp=99)) == Duplicate(3, 4, 12)
@@ -393,7 +393,7 @@ def test_an_age_that_a_crash_set_back_makes_nobody_expire_early_nor_live_for_eve
     assert known(partition) == []
 
 
-def test_the_wall_clock_has_no_say_in_expiry(partition):
+def test_the_wall_clock_does_not_affect_expiry(partition):
     for sequence, timestamp in enumerate([2**62, 0, -1]):
         partition.send(P, 0, sequence, timestamp=timestamp)
     partition.states.expire(999, 1000)

@@ -62,7 +62,7 @@ def test_a_partition_changes_its_owner_only_once_it_was_given_up(driver):
     assert driver.group.state is GroupState.STABLE
 
 
-def test_a_heartbeat_that_says_nothing_new_is_answered_without_an_assignment(driver):
+def test_a_heartbeat_without_news_is_answered_without_an_assignment(driver):
     one = driver.join()
     answer = driver.beat(one.member_id, one.epoch)
     assert (answer.epoch, answer.assigned) == (2, None)
