@@ -59,8 +59,8 @@ class Running:
     def __exit__(self, *_):
         """As kill -9."""
         self._process.kill()
-        _, said = self._process.communicate()
-        assert b"Traceback" not in said, said.decode()
+        _, given = self._process.communicate()
+        assert b"Traceback" not in given, given.decode()
 
 
 @pytest.mark.parametrize("name", ["exactly_once.py", "exactly_once_confluent.py"])

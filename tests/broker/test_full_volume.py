@@ -53,8 +53,8 @@ class SmallVolume:
         if user:
             self.inside += ("--user", "--preserve-credentials")
         if not mounted:
-            _, said = self._holder.communicate(timeout=10)
-            raise OSError(f"no {kind} can be mounted here: {said.strip()}")
+            _, given = self._holder.communicate(timeout=10)
+            raise OSError(f"no {kind} can be mounted here: {given.strip()}")
 
     def take_all(self) -> None:
         """Fill it to the last byte."""

@@ -329,9 +329,9 @@ def halts(broker: BrokerProcess, directory: Path) -> None:
         assert broker.ended() == HALTED
     finally:
         broker.kill()
-    said = "".join(broker.lines)
-    assert "error: the broker halted:" in said
-    assert "hint: " in said
+    given = "".join(broker.lines)
+    assert "error: the broker halted:" in given
+    assert "hint: " in given
     found = read_again(directory)
     assert found[: len(acknowledged)] == acknowledged
     assert len(found) <= len(acknowledged) + 1

@@ -109,12 +109,12 @@ def test_a_machine_suspended_while_the_broker_stops_begins_no_round(mode):
     def when_idle_and_late(callback):
         at_once = True
 
-        def told():
+        def reported():
             callback()
             if not at_once:
                 one.loop.pass_time(1)
 
-        when_idle(told)
+        when_idle(reported)
         at_once = False
 
     def close_and_late():

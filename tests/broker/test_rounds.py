@@ -72,11 +72,11 @@ async def test_in_mode_os_what_is_released_is_not_taken_for_synced(disk, driven,
     unit = driven.store.last_unit
     await asyncio.sleep(0.01)
     assert driven.store.released_unit == unit > driven.store.synced_unit
-    told = []
-    rounds.when_synced(unit, lambda: told.append(driven.store.synced_unit))
-    assert told == []
+    reported = []
+    rounds.when_synced(unit, lambda: reported.append(driven.store.synced_unit))
+    assert reported == []
     await asyncio.sleep(1)
-    assert told == [unit]
+    assert reported == [unit]
 
 
 @driven_by("interval")
@@ -179,15 +179,15 @@ async def test_a_journal_that_is_about_to_be_synced_is_not_idle(disk, driven, lo
 @driven_by("fsync")
 async def test_who_is_touched_first_is_told_before_others_that_wait_since_earlier(disk, driven, log, rounds):
     """The leader of a group before its followers, whose connections wait for something of their own."""
-    told = []
+    reported = []
 
     class Replying:
         def __init__(self, name):
             self.name, self.unit = name, driven.store.last_unit
 
         def flush(self, released_unit):
-            if released_unit >= self.unit and self.name not in told:
-                told.append(self.name)
+            if released_unit >= self.unit and self.name not in reported:
+                reported.append(self.name)
             return released_unit < self.unit
 
     driven.append(log, [b"x"])
@@ -199,7 +199,7 @@ async def test_who_is_touched_first_is_told_before_others_that_wait_since_earlie
     rounds.touch(follower)
     rounds.touch_first(leader)
     await asyncio.sleep(0.2)
-    assert told == ["leader", "follower"]
+    assert reported == ["leader", "follower"]
 
 
 @pytest.mark.parametrize("mode", ["fsync", "interval"])

@@ -10,8 +10,8 @@ def test_connected_clients_are_listed_with_what_they_move() -> None:
         terminal = Terminal(broker)
         terminal.run("topic create orders")
         producer = terminal.open_transaction("orders-1", "orders", "a")
-        told = terminal.run("clients").splitlines()
-        assert told[0].split()[:4] == ["CLIENT-ID", "SOFTWARE", "HOST", "LISTENER"]
+        output = terminal.run("clients").splitlines()
+        assert output[0].split()[:4] == ["CLIENT-ID", "SOFTWARE", "HOST", "LISTENER"]
         rows = {each["client_id"]: each for each in terminal.objects("clients")}
         assert rows["fencepost-cli"]["software"].startswith("fencepost")
         library = rows["rdkafka"]

@@ -20,11 +20,11 @@ def test_lag_is_shown_to_the_lso_and_to_the_end_and_why_they_differ(terminal: Te
     terminal.plain("orders", "a", "b", "c")
     terminal.run("group seek billing -t orders --to 1")
     producer = terminal.open_transaction("orders-1", "orders", "d", "e")
-    told = terminal.run("group describe billing").splitlines()
-    assert told[0] == "billing: Empty, 0 members"
-    assert told[1].split() == ["TOPIC", "PARTITION", "COMMITTED", "LSO", "HW", "LAG-LSO", "LAG-HW", "MEMBER", "HOST"]
-    assert told[2].split() == ["orders", "0", "1", "3", "5", "2", "4", "-", "-"]
-    assert told[3].startswith("orders-0 is blocked at 3 (2 offsets wait) by transaction orders-1 of producer ")
+    output = terminal.run("group describe billing").splitlines()
+    assert output[0] == "billing: Empty, 0 members"
+    assert output[1].split() == ["TOPIC", "PARTITION", "COMMITTED", "LSO", "HW", "LAG-LSO", "LAG-HW", "MEMBER", "HOST"]
+    assert output[2].split() == ["orders", "0", "1", "3", "5", "2", "4", "-", "-"]
+    assert output[3].startswith("orders-0 is blocked at 3 (2 offsets wait) by transaction orders-1 of producer ")
     (facts,) = terminal.objects("group describe billing")
     assert (facts["lag_lso"], facts["lag_hw"]) == (2, 4)
     assert facts["blocked"][0]["transactional_id"] == "orders-1"
@@ -62,10 +62,10 @@ def test_members_are_shown_with_what_they_own(terminal: Terminal) -> None:
     consumer.subscribe(["shared"])
     while not consumer.assignment():
         consumer.poll(0.1)
-    told = terminal.run("group describe sharers --members")
-    assert told.startswith("sharers: Stable, range, 1 member\n")
-    assert "somebody" in told
-    assert "shared-0" in told
+    output = terminal.run("group describe sharers --members")
+    assert output.startswith("sharers: Stable, range, 1 member\n")
+    assert "somebody" in output
+    assert "shared-0" in output
     code, cause, hint = terminal.refused("group seek sharers -t shared --to start")
     assert (code, "has active members" in cause, "stop its consumers" in hint) == (5, True, True)
     assert terminal.refused("group delete sharers")[0] == 5
@@ -78,11 +78,11 @@ def test_a_group_whose_broker_assigns_is_shown_like_any_other(terminal: Terminal
         terminal.bootstrap, topics=["handed"], group_id="newer", group_protocol="consumer", auto_offset_reset="earliest"
     ) as consumer:
         consumer.assigned()
-        told = terminal.run("group describe newer --members").splitlines()
-        assert told[0].startswith("newer: Stable, uniform, epoch ")
-        assert told[0].endswith(", 1 member")
-        assert told[-2].split() == ["MEMBER", "INSTANCE", "CLIENT", "HOST", "PARTITIONS", "EPOCH", "WAITS-FOR"]
-        assert "handed-0" in told[-1]
+        output = terminal.run("group describe newer --members").splitlines()
+        assert output[0].startswith("newer: Stable, uniform, epoch ")
+        assert output[0].endswith(", 1 member")
+        assert output[-2].split() == ["MEMBER", "INSTANCE", "CLIENT", "HOST", "PARTITIONS", "EPOCH", "WAITS-FOR"]
+        assert "handed-0" in output[-1]
         (facts,) = terminal.objects("group describe newer")
         assert (facts["type"], facts["members"][0]["partitions"]) == ("consumer", ["handed-0"])
         rows = terminal.objects("group list --type consumer")

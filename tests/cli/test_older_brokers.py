@@ -21,9 +21,9 @@ def terminal(request: pytest.FixtureRequest) -> Iterator[Terminal]:
 
 def test_what_is_open_is_explained_once_the_end_of_the_log_is_reached(terminal: Terminal) -> None:
     assert [each["fate"] for each in terminal.objects("consume held --explain")] == ["open", "open"]
-    told = terminal.run("consume held --explain").splitlines()
-    assert told[0].startswith("─── LSO 0 < HW 2: read_committed stops here")
-    assert [line.split()[0] for line in told[1:]] == ["?", "?"]
+    output = terminal.run("consume held --explain").splitlines()
+    assert output[0].startswith("─── LSO 0 < HW 2: read_committed stops here")
+    assert [line.split()[0] for line in output[1:]] == ["?", "?"]
 
 
 def test_lag_is_shown_and_its_reason_left_out(terminal: Terminal) -> None:

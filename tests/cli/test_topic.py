@@ -75,8 +75,8 @@ def test_a_topic_is_changed_grown_and_trimmed(terminal: Terminal) -> None:
 )
 def test_refusals_have_a_cause_a_hint_and_an_exit_code(terminal: Terminal, line: str, code: int, cause: str) -> None:
     terminal.run("topic create there --if-not-exists")
-    got, told, hint = terminal.refused(line)
-    assert (got, cause in told, bool(hint)) == (code, True, True), told
+    got, output, hint = terminal.refused(line)
+    assert (got, cause in output, bool(hint)) == (code, True, True), output
 
 
 def test_wrong_usage_is_exit_code_two(terminal: Terminal) -> None:

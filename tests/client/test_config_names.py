@@ -158,14 +158,14 @@ def test_assignors_are_java_classes_in_a_list_or_a_text(listed):
 
 @pytest.mark.parametrize("names_first", [True, False])
 def test_verifying_certificates_does_not_imply_verifying_names(names_first):
-    said = [("ssl.endpoint.identification.algorithm", "none"), ("enable.ssl.certificate.verification", True)]
-    config = dict(said if names_first else reversed(said))
+    text = [("ssl.endpoint.identification.algorithm", "none"), ("enable.ssl.certificate.verification", True)]
+    config = dict(text if names_first else reversed(text))
     assert not settings_from(ConsumerSettings, BROKER | config).security.check_hostname
-    assert settings_from(ConsumerSettings, BROKER | dict(said[1:])).security.check_hostname
+    assert settings_from(ConsumerSettings, BROKER | dict(text[1:])).security.check_hostname
 
 
 @pytest.mark.parametrize(
-    ("said", "password"),
+    ("text", "password"),
     [
         ('username="u" password="c;d=e"', "c;d=e"),
         (r'username="u" password="a\"b\\c"', 'a"b\\c'),
@@ -174,8 +174,8 @@ def test_verifying_certificates_does_not_imply_verifying_names(names_first):
         ('password="p" keystorepassword="k" username="u"', "p"),
     ],
 )
-def test_a_password_is_read_from_javas_text_as_java_reads_it(said, password):
-    module = f"org.apache.kafka.common.security.plain.PlainLoginModule required {said};"
+def test_a_password_is_read_from_javas_text_as_java_reads_it(text, password):
+    module = f"org.apache.kafka.common.security.plain.PlainLoginModule required {text};"
     config = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.jaas.config": module}
     found = settings_from(ProducerSettings, BROKER | config).security
     assert (found.username, found.password) == ("u", password)

@@ -36,17 +36,17 @@ class Issuing:
         self.server.answers |= {SaslHandshakeRequest: self._handshake, SaslAuthenticateRequest: self._authenticate}
         self.good = good
         self.by_challenge = by_challenge
-        self.said = []
+        self.text = []
 
     def _handshake(self, line, request, version, number):
         line.reply(SaslHandshakeRequest, version, number, SaslHandshakeResponse(mechanisms=["OAUTHBEARER"]))
 
     def _authenticate(self, line, request, version, number):
-        said = bytes(request.auth_bytes)
-        self.said.append(said)
+        text = bytes(request.auth_bytes)
+        self.text.append(text)
         response = SaslAuthenticateResponse(auth_bytes=b"", error_message=None)
-        if said == b"\x01" or not any(f"Bearer {token}\x01".encode() in said for token in self.good):
-            if self.by_challenge and said != b"\x01":
+        if text == b"\x01" or not any(f"Bearer {token}\x01".encode() in text for token in self.good):
+            if self.by_challenge and text != b"\x01":
                 response = SaslAuthenticateResponse(auth_bytes=b'{"status":"invalid_token"}', error_message=None)
             else:
                 response = SaslAuthenticateResponse(error_code=58, error_message="no: hush", auth_bytes=b"")
@@ -64,7 +64,7 @@ def opened(*good, by_challenge=True, **keywords):
             (await open_connection(("127.0.0.1", 9092), settings, world.environment, None)).close()
         finally:
             issuing.server.close()
-        return issuing.said
+        return issuing.text
 
     return run(main)
 

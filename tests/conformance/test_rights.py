@@ -91,15 +91,15 @@ def check(row: Row, version: int, world: World) -> None:
 
 def test_the_page_about_security_tells_of_each_api_which_rights_it_needs() -> None:
     page = (HERE.parent.parent / "docs" / "security.md").read_text()
-    told: dict[str, set[str]] = {}
+    reported: dict[str, set[str]] = {}
     for apis, text in re.findall(r"^\| ([A-Z]\w+(?:, [A-Z]\w+)*) \| (.*) \|$", page, re.MULTILINE):
         for api in apis.split(", "):
-            told[api] = set(re.findall(r"[A-Z]\w+ on (?:Topic|Group|Cluster|TransactionalId)\b", text))
+            reported[api] = set(re.findall(r"[A-Z]\w+ on (?:Topic|Group|Cluster|TransactionalId)\b", text))
     rows: dict[str, list[Row]] = {}
     for row in [*ROWS, *OWN_ROWS]:
         rows.setdefault(row.api, []).append(row)
     found = {api: needed(of_api, ANSWERS) for api, of_api in rows.items() if api != "ApiVersions"}
-    assert {api: rights for api, rights in told.items() if api in APIS_BY_NAME} == found
+    assert {api: rights for api, rights in reported.items() if api in APIS_BY_NAME} == found
 
 
 def test_every_api_that_is_served_has_a_row() -> None:

@@ -47,11 +47,11 @@ def broker() -> Iterator[ServedBroker]:
 
 @pytest.fixture(scope="module")
 def story(broker: ServedBroker) -> Iterator[Story]:
-    told = Story(f"127.0.0.1:{broker.port}")
-    told.tell()
-    told.create(**{"odd-names": 1})
-    reader = told.read("billing", "story", 2)
-    yield told
+    reported = Story(f"127.0.0.1:{broker.port}")
+    reported.tell()
+    reported.create(**{"odd-names": 1})
+    reader = reported.read("billing", "story", 2)
+    yield reported
     reader.close()
 
 

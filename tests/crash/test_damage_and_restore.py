@@ -155,14 +155,14 @@ def restored(disk, copy, path):
     return disk.found(disk._seen)
 
 
-def followed(disk, copy, said):
+def followed(disk, copy, given):
     """The directory when somebody has done what was said of it."""
-    if "restore the directory from a copy" in said:
+    if "restore the directory from a copy" in given:
         return restored(disk, copy, ROOT)
-    (path, *_) = re.findall(r"\.fencepost/([^ :;,]+)", said)
+    (path, *_) = re.findall(r"\.fencepost/([^ :;,]+)", given)
     if path.startswith("journal/"):
         return restored(disk, copy, f"{ROOT}/journal")
-    if "restore this folder from a copy" in said:
+    if "restore this folder from a copy" in given:
         path = "/".join(path.split("/")[:2])
     return restored(disk, copy, f"{ROOT}/{path}")
 
@@ -173,28 +173,28 @@ def offline_lines(broker):
 
 def mended(damaged, copy, before, *, lives):
     """Start, do what it says, start again, until all is served. Returns what was said."""
-    disk, said = damaged, []
+    disk, given = damaged, []
     taken = {}
     for _ in range(6):
         try:
             broker = started(disk)
         except Refused as refusal:
-            said.append(str(refusal))
-            disk = followed(disk.after_power_cut(), copy, said[-1])
+            given.append(str(refusal))
+            disk = followed(disk.after_power_cut(), copy, given[-1])
             continue
         found, offline = content(broker)
         lines = offline_lines(broker)
         if not lines and not offline:
             check(broker, found, before, taken)
-            return said
+            return given
         taken |= lives(broker)
         lines = offline_lines(broker)
-        said += lines
+        given += lines
         disk = kill(broker)
         disk = disk.found(disk._seen)
         for line in lines:
             disk = followed(disk, copy, line)
-    raise AssertionError(f"it does not come back: {said}")
+    raise AssertionError(f"it does not come back: {given}")
 
 
 def check(broker, found, before, taken):
@@ -290,5 +290,5 @@ def test_what_was_kept_for_a_damaged_log_comes_back_from_a_copy_as_well(topic):
     size = len(content_of(left, kept))
     for first in (left, sound):
         for damaged in (flipped(first, kept, random_.randrange(8 * size)), truncated(first, kept, size // 2)):
-            said = mended(damaged, sound, before, lives=is_killed)
-            assert any(kept.removeprefix("/") in line for line in said)
+            given = mended(damaged, sound, before, lives=is_killed)
+            assert any(kept.removeprefix("/") in line for line in given)

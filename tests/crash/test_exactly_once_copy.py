@@ -80,7 +80,7 @@ class Copier:
         self.command = [*program, bootstrap, SOURCE, TARGET, GROUP, name, str(per_transaction), str(ABORTED)]
         self.command += COPIERS[kind][1:]
         self.stuck_s = STUCK_S.get(kind.split(",")[0].split(" ")[0], STUCK_OTHERS_S)
-        self.said: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.output_lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.words: Counter[str] = Counter()
         self.lives = 0
         self.start()
@@ -96,13 +96,13 @@ class Copier:
     def _listen(self, stream) -> None:
         with stream:
             for line in stream:
-                self.said.put(line)
+                self.output_lines.put(line)
 
     def progress(self) -> int:
         """Messages committed since it was last asked."""
         count = 0
-        while not self.said.empty():
-            word, *more = self.said.get().split()
+        while not self.output_lines.empty():
+            word, *more = self.output_lines.get().split()
             self.words[word] += 1
             self.last_s = time.monotonic()
             count += int(more[0]) if word == "committed" else 0

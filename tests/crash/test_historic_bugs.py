@@ -285,11 +285,11 @@ def _send_until_it_ends(broker, acknowledged: int) -> int:
     """One idempotent batch after the other while SIGTERM arrives; the unanswered one again at first."""
     with WireClient("127.0.0.1", broker.port) as client:
         until = time.monotonic() + 0.3
-        told = False
+        reported = False
         while True:
-            if not told and time.monotonic() > until:
+            if not reported and time.monotonic() > until:
                 broker.process.send_signal(signal.SIGTERM)
-                told = True
+                reported = True
             try:
                 ((code, offset),) = answers(client.call(produce("t", idempotent(acknowledged)), FAST))
             except (Closed, ConnectionError):

@@ -60,11 +60,11 @@ def group(chance: random.Random, name: str) -> tuple[dict[str, int], dict[str, S
         if generation != GENERATION:  # Kafka gives such members back what they no longer want; we do not
             owned = [place for place in owned if place.topic in wanted]
         had = tuple(dict.fromkeys(owned))
-        said = assignors_of([name])[0].user_data(LastAssignment(had, generation))
+        given = assignors_of([name])[0].user_data(LastAssignment(had, generation))
         instance = f"i{chance.randint(0, 99)}-{number}" if chance.random() < 0.3 else None
         kept = had if name == "cooperative-sticky" else ()
         member = f"member-{number}-{chance.getrandbits(64):x}"
-        members[member] = Subscription(tuple(wanted), said, tuple(sorted(kept)), generation, None, instance)
+        members[member] = Subscription(tuple(wanted), given, tuple(sorted(kept)), generation, None, instance)
     return topics, members
 
 
@@ -77,8 +77,8 @@ def read(answer: str) -> dict[str, set[TopicPartition]]:
 def test_the_same_group_gets_the_same_assignment_as_from_java(java, name):
     for seed in range(300):
         topics, members = group(random.Random(seed), name)
-        said = " ".join(f"{m};{s.group_instance_id or ''};{encode_subscription(s).hex()}" for m, s in members.items())
-        answer = java("assign", name, " ".join(f"{topic}:{count}" for topic, count in topics.items()), said)
+        given = " ".join(f"{m};{s.group_instance_id or ''};{encode_subscription(s).hex()}" for m, s in members.items())
+        answer = java("assign", name, " ".join(f"{topic}:{count}" for topic, count in topics.items()), given)
         ours = assignors_of([name])[0].assign(topics, members)
         assert read(answer) == {member: set(places) for member, places in ours.items()}, f"seed {seed}"
 

@@ -142,9 +142,9 @@ def test_retries_without_idempotence_repeat_records_of_a_lost_answer_and_lose_no
 def timeout_of(broker, transactional_id):
     with connected(broker.bootstrap) as client:
         asked = DescribeTransactionsRequest(transactional_ids=[transactional_id])
-        (told,) = client.call(asked, 0).transaction_states
-    assert told.error_code == 0
-    return told.transaction_timeout_ms
+        (reported,) = client.call(asked, 0).transaction_states
+    assert reported.error_code == 0
+    return reported.transaction_timeout_ms
 
 
 @pytest.mark.requirement("S-55", "S-117")

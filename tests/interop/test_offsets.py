@@ -44,8 +44,8 @@ def test_confluent_goes_on_after_what_it_committed_and_reads_again_what_it_did_n
     consumer = consumer_of(broker, name)
     consumer.subscribe([name])
     assert taken(consumer, 10) == list(range(10))
-    (told,) = consumer.commit(asynchronous=False)
-    assert (told.error, told.offset) == (None, 10)
+    (reported,) = consumer.commit(asynchronous=False)
+    assert (reported.error, reported.offset) == (None, 10)
     assert taken(consumer, 5) == list(range(10, 15))  # read and not committed
     killed(broker)
     del consumer
@@ -60,11 +60,11 @@ def test_confluent_goes_on_after_what_it_committed_and_reads_again_what_it_did_n
 @pytest.mark.requirement("S-06")
 def test_confluent_commits_without_waiting_and_is_told_later(broker, name):
     filled(broker, name)
-    told = []
+    reported = []
     done = threading.Event()
 
     def on_commit(error, partitions):
-        told.append((error, [(each.offset, each.metadata) for each in partitions]))
+        reported.append((error, [(each.offset, each.metadata) for each in partitions]))
         done.set()
 
     consumer = consumer_of(broker, name, on_commit=on_commit)
@@ -73,7 +73,7 @@ def test_confluent_commits_without_waiting_and_is_told_later(broker, name):
     consumer.commit(offsets=[TopicPartition(name, 0, 3, "a note")], asynchronous=True)
     while not done.is_set():
         consumer.poll(0.1)
-    assert told[0][0] is None
+    assert reported[0][0] is None
     killed(broker)
     (committed,) = consumer.committed([TopicPartition(name, 0)], timeout=20)
     assert (committed.offset, committed.metadata) == (3, "a note")

@@ -51,7 +51,7 @@ class Supervisor:
             self.process.kill()
             self.process.wait()
 
-    def said(self):
+    def next_word(self):
         """The next word; None when the copier has done all. A successor follows on one that failed or hangs."""
         until = time.monotonic() + IN_ALL_S
         while time.monotonic() < until:
@@ -88,7 +88,7 @@ def test_a_killed_broker_neither_loses_nor_doubles_nor_tears_what_a_copier_does(
         supervisor = Supervisor(library, broker.bootstrap, "source", "target", "group", "copier", COUNT)
         filled = 0
         try:
-            while (word := supervisor.said()) is not None:
+            while (word := supervisor.next_word()) is not None:
                 filled += word == "open"
                 if word == "open" and filled in KILLS:
                     broker.kill()

@@ -92,10 +92,10 @@ class Sdk:
         group = (await self.cluster.ask(("group", self.group_id), request)).groups[0]
         if group.group_state != "Stable":
             return {}
-        said = {each.member_id: each.member_assignment for each in group.members}
+        text = {each.member_id: each.member_assignment for each in group.members}
         return {
             member: {place.partition for place in decode_assignment(content).partitions} if content else set()
-            for member, content in said.items()
+            for member, content in text.items()
         }
 
 

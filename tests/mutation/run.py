@@ -111,8 +111,8 @@ def _mutate(tool: Path, module: str, tests: tuple[str, ...], sample: int, seed: 
             database.execute("DELETE FROM work_results WHERE lower(test_outcome) LIKE '%survived'")
         _run(tool / "cosmic-ray", "exec", "mutate.toml", session.name)
         outcomes, survived = _results(session)
-        told = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
-        print(f"{module}, {files}: {outcomes.total()} changes of {of}: {told}", flush=True)
+        reported = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
+        print(f"{module}, {files}: {outcomes.total()} changes of {of}: {reported}", flush=True)
     for difference in survived:
         print(difference, flush=True)
     return len(survived)
@@ -151,10 +151,10 @@ def _keep(session: Path, left_alone: list[tuple[tuple[int, int], tuple[int, int]
 
 def _set_apart(tool: Path, session: Path) -> int:
     """Forget the changes that are no Python: no test is needed to notice them. Returns how many."""
-    told = _run(tool / "python", ROOT / "tests" / "mutation" / "not_python.py", session.name)
+    reported = _run(tool / "python", ROOT / "tests" / "mutation" / "not_python.py", session.name)
     with sqlite3.connect(session) as database:
-        _forget(database, told.split())
-    return len(told.split())
+        _forget(database, reported.split())
+    return len(reported.split())
 
 
 def _forget(database: sqlite3.Connection, jobs: list[str]) -> None:
@@ -166,8 +166,8 @@ def _results(session: Path) -> tuple[Counter[str], list[str]]:
     """How many were killed, survived, or neither (a run that took too long, or could not begin), and the survivors."""
     with sqlite3.connect(session) as database:
         rows = list(database.execute("SELECT worker_outcome, test_outcome, output, diff FROM work_results"))
-    told = [(_outcome(worker, test, output), diff) for worker, test, output, diff in rows]
-    return Counter(outcome for outcome, _ in told), [diff for outcome, diff in told if outcome == "survived"]
+    reported = [(_outcome(worker, test, output), diff) for worker, test, output, diff in rows]
+    return Counter(outcome for outcome, _ in reported), [diff for outcome, diff in reported if outcome == "survived"]
 
 
 def _outcome(worker: str, test: str, output: str) -> str:

@@ -72,8 +72,8 @@ def test_the_next_offset_is_one_behind_the_last(base_offset):
 @pytest.mark.parametrize("bit", range(15))
 def test_each_attribute_is_read_from_its_own_bit_alone(bit):
     found = read(view(batch(attributes=1 << bit)))
-    told = (found.is_log_append_time, found.is_transactional, found.is_control, found.delete_horizon_ms is not None)
-    assert told == (bit == 3, bit == 4, bit == 5, bit == 6)
+    reported = (found.is_log_append_time, found.is_transactional, found.is_control, found.delete_horizon_ms is not None)
+    assert reported == (bit == 3, bit == 4, bit == 5, bit == 6)
     assert found.codec == (1 << bit if bit < 3 else 0)
 
 

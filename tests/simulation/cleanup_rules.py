@@ -106,11 +106,11 @@ def retained_too_little(facts: Facts) -> Iterator[Anomaly]:
 
 def _beginnings(facts: Facts, place: Place) -> list[tuple[Op, int]]:
     """Who says where the log begins, in the order of time."""
-    told = [(op, op.result.log_start) for op, _ in facts.reads[place] if op.result.tells_ends]
+    reported = [(op, op.result.log_start) for op, _ in facts.reads[place] if op.result.tells_ends]
     dump = facts.dumps.get(place)
     if dump is not None and dump.result:
-        told.append((dump, dump.result[0].offset))
-    return sorted(told, key=lambda one: one[0].done)
+        reported.append((dump, dump.result[0].offset))
+    return sorted(reported, key=lambda one: one[0].done)
 
 
 def _most_bytes(facts: Facts, place: Place, read: Op, sends: Iterable[tuple[Op, Send]], gone: list[Op]) -> int:

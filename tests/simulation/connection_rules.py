@@ -76,10 +76,10 @@ def _without_own_commit(facts: Facts, ops: list[Op]) -> Iterator[Anomaly]:
             stable = op.result
         else:
             continue
-        for place, offset, txn, said in needs:
+        for place, offset, txn, read in needs:
             behind = place == op.what.place and stable <= offset
             if behind and not Excuses(facts, place).hold(op, txn, offset):
-                yield Anomaly("own write unseen", f"{txn} has {offset} of {place}, which is not stable yet", (said, op))
+                yield Anomaly("own write unseen", f"{txn} has {offset} of {place}, which is not stable yet", (read, op))
 
 
 CONNECTION_RULES = [own_writes]

@@ -96,16 +96,16 @@ def work_of_groups(facts: Facts) -> Iterator[Anomaly]:
 
 def listed_offsets(facts: Facts) -> Iterator[Anomaly]:
     """What ListOffsets says is between what fetches said before and say later; at a time, it is what the log says."""
-    told: dict[tuple[Place, str], _Told] = {}
+    reported: dict[tuple[Place, str], _Told] = {}
     for op, listed in facts.history.of(Listed):
         if listed.at >= 0:
             yield from _at_a_time(facts, op, listed)
             continue
         end = "last_stable" if listed.committed else "high_watermark"
         name = end if listed.at == LATEST else "log_start"
-        if (listed.place, name) not in told:
-            told[listed.place, name] = _Told(facts, listed.place, name)
-        other = told[listed.place, name].against(op)
+        if (listed.place, name) not in reported:
+            reported[listed.place, name] = _Told(facts, listed.place, name)
+        other = reported[listed.place, name].against(op)
         if other is not None:
             yield Anomaly(
                 "wrong listed offset", f"{name} is {getattr(other.result, name)}, not {op.result}", (other, op)
@@ -117,8 +117,8 @@ class _Told:
 
     def __init__(self, facts: Facts, place: Place, name: str) -> None:
         def end(op: Op) -> int:
-            told: int = getattr(op.result, name)
-            return told
+            reported: int = getattr(op.result, name)
+            return reported
 
         self._end = end
         reads = [op for op, _ in facts.reads[place] if op.result.tells_ends]
@@ -159,8 +159,8 @@ def stuck(facts: Facts) -> Iterator[Anomaly]:
 
 def paused(facts: Facts) -> Iterator[Anomaly]:
     """A consumer gives nothing of what it was told to pause, until it is told to go on."""
-    told = [op for kind in (Pause, Resume) for op, _ in facts.history.of(kind)]
-    steps = sorted([*told, *(op for op, _ in facts.history.of(Read))], key=lambda op: op.invoked)
+    reported = [op for kind in (Pause, Resume) for op, _ in facts.history.of(kind)]
+    steps = sorted([*reported, *(op for op, _ in facts.history.of(Read))], key=lambda op: op.invoked)
     since: dict[tuple[str, Place], Op] = {}
     for op in steps:
         key = op.client, op.what.place

@@ -211,10 +211,10 @@ class Followers:
             self.replicate(response)
             if response.error_code:
                 return 0.0
-            had, told = _has_news(response), parts_of(response)
+            had, parts = _has_news(response), parts_of(response)
             for key, part in wanted.items():
                 copy = self.copies.get(key)
-                if copy is not None and (key in told or part.fetch_offset > copy.end):
+                if copy is not None and (key in parts or part.fetch_offset > copy.end):
                     showed = show(part_of(response, key), copy, part, committed=request.isolation_level == 1)
                     self.world.met[f"follower: {showed}"] += 1
             if self._has_failed:

@@ -69,12 +69,12 @@ class Limits:
 
 def met(history: History, errors: Mapping[int, int]) -> list[str]:
     """What limits did in a run. errors: how often brokers answered each code."""
-    told = {(what.place is None, what.why) for _, what in history.of(Forgotten)}
+    reported = {(what.place is None, what.why) for _, what in history.of(Forgotten)}
     happened = {
-        "producers evicted": (False, "limit") in told,
-        "ids evicted": (True, "limit") in told,
-        "producers expired": (False, "silence") in told,
-        "ids expired": (True, "silence") in told,
+        "producers evicted": (False, "limit") in reported,
+        "ids evicted": (True, "limit") in reported,
+        "producers expired": (False, "silence") in reported,
+        "ids expired": (True, "silence") in reported,
         "producers or ids refused": errors.get(ErrorCode.POLICY_VIOLATION, 0) > 0,
         "members refused": errors.get(ErrorCode.GROUP_MAX_SIZE_REACHED, 0) > 0,
     }

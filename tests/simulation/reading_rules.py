@@ -101,9 +101,9 @@ def _learned(facts: Facts) -> dict[Place, list[tuple[bool, _Known]]]:
         fate = facts.fate(send.txn)
         if fate.decided < NEVER:
             why = "torn transaction" if fate.seen_by is not None else "lost write"
-            said = fate.committed or fate.seen_by
-            assert said is not None
-            learned[send.place].append((False, _Known(max(op.done, fate.decided), offset, value, said, why)))
+            given = fate.committed or fate.seen_by
+            assert given is not None
+            learned[send.place].append((False, _Known(max(op.done, fate.decided), offset, value, given, why)))
     return learned
 
 
@@ -131,7 +131,7 @@ def trimmed_too_far(facts: Facts) -> Iterator[Anomaly]:
             continue  # retention has a rule of its own
         trims = facts.trimmed.get(place, ())
         for op, _ in reads:
-            asked = (trim.offset for said, trim in trims if said.invoked < op.done and said.outcome != FAIL)
+            asked = (trim.offset for given, trim in trims if given.invoked < op.done and given.outcome != FAIL)
             if op.result.log_start > max(asked, default=0):
                 yield Anomaly(
                     "log begins too late", f"{place} begins at {op.result.log_start}, which nobody asked for", (op,)
@@ -187,10 +187,10 @@ def late_commits(facts: Facts) -> Iterator[Anomaly]:
     """A commit that was answered is visible at once (Apache Kafka's is not), unless others are open before it."""
     needs: dict[Place, list[tuple[int, int, str, Op]]] = defaultdict(list)  # offset, since, transaction, who said so
     for fate in facts.fates.values():
-        if (said := fate.committed) is not None:
+        if (given := fate.committed) is not None:
             for op, send in fate.sends:
                 if op.outcome == OK:
-                    needs[send.place].append((op.result + len(send.values) - 1, said.done, fate.txn, said))
+                    needs[send.place].append((op.result + len(send.values) - 1, given.done, fate.txn, given))
     for place, reads in facts.reads.items():
         excuses = Excuses(facts, place)
         needs[place].sort(key=itemgetter(0, 1))
@@ -198,9 +198,9 @@ def late_commits(facts: Facts) -> Iterator[Anomaly]:
         for op, read in reads:
             if not read.committed or not op.result.tells_ends:
                 continue
-            for offset, since, txn, said in needs[place][bisect_left(offsets, op.result.last_stable) :]:
+            for offset, since, txn, given in needs[place][bisect_left(offsets, op.result.last_stable) :]:
                 if since < op.invoked and not excuses.hold(op, txn, offset):
-                    yield Anomaly("late commit", f"{txn} has {offset}, which is not stable yet", (said, op))
+                    yield Anomaly("late commit", f"{txn} has {offset}, which is not stable yet", (given, op))
 
 
 class Excuses:

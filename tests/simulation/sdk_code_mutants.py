@@ -266,13 +266,13 @@ def sdk_a_follower_that_failed_is_named_again(stack: ExitStack) -> None:
 def sdk_a_follower_that_has_just_been_left_is_taken_at_its_word(stack: ExitStack) -> None:
     """Its answer was on the way when it left the metadata."""
 
-    def told(self: Any, node: Any, state: Any) -> bool:
+    def reported(self: Any, node: Any, state: Any) -> bool:
         is_followed: bool = state.replica == node.node_id
         if is_followed:
             self._read_from_leader(state)
         return not is_followed
 
-    _replaced(stack, Fetcher, "_leave_follower", told)
+    _replaced(stack, Fetcher, "_leave_follower", reported)
 
 
 @killed_by("tests/client/consumer/test_reading_one_by_one.py")

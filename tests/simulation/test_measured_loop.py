@@ -16,8 +16,8 @@ def work():
 )
 @pytest.mark.parametrize("by_the_network", [False, True])
 def test_a_step_of_a_broker_that_serves_is_named_if_it_takes_too_much(is_broker, is_starting, excesses, by_the_network):
-    loop, told = MeasuredLoop(1), []
-    loop.on_excess = told.append
+    loop, reported = MeasuredLoop(1), []
+    loop.on_excess = reported.append
     process = Process(loop, "broker 1")
     process.counted = loop.count if is_broker else None
     process.is_starting = is_starting
@@ -30,7 +30,7 @@ def test_a_step_of_a_broker_that_serves_is_named_if_it_takes_too_much(is_broker,
 
     loop.run_until_complete(others_step() if by_the_network else process.start(step()))
     loop.close()
-    assert len(told) == excesses
+    assert len(reported) == excesses
 
 
 def test_calls_of_python_functions_are_counted_and_nothing_else():

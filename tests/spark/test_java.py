@@ -79,8 +79,8 @@ def test_the_script_hands_on_every_other_argument_as_it_is(tmp_path):
     target.chmod(0o755)
     home = java.with_shim(java.Java(target.parent.parent, 25, "25.0.1", whole=False), tmp_path / "the cache")
     words = ["-cp", "a b;c", "", java.VECTOR_MODULE, "it's", "$HOME", "-Dx=*", 'a"b', "--add-modules=other"]
-    said = subprocess.run([home / "bin" / "java", *words], capture_output=True, text=True, check=True).stdout
-    assert said == "".join(f"<{word}>" for word in words if word != java.VECTOR_MODULE)
+    output = subprocess.run([home / "bin" / "java", *words], capture_output=True, text=True, check=True).stdout
+    assert output == "".join(f"<{word}>" for word in words if word != java.VECTOR_MODULE)
 
 
 def test_processes_that_start_together_leave_one_script_and_never_see_half_of_it(tmp_path):

@@ -103,9 +103,9 @@ def test_a_driver_killed_after_an_unheard_decision_costs_nothing_with_pips_java(
     driver = spark_copies.Driver(place, environment=environment)
     kill = kill_at(spark_proxy, "EndTxns", "after", 2, lambda _: driver.kill())
     with spark_copies.watched(spark_broker.bootstrap, place) as seen:
-        assert driver.wait(TIMEOUT_S) != 0, driver.said()
+        assert driver.wait(TIMEOUT_S) != 0, driver.output()
         kill.check()
-        assert spark_copies.Driver(place, environment=environment).wait(TIMEOUT_S) == 0, driver.said()
+        assert spark_copies.Driver(place, environment=environment).wait(TIMEOUT_S) == 0, driver.output()
     found = spark_copies.outcome(spark_broker.bootstrap, place, seen)
     assert found.exact, found
 

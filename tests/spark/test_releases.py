@@ -37,8 +37,8 @@ def python(request, wheel, tmp_path):
     except subprocess.CalledProcessError as problem:
         if not request.param:
             raise
-        said = [line for line in problem.stderr.splitlines() if line.strip()]
-        pytest.skip(f"Spark {request.param} is NOT TESTED, as it could not be installed: {' '.join(said[-2:])}")
+        output = [line for line in problem.stderr.splitlines() if line.strip()]
+        pytest.skip(f"Spark {request.param} is NOT TESTED, as it could not be installed: {' '.join(output[-2:])}")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

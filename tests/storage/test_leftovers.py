@@ -95,8 +95,8 @@ def check_left_alone(directory: Path, path: Path, *, named: bool = True) -> None
         driver.checkpoint()
         driver.store.close()
         assert seen(path) == before
-        told = [w for w in driver.report.warnings if "not made by fencepost" in w and path.name in w]
-        assert bool(told) == named, driver.report.warnings
+        reported = [w for w in driver.report.warnings if "not made by fencepost" in w and path.name in w]
+        assert bool(reported) == named, driver.report.warnings
 
 
 def seen(path: Path) -> object:
@@ -233,9 +233,9 @@ def test_a_log_whose_folder_is_a_link_is_served_and_its_target_outlives_a_delete
 def test_many_foreign_files_are_one_line(directory: Path) -> None:
     for number in range(9):
         a_file(directory / "logs" / f"stray{number}")
-    told = [w for w in RealDisk(directory).report.warnings if "not made by fencepost" in w]
+    reported = [w for w in RealDisk(directory).report.warnings if "not made by fencepost" in w]
     names = "stray0, stray1, stray2, stray3, stray4 and 4 more"
-    assert told == [f"{directory}/logs: not made by fencepost, left alone: {names}"]
+    assert reported == [f"{directory}/logs: not made by fencepost, left alone: {names}"]
 
 
 def test_a_leftover_that_cannot_be_removed_is_named_and_keeps_nobody_from_starting() -> None:

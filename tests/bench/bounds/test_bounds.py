@@ -65,11 +65,11 @@ def test_a_bound_that_fails_is_a_line_and_the_others_are_measured(monkeypatch: p
 
     made = {"bound a": Bound(FSYNC, fails), "bound b": Bound(OS, gives), "bound c": Bound(OS, gives)}
     monkeypatch.setattr(bounds, "BOUNDS", made)
-    said: list[str] = []
+    steps: list[str] = []
     failures: list[str] = []
-    found = bounds.outside(["bound a", "bound b"], NAMES, TINY, said.append, failures.append)
+    found = bounds.outside(["bound a", "bound b"], NAMES, TINY, steps.append, failures.append)
     assert [each.scenario for each in found] == ["bound b"]
-    assert said == ["bound a", "bound b"]
+    assert steps == ["bound a", "bound b"]
     assert failures == ["bound a: RuntimeError: no disk"]
     assert [each.scenario for each in bounds.outside(list(made), [OS], TINY, ignore, failures.append)] == [
         "bound b",

@@ -15,7 +15,7 @@ from fencepost.bench.peers import names, peers
 TINY = Size(rounds=2, seconds=0.1, partitions=30, ids=100, connections=80, recovered_bytes=10**6)
 
 
-class Said:
+class RecordingProgress:
     """What was told."""
 
     def __init__(self) -> None:
@@ -26,10 +26,10 @@ class Said:
 
 
 @pytest.fixture
-def said(monkeypatch) -> Said:
+def progress(monkeypatch) -> RecordingProgress:
     monkeypatch.setattr(growth, "IDLE_S", 0.0)
     monkeypatch.setattr(growth, "SETTLE_S", 0.0)
-    return Said()
+    return RecordingProgress()
 
 
 def sample(cpu_us: float) -> Sample:
@@ -47,16 +47,16 @@ def test_growth_is_the_ratio_of_each_round():
     assert found.others_cpu == 0.04  # the largest of a round, as everywhere
 
 
-def test_a_start_has_a_time_and_a_memory_for_each_round(said):
-    (found,) = growth.starts((names.OS,), TINY, said)
+def test_a_start_has_a_time_and_a_memory_for_each_round(progress):
+    (found,) = growth.starts((names.OS,), TINY, progress)
     assert (found.scenario, found.peer) == ("start", names.OS)
     assert len(found.figures["ready_s"]) == len(found.figures["idle_mb"]) == 2
     assert min(found.figures["ready_s"]) > 0
     assert min(found.figures["idle_mb"]) > 10
-    assert not said.failures
+    assert not progress.failures
 
 
-def test_who_cannot_start_is_told_and_the_others_are_measured(said, monkeypatch):
+def test_who_cannot_start_is_told_and_the_others_are_measured(progress, monkeypatch):
     start = peers.start
 
     def broken(name: str):
@@ -65,21 +65,21 @@ def test_who_cannot_start_is_told_and_the_others_are_measured(said, monkeypatch)
         return start(name)
 
     monkeypatch.setattr(peers, "start", broken)
-    found = growth.starts((names.FSYNC, names.OS), replace(TINY, rounds=1), said)
+    found = growth.starts((names.FSYNC, names.OS), replace(TINY, rounds=1), progress)
     assert [each.peer for each in found] == [names.OS]
-    assert said.failures == ["start, fencepost fsync: RuntimeError: no disk"]
+    assert progress.failures == ["start, fencepost fsync: RuntimeError: no disk"]
 
 
-def test_recovery_starts_on_what_a_killed_broker_left(said):
-    (found,) = growth.recovery(names.FSYNC, TINY, said)
+def test_recovery_starts_on_what_a_killed_broker_left(progress):
+    (found,) = growth.recovery(names.FSYNC, TINY, progress)
     assert len(found.figures["ready_s"]) == len(found.figures["s_per_gb"]) == 2
     assert min(found.figures["s_per_gb"]) > 0
-    assert not said.failures
+    assert not progress.failures
 
 
 @pytest.mark.parametrize("grown", [growth.partitions, growth.connections, growth.ids])
-def test_each_growth_is_measured(said, grown):
-    found = list(grown(names.OS, TINY, said))
+def test_each_growth_is_measured(progress, grown):
+    found = list(grown(names.OS, TINY, progress))
     named = [f"growth {grown.__name__}"]
     if grown is growth.ids and load.program():
         named.append("growth ids, initialised")
@@ -88,12 +88,12 @@ def test_each_growth_is_measured(said, grown):
     assert {each.peer for each in found} == {names.OS}
 
 
-def test_the_few_have_ten_partitions_and_the_many_all_of_them(said, monkeypatch):
+def test_the_few_have_ten_partitions_and_the_many_all_of_them(progress, monkeypatch):
     made: dict[str, list[int]] = {}
     monkeypatch.setattr(growth, "CHUNK", 20)
     monkeypatch.setattr(growth, "_growth", lambda what, name, *rest: Measured(what, "request", name, {}))
     monkeypatch.setattr(topics, "create", lambda host, port, name, count: made.setdefault(port, []).append(count))
-    list(growth.partitions(names.OS, TINY, said))
+    list(growth.partitions(names.OS, TINY, progress))
     assert list(made.values()) == [[6], [20, 6]]  # beside the four in use
 
 
@@ -101,7 +101,7 @@ def test_of_the_table_only_the_start_is_measured(monkeypatch):
     asked = []
     monkeypatch.setattr(growth, "starts", lambda names, size, tells: asked.append((names, size.rounds)) or [])
     assert growth.measurable(full=False) == ["start"]
-    assert list(growth.outside(["start"], names.NAMES, False, growth.FULL, Said())) == []
+    assert list(growth.outside(["start"], names.NAMES, False, growth.FULL, RecordingProgress())) == []
     assert asked == [([names.FSYNC, names.KAFKA], 3)]
 
 
@@ -115,5 +115,5 @@ def test_only_what_is_wanted_is_measured_and_only_on_the_servers_asked_for(monke
     monkeypatch.setattr(growth, "recovery", recovery)
     monkeypatch.setitem(growth.GROWN, "growth ids", ids)
     wanted = [names.OS, names.KAFKA, names.MOCK]
-    found = growth.outside(["recovery", "growth ids"], wanted, True, growth.QUICK, Said())
+    found = growth.outside(["recovery", "growth ids"], wanted, True, growth.QUICK, RecordingProgress())
     assert list(found) == ["recovery fencepost os", "recovery Kafka", "ids fencepost os"]

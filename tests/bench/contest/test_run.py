@@ -89,10 +89,10 @@ def test_a_run_that_is_interrupted_keeps_what_it_has(monkeypatch, capsys):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(run, "run", findings)
-    told = run.ProgressLines()
-    found = run.measured(LOADS, [], TABLE, None, None, told)
+    progress = run.ProgressLines()
+    found = run.measured(LOADS, [], TABLE, None, None, progress)
     assert [finding.scenario for finding in found] == ["one"]
-    assert told.interrupted
+    assert progress.interrupted
     assert "interrupted" in capsys.readouterr().err
 
 
@@ -126,20 +126,20 @@ def test_a_server_that_does_not_start_is_a_line_and_the_others_play(monkeypatch,
 
     monkeypatch.setattr(run.peers, "start", Started)
     monkeypatch.setattr(run, "contest", contest)
-    told = run.ProgressLines()
-    found = list(run.run(LOADS[:1], [names.KAFKA, names.OS, names.FLOOR], TABLE, 900.0, told))
+    progress = run.ProgressLines()
+    found = list(run.run(LOADS[:1], [names.KAFKA, names.OS, names.FLOOR], TABLE, 900.0, progress))
     assert [finding.peer for finding in found] == [names.OS]
     assert asked == [[names.OS]]
-    assert len(told.failures) == 1
-    assert "Kafka did not become ready" in told.failures[0]
+    assert len(progress.failures) == 1
+    assert "Kafka did not become ready" in progress.failures[0]
     assert "FAILED" in capsys.readouterr().err
 
 
 def test_progress_shows_the_load_the_time_left_and_every_failure(monkeypatch, capsys):
-    told = run.ProgressLines()
-    told.expect(300)
+    progress = run.ProgressLines()
+    progress.expect(300)
     for step in (Step("load", "A", "prepare"), Step("load", "B", "prepare"), Step("load", "B", "x: gone", True)):
-        told.step(step)
+        progress.step(step)
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2
     assert "load · about 5 min left" in lines[0]
@@ -163,9 +163,9 @@ def test_a_failure_outside_of_the_contest_is_printed_again_at_the_end(monkeypatc
         return iter(())
 
     monkeypatch.setattr(run, "run", lambda *_: iter(()))
-    told = run.ProgressLines()
-    run.measured([], [], TABLE, None, outside, told)
-    assert told.failures == ["start, B: no disk"]
+    progress = run.ProgressLines()
+    run.measured([], [], TABLE, None, outside, progress)
+    assert progress.failures == ["start, B: no disk"]
     assert [line.split(" ", 1)[1] for line in capsys.readouterr().err.splitlines()] == [
         "start · A",
         "FAILED start, B: no disk",

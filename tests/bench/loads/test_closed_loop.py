@@ -44,7 +44,7 @@ def run(
     )
 
 
-def told(done: "subprocess.CompletedProcess[bytes]") -> dict:
+def result_of(done: "subprocess.CompletedProcess[bytes]") -> dict:
     assert done.returncode == 0, done.stderr
     begin, result = done.stdout.splitlines()
     assert begin == b"begin"
@@ -61,7 +61,7 @@ def refused(done: "subprocess.CompletedProcess[bytes]") -> str:
 @pytest.mark.parametrize(("connections", "depth"), [(1, 1), (4, 5), (64, 3)])
 def test_it_counts_every_request_that_the_server_saw(connections, depth):
     with FrameServer(answered) as server:
-        result = told(run(server, connections, depth))
+        result = result_of(run(server, connections, depth))
     assert result["requests"] == len(server.frames) > connections * depth
     assert sum(count for _, count in result["latencies"]) == result["requests"]
     assert server.opened == connections
@@ -82,7 +82,7 @@ def test_no_more_is_outstanding_than_was_asked_for():
             lines[line] = 0
 
     with FrameServer(later) as server:
-        result = told(run(server, connections=5, depth=3))
+        result = result_of(run(server, connections=5, depth=3))
     assert most == 3
     assert result["requests"] == len(server.frames) > 15
 
@@ -96,7 +96,7 @@ def test_connections_send_the_frames_in_turn_and_large_ones_whole():
         line.transport.resume_reading()
 
     with FrameServer(slowly) as server:
-        result = told(run(server, connections=6, depth=4, frames=b"".join(map(frame, sent))))
+        result = result_of(run(server, connections=6, depth=4, frames=b"".join(map(frame, sent))))
     assert set(server.frames) == set(sent)
     assert result["requests"] == len(server.frames)
 
@@ -109,7 +109,7 @@ def test_answers_in_pieces_are_put_together():
         server._loop.call_later(0.002, line.transport.write, whole[9:])
 
     with FrameServer(in_pieces) as server:
-        result = told(run(server, connections=3, depth=1))
+        result = result_of(run(server, connections=3, depth=1))
     assert result["requests"] == len(server.frames) > 3
 
 
@@ -119,7 +119,7 @@ def test_latencies_are_microseconds_in_buckets_of_three_digits():
         line.transport.write(answer())
 
     with FrameServer(late) as server:
-        result = told(run(server, connections=1, depth=1))
+        result = result_of(run(server, connections=1, depth=1))
     assert min(value for value, _ in result["latencies"]) >= 20_000 * 0.999
     assert result["latencies"] == sorted(result["latencies"])
 
@@ -154,7 +154,7 @@ def test_nobody_who_listens_ends_it():
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "text"),
     [
         (answer() * 2, "more answers than requests"),
         (frame(b"short"), "an answer of 5 bytes"),
@@ -162,15 +162,15 @@ def test_nobody_who_listens_ends_it():
         (b"\xff\xff\xff\xff", "an answer of 4294967295 bytes"),
     ],
 )
-def test_an_answer_that_cannot_be_ends_it(given, said):
+def test_an_answer_that_cannot_be_ends_it(given, text):
     with FrameServer(lambda line, _: line.transport.write(given)) as server:
-        assert said in refused(run(server, connections=1))
+        assert text in refused(run(server, connections=1))
 
 
-@pytest.mark.parametrize(("frames", "said"), [(b"\0", "no frame"), (frame(b"whole") + b"\0\0\0\5half", "half a frame")])
-def test_frames_that_are_none_are_refused(frames, said):
+@pytest.mark.parametrize(("frames", "text"), [(b"\0", "no frame"), (frame(b"whole") + b"\0\0\0\5half", "half a frame")])
+def test_frames_that_are_none_are_refused(frames, text):
     with FrameServer(answered) as server:
-        assert said in refused(run(server, frames=frames))
+        assert text in refused(run(server, frames=frames))
         assert server.opened == 0
 
 
@@ -182,7 +182,7 @@ def test_thousands_of_connections_are_all_in_use():
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, allowed), hard))
     try:
         with FrameServer(answered) as server:
-            result = told(run(server, connections=MANY, seconds=0.01))
+            result = result_of(run(server, connections=MANY, seconds=0.01))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert server.opened == MANY

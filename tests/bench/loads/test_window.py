@@ -64,12 +64,12 @@ def test_books_tell_the_broker_from_the_client():
         broker.stdout.readline()
         books.end()
         sample = books.sample(10, 1000, Latencies())
-        told = books.sample(10, 1000, Latencies(), seconds=2.0, client_cpu_ns=3_000_000_000)
+        reported = books.sample(10, 1000, Latencies(), seconds=2.0, client_cpu_ns=3_000_000_000)
         broker.communicate(b"\n")
     assert sample.cpu_ns > 1_000_000
     assert sample.rss_bytes > 1_000_000
     assert sample.client_share < sample.cpu_ns / 1e9 / sample.seconds  # this process waited
-    assert (told.seconds, told.client_share) == (2.0, 1.5)
+    assert (reported.seconds, reported.client_share) == (2.0, 1.5)
 
 
 def test_a_child_that_ended_in_the_window_is_the_clients():

@@ -31,7 +31,7 @@ def test_a_machine_without_java_has_no_kafka_and_says_so(monkeypatch, capsys):
 def test_a_jdk_without_maven_and_without_the_jars_has_no_kafka(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(apache.shutil, "which", lambda name: None if name == "mvn" else "/usr/bin/true")
-    monkeypatch.setattr(apache, "java_version", lambda told: 21)
+    monkeypatch.setattr(apache, "java_version", lambda reported: 21)
     assert apache.absence() == "no Maven"
     jars = tmp_path / "fencepost" / f"kafka-{apache.VERSION}"
     jars.mkdir(parents=True)
@@ -41,7 +41,7 @@ def test_a_jdk_without_maven_and_without_the_jars_has_no_kafka(monkeypatch, tmp_
 
 def test_a_java_that_is_too_old_is_named(monkeypatch):
     monkeypatch.setattr(apache.shutil, "which", lambda name: "/usr/bin/true")
-    monkeypatch.setattr(apache, "java_version", lambda told: 11)
+    monkeypatch.setattr(apache, "java_version", lambda reported: 11)
     assert apache.absence() == "no JDK ≥ 17 (found 11)"
 
 
@@ -105,8 +105,8 @@ def test_directories_that_had_to_be_made_are_gone_unless_another_run_uses_them(m
 
 
 def test_a_broker_that_does_not_start_is_reported_with_its_reason():
-    told = "did not become ready: error: Invalid value sometimes"
-    with pytest.raises(RuntimeError, match=told), peers.fencepost("sometimes"):
+    reported = "did not become ready: error: Invalid value sometimes"
+    with pytest.raises(RuntimeError, match=reported), peers.fencepost("sometimes"):
         pass
 
 

@@ -76,7 +76,7 @@ def test_a_setting_of_one_listener_is_not_that_of_another() -> None:
 
 
 @pytest.mark.parametrize(
-    ("advertised", "told"),
+    ("advertised", "reported"),
     [
         ("", [None, None]),
         ("SASL_PLAINTEXT://x:12,PLAINTEXT://y:11", [("y", 11), ("x", 12)]),
@@ -86,10 +86,10 @@ def test_a_setting_of_one_listener_is_not_that_of_another() -> None:
     ],
 )
 def test_clients_are_told_an_address_by_the_name_of_their_listener(
-    advertised: str, told: list[tuple[str, int] | None]
+    advertised: str, reported: list[tuple[str, int] | None]
 ) -> None:
     found = listeners("a:1", "SASL_PLAINTEXT://a:2", advertised=advertised)
-    assert [one.advertised for one in found] == told
+    assert [one.advertised for one in found] == reported
 
 
 @pytest.mark.parametrize(

@@ -111,13 +111,13 @@ def test_an_alarm_that_is_set_into_the_past_lets_others_be_served(broker):
 def test_a_client_that_goes_while_it_waits_to_join_stays_until_its_session_ends(broker):
     member, generation = alone(broker)
     other = SimulatedClient(broker)
-    told = other.ask(joining("g"))
-    other.send(joining("g", told.member_id))
+    described = other.ask(joining("g"))
+    other.send(joining("g", described.member_id))
     broker.wait(0.1)
     other.close()
     assert broker.ask(beating("g", member, generation)).error_code == REBALANCING
     again = broker.ask(joining("g", member))
-    assert {each.member_id for each in again.members} == {member, told.member_id}
+    assert {each.member_id for each in again.members} == {member, described.member_id}
     broker.ask(syncing("g", member, again.generation_id, {member: b"all"}))
     for _ in range(3):
         broker.wait(5)
@@ -167,8 +167,8 @@ def test_members_wait_in_order_with_what_else_goes_over_their_connection(broker)
     client = SimulatedClient(broker)
     member, generation = alone(client)
     other = SimulatedClient(broker)
-    told = other.ask(joining("g"))
-    other.send(joining("g", told.member_id))
+    described = other.ask(joining("g"))
+    other.send(joining("g", described.member_id))
     other.send(FindCoordinatorRequest(coordinator_keys=["g"]))
     assert other.quiet()
     client.ask(joining("g", member))
@@ -274,12 +274,12 @@ def test_groups_that_nobody_ever_entered_leave_nothing(broker):
 
 
 def test_one_answer_describes_so_many_groups_and_the_others_may_be_asked_again(broker):
-    said = 700_000
-    alone(broker, protocols={"range": bytes(said)})
+    size = 700_000
+    alone(broker, protocols={"range": bytes(size)})
     found = broker.ask(DescribeGroupsRequest(groups=["g"] * 100)).groups
-    told = [each for each in found if each.error_code == 0]
-    assert len(told) == 1 + (16 << 20) // (said + 3 + MEMBER_BYTES)
-    assert {(each.group_id, each.error_code, len(each.members)) for each in found[len(told) :]} == {("g", 15, 0)}
+    described = [each for each in found if each.error_code == 0]
+    assert len(described) == 1 + (16 << 20) // (size + 3 + MEMBER_BYTES)
+    assert {(each.group_id, each.error_code, len(each.members)) for each in found[len(described) :]} == {("g", 15, 0)}
 
 
 def test_a_broker_that_ends_does_not_wait_for_those_who_wait_for_others(broker):
@@ -379,9 +379,9 @@ def test_memory_for_members_given_an_id_that_never_come_back_is_bounded_and_free
     """Each new group's first join is held for half an hour, if it asks for such a session."""
     with begin(group_metadata_max_bytes=1 << 20) as broker:
         asked = [joining(f"{number}{'g' * 30_000}", session_timeout_ms=1_800_000) for number in range(60)]
-        told = [broker.ask(each).error_code for each in asked]
-        assert set(told) == {MEMBER_ID_REQUIRED, TOO_MANY}
-        assert 30 <= told.count(MEMBER_ID_REQUIRED) <= 40
+        described = [broker.ask(each).error_code for each in asked]
+        assert set(described) == {MEMBER_ID_REQUIRED, TOO_MANY}
+        assert 30 <= described.count(MEMBER_ID_REQUIRED) <= 40
         broker.wait(1_900)
         assert broker.broker.groups.memory.size_bytes == 0
         alone(broker)

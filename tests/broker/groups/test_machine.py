@@ -181,21 +181,26 @@ def test_commits_and_syncs_of_another_generation_are_refused(off: int) -> None:
     assert driver.sync(member_id, generation=driver.group.generation + off).error is ErrorCode.ILLEGAL_GENERATION
     assert driver.sync(member_id, {member_id: b"x"}).error is ErrorCode.NONE
     for transactional in (False, True):
-        told = driver.commit(member_id, driver.group.generation + off, transactional=transactional)
-        assert told is ErrorCode.ILLEGAL_GENERATION
+        reported = driver.commit(member_id, driver.group.generation + off, transactional=transactional)
+        assert reported is ErrorCode.ILLEGAL_GENERATION
 
 
 def test_a_sync_names_the_protocol_of_the_generation_or_none() -> None:
     driver = GroupDriver()
     (member_id,) = driver.stable()
-    for said in (
+    for fields in (
         {"protocol_type": "consumer"},
         {"protocol": "range"},
         {"protocol_type": "consumer", "protocol": "range"},
     ):
-        assert driver.sync(member_id, **said).error is ErrorCode.NONE
-    for said in ({"protocol_type": "connect"}, {"protocol_type": "stream"}, {"protocol": "a"}, {"protocol": "sticky"}):
-        assert driver.sync(member_id, **said).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        assert driver.sync(member_id, **fields).error is ErrorCode.NONE
+    for fields in (
+        {"protocol_type": "connect"},
+        {"protocol_type": "stream"},
+        {"protocol": "a"},
+        {"protocol": "sticky"},
+    ):
+        assert driver.sync(member_id, **fields).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 @pytest.mark.parametrize("changed", [b"a", b"z"])

@@ -35,14 +35,14 @@ class GroupLives(RuleBasedStateMachine):
         self.driver = GroupDriver(initial_delay_ms=500, max_size=5)
         self.joins: list[tuple[Answer, str | None]] = []
         self.syncs: list[tuple[Answer, str, int]] = []
-        self.told: list[tuple[str, int, str | None]] = []
+        self.answered: list[tuple[str, int, str | None]] = []
         self.ids: list[str] = []
         self.rosters: dict[int, set[str]] = {}  # by generation: whom the leader was told of, and their successors
         self.assigned: dict[int, dict[str, bytes]] = {}  # by generation: what its leader said
         self.latest = 0
 
     def pick(self, n: int) -> tuple[str, int, str | None]:
-        return self.told[-1 - n % len(self.told)]
+        return self.answered[-1 - n % len(self.answered)]
 
     # ---- what clients do -------------------------------------------------------------------------------------
 
@@ -67,13 +67,13 @@ class GroupLives(RuleBasedStateMachine):
     def one_that_was_told_its_id_joins(self, n: int, protocols: Any) -> None:
         self.note_join(self.driver.join(self.ids[-1 - n % len(self.ids)], protocols=protocols), None)
 
-    @precondition(lambda self: self.told)
+    @precondition(lambda self: self.answered)
     @rule(n=who, protocols=protocols)
     def a_member_joins_again(self, n: int, protocols: Any) -> None:
         member_id, _, instance = self.pick(n)
         self.note_join(self.driver.join(member_id, instance, protocols=protocols), instance)
 
-    @precondition(lambda self: self.told)
+    @precondition(lambda self: self.answered)
     @rule(n=who)
     def a_member_asks_for_its_assignment(self, n: int) -> None:
         member_id, generation, instance = self.pick(n)
@@ -86,14 +86,14 @@ class GroupLives(RuleBasedStateMachine):
             self.assigned[generation] = shares
         self.syncs.append((answer, member_id, generation))
 
-    @precondition(lambda self: self.told)
+    @precondition(lambda self: self.answered)
     @rule(n=who)
     def a_member_is_alive(self, n: int) -> None:
         member_id, generation, instance = self.pick(n)
         error = self.driver.heartbeat(member_id, generation, instance)
         assert error in (NONE, ErrorCode.REBALANCE_IN_PROGRESS) or not self.is_in(member_id, generation)
 
-    @precondition(lambda self: self.told)
+    @precondition(lambda self: self.answered)
     @rule(n=who, transactional=st.booleans())
     def a_member_commits(self, n: int, transactional: bool) -> None:
         member_id, generation, instance = self.pick(n)
@@ -101,7 +101,7 @@ class GroupLives(RuleBasedStateMachine):
             assert generation == self.latest, "a stale generation committed"
             assert member_id in self.rosters[generation], "a stranger committed"
 
-    @precondition(lambda self: self.told)
+    @precondition(lambda self: self.answered)
     @rule(n=who, by_instance=st.booleans())
     def a_member_leaves(self, n: int, by_instance: bool) -> None:
         member_id, _, instance = self.pick(n)
@@ -126,7 +126,7 @@ class GroupLives(RuleBasedStateMachine):
         for generation in [each for each in self.rosters if each > kept.generation]:
             del self.rosters[generation]
             self.assigned.pop(generation, None)
-        self.told = [each for each in self.told if each[1] <= kept.generation]
+        self.answered = [each for each in self.answered if each[1] <= kept.generation]
         self.latest = kept.generation
         if kept.members:
             self.rosters[self.latest] = {member.member_id for member in kept.members}
@@ -160,7 +160,7 @@ class GroupLives(RuleBasedStateMachine):
                 assert got.generation >= self.latest, "generations go back"
                 assert got.member_id in self.rosters[got.generation]
                 self.latest = got.generation
-                self.told.append((got.member_id, got.generation, instance))
+                self.answered.append((got.member_id, got.generation, instance))
 
     def hear_syncs(self) -> None:
         for answer, member_id, generation in self.syncs:

@@ -137,9 +137,9 @@ def test_who_changes_rules_is_in_the_log(caplog: pytest.LogCaptureFixture) -> No
     with caplog.at_level(logging.INFO), SimulatedBroker(guarded()) as broker:
         created(broker, ALLOW, DENY)
         deleted(broker, {"principal_filter": "User:alice"})
-    told = [record.message for record in caplog.records if " of access " in record.message]
-    host = told[0].rpartition(" ")[2]
-    assert told == [
+    reported = [record.message for record in caplog.records if " of access " in record.message]
+    host = reported[0].rpartition(" ")[2]
+    assert reported == [
         f"2 rules of access made by User:ANONYMOUS from {host}",
         f"1 rule of access removed by User:ANONYMOUS from {host}",
     ]

@@ -151,9 +151,9 @@ def test_allowed_operations_are_in_the_answer_of_those_who_ask(broker: Simulated
     asked = MetadataRequest(
         topics=None, include_topic_authorized_operations=True, include_cluster_authorized_operations=True
     )
-    told = broker.ask(asked, 9)
+    reported = broker.ask(asked, 9)
     assert silent.topics[0].topic_authorized_operations == silent.cluster_authorized_operations == -(2**31)
-    assert (told.topics[0].topic_authorized_operations, told.cluster_authorized_operations) == (3576, 8096)
+    assert (reported.topics[0].topic_authorized_operations, reported.cluster_authorized_operations) == (3576, 8096)
 
 
 @pytest.mark.parametrize("version", range(14))

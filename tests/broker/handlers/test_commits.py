@@ -24,7 +24,7 @@ def committing(offset: int) -> OffsetCommitRequest:
     return OffsetCommitRequest(group_id="g", topics=[made(name="t", partitions=[part])])
 
 
-def told(answer):
+def reported(answer):
     return [part.committed_offset for topic in answer.groups[0].topics for part in topic.partitions]
 
 
@@ -52,7 +52,7 @@ def test_an_offset_is_not_answered_before_its_commit_is_durable(slowly):
     first, reader = on_its_way(slowly, committing(5), 9), on_its_way(slowly, ONE, 9)
     assert reader.quiet(SYNC_S * 0.7)
     assert first.quiet(0)
-    assert told(reader.receive()) == [5]
+    assert reported(reader.receive()) == [5]
     assert first.receive().topics[0].partitions[0].error_code == 0
 
 
@@ -79,7 +79,7 @@ def test_a_stable_offset_is_not_answered_before_its_transactions_end_is_durable(
     reader = on_its_way(slowly, ONE, 9)
     assert ending.quiet(0)
     assert reader.quiet(SYNC_S * 0.5)
-    assert told(reader.receive()) == [7]
+    assert reported(reader.receive()) == [7]
 
 
 def test_where_the_log_of_a_group_is_offline_clients_are_told_to_come_again():

@@ -8,7 +8,7 @@ from fencepost.broker.config.settings import BrokerSettings
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.ledger import DescribeLedgerRequest
 from fencepost.protocol.messages.topics import DeleteTopicsRequest
-from ledger_client import CONFLICT, HOUR_MS, decide, prepare, prepared, remove, stands, topics, waiting, written
+from ledger_client import CONFLICT, HOUR_MS, decide, last_number, prepare, prepared, remove, topics, waiting, written
 from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
 from txn_client import Txn, offset_of, state, values
@@ -37,7 +37,7 @@ def test_a_decision_to_abort_is_a_decision(broker):
     txn = prepared(broker, "t")
     assert decide(broker, txn, committed=False).error_code == 0
     assert values(broker, "a") == []
-    assert stands(broker) == 1
+    assert last_number(broker) == 1
     assert decide(broker, committed=True).error_code == CONFLICT
 
 
@@ -46,7 +46,7 @@ def test_a_decision_survives_a_power_cut_with_everything_it_ended(broker):
     other = prepared(broker, "u", partition=1)
     decide(broker, txn)
     with broker.after_power_cut() as again:
-        assert stands(again) == 1
+        assert last_number(again) == 1
         assert (values(again, "a"), values(again, "a", 1)) == ([b"t"], [])
         assert decide(again, txn).already_decided
         assert state(again, other.name) == "CompleteAbort"
@@ -136,7 +136,7 @@ def test_the_same_number_with_another_decision_is_a_conflict_that_names_the_firs
 def test_a_number_below_is_a_conflict(broker):
     decide(broker, number=7)
     assert decide(broker, number=6).error_code == CONFLICT
-    assert stands(broker) == 7
+    assert last_number(broker) == 7
 
 
 def test_another_owner_decides_only_by_taking_over_and_then_the_first_one_is_out(broker):
@@ -165,7 +165,7 @@ def test_one_that_does_not_wait_for_it_is_named_and_nothing_is_written(broker):
         ("stale", FENCED),
         ("stranger", UNKNOWN),
     ]
-    assert (broker.broker.store.last_unit, stands(broker), state(broker, "good")) == (units, -1, "Ongoing")
+    assert (broker.broker.store.last_unit, last_number(broker), state(broker, "good")) == (units, -1, "Ongoing")
     assert decide(broker, good).error_code == 0
 
 
@@ -330,9 +330,9 @@ def test_who_waits_for_long_is_named_in_the_log_once_and_counted(caplog):
         assert broker.broker.metrics.prepared_for_long == 0
         broker.wait(200)
         assert broker.broker.metrics.prepared_for_long == 1
-        (said,) = [record.getMessage() for record in caplog.records if "slow one" in record.getMessage()]
-        assert "'sink'" in said
-        assert "a-0" in said
+        (message,) = [record.getMessage() for record in caplog.records if "slow one" in record.getMessage()]
+        assert "'sink'" in message
+        assert "a-0" in message
         decide(broker, txn)
         broker.wait(61)
         assert broker.broker.metrics.prepared_for_long == 0
@@ -383,9 +383,9 @@ def test_an_admin_removes_a_key_that_nobody_waits_for(broker):
     assert remove(broker, "sink", "nope") == [BAD_STATE, 91]
     decide(broker, txn)
     assert remove(broker, "sink") == [0]
-    assert stands(broker) == -1
+    assert last_number(broker) == -1
     with broker.after_power_cut() as again:
-        assert stands(again) == -1
+        assert last_number(again) == -1
         assert decide(again, number=0).error_code == 0
 
 
@@ -398,12 +398,12 @@ def test_entries_are_never_forgotten_by_time():
         broker.wait(600)
         assert state(broker, "t") == "105"
         with broker.again() as again:
-            assert stands(again) == 1
+            assert last_number(again) == 1
 
 
 def test_a_decision_without_transactions_moves_the_entry(broker):
     assert decide(broker).error_code == 0
-    assert stands(broker) == 1
+    assert last_number(broker) == 1
 
 
 def test_the_apis_are_found_by_their_feature_and_not_in_the_list(broker):

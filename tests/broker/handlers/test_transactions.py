@@ -107,8 +107,8 @@ def test_a_produce_of_tv2_to_many_partitions_adds_them_once_and_not_one_by_one(b
     log = topic.log(topic.partition_for("x"))
     before = log.end_offset
     asked = produce("wide", *[first] * (many - 1), late, first, transactional_id="x")
-    told = [code for code, _ in answers(txn.client.ask(asked, 12))]
-    assert told == [0] * (many - 1) + [45, 3]  # out of order; no such partition
+    reported = [code for code, _ in answers(txn.client.ask(asked, 12))]
+    assert reported == [0] * (many - 1) + [45, 3]  # out of order; no such partition
     assert log.end_offset == before + 1
     assert txn.commit() == 0
     assert [values(broker, "wide", index) for index in (0, many - 2, many - 1)] == [[b"v"], [b"v"], []]

@@ -386,13 +386,13 @@ def hello(context):
 
 
 def test_handshakes_that_stop_anywhere_are_cut_in_time(authority):
-    said = hello(authority.trusting())
+    given = hello(authority.trusting())
     settings = serving(authority.of_broker(), connection_login_timeout_ms=300)
     with ServedBroker(listeners=("SSL://127.0.0.1:0",), **settings) as broker:
         halves = []
-        for length in (0, 1, 5, 100, len(said) - 1, len(said)):
+        for length in (0, 1, 5, 100, len(given) - 1, len(given)):
             halves.append(socket.create_connection(("127.0.0.1", broker.port), timeout=10))
-            halves[-1].sendall(said[:length])
+            halves[-1].sendall(given[:length])
         wait_until(lambda: not broker.inside(lambda inner: inner.server.handshakes))
         for half in halves:
             with contextlib.suppress(ConnectionError):

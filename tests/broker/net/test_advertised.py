@@ -9,7 +9,7 @@ NAMED = ("SASL_PLAINTEXT://0.0.0.0:2", "PLAINTEXT://127.0.0.1:0")
 
 
 @pytest.mark.parametrize(
-    ("listeners", "told", "came_by", "reached", "expected"),
+    ("listeners", "reported", "came_by", "reached", "expected"),
     [
         (("127.0.0.1:9092",), (), 0, ("127.0.0.1", 9092), ("127.0.0.1", 9092)),
         (("broker.example:0",), (), 0, ("10.0.0.7", 40001), ("broker.example", 40001)),
@@ -33,10 +33,10 @@ NAMED = ("SASL_PLAINTEXT://0.0.0.0:2", "PLAINTEXT://127.0.0.1:0")
 )
 def test_the_advertised_address_is_what_was_told_or_what_the_client_reached(
     listeners: tuple[str, ...],
-    told: tuple[str, ...],
+    reported: tuple[str, ...],
     came_by: int,
     reached: tuple[str, int],
     expected: tuple[str, int],
 ) -> None:
-    settings = BrokerSettings(listeners=listeners, advertised_listeners=told)
+    settings = BrokerSettings(listeners=listeners, advertised_listeners=reported)
     assert advertised_address(settings.served_listeners[came_by], reached) == expected

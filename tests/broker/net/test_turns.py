@@ -317,21 +317,21 @@ def test_one_that_yields_behind_short_goes_on_after_all_that_is_short():
 
 
 def test_a_job_that_nobody_wants_is_closed_and_reported_and_takes_no_time():
-    store, later, told = SimpleNamespace(turn=0), [], []
+    store, later, reported = SimpleNamespace(turn=0), [], []
     queue = turns.Turns(store, SimpleNamespace(monotonic_ms=lambda: 0), later.append, lambda: False)
 
     def steps():
         try:
             yield 1
         finally:
-            told.append("closed")
+            reported.append("closed")
 
     job = turns.Job(steps())
     job.work(SimpleNamespace(monotonic_ms=lambda: 0), 1, 1)
-    job.wanted, job.finish = (lambda: False), (lambda: told.append("over"))
+    job.wanted, job.finish = (lambda: False), (lambda: reported.append("over"))
     queue.enqueue(job)
     later.pop()()
-    assert told == ["closed", "over"]
+    assert reported == ["closed", "over"]
     assert not later
 
 

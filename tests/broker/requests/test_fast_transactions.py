@@ -30,9 +30,9 @@ def history(version: int) -> tuple[list[object], list[bytes], dict[int, int]]:
         def end(commit: bool) -> int:
             return int(txn.client.ask(txn.ending(commit), version).error_code)
 
-        told: list[object] = []
+        found: list[object] = []
         for number in range(6):
-            told += [
+            found += [
                 add("t", 0),
                 add("t", 0),
                 add("t", 0, 1),
@@ -41,25 +41,25 @@ def history(version: int) -> tuple[list[object], list[bytes], dict[int, int]]:
                 add("__consumer_offsets", 0),
             ]
             txn.send("t", b"%d" % number, number % 2)
-            told += [end(number != 3), end(number != 3), end(number == 3), state(broker)]
+            found += [end(number != 3), end(number != 3), end(number == 3), state(broker)]
             if number == 4:
                 broker.ask(DeleteTopicsRequest(topic_names=["gone"], timeout_ms=1000), 5)
         successor = begun(broker)
-        told += [add("t", 0), end(True)]
+        found += [add("t", 0), end(True)]
         txn.goes_on_as(successor.producer_id, successor.epoch)
         txn.client = successor.client
-        told += [end(True), add("t", 0), end(True)]
+        found += [end(True), add("t", 0), end(True)]
         metrics = broker.broker.metrics
         assert not metrics.failures
         assert [metrics.requests[24], metrics.requests[26]] == [6 * 6 + 2, 6 * 3 + 3]
-        return told, values(broker, "t") + values(broker, "t", 1), dict(metrics.errors)
+        return found, values(broker, "t") + values(broker, "t", 1), dict(metrics.errors)
 
 
-def in_older_words(told: list[object]) -> list[list[object]]:
+def in_older_words(found: list[object]) -> list[list[object]]:
     """Before version 2 a fenced producer is told INVALID_PRODUCER_EPOCH."""
     older = {ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH}
     return [
-        [older.get(code, code) for code in each] if isinstance(each, list) else older.get(each, each) for each in told
+        [older.get(code, code) for code in each] if isinstance(each, list) else older.get(each, each) for each in found
     ]
 
 

@@ -36,13 +36,13 @@ def begin(cache, session_id=NO_SESSION, epoch=INITIAL_EPOCH, parts=None, forget=
     )
 
 
-def told(*names, records=False, error=0, hw=0, start=0):
+def reported(*names, records=False, error=0, hw=0, start=0):
     return [((name, 0), LastAnswer(records, error, hw, start)) for name in names]
 
 
 def opened(cache, *names, ids=False, now_ms=0):
     fetching = begin(cache, parts=wanted(*names), ids=ids, now_ms=now_ms)
-    assert fetching.finish(told(*names), now_ms) is None
+    assert fetching.finish(reported(*names), now_ms) is None
     return fetching.session_id
 
 
@@ -54,7 +54,7 @@ def test_a_full_fetch_opens_a_session_and_names_every_partition():
     cache = sessions()
     fetching = begin(cache, parts=wanted("a", "b"))
     assert names(dict(fetching.partitions())) == {"a", "b"}
-    assert fetching.finish(told("a", "b"), 0) is None
+    assert fetching.finish(reported("a", "b"), 0) is None
     assert fetching.session_id == 1
 
 
@@ -62,7 +62,7 @@ def test_the_final_epoch_reads_without_a_session_and_closes_the_one_it_names():
     cache = sessions()
     session_id = opened(cache, "a")
     fetching = begin(cache, session_id, FINAL_EPOCH, wanted("b"))
-    assert fetching.finish(told("b"), 0) is None
+    assert fetching.finish(reported("b"), 0) is None
     assert fetching.session_id == NO_SESSION
     assert len(cache.cache) == 0
 
@@ -71,7 +71,7 @@ def test_a_new_full_fetch_closes_the_session_it_names_and_opens_another():
     cache = sessions()
     first = opened(cache, "a")
     fetching = begin(cache, first, INITIAL_EPOCH, wanted("a"))
-    fetching.finish(told("a"), 0)
+    fetching.finish(reported("a"), 0)
     assert fetching.session_id not in (first, NO_SESSION)
     assert cache.cache.get(first) is None
 
@@ -99,7 +99,7 @@ def test_an_incremental_fetch_without_changes_reads_all_partitions_and_names_non
     cache = sessions()
     fetching = begin(cache, opened(cache, "a", "b"), 1)
     assert names(dict(fetching.partitions())) == {"a", "b"}
-    assert fetching.finish(told("a", "b"), 0) == set()
+    assert fetching.finish(reported("a", "b"), 0) == set()
 
 
 def test_partitions_are_added_asked_anew_and_forgotten():
@@ -107,7 +107,7 @@ def test_partitions_are_added_asked_anew_and_forgotten():
     session_id = opened(cache, "a", "b")
     fetching = begin(cache, session_id, 1, wanted("b", "c", offset=9), forget=[("a", 0), ("never", 0)])
     assert {key[0]: part.fetch_offset for key, part in fetching.partitions()} == {"b": 9, "c": 9}
-    assert names(fetching.finish(told("b", "c"), 0)) == {"c"}
+    assert names(fetching.finish(reported("b", "c"), 0)) == {"c"}
 
 
 def test_a_session_that_forgets_everything_ends_and_the_answer_says_so():
@@ -127,21 +127,21 @@ def test_a_partition_is_named_when_anything_about_it_changed(change):
     cache = sessions()
     session_id = opened(cache, "a", "b")
     fetching = begin(cache, session_id, 1)
-    assert names(fetching.finish(told("a", **change) + told("b"), 0)) == {"a"}
+    assert names(fetching.finish(reported("a", **change) + reported("b"), 0)) == {"a"}
 
 
 def test_a_partition_is_named_again_when_its_error_is_gone():
     cache = sessions()
     session_id = opened(cache, "a")
-    assert names(begin(cache, session_id, 1).finish(told("a", error=6), 0)) == {"a"}
-    assert names(begin(cache, session_id, 2).finish(told("a"), 0)) == {"a"}
-    assert begin(cache, session_id, 3).finish(told("a"), 0) == set()
+    assert names(begin(cache, session_id, 1).finish(reported("a", error=6), 0)) == {"a"}
+    assert names(begin(cache, session_id, 2).finish(reported("a"), 0)) == {"a"}
+    assert begin(cache, session_id, 3).finish(reported("a"), 0) == set()
 
 
 def test_a_partition_that_got_records_goes_to_the_end():
     cache = sessions()
     session_id = opened(cache, "a", "b", "c")
-    begin(cache, session_id, 1).finish(told("a", records=True) + told("b", "c"), 0)
+    begin(cache, session_id, 1).finish(reported("a", records=True) + reported("b", "c"), 0)
     assert [key[0] for key, _ in begin(cache, session_id, 2).partitions()] == ["b", "c", "a"]
 
 
@@ -150,7 +150,7 @@ def test_an_answer_overtaken_by_the_next_request_is_an_epoch_error():
     session_id = opened(cache, "a")
     slow = begin(cache, session_id, 1)
     begin(cache, session_id, 2)
-    assert slow.finish(told("a", records=True), 0) == set()
+    assert slow.finish(reported("a", records=True), 0) == set()
     assert slow.error is ErrorCode.INVALID_FETCH_SESSION_EPOCH
     assert slow.session_id == session_id
 

@@ -50,14 +50,14 @@ def test_who_is_over_its_quota_is_answered_at_once_and_then_not_read_for_a_while
     set_quota(broker, "client-id=fast", producer_byte_rate=1000)
     fast, other = SimulatedClient(broker, "fast"), SimulatedClient(broker, "other")
     begun = now_ms(broker)
-    told = produced(fast, b"v" * 19_900)
+    reported = produced(fast, b"v" * 19_900)
     assert now_ms(broker) - begun < 100
-    assert told == pytest.approx(10_000, rel=0.02), "20 KB in 10 s are 2 KB/s, twice the quota"
+    assert reported == pytest.approx(10_000, rel=0.02), "20 KB in 10 s are 2 KB/s, twice the quota"
     assert produced(other, b"v" * 19_900) == 0
     fast.send(ApiVersionsRequest())
-    assert fast.quiet(told / 1000 - 0.2)
+    assert fast.quiet(reported / 1000 - 0.2)
     fast.receive()
-    assert now_ms(broker) - begun == pytest.approx(told, abs=60)
+    assert now_ms(broker) - begun == pytest.approx(reported, abs=60)
 
 
 def test_twenty_times_its_quota_ends_at_the_quota_and_others_go_on_as_before(broker: SimulatedBroker) -> None:
@@ -482,11 +482,11 @@ def test_a_broker_that_stops_waits_for_nobody_who_is_over_a_quota(broker: Simula
 
 def test_waits_are_counted_by_the_kind_of_quota(broker: SimulatedBroker) -> None:
     set_quota(broker, "client-id=fast", producer_byte_rate=1000, controller_mutation_rate=1)
-    told = produced(SimulatedClient(broker, "fast"), KB * 20)
+    reported = produced(SimulatedClient(broker, "fast"), KB * 20)
     made = SimulatedClient(broker, "fast").ask(create("a", 16), 5)
     metrics = broker.broker.metrics
     assert metrics.throttles == {"producer_byte_rate": 1, "controller_mutation_rate": 1}
-    assert metrics.throttle_ms == {"producer_byte_rate": told, "controller_mutation_rate": made.throttle_time_ms}
+    assert metrics.throttle_ms == {"producer_byte_rate": reported, "controller_mutation_rate": made.throttle_time_ms}
 
 
 def test_without_quotas_of_clients_nothing_is_measured(broker: SimulatedBroker) -> None:

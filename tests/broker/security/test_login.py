@@ -103,8 +103,8 @@ def test_who_does_not_is_told_so_and_let_go(mechanism):
         line = Line()
         reply = line.log_in(name, "wrong", mechanism)
         assert code(reply) == ENDS
-        told = "Authentication failed: Invalid username or password"
-        wanted = told if mechanism == "PLAIN" else INVALID.format("authentication", mechanism)
+        refusal = "Authentication failed: Invalid username or password"
+        wanted = refusal if mechanism == "PLAIN" else INVALID.format("authentication", mechanism)
         assert (reply.response.error_message, reply.response.auth_bytes) == (wanted, b"")
         assert (line.login.name, line.login.phase) == (None, Phase.FAILED)
         assert code(line.log_in(mechanism=mechanism)) == ILLEGAL_AND_ENDS
@@ -203,8 +203,8 @@ def test_nobody_becomes_somebody_else_by_renewing_a_session():
     line.log_in()
     reply = line.log_in("bob", "bob-pw")
     assert code(reply) == ENDS
-    told = "Cannot change principals during re-authentication from User.alice: User.bob"
-    assert reply.response.error_message == told
+    refusal = "Cannot change principals during re-authentication from User.alice: User.bob"
+    assert reply.response.error_message == refusal
     assert line.login.phase is Phase.FAILED
     assert line.login.name == "alice"
 

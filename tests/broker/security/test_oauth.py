@@ -25,9 +25,9 @@ def verifier(*keys, rules=RULES, asked=None):
 
 def refused(text, verifying=None, now_ms=NOW_MS):
     """Why."""
-    with pytest.raises(TokenRefused) as told:
+    with pytest.raises(TokenRefused) as raised:
         (verifying or verifier()).verify(text, now_ms)
-    shown = str(told.value)
+    shown = str(raised.value)
     assert not any(part in shown for part in text.split(".") if len(part) > 8), "it quotes the token"
     return shown
 

@@ -332,7 +332,7 @@ def test_plain_of_nobody_takes_as_long_as_that_of_most_users(mechanism):
 
 
 @pytest.mark.parametrize(
-    ("message", "told"),
+    ("message", "expected"),
     [
         (b"", "Invalid SASL/PLAIN response: expected 3 tokens, got 1"),
         (b"alice\0alice-pw", "Invalid SASL/PLAIN response: expected 3 tokens, got 2"),
@@ -344,10 +344,10 @@ def test_plain_of_nobody_takes_as_long_as_that_of_most_users(mechanism):
         (b"\0alice\xff\0alice-pw", WRONG_PASSWORD),
     ],
 )
-def test_plain_that_is_none_is_told_what_kafka_tells(message, told):
+def test_plain_that_is_none_is_told_what_kafka_tells(message, expected):
     with pytest.raises(LoginFailed) as failed:
         PlainExchange(USERS).receive(message, 0)
-    assert str(failed.value) == told
+    assert str(failed.value) == expected
 
 
 # ---- OAUTHBEARER -------------------------------------------------------------------------------------------------

@@ -140,9 +140,9 @@ def test_no_repr_of_a_request_shows_the_password():
 def test_a_user_is_described_with_mechanisms_and_iterations(users):
     alter(users, put("bob", 1, 6000))
     assert infos_of(users, "bob") == ((1, 6000), (2, 5000))
-    told = describe("bob", infos_of(users, "bob"))
-    assert (told.user, told.error_code, told.error_message) == ("bob", 0, "")
-    assert [(one.mechanism, one.iterations) for one in told.credential_infos] == [(1, 6000), (2, 5000)]
+    reported = describe("bob", infos_of(users, "bob"))
+    assert (reported.user, reported.error_code, reported.error_message) == ("bob", 0, "")
+    assert [(one.mechanism, one.iterations) for one in reported.credential_infos] == [(1, 6000), (2, 5000)]
 
 
 def test_whom_there_is_not_and_who_is_named_twice_is_an_error(users):

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from fencepost.protocol.messages.ledger import PrepareTxnRequest
 from fencepost.protocol.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
-from ledger_client import CONFLICT, HOUR_MS, decide, deciding, prepared, stands, topics, waiting, written
+from ledger_client import CONFLICT, HOUR_MS, decide, deciding, last_number, prepared, topics, waiting, written
 from lines_run import lines_run
 from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
@@ -96,7 +96,7 @@ def test_what_changes_while_a_decision_is_being_made_is_looked_at_again(broker):
     assert txns[1].end(True) == 0
     outcome = made.finish()
     assert [name for name, _ in outcome.refused] == ["t1"]
-    assert stands(broker) == -1
+    assert last_number(broker) == -1
     again = Deciding(ledger, Proposal("sink", 1, "driver", b"d", True, False, (items[0], items[2])))
     for step in again.steps():
         step()
@@ -122,7 +122,7 @@ def test_a_decision_for_which_there_is_no_room_changes_nothing(broker, monkeypat
     with monkeypatch.context() as full:
         full.setattr(broker.broker.store, "admits", lambda *_, **__: False)
         assert decide(broker, txn).error_code == 15
-    assert (stands(broker), waiting(broker)) == (-1, [("t", 1)])
+    assert (last_number(broker), waiting(broker)) == (-1, [("t", 1)])
     assert decide(broker, txn).error_code == 0
 
 
@@ -153,7 +153,7 @@ def test_a_repeated_decision_is_not_answered_before_its_first_attempt_is_durable
         assert client.receive().error_code == 0
         assert broker.broker.store.synced_unit == broker.broker.store.last_unit
     with broker.after_power_cut() as again:
-        assert stands(again) == 1
+        assert last_number(again) == 1
 
 
 @pytest.mark.parametrize("point", range(12))
@@ -168,7 +168,7 @@ def test_a_power_cut_at_any_moment_of_a_decision_leaves_all_of_it_or_nothing(bro
         broker.loop.run_forever()
     with broker.after_power_cut() as again:
         seen = [values(again, "a"), values(again, "a", 1), values(again, "b", 2)]
-        if stands(again) == 1:
+        if last_number(again) == 1:
             assert seen == [[b"t0"], [b"t1"], [b"t2"]]
             assert state(again, "left") == "CompleteAbort"
         else:

@@ -121,10 +121,10 @@ def test_kafka_14884_no_batch_under_way_with_an_abort_lands_behind_the_marker(br
     txn.client.send(produced, PRODUCE[version])
     other.send(txn.ending(False), END[version])
     txn.client.send(txn.producing("t", b"z"), PRODUCE[version])
-    told = [answers(txn.client.receive())[0][0] for _ in range(2)]
+    reported = [answers(txn.client.receive())[0][0] for _ in range(2)]
     assert other.receive().error_code == OK
     (marker,) = markers(broker)
-    assert marker == offset_at(broker, "t", -1) - 1 == 1 + told.count(OK)
+    assert marker == offset_at(broker, "t", -1) - 1 == 1 + reported.count(OK)
     assert stable(broker, "t") == marker + 1
     assert values(broker, "t") == []
 
@@ -256,8 +256,8 @@ def test_kafka_10080_two_ends_under_way_together_complete_once(broker, version):
     before = log.end_offset
     txn.client.send(ending, api)
     other.send(ending, api)
-    told = [each.receive().error_code for each in (txn.client, other) if version == 2 or not each.closed(0.1)]
-    assert set(told) == {OK}
+    reported = [each.receive().error_code for each in (txn.client, other) if version == 2 or not each.closed(0.1)]
+    assert set(reported) == {OK}
     assert markers(broker) == [1]
     assert log.end_offset == before + 2  # PREPARE_COMMIT and COMPLETE_COMMIT
 
@@ -313,8 +313,8 @@ def test_kafka_5376_a_fetch_that_waited_for_the_end_is_told_what_was_aborted(bro
     assert txn.end(commit) == OK
     part = fetched(reader.receive())
     assert part.last_stable_offset == 2
-    told = [(each.producer_id, each.first_offset) for each in part.aborted_transactions or ()]
-    assert told == ([] if commit else [(txn.producer_id, 0)])
+    reported = [(each.producer_id, each.first_offset) for each in part.aborted_transactions or ()]
+    assert reported == ([] if commit else [(txn.producer_id, 0)])
 
 
 @BOTH

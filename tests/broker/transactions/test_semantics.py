@@ -265,8 +265,8 @@ def test_without_timeouts_memory_start_and_readers_suffer_and_with_them_do_not(l
 @BOTH
 def test_the_timeout_that_counts_is_the_one_its_producer_asked_for(broker, version):
     txn = begun(broker, version, timeout_ms=12_345)
-    (told,) = broker.ask(DescribeTransactionsRequest(transactional_ids=["x"])).transaction_states
-    assert told.transaction_timeout_ms == 12_345
+    (reported,) = broker.ask(DescribeTransactionsRequest(transactional_ids=["x"])).transaction_states
+    assert reported.transaction_timeout_ms == 12_345
     txn.write("t", b"x")
     broker.wait(30)
     assert state(broker) == "CompleteAbort"

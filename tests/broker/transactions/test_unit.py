@@ -22,7 +22,7 @@ class Partitions:
             number: SimpleNamespace(log_id=number, offline=None, end_offset=end) for number, end in enumerate(ends)
         }
         self.room_bytes = 1 << 40
-        self.written, self.told = [], []
+        self.written, self.decisions = [], []
         self.logged = []
         self.catalogue = SimpleNamespace(marker_debts={})
 
@@ -45,7 +45,7 @@ class Partitions:
 
     def end_transaction(self, *decided):
         assert self.written, "not before it is logged"
-        self.told.append(decided)
+        self.decisions.append(decided)
 
 
 def order(producer_id, partitions, *, commit=True):
@@ -93,7 +93,7 @@ def test_several_markers_for_one_partition_of_offsets_follow_each_other():
     unit.mark(order(9, {OFFSETS: 0}, commit=False), 1_000)
     unit.mark(order(10, {OFFSETS: 0}), 1_000)
     unit.commit()
-    assert broker.told == [(5, 7, True, 40), (5, 8, False, 90), (5, 9, False, 41), (5, 10, True, 42)]
+    assert broker.decisions == [(5, 7, True, 40), (5, 8, False, 90), (5, 9, False, 41), (5, 10, True, 42)]
 
 
 def test_partitions_whose_log_is_gone_are_passed_over_and_none_writes_nothing():
@@ -101,7 +101,7 @@ def test_partitions_whose_log_is_gone_are_passed_over_and_none_writes_nothing():
     unit = TransactionUnit(broker, broker, broker.end_transaction)
     unit.mark(order(7, {("t", 0): 9, OFFSETS: 8}), 1_000)
     unit.commit()
-    assert (broker.written, broker.told) == ([], [])
+    assert (broker.written, broker.decisions) == ([], [])
 
 
 @pytest.mark.parametrize("earlier", [None, MarkerDebt(2, 0, False), MarkerDebt(9, 0, True)])

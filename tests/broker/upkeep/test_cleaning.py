@@ -48,8 +48,8 @@ def test_a_bug_in_the_compaction_of_one_log_leaves_it_and_the_broker_as_they_are
         for _ in range(6):
             feed(client, "sick", 2)
             feed(client, "sound", 2)
-    told = [line for line in caplog.records if "sick-0 is not compacted any more" in line.message]
-    assert [line.exc_info is not None for line in told] == [True]
+    reported = [line for line in caplog.records if "sick-0 is not compacted any more" in line.message]
+    assert [line.exc_info is not None for line in reported] == [True]
     assert begun.broker.halted is None
     assert cleaned_offset(begun, "sick") == 0
     assert cleaned_offset(begun, "sound") > 0

@@ -15,8 +15,8 @@ def terminal() -> Iterator[Terminal]:
 
 
 def test_rules_are_added_listed_and_removed(terminal: Terminal) -> None:
-    told = terminal.run("acl add --allow alice --consumer --topic orders --group billing")
-    assert told.splitlines() == [
+    output = terminal.run("acl add --allow alice --consumer --topic orders --group billing")
+    assert output.splitlines() == [
         "allow User:alice read topic orders",
         "allow User:alice describe topic orders",
         "allow User:alice read group billing",

@@ -25,8 +25,8 @@ def test_users_and_rules_are_made_before_the_first_start_and_the_broker_has_them
     assert shell.run(f"user add alice --password-stdin --data-dir {directory}", b"hush-hush-hush\n").startswith(
         "alice added"
     )
-    told = shell.run(f"acl add --allow alice --producer --topic orders --data-dir {directory}")
-    assert len(told.splitlines()) == 3
+    output = shell.run(f"acl add --allow alice --producer --topic orders --data-dir {directory}")
+    assert len(output.splitlines()) == 3
     assert shell.run(f"user list --data-dir {directory} -q").splitlines()[1].split()[0] == "alice"
     with broker_process(str(directory)) as broker:
         assert shell.run(f"user list -b {broker.bootstrap} -o json").startswith('{"user": "alice"')

@@ -15,8 +15,8 @@ def terminal() -> Iterator[Terminal]:
 
 
 def test_quotas_are_set_listed_and_removed(terminal: Terminal) -> None:
-    told = terminal.run("quota set user=alice --produce 1.5M --fetch 500 --request-time 12.5 --mutations 0.5")
-    assert told.splitlines() == [
+    output = terminal.run("quota set user=alice --produce 1.5M --fetch 500 --request-time 12.5 --mutations 0.5")
+    assert output.splitlines() == [
         "user=alice: producer_byte_rate 1,500,000",
         "user=alice: consumer_byte_rate 500",
         "user=alice: request_percentage 12.5",

@@ -21,8 +21,8 @@ def terminal(broker: ServedBroker) -> Terminal:
 
 
 def test_a_user_is_added_listed_and_removed(terminal: Terminal, broker: ServedBroker) -> None:
-    told = terminal.run("user add alice --password-stdin", given=b"secret of alice\n")
-    assert told == "alice added (SCRAM-SHA-256, SCRAM-SHA-512)\n"
+    output = terminal.run("user add alice --password-stdin", given=b"secret of alice\n")
+    assert output == "alice added (SCRAM-SHA-256, SCRAM-SHA-512)\n"
     for mechanism in Mechanism:
         kept = broker.broker.security_log.state.users.find("alice", mechanism)
         assert kept is not None
@@ -34,8 +34,8 @@ def test_a_user_is_added_listed_and_removed(terminal: Terminal, broker: ServedBr
     assert terminal.objects("user list alice") == [
         {"user": "alice", "mechanisms": ["SCRAM-SHA-256", "SCRAM-SHA-512"], "iterations": [4096, 4096]}
     ]
-    told = terminal.run("user add alice --password-stdin --mechanism SCRAM-SHA-512 --iterations 8192", given=b"new")
-    assert told == "alice has a new password (SCRAM-SHA-512)\n"
+    output = terminal.run("user add alice --password-stdin --mechanism SCRAM-SHA-512 --iterations 8192", given=b"new")
+    assert output == "alice has a new password (SCRAM-SHA-512)\n"
     assert terminal.run("user rm alice --mechanism SCRAM-SHA-256") == "alice may still log in by 1 other mechanism\n"
     assert terminal.objects("user list")[0]["iterations"] == [8192]
     assert terminal.objects("user rm alice") == [{"user": "alice", "removed": True}]

@@ -192,22 +192,22 @@ def test_every_command_logs_in_and_input_follows_the_password(broker: ServedBrok
     assert shell.run(f"consume orders --from start -e {login}", b"alice-pw\n")[1] == "one\ntwo\n"
     for line in ("group list", "txn list", "health", "user list", "txn why-blocked", "group seek g -t orders --to 1"):
         assert shell.run(f"{line} {login}", b"alice-pw\n")[0] == 0, line
-    code, told, _ = shell.run(f"doctor {login}", b"alice-pw\n")
-    assert (code, "alice-pw" in told) == (0, False)
+    code, reported, _ = shell.run(f"doctor {login}", b"alice-pw\n")
+    assert (code, "alice-pw" in reported) == (0, False)
 
 
 def test_a_wrong_password_is_one_line_of_cause_and_one_of_hint(broker: ServedBroker) -> None:
     for name, mechanism in [("alice", "PLAIN"), ("alice", "SCRAM-SHA-256"), ("nobody", "SCRAM-SHA-512")]:
-        code, _, told = Shell(broker).run(f"topic list --user {name} --password-stdin --sasl {mechanism}", b"hush-x\n")
-        cause, hint = told.splitlines()
+        code, _, error = Shell(broker).run(f"topic list --user {name} --password-stdin --sasl {mechanism}", b"hush-x\n")
+        cause, hint = error.splitlines()
         assert code == 6
         assert "does not accept the user name and password" in cause
         assert hint == "hint: check --user, its password and --sasl"
-    code, _, told = Shell(broker).run("topic list --user alice --password-stdin --sasl SCRAM-SHA-1", b"hush-x\n")
-    assert (code, "SCRAM-SHA-1" in told, "hush-x" in told) == (2, True, False)
+    code, _, reported = Shell(broker).run("topic list --user alice --password-stdin --sasl SCRAM-SHA-1", b"hush-x\n")
+    assert (code, "SCRAM-SHA-1" in reported, "hush-x" in reported) == (2, True, False)
 
 
 def test_who_does_not_log_in_is_told_to(broker: ServedBroker) -> None:
-    code, _, told = Shell(broker).run("topic list --timeout 3s")
+    code, _, reported = Shell(broker).run("topic list --timeout 3s")
     assert code == 4
-    assert told.splitlines()[1] == "hint: if the broker asks for a login, --user NAME logs in"
+    assert reported.splitlines()[1] == "hint: if the broker asks for a login, --user NAME logs in"

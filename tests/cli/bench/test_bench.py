@@ -31,7 +31,7 @@ def served() -> Iterator[ServedBroker]:
         served.close_clients()
 
 
-def told(*arguments: str) -> tuple[int, str, str]:
+def reported(*arguments: str) -> tuple[int, str, str]:
     found = CliRunner().invoke(main, ["bench", *arguments])
     assert found.exception is None or isinstance(found.exception, SystemExit), found.exception
     cause, hint = found.stderr.splitlines()[-2:]
@@ -47,23 +47,23 @@ def topics(served: ServedBroker) -> list[str]:
 
 @pytest.mark.parametrize("load", [["small"], ["produce"], ["txn"], ["consume", "--topic", "x"]])
 def test_a_missing_broker_and_a_wrong_address_are_reported(load: list[str]) -> None:
-    code, cause, hint = told(*load, "-b", f"127.0.0.1:{free_port()}")
+    code, cause, hint = reported(*load, "-b", f"127.0.0.1:{free_port()}")
     assert (code, "refused" in cause, "fencepost serve" in hint) == (4, True, True)
     for address in ("foo", "foo:", "127.0.0.1:99999", "127.0.0.1:-1", "127.0.0.1:0"):
-        code, cause, hint = told(*load, "-b", address)
+        code, cause, hint = reported(*load, "-b", address)
         assert (code, address in cause, "HOST:PORT" in hint) == (2, True, True)
 
 
 @pytest.mark.parametrize("load", ["small", "produce", "txn", "modes", "observed", "consume"])
 def test_the_broker_of_the_environment_is_measured(load: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FENCEPOST_BOOTSTRAP", "from-the-environment")
-    code, cause, _ = told(load, "--topic", "x")
+    code, cause, _ = reported(load, "--topic", "x")
     assert (code, "from-the-environment" in cause) == (2, True)
 
 
 @pytest.mark.parametrize("load", ["small", "produce", "txn", "consume"])
 def test_a_topic_that_does_not_exist_is_not_made(served: ServedBroker, load: str) -> None:
-    code, cause, _ = told(load, "-b", f"127.0.0.1:{served.port}", "--topic", "nosuch")
+    code, cause, _ = reported(load, "-b", f"127.0.0.1:{served.port}", "--topic", "nosuch")
     assert (code, "nosuch" in cause) == (3, True)
     assert topics(served) == []
 
@@ -74,7 +74,7 @@ def test_a_topic_that_does_not_exist_is_not_made(served: ServedBroker, load: str
 def test_records_that_are_too_large_are_reported_and_the_topic_is_deleted(
     served: ServedBroker, load: list[str]
 ) -> None:
-    code, cause, hint = told(*load, "-b", f"127.0.0.1:{served.port}")
+    code, cause, hint = reported(*load, "-b", f"127.0.0.1:{served.port}")
     assert code == 1
     assert "TOO_LARGE" in cause or "too large" in cause
     assert "message.max.bytes" in hint
@@ -116,9 +116,9 @@ def test_transactions_are_measured_and_the_topic_is_gone() -> None:
         assert found.exit_code == 0, found.output
         assert [name for name in topics(served) if not name.startswith("__")] == []
         served.close_clients()
-    told = json.loads(found.stdout)
-    assert told["records"] == 3 * told["requests"] > 0
-    assert told["p99_ms"] >= told["p50_ms"] > 0
+    reported = json.loads(found.stdout)
+    assert reported["records"] == 3 * reported["requests"] > 0
+    assert reported["p99_ms"] >= reported["p50_ms"] > 0
 
 
 PRODUCE = ["produce", "--records", "50000000", "--batch", "5000"]  # batches that the broker takes
@@ -184,10 +184,10 @@ def test_each_delivery_mode_has_its_price(served: ServedBroker) -> None:
     bounds = ["--records", "2000", "--seconds", "1", "-o", "json"]
     found = CliRunner().invoke(main, ["bench", "modes", "-b", f"127.0.0.1:{served.port}", *bounds])
     assert found.exit_code == 0, found.output
-    told = [json.loads(line) for line in found.stdout.splitlines()]
-    assert [each["work"].split(",")[0] for each in told] == ["at most once", "at least once", *["exactly once"] * 4]
-    assert all(each["records_per_second"] > 0 and each["p50_ms"] >= 0 for each in told)
-    commits_a_record = [each["requests"] / each["records"] for each in told[2:]]
+    reported = [json.loads(line) for line in found.stdout.splitlines()]
+    assert [each["work"].split(",")[0] for each in reported] == ["at most once", "at least once", *["exactly once"] * 4]
+    assert all(each["records_per_second"] > 0 and each["p50_ms"] >= 0 for each in reported)
+    commits_a_record = [each["requests"] / each["records"] for each in reported[2:]]
     assert commits_a_record == [1, 0.1, 0.01, 0.001]
     assert not [name for name in topics(served) if not name.startswith("__")]
 
@@ -196,9 +196,9 @@ def test_metrics_and_traces_are_measured_in_turns(served: ServedBroker) -> None:
     bounds = ["--records", "500", "--rounds", "2", "-o", "json"]
     found = CliRunner().invoke(main, ["bench", "observed", "-b", f"127.0.0.1:{served.port}", *bounds])
     assert found.exit_code == 0, found.output
-    told = {each["way"]: each for each in map(json.loads, found.stdout.splitlines())}
-    assert list(told)[:2] == ["plain", "metrics"]
-    assert told["plain"]["cpu_ratio"] == 1
-    assert len(told) == 6
-    assert all(each["records"] == 1000 and each["records_per_second"] > 0 for each in told.values())
+    reported = {each["way"]: each for each in map(json.loads, found.stdout.splitlines())}
+    assert list(reported)[:2] == ["plain", "metrics"]
+    assert reported["plain"]["cpu_ratio"] == 1
+    assert len(reported) == 6
+    assert all(each["records"] == 1000 and each["records_per_second"] > 0 for each in reported.values())
     assert not [name for name in topics(served) if not name.startswith("__")]

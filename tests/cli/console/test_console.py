@@ -39,17 +39,17 @@ def test_it_serves_until_ctrl_c_and_reads_only_by_default(broker: ServedBroker) 
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "said"),
+    ("options", "code", "expected"),
     [
         (["--http", "0.0.0.0:0"], 2, "--http-token-file"),
         (["--http", "127.0.0.1"], 2, "not HOST:PORT"),
         (["-b", "127.0.0.1:1", "--http", "127.0.0.1:0", "--timeout", "1s"], 4, "127.0.0.1:1"),
     ],
 )
-def test_what_is_wrong_is_one_line_of_cause_and_one_of_hint(options: list[str], code: int, said: str) -> None:
+def test_what_is_wrong_is_one_line_of_cause_and_one_of_hint(options: list[str], code: int, expected: str) -> None:
     result = CliRunner().invoke(main, ["console", *options])
     assert result.exit_code == code
-    assert said in result.output
+    assert expected in result.output
     assert [line.split(":")[0] for line in result.output.splitlines()] == ["error", "hint"]
 
 

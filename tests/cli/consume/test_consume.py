@@ -47,13 +47,13 @@ def words(terminal: Terminal, line: str) -> list[list[str]]:
 
 
 def test_each_record_is_explained_with_a_rule_where_read_committed_stops(terminal: Terminal, story: str) -> None:
-    told = words(terminal, f"consume {story}:0 --explain")
-    signs = [line[0] for line in told]
+    output = words(terminal, f"consume {story}:0 --explain")
+    signs = [line[0] for line in output]
     assert signs == ["·", "C", "C", "◆", "A", "A", "◆", "───", "story-0", "?", "?", "C", "◆"]
-    assert told[7][1:6] == ["LSO", "7", "<", "HW", "11:"]
-    assert " ".join(told[8]).startswith("story-0 is blocked at 7 (4 offsets wait) by transaction two of producer ")
-    assert told[4][-2:] == ["k", "3"]
-    assert (told[3][-1], told[6][-1]) == ("commit", "abort")
+    assert output[7][1:6] == ["LSO", "7", "<", "HW", "11:"]
+    assert " ".join(output[8]).startswith("story-0 is blocked at 7 (4 offsets wait) by transaction two of producer ")
+    assert output[4][-2:] == ["k", "3"]
+    assert (output[3][-1], output[6][-1]) == ("commit", "abort")
 
 
 def test_programs_get_the_fate_of_each_record(terminal: Terminal, story: str) -> None:
@@ -74,9 +74,9 @@ def test_an_explanation_begins_at_the_offset_and_ends_after_so_many_records(term
 
 
 def test_each_partition_has_a_heading_where_there_are_several(terminal: Terminal, story: str) -> None:
-    told = terminal.run(f"consume {story} --explain").splitlines()
-    assert told[0] == "story[0]: from 0 to 11, 4 not yet stable"
-    assert told[-1] == "story[1]: from 0 to 0"
+    output = terminal.run(f"consume {story} --explain").splitlines()
+    assert output[0] == "story[0]: from 0 to 11, 4 not yet stable"
+    assert output[-1] == "story[1]: from 0 to 0"
 
 
 def test_what_would_spoil_a_terminal_is_not_written_to_it(terminal: Terminal) -> None:

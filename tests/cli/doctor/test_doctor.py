@@ -33,8 +33,8 @@ def test_a_broker_in_order_passes_every_check(terminal: Terminal) -> None:
         "connection", "protocol", "features", "cluster", "advertised", "topics", "transactions", "clock",
     ]  # fmt: skip
     assert "transaction.version 2" in found["features"]["text"]
-    told = terminal.run(f"doctor {terminal.bootstrap}")
-    assert all(line.startswith("✔ ") for line in told.splitlines())
+    output = terminal.run(f"doctor {terminal.bootstrap}")
+    assert all(line.startswith("✔ ") for line in output.splitlines())
     assert terminal.run(f"doctor {terminal.bootstrap} -q") == ""
 
 

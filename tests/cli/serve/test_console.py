@@ -152,7 +152,7 @@ def _runs(number: int) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "expected"),
     [
         (["--http", "0.0.0.0:0"], "--http-token-file"),
         (["--http", "nowhere"], "not HOST:PORT"),
@@ -162,12 +162,12 @@ def _runs(number: int) -> bool:
     ],
 )
 def test_what_cannot_be_served_is_refused_before_the_broker_starts(
-    tmp_path: Path, options: list[str], said: str
+    tmp_path: Path, options: list[str], expected: str
 ) -> None:
     directory = tmp_path / "data"
     result = CliRunner().invoke(main, ["serve", "--listen", "127.0.0.1:0", "--data-dir", str(directory), *options])
     assert result.exit_code == 2
-    assert said in result.output
+    assert expected in result.output
     assert not directory.exists()
 
 

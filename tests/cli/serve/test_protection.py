@@ -151,13 +151,13 @@ def test_logins_tls_and_certificates_that_are_loaded_again_in_a_process(tmp_path
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as serve:
         try:
             assert serve.stdout is not None
-            said = []
+            expected = []
             for line in serve.stdout:
-                said.append(line.strip())
+                expected.append(line.strip())
                 if line.startswith("ready"):
                     break
-            assert "listener   SASL_SSL (SASL_SSL): SCRAM-SHA-256" in said
-            with_login, plain = (int(each.rpartition(":")[2]) for each in said[-1].split()[1:])
+            assert "listener   SASL_SSL (SASL_SSL): SCRAM-SHA-256" in expected
+            with_login, plain = (int(each.rpartition(":")[2]) for each in expected[-1].split()[1:])
             context = authority.trusting()
             with WireClient("127.0.0.1", with_login, tls=context) as client:
                 assert choose(client, "SCRAM-SHA-256").mechanisms == ["SCRAM-SHA-256"]

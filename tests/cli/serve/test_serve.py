@@ -45,17 +45,17 @@ class Serve:
             stderr=subprocess.PIPE,
             text=True,
         )
-        self.said: list[str] = []
+        self.expected: list[str] = []
 
     def ready(self) -> list[tuple[str, int]]:
         """The addresses of the ready line."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            self.said.append(line.rstrip("\n"))
+            self.expected.append(line.rstrip("\n"))
             if line.startswith("ready"):
                 addresses = (text.rpartition(":") for text in line.split()[1:])
                 return [(host.strip("[]"), int(port)) for host, _, port in addresses]
-        raise AssertionError(f"never ready: {self.said} {self.process.stderr and self.process.stderr.read()}")
+        raise AssertionError(f"never ready: {self.expected} {self.process.stderr and self.process.stderr.read()}")
 
     def end(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
@@ -166,7 +166,7 @@ def test_settings_come_from_flags_then_environment_then_file(serve: Runner, tmp_
     ((host, port),) = one.ready()
     with WireClient(host, port) as client:
         assert [broker.node_id for broker in client.call(MetadataRequest(topics=[])).brokers] == [13]
-    assert any(line.startswith("durability interval") and "power cut" in line for line in one.said)
+    assert any(line.startswith("durability interval") and "power cut" in line for line in one.expected)
     assert one.end() == 0
     assert one.process.stderr is not None
     assert "names that only Kafka needs are ignored: process.roles" in one.process.stderr.read()
@@ -406,7 +406,7 @@ def files_of(directory: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(
-    ("number", "said"),
+    ("number", "expected"),
     [
         (errno.EMFILE, "ulimit -n"),
         (errno.ENFILE, "fs.file-max"),
@@ -416,7 +416,7 @@ def files_of(directory: Path) -> dict[str, bytes]:
     ],
 )
 def test_a_start_that_the_system_refuses_a_file_has_its_own_code_and_changes_nothing(
-    serve: Runner, served: Path, number: int, said: str
+    serve: Runner, served: Path, number: int, expected: str
 ) -> None:
     before = files_of(served)
     arguments = ("--listen", "127.0.0.1:0", "--data-dir", "d")
@@ -425,11 +425,11 @@ def test_a_start_that_the_system_refuses_a_file_has_its_own_code_and_changes_not
     assert code == 75
     assert cause.startswith("d/logs/a-0.")
     assert os.strerror(number).lower() in cause.lower()
-    assert said in hint
+    assert expected in hint
     assert files_of(served) == before
     healthy = serve(*arguments)
     assert values_of(*healthy.ready()[0]) == [b"in a segment", b"in the journal"]
-    assert not any("OFFLINE" in line for line in healthy.said)
+    assert not any("OFFLINE" in line for line in healthy.expected)
 
 
 def test_a_partition_the_device_cannot_read_is_left_out_by_the_hint_and_comes_back(serve: Runner, served: Path) -> None:
@@ -437,7 +437,7 @@ def test_a_partition_the_device_cannot_read_is_left_out_by_the_hint_and_comes_ba
     program = [str(UNOPENABLE_SERVE), "logs/a-0.", str(errno.EIO)]
     without = serve(*arguments, "-X", "storage.unreadable.partitions=offline", program=program)
     without.ready()
-    assert any("OFFLINE d/logs/a-0." in line for line in without.said), without.said
+    assert any("OFFLINE d/logs/a-0." in line for line in without.expected), without.expected
     assert without.end() == 0
     healthy = serve(*arguments)
     assert values_of(*healthy.ready()[0]) == [b"in a segment", b"in the journal"]

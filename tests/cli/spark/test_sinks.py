@@ -88,8 +88,8 @@ def test_an_abort_ends_what_dead_tasks_had_open_too(broker: ServedBroker, termin
     opened(broker, "fencepost.once.dead.0.a77e.1.7.0")
     opened(broker, "fencepost.once.dead.er.0.a77e.1.7.0")  # of another sink
     prepared(broker, "fencepost.once.dead.0.a77e.2.8.0", "dead", 0)
-    said = terminal.run("spark abort dead")
-    assert said == "aborted 1 transaction that waited for sink dead, and 1 that its tasks had open\n"
+    expected = terminal.run("spark abort dead")
+    assert expected == "aborted 1 transaction that waited for sink dead, and 1 that its tasks had open\n"
     assert terminal.refused("spark abort dead")[:2] == (3, "there is no sink dead")
     (row,) = terminal.objects("spark abort dead.er")
     assert (row["aborted"], row["aborted_open"]) == ([], ["fencepost.once.dead.er.0.a77e.1.7.0"])

@@ -28,9 +28,9 @@ def test_the_transaction_that_holds_the_last_stable_offset_is_named_in_one_sente
     terminal.run("topic create held -p 2")
     terminal.plain("held", "a")
     producer = terminal.open_transaction("holder", "held", "b", "c")
-    (told,) = terminal.run("txn why-blocked held").splitlines()
-    assert told.startswith("held-0 is blocked at 1 (2 offsets wait) by transaction holder of producer ")
-    assert told.endswith(" of 1 min")
+    (reported,) = terminal.run("txn why-blocked held").splitlines()
+    assert reported.startswith("held-0 is blocked at 1 (2 offsets wait) by transaction holder of producer ")
+    assert reported.endswith(" of 1 min")
     (facts,) = terminal.objects("txn why-blocked held:0")
     assert (facts["transactional_id"], facts["lso"], facts["hw"], facts["hangs"]) == ("holder", 1, 3, False)
     assert terminal.run("txn why-blocked held:1") == "held:1 is not blocked\n"
@@ -128,9 +128,9 @@ FACTS = {
 
 
 def test_a_hanging_transaction_comes_with_the_command_that_ends_it() -> None:
-    told = sentence(FACTS)
-    assert "(1 offset waits) by a hanging transaction of producer 7 epoch 1" in told
-    assert told.endswith("fencepost txn abort t:0 --start-offset 5 ends it")
+    reported = sentence(FACTS)
+    assert "(1 offset waits) by a hanging transaction of producer 7 epoch 1" in reported
+    assert reported.endswith("fencepost txn abort t:0 --start-offset 5 ends it")
 
 
 def test_what_is_soon_over_its_timeout_is_red() -> None:

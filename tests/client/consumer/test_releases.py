@@ -95,9 +95,9 @@ def test_a_truncated_log_is_reported_where_the_release_reports_it(release):
                 return
             with pytest.raises(
                 OffsetOutOfRangeError, match="was truncated: the records read from offset 2 up to 5"
-            ) as told:
+            ) as reported:
                 await consumer.getone()
-            assert told.value.hint.startswith("seek to 2")
+            assert reported.value.hint.startswith("seek to 2")
             await write(world, b"c")
             assert await read(consumer, 1) == [b"c"]
 

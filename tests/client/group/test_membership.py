@@ -70,9 +70,9 @@ def test_a_join_has_the_members_wishes_its_partitions_and_the_reason():
     m.rejoin("another reason, later")
     request = m.join_request({"u", "t"}, (T0,))
     assert [each.name for each in request.protocols] == ["range", "sticky", "cooperative-sticky"]
-    said = [decode_subscription(each.metadata) for each in request.protocols]
-    assert {(each.topics, each.owned, each.generation, each.rack_id) for each in said} == {(("t", "u"), (T0,), 4, "r1")}
-    assert said[2].user_data == (4).to_bytes(4, "big")
+    sent = [decode_subscription(each.metadata) for each in request.protocols]
+    assert {(each.topics, each.owned, each.generation, each.rack_id) for each in sent} == {(("t", "u"), (T0,), 4, "r1")}
+    assert sent[2].user_data == (4).to_bytes(4, "big")
     assert request.reason == "the subscription has changed"
     assert request.rebalance_timeout_ms == 60_000
 

@@ -148,7 +148,7 @@ def test_a_commit_of_a_member_that_is_out_is_not_tried_again_and_the_next_poll_j
         assert len(left) == 1
         assert a.group.needs_poll
         assert await a.poll(15_000) == ALL, "the broker knows better, and waits for the member that it has"
-        assert a.told.calls[1] == ("lost", sorted(ALL))
+        assert a.listener.calls[1] == ("lost", sorted(ALL))
         await a.close()
 
     run(scenario)

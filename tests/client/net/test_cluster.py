@@ -186,14 +186,14 @@ def test_each_who_waits_for_a_topic_is_told_of_its_own_wait_alone(error):
         async def refresh():
             raise error
 
-        async def told() -> int:
+        async def reported() -> int:
             with pytest.raises(type(error)) as caught:
                 await cluster.partitions_of("late", timeout_ms=500)
             assert caught.value is error
             return len(list(traceback.walk_tb(error.__traceback__)))
 
         cluster.refresh = refresh
-        first, *others = await asyncio.gather(*(told() for _ in range(5)))
+        first, *others = await asyncio.gather(*(reported() for _ in range(5)))
         assert others == [first] * 4
 
     run(main)

@@ -90,14 +90,14 @@ def test_an_admin_in_another_loop_refuses_to_ask(servers):
     _in_a_second_loop(lambda: Admin(servers), Admin.list_topics, Admin.list_topics)
 
 
-def _in_the_child(client, use, told):
+def _in_the_child(client, use, reported):
     async def main():
         try:
             await asyncio.wait_for(use(client), 10)
         except Exception as error:
-            told.put(type(error))
+            reported.put(type(error))
         await asyncio.wait_for(client.close(), 5)
-        told.put("closed")
+        reported.put("closed")
 
     asyncio.run(main())
 
@@ -110,11 +110,11 @@ def test_a_child_forked_inside_of_the_loop_is_refused_and_its_parent_goes_on(ser
         context = multiprocessing.get_context("fork")
         async with make(servers) as client:
             await use(client)
-            told = context.Queue()
-            child = context.Process(target=_in_the_child, args=(client, use, told))
+            reported = context.Queue()
+            child = context.Process(target=_in_the_child, args=(client, use, reported))
             child.start()
-            assert await asyncio.to_thread(told.get, timeout=30) is ForkedError
-            assert await asyncio.to_thread(told.get, timeout=30) == "closed"
+            assert await asyncio.to_thread(reported.get, timeout=30) is ForkedError
+            assert await asyncio.to_thread(reported.get, timeout=30) == "closed"
             await asyncio.to_thread(child.join)
             await use(client)
 

@@ -185,8 +185,8 @@ def test_both_halves_of_a_split_batch_answer_for_their_records():
     for n in range(5):
         making.add(b"%d" % n, key=b"k", headers=(("h", b"%d" % n),), at=n, partition=0)
     (batch,) = making.drain()
-    told = []
-    batch.on_done.append(lambda: told.append("done"))
+    reported = []
+    batch.on_done.append(lambda: reported.append("done"))
     free = making.accumulator.free_bytes
     first, second = making.accumulator.split(batch, False)
     assert [contents(half) for half in (first, second)] == [
@@ -196,10 +196,10 @@ def test_both_halves_of_a_split_batch_answer_for_their_records():
     assert (first.size_bytes, first.size_bytes + second.size_bytes) == (batch.size_bytes * 3 // 5, batch.size_bytes)
     first.base_offset = 10
     making.accumulator.finish(first)
-    assert not told
+    assert not reported
     assert making.accumulator.free_bytes == free + first.size_bytes
     making.accumulator.finish(second, KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "no"))
-    assert told == ["done"]
+    assert reported == ["done"]
     assert making.accumulator.free_bytes == free + batch.size_bytes == 100_000
     assert batch.metadata(2) == ("t", 0, 12, 2)
     with pytest.raises(KafkaError, match="no"):

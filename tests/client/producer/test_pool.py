@@ -372,10 +372,10 @@ def test_an_operators_abort_is_no_fence_of_the_pool():
         within(main, version)
 
 
-@pytest.mark.parametrize("said", [{"prefix": ""}, {"prefix": None}, {"size": 0}, {"transactional_id": "x"}])
-def test_what_makes_no_pool_is_refused(said):
+@pytest.mark.parametrize("given", [{"prefix": ""}, {"prefix": None}, {"size": 0}, {"transactional_id": "x"}])
+def test_what_makes_no_pool_is_refused(given):
     with pytest.raises(InvalidConfigurationError):
-        ProducerPool(BOOTSTRAP, **{"prefix": "api", **said})
+        ProducerPool(BOOTSTRAP, **{"prefix": "api", **given})
 
 
 def test_a_pool_can_be_made_by_other_clients_names():

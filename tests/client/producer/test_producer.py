@@ -409,7 +409,7 @@ def chaos_with_deadlines(seed, count=200):
         world.faults.disconnect("Produce", when="after_write").with_probability(0.1)
         world.faults.error("Produce", "NOT_LEADER_OR_FOLLOWER").with_probability(0.2)
         world.faults.error("Produce", "TOPIC_AUTHORIZATION_FAILED").with_probability(0.03)
-        told = {}
+        reported = {}
         async with plain(world, delivery_timeout_ms=900, request_timeout_ms=400, max_batch_size=300) as producer:
             deliveries = {}
             for n in range(count):
@@ -420,17 +420,17 @@ def chaos_with_deadlines(seed, count=200):
             world.faults.clear()
             for n, delivery in deliveries.items():
                 try:
-                    told[n] = (await delivery).offset
+                    reported[n] = (await delivery).offset
                 except KafkaError as error:
                     is_noted = any("may have been written" in note for note in getattr(error, "__notes__", []))
-                    told[n] = "maybe" if is_noted or getattr(error, "maybe_written", False) else "no"
+                    reported[n] = "maybe" if is_noted or getattr(error, "maybe_written", False) else "no"
             last = await producer.send_and_wait("t", b"99999")
         values = [int(value[:5]) for value in await log_of(world)]
         assert values[-1] == 99999
         assert len(values) == len(set(values)) == last.offset + 1, f"seed {seed}: twice"
-        written = [n for n in values if told.get(n) not in ("maybe", None)]
-        assert written == [n for n, at in told.items() if at not in ("maybe", "no")], f"seed {seed}: lost, or moved"
-        assert all(at < 0 or values[at] == n for n, at in told.items() if isinstance(at, int))
+        written = [n for n in values if reported.get(n) not in ("maybe", None)]
+        assert written == [n for n, at in reported.items() if at not in ("maybe", "no")], f"seed {seed}: lost, or moved"
+        assert all(at < 0 or values[at] == n for n, at in reported.items() if isinstance(at, int))
 
     within(main)
 

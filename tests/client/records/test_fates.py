@@ -83,8 +83,8 @@ def test_every_entry_comes_once_in_order_with_the_fate_of_looking_ahead(
 
     expected = [(each.offset, ahead(each)) for each in entries]
     fates = Fates()
-    told = fed(fates, entries) + [(each.offset, each.fate) for each in fates.rest()]
-    assert told == expected
+    reported = fed(fates, entries) + [(each.offset, each.fate) for each in fates.rest()]
+    assert reported == expected
 
 
 @given(steps, st.integers(0, 40))
@@ -96,9 +96,9 @@ def test_where_reading_stops_early_only_what_no_marker_decided_is_undecided(
         for offset, (what, producer) in enumerate(script[:stop])
     ]
     fates = Fates()
-    told = fed(fates, entries) + [(each.offset, each.fate) for each in fates.rest({1: 5}, at_end=False)]
-    assert [offset for offset, _ in told] == list(range(len(entries)))
-    for entry, (_, fate) in zip(entries, told, strict=True):
+    reported = fed(fates, entries) + [(each.offset, each.fate) for each in fates.rest({1: 5}, at_end=False)]
+    assert [offset for offset, _ in reported] == list(range(len(entries)))
+    for entry, (_, fate) in zip(entries, reported, strict=True):
         ended = any(each.marker and each.producer_id == entry.producer_id for each in entries[entry.offset + 1 :])
         if entry.transactional and not entry.marker and not ended:
             assert fate == (OPEN if entry.producer_id == 1 and entry.offset >= 5 else UNDECIDED)

@@ -262,25 +262,25 @@ def test_a_member_of_another_generation_gets_an_abortable_error(version):
     within(main, version)
 
 
-class Told:
+class RecordingBatch:
     """A batch as a consumer yields it."""
 
     def __init__(self, group: ConsumerGroupMetadata | None = GROUP) -> None:
         self.offsets = OFFSETS
         self.group_metadata = group
-        self.told: list[str] = []
+        self.calls: list[str] = []
 
     def aborted(self) -> None:
-        self.told.append("aborted")
+        self.calls.append("aborted")
 
     def committed(self) -> None:
-        self.told.append("committed")
+        self.calls.append("committed")
 
     def claim(self, by) -> None:
         pass
 
     def outcome_unknown(self) -> None:
-        self.told.append("unknown")
+        self.calls.append("unknown")
 
 
 @both
@@ -288,14 +288,14 @@ class Told:
 def test_a_batch_has_its_offsets_committed_and_is_told(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
-        batch = Told()
+        batch = RecordingBatch()
         async with producer.transaction(batch) as tx:
             await tx.send("t", b"a")
-        assert batch.told == ["committed"]
+        assert batch.calls == ["committed"]
         with pytest.raises(ZeroDivisionError):
             async with producer.transaction(batch):
                 raise ZeroDivisionError
-        assert batch.told == ["committed", "aborted"]
+        assert batch.calls == ["committed", "aborted"]
         assert world.names().count("TxnOffsetCommit") == 1
 
     within(main, version)
@@ -304,7 +304,7 @@ def test_a_batch_has_its_offsets_committed_and_is_told(version):
 @pytest.mark.requirement("S-91")
 def test_a_batch_whose_transaction_cannot_begin_comes_again():
     async def main(world: TxnWorld) -> None:
-        producer, batch = await world.producer(), Told()
+        producer, batch = await world.producer(), RecordingBatch()
         world.faults.disconnect("EndTxn", when="after_write").once()
         async with producer.transaction() as tx:  # with version 1 the next one asks for another epoch
             await tx.send("t", b"before")
@@ -312,18 +312,18 @@ def test_a_batch_whose_transaction_cannot_begin_comes_again():
         with pytest.raises(RequestTimedOutError):
             async with producer.transaction(batch):
                 pytest.fail("it has not begun")
-        assert batch.told == ["aborted"]
+        assert batch.calls == ["aborted"]
         world.faults.remove(silence)
         async with producer.transaction(batch) as tx:
             await tx.send("t", b"a")
-        assert batch.told == ["aborted", "committed"]
+        assert batch.calls == ["aborted", "committed"]
 
     within(main, 1)
 
 
 def test_a_consumer_refers_to_the_batch_it_yielded_last():
     class Consumer:
-        last_batch: Told | None = None
+        last_batch: RecordingBatch | None = None
 
     async def main(world: TxnWorld) -> None:
         producer, consumer = await world.producer(), Consumer()
@@ -331,10 +331,10 @@ def test_a_consumer_refers_to_the_batch_it_yielded_last():
         with pytest.raises(IllegalStateError, match="returned nothing since"):
             async with producer.transaction() as tx:
                 await tx.send_offsets_to_transaction(consumer)
-        consumer.last_batch = Told()
+        consumer.last_batch = RecordingBatch()
         async with producer.transaction() as tx:
             await tx.send_offsets_to_transaction(consumer)
-        assert consumer.last_batch.told == ["committed"]
+        assert consumer.last_batch.calls == ["committed"]
 
     within(main)
 
@@ -343,20 +343,20 @@ def test_a_consumer_refers_to_the_batch_it_yielded_last():
 @pytest.mark.parametrize("commit", [True, False])
 def test_the_methods_of_java_tell_a_batch_too(version, commit):
     async def main(world: TxnWorld) -> None:
-        producer, batch = await world.producer(), Told()
+        producer, batch = await world.producer(), RecordingBatch()
         await producer.partitions_for("t")
         await producer.begin_transaction()
         await producer.send_offsets_to_transaction(batch)
-        assert batch.told == []
+        assert batch.calls == []
         await (producer.commit_transaction() if commit else producer.abort_transaction())
-        assert batch.told == ["committed" if commit else "aborted"]
+        assert batch.calls == ["committed" if commit else "aborted"]
 
     within(main, version)
 
 
 def test_a_batch_is_told_that_nobody_knows_and_a_cancelled_one_that_it_is_committed():
     async def main(world: TxnWorld) -> None:
-        producer, batch = await world.producer(), Told()
+        producer, batch = await world.producer(), RecordingBatch()
         await producer.partitions_for("t")
         world.faults.delay("EndTxn", 0.5).once()
 
@@ -369,11 +369,11 @@ def test_a_batch_is_told_that_nobody_knows_and_a_cancelled_one_that_it_is_commit
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert batch.told == ["committed"]
+        assert batch.calls == ["committed"]
         world.faults.blackhole("EndTxn")
         with pytest.raises(CommitOutcomeUnknownError):
             await work()
-        assert batch.told == ["committed", "unknown"]
+        assert batch.calls == ["committed", "unknown"]
 
     within(main)
 

@@ -450,9 +450,9 @@ def test_who_waits_for_a_record_that_cannot_be_sent_any_more_is_told_at_once(ver
         await producer.begin_transaction()
         loop = asyncio.get_running_loop()
         began = loop.time()
-        with pytest.raises(KafkaError) as told:
+        with pytest.raises(KafkaError) as reported:
             await producer.send_and_wait("t", b"b")
-        assert not isinstance(told.value, DeliveryTimeoutError)
+        assert not isinstance(reported.value, DeliveryTimeoutError)
         assert loop.time() - began < 1
 
     within(main, version)

@@ -29,7 +29,7 @@ def play(version, transactions, rivals):
         for number, (partitions, offsets, commit) in enumerate(transactions):
             world.transaction(number, partitions, offsets=offsets, commit=commit)
         world.check()
-        endings.add(tuple(outcome for outcome, _ in world.told))
+        endings.add(tuple(outcome for outcome, _ in world.outcomes))
 
     endings: set[tuple[str, ...]] = set()
     return run, endings

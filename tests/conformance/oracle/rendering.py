@@ -97,12 +97,12 @@ class Renderer:
         self._ordered = type(response).__name__ in IN_ORDER
         return list(self._block("", response, version)) or ["(empty)"]
 
-    def _block(self, start: str, message: Any, version: int, *, said: tuple[str, ...] = ()) -> Iterator[str]:
+    def _block(self, start: str, message: Any, version: int, *, given: tuple[str, ...] = ()) -> Iterator[str]:
         """One struct: a line of its plain fields, and below it those that hold structs."""
         self._note_topic_id(message)
         plain, nested = [start] if start else [], []
         for field in sorted(schema_of(type(message)).fields, key=lambda field: field.name != "error_code"):
-            if version not in field.versions or field.name in said or _is_explanation(field, message):
+            if version not in field.versions or field.name in given or _is_explanation(field, message):
                 continue
             value = getattr(message, field.name)
             if (_is_list_of_structs(field) and value) or _is_batches(field):
@@ -145,7 +145,7 @@ class Renderer:
             yield f"{name} without partitions"
         for item in items if self._ordered else sorted(items, key=_identity):
             index = next(getattr(item, field) for field in PARTITION if hasattr(item, field))
-            yield from self._block(f"{name}/{index}", item, version, said=PARTITION)
+            yield from self._block(f"{name}/{index}", item, version, given=PARTITION)
 
     def _note_topic_id(self, message: Any) -> None:
         """Ids are named after their topic if the message has both."""

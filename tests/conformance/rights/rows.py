@@ -272,8 +272,8 @@ ROWS += [
 
 def _consumer_heartbeat(*topics: str) -> Callable[[World, int], Fields]:
     """Of somebody who is no member."""
-    said = {"subscribed_topic_names": list(topics)} if topics else {}
-    return lambda world, version: {"group_id": G, "member_id": "nobody", "member_epoch": 3, **said}
+    given = {"subscribed_topic_names": list(topics)} if topics else {}
+    return lambda world, version: {"group_id": G, "member_id": "nobody", "member_epoch": 3, **given}
 
 
 MEMBER = {"group_id": G, "member_id": "nobody"}

@@ -13,7 +13,7 @@ def status(state: str, *partitions: TopicPartition, producer: int = 7, epoch: in
     return Status(state, producer, epoch, frozenset(partitions))
 
 
-def told(*statuses: Status | None) -> list[str]:
+def reported(*statuses: Status | None) -> list[str]:
     story = Story()
     return [each["type"] for one in statuses for each in story.follow("t", one, 5)]
 
@@ -44,7 +44,7 @@ def told(*statuses: Status | None) -> list[str]:
     ],
 )
 def test_a_step_from_one_status_to_the_next_is_one_event(statuses: list, kinds: list[str]) -> None:
-    assert told(*statuses) == kinds
+    assert reported(*statuses) == kinds
 
 
 def lists(*states: tuple[str, str]) -> tuple[dict, dict]:

@@ -100,18 +100,18 @@ def test_the_sentence_names_who_holds_back_and_what_it_waits_for() -> None:
     assert "that no coordinator will end" in blocker_rows(unknown, 1)[0]["sentence"]
 
 
-def told(before: View, after: View) -> dict[str, Any]:
+def reported(before: View, after: View) -> dict[str, Any]:
     return dict(changes(before, after))
 
 
 def test_nothing_is_reported_of_what_only_grew_older() -> None:
     before = view(groups={"g": 1})
-    assert told(before, replace(before, at_ms=900_000)) == {}
+    assert reported(before, replace(before, at_ms=900_000)) == {}
 
 
 def test_each_change_is_one_event_and_nothing_else_is() -> None:
     free, held = view(held=False), view()
-    found = told(free, held)
+    found = reported(free, held)
     assert set(found) == {"counts", "transactions", "partitions", "blockers"}
     assert found["transactions"]["changed"][0]["transactional_id"] == "id0"
     assert found["partitions"] == {
@@ -128,18 +128,18 @@ def test_each_change_is_one_event_and_nothing_else_is() -> None:
     }
     assert found["blockers"]["complete"]
     ended = {"id0": TransactionListing("id0", 0, "CompleteCommit", 1)}
-    found = told(held, replace(free, listed=ended))
+    found = reported(held, replace(free, listed=ended))
     assert [each["state"] for each in found["transactions"]["changed"]] == ["CompleteCommit"]
     assert found["blockers"] == {"rows": [], "complete": True}
-    assert told(held, free)["transactions"]["removed"] == ["id0"]
-    assert told(view(groups={"g": 1}), view(groups={"g": 2}))["groups"]["changed"][0]["lag"]["to_stable"] == 4
-    assert told(view(groups={"g": 1}), view())["groups"]["removed"] == ["g"]
-    assert told(free, replace(free, missing=("groups",))) == {"missing": {"rows": ["groups"]}}
+    assert reported(held, free)["transactions"]["removed"] == ["id0"]
+    assert reported(view(groups={"g": 1}), view(groups={"g": 2}))["groups"]["changed"][0]["lag"]["to_stable"] == 4
+    assert reported(view(groups={"g": 1}), view())["groups"]["removed"] == ["g"]
+    assert reported(free, replace(free, missing=("groups",))) == {"missing": {"rows": ["groups"]}}
 
 
 def test_what_is_sent_is_bounded_however_large_the_cluster() -> None:
     small, large = view(held=False), view(1_000, {f"g{number}": 6 for number in range(500)}, ids=10_000)
-    found = told(small, large)
+    found = reported(small, large)
     assert [len(found[name]["changed"]) for name in ("transactions", "partitions", "groups")] == [MOST, MOST, MOST]
     assert all(found[name]["more"] for name in ("transactions", "partitions", "groups"))
     assert (len(found["blockers"]["rows"]), found["blockers"]["complete"]) == (MOST_BLOCKERS, False)

@@ -73,8 +73,8 @@ class Broker:
         found = [each for each in log.batches if each.next_offset > start and each.base_offset < end][: self.page]
         after = found[-1].next_offset if found else start
         aborted = [(who, first) for who, first, last in log.aborted if last >= start and first < after]
-        told = aborted if isolation_level == "read_committed" else []
-        return FetchedPage(found, told, 0, log.stable, log.high, after, most_bytes)
+        reported = aborted if isolation_level == "read_committed" else []
+        return FetchedPage(found, reported, 0, log.stable, log.high, after, most_bytes)
 
     async def open_transactions(self, _: list[TopicPartition]) -> list[OpenTransaction]:
         if not self.lists_open:

@@ -93,14 +93,14 @@ async def a_protocol_that_raises(net):
         def data_received(self, data):
             raise ValueError("cannot")
 
-    told = []
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context["exception"]))
+    reported = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context["exception"]))
     client, server, _ = await pair(net)
     server.transport.set_protocol(broken := Broken())
     client.transport.write(b"x")
     await settle()
     asyncio.get_running_loop().set_exception_handler(None)
-    return [type(one).__name__ for one in told], broken.events, client.events
+    return [type(one).__name__ for one in reported], broken.events, client.events
 
 
 async def nobody_listens(net):

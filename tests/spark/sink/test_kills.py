@@ -79,9 +79,9 @@ def test_the_driver_is_killed(spark_proxy, place, step, side):
     """At EndTxns, before it is carried out or after; before that nothing was decided."""
     driver = spark_copies.Driver(place)
     kill = kill_at(spark_proxy, step, side, 3, lambda _: driver.kill())
-    assert driver.wait(TIMEOUT_S) != 0, driver.said()
+    assert driver.wait(TIMEOUT_S) != 0, driver.output()
     kill.check()
-    assert spark_copies.Driver(place).wait(TIMEOUT_S) == 0, driver.said()
+    assert spark_copies.Driver(place).wait(TIMEOUT_S) == 0, driver.output()
 
 
 @pytest.mark.usefixtures("counted")
@@ -124,9 +124,9 @@ def test_a_driver_is_killed_again_and_again(spark_proxy, place):
     for i, (step, side) in enumerate((("EndTxns", "after"), ("PrepareTxn", "after"), ("EndTxns", "before"))):
         driver = spark_copies.Driver(place)
         kill = kill_at(spark_proxy, step, side, 1 + i % 2, lambda _, driver=driver: driver.kill())
-        assert driver.wait(TIMEOUT_S) != 0, driver.said()
+        assert driver.wait(TIMEOUT_S) != 0, driver.output()
         kill.check()
-    assert spark_copies.Driver(place).wait(TIMEOUT_S) == 0, driver.said()
+    assert spark_copies.Driver(place).wait(TIMEOUT_S) == 0, driver.output()
 
 
 def test_a_first_batch_without_records_is_a_batch_too(spark, spark_broker, spark_proxy, tmp_path):

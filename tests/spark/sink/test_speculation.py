@@ -84,7 +84,7 @@ def test_a_copy_that_is_slower_changes_nothing_not_even_after_the_commit(spark_b
             port = spark_proxy.links[frame.connection].client.writer.get_extra_info("peername")[1]
             owner_of(port)  # it has not been killed
             held.release()
-        assert driver.wait(TIMEOUT_S) == 0, driver.said()
+        assert driver.wait(TIMEOUT_S) == 0, driver.output()
     found = spark_copies.outcome(spark_broker.bootstrap, place, seen)
     print(f"\n  {found}", end="")
     assert found.exact, found

@@ -429,10 +429,10 @@ def test_the_error_about_a_held_stream_names_the_holder(source, topic, caplog, m
         tx.send_and_wait(topic, b"x", partition=0)
         for _ in range(3):
             assert query.batch() is None
-        said = [record.getMessage() for record in caplog.records]
-    assert len(said) == 1, "once a minute"
-    assert f"{topic}-0 is blocked at offset 0" in said[0]
-    assert f"transaction 'id-{topic}', open for" in said[0]
+        messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 1, "once a minute"
+    assert f"{topic}-0 is blocked at offset 0" in messages[0]
+    assert f"transaction 'id-{topic}', open for" in messages[0]
 
 
 def test_offsets_are_shown_to_lag_tools_when_a_group_is_named(source, topic):

@@ -87,19 +87,19 @@ def test_what_is_no_data_directory_is_refused_and_left_alone(disk):
 
 
 def test_progress_goes_up_to_all_of_it(disk):
-    told = []
-    contents = taken(disk, report=lambda done, of: told.append((done, of)))
-    assert told == sorted(told)
-    assert all(done <= of for done, of in told)
-    assert told[-1][0] > contents.files["journal/00000000000000000001.journal"].size_bytes // 100
+    reported = []
+    contents = taken(disk, report=lambda done, of: reported.append((done, of)))
+    assert reported == sorted(reported)
+    assert all(done <= of for done, of in reported)
+    assert reported[-1][0] > contents.files["journal/00000000000000000001.journal"].size_bytes // 100
 
 
 def test_too_little_room_is_seen_before_a_byte_is_copied(disk):
     target = SimulatedDisk(capacity_bytes=100)
-    told = []
+    reported = []
     with pytest.raises(DiskFull, match="are to be copied, and 100 are free"):
-        taken(disk, target, report=lambda *bytes_: told.append(bytes_))
-    assert (told, target.list(BACKUP)) == ([], [])
+        taken(disk, target, report=lambda *bytes_: reported.append(bytes_))
+    assert (reported, target.list(BACKUP)) == ([], [])
 
 
 def test_a_disk_that_is_full_on_the_way_has_nothing_of_it_afterwards(disk):

@@ -93,9 +93,9 @@ def test_derived_spans_are_those_that_were_given_to_the_log() -> None:
         driver.marker(producer, 0, kind)
     spans = TransactionSpans()
     derived = [entry for batch in driver.batches() if (entry := spans.follow(batch)) is not None]
-    told = driver.log.aborted_between(0, 6)
-    assert isinstance(told, list)
-    assert sorted(derived) == sorted(told) == [(1, 0, 3, 4), (2, 1, 2, 0)]
+    reported = driver.log.aborted_between(0, 6)
+    assert isinstance(reported, list)
+    assert sorted(derived) == sorted(reported) == [(1, 0, 3, 4), (2, 1, 2, 0)]
 
 
 def test_the_cache_is_bounded_and_drops_the_longest_unused() -> None:

@@ -245,10 +245,10 @@ def test_a_transaction_that_began_segments_before_its_marker_is_derived_whole() 
     driver.values(b"v", producer_id=2, producer_epoch=0, base_sequence=1, transactional=True)  # 5
     driver.marker(2, 0, Marker.ABORT)  # 6
     driver.settle()
-    told = aborted(driver)
-    assert told == [(1, 0, 4, 5), (2, 5, 6, 7)]
+    reported = aborted(driver)
+    assert reported == [(1, 0, 4, 5), (2, 5, 6, 7)]
     assert len(driver.log.segments) == 7
-    assert derived(driver) == told
+    assert derived(driver) == reported
 
 
 def test_where_the_beginning_is_gone_what_is_left_is_derived() -> None:

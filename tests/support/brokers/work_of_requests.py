@@ -151,5 +151,5 @@ def frame_of(request: Any, version: int | None = None) -> bytes:
 def consumer_heartbeats(count: int, topics: list[str]) -> Callable[[World], list[Any]]:
     """Members of one group of KIP-848 that come one after the other and subscribe to all of these, and a wide one."""
     made = ConsumerGroupHeartbeatRequest
-    said = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["wide", *topics], "topic_partitions": []}
-    return lambda world: [made(group_id="c", member_id=f"m{n}", member_epoch=0, **said) for n in range(count)]
+    given = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["wide", *topics], "topic_partitions": []}
+    return lambda world: [made(group_id="c", member_id=f"m{n}", member_epoch=0, **given) for n in range(count)]

@@ -35,7 +35,7 @@ def joining(group: str, member_id: str = "", instance_id: str | None = None, **m
         group_id=group,
         member_id=member_id,
         group_instance_id=instance_id,
-        protocols=[JoinGroupRequest.Protocol(name=name, metadata=said) for name, said in protocols.items()],
+        protocols=[JoinGroupRequest.Protocol(name=name, metadata=given) for name, given in protocols.items()],
         **{"session_timeout_ms": 10_000, "rebalance_timeout_ms": 60_000, "protocol_type": "consumer", **more},
     )
 

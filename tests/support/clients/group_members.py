@@ -27,7 +27,7 @@ ALL = {"t-0", "t-1", "t-2", "t-3"}  # of the topic that `run` makes
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-class Told:
+class RecordingListener:
     """A listener that writes down what it is told."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Told:
         self.calls.append(("lost", sorted(map(str, partitions))))
 
 
-class Slow(Told):
+class Slow(RecordingListener):
     """Commits what it gives up, in its own time."""
 
     def __init__(self) -> None:
@@ -62,13 +62,13 @@ class Member:
     def __init__(self, broker: SimulatedBroker, **settings: Any) -> None:
         self.broker = broker
         self.environment = Environment(broker.broker.clock, SeededRng(settings.pop("seed", 1)), broker.net)
-        listener, topics = settings.pop("listener", Told()), settings.pop("topics", ("t",))
+        listener, topics = settings.pop("listener", RecordingListener()), settings.pop("topics", ("t",))
         settings = {"group_id": "g", **CHOSEN[settings.get("group_protocol", "classic")], **settings}
         self.settings = ConsumerSettings((ADDRESS,), **settings)
         self.subscription = Subscription(has_group=True)
         if topics:
             self.subscription.subscribe(topics, listener=listener)
-        self.told = listener
+        self.listener = listener
         self.cluster = Cluster(self.settings, self.environment)
         self.group: Group = None  # type: ignore[assignment]
         self._polling: asyncio.Task[None] | None = None

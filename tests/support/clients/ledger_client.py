@@ -45,7 +45,7 @@ def decide(broker: SimulatedBroker, *transactions: Txn, **more: Any) -> Any:
     return broker.ask(deciding(*transactions, **more))
 
 
-def stands(broker: SimulatedBroker, key: str = "sink") -> int:
+def last_number(broker: SimulatedBroker, key: str = "sink") -> int:
     """The number at which an entry stands; -1 if there is none."""
     (found,) = broker.ask(DescribeLedgerRequest(keys=[key])).keys
     return -1 if found.entry is None else int(found.entry.number)

@@ -21,7 +21,7 @@ from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.protocol.messages.configs import DescribeConfigsRequest
 from fencepost.protocol.messages.topics import DeleteRecordsRequest, DeleteTopicsRequest
 from fencepost.protocol.messages.transactions import InitProducerIdRequest
-from ledger_client import decide, prepare, stands, waiting
+from ledger_client import decide, last_number, prepare, waiting
 from offset_requests import commit
 from produce_requests import answers, batch, create, idempotent, produce
 from simulated_broker import SimulatedBroker
@@ -100,7 +100,7 @@ def found_in(broker: SimulatedBroker) -> dict[str, Any]:
         "values": {f"{t}-{p}": [one.decode() for one in _values(broker, logs[t, p])] for t, p in PLACES},
         "offsets": {f"{g}: plain-{p}": offset_of(broker, "plain", g, p) for g in GROUPS for p in (0, 1)},
         "transactions": {name: state(broker, name) for name in IDS},
-        "ledger": {key: [stands(broker, key), waiting(broker, key)] for key in ("sink-1", "sink-2")},
+        "ledger": {key: [last_number(broker, key), waiting(broker, key)] for key in ("sink-1", "sink-2")},
         "retry": answers(broker.ask(produce("mixed", idempotent(6, value=b"idempotent")), 11)),
         "configs": _configs(broker),
         "next producer": broker.ask(InitProducerIdRequest(transaction_timeout_ms=0)).producer_id,

@@ -82,14 +82,14 @@ class ConsumerGroupDriver:
         self.group = group
         group.begin(self.now_ms)
 
-    def beat(self, member_id: str, epoch: int, **said: object) -> Answer:
-        return self.group.heartbeat(Heartbeat(member_id, epoch, **said), self.now_ms, self.now_ms)  # type: ignore[arg-type]
+    def beat(self, member_id: str, epoch: int, **fields: object) -> Answer:
+        return self.group.heartbeat(Heartbeat(member_id, epoch, **fields), self.now_ms, self.now_ms)  # type: ignore[arg-type]
 
     def leave(self, beat: Heartbeat) -> None:
         self.group.leave(beat)
 
-    def join(self, member_id: str = "", topics: Iterable[str] | None = ("t",), **said: object) -> "Client":
-        client = Client(self, member_id or f"m{next(self._ids)}", None if topics is None else tuple(topics), said)
+    def join(self, member_id: str = "", topics: Iterable[str] | None = ("t",), **fields: object) -> "Client":
+        client = Client(self, member_id or f"m{next(self._ids)}", None if topics is None else tuple(topics), fields)
         client.beat()
         return client
 
@@ -113,45 +113,45 @@ class ConsumerGroupDriver:
 
 @dataclass(eq=False)
 class Client:
-    """A member that behaves: it gives up what it is told to, before it says that it owns it no more.
+    """A member that behaves: it gives up what it is allowed to, before it says that it owns it no more.
 
-    owned: what it reads now. told: what it may read.
+    owned: what it reads now. allowed: what it may read.
     """
 
     driver: ConsumerGroupDriver
     member_id: str
     topics: tuple[str, ...] | None
-    said: dict[str, object]
+    fields: dict[str, object]
     epoch: int = 0
     owned: Places = frozenset()
-    told: Places = frozenset()
+    allowed: Places = frozenset()
     errors: list[ErrorCode] = field(default_factory=list)
 
     def beat(self, *, lost: bool = False, revoke: bool = True) -> Answer | None:
         """One heartbeat. lost: the answer does not arrive. revoke: give up first what is not its own any more."""
         if self.epoch == 0:
-            self.owned = self.told = frozenset()
+            self.owned = self.allowed = frozenset()
         elif revoke:
-            self.owned &= self.told
-        said = dict(self.said, rebalance_timeout_ms=REBALANCE_MS, topics=self.topics, owned=_by_topic(self.owned))
+            self.owned &= self.allowed
+        fields = dict(self.fields, rebalance_timeout_ms=REBALANCE_MS, topics=self.topics, owned=_by_topic(self.owned))
         try:
-            answer = self.driver.beat(self.member_id, self.epoch, **said)
+            answer = self.driver.beat(self.member_id, self.epoch, **fields)
         except KafkaError as error:
             self.errors.append(error.code)
             if error.code in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND):
-                self.epoch, self.owned, self.told = 0, frozenset(), frozenset()
+                self.epoch, self.owned, self.allowed = 0, frozenset(), frozenset()
             return None
         if not lost:
             self.epoch = answer.epoch
             if answer.assigned is not None:
-                self.told = frozenset((topic, part) for topic, parts in answer.assigned.items() for part in parts)
-                self.owned |= self.told - self.owned if self.owned <= self.told else frozenset()
+                self.allowed = frozenset((topic, part) for topic, parts in answer.assigned.items() for part in parts)
+                self.owned |= self.allowed - self.owned if self.owned <= self.allowed else frozenset()
         return answer
 
     def leave(self, epoch: int = -1) -> None:
-        instance = self.said.get("instance_id")
+        instance = self.fields.get("instance_id")
         self.driver.leave(Heartbeat(self.member_id, epoch, instance_id=instance))  # type: ignore[arg-type]
-        self.epoch, self.owned, self.told = 0, frozenset(), frozenset()
+        self.epoch, self.owned, self.allowed = 0, frozenset(), frozenset()
 
 
 def _by_topic(places: Places) -> dict[bytes, list[int]]:

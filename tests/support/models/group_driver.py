@@ -118,9 +118,9 @@ class GroupDriver:
         if instance_id is not None:
             answer = self.join("", instance_id, **more)
             return next(reversed(self.group.members)), answer
-        told = self.join(**more)
-        assert told.error is ErrorCode.MEMBER_ID_REQUIRED
-        return told.got.member_id, self.join(told.got.member_id, **more)
+        reported = self.join(**more)
+        assert reported.error is ErrorCode.MEMBER_ID_REQUIRED
+        return reported.got.member_id, self.join(reported.got.member_id, **more)
 
     def stable(self, count: int = 1, *, static: bool = False, **more: Any) -> list[str]:
         """That many members of a stable group, the leader first; each is assigned its own id."""

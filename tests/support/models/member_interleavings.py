@@ -121,10 +121,10 @@ class Side:
         elif turn is Turn.GO_ON:
             lead = self.membership.leads and not got.skip_assignment
             assignor = self.membership.assignor
-            said = assignments(assignor, PARTITIONS, members_of(roster)) if lead and assignor else {}
+            given = assignments(assignor, PARTITIONS, members_of(roster)) if lead and assignor else {}
             self.asked = self.membership.stamp
             self.answer = self.world.driver.sync(
-                got.member_id, said, generation=got.generation, instance_id=self.membership.terms.group_instance_id
+                got.member_id, given, generation=got.generation, instance_id=self.membership.terms.group_instance_id
             )
         else:
             assert turn in (Turn.LEAVE_GENERATION, Turn.LEAVE_MEMBER, Turn.FENCE, Turn.AGAIN), (turn, got)

@@ -103,7 +103,7 @@ class MigrationDriver:
 
     # ---- requests --------------------------------------------------------------------------------------------
 
-    def beat(self, member_id: str, epoch: int, **said: object) -> Answer:
+    def beat(self, member_id: str, epoch: int, **fields: object) -> Answer:
         first: list[Change] = []
         group = self.consumer
         if group is None:
@@ -114,7 +114,7 @@ class MigrationDriver:
                 first = upgraded(self.classic, self.topics, self.policy, self.rules.max_size)
             elif self.classic is not None:
                 first = [Change(Kind.CLASSIC_GROUP, "", None)]
-        beat = Heartbeat(member_id, epoch, **said)  # type: ignore[arg-type]
+        beat = Heartbeat(member_id, epoch, **fields)  # type: ignore[arg-type]
         answer = group.heartbeat(beat, self.now_ms, self.now_ms, first)
         self.consumer = group
         if self.classic is not None:
@@ -186,14 +186,14 @@ class MigrationDriver:
 
     # ---- around them -----------------------------------------------------------------------------------------
 
-    def join(self, topics: Iterable[str] = ("t",), **said: object) -> Client:
+    def join(self, topics: Iterable[str] = ("t",), **fields: object) -> Client:
         """A member of the newer protocol."""
-        client = Client(self, f"n{next(self.ids)}", tuple(topics), said)  # type: ignore[arg-type]
+        client = Client(self, f"n{next(self.ids)}", tuple(topics), fields)  # type: ignore[arg-type]
         client.beat()
         return client
 
-    def classic_member(self, protocol: str = EAGER, **said: object) -> "ClassicClient":
-        client = ClassicClient(self, protocol, **said)  # type: ignore[arg-type]
+    def classic_member(self, protocol: str = EAGER, **fields: object) -> "ClassicClient":
+        client = ClassicClient(self, protocol, **fields)  # type: ignore[arg-type]
         client.step()
         return client
 
@@ -316,13 +316,13 @@ class ClassicClient:
         subscribed = {each.member_id: read_subscription(each.metadata) for each in answer.roster}
         owners = {
             (topic, partition): member
-            for member, told in subscribed.items()
-            for topic, partitions in told.owned.items()
+            for member, subscription in subscribed.items()
+            for topic, partitions in subscription.owned.items()
             for partition in partitions
         }
         found: dict[str, list[TopicPartition]] = {member: [] for member in subscribed}
         for topic, partitions in sorted(self.driver.topics.partitions.items()):
-            takers = sorted(member for member, told in subscribed.items() if topic in told.topics)
+            takers = sorted(member for member, subscription in subscribed.items() if topic in subscription.topics)
             most = -(-partitions // len(takers)) if takers else 0
             counts = dict.fromkeys(takers, 0)
             waiting = []
@@ -343,14 +343,14 @@ class ClassicClient:
         if answer.error:
             self._failed(answer.error)
             return
-        told = frozenset(
+        subscription = frozenset(
             (topic_id, partition)
             for topic, partitions in read_assignment(answer.assignment).items()
             if (topic_id := self.driver.topics.id_of(topic)) is not None
             for partition in partitions
         )
-        self.is_stable = not (self.owned - told)  # a cooperative member that gave something up joins again
-        self.owned = told
+        self.is_stable = not (self.owned - subscription)  # a cooperative member that gave something up joins again
+        self.owned = subscription
 
     def _failed(self, error: ErrorCode) -> None:
         if not error:

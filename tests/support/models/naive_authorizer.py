@@ -49,8 +49,8 @@ def is_allowed(
     fitting = [rule for rule in rules if rule.resource_type is kind and fits(rule, name)]
     if not fitting:
         return allow_everyone_if_no_acl
-    said = {rule.permission for rule in fitting if speaks_of(rule, principal, host) and covers(rule, operation)}
-    return said == {Permission.ALLOW}
+    given = {rule.permission for rule in fitting if speaks_of(rule, principal, host) and covers(rule, operation)}
+    return given == {Permission.ALLOW}
 
 
 def is_allowed_on_any(

@@ -105,7 +105,7 @@ def in_state(name: str, *, version: int = 2) -> Transaction | None:
     return prepared() if name == "PREPARED" else transaction(Status[name], version=version)
 
 
-def told(decision: Decision) -> str:
+def summary(decision: Decision) -> str:
     """The error, or where it ends and what is marked: "90", "0", "CompleteAbort@6 abort@6"."""
     words = [] if not decision.error and decision.states else [str(int(decision.error))]
     if decision.states:

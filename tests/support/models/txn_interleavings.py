@@ -173,7 +173,7 @@ class Run:
         self.client = ClientTransaction("x", TIMEOUT_MS)
         self.client.can_renew = True
         self.sequences: dict[tuple, int] = {}
-        self.told: list[tuple[str, list[tuple]]] = []
+        self.outcomes: list[tuple[str, list[tuple]]] = []
         self.open_commits: set[ProducerIdentity] = set()
         self.rival_writes = 0
         self.sent: list[tuple] = []
@@ -263,7 +263,7 @@ class Run:
             outcome = "aborted"
         else:
             outcome = client.outcome or "aborted"
-        self.told.append((outcome, writes))
+        self.outcomes.append((outcome, writes))
 
     def _write(self, number: int, partitions: list[int], offsets: bool) -> None:
         for index in partitions:
@@ -354,7 +354,7 @@ class Run:
         while self.held:
             self.broker.take(self.held.pop(0))
         self.broker.time_out()
-        for outcome, writes in self.told:
+        for outcome, writes in self.outcomes:
             counts = [self._count(write) for write in writes]
             if outcome == "committed":
                 assert all(counts), f"committed, and not there: {writes} {counts}"

@@ -40,12 +40,12 @@ def _started(running: list["subprocess.Popen[bytes]"], log: Path, name: str, *wo
 
     given = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_LOCAL_IP": HOSTS[0], "SPARK_NO_DAEMONIZE": "1"}
     program = Path(pyspark.__file__).parent / "bin" / "spark-class"
-    with log.open("wb") as said:
+    with log.open("wb") as output:
         running.append(
             subprocess.Popen(
                 [str(program), f"org.apache.spark.deploy.{name}", "--webui-port", "0", *words],
-                stdout=said,
-                stderr=said,
+                stdout=output,
+                stderr=output,
                 env={**os.environ, **environment(), **given},
             )
         )

@@ -241,7 +241,7 @@ class Driver:
                 env=environment,
             )
 
-    def said(self) -> str:
+    def output(self) -> str:
         return self._log.read_text()
 
     def kill(self) -> None:

@@ -42,10 +42,10 @@ class ScramClient:
 
     def final(self, server_first: bytes, gs2: str | None = None) -> bytes:
         """gs2: what to claim to have said first."""
-        told = dict(part.split("=", 1) for part in server_first.decode().split(","))
-        key = salted(self._digest, self._password, b64decode(told["s"]), int(told["i"]))
+        attributes = dict(part.split("=", 1) for part in server_first.decode().split(","))
+        key = salted(self._digest, self._password, b64decode(attributes["s"]), int(attributes["i"]))
         binding = b64encode((self.gs2 if gs2 is None else gs2).encode()).decode()
-        unproved = f"c={binding},r={told['r']}"
+        unproved = f"c={binding},r={attributes['r']}"
         message = f"{self.bare},{server_first.decode()},{unproved}".encode()
         client_key = hmac.digest(key, b"Client Key", self._digest)
         signature = hmac.digest(hashlib.new(self._digest, client_key).digest(), message, self._digest)

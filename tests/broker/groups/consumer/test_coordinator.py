@@ -24,10 +24,10 @@ def broker():
 
 
 def beat(broker, member, epoch, group="g", topics=None, **more):
-    said = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": topics or ["t"], "topic_partitions": []}
+    fields = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": topics or ["t"], "topic_partitions": []}
     return broker.ask(
         ConsumerGroupHeartbeatRequest(
-            group_id=group, member_id=member, member_epoch=epoch, **(said if epoch == 0 else {}), **more
+            group_id=group, member_id=member, member_epoch=epoch, **(fields if epoch == 0 else {}), **more
         )
     )
 
@@ -129,8 +129,8 @@ def test_nobody_new_joins_where_groups_have_all_the_memory_they_may_have():
 def test_a_pattern_is_looked_up_in_slices_and_then_assigned(broker):
     for number in range(30):
         broker.ask(create(f"x{number}", 1))
-    said = {"rebalance_timeout_ms": 60_000, "subscribed_topic_regex": "x.*", "topic_partitions": []}
-    answer = broker.ask(ConsumerGroupHeartbeatRequest(group_id="g", member_id="a", member_epoch=0, **said))
+    fields = {"rebalance_timeout_ms": 60_000, "subscribed_topic_regex": "x.*", "topic_partitions": []}
+    answer = broker.ask(ConsumerGroupHeartbeatRequest(group_id="g", member_id="a", member_epoch=0, **fields))
     broker.wait(1)
     answer = beat(broker, "a", answer.member_epoch)
     assert len(answer.assignment.topic_partitions) == 30
@@ -185,8 +185,8 @@ def test_news_of_a_large_group_waits_until_short_requests_are_answered(broker, m
     monkeypatch.setattr(consumer_groups, "MEMBERS_OF_A_LARGE_GROUP", 1)
     settled(broker, "a", "b")
     member, other = SimulatedClient(broker), SimulatedClient(broker)
-    said = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["t"], "topic_partitions": []}
-    member.send(ConsumerGroupHeartbeatRequest(group_id="g", member_id="c", member_epoch=0, **said))
+    fields = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["t"], "topic_partitions": []}
+    member.send(ConsumerGroupHeartbeatRequest(group_id="g", member_id="c", member_epoch=0, **fields))
     other.send(ConsumerGroupDescribeRequest(group_ids=["g"]))
     assert len(other.receive().groups[0].members) == 2
     assert member.receive().member_epoch == described(broker).group_epoch

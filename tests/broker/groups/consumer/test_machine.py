@@ -49,7 +49,7 @@ def test_a_partition_changes_its_owner_only_once_it_was_given_up(driver):
     two = driver.join()
     assert (two.epoch, two.owned, driver.group.state) == (3, frozenset(), GroupState.RECONCILING)
     one.beat()
-    assert (one.epoch, len(one.told), len(one.owned)) == (2, 2, 4)
+    assert (one.epoch, len(one.allowed), len(one.owned)) == (2, 2, 4)
     two.beat()
     assert two.owned == frozenset()
     one.beat(revoke=False)
@@ -96,7 +96,7 @@ def test_a_member_that_subscribes_to_other_topics_gives_the_old_ones_up_first(dr
     one = driver.join()
     one.topics = ("u",)
     one.beat()
-    assert one.told == frozenset()
+    assert one.allowed == frozenset()
     settle(one)
     assert one.owned == places(0, 1, topic=topic_id("u"))
 
@@ -183,7 +183,7 @@ def test_who_is_no_member_is_told_so_unless_it_joins(driver):
     driver.join()
     assert code_of(driver.beat, "nobody", 2) is UNKNOWN
     assert code_of(driver.group.leave, _leaving("nobody")) is UNKNOWN
-    assert len(driver.join("nobody").told) == 0
+    assert len(driver.join("nobody").allowed) == 0
 
 
 def _leaving(member_id, instance_id=None):
@@ -314,14 +314,14 @@ def test_a_regular_expression_is_looked_up_and_then_assigned(driver):
 def test_a_wrong_regular_expression_is_refused_and_one_nobody_uses_is_forgotten(driver):
     one = driver.join(topics=None, regex="(")
     assert (one.errors, driver.log) == ([ErrorCode.INVALID_REGULAR_EXPRESSION], [])
-    one.said["regex"] = "x"
+    one.fields["regex"] = "x"
     one.beat()
     resolve(driver, x=["t"])
     settle(one)
-    one.said["regex"], one.topics = "", ("u",)
+    one.fields["regex"], one.topics = "", ("u",)
     settle(one)
     assert (one.owned, driver.group.regexes) == (places(0, 1, topic=topic_id("u")), {})
-    one.said["regex"] = "x"
+    one.fields["regex"] = "x"
     one.beat()
     resolve(driver, x=["t"])
     one.leave()

@@ -37,8 +37,8 @@ class ConsumerGroupLives(RuleBasedStateMachine):
     def pick(self, n: int) -> Client:
         return self.clients[n % len(self.clients)]
 
-    def join(self, **said: object) -> Client:
-        client = self.driver.join(**said)  # type: ignore[arg-type]
+    def join(self, **fields: object) -> Client:
+        client = self.driver.join(**fields)  # type: ignore[arg-type]
         self.clients.append(client)
         return client
 
@@ -74,7 +74,7 @@ class ConsumerGroupLives(RuleBasedStateMachine):
         client = self.pick(n)
         is_member = client.member_id in self.driver.group.subscriptions
         with nullcontext() if is_member else pytest.raises(KafkaError, match=r"UNKNOWN_MEMBER_ID|FENCED_INSTANCE_ID"):
-            client.leave(LEAVES_FOR_A_WHILE if for_a_while and "instance_id" in client.said else -1)
+            client.leave(LEAVES_FOR_A_WHILE if for_a_while and "instance_id" in client.fields else -1)
         self.clients.remove(client)
 
     @precondition(lambda self: self.clients)

@@ -25,7 +25,7 @@ from transaction_states import (
     end,
     pair,
     prepared,
-    told,
+    summary,
     transaction,
 )
 
@@ -258,7 +258,7 @@ def test_a_transaction_is_aborted_when_it_is_older_than_its_timeout_and_not_befo
     assert machine.expire(txn, environment.inputs()).states == ()
     environment.passes(1)
     decision = machine.expire(txn, environment.inputs())
-    assert told(decision) == "CompleteAbort@6 abort@6"
+    assert summary(decision) == "CompleteAbort@6 abort@6"
     after = decision.states[-1]
     for version in (0, 2):
         assert end(after, True, environment, version=version).error is (BAD_STATE if version else FENCED)

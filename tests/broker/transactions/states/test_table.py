@@ -10,7 +10,7 @@ from fencepost.broker.transactions.states.init_producer_id import Initialisation
 from fencepost.broker.transactions.states.table import TABLE, Action, Event, State, answer, state_of
 from fencepost.broker.transactions.states.transaction import Prepared, Status
 from fencepost.protocol.errors import ErrorCode
-from transaction_states import EPOCH, NEW, PARTITIONS, PRODUCER, Environment, in_state, prepared, told, transaction
+from transaction_states import EPOCH, NEW, PARTITIONS, PRODUCER, Environment, in_state, prepared, summary, transaction
 
 STATES = [state.name for state in State]
 
@@ -97,7 +97,7 @@ ROWS = [[cell.strip() for cell in line.split("|")] for line in EXPECTED.strip().
 @pytest.mark.requirement("S-61", "S-62", "S-63", "S-64", "S-71", "S-88")
 @pytest.mark.parametrize(("call", "expected"), [(call, expected) for call, *expected in ROWS])
 def test_every_event_in_every_state_has_the_answer_that_the_protocol_gives(call, expected):
-    answers = {state: told(CALLS[call](in_state(state))) for state in STATES}
+    answers = {state: summary(CALLS[call](in_state(state))) for state in STATES}
     assert answers == dict(zip(STATES, expected, strict=True))
 
 
@@ -122,7 +122,7 @@ def test_a_partition_may_be_written_without_being_added_nowhere_but_where_it_was
 def test_a_dead_id_is_as_unknown_and_an_epoch_fence_is_as_an_abort_begun():
     assert state_of(transaction(Status.DEAD)) is State.UNKNOWN
     assert state_of(transaction(Status.PREPARE_EPOCH_FENCE)) is State.PREPARE_ABORT
-    assert told(begun(transaction(Status.DEAD))) == "Empty@0 of 900"
+    assert summary(begun(transaction(Status.DEAD))) == "Empty@0 of 900"
     assert machine.end(transaction(Status.DEAD), True, PRODUCER, EPOCH, 2, Environment().inputs()).error == 49
     assert answer(Event.INIT, None) is Action.CREATE
     assert answer(Event.TIMEOUT, prepared()) is Action.ABORT_AND_BUMP
