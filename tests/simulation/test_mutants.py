@@ -1,5 +1,6 @@
 """The simulation, or a test file that is named, catches bugs: some of the bank here, all of it with `make mutants`."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -10,22 +11,30 @@ import pytest
 from simulation.bank import KILLED_BY, MUTANTS, SIMULATED
 from simulation.mutants import hunt
 
-QUICK = [
+QUICK = [  # of each part of the system one
     "rounds_are_not_synced",
     "one_partition_gets_no_marker",
-    "a_new_incarnation_does_not_get_a_new_epoch",
     "offsets_are_visible_before_the_commit",
     "what_is_prepared_has_no_deadline",
-    "at_the_limit_new_ids_are_turned_away",
     "sdk_the_list_of_aborted_transactions_is_ignored",
-    "sdk_after_an_abort_the_consumer_goes_on",
 ]
 SEEDS, QUICK_SECONDS = 40, 12.0
 TESTS = Path(__file__).resolve().parent.parent
 A_TEST_FAILED = 1  # pytest's exit code
 
+# A bug that is caught ends its run in the middle, with clients that nobody closes.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@pytest.fixture(autouse=True)
+def nothing_left():
+    """Those clients are collected here, and not in another test, which would fail by their warnings."""
+    yield
+    gc.collect()
+
 
 def test_the_bank_has_enough_bugs():
+    assert set(QUICK) < set(SIMULATED), "the long run has them too"
     ours = [name for name in MUTANTS if name.startswith("sdk_")]
     assert len(MUTANTS) >= 80
     assert len([name for name in SIMULATED if name not in ours]) >= 30

@@ -13,7 +13,7 @@ from fencepost.storage.log.file_parts import FilePart
 from simulation.run import simulate
 from small_parts import leave_small_parts
 
-SEEDS = (*range(1, 6),)
+SEEDS = (1, 2, 3)
 FOLLOWED = (9, 32)  # seeds with a follower
 RUN = Path(__file__).with_name("run.py")
 
@@ -47,16 +47,15 @@ def test_no_seed_shows_an_anomaly_where_consumers_are_given_parts_of_files(monke
     reads = FilePart.read
     monkeypatch.setattr(FilePart, "read", read)
     leave_small_parts(monkeypatch, 100)
-    for seed in (3, 4):
-        result = simulate(seed, 15.0)
-        assert result.good, f"{result}, with parts of files"
+    result = simulate(3, 15.0)
+    assert result.good, f"{result}, with parts of files"
     assert sent > 50
 
 
 def test_a_seed_gives_the_same_history_again_in_this_process_and_in_another():
-    here = [simulate(40, 6.0).history.digest() for _ in range(2)]
+    here = [simulate(40, 3.0).history.digest() for _ in range(2)]
     there = subprocess.run(
-        [sys.executable, str(RUN), "--seed", "40", "--seconds", "6"],
+        [sys.executable, str(RUN), "--seed", "40", "--seconds", "3"],
         env={"PYTHONHASHSEED": "7"},
         capture_output=True,
         text=True,
