@@ -116,9 +116,9 @@ def test_auto_commit_writes_nothing_that_was_handed_out_after_its_poll():
 def test_auto_commit_goes_on_when_its_time_comes_inside_of_a_poll():
     async def scenario(broker):
         a = await Member(broker, listener=Slow(), enable_auto_commit=True, auto_commit_interval_ms=1_000).start()
-        a.reported.member = a
+        a.listener.member = a
         await a.poll()
-        a.subscription.subscribe(["t", "other"], listener=a.reported)
+        a.subscription.subscribe(["t", "other"], listener=a.listener)
         await a.poll(30_000)  # takes longer than the interval
         a.subscription.seek(T0, 70)
         await until(lambda: a.group.needs_poll, 2)

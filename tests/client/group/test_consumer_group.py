@@ -42,12 +42,12 @@ def test_one_member_gets_everything_in_its_first_poll():
         assert a.group.needs_poll
         assert await a.poll() == ALL
         assert not a.group.needs_poll
-        assert a.reported.calls == [("assigned", sorted(ALL))]
+        assert a.listener.calls == [("assigned", sorted(ALL))]
         assert a.group.metadata().generation > 0
         await asyncio.sleep(3)
         assert a.group.member[0] == "stable"
         await a.close()
-        assert a.reported.calls[-1] == ("revoked", sorted(ALL))
+        assert a.listener.calls[-1] == ("revoked", sorted(ALL))
         assert (await described(broker)).group_state == "Empty"
 
     go(scenario)
@@ -61,11 +61,11 @@ def test_only_what_moves_is_given_up_when_a_member_comes_or_goes():
         b.keep_polling()
         await until(lambda: len(a.assigned) == len(b.assigned) == 2)
         assert a.assigned | b.assigned == ALL
-        revoked = [places for what, places in a.reported.calls if what == "revoked"]
+        revoked = [places for what, places in a.listener.calls if what == "revoked"]
         assert [len(places) for places in revoked] == [2], "the other two were read all the time"
         await b.close()
         await until(lambda: a.assigned == ALL)
-        assert not [call for call in a.reported.calls[3:] if call[0] == "revoked"]
+        assert not [call for call in a.listener.calls[3:] if call[0] == "revoked"]
         await a.close()
 
     go(scenario)
@@ -109,7 +109,7 @@ def test_a_member_that_stops_polling_leaves_and_loses_its_partitions():
             await a.group.commit({T0: OffsetAndMetadata(3)})
         assert a.group.needs_poll
         assert await a.poll() == ALL
-        assert a.reported.calls[1:] == [("lost", sorted(ALL)), ("assigned", sorted(ALL))]
+        assert a.listener.calls[1:] == [("lost", sorted(ALL)), ("assigned", sorted(ALL))]
         await a.close()
 
     go(scenario)
@@ -132,7 +132,7 @@ def test_a_member_that_the_broker_removed_is_told_so_and_joins_again():
             connection.release()
         a.keep_polling()
         await until(lambda: len(a.assigned) == len(b.assigned) == 2)
-        assert ("lost", sorted(ALL)) in a.reported.calls
+        assert ("lost", sorted(ALL)) in a.listener.calls
         assert a.group.metadata().member_id != before.member_id, "so that no late commit of before is accepted"
         await a.close()
         await b.close()
@@ -190,13 +190,13 @@ def test_errors_of_a_listener_come_after_the_work_is_done():
 def test_a_pattern_of_the_broker_gets_topics_that_are_created_later():
     async def scenario(broker):
         a = newer(broker, topics=())
-        a.subscription.subscribe((), expression="(t|new).*", listener=a.reported)
+        a.subscription.subscribe((), expression="(t|new).*", listener=a.listener)
         await a.start()
         await a.poll_until(lambda: a.assigned == ALL)
         await _create(broker, "new-one", 2)
         await _create(broker, "other", 2)
         await a.poll_until(lambda: a.assigned == ALL | {"new-one-0", "new-one-1"})
-        a.subscription.subscribe(("t",), listener=a.reported)
+        a.subscription.subscribe(("t",), listener=a.listener)
         await a.poll_until(lambda: a.assigned == ALL)
         await a.close()
 
@@ -206,13 +206,13 @@ def test_a_pattern_of_the_broker_gets_topics_that_are_created_later():
 def test_a_wrong_pattern_is_an_error_of_each_poll_until_it_is_changed():
     async def scenario(broker):
         a = newer(broker, topics=())
-        a.subscription.subscribe((), expression="(", listener=a.reported)
+        a.subscription.subscribe((), expression="(", listener=a.listener)
         await a.start()
         for _ in range(2):
             with pytest.raises(InvalidConfigurationError) as raised:
                 await a.poll()
             assert "RE2" in raised.value.hint
-        a.subscription.subscribe((), expression="t", listener=a.reported)
+        a.subscription.subscribe((), expression="t", listener=a.listener)
         await a.poll_until(lambda: a.assigned == ALL)
         await a.close()
 
@@ -238,13 +238,13 @@ def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance():
         b.keep_polling()
         await until(lambda: len(a.assigned) == len(b.assigned) == 2)
         await asyncio.sleep(3)
-        had, calls = set(a.assigned), len(b.reported.calls)
+        had, calls = set(a.assigned), len(b.listener.calls)
         await a.close()
         await asyncio.sleep(5)
         assert len(b.assigned) == 2, "they are kept for it"
         again = await newer(broker, group_instance_id="one", seed=3).start()
         await again.poll_until(lambda: again.assigned == had)
-        assert len(b.reported.calls) == calls
+        assert len(b.listener.calls) == calls
         other = await newer(broker, group_instance_id="one", seed=4).start()
         with pytest.raises(FencedInstanceIdError, match="one"):
             await other.poll()
@@ -270,7 +270,7 @@ def test_the_partitions_of_a_fenced_member_do_not_wait_for_the_end_of_its_sessio
         a = await newer(broker).start()
         await _be_fenced(a)
         started = broker.loop.time()
-        await a.poll_until(lambda: ("lost", sorted(ALL)) in a.reported.calls and a.assigned == ALL)
+        await a.poll_until(lambda: ("lost", sorted(ALL)) in a.listener.calls and a.assigned == ALL)
         assert broker.loop.time() - started < LONG_SESSION_MS / 2_000
         assert len((await described(broker)).members) == 1
         await a.close()
@@ -283,7 +283,7 @@ def test_a_fenced_static_member_gets_its_partitions_back_at_once():
         a = await newer(broker, group_instance_id="one").start()
         await _be_fenced(a)
         started = broker.loop.time()
-        await a.poll_until(lambda: ("lost", sorted(ALL)) in a.reported.calls and a.assigned == ALL)
+        await a.poll_until(lambda: ("lost", sorted(ALL)) in a.listener.calls and a.assigned == ALL)
         assert broker.loop.time() - started < LONG_SESSION_MS / 2_000
         await a.close()
 
@@ -312,7 +312,7 @@ def test_other_topics_replace_the_old_ones_at_the_next_poll():
         await _create(broker, "u", 2)
         a = await newer(broker).start()
         await a.poll()
-        a.subscription.subscribe(("u",), listener=a.reported)
+        a.subscription.subscribe(("u",), listener=a.listener)
         assert a.group.needs_poll
         await a.poll()
         assert not a.assigned & ALL
@@ -328,9 +328,9 @@ def test_unsubscribing_leaves_and_subscribing_joins_again_with_another_id():
         await a.poll()
         member_id = a.group.member[1]
         await a.group.unsubscribe()
-        assert a.reported.calls[-1] == ("revoked", sorted(ALL))
+        assert a.listener.calls[-1] == ("revoked", sorted(ALL))
         assert (await described(broker)).group_state == "Empty"
-        a.subscription.subscribe(("t",), listener=a.reported)
+        a.subscription.subscribe(("t",), listener=a.listener)
         await a.poll_until(lambda: a.assigned == ALL)
         assert a.group.member[1] != member_id
         await a.close()
@@ -344,11 +344,11 @@ def test_members_survive_a_new_life_of_the_broker_without_a_rebalance():
         await a.poll()
         a.keep_polling()
         await asyncio.sleep(3)
-        before, calls = a.group.metadata(), len(a.reported.calls)
+        before, calls = a.group.metadata(), len(a.listener.calls)
         for connection in list(broker.net.connections):
             connection.cut()
         await asyncio.sleep(5)
-        assert (a.group.metadata(), len(a.reported.calls)) == (before, calls)
+        assert (a.group.metadata(), len(a.listener.calls)) == (before, calls)
         await a.group.commit({T0: OffsetAndMetadata(3)})
         await a.close()
 
@@ -401,7 +401,7 @@ def test_an_empty_assignment_counts_when_a_second_heartbeat_confirms_it():
         await surplus.poll()
         assert not surplus.subscription.has_assignment
         await surplus.poll_until(lambda: surplus.subscription.has_assignment)
-        assert (surplus.assigned, surplus.reported.calls) == (set(), [("assigned", [])])
+        assert (surplus.assigned, surplus.listener.calls) == (set(), [("assigned", [])])
         for member in members:
             await member.close()
 

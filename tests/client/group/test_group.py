@@ -29,7 +29,7 @@ def test_one_member_gets_everything_in_its_first_poll():
         assert a.group.needs_poll
         assert await a.poll() == ALL
         assert not a.group.needs_poll
-        assert a.reported.calls == [("assigned", sorted(ALL))]
+        assert a.listener.calls == [("assigned", sorted(ALL))]
         assert a.group.metadata().generation == 1
         await a.close()
         assert (await described(broker)).group_state == "Empty"
@@ -45,9 +45,9 @@ def test_eager_members_give_all_up_and_share_anew():
         b.keep_polling()
         await until(lambda: len(a.assigned) == len(b.assigned) == 2)
         assert a.assigned | b.assigned == ALL
-        assert a.reported.calls[1:] == [("revoked", sorted(ALL)), ("assigned", sorted(a.assigned))]
+        assert a.listener.calls[1:] == [("revoked", sorted(ALL)), ("assigned", sorted(a.assigned))]
         await b.close()
-        assert b.reported.calls[-1][0] == "revoked"
+        assert b.listener.calls[-1][0] == "revoked"
         await until(lambda: a.assigned == ALL)
         await a.close()
 
@@ -100,9 +100,9 @@ def test_a_cooperative_member_keeps_its_partitions_while_the_group_rebalances():
         await until(lambda: len(b.assigned) == 2)
         assert a.assigned | b.assigned == ALL
         assert [a.subscription.assigned.get(place) for place in (T0, T1)] == kept, "their positions too"
-        await until(lambda: len(a.reported.calls) == 4)
-        assert [what for what, _ in a.reported.calls] == ["assigned", "revoked", "assigned", "assigned"]
-        assert b.reported.calls[0] == ("assigned", []), "first the other gives up, then this one gets"
+        await until(lambda: len(a.listener.calls) == 4)
+        assert [what for what, _ in a.listener.calls] == ["assigned", "revoked", "assigned", "assigned"]
+        assert b.listener.calls[0] == ("assigned", []), "first the other gives up, then this one gets"
         await a.close()
         await b.close()
 
@@ -122,7 +122,7 @@ def test_between_polls_a_member_only_heartbeats(strategy):
         assert a.group.needs_poll
         assert (await described(broker)).group_state == "PreparingRebalance", "the group waits for it"
         assert a.assigned == ALL
-        assert a.reported.calls == [("assigned", sorted(ALL))]
+        assert a.listener.calls == [("assigned", sorted(ALL))]
         assert a.group.metadata() == before
         await a.group.commit({T0: OffsetAndMetadata(5)})  # the old generation is still its own
         a.keep_polling()
@@ -164,7 +164,7 @@ def test_past_max_poll_interval_the_member_leaves_and_its_commits_fail():
             await a.group.commit({T0: OffsetAndMetadata(5)})
         assert a.group.metadata() == stale, "a transaction with these is refused by the group, not taken for nobody's"
         assert await a.poll() == ALL
-        assert [what for what, _ in a.reported.calls] == ["assigned", "lost", "assigned"]
+        assert [what for what, _ in a.listener.calls] == ["assigned", "lost", "assigned"]
         assert (await a.group.committed([T0])) == {T0: None}
         await a.close()
 
@@ -195,7 +195,7 @@ def test_a_member_that_was_silent_for_a_session_has_lost_its_partitions():
             await a.group.commit({T0: OffsetAndMetadata(9)})
         a.keep_polling()
         await until(lambda: len(a.assigned) == len(b.assigned) == 2)
-        assert [what for what, _ in a.reported.calls] == ["assigned", "lost", "assigned"]
+        assert [what for what, _ in a.listener.calls] == ["assigned", "lost", "assigned"]
         await a.close()
         await b.close()
 
@@ -238,7 +238,7 @@ def test_a_second_process_with_the_same_instance_id_fences_the_first():
         for _ in range(2):
             with pytest.raises(FencedInstanceIdError):
                 await first.poll()
-        assert first.reported.calls[-1] == ("lost", sorted(ALL))
+        assert first.listener.calls[-1] == ("lost", sorted(ALL))
         assert first.assigned == set()
         await first.close()
         assert second.assigned == ALL
@@ -273,7 +273,7 @@ def test_what_a_listener_raises_comes_out_of_the_poll_after_all_is_done():
             await a.poll()
         assert a.assigned == ALL
         assert await a.poll() == ALL, "once"
-        a.subscription.subscribe(["t", "other"], listener=a.reported)
+        a.subscription.subscribe(["t", "other"], listener=a.listener)
         with pytest.raises(ZeroDivisionError, match="revoked"):
             await a.poll()
         assert a.assigned == set()
@@ -351,7 +351,7 @@ def test_a_new_pattern_matches_the_topics_there_are_now(unsubscribes):
 def test_the_leader_sees_new_partitions_and_a_pattern_new_topics():
     async def scenario(broker):
         a = await Member(broker, metadata_max_age_ms=1_000, topics=()).start()
-        a.subscription.subscribe((), re.compile("t|u.*"), a.reported)
+        a.subscription.subscribe((), re.compile("t|u.*"), a.listener)
         assert await a.poll() == ALL
         a.keep_polling()
         more = CreatePartitionsRequest.Topic(name="t", count=5)
@@ -371,11 +371,11 @@ def test_a_change_of_topics_is_joined_for_in_the_next_poll():
         await broker._ask(CreateTopicsRequest(topics=[new], timeout_ms=1_000), None)
         a = await Member(broker, **COOPERATIVE).start()
         await a.poll()
-        a.subscription.subscribe(["u"], listener=a.reported)
+        a.subscription.subscribe(["u"], listener=a.listener)
         assert a.group.needs_poll
         a.keep_polling()
         await until(lambda: a.assigned == {"u-0"})
-        assert a.reported.calls == [("assigned", sorted(ALL)), ("revoked", sorted(ALL)), ("assigned", ["u-0"])]
+        assert a.listener.calls == [("assigned", sorted(ALL)), ("revoked", sorted(ALL)), ("assigned", ["u-0"])]
         await a.close()
 
     run(scenario)
@@ -386,11 +386,11 @@ def test_after_leaving_a_member_may_come_again():
         a = await Member(broker).start()
         await a.poll()
         await a.group.unsubscribe()
-        assert a.reported.calls[-1][0] == "revoked"
+        assert a.listener.calls[-1][0] == "revoked"
         assert (await described(broker)).group_state == "Empty"
         await a.poll()
         assert a.assigned == set()
-        a.subscription.subscribe(["t"], listener=a.reported)
+        a.subscription.subscribe(["t"], listener=a.listener)
         assert a.group.needs_poll, "for the topics it had before, too"
         assert await a.poll() == ALL
         await a.close()
@@ -407,7 +407,7 @@ def test_two_tasks_may_poll_and_only_one_joins():
         await asyncio.gather(a.poll(), a.poll(), a.poll())
         assert a.assigned == ALL
         assert a.group.metadata().generation == 1
-        assert len(a.reported.calls) == 1
+        assert len(a.listener.calls) == 1
         await a.close()
 
     run(scenario)
@@ -473,7 +473,7 @@ def test_what_the_group_refuses_comes_out_of_the_poll():
 def test_close_ends_in_time_also_when_the_broker_does_not_answer():
     async def scenario(broker):
         a = await Member(broker, enable_auto_commit=True, listener=Slow()).start()
-        a.reported.member = a
+        a.listener.member = a
         await a.poll()
         a.subscription.seek(T0, 1)
         await broker.broker.stop()
