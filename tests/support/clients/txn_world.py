@@ -103,7 +103,7 @@ class TxnWorld:
     def force_abort(self, transactional_id: str) -> None:
         """As an operator does."""
         coordinator = self.broker.transactions
-        given = coordinator.given(transactional_id)
+        given = coordinator.inputs(transactional_id)
         decision = machine.force_abort(coordinator.transactions[transactional_id], given)
         coordinator.log(transactional_id, decision, given)
 

@@ -258,7 +258,7 @@ def _at_epoch(s: Script, txn, epoch: int) -> None:
     """As if the id had been used so often."""
     coordinator = s.broker.broker.transactions
     state = coordinator.transactions[txn.name]._replace(producer_epoch=epoch)
-    coordinator.log(txn.name, Decision(states=(state,)), coordinator.given(txn.name))
+    coordinator.log(txn.name, Decision(states=(state,)), coordinator.inputs(txn.name))
     s.wait(0.1)
     txn.goes_on_as(txn.producer_id, epoch)
 
