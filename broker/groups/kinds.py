@@ -168,7 +168,7 @@ class GroupKinds:
         if found is None:
             if self.exists(group_id):
                 raise _no_consumer_group(group_id)
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         return found
 
     def exists(self, group_id: str) -> bool:

@@ -246,7 +246,7 @@ class ConsumerGroups:
         """A member goes. Raises KafkaError."""
         group = self.groups.get(group_id)
         if group is None:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         with self._event(group):
             return group.leave(beat)
 

@@ -117,6 +117,13 @@ def test_a_classic_group_that_cannot_be_read_is_converted_once_it_is_empty(broke
         assert described(again).members[0].member_id == "a"
 
 
+def test_a_group_that_is_not_there_is_named_as_apache_kafka_names_it(broker):
+    """Its kind is known to who sends a heartbeat, alone."""
+    assert beat(broker, "m", 3, "nosuch").error_message == "Consumer group nosuch not found."
+    assert beat(broker, "m", -1, "nosuch").error_message == "Group nosuch not found."
+    assert described(broker, "nosuch").error_message == "Group nosuch not found."
+
+
 def test_nobody_new_joins_where_groups_have_all_the_memory_they_may_have():
     with begin(group_metadata_max_bytes=1 << 20) as broker:
         broker.ask(create("t", 1))
