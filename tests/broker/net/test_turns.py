@@ -252,6 +252,18 @@ def test_requests_behind_a_produce_that_was_put_back_see_what_it_wrote(monkeypat
             assert client.receive().topics[0].partitions[0].offset == number
 
 
+def test_a_produce_that_was_put_back_is_counted_once(monkeypatch):
+    monkeypatch.setattr(turns, "ARRIVAL_UNITS", 10)
+    with SimulatedBroker(BrokerSettings()) as broker:
+        broker.ask(create(["t"]))
+        clients = [SimulatedClient(broker) for _ in range(3)]
+        for client in clients:
+            client.send(produce("t", batch(), *[None] * 2_000), 9)
+        for client in clients:
+            client.receive()
+        assert broker.broker.metrics.requests[0] == len(clients)
+
+
 def steps(count, done):
     for _ in range(count):
         yield 1
