@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from fencepost.broker.config.options import Option
+from fencepost.broker.groups.consumer.coordinator import ConsumerGroups
 from fencepost.broker.groups.memory import GroupMemory
 from fencepost.broker.net import connection, sending
 from fencepost.broker.requests.dispatch import load_handlers
@@ -352,6 +353,15 @@ def whoever_prepares_may_wait_for_ever(stack: ExitStack) -> None:
 @killed_by("tests/broker/groups/test_coordinator.py")
 def groups_take_no_memory(stack: ExitStack) -> None:
     _replaced(stack, GroupMemory, "count", lambda *arguments: None)
+
+
+@killed_by("tests/broker/groups/consumer/test_coordinator.py")
+def each_heartbeat_queues_an_assignment_until_one_is_begun(stack: ExitStack) -> None:
+    def assign(self: Any, group: Any, now_ms: int) -> None:
+        if group.is_assignment_due(now_ms):
+            self._begin(group, self._assign(group))
+
+    _replaced(stack, ConsumerGroups, "_assign_if_due", assign)
 
 
 @killed_by("tests/broker/handlers/test_configs.py")
