@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
-GC_THRESHOLDS = (5_000, 0, 0)  # older objects are frozen, so a collection examines at most 5,000: 2 ms
+GC_THRESHOLDS = (1_000, 0, 0)  # older objects are frozen, so a collection examines at most 1,000: 0.1 ms of the loop
 OLDEST = 2  # the number of the collector's oldest generation
 DELETED_LOGS = 1_000  # after so many deletions, a full collection may free much of what was frozen
 FULL_COLLECTION_INTERVALS = 10_000  # a full collection takes at most 1/10,000 of the time
