@@ -1,0 +1,33 @@
+"""One step of a member from what it may read to what it is to read, as values."""
+
+import pytest
+from fencepost.broker.groups.consumer.reconciling import Goal, reconcile
+from fencepost.broker.groups.consumer.records import Current, MemberState
+
+TOPIC = bytes(16)
+
+
+def goal(*partitions: int, free: bool) -> Goal:
+    return Goal(2, {TOPIC: frozenset(partitions)}, [TOPIC], lambda topic_id, partition: free)
+
+
+def test_a_partition_that_is_the_members_again_before_it_gave_it_up_needs_no_release():
+    """It is in the member's own record, so it is not free; nobody else can have it either."""
+    before = Current(1, 1, MemberState.UNREVOKED, {}, {TOPIC: {0: 1}})
+    after = reconcile(before, goal(0, free=False), {}, other_subscription=False)
+    assert after == Current(2, 1, MemberState.STABLE, {TOPIC: {0: 2}})
+
+
+@pytest.mark.parametrize("free", [False, True])
+def test_what_another_member_still_has_is_waited_for_in_the_new_epoch(free: bool):
+    before = Current(1, 1, MemberState.STABLE, {TOPIC: {0: 1}})
+    after = reconcile(before, goal(0, 1, free=free), None, other_subscription=False)
+    state = MemberState.STABLE if free else MemberState.UNRELEASED
+    assert after == Current(2, 1, state, {TOPIC: {0: 1, **({1: 2} if free else {})}})
+
+
+@pytest.mark.parametrize("owned", [None, {TOPIC: [1]}])
+def test_a_member_that_may_own_what_it_is_to_give_up_stays_in_its_epoch(owned):
+    before = Current(1, 1, MemberState.STABLE, {TOPIC: {0: 1, 1: 1}})
+    after = reconcile(before, goal(0, 2, free=True), owned, other_subscription=False)
+    assert after == Current(1, 1, MemberState.UNREVOKED, {TOPIC: {0: 1}}, {TOPIC: {1: 1}})

@@ -1,0 +1,27 @@
+"""What a console may be served with: a login where others can reach it, and a token that nobody guesses."""
+
+import pytest
+from fencepost.console.settings import BadAddress, ConsoleSettings
+
+
+def settings(host: str = "127.0.0.1", **more: object) -> ConsoleSettings:
+    return ConsoleSettings(host, 0, "127.0.0.1:9092", "1", **more)  # type: ignore[arg-type]
+
+
+def test_a_token_has_sixteen_characters_at_least() -> None:
+    settings(token="x" * 16).check()
+    with pytest.raises(BadAddress, match="shorter than 16 characters"):
+        settings(token="x" * 15).check()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "console.example"])
+def test_where_others_reach_it_a_console_needs_a_token_or_the_flag_insecure(host: str) -> None:
+    with pytest.raises(BadAddress, match="reachable from other machines"):
+        settings(host).check()
+    settings(host, token="x" * 16).check()
+    settings(host, insecure=True).check()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
+def test_on_loopback_it_may_serve_without_a_token(host: str) -> None:
+    settings(host).check()
