@@ -4,7 +4,7 @@ What a request may not say is refused before the group is asked, with Kafka's wo
 group, on the topics, then the request itself. Sources: Kafka's KafkaApis, GroupCoordinatorService.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from uuid import UUID
 
@@ -19,7 +19,7 @@ from ...protocol.messages.consumer_groups import (
 from ..groups.consumer.assignors import TopicId
 from ..groups.consumer.heartbeats import JOINS, LEAVES, LEAVES_FOR_A_WHILE, NO_TIMEOUT, Heartbeat
 from ..groups.consumer.machine import ConsumerGroup
-from ..groups.consumer.reconciling import merge
+from ..groups.consumer.reconciling import Owned, merge
 from ..groups.consumer.records import Held
 from ..net.turns import BEHIND_SHORT, LOOK_UNITS, AnswerRoom, Steps
 from ..requests.dispatch import Call, handles
@@ -138,10 +138,18 @@ def _heartbeat(broker: Services, call: Call, request: ConsumerGroupHeartbeatRequ
         None if names is None else tuple(names),
         request.subscribed_topic_regex,
         request.server_assignor,
-        None if owned is None else {each.topic_id: each.partitions for each in owned},
+        None if owned is None else _owned(owned),
         call.client_id or "",
         f"/{call.client_host}",
     )
+
+
+def _owned(entries: Iterable[ConsumerGroupHeartbeatRequest.TopicPartitions]) -> Owned:
+    """A topic may have several entries, and a partition that is missed here is given to another member."""
+    found: dict[TopicId, set[int]] = {}
+    for each in entries:
+        found.setdefault(each.topic_id, set()).update(each.partitions)
+    return found
 
 
 def _assignment(assigned: Held) -> _Assignment:

@@ -133,6 +133,20 @@ def test_nobody_new_joins_where_groups_have_all_the_memory_they_may_have():
         assert beat(broker, "m0", described(broker).members[0].member_epoch).error_code == 0
 
 
+def test_a_topic_with_several_entries_is_owned_as_all_of_them_say(broker):
+    made = ConsumerGroupHeartbeatRequest.TopicPartitions
+    first = beat(broker, "a", 0)
+    newcomer = beat(broker, "b", 0)
+    (kept,) = beat(broker, "a", first.member_epoch).assignment.topic_partitions
+    given_up = {0, 1, 2, 3} - set(kept.partitions)
+    entries = [made(topic_id=kept.topic_id, partitions=list(each)) for each in (given_up, kept.partitions)]
+    assert beat(broker, "a", first.member_epoch, topic_partitions=entries).member_epoch == first.member_epoch
+    assert beat(broker, "b", newcomer.member_epoch).assignment is None
+    beat(broker, "a", first.member_epoch, topic_partitions=entries[1:])
+    (given,) = beat(broker, "b", newcomer.member_epoch).assignment.topic_partitions
+    assert set(given.partitions) == given_up
+
+
 def test_a_pattern_is_looked_up_in_slices_and_then_assigned(broker):
     for number in range(30):
         broker.ask(create(f"x{number}", 1))
