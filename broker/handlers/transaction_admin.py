@@ -21,7 +21,7 @@ from ...protocol.messages.transactions import (
     WriteTxnMarkersResponse,
 )
 from ...storage.producers.producers import ProducerDescription
-from ..net.turns import AnswerRoom, Steps, answer_each
+from ..net.turns import LOOK_UNITS, AnswerRoom, Steps, answer_each
 from ..requests.dispatch import Call, handles
 from ..requests.safe_pattern import InvalidPattern, SafePattern
 from ..requests.services import Services
@@ -171,7 +171,8 @@ def list_transactions(
             transactional_id=transactional_id, producer_id=txn.producer_id, transaction_state=txn.status.text
         )
 
-    found = yield from answer_each(list(ids), list_id)
+    units = LOOK_UNITS if request.transactional_id_pattern else 1  # few ids may take a pattern a long time
+    found = yield from answer_each(list(ids), list_id, units)
     return ListTransactionsResponse(
         unknown_state_filters=wanted.unknown_states,
         transaction_states=[one for one in found if one is not None],

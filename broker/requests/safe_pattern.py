@@ -16,6 +16,7 @@ LONGEST = 1_000  # characters of a pattern
 MOST_STATES = 5_000
 MOST_SETS = 2_000  # remembered; then it is begun anew
 MOST_WORK = 500_000  # states followed to sets that were not remembered: a fifth of a second, and some tens of megabytes
+MOST_WORK_AT_ONCE = 150_000  # of these for one text, which is one step: everybody else waits for it
 
 _parser: Any = re._parser  # type: ignore[attr-defined]
 _constants: Any = re._constants  # type: ignore[attr-defined]
@@ -50,6 +51,8 @@ class SafePattern:
             raise InvalidPattern(str(error)) from None
         self._flags = int(tree.state.flags)
         self._work_left = MOST_WORK
+        self._work_left_of_text = MOST_WORK_AT_ONCE
+        self._made_tests: dict[tuple[Any, int, int], Test] = {}  # by what they are made of: a repeated part is one
         self._tests: list[Test | str | None] = []  # of each state: for a character, for a place, or none
         self._next: list[list[int]] = []
         accept = self._state(_MATCH)
@@ -62,6 +65,7 @@ class SafePattern:
         self._empty_matches = accept in self._closure([start], begins=True, ends=True)
         self._sets: dict[frozenset[int], dict[str, frozenset[int]]] = {}
         self._accepts: dict[frozenset[int], bool] = {}
+        self._made_tests.clear()
 
     def matches(self, text: str) -> bool:
         """Whether the pattern matches all of the text. Raises InvalidPattern where that takes too long.
@@ -70,6 +74,7 @@ class SafePattern:
         """
         if not text:
             return self._empty_matches
+        self._work_left_of_text = MOST_WORK_AT_ONCE
         current = self._begin
         for character in text:
             known = self._sets.get(current)
@@ -92,13 +97,19 @@ class SafePattern:
 
     def _after(self, states: frozenset[int], character: str) -> frozenset[int]:
         self._work_left -= len(states)
-        if self._work_left < 0:
+        self._work_left_of_text -= len(states)
+        if min(self._work_left, self._work_left_of_text) < 0:
             raise InvalidPattern("the pattern takes too long to match")
         reached = []
+        passed: dict[Test, bool] = {}  # states of a repeated part have the same test
         for state in states:
             test = self._tests[state]
-            if callable(test) and test(character):
-                reached += self._next[state]
+            if callable(test):
+                passes = passed.get(test)
+                if passes is None:
+                    passes = passed[test] = test(character)
+                if passes:
+                    reached += self._next[state]
         return self._closure(reached)
 
     def _closure(self, states: Iterable[int], *, begins: bool = False, ends: bool = False) -> frozenset[int]:
@@ -124,6 +135,13 @@ class SafePattern:
         self._next.append(list(following))
         return len(self._tests) - 1
 
+    def _test(self, op: Any, value: Any, flags: int) -> Test:
+        """The tree, which is there until all is built, has one object for each part that is written."""
+        key = op, id(value), flags
+        if key not in self._made_tests:
+            self._made_tests[key] = _test(op, value, flags)
+        return self._made_tests[key]
+
     def _sequence(self, items: Any, following: int, flags: int) -> int:
         for op, value in reversed(list(items)):
             following = self._part(op, value, following, flags)
@@ -131,7 +149,7 @@ class SafePattern:
 
     def _part(self, op: Any, value: Any, following: int, flags: int) -> int:
         if op in (_constants.LITERAL, _constants.NOT_LITERAL, _constants.ANY, _constants.IN):
-            return self._state(_test(op, value, flags), following)
+            return self._state(self._test(op, value, flags), following)
         if op is _constants.BRANCH:
             return self._state(None, *[self._sequence(branch, following, flags) for branch in value[1]])
         if op is _constants.SUBPATTERN:
@@ -179,14 +197,14 @@ def _plain_test(op: Any, value: Any, flags: int) -> Test:
     if op is _constants.NOT_LITERAL:
         return chr(value).__ne__
     negated = bool(value) and value[0][0] is _constants.NEGATE
-    tests = [_item_test(item) for item in (value[1:] if negated else value)]
-    return lambda c: any(test(c) for test in tests) is not negated
+    items = value[1:] if negated else value
+    letters = {chr(item[1]) for item in items if item[0] is _constants.LITERAL}
+    tests = [_item_test(item) for item in items if item[0] is not _constants.LITERAL]
+    return lambda c: (c in letters or any(test(c) for test in tests)) is not negated
 
 
 def _item_test(item: Any) -> Test:
     op, value = item
-    if op is _constants.LITERAL:
-        return chr(value).__eq__
     if op is _constants.RANGE:
         low, high = chr(value[0]), chr(value[1])
         return lambda c: low <= c <= high

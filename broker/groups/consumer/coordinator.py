@@ -17,7 +17,7 @@ from ....protocol.errors import ErrorCode, KafkaError
 from ....storage.journal.journal import Part
 from ....storage.store import BrokerHalted
 from ...bugs import contain_bugs
-from ...net.turns import Job, Steps
+from ...net.turns import LOOK_UNITS, Job, Steps
 from ...shared import Shared
 from ...topics.internal_topic import InternalTopic
 from ...topics.topics import Topics
@@ -387,7 +387,7 @@ class ConsumerGroups:
                 for name in self.topics.names():
                     if pattern.matches(name) and sees(name):
                         matching.append(name)
-                    yield 2
+                    yield LOOK_UNITS  # few names may take a pattern a long time
             except ValueError as error:
                 log.warning("group %s: the regular expression %r is given up: %s", group.group_id, regex, error)
             found[regex] = Resolved(tuple(sorted(matching)), version, wall_ms)

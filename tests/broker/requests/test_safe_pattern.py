@@ -4,6 +4,7 @@ import random
 import re
 
 import pytest
+from fencepost.broker.requests import safe_pattern
 from fencepost.broker.requests.safe_pattern import InvalidPattern, SafePattern
 from hypothesis import given
 from hypothesis import strategies as st
@@ -84,3 +85,17 @@ def test_a_pattern_with_new_states_at_each_character_is_given_up_before_anyone_w
 def test_many_texts_cost_a_pattern_nothing_that_was_met_before():
     pattern = SafePattern("payments-[0-9]{1,9}-(eu|us)")
     assert all(pattern.matches(f"payments-{number}-eu") for number in range(20_000))
+
+
+def test_a_long_set_that_is_repeated_is_made_and_asked_once():
+    letters = "".join(chr(0x4E00 + number) for number in range(900))
+    found = []
+    assert lines_run(lambda: found.append(SafePattern(f"[{letters}]{{0,2000}}"))) < 200_000
+    assert lines_run(lambda: found[0].matches("\u4e00" * 3 + "!")) < 200_000
+
+
+def test_no_single_text_takes_all_the_time_that_a_pattern_has():
+    pattern = SafePattern("(.?.?){1200}")
+    with pytest.raises(InvalidPattern, match="too long"):
+        pattern.matches("abcdefgh" * 30)
+    assert pattern._work_left > safe_pattern.MOST_WORK / 2
