@@ -16,7 +16,7 @@ from ...storage.log.opening import leave_as_it_is
 from ...storage.log.partition_log import PartitionLog
 from ...storage.store import Store
 from .java_hash import partition_for
-from .reading import checked_batches, raise_what_says_nothing
+from .reading import checked_batches, raise_what_says_nothing, why_refused
 from .topics import Topics
 
 NOBODY = -1  # no producer, no epoch
@@ -156,6 +156,5 @@ class InternalTopic:
                     offset = batch.base_offset
                     apply(index, batch, records(batch))
             except (KafkaError, CorruptBatch, ValueError, KeyError, IndexError, TypeError) as error:
-                raise_what_says_nothing(error, log)
-                reason = log.offline or (error.text if isinstance(error, KafkaError) else str(error))
+                reason = why_refused(error, log)
                 raise InternalTopicDamaged(f"{log.directory}: from offset {offset} on: {reason}") from error

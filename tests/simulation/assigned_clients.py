@@ -1,8 +1,8 @@
 """Scripted members of a group whose broker assigns the partitions (KIP-848), which do what no good client does.
 
-They give up late, send a heartbeat twice over two connections, are silent for longer than their session, and go on with
-what is not theirs any more: with an epoch of before, or after they were removed. The group has to refuse that; where
-it takes an older epoch, the partition has been theirs since then (KIP-1251).
+They give up late, change their minds, send a heartbeat twice over two connections, are silent for longer than their
+session, and go on with what is not theirs any more: with an epoch of before, or after they were removed. The group has
+to refuse that; where it takes an older epoch, the partition has been theirs since then (KIP-1251).
 """
 
 import asyncio
@@ -23,6 +23,7 @@ E = ErrorCode
 KEEPERS = "keepers"
 REBALANCE_MS = 2_500
 TWICE, DAWDLES, OLD, FOREIGN = 0.08, 0.3, 0.25, 0.15
+CHANGES = 0.05  # share of heartbeats with another subscription
 NEVER_GIVEN = 0.03  # share of commits with an epoch that nobody was given
 OUT = (E.UNKNOWN_MEMBER_ID, E.FENCED_MEMBER_EPOCH, E.FENCED_INSTANCE_ID, E.UNRELEASED_INSTANCE_ID, E.GROUP_ID_NOT_FOUND)
 BY_NAME = 9  # version of OffsetCommit
@@ -43,17 +44,27 @@ class Membership:
         self.past: list[int] = []  # its epochs, as long as it is the same member
         self.owned: tuple[Place, ...] | None = None  # None: not a member
         self._instance_id = name.split("#")[0] if rng.random() < 0.25 else None
-        self._regex = "|".join(sorted(topics)) if rng.random() < 0.4 else None
+        self._subscribed: tuple[str, ...] = ()
+        self._regex = ""
         self._other = Caller(world, name)
         self._told: tuple[Place, ...] = ()
         self._knows = False  # whether the last heartbeat was answered
         self._joins = 0
+        self._subscribe()
+
+    def _subscribe(self) -> None:
+        """To all of its topics or to some, by name or by a pattern."""
+        self._subscribed = tuple(self.rng.sample(self.topics, self.rng.randint(1, len(self.topics))))
+        self._regex = "|".join(self._subscribed) if self.rng.random() < 0.4 else ""
+        self._knows = False
 
     async def belong(self) -> bool:
         """One heartbeat. Whether it is a member."""
         if self.owned is None:
             await self._join()
         else:
+            if self.rng.random() < CHANGES:
+                self._subscribe()
             if self.rng.random() > DAWDLES:
                 self.owned = tuple(place for place in self.owned if place in self._told)
             await self._beat(self.epoch)
@@ -114,7 +125,7 @@ class Membership:
         )
         if epoch == 0 or not self._knows:
             request.rebalance_timeout_ms = REBALANCE_MS
-            request.subscribed_topic_names = [] if self._regex else list(self.topics)
+            request.subscribed_topic_names = [] if self._regex else sorted(self._subscribed)
             request.subscribed_topic_regex = self._regex
         return request
 

@@ -16,7 +16,7 @@ from fencepost.broker.groups.memory import GroupMemory
 from fencepost.broker.net import connection, sending
 from fencepost.broker.requests.dispatch import load_handlers
 from fencepost.broker.rounds import Rounds
-from fencepost.broker.topics import partition
+from fencepost.broker.topics import internal_topic, partition
 from fencepost.broker.topics.decompression_budget import DecompressionBudget
 from fencepost.broker.topics.producer_limit import ProducerLimit
 from fencepost.broker.topics.topics import Topics
@@ -103,6 +103,11 @@ def an_error_of_the_system_is_damage(stack: ExitStack) -> None:
         return lambda *arguments, **more: restore(*arguments, **more | {"unreadable_is_damage": True})
 
     _around(stack, log_opening, "restore", wrapper)
+
+
+@killed_by("tests/broker/topics/test_internal_topic.py")
+def what_cannot_be_read_a_second_time_is_damaged(stack: ExitStack) -> None:
+    _replaced(stack, internal_topic, "why_refused", lambda error, log: log.offline or str(error))
 
 
 @killed_by("tests/broker/topics/test_topics.py")

@@ -158,6 +158,32 @@ def test_a_start_that_may_open_no_more_files_ends_and_takes_nothing_for_damaged(
         assert replayed(world.broker) == [(1, 0, b"a", b"1")]
 
 
+def test_a_log_that_was_sound_and_cannot_be_read_a_second_time_is_not_taken_for_damaged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By then some of it was applied: the start ends, with the device's error and not with a hint to restore."""
+    with SimulatedBroker() as world:
+        topic = topic_of(world.broker)
+        topic.ensure()
+        topic.commit([topic.part(1, [(b"a", b"1")], now_ms=5)])
+        world.wait(60)
+        log = topic.log(1)
+        reads = [log.read]
+
+        def refuses(*given: Any, **more: Any) -> Any:
+            if reads:
+                return reads.pop()(*given, **more)
+            log.offline = "unreadable"  # as a reader that the device refuses takes it
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "unreadable") from OSError(errno.EIO, "the device")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(log, "read", refuses)
+            with pytest.raises(OSError, match="the device"):
+                replayed(world.broker)
+        log.offline = None
+        assert replayed(world.broker) == [(1, 0, b"a", b"1")]
+
+
 def test_records_that_are_whole_and_say_nothing_known_are_named_and_end_the_start() -> None:
     with SimulatedBroker() as world:
         topic = topic_of(world.broker)
