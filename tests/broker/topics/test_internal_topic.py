@@ -158,7 +158,7 @@ def test_a_start_that_may_open_no_more_files_ends_and_takes_nothing_for_damaged(
         assert replayed(world.broker) == [(1, 0, b"a", b"1")]
 
 
-def test_a_log_that_was_sound_and_cannot_be_read_a_second_time_is_not_taken_for_damaged(
+def test_a_sound_log_that_cannot_be_read_a_second_time_is_not_damaged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """By then some of it was applied: the start ends, with the device's error and not with a hint to restore."""
