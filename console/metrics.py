@@ -17,10 +17,10 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from ..client.admin.admin import Admin
-from ..client.admin.offsets import EARLIEST, LATEST
 from ..client.admin.values import ClusterDescription, GroupDescription, MetricFamily, TopicDescription
 from ..client.errors import BrokerUnreachableError, KafkaError, UnsupportedVersionError
 from ..client.values import TopicPartition
+from .model.offsets import read_offsets
 
 METRICS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MOST_PARTITIONS = 20_000
@@ -197,9 +197,12 @@ async def _read_ends(admin: Admin, topics: dict[str, TopicDescription]) -> _Ends
     led = [each for topic in topics.values() for each in topic.led]
     if not led:
         return _Ends({}, {}, {})
-    # The last stable offset first: read in this order it is never above the high watermark.
-    stable = await admin.ends(led, LATEST, isolation_level="read_committed")
-    return _Ends(await admin.ends(led, EARLIEST), stable, await admin.ends(led, LATEST))
+    found = await read_offsets(admin, led)
+    return _Ends(
+        {at: each.start for at, each in found.items()},
+        {at: each.stable for at, each in found.items()},
+        {at: each.end for at, each in found.items()},
+    )
 
 
 def _add_ends(samples: _Samples, ends: _Ends) -> None:

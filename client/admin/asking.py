@@ -60,30 +60,38 @@ class Asking:
             cap=cap,
         )
 
-    async def _metadata(self, topics: Iterable[str] | None) -> MetadataResponse:
-        """Metadata of these topics, or of all. Raises UnknownTopicError and INVALID_TOPIC_EXCEPTION."""
+    async def _metadata(self, topics: Iterable[str] | None, *, skip_missing: bool = False) -> MetadataResponse:
+        """Metadata of these topics, or of all. Raises UnknownTopicError and INVALID_TOPIC_EXCEPTION.
+
+        skip_missing: an unknown topic is no error; it has no partitions.
+        """
         named = None if topics is None else [MetadataRequest.Topic(name=name) for name in topics]
         request = MetadataRequest(topics=named, allow_auto_topic_creation=False)
         response: MetadataResponse = await self._ask(
             "any", request, lambda r: () if topics is None else [each.error_code for each in r.topics]
         )
         if topics is not None:  # in a list of all, a topic may be in creation or deletion
-            refuse(Answer(f"topic {each.name}", each.error_code) for each in response.topics)
+            refuse(
+                Answer(f"topic {each.name}", each.error_code)
+                for each in response.topics
+                if not (skip_missing and each.error_code in _NOT_RETRIED)
+            )
         return response
 
-    async def _leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    async def _leaders(self, partitions: Iterable[TopicPartition], *, skip_missing: bool) -> dict[TopicPartition, int]:
         """The node id of each partition's leader, -1 if it has none now. Raises UnknownTopicError."""
         wanted = list(partitions)
-        metadata = await self._metadata(dict.fromkeys(each.topic for each in wanted)) if wanted else None
+        names = dict.fromkeys(each.topic for each in wanted)
+        metadata = await self._metadata(names, skip_missing=skip_missing) if wanted else None
         leaders = {
             TopicPartition(topic.name or "", each.partition_index): each.leader_id
             for topic in (metadata.topics if metadata else [])
             for each in topic.partitions
         }
         for each in wanted:
-            if each not in leaders:
+            if each not in leaders and not skip_missing:
                 raise UnknownTopicError(f"topic {each.topic} has no partition {each.partition}")
-        return {each: leaders[each] for each in wanted}
+        return {each: leaders[each] for each in wanted if each in leaders}
 
     async def _at_leaders(
         self,
@@ -92,13 +100,17 @@ class Asking:
         answers: Callable[[Any], Iterable[tuple[TopicPartition, int, str | None, T]]],
         *,
         cap: int | None = None,
+        skip_missing: bool = False,
     ) -> dict[TopicPartition, T]:
-        """Send requests to the leaders of the partitions. Look the leaders up again for what has to be retried."""
+        """Send requests to the leaders of the partitions. Look the leaders up again for what has to be retried.
+
+        skip_missing: leave out partitions that do not exist (any more), for callers that list them first.
+        """
         left = [TopicPartition(*each) for each in partitions]
         found, refused = dict[TopicPartition, T](), list[Answer]()
         deadline, backoff, attempt = self._deadline(), self._backoff(), 0
         while left:
-            retriable = await self._once_at_leaders(left, request, answers, found, refused, cap)
+            retriable = await self._once_at_leaders(left, request, answers, found, refused, cap, skip_missing)
             left = list(retriable)
             if not left:
                 break
@@ -108,7 +120,7 @@ class Asking:
                 raise RequestTimedOutError(f"{first}: {code_of(code).text}")
             attempt += 1
             await asyncio.sleep(pause_ms / 1000)
-        refuse(refused)
+        refuse(each for each in refused if not (skip_missing and each.code in _NOT_RETRIED))
         return found
 
     async def _once_at_leaders(
@@ -119,11 +131,12 @@ class Asking:
         found: dict[TopicPartition, T],
         refused: list[Answer],
         cap: int | None,
+        skip_missing: bool,
     ) -> dict[TopicPartition, int]:
         """Returns the partitions to try again, with their error codes. Adds the others to `found` and `refused`."""
         again: dict[TopicPartition, int] = {}
         by_leader: dict[int, list[TopicPartition]] = {}
-        for each, leader in (await self._leaders(partitions)).items():
+        for each, leader in (await self._leaders(partitions, skip_missing=skip_missing)).items():
             if leader < 0:
                 again[each] = ErrorCode.LEADER_NOT_AVAILABLE
             else:

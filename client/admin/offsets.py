@@ -18,10 +18,12 @@ class OffsetAdmin(Asking):
         timestamps_ms: Mapping[TopicPartition, int],
         *,
         isolation_level: IsolationLevel = "read_uncommitted",
+        skip_missing: bool = False,
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
         """The first offset at or after each timestamp, or at LATEST or EARLIEST. Its offset is -1 if there is none.
 
-        LATEST is the high watermark, or with read_committed the last stable offset.
+        LATEST is the high watermark, or with read_committed the last stable offset. skip_missing: leave out
+        partitions that do not exist, instead of raising UnknownTopicError.
         """
         isolation = 1 if isolation_level == "read_committed" else 0
 
@@ -48,11 +50,18 @@ class OffsetAdmin(Asking):
                     found = OffsetAndTimestamp(each.offset, each.timestamp, each.leader_epoch)
                     yield TopicPartition(topic.name, each.partition_index), each.error_code, None, found
 
-        return await self._at_leaders(timestamps_ms, request, answers)
+        return await self._at_leaders(timestamps_ms, request, answers, skip_missing=skip_missing)
 
     async def ends(
-        self, partitions: Iterable[TopicPartition], which: int, isolation_level: IsolationLevel = "read_uncommitted"
+        self,
+        partitions: Iterable[TopicPartition],
+        which: int,
+        isolation_level: IsolationLevel = "read_uncommitted",
+        *,
+        skip_missing: bool = False,
     ) -> dict[TopicPartition, int]:
-        """The offsets of these partitions at EARLIEST or LATEST."""
-        found = await self.list_offsets(dict.fromkeys(partitions, which), isolation_level=isolation_level)
+        """The offsets of these partitions at EARLIEST or LATEST. skip_missing: of list_offsets."""
+        found = await self.list_offsets(
+            dict.fromkeys(partitions, which), isolation_level=isolation_level, skip_missing=skip_missing
+        )
         return {each: offset.offset for each, offset in found.items()}

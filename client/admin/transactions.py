@@ -127,20 +127,29 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
         }
 
     async def describe_producers(
-        self, partitions: Iterable[TopicPartition]
+        self, partitions: Iterable[TopicPartition], *, skip_missing: bool = False
     ) -> dict[TopicPartition, list[ProducerState]]:
-        """The producers that each partition has state of, sorted by producer id. Raises UnknownTopicError."""
+        """The producers that each partition has state of, sorted by producer id.
+
+        Raises UnknownTopicError, unless skip_missing leaves out what does not exist.
+        """
 
         def request(some: list[TopicPartition]) -> DescribeProducersRequest:
             Topic = DescribeProducersRequest.Topic
             topics = [Topic(name=name, partition_indexes=which) for name, which in by_topic(some).items()]
             return DescribeProducersRequest(topics=topics)
 
-        return await self._at_leaders(partitions, request, _producers)
+        return await self._at_leaders(partitions, request, _producers, skip_missing=skip_missing)
 
-    async def open_transactions(self, partitions: Iterable[TopicPartition] | None = None) -> list[OpenTransaction]:
-        """The open transactions in these partitions, or in all that have a leader; in each the oldest first."""
-        producers = await self.describe_producers(await self._these_or_all(partitions))
+    async def open_transactions(
+        self, partitions: Iterable[TopicPartition] | None = None, *, skip_missing: bool = False
+    ) -> list[OpenTransaction]:
+        """The open transactions in these partitions, or in all that have a leader; in each the oldest first.
+
+        skip_missing: of describe_producers.
+        """
+        skip_missing |= partitions is None  # one may be deleted after it was listed
+        producers = await self.describe_producers(await self._these_or_all(partitions), skip_missing=skip_missing)
         found = [
             OpenTransaction(partition, each)
             for partition, known in producers.items()
@@ -157,17 +166,21 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
     async def find_blockers(self, partitions: Iterable[TopicPartition] | None = None) -> list[Blocker]:
         """For each partition with last stable offset < high watermark, the oldest open transaction, which blocks it."""
         wanted = await self._these_or_all(partitions)
-        stable = await self.ends(wanted, LATEST, "read_committed")
-        ends = await self.ends(wanted, LATEST)
-        return await self.blockers_at({each: (stable[each], ends[each]) for each in wanted})
+        skip_missing = partitions is None  # one may be deleted after it was listed
+        stable = await self.ends(wanted, LATEST, "read_committed", skip_missing=skip_missing)
+        ends = await self.ends(wanted, LATEST, skip_missing=skip_missing)
+        return await self.blockers_at({each: (stable[each], ends[each]) for each in ends if each in stable})
 
     async def blockers_at(self, ends: Mapping[TopicPartition, tuple[int, int]]) -> list[Blocker]:
-        """As find_blockers, with the last stable offset and the high watermark of each partition already read."""
+        """As find_blockers, with the last stable offset and the high watermark of each partition already read.
+
+        A partition that was deleted since then is left out.
+        """
         held = [each for each, (stable, end) in ends.items() if stable < end]
         if not held:
             return []
         oldest: dict[TopicPartition, OpenTransaction] = {}
-        for each in await self.open_transactions(held):
+        for each in await self.open_transactions(held, skip_missing=True):
             oldest.setdefault(each.topic_partition, each)
         described = await self._owners(each.producer.producer_id for each in oldest.values())
         return [Blocker(each, *ends[at], described.get(each.producer.producer_id)) for at, each in oldest.items()]
@@ -196,7 +209,9 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
                 suspects.append(each)
         still_open = {
             (each.topic_partition, each.producer.producer_id, each.start_offset)
-            for each in await self.open_transactions(dict.fromkeys(one.topic_partition for one in suspects))
+            for each in await self.open_transactions(
+                dict.fromkeys(one.topic_partition for one in suspects), skip_missing=True
+            )
         }
         return [
             each

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from ...client.admin.admin import Admin
-from ...client.admin.offsets import EARLIEST, LATEST
 from ...client.admin.values import TopicDescription
 from ...client.consumer.consumer import Consumer
 from ...client.errors import AuthorizationError, KafkaError, UnsupportedVersionError
@@ -20,6 +19,7 @@ from ...effects.clock import Clock
 from .changes import MOST_BLOCKERS, changes
 from .events import Events
 from .names import ProducerNames
+from .offsets import read_offsets
 from .release import release_of
 from .rights import left_out
 from .story import Story
@@ -35,10 +35,17 @@ INTERVAL_MS = 500  # between two readings of a small cluster
 GROUPS_INTERVAL_MS = 2_000
 RIGHTS_INTERVAL_MS = 30_000
 LOAD = 3
+MOST_PAUSE_AFTER_FAILURE_MS = 5_000
 LOOK_MS = 10_000  # how long a request counts as somebody who looks
 FRESH_MS = 2_000  # how old a view may be that answers a request
 GROUPS_AT_ONCE = 50
 SHOWN_OPEN = 100
+
+
+def pause_ms(took_ms: int, *, failed: bool) -> int:
+    """How long to wait after a reading. One that failed has mostly waited, and a broker may be back soon."""
+    most_ms = MOST_PAUSE_AFTER_FAILURE_MS if failed else LOAD * took_ms
+    return max(INTERVAL_MS - took_ms, min(LOAD * took_ms, most_ms))
 
 
 class ClusterModel:
@@ -110,7 +117,7 @@ class ClusterModel:
     # ---- reading -------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        while self.is_wanted:
+        while self.is_wanted or self._next is not None:  # a pause may be longer than somebody who waits counts
             began_ms = self._clock.monotonic_ms()
             try:
                 self._adopt(await self._read())
@@ -120,7 +127,7 @@ class ClusterModel:
                 log.exception("a bug: the cluster could not be read")
                 self._fail(KafkaErrorOfBug(error))
             self._took_ms = self._clock.monotonic_ms() - began_ms
-            await asyncio.sleep(max(INTERVAL_MS - self._took_ms, LOAD * self._took_ms) / 1000)
+            await asyncio.sleep(pause_ms(self._took_ms, failed=self.problem is not None) / 1000)
 
     async def _read(self) -> View:
         admin = await self._connect()
@@ -153,12 +160,9 @@ class ClusterModel:
             release=self._release,
         )
 
-    async def _offsets(self, admin: Admin, topics: Iterable[TopicDescription]) -> dict[TopicPartition, Offsets]:
-        led = [at for topic in topics if not topic.is_internal for at in topic.led]
-        starts = await admin.ends(led, EARLIEST)
-        stable = await admin.ends(led, LATEST, "read_committed")
-        ends = await admin.ends(led, LATEST)  # last, so that it is never below the others
-        return {at: Offsets(starts[at], stable[at], ends[at]) for at in led}
+    @staticmethod
+    async def _offsets(admin: Admin, topics: Iterable[TopicDescription]) -> dict[TopicPartition, Offsets]:
+        return await read_offsets(admin, [at for topic in topics if not topic.is_internal for at in topic.led])
 
     async def _read_groups(self, admin: Admin, missing: list[str]) -> dict[str, Group]:
         began_ms = self._clock.monotonic_ms()

@@ -127,7 +127,7 @@ async def _lags(asked: Asked) -> list[dict[str, Any]]:
     ends = await offsets_now(asked, there)
     readers = {at: member for member in found.members for at in member.assignment}
     rows = []
-    for at in sorted(there):
+    for at in sorted(ends):
         offset, end = committed[at].offset, ends[at]
         rows.append(
             {

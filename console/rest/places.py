@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ...client.admin.offsets import EARLIEST, LATEST
 from ...client.admin.values import GroupDescription, TopicDescription
 from ...client.values import TopicPartition
 from ..asked import Asked
 from ..http.problems import BAD_PARAMETER, NOT_FOUND, Problem
+from ..model.offsets import read_offsets
 from ..model.view import Offsets, View
 
 MOST_DIGITS = 10
@@ -62,14 +62,8 @@ async def group_of(asked: Asked) -> GroupDescription:
 
 
 async def offsets_now(asked: Asked, partitions: list[TopicPartition]) -> dict[TopicPartition, Offsets]:
-    """Read now, not from the view."""
-    if not partitions:
-        return {}
-    admin = await asked.admin()
-    starts = await admin.ends(partitions, EARLIEST)
-    stable = await admin.ends(partitions, LATEST, "read_committed")
-    ends = await admin.ends(partitions, LATEST)
-    return {at: Offsets(starts[at], stable[at], ends[at]) for at in partitions}
+    """Read now, not from the view. A partition that is deleted meanwhile is left out."""
+    return await read_offsets(await asked.admin(), partitions)
 
 
 def link_of(asked: Asked) -> tuple[str, Mapping[str, Any]]:
