@@ -8,7 +8,7 @@ Source: Kafka's GroupCoordinatorService, TopicRegexResolver.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, KeysView, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 from uuid import UUID
@@ -38,7 +38,7 @@ BATCH_BYTES = 500_000  # a change of a large group is several batches of one uni
 GROUP_BYTES = 2_000
 NAMES_AT_ONCE = 5_000  # of topics that regular expressions match: so many are written before others are served
 UNITS_OF_A_CHANGE = 10
-UNITS_OF_A_NAME = 6  # of a topic that members subscribe to, each time something of the group changes
+UNITS_OF_A_NAME = 6  # of a topic that members subscribe to, where something of the group changes
 
 Sees = Callable[[str], bool]
 """Whether whoever asks may know of a topic."""
@@ -68,12 +68,16 @@ class _Topics:
         found = self._topics.by_name.get(name)
         return None if found is None else found.id
 
+    def sizes(self, names: Iterable[str]) -> list[tuple[TopicId, int]]:
+        by_name = self._topics.by_name
+        return [(topic.id, len(topic.partitions)) for name in names if (topic := by_name.get(name)) is not None]
+
     def shapes(self, topic_ids: Iterable[TopicId]) -> dict[TopicId, TopicShape]:
         by_id = self._topics.by_id
         return {each: TopicShape(len(by_id[each].partitions)) for each in topic_ids if each in by_id}
 
-    def names(self) -> list[str]:
-        return list(self._topics.by_name)
+    def names(self) -> KeysView[str]:
+        return self._topics.by_name.keys()
 
     def name_of(self, topic_id: TopicId) -> str | None:
         found = self._topics.by_id.get(topic_id)
@@ -304,7 +308,9 @@ class ConsumerGroups:
         """Write the changes as one unit. Raises KafkaError, and then nothing was written."""
         self._topic.ensure()
         parts = self.parts(group.group_id, changes)
-        self._turns.spend(UNITS_OF_A_NAME * len(group.subscribers) + UNITS_OF_A_CHANGE * len(changes))
+        looked_at = min(len(group.subscribers), len(self.topics.names()))
+        written = sum(len(getattr(change.value, "topics", ())) for change in changes)
+        self._turns.spend(UNITS_OF_A_NAME * (looked_at + written) + UNITS_OF_A_CHANGE * len(changes))
         self._topic.commit(parts)
 
     def parts(self, group_id: str, changes: Iterable[Change], also: Iterable[tuple[bytes, bytes]] = ()) -> list[Part]:
@@ -384,7 +390,7 @@ class ConsumerGroups:
             matching = []
             try:
                 pattern = self._compile(regex)
-                for name in self.topics.names():
+                for name in list(self.topics.names()):
                     if pattern.matches(name) and sees(name):
                         matching.append(name)
                     yield LOOK_UNITS  # few names may take a pattern a long time

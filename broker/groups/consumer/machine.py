@@ -229,7 +229,7 @@ class ConsumerGroup(FencedRoster):
             old.rack_id if beat.rack_id is None else beat.rack_id,
             beat.client_id,
             beat.client_host,
-            old.topics if beat.topics is None else tuple(sorted(set(beat.topics))),
+            old.topics if beat.topics is None else tuple(sorted(dict.fromkeys(beat.topics))),
             old.regex if beat.regex is None else beat.regex,
             old.rebalance_timeout_ms if beat.rebalance_timeout_ms == NO_TIMEOUT else beat.rebalance_timeout_ms,
             old.assignor if beat.assignor is None else beat.assignor,
@@ -301,9 +301,9 @@ class ConsumerGroup(FencedRoster):
         return self._assigned_ms is None or now_ms >= self._assigned_ms + interval_ms
 
     def _assignment_units(self) -> int:
-        ids = (self._topics.id_of(name) for name in self.subscribed_names())
-        shapes = self._topics.shapes(topic_id for topic_id in ids if topic_id is not None)
-        return len(self.subscriptions) + sum(shape.partitions for shape in shapes.values())
+        named = sum(len(each.topics) for each in self.subscriptions.values())
+        partitions = sum(size for _, size in self._topics.sizes(self.subscribed_names()))
+        return len(self.subscriptions) + named // TOPICS_OF_A_UNIT + partitions
 
     def begin_assignment(self) -> tuple[int, Steps]:
         """The epoch that the next target assignment is for, and the work; then call end_assignment."""

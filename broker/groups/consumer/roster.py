@@ -5,9 +5,8 @@ has a partition, which member an instance id is of, and how many subscribe to wh
 Source: Kafka's ConsumerGroup, ModernGroup.
 """
 
-import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from .assignors import NOTHING, Partitions, TopicId, Topics
@@ -18,6 +17,7 @@ FIRST_EPOCH = 1  # of a group without a record of its epoch; so no member is eve
 TEXT_BYTES = 60
 MEMBER_BYTES = 2_000  # without what it names and has
 PARTITION_BYTES = 100
+LARGE_PRIME = (1 << 61) - 1
 
 
 class TopicView(Protocol):
@@ -26,8 +26,9 @@ class TopicView(Protocol):
     @property
     def version(self) -> int: ...
     def id_of(self, name: str) -> TopicId | None: ...
+    def sizes(self, names: Iterable[str]) -> Iterable[tuple[TopicId, int]]: ...
     def shapes(self, topic_ids: Iterable[TopicId]) -> Topics: ...
-    def names(self) -> Iterable[str]: ...
+    def names(self) -> Collection[str]: ...
     def name_of(self, topic_id: TopicId) -> str | None: ...
 
 
@@ -175,8 +176,14 @@ class Roster:
         """Whether no member may read a partition, and none has yet to give it up."""
         return partition not in self._holders.get(topic_id, ())
 
-    def subscribed_names(self) -> set[str]:
-        """The topics that any member subscribes to, by name or by a regular expression."""
+    def subscribed_names(self) -> Collection[str]:
+        """The topics that any member subscribes to, by name or by a regular expression.
+
+        Some that do not exist may be left out: no number of those makes this long.
+        """
+        existing = self._topics.names()
+        if len(existing) < len(self.subscribers) + len(self.matched):
+            return [name for name in existing if self.subscribes_to(name)]
         return self.subscribers.keys() | self.matched.keys()
 
     def subscribes_to(self, topic: str) -> bool:
@@ -200,15 +207,9 @@ class Roster:
 def metadata_hash(topics: TopicView, names: Iterable[str]) -> int:
     """Of those of the topics that exist: another one if any is made, deleted or gets partitions.
 
-    A hash of our own: nobody else compares it.
+    A hash of our own: nobody else compares it. Ids are random, so a sum is enough, and their order does not matter.
     """
-    ids = {topic_id for name in names if (topic_id := topics.id_of(name)) is not None}
-    if not ids:
-        return 0
-    hasher = hashlib.blake2b(digest_size=8)
-    for topic_id, shape in sorted(topics.shapes(ids).items()):
-        hasher.update(topic_id + shape.partitions.to_bytes(4, "big"))
-    return int.from_bytes(hasher.digest(), "big", signed=True)
+    return sum(int.from_bytes(topic_id, "big") * (size + 1) for topic_id, size in topics.sizes(names)) % LARGE_PRIME
 
 
 def _subtract(counter: Counter[str], names: Iterable[str]) -> None:

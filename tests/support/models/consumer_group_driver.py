@@ -1,6 +1,6 @@
 """A consumer group without a broker: topics, time and a log to act on, and members that behave as clients do."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -38,12 +38,15 @@ class Topics:
     def id_of(self, name: str) -> bytes | None:
         return topic_id(name, self.lives.get(name, 0)) if name in self.partitions else None
 
+    def sizes(self, names: Iterable[str]) -> list[tuple[bytes, int]]:
+        return [(found, self.partitions[name]) for name in names if (found := self.id_of(name)) is not None]
+
     def shapes(self, topic_ids: Iterable[bytes]) -> dict[bytes, TopicShape]:
         by_id = {topic_id(name, self.lives.get(name, 0)): count for name, count in self.partitions.items()}
         return {each: TopicShape(by_id[each]) for each in topic_ids if each in by_id}
 
-    def names(self) -> Iterable[str]:
-        return list(self.partitions)
+    def names(self) -> Collection[str]:
+        return self.partitions.keys()
 
     def name_of(self, wanted: bytes) -> str | None:
         return next((name for name in self.partitions if self.id_of(name) == wanted), None)

@@ -9,6 +9,7 @@ from fencepost.broker.handlers import consumer_groups
 from fencepost.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
 from fencepost.protocol.messages.groups import DeleteGroupsRequest
 from group_client import alone, begin, leaving, listed
+from lines_run import lines_run
 from offset_requests import commit
 from produce_requests import create
 from simulated_client import SimulatedClient
@@ -131,6 +132,17 @@ def test_nobody_new_joins_where_groups_have_all_the_memory_they_may_have():
         errors = [beat(broker, f"m{number}", 0, topics=topics).error_code for number in range(8)]
         assert (errors[0], errors[-1]) == (0, TOO_MANY)
         assert beat(broker, "m0", described(broker).members[0].member_epoch).error_code == 0
+
+
+def test_topics_that_do_not_exist_make_no_later_step_long(broker):
+    """Of a member that joins, or is told of a new topic, in a group whose other members name thousands of them."""
+    for number in range(3):
+        beat(broker, f"m{number}", 0, topics=[f"nosuch-{number}-{each}" for each in range(6_000)])
+    groups, member = broker.broker.consumer_groups, Heartbeat("a", 0, rebalance_timeout_ms=60_000, topics=("t",))
+    assert lines_run(lambda: groups.heartbeat("g", member._replace(owned={}), lambda topic: True)) < 1_000
+    broker.ask(create("new", 1))
+    epoch = groups.groups["g"].current("a").epoch
+    assert lines_run(lambda: groups.heartbeat("g", Heartbeat("a", epoch), lambda topic: True)) < 1_000
 
 
 def test_a_topic_with_several_entries_is_owned_as_all_of_them_say(broker):
