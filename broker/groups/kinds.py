@@ -141,18 +141,21 @@ class GroupKinds:
             return upgraded(classic, self._consumer.topics, self._consumer.policy, most)
         return []
 
-    def _take_back(self, handed: HandOver) -> bool:
-        """A consumer group of classic members alone is a classic group from now on. Raises KafkaError."""
+    def _take_back(self, handed: HandOver) -> str | None:
+        """A consumer group of classic members alone is a classic group from now on. Raises KafkaError.
+
+        Returns its protocol.
+        """
         group, (key, value) = self._classic.formed(handed)
         if not self._classic.fits_a_record(value):
             log.warning("group %s stays a consumer group: it is larger than a record may be", handed.group_id)
-            return False
+            return None
         topic = self._offsets.topic
         topic.ensure()
         topic.commit(self._consumer.parts(handed.group_id, handed.tombstones, [(key, value)]))
         self._consumer.forget(handed.group_id)
         self._classic.begin(group, value, rebalance=handed.rebalance)
-        return True
+        return group.protocol
 
     # ---- questions -------------------------------------------------------------------------------------------
 

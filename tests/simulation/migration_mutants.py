@@ -2,12 +2,14 @@
 
 from contextlib import ExitStack
 from typing import Any
+from unittest import mock
 
 from fencepost.broker.groups import group_records
 from fencepost.broker.groups.consumer import classic_members, migration
 from fencepost.broker.groups.consumer.classic_members import MixedGroup
 from fencepost.broker.groups.consumer.records import Change, GroupEpoch, Kind
 from fencepost.broker.groups.consumer.roster import metadata_hash
+from fencepost.protocol.errors import ErrorCode, KafkaError
 from simulation.code_mutants import killed_by
 from simulation.mutants import _around, _replaced
 
@@ -95,7 +97,41 @@ def a_group_goes_back_while_members_of_the_newer_protocol_are_in_it(stack: ExitS
     _replaced(stack, MixedGroup, "_go_on", go_on)
 
 
+@killed_by(MIGRATION)
+def a_group_without_a_generation_becomes_one_of_epoch_0(stack: ExitStack) -> None:
+    stack.enter_context(mock.patch.object(migration, "FIRST_EPOCH", 0))
+
+
 # ---- classic members -----------------------------------------------------------------------------------------
+
+
+@killed_by(MIGRATION)
+def a_member_may_name_only_the_protocol_it_likes_best(stack: ExitStack) -> None:
+    """As in Kafka, also where another was chosen before the conversion."""
+
+    def wrapper(sync: Any) -> Any:
+        def synced(self: Any, asked: Any, now_ms: int) -> Any:
+            subscription = self.subscriptions[asked.member_id]
+            if asked.protocol not in (None, subscription.classic.protocols[0][0]):
+                raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+            return sync(self, asked, now_ms)
+
+        return synced
+
+    _around(stack, MixedGroup, "sync", wrapper)
+
+
+@killed_by(MIGRATION)
+def who_takes_a_group_back_is_given_the_protocol_it_likes_best(stack: ExitStack) -> None:
+    """As in Kafka, also where the classic group has another."""
+
+    def wrapper(join: Any) -> Any:
+        def joined(self: Any, asked: Any, now_ms: int, wall_ms: int, new_id: str) -> Any:
+            return join(self, asked, now_ms, wall_ms, new_id)._replace(protocol=asked.protocols[0][0])
+
+        return joined
+
+    _around(stack, MixedGroup, "join", wrapper)
 
 
 @killed_by(CLASSIC_MEMBERS)

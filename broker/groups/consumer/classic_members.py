@@ -77,17 +77,19 @@ class MixedGroup(ConsumerGroup):
         if asked.member_id == NO_MEMBER and asked.instance_id is None and asked.must_know_id:
             return Joined(ErrorCode.MEMBER_ID_REQUIRED, new_id)
         beat, version = self._beat(asked, new_id), self._topics.version
-        member_id = beat.member_id
+        member_id, protocol = beat.member_id, None
         with self._event():
             is_last = self._admit_classic(asked, member_id)
-            if not (is_last and self._join_and_go_back(beat)):
+            if is_last:
+                protocol = self._join_and_go_back(beat)
+            if protocol is None:
                 self._advance(beat, now_ms, wall_ms)
         self._seen_version = version
         self._joins.pop(member_id, None)
         self._touch(member_id, now_ms)
         self._wake_at(self._syncs, member_id, now_ms + asked.rebalance_timeout_ms)
-        epoch, protocol = self.current(member_id).epoch, asked.protocols[0][0]
-        return Joined(ErrorCode.NONE, member_id, epoch, CONSUMER, protocol)
+        epoch = self.current(member_id).epoch
+        return Joined(ErrorCode.NONE, member_id, epoch, CONSUMER, protocol or asked.protocols[0][0])
 
     def _check_join(self, asked: Joining) -> None:
         """Raises INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED."""
@@ -140,10 +142,13 @@ class MixedGroup(ConsumerGroup):
             return is_last
         return False
 
-    def _join_and_go_back(self, beat: Heartbeat) -> bool:
-        """The last step of a consumer group, with no new target: the next one is a leader's. False if it stays one."""
+    def _join_and_go_back(self, beat: Heartbeat) -> str | None:
+        """The last step of a consumer group, with no new target: the next one is a leader's.
+
+        Returns the protocol of the classic group; None if it stays a consumer group.
+        """
         if not self._may_go_back:
-            return False
+            return None
         other_subscription = self._note(beat)
         if self.epoch.epoch == self.target_epoch.epoch and not self.is_there(beat.member_id):
             self._reconcile(beat.member_id, beat, other_subscription=other_subscription)
@@ -156,8 +161,8 @@ class MixedGroup(ConsumerGroup):
         member_id = asked.member_id
         subscription = self._judge(Caller(member_id, asked.instance_id, asked.generation))
         assert subscription.classic is not None
-        protocol, metadata = subscription.classic.protocols[0]
-        if asked.protocol_type not in (None, CONSUMER) or asked.protocol not in (None, protocol):
+        protocols = dict(subscription.classic.protocols)  # it may have joined the classic group that this one was
+        if asked.protocol_type not in (None, CONSUMER) or not (asked.protocol is None or asked.protocol in protocols):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         current = self.current(member_id)
         if current.epoch < self.target_epoch.epoch and current.state is not MemberState.UNREVOKED:
@@ -169,7 +174,12 @@ class MixedGroup(ConsumerGroup):
             for topic_id, epochs in current.assigned.items()
             if (name := self._topics.name_of(topic_id)) is not None
         }
-        return Synced(ErrorCode.NONE, asked.protocol_type, asked.protocol, assignment_for(metadata, partitions))
+        return Synced(
+            ErrorCode.NONE,
+            asked.protocol_type,
+            asked.protocol,
+            assignment_for(subscription.classic.protocols[0][1], partitions),
+        )
 
     def hear(self, caller: Caller, now_ms: int, wall_ms: int) -> None:
         """A member's Heartbeat. Raises KafkaError: REBALANCE_IN_PROGRESS where it has to join again."""
@@ -239,7 +249,8 @@ class MixedGroup(ConsumerGroup):
         return errors
 
     def _go_on(self) -> None:
-        if not (self.is_all_classic and self._may_go_back and self._go_back(was_replaced=False)):
+        goes_back = self.is_all_classic and self._may_go_back
+        if not goes_back or self._go_back(was_replaced=False) is None:
             super()._go_on()
 
     @property
@@ -247,14 +258,14 @@ class MixedGroup(ConsumerGroup):
         rules, size = self._rules(), len(self.subscriptions)
         return rules.may_go_back and 0 < size <= rules.classic_max_size
 
-    def _go_back(self, *, was_replaced: bool) -> bool:
-        """Hand the group over, as it is with what this event has changed; false where that cannot be."""
+    def _go_back(self, *, was_replaced: bool) -> str | None:
+        """Hand the group over, with what this event has changed. Returns the classic group's protocol, or None."""
         before: dict[tuple[Kind, str], Change] = {}
         for change, was in self._made:
             before.setdefault((change.kind, change.name), was)
         now = {(change.kind, change.name): change for change in self.changes()}
         logged = [key for key, was in (now | before).items() if was.value is not None]
-        if not self._take_back(handed_over(self, self._topics, logged, was_replaced=was_replaced)):
-            return False
-        self._made.clear()  # what is kept of it is kept
-        return True
+        protocol = self._take_back(handed_over(self, self._topics, logged, was_replaced=was_replaced))
+        if protocol is not None:
+            self._made.clear()  # what is kept of it is kept
+        return protocol

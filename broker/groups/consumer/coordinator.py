@@ -154,7 +154,7 @@ class ConsumerGroups:
             group_id, self.topics, lambda: self.rules(group_id), self._check_regex, self._keep, self._hand_over
         )
 
-    def _hand_over(self, handed: HandOver) -> bool:
+    def _hand_over(self, handed: HandOver) -> str | None:
         return self.take_back(handed)
 
     @property

@@ -33,7 +33,7 @@ from ..states import State
 from ..subscriptions import CONSUMER
 from .assignors import TopicId
 from .records import Change, Classic, Current, GroupEpoch, Held, Kind, MemberState, Subscription, Target, TargetEpoch
-from .roster import Roster, TopicView, metadata_hash
+from .roster import FIRST_EPOCH, Roster, TopicView, metadata_hash
 
 
 class Policy(Enum):
@@ -72,7 +72,7 @@ def upgraded(group: Group, topics: TopicView, policy: Policy, max_size: int) -> 
 
 
 def _upgraded(group: Group, topics: TopicView) -> list[Change]:
-    epoch, protocol = group.generation, group.vote()
+    epoch, protocol = max(group.generation, FIRST_EPOCH), group.vote()  # in generation 0 nobody has an answer yet
     members = group.members.values()
     told = {each.member_id: read_subscription(each.metadata(protocol)) for each in members}
     taken: set[tuple[TopicId, int]] = set()
@@ -145,8 +145,11 @@ _ENDS = (
 )
 """The order in which Kafka reads a group's end: what a member has before the member, all members before the group."""
 
-TakeBack = Callable[[HandOver], bool]
-"""Has a group be a classic one from now on, in one unit; False where it cannot be. Raises KafkaError."""
+TakeBack = Callable[[HandOver], str | None]
+"""Has a group be a classic one from now on, in one unit. Returns its protocol; None where it cannot be one.
+
+Raises KafkaError.
+"""
 
 
 def handed_over(

@@ -76,13 +76,13 @@ class MigrationDriver:
     def _keep_classic(self, group: Group, kept: KeptGroup) -> None:
         self._commit([(group_records.key(GROUP), group_records.value(kept))])
 
-    def _back(self, handed: HandOver) -> bool:
+    def _back(self, handed: HandOver) -> str | None:
         group = Group.of(GROUP, Rules(initial_delay_ms=0), self._keep_classic, handed.members, handed.generation)
         kept = group_records.value(group.to_keep()._replace(must_rebalance=handed.rebalance))
         self._commit([*(record(GROUP, change) for change in handed.tombstones), (group_records.key(GROUP), kept)])
         self.consumer, self.classic = None, group
         group.begin(self.now_ms, rebalance=handed.rebalance)
-        return True
+        return group.protocol
 
     def restart(self) -> None:
         """Both again, out of the newest record of each key."""

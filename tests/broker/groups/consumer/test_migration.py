@@ -14,6 +14,7 @@ from fencepost.protocol.messages.groups import DescribeGroupsRequest, ListGroups
 from group_client import beating, begin, joining, leaving, syncing
 from offset_requests import commit, fetch
 from produce_requests import create
+from simulated_client import SimulatedClient
 
 NONE, REBALANCING, ILLEGAL, NOT_FOUND, UNKNOWN, TOO_MANY = 0, 27, 22, 69, 25, 81
 CLASSIC, CONSUMER = "classic", "consumer"
@@ -180,3 +181,48 @@ def test_members_that_are_all_classic_get_what_the_last_other_one_had():
         assert type_of(broker) == CONSUMER
         assert broker.ask(beating("g", old, generation)).error_code == REBALANCING
         assert rejoined(broker, old) == (3, {0, 1, 2, 3})
+
+
+# ---- answers to members that joined before the conversion ----------------------------------------------------
+
+
+def test_no_member_is_given_epoch_0_by_a_group_that_has_no_generation_yet():
+    with begin(group_initial_rebalance_delay_ms=3_000) as broker:
+        first = SimulatedClient(broker)
+        nowhere = {"range": encode_subscription(Subscription(("nowhere",)))}
+        first.send(joining("g", protocols=nowhere), 3)
+        assert first.quiet()
+        by_pattern = {"rebalance_timeout_ms": 60_000, "subscribed_topic_regex": "nothing.*", "topic_partitions": []}
+        request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="new", member_epoch=0, **by_pattern)
+        answer = broker.ask(request)
+        assert (answer.error_code, answer.member_epoch > 0) == (NONE, True)
+        assert beat(broker, "new", answer.member_epoch).error_code == NONE
+        assert first.receive().error_code == REBALANCING
+
+
+def two_preferences(broker):
+    """A group of one that knows "other" too and likes it best, and one that knows "range" alone: their clients."""
+    both, one = SimulatedClient(broker), SimulatedClient(broker)
+    preferring = joining("g", protocols={"other": METADATA["range"], **METADATA})
+    member = both.ask(preferring, 3).member_id
+    one.send(joining("g", protocols=METADATA), 3)
+    one.quiet()
+    joined = both.ask(joining("g", member, protocols={"other": METADATA["range"], **METADATA}))
+    assert (joined.error_code, joined.protocol_name) == (NONE, "range")
+    return both, joined, one.receive()
+
+
+def test_a_member_names_the_protocol_that_it_was_given_before_the_conversion(broker):
+    client, joined, _ = two_preferences(broker)
+    assert beat(broker, "new", 0).error_code == NONE
+    synced = client.ask(syncing("g", joined.member_id, joined.generation_id))
+    assert synced.error_code == REBALANCING
+
+
+def test_the_member_that_takes_a_group_back_is_given_its_protocol(broker):
+    static = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["t"], "topic_partitions": []}
+    request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="new", member_epoch=0, instance_id="i", **static)
+    assert broker.ask(request).error_code == NONE
+    assert broker.ask(joining("g", "old", protocols=METADATA)).error_code == NONE
+    joined = broker.ask(joining("g", "", "i", protocols={"other": METADATA["range"], **METADATA}))
+    assert (joined.error_code, joined.protocol_name, type_of(broker)) == (NONE, "range", CLASSIC)
