@@ -36,4 +36,5 @@ class Asked(NamedTuple):
 
     @property
     def now_ms(self) -> int:
-        return self.parts.clock.now_ms()
+        """Of a clock that is never set back, for logins."""
+        return self.parts.clock.monotonic_ms()

@@ -15,7 +15,13 @@ from ..http.parameters import Parameter
 PLACES = (
     Parameter("offset", "number", "The first offset to read."),
     Parameter("time_ms", "number", "Read from the first record of this time on, if there is no offset."),
-    Parameter("last", "number", "Otherwise, how many offsets before the end to begin.", low=1, high=1_000_000),
+    Parameter(
+        "last",
+        "number",
+        "Otherwise, how many offsets before the end to begin: HW, or LSO for read_committed.",
+        low=1,
+        high=1_000_000,
+    ),
 )
 
 
@@ -40,12 +46,14 @@ async def ends_of(admin: Admin, partition: TopicPartition) -> Ends:
     return Ends(start, min(stable, high), high)
 
 
-async def first_offset(admin: Admin, partition: TopicPartition, ends: Ends, asked: Mapping[str, Any], last: int) -> int:
-    """The offset to begin at, from the values of PLACES. last: the default of `last`."""
+async def first_offset(
+    admin: Admin, partition: TopicPartition, ends: Ends, asked: Mapping[str, Any], last: int, end: int
+) -> int:
+    """The offset to begin at, from the values of PLACES. last: the default of `last`. end: where its reader stops."""
     if asked["offset"] is not None:
         return ends.inside(asked["offset"])
     if asked["time_ms"] is not None:
         found = await admin.list_offsets({partition: asked["time_ms"]})
         offset = found[partition].offset
         return ends.inside(offset if offset >= 0 else ends.high)
-    return ends.inside(ends.high - (asked["last"] or last))
+    return ends.inside(end - (asked["last"] or last))

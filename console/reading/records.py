@@ -44,7 +44,7 @@ async def browse(
     isolation, limit = asked["isolation"], asked["limit"]
     ends = await ends_of(admin, where)
     end = ends.stable if isolation == "read_committed" else ends.high
-    start = await first_offset(admin, where, ends, asked, limit)
+    start = await first_offset(admin, where, ends, asked, limit, end)
     window = await read_window(admin, where, start, Limits(end, records=limit))
     known = await find_names(admin, window.entries, names or {})
     rows, next_offset = _rows(where, window, limit, isolation, known)

@@ -137,7 +137,7 @@ def refusal(problem: Problem) -> web.Response:
 def _handler_of(parts: Parts, route: Route) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         session = request.cookies.get(parts.guard.cookie)
-        now_ms = parts.clock.now_ms()
+        now_ms = parts.clock.monotonic_ms()  # logins outlast a step of the wall clock
         if route.access != OPEN:
             parts.guard.check_login(request.headers, session, request.remote or "", now_ms)
         body = None

@@ -45,7 +45,7 @@ export async function show(body, place) {
       if (mine === turn) put(result, problemOf(error));
     }
     older.disabled = !page || page.start_offset <= page.log_start_offset;
-    newer.disabled = !page || page.next_offset >= page.high_watermark;
+    newer.disabled = !page || page.next_offset >= (page.isolation === "read_committed" ? page.last_stable_offset : page.high_watermark);
   };
   const jump = (to) => {
     Object.assign(asked, { offset: to, time_ms: undefined });

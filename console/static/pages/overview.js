@@ -106,7 +106,7 @@ function drawStory(element) {
       const where = each.type === "txn.partition_added" ? each.partitions.slice(-1) : [];
       return h("li", null, h("span", { class: `sign ${kind}`, "aria-hidden": "true" }, sign), h("span", null, transactionLink(each.transactional_id), ` ${verb} `, where.map(partitionLink)),
         h("time", { class: "quiet" }, time(each.at_ms).slice(11, 19)));
-    })) : empty("No transaction has begun or ended since the console started."));
+    })) : empty("No transaction has begun or ended while this console was looked at."));
 }
 
 function drawBrokers(element, cluster) {

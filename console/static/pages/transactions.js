@@ -107,7 +107,7 @@ async function showOne(root, place) {
   const drawStory = () => {
     const rows = recent().filter((each) => each.transactional_id === id).slice(0, 12);
     put(story, h("h2", null, "Lately"), rows.length ? h("ol", { class: "story" }, rows.map((each) => h("li", null, h("span", null, each.type === "state" ? "now" : each.type.replace("txn.", "").replaceAll("_", " ")),
-      h("span", { class: "quiet" }, each.state), h("time", { class: "quiet" }, time(each.at_ms).slice(11, 23))))) : empty("Nothing since the console started."));
+      h("span", { class: "quiet" }, each.state), h("time", { class: "quiet" }, time(each.at_ms).slice(11, 23))))) : empty("Nothing while this console was looked at."));
   };
   await load();
   const again = throttle(() => void load().catch(() => {}), 300);

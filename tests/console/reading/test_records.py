@@ -85,6 +85,14 @@ async def test_a_committed_reader_sees_no_more_than_it_would_read(admin: Admin) 
     assert [row["offset"] for row in page["data"]] == [0, 1, 5]
 
 
+async def test_the_last_ones_of_a_committed_reader_are_those_before_the_lso(admin: Admin) -> None:
+    asked = {"last": "1", "isolation": "read_committed"}
+    page = await records.browse(admin, TOPIC, 0, asked)
+    assert (page["last_stable_offset"], page["high_watermark"]) == (6, 10)
+    assert [each["offset"] for each in page["data"]] == [5]
+    assert page["next_offset"] == 6
+
+
 async def test_reading_begins_at_an_offset_a_time_or_before_the_end(admin: Admin) -> None:
     page = await records.browse(admin, TOPIC, 0, {"last": "2"})
     assert [row["offset"] for row in page["data"]] == [8, 9]

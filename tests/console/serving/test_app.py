@@ -13,6 +13,7 @@ from fencepost.console.http.tries import TRIES
 from fencepost.console.serving import app, connections
 from fencepost.console.serving.server import Console
 from fencepost.console.settings import BadAddress, ConsoleSettings
+from fencepost.effects.clock import SystemClock
 from served_broker import ServedBroker
 
 
@@ -251,3 +252,26 @@ async def test_a_compressed_body_is_not_expanded(closed: ConsoleClient) -> None:
     headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
     status, _, answer = await closed.ask("POST", "/v1/session", headers=headers, data=body)
     assert (status, answer["error_code"]) == (422, 42201)
+
+
+class SetBack(SystemClock):
+    """A clock whose wall time is set back by an hour, a minute after the test begins."""
+
+    is_later = False
+
+    def now_ms(self) -> int:
+        return super().now_ms() - 3_600_000 * self.is_later
+
+    def monotonic_ms(self) -> int:
+        return super().monotonic_ms() + 61_000 * self.is_later
+
+
+async def test_a_wall_clock_that_is_set_back_locks_nobody_out(closed: ConsoleClient) -> None:
+    closed.console.parts.clock = clock = SetBack()
+    for _ in range(TRIES):
+        wrong = {"Authorization": "Bearer wrong"}
+        assert (await closed.ask("GET", "/v1/snapshot", headers=wrong))[0] == 401
+    right = {"Authorization": f"Bearer {TOKEN}"}
+    assert (await closed.ask("GET", "/v1/snapshot", headers=right))[0] == 429
+    clock.is_later = True
+    assert (await closed.ask("GET", "/v1/snapshot", headers=right))[0] == 200
