@@ -4,7 +4,7 @@ What a request may not say is refused before the group is asked, with Kafka's wo
 group, on the topics, then the request itself. Sources: Kafka's KafkaApis, GroupCoordinatorService.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from uuid import UUID
 
@@ -29,6 +29,8 @@ from ..security.acls import Operation, ResourceType
 OWN_ID_SINCE = 1  # KIP-1082
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 MEMBERS_OF_A_LARGE_GROUP = 100
+MANY_TOPICS = 1_000
+TOPICS_OF_A_STEP = 100
 MEMBER_BYTES = 300
 PARTITION_BYTES = 8
 LATER = ErrorCode.COORDINATOR_NOT_AVAILABLE, "Ask for fewer groups at once."  # clients ask for these again
@@ -47,12 +49,22 @@ def consumer_group_heartbeat(
 ) -> ConsumerGroupHeartbeatResponse | Steps[ConsumerGroupHeartbeatResponse]:
     """A member is there, joins or leaves; it is answered with its epoch, and with what it may read if that is new.
 
-    Members of a large group come and go by the hundreds: where one has news, others are answered first.
+    Members of a large group come and go by the hundreds: where one has news, others are answered first. So they are
+    where one subscribes to many topics.
     """
-    group = broker.group_kinds.consumer_group(request.group_id)
-    if group is not None and len(group.subscriptions) > MEMBERS_OF_A_LARGE_GROUP and _has_news(group, request):
-        return _behind_short(broker, call, request)
-    return _heartbeat_answered(broker, call, request)
+    group, names = broker.group_kinds.consumer_group(request.group_id), request.subscribed_topic_names or ()
+    if len(names) > MANY_TOPICS or (group is not None and _is_large(group) and _has_news(group, request)):
+        return _answer_in_steps(broker, call, request)
+    return _answer(broker, call, request, may_see=all(map(_sight(broker, call), names)))
+
+
+def _sight(broker: Services, call: Call) -> Callable[[str], bool]:
+    """Whether whoever asks may know of a topic."""
+    return partial(broker.access.allows, call.session, Operation.DESCRIBE, ResourceType.TOPIC)
+
+
+def _is_large(group: ConsumerGroup) -> bool:
+    return len(group.subscriptions) > MEMBERS_OF_A_LARGE_GROUP
 
 
 def _has_news(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> bool:
@@ -60,29 +72,35 @@ def _has_news(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> b
     return request.member_epoch != group.target_epoch.epoch or request.topic_partitions is not None
 
 
-def _behind_short(
+def _answer_in_steps(
     broker: Services, call: Call, request: ConsumerGroupHeartbeatRequest
 ) -> Steps[ConsumerGroupHeartbeatResponse]:
     yield BEHIND_SHORT
-    answered = _heartbeat_answered(broker, call, request)
+    names, sees, may_see = request.subscribed_topic_names or [], _sight(broker, call), True
+    for begin in range(0, len(names), TOPICS_OF_A_STEP):
+        may_see = may_see and all(map(sees, names[begin : begin + TOPICS_OF_A_STEP]))
+        yield LOOK_UNITS
+    names.sort()  # what the group decides is one step, and then need not
+    yield LOOK_UNITS
+    answered = _answer(broker, call, request, may_see=may_see)
     yield LOOK_UNITS  # so that it counts by the time it took
     return answered
 
 
-def _heartbeat_answered(
-    broker: Services, call: Call, request: ConsumerGroupHeartbeatRequest
+def _answer(
+    broker: Services, call: Call, request: ConsumerGroupHeartbeatRequest, *, may_see: bool
 ) -> ConsumerGroupHeartbeatResponse:
+    """may_see: whether it may know of all topics that it names."""
     try:
         broker.access.check(call.session, Operation.READ, ResourceType.GROUP, request.group_id)
-        sees = partial(broker.access.allows, call.session, Operation.DESCRIBE, ResourceType.TOPIC)
-        if not all(map(sees, request.subscribed_topic_names or ())):
+        if not may_see:
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         _check(broker, call.version, request)
         beat = _heartbeat(broker, call, request)
         if beat.epoch in (LEAVES, LEAVES_FOR_A_WHILE):
             answer, interval_ms = broker.group_kinds.leave(request.group_id, beat), 0
         else:
-            answer = broker.group_kinds.heartbeat(request.group_id, beat, sees)
+            answer = broker.group_kinds.heartbeat(request.group_id, beat, _sight(broker, call))
             interval_ms = broker.consumer_groups.heartbeat_interval_ms(request.group_id)
     except KafkaError as error:
         broker.metrics.error("ConsumerGroupHeartbeat", error.code)
@@ -183,8 +201,7 @@ def _describe_or_refuse(
         if room.is_full:
             raise KafkaError(*LATER)
         group = broker.group_kinds.describe(group_id)
-        sees = partial(broker.access.allows, call.session, Operation.DESCRIBE, ResourceType.TOPIC)
-        if not all(map(sees, _named_topics(broker, group))):
+        if not all(map(_sight(broker, call), _named_topics(broker, group))):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, HIDDEN)
     except KafkaError as error:
         broker.metrics.error("ConsumerGroupDescribe", error.code)

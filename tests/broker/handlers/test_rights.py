@@ -4,9 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 from acl_client import guarded
+from fencepost.broker.handlers import consumer_groups
 from fencepost.broker.requests import safe_pattern
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.cluster import MetadataRequest
+from fencepost.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
 from fencepost.protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest
 from fencepost.protocol.messages.transactions import InitProducerIdRequest, ListTransactionsRequest
 from guarded_broker import Guarded
@@ -183,3 +185,28 @@ def test_without_an_authorizer_rules_are_not_asked() -> None:
         world = Guarded(broker)
         assert world.write("alice") == OK
         assert not world.handled["Produce"], "by the fast path"
+
+
+@pytest.mark.parametrize("many", [1, 1_000], ids=["in steps", "at once"])
+def test_a_member_may_know_of_each_topic_that_it_subscribes_to(
+    world: Guarded, monkeypatch: pytest.MonkeyPatch, many: int
+) -> None:
+    monkeypatch.setattr(consumer_groups, "MANY_TOPICS", many)
+    monkeypatch.setattr(consumer_groups, "TOPICS_OF_A_STEP", 1)
+    world.have("allow User:alice READ GROUP = g", "allow User:alice DESCRIBE TOPIC ^ a")
+
+    def joined(*topics: str) -> int:
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="g",
+            member_id="m",
+            member_epoch=0,
+            rebalance_timeout_ms=1,
+            subscribed_topic_names=list(topics),
+            topic_partitions=[],
+        )
+        code: int = world.as_user("alice", lambda: world.client.ask(request)).error_code
+        return code
+
+    assert joined("secret", "a1", "a2") == NO_TOPIC
+    assert joined("a1", "a2", "secret") == NO_TOPIC
+    assert joined("a1", "a2") == OK

@@ -226,6 +226,20 @@ def test_news_of_a_large_group_waits_until_short_requests_are_answered(broker, m
     assert len(described(broker).members) == 3
 
 
+def test_a_join_that_names_many_topics_waits_until_short_requests_are_answered(broker, monkeypatch):
+    monkeypatch.setattr(consumer_groups, "MANY_TOPICS", 3)
+    monkeypatch.setattr(consumer_groups, "TOPICS_OF_A_STEP", 2)
+    beat(broker, "a", 0)
+    member, other = SimulatedClient(broker), SimulatedClient(broker)
+    topics = ["z", "t", "z", "a", "t"]
+    fields = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": topics, "topic_partitions": []}
+    member.send(ConsumerGroupHeartbeatRequest(group_id="g", member_id="b", member_epoch=0, **fields))
+    other.send(ConsumerGroupDescribeRequest(group_ids=["g"]))
+    assert len(other.receive().groups[0].members) == 1
+    assert member.receive().error_code == 0
+    assert described(broker).members[1].subscribed_topic_names == ["a", "t", "z"]
+
+
 @pytest.mark.slow
 def test_a_thousand_members_share_a_thousand_partitions_and_all_survive_a_restart(monkeypatch):
     """Too large for one heartbeat, and for one batch of records."""
