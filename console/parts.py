@@ -20,6 +20,7 @@ from .model.view import View
 
 CLUSTER_FRESH_MS = 1_000
 MOST_DOWNLOADS = 4  # of values, each of which is in memory until it is taken
+MOST_READINGS = 4  # of parts of a partition, each of which is in memory until its rows are made
 
 
 @dataclass(slots=True)
@@ -28,7 +29,7 @@ class Parts:
 
     new_consumer: a Consumer without a group, not started, for the log of transactions; None: it is not read.
     start: unguessable, of this console's start. searching: held by the one search for hanging transactions.
-    downloading: held by each download of a value.
+    downloading: held by each download of a value. reading: by each page of records or blocks, the others wait.
     """
 
     bootstrap: str
@@ -41,6 +42,7 @@ class Parts:
     hangs_after_ms: int = MAX_TRANSACTION_TIMEOUT_MS
     searching: asyncio.Lock = field(default_factory=asyncio.Lock)
     downloading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_DOWNLOADS))
+    reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_READINGS))
     connections: ConnectionLimits[asyncio.Transport] = field(default_factory=ConnectionLimits)
     streams: StreamLimits = field(default_factory=StreamLimits)
     connecting: Connecting = field(init=False)

@@ -155,13 +155,15 @@ def _producer(asked: Asked, view: View, at: TopicPartition, found: ProducerState
 async def records(asked: Asked) -> dict[str, Any]:
     at = await partition_of(asked)
     names = asked.parts.model.names
-    return await browsing.browse(await asked.admin(), at.topic, at.partition, asked.given, names=names)
+    async with asked.parts.reading:
+        return await browsing.browse(await asked.admin(), at.topic, at.partition, asked.given, names=names)
 
 
 async def timeline(asked: Asked) -> dict[str, Any]:
     at = await partition_of(asked)
     names = asked.parts.model.names
-    return await timelines.read(await asked.admin(), at.topic, at.partition, asked.given, names=names)
+    async with asked.parts.reading:
+        return await timelines.read(await asked.admin(), at.topic, at.partition, asked.given, names=names)
 
 
 async def raw(asked: Asked) -> web.StreamResponse:

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from console_client import ConsoleClient, console_of
 from fencepost.client.admin.admin import Admin
 from fencepost.client.admin.values import NewTopic
-from fencepost.console.parts import MOST_DOWNLOADS
+from fencepost.console.parts import MOST_DOWNLOADS, MOST_READINGS
 from fencepost.console.rest import topics
 from fencepost.protocol.messages.ledger import PrepareTxnRequest
 from served_broker import ServedBroker
@@ -281,6 +281,26 @@ async def seen(console: ConsoleClient, name: str) -> dict[str, Any]:
         "producer_id": found["producer_id"],
         "producer_epoch": found["producer_epoch"],
     }
+
+
+async def test_many_who_read_records_wait_for_each_other_and_all_are_answered(
+    console: ConsoleClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = most = 0
+
+    async def read(*_: Any, **__: Any) -> dict[str, Any]:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(0.05)
+        now -= 1
+        return {}
+
+    monkeypatch.setattr(topics.browsing, "browse", read)
+    monkeypatch.setattr(topics.timelines, "read", read)
+    paths = ["topics/orders/partitions/0/records", "topics/orders/partitions/0/timeline"] * MOST_READINGS
+    assert await asyncio.gather(*(console.get(each) for each in paths)) == [{}] * len(paths)
+    assert most == MOST_READINGS
 
 
 async def test_few_values_are_downloaded_at_once_and_none_for_long(
