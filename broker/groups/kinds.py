@@ -218,7 +218,8 @@ class GroupKinds:
         """
         consumer, classic = self._consumer.groups.get(group_id), self._classic.group(group_id)
         if consumer is not None:
-            return lambda topic: not consumer.subscribes_to(topic), None
+            empty_since_ms = None if consumer.subscriptions else consumer.epoch.empty_since_ms
+            return lambda topic: not consumer.subscribes_to(topic), empty_since_ms
         if classic is None or classic.protocol_type is None:
             return _any_topic, None
         if classic.state is State.EMPTY:

@@ -148,5 +148,5 @@ def is_expired(committed: Committed, idle_since_ms: int | None, now_ms: int, ret
     """
     if committed.retention_ms != records.NO_LIMIT:
         return committed.age_ms != records.UNKNOWN_AGE and now_ms - committed.age_ms >= committed.retention_ms
-    since_ms = committed.age_ms if idle_since_ms is None else idle_since_ms
+    since_ms = committed.age_ms if idle_since_ms is None else max(committed.age_ms, idle_since_ms)
     return since_ms != records.UNKNOWN_AGE and now_ms - since_ms >= retention_ms

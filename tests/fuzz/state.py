@@ -125,6 +125,7 @@ def look_at_consumer_groups(data: bytes) -> None:
 def _consumer_records() -> Iterator[bytes]:
     for kind, value in (
         (Kind.EPOCH, GroupEpoch(3, 7)),
+        (Kind.EPOCH, GroupEpoch(3, 7, 1_000)),
         (Kind.SUBSCRIPTION, MemberSubscription("i", "r", "client", "host", ("t", "u"), "x.*", 60_000, "range")),
         (Kind.SUBSCRIPTION, MemberSubscription(classic=Classic(45_000, (("range", b"metadata"),)))),
         (Kind.TARGET_EPOCH, TargetEpoch(3, 1_000)),

@@ -79,6 +79,12 @@ def the_epochs_of_members_are_not_read_at_start(stack: ExitStack) -> None:
     _around(stack, ConsumerGroups, "start", wrapper)
 
 
+@killed_by("tests/broker/groups/consumer/test_coordinator.py")
+def offsets_of_a_group_that_was_left_are_as_old_as_their_commits(stack: ExitStack) -> None:
+    """As in Kafka, in groups of the newer protocol alone."""
+    _replaced(stack, ConsumerGroups, "_dated", lambda self, change: change)
+
+
 @mutant
 def a_restart_ends_the_sessions_of_members(stack: ExitStack) -> None:
     def wrapper(begin: Any) -> Any:

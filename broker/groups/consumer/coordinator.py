@@ -29,7 +29,7 @@ from .configs import ConfigsByGroup
 from .heartbeats import JOINS, Answer, Heartbeat
 from .machine import ConsumerGroup, Rules
 from .migration import HandOver, Policy, TakeBack
-from .records import Change, Kind, Resolved, read, record
+from .records import Change, GroupEpoch, Kind, Resolved, read, record
 
 log = logging.getLogger("fencepost.broker")
 
@@ -106,6 +106,7 @@ class ConsumerGroups:
         self._settings = shared.settings
         self._configs = configs
         self._clock = shared.clock
+        self._store = shared.store
         self._metrics = shared.metrics
         self._rng = shared.rng
         self._turns = shared.turns
@@ -307,11 +308,21 @@ class ConsumerGroups:
     def _keep(self, group: ConsumerGroup, changes: Sequence[Change]) -> None:
         """Write the changes as one unit. Raises KafkaError, and then nothing was written."""
         self._topic.ensure()
-        parts = self.parts(group.group_id, changes)
+        kept = changes if group.subscriptions else [self._dated(change) for change in changes]
+        parts = self.parts(group.group_id, kept)
         looked_at = min(len(group.subscribers), len(self.topics.names()))
         written = sum(len(getattr(change.value, "topics", ())) for change in changes)
         self._turns.spend(UNITS_OF_A_NAME * (looked_at + written) + UNITS_OF_A_CHANGE * len(changes))
         self._topic.commit(parts)
+        for change in kept if kept is not changes else ():
+            if isinstance(change.value, GroupEpoch):
+                group.apply(change)
+
+    def _dated(self, change: Change) -> Change:
+        """The epoch of a group that nobody is in any more gets the time from which its offsets are kept."""
+        if not isinstance(change.value, GroupEpoch):
+            return change
+        return change._replace(value=change.value._replace(empty_since_ms=self._store.age_ms()))
 
     def parts(self, group_id: str, changes: Iterable[Change], also: Iterable[tuple[bytes, bytes]] = ()) -> list[Part]:
         """The parts of a unit with these changes, and with other records behind them. Raises KafkaError."""

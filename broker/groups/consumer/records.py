@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from ....protocol.errors import MalformedFrame
 from ....protocol.primitives import read_uvarint, uvarint
+from ..group_records import AGE_TAG
 from .assignors import NOTHING, Partitions, TopicId
 
 Held = Mapping[TopicId, Mapping[int, int]]
@@ -55,10 +56,14 @@ class MemberState(IntEnum):
 
 
 class GroupEpoch(NamedTuple):
-    """The epoch of the group, which grows with each change. metadata_hash: of the topics that it subscribes to."""
+    """The epoch of the group, which grows with each change. metadata_hash: of the topics that it subscribes to.
+
+    empty_since_ms: since when nobody is in it, by the age of the store, which is a field of our own.
+    """
 
     epoch: int
     metadata_hash: int = 0
+    empty_since_ms: int | None = None
 
 
 class Classic(NamedTuple):
@@ -165,8 +170,10 @@ def _texts(texts: Any) -> bytes:
 
 
 def _write_epoch(found: GroupEpoch) -> bytes:
-    tags = b"\x01" + _tag(0, _INT64.pack(found.metadata_hash)) if found.metadata_hash else _NO_TAGS
-    return _INT32.pack(found.epoch) + tags
+    tags = [_tag(0, _INT64.pack(found.metadata_hash))] if found.metadata_hash else []
+    if found.empty_since_ms is not None:
+        tags.append(_tag(AGE_TAG, _INT64.pack(found.empty_since_ms)))
+    return _INT32.pack(found.epoch) + uvarint(len(tags)) + b"".join(tags)
 
 
 def _write_subscription(found: Subscription) -> bytes:
@@ -316,7 +323,8 @@ class _Reader:
 
 def _read_epoch(reader: _Reader) -> GroupEpoch:
     epoch, tags = reader.number(_INT32), reader.tags()
-    return GroupEpoch(epoch, tags[0].number(_INT64) if 0 in tags else 0)
+    empty_since_ms = tags[AGE_TAG].number(_INT64) if AGE_TAG in tags else None
+    return GroupEpoch(epoch, tags[0].number(_INT64) if 0 in tags else 0, empty_since_ms)
 
 
 def _read_subscription(reader: _Reader) -> Subscription:

@@ -1,6 +1,7 @@
 """Consumer groups in a whole broker: under its clock, in its log, across restarts, sliced where they are large."""
 
 import time
+from contextlib import nullcontext
 
 import pytest
 from fencepost.broker.groups.consumer import coordinator, machine
@@ -97,6 +98,25 @@ def test_an_empty_group_without_offsets_is_forgotten_and_one_with_them_stays():
         broker.wait(3)
         assert listed(broker) == ["kept"]
         assert described(broker, "bare").error_code == NOT_FOUND
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_offsets_are_kept_from_when_nobody_is_in_the_group_any_more(restarts):
+    with begin(offsets_retention_check_interval_ms=1000, offsets_retention_minutes=1) as broker:
+        broker.ask(create("t", 1))
+        settled(broker, "a")
+        assert commit(broker, "g", "t", {0: 1}, generation_id_or_member_epoch=2, member_id="a") == [0]
+        for _ in range(5):
+            broker.wait(20)
+            beat(broker, "a", 2)
+        beat(broker, "a", -1)
+        broker.wait(50)
+        assert listed(broker) == ["g"]
+        with broker.after_power_cut() if restarts else nullcontext(broker) as again:
+            again.wait(5)
+            assert listed(again) == ["g"]
+            again.wait(70)  # of the age, a power cut may have taken some
+            assert listed(again) == []
 
 
 def test_a_deleted_group_is_gone_after_a_restart_too(broker):

@@ -32,7 +32,7 @@ held = st.dictionaries(ids, st.dictionaries(partitions, st.integers(0, 99), min_
 classic = st.builds(Classic, int32, st.lists(st.tuples(text, st.binary(max_size=9)), max_size=3).map(tuple))
 maybe = st.none() | text
 VALUES = {
-    Kind.EPOCH: st.builds(GroupEpoch, int32, int64),
+    Kind.EPOCH: st.builds(GroupEpoch, int32, int64, st.none() | int64),
     Kind.SUBSCRIPTION: st.builds(
         Subscription, maybe, maybe, text, text, texts, maybe, int32, maybe, st.none() | classic
     ),
