@@ -325,8 +325,11 @@ class Consumer:
     def processing(self, records: Record | Sequence[Record]) -> AbstractContextManager[Any]:
         """`with consumer.processing(records) as span:` a current span, with links to what sent them; tracing.md.
 
-        records: one, a list or a batch. Without tracing it does nothing, and span is None.
+        records: one, a list or a batch. Without tracing it does nothing, and span is None. Raises TypeError for an
+        iterator, which would be at its end before the work begins.
         """
+        if not isinstance(records, Sequence):
+            raise TypeError(f"records must be a record, a list or a batch, not {type(records).__name__}")
         return nullcontext() if self._spans is None else self._spans.processing(records)
 
     @property

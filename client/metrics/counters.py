@@ -5,9 +5,9 @@ each batch and not for each record. What a client knows anyway (requests in flig
 for, also from another thread: only plain attributes are read, and nothing is changed. Pure.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
-from weakref import WeakSet
+from weakref import ref
 
 from ..snapshots import ClientMetricsSnapshot, DurationsSnapshot, PartitionLag
 from ..values import TopicPartition
@@ -35,6 +35,19 @@ class Durations:
         return DurationsSnapshot(count, self._total_ms, tuple(buckets))
 
 
+class Living:
+    """Objects as long as others hold them. Another thread may iterate: it has a tuple, which is only replaced."""
+
+    def __init__(self) -> None:
+        self._refs: tuple[ref[Any], ...] = ()
+
+    def add(self, what: Any) -> None:
+        self._refs = (*(each for each in self._refs if each() is not None), ref(what))
+
+    def __iter__(self) -> Iterator[Any]:
+        return (found for each in self._refs if (found := each()) is not None)
+
+
 class ClientMetrics:
     """`metrics = fp.ClientMetrics()`, then `fp.Producer(..., metrics=metrics)`; several clients may share one."""
 
@@ -46,9 +59,9 @@ class ClientMetrics:
         self._sent_batches = self._sent_bytes = self._retries = 0
         self._batches = Durations()
         self._ended = Durations()
-        self._producers: WeakSet[Any] = WeakSet()
-        self._consumers: WeakSet[Any] = WeakSet()  # what each reads from
-        self._readings: WeakSet[Any] = WeakSet()
+        self._producers = Living()
+        self._consumers = Living()  # what each reads from
+        self._readings = Living()
 
     def snapshot(self) -> ClientMetricsSnapshot:
         """All of it, as it is now. May be called from any thread."""
@@ -65,13 +78,13 @@ class ClientMetrics:
             self._all_received(),
             sum(each.in_flight for each in senders),
             sum(each.buffered_bytes for each in senders),
-            {tp: lag for each in list(self._consumers) for tp, lag in _lags(each).items()},
+            {tp: lag for each in self._consumers for tp, lag in _lags(each).items()},
         )
 
     def _all_received(self) -> dict[str, int]:
         """With those of runs that are not at their end."""
         received = dict(self._received)
-        for reading in list(self._readings):
+        for reading in self._readings:
             if (given := reading.given_of_run()) is not None:
                 (topic, _), records = given
                 received[topic] = received.get(topic, 0) + records

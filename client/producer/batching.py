@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 
-from ...protocol.batches import read
+from ...protocol.batches import HEADER_BYTES, read
 from ...protocol.primitives import ZERO_UUID
 from ...protocol.producing import compress_records, frame_batch, payload
 from ...protocol.records import records
@@ -292,6 +292,12 @@ class Accumulator:
         if headers:
             batch.headers[number] = headers
         return batch, number
+
+    def may_grow(self, batch: Batch, number: int, more: int) -> bool:
+        """Whether this record, in a batch of its own, would with `more` bytes still be of a size that may be sent."""
+        size = len(batch.keys[number] or b"") + len(batch.values[number] or b"") + more
+        size += headers_bytes(batch.headers.get(number, ()))
+        return HEADER_BYTES + RECORD_OVERHEAD_BYTES + size <= self._largest_bytes
 
     def extend(
         self, topic: Topic, values: Sequence[bytes | None], start: int, timestamp_ms: int

@@ -8,6 +8,7 @@ Source: OpenTelemetry's messaging conventions: "receive", "process" and "settle"
 
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from opentelemetry import context as contexts
@@ -112,12 +113,7 @@ class ConsumerSpans:
         return self._spans.start(name, SpanKind.CONSUMER, attributes, context=context, links=links)
 
     def _end(self, span: Span, error: BaseException | None) -> None:
-        try:
-            if error is not None:
-                note_error(span, error)
-            span.end()
-        except Exception as failed:
-            self._spans.failed(failed)
+        self._spans.end(span, None if error is None else partial(note_error, span, error))
 
     # ---- commit ------------------------------------------------------------------------------------------------
 

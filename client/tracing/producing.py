@@ -76,10 +76,15 @@ class _SendSpans:
         return (None, []) if self._transactions is None else self._transactions.parent()
 
     def _add(self, batch: Any, number: int, headers: Headers, added: Headers) -> None:
-        """Add headers to a record that was taken, and count the memory that they need."""
+        """Add headers to a record that was taken, and count the memory that they need.
+
+        A record that is large enough to be refused because of them goes without.
+        """
         if added:
-            batch.headers[number] = headers + added
             size = headers_bytes(added)
+            if not self._accumulator.may_grow(batch, number, size):
+                return
+            batch.headers[number] = headers + added
             batch.size_bytes += size
             self._accumulator.free_bytes -= size
 
@@ -112,23 +117,22 @@ class RecordSpans(_SendSpans):
     def _done(self, batch: Any) -> None:
         _, open_spans = self._open.pop(batch)
         for number, span in open_spans:
-            try:
-                if span.is_recording():
-                    _set_result(span, batch, number)
-                span.end()
-            except Exception as error:
-                self._spans.failed(error)
+            self._spans.end(span, partial(_set_result, span, batch, number))
 
 
 def _set_result(span: Span, batch: Any, number: int) -> None:
     try:
         metadata = batch.metadata(number)
     except Exception as error:
-        note_error(span, error)
-        span.set_attribute(names.MAYBE_WRITTEN, bool(getattr(error, "maybe_written", batch.maybe_written)))
+        _set_failed(span, batch, error)
     else:
         if metadata.offset >= 0:
             span.set_attribute(names.OFFSET, metadata.offset)
+
+
+def _set_failed(span: Span, batch: Any, error: Exception) -> None:
+    span.set_attribute(names.MAYBE_WRITTEN, bool(getattr(error, "maybe_written", batch.maybe_written)))
+    note_error(span, error)
 
 
 class BatchSpans(_SendSpans):
@@ -164,19 +168,15 @@ class BatchSpans(_SendSpans):
 
     def _done(self, batch: Any) -> None:
         span = self._open.pop(batch).span
-        try:
-            if span.is_recording():
-                span.set_attribute(names.MESSAGE_COUNT, len(batch.timestamps))
-                if batch.attempts > 1:
-                    span.set_attribute(names.ATTEMPTS, batch.attempts)
-                if batch.error is not None:
-                    note_error(span, batch.error)
-                    span.set_attribute(
-                        names.MAYBE_WRITTEN, bool(getattr(batch.error, "maybe_written", batch.maybe_written))
-                    )
-            span.end()
-        except Exception as error:
-            self._spans.failed(error)
+        self._spans.end(span, partial(_set_batch_result, span, batch))
+
+
+def _set_batch_result(span: Span, batch: Any) -> None:
+    span.set_attribute(names.MESSAGE_COUNT, len(batch.timestamps))
+    if batch.attempts > 1:
+        span.set_attribute(names.ATTEMPTS, batch.attempts)
+    if batch.error is not None:
+        _set_failed(span, batch, batch.error)
 
 
 class _BatchSpan:

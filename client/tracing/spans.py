@@ -5,6 +5,7 @@ traced goes on without the span.
 """
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from opentelemetry import propagate, trace
@@ -42,6 +43,17 @@ class Spans:
             name, context=context, kind=kind, attributes=attributes, links=links, start_time=start_ns
         )
 
+    def end(self, span: Span, set_result: Callable[[], None] | None = None) -> None:
+        """End a span, whatever happens to set_result, which sets how its operation ended."""
+        try:
+            try:
+                if set_result is not None and span.is_recording():
+                    set_result()
+            finally:
+                span.end()
+        except Exception as error:
+            self.failed(error)
+
     def failed(self, error: Exception) -> None:
         """Call this with an error of the tracer itself."""
         if not self._has_failed:
@@ -53,8 +65,15 @@ def note_error(span: Span, error: BaseException) -> None:
     """Set the error that the span's operation ended with; does not end the span."""
     if span.is_recording():
         span.set_attribute(conventions.ERROR_TYPE, error_type(error))
+        span.set_status(Status(StatusCode.ERROR, _text(error)))
         span.record_exception(error)
-        span.set_status(Status(StatusCode.ERROR, str(error)))
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # of the application's class
+        return type(error).__qualname__
 
 
 def error_type(error: BaseException) -> str:

@@ -6,6 +6,7 @@ error if the transaction failed, was left by an exception, or its outcome is unk
 later, a span of its own with a link says so. `begin` and `send_offsets` of a driver are replaced where it is traced.
 """
 
+from functools import partial
 from typing import Any
 
 from opentelemetry import trace
@@ -72,17 +73,11 @@ class TransactionSpans:
         """Set what is known of the end, and end the span."""
         if self.open is which:
             self.open = None
-        span, machine = which.span, self._machine
-        try:
-            if span.is_recording():
-                span.set_attribute(names.PARTITIONS, len(machine.partitions))
-                self._set_end(span, outcome, cause)
-            span.end()
-        except Exception as error:
-            self._spans.failed(error)
+        self._spans.end(which.span, partial(self._set_end, which.span, outcome, cause))
 
     def _set_end(self, span: Span, outcome: str | None, cause: str | None) -> None:
         error = self._machine.error
+        span.set_attribute(names.PARTITIONS, len(self._machine.partitions))
         if outcome is None:
             outcome = "fenced" if isinstance(error, ProducerFencedError) else "not confirmed"
         span.set_attribute(names.OUTCOME, outcome)

@@ -1,11 +1,12 @@
 """What clients count of themselves with `metrics=`: as a snapshot, and as a collector of prometheus_client."""
 
+import gc
 import subprocess
 import sys
 from collections.abc import Iterator
 
 import pytest
-from fencepost.client.metrics.counters import Durations
+from fencepost.client.metrics.counters import Durations, Living
 from fencepost.client.snapshots import PartitionLag
 from hypothesis import given
 from hypothesis import strategies as st
@@ -123,6 +124,24 @@ def test_blocking_clients_count_too(at: str) -> None:
         assert consumer.getone().value == b"v"
     now = metrics.snapshot()
     assert (now.sent_records, now.received_records) == ({"orders": 1}, {"orders": 1})
+
+
+def test_a_client_that_is_made_while_another_thread_asks_disturbs_nothing() -> None:
+    """Between two steps of a loop over them another thread may run, and add one."""
+
+    class Client:
+        pass
+
+    living, clients = Living(), [Client(), Client(), Client()]
+    living.add(clients[0])
+    living.add(clients[1])
+    asked = iter(living)
+    assert next(asked) is clients[0]
+    living.add(clients[2])
+    assert list(asked) == [clients[1]]
+    del clients[0], asked
+    gc.collect()
+    assert list(living) == clients
 
 
 @given(st.lists(st.integers(min_value=-5, max_value=1 << 30)))

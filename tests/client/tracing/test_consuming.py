@@ -93,6 +93,26 @@ async def test_an_error_in_the_work_is_the_spans_and_goes_on(broker: fp.Broker, 
     assert trace.get_current_span() is trace.INVALID_SPAN
 
 
+async def test_an_error_that_has_no_text_ends_the_span_too(broker: fp.Broker, spans: CollectedSpans) -> None:
+    class WithoutText(Exception):
+        def __str__(self) -> str:
+            raise ZeroDivisionError
+
+    with pytest.raises(WithoutText), reader(broker, "a", spans).processing(record()):
+        raise WithoutText
+    processed = spans.one("process t")
+    assert status_of(processed) == "ERROR"
+    assert (processed.attributes or {})["error.type"].endswith("WithoutText")  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("tracing", [True, None])
+async def test_an_iterator_is_refused_and_keeps_its_records(broker: fp.Broker, tracing: bool | None) -> None:
+    consumer, records = fp.Consumer(broker.bootstrap_servers, topics=["a"], tracing=tracing), iter([record()])
+    with pytest.raises(TypeError, match="not list_iterator"):
+        consumer.processing(records)  # type: ignore[arg-type]
+    assert len(list(records)) == 1
+
+
 async def test_several_topics_have_no_name_in_the_span(broker: fp.Broker, spans: CollectedSpans) -> None:
     consumer = reader(broker, "a", spans)
     with consumer.processing([record(), record()._replace(topic="u")]):

@@ -195,6 +195,18 @@ async def test_headers_that_are_added_count_for_the_memory_and_are_given_back(
         assert producer.state().buffered_bytes == 0
 
 
+@pytest.mark.parametrize("record_spans", [True, False])
+async def test_a_record_that_the_context_would_make_too_large_goes_without(
+    broker: fp.Broker, spans: CollectedSpans, record_spans: bool
+) -> None:
+    tracing, topic = fp.Tracing(spans.provider, record_spans=record_spans), f"large-{record_spans}".lower()
+    async with fp.Producer(broker.bootstrap_servers, tracing=tracing) as producer:
+        for smaller in (80, 80 + 60, 80 + 200):
+            await producer.send_and_wait(topic, bytes((1 << 20) - smaller))
+    assert [set(each) for each in await headers_in(broker, topic, 3)] == [set(), set(), {"traceparent"}]
+    assert [status_of(each) for each in spans.named(f"send {topic}")] == ["UNSET"] * 3
+
+
 def test_blocking_producers_continue_the_trace_of_their_caller(broker: fp.Broker, spans: CollectedSpans) -> None:
     with fp.sync.Producer(broker.bootstrap_servers, tracing=spans.provider) as producer, spans.current("request"):
         producer.send_and_wait("blocking", b"v")
