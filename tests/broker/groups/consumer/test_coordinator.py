@@ -234,6 +234,21 @@ def test_however_many_come_meanwhile_one_assignment_is_worked_on(broker, monkeyp
     assert described(broker).assignment_epoch == described(broker).group_epoch
 
 
+def test_an_assignment_that_ends_after_its_group_was_deleted_leaves_nothing(broker, monkeypatch):
+    monkeypatch.setattr(machine, "ASSIGNED_AT_ONCE", 3)
+    groups = broker.broker.consumer_groups
+    for name in ("a", "b"):
+        joins = Heartbeat(name, 0, rebalance_timeout_ms=60_000, topics=("t",), owned={})
+        groups.heartbeat("g", joins, lambda topic: True)
+    assert groups.groups["g"].is_assigning
+    for name in ("a", "b"):
+        groups.leave("g", Heartbeat(name, -1))
+    broker.broker.group_kinds.delete("g")
+    broker.wait(1)
+    with broker.after_power_cut() as again:
+        assert listed(again) == []
+
+
 def test_news_of_a_large_group_waits_until_short_requests_are_answered(broker, monkeypatch):
     monkeypatch.setattr(consumer_groups, "MEMBERS_OF_A_LARGE_GROUP", 1)
     settled(broker, "a", "b")

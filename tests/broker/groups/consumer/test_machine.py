@@ -240,6 +240,29 @@ def test_an_instance_id_that_is_in_use_is_not_released(driver):
     assert code_of(driver.group.leave, _leaving(one.member_id, "i")) is ErrorCode.FENCED_INSTANCE_ID
 
 
+def test_a_static_member_that_is_away_has_nothing_to_give_up_in_time(driver):
+    fields = {"instance_id": "i", "rebalance_timeout_ms": 10_000, "topics": ("t",)}
+    first = driver.beat("a", 0, owned={}, **fields)
+    driver.join()
+    driver.beat("a", first.epoch, instance_id="i")
+    assert driver.group.current("a").state is MemberState.UNREVOKED
+    driver.leave(Heartbeat("a", LEAVES_FOR_A_WHILE, instance_id="i"))
+    driver.wait(20_000)
+    assert "a" in driver.group.subscriptions
+
+
+def test_an_assignment_that_was_not_kept_does_not_begin_the_interval():
+    driver = ConsumerGroupDriver(Rules(assignment_interval_ms=1_000), t=4)
+    one = driver.join()
+    driver.wait(1_000)
+    driver.topics.set("t", 5)
+    driver.refuse = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    one.beat()
+    driver.refuse = None
+    one.beat()
+    assert len(one.owned) == 5
+
+
 # ---- time ----------------------------------------------------------------------------------------------------
 
 
@@ -352,6 +375,7 @@ def test_an_older_epoch_commits_what_was_assigned_before_it_and_nothing_else(dri
     assert code_of(group.check_commit, "x", None, 3, [], version=9) is UNKNOWN
     assert code_of(group.check_commit, "", None, -1, [], version=9) is UNKNOWN
     group.check_commit("", None, -1, [], version=None)
+    assert code_of(group.check_commit, "", "i", -1, [], version=None) is UNKNOWN
 
 
 def test_partitions_that_are_to_be_given_up_may_still_be_committed(driver):
@@ -360,6 +384,18 @@ def test_partitions_that_are_to_be_given_up_may_still_be_committed(driver):
     one.beat()
     for _, partition in one.owned:
         driver.group.check_commit(one.member_id, None, 2, [(T, partition)], version=9)
+
+
+def test_an_older_epoch_commits_what_is_to_be_given_up_as_well(driver):
+    one = driver.join()
+    driver.topics.set("t", 5)
+    one.beat()
+    driver.join()
+    one.beat()
+    current = driver.group.current(one.member_id)
+    assert (one.epoch, current.state, sorted(current.revoking[T])) == (3, MemberState.UNREVOKED, [3, 4])
+    driver.group.check_commit(one.member_id, None, 2, [(T, 3)], version=9)
+    assert code_of(driver.group.check_commit, one.member_id, None, 2, [(T, 4)], version=9) is STALE
 
 
 def test_whoever_is_no_member_commits_while_nobody_is(driver):
