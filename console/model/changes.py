@@ -18,6 +18,7 @@ from .view import (
     listed_row,
     offsets_row,
     transaction_row,
+    waiting_groups,
 )
 
 MOST = 200
@@ -32,7 +33,7 @@ def changes(before: View, after: View) -> Iterator[Event]:
         yield "counts", counts
     yield from _transactions(before, after)
     yield from _partitions(before, after)
-    if _held(before) != _held(after):
+    if _held(before) != _held(after) or _waits_changed(before, after):
         rows = blocker_rows(after, MOST_BLOCKERS)
         yield "blockers", {"rows": rows, "complete": len(rows) == len(after.blockers)}
     yield from _groups(before, after)
@@ -46,9 +47,28 @@ def _ageless(counts: dict[str, Any]) -> dict[str, Any]:
 
 def _held(view: View) -> set[Any]:
     return {
-        (each.open.topic_partition, each.open.producer[:2], each.last_stable_offset, each.high_watermark, each.hangs)
+        (
+            each.open.topic_partition,
+            each.open.producer[:2],
+            each.last_stable_offset,
+            each.high_watermark,
+            each.hangs,
+            each.description and (each.description.state, each.description.transactional_id in view.prepared),
+        )
         for each in view.blockers
     }
+
+
+def _waits_changed(before: View, after: View) -> bool:
+    """Whether other groups wait. Groups are read less often than all else, and until then are the same object."""
+    return before.groups is not after.groups and _waits(before) != _waits(after)
+
+
+def _waits(view: View) -> list[set[tuple[str, bool]]]:
+    return [
+        {(group["consumer_group_id"], group["would_wait"]) for group in waiting_groups(each, view)}
+        for each in view.blockers[:MOST_BLOCKERS]
+    ]
 
 
 def _first(items: Iterable[Any]) -> tuple[list[Any], bool]:

@@ -5,10 +5,11 @@ lists of transactions only those that a reading came upon. What is first seen of
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ...client.admin.values import TransactionDescription, TransactionListing
+from ...client.values import TopicPartition
 from .transaction_records import Status
 from .view import partition_name
 
@@ -45,6 +46,9 @@ class Story:
             found = [] if before is None else [_event("txn.expire", name, before, at_ms)]
         else:
             found = [_event(kind, name, status, at_ms) for kind in _kinds(before, status)]
+            for each in found:
+                if before is not None and each["type"] == "txn.partition_added":
+                    each["added"] = _shown(status.partitions - before.partitions)
             self._remember(name, status)
         self.recent.extendleft(found)
         return found
@@ -110,6 +114,10 @@ def _event(kind: str, name: str, status: Status, at_ms: int) -> dict[str, Any]:
         "producer_id": status.producer_id,
         "producer_epoch": status.producer_epoch,
         "state": status.state,
-        "partitions": [partition_name(each) for each in sorted(status.partitions)[:SHOWN_PARTITIONS]],
+        "partitions": _shown(status.partitions),
         "at_ms": at_ms,
     }
+
+
+def _shown(partitions: Iterable[TopicPartition]) -> list[dict[str, Any]]:
+    return [partition_name(each) for each in sorted(partitions)[:SHOWN_PARTITIONS]]

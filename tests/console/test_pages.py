@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from console_story import FATES, HOSTILE, Story
 from eventually import wait_until
 from fencepost.broker.config.security_settings import STANDARD_AUTHORIZER
@@ -197,6 +197,25 @@ def test_what_holds_readers_up_is_on_the_first_page_and_can_be_ended_there(
     expect(card).to_have_count(0)
     with pytest.raises(KafkaException):
         story.open.pop("culprit").commit_transaction()
+
+
+def test_a_group_that_waits_in_one_of_several_partitions_is_said_to_wait(
+    page: Page, console: ServedConsole, story: Story
+) -> None:
+    story.create(atlas=1, zebra=1)
+    story.write(story.producer(), "zebra", "readable")
+    story.hold("wide", "atlas")
+    story.write(story.open["wide"], "zebra", "held")
+    reader = Consumer({"bootstrap.servers": story.servers, "group.id": "half-way"})
+    at_start = [TopicPartition("atlas", 0, 0), TopicPartition("zebra", 0, 0)]  # the LSO of the first, not of the second
+    reader.commit(offsets=at_start, asynchronous=False)
+    reader.close()
+    visit(page, console, "")
+    card = page.locator(".stuck", has_text="wide")
+    expect(card).to_contain_text("atlas-0")
+    expect(card).to_contain_text("zebra-0")
+    expect(card).to_contain_text("half-way (waits here if it reads committed)")
+    story.open.pop("wide").abort_transaction()
 
 
 def prepare(broker: ServedBroker, transactional_id: str, sink: str, number: int) -> None:

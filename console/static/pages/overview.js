@@ -53,7 +53,10 @@ function grouped(rows) {
 function stuckCard(cluster, rows) {
   const [first] = rows;
   const waiting = rows.reduce((sum, row) => sum + row.waiting, 0);
-  const groups = new Map(rows.flatMap((row) => row.groups ?? []).map((each) => [each.consumer_group_id, each]));
+  const groups = new Map();
+  for (const each of rows.flatMap((row) => row.groups ?? [])) { // one that has reached it in one partition waits, wherever else it is
+    if (!groups.get(each.consumer_group_id)?.would_wait) groups.set(each.consumer_group_id, each);
+  }
   const name = first.transactional_id ? transactionLink(first.transactional_id) : h("code", null, `producer ${first.producer_id} epoch ${first.producer_epoch}`);
   return h("article", { class: "card stuck" },
     h("header", null,
@@ -103,8 +106,8 @@ function drawStory(element) {
   put(element, h("h2", { id: "story" }, "Lately"),
     rows.length ? h("ol", { class: "story" }, rows.map((each) => {
       const [sign, verb, kind] = SIGNS[each.type] ?? STATE_SIGNS[each.state] ?? ["·", `is ${each.state}`, "plain"];
-      const where = each.type === "txn.partition_added" ? each.partitions.slice(-1) : [];
-      return h("li", null, h("span", { class: `sign ${kind}`, "aria-hidden": "true" }, sign), h("span", null, transactionLink(each.transactional_id), ` ${verb} `, where.map(partitionLink)),
+      const where = each.added ?? [];
+      return h("li", null, h("span", { class: `sign ${kind}`, "aria-hidden": "true" }, sign), h("span", null, transactionLink(each.transactional_id), ` ${verb} `, where.map((at, number) => [number ? ", " : "", partitionLink(at)])),
         h("time", { class: "quiet" }, time(each.at_ms).slice(11, 19)));
     })) : empty("No transaction has begun or ended while this console was looked at."));
 }

@@ -86,3 +86,11 @@ def test_the_last_events_are_kept_the_newest_first_and_no_more() -> None:
     for number in range(2 * RECENT):
         story.follow(f"t{number}", status("Ongoing", A), number)
     assert [each["at_ms"] for each in story.recent] == list(range(2 * RECENT - 1, RECENT - 1, -1))
+
+
+def test_a_partition_that_is_added_is_named_wherever_it_is_sorted() -> None:
+    story = Story()
+    story.follow("t", status("Ongoing", B), 5)
+    (added,) = story.follow("t", status("Ongoing", A, B), 6)
+    assert added["type"] == "txn.partition_added"
+    assert added["added"] == [{"topic_name": "orders", "partition_id": 0}]

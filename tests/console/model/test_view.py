@@ -137,6 +137,16 @@ def test_each_change_is_one_event_and_nothing_else_is() -> None:
     assert reported(free, replace(free, missing=("groups",))) == {"missing": {"rows": ["groups"]}}
 
 
+def test_a_group_that_begins_to_wait_and_a_prepared_transaction_are_sent() -> None:
+    behind, there = view(groups={"g": 5}), view(groups={"g": 6})
+    (row,) = reported(behind, there)["blockers"]["rows"]
+    assert row["groups"][0]["would_wait"]
+    assert "blockers" not in reported(behind, view(groups={"g": 4}))
+    prepared = replace(behind, prepared={"id0": PreparedTransaction("id0", 0, 2, "orders", 17, None)})
+    (row,) = reported(behind, prepared)["blockers"]["rows"]
+    assert row["prepared"]["batch"] == 17
+
+
 def test_what_is_sent_is_bounded_however_large_the_cluster() -> None:
     small, large = view(held=False), view(1_000, {f"g{number}": 6 for number in range(500)}, ids=10_000)
     found = reported(small, large)
