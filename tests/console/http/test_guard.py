@@ -1,5 +1,6 @@
 """Who may ask the console for what, without any socket."""
 
+import hmac
 import itertools
 
 import pytest
@@ -69,6 +70,24 @@ def test_the_token_gives_a_session_and_the_session_a_login_until_it_ends() -> No
 def test_a_wrong_token_gives_nothing(wrong: str) -> None:
     assert refusal(lambda: guard().log_in(wrong, HERE, 0)) == 40101
     assert refusal(lambda: guard().check_login({"Authorization": f"Bearer {wrong}"}, None, HERE, 0)) == 40101
+
+
+def test_tokens_are_compared_in_a_time_that_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, compared = guard(), list[int]()
+    session = kept.log_in(TOKEN, HERE, 0)
+    compare = hmac.compare_digest
+
+    def counted(one: bytes, other: bytes) -> bool:
+        compared.append(len(other))
+        return compare(one, other)
+
+    monkeypatch.setattr(hmac, "compare_digest", counted)
+    for wrong in ("x", "x" * 500):
+        assert refusal(lambda given=wrong: kept.log_in(given, HERE, 0)) == 40101
+    assert compared == [32, 32], "digests, whose length says nothing of the token's"
+    given = {**JSON, "X-CSRF-Token": "wrong"}
+    assert refusal(lambda: kept.check_form(given, session, 0, with_csrf=True)) == 40302
+    assert compared[2:] == [5]
 
 
 def test_wrong_tokens_of_both_ways_make_only_their_own_address_wait() -> None:

@@ -11,6 +11,7 @@ from fencepost.client.admin.admin import Admin
 from fencepost.console.http.problems import Problem
 from fencepost.console.reading import records, timeline
 from fencepost.console.reading.records import SHOWN_BYTES, shown
+from fencepost.protocol.errors import KafkaError
 from served_broker import ServedBroker
 
 TOPIC = "stories"
@@ -128,6 +129,39 @@ async def test_names_that_are_remembered_are_used_for_expired_ids(admin: Admin) 
     who = rows[0]["producer_id"], rows[0]["producer_epoch"]
     line = await timeline.read(admin, TOPIC, 0, {"from": "1", "to": "2"}, names={who: "once"})
     assert line["blocks"][0]["transactional_id"] == "once"
+
+
+async def test_a_batch_that_would_expand_beyond_the_limit_is_one_row(
+    admin: Admin, broker: ServedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = Producer({"bootstrap.servers": f"127.0.0.1:{broker.port}", "compression.type": "gzip"})
+    producer.produce("bombs", bytes(100_000), partition=0)
+    assert producer.flush(10) == 0
+    assert "value" in (await records.browse(admin, "bombs", 0, {"offset": "0"}))["data"][0]
+    monkeypatch.setattr(records, "DECOMPRESSED_BYTES", 50_000)
+    (row,) = (await records.browse(admin, "bombs", 0, {"offset": "0"}))["data"]
+    assert row["offset"] == 0
+    assert "problem" in row
+    assert "value" not in row
+    with pytest.raises(KafkaError):
+        await records.raw(admin, "bombs", 0, 0, "value")
+
+
+async def test_a_page_ends_before_it_is_too_large(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "PAGE_BYTES", SHOWN_BYTES)
+    page = await records.browse(admin, TOPIC, 0, {"offset": "5"})
+    assert [row["offset"] for row in page["data"]] == [5]
+    assert page["next_offset"] == 6
+
+
+async def test_of_headers_so_many_are_shown_and_of_a_name_so_much(admin: Admin, broker: ServedBroker) -> None:
+    producer = Producer({"bootstrap.servers": f"127.0.0.1:{broker.port}"})
+    headers = [("n" * (SHOWN_BYTES + 1), b"")] * (records.MOST_HEADERS + 1)
+    producer.produce("many-headers", b"", partition=0, headers=headers)
+    assert producer.flush(10) == 0
+    (row,) = (await records.browse(admin, "many-headers", 0, {"offset": "0"}))["data"]
+    assert (len(row["headers"]), row["headers_count"]) == (records.MOST_HEADERS, records.MOST_HEADERS + 1)
+    assert {each["name"] for each in row["headers"]} == {"n" * SHOWN_BYTES}
 
 
 async def test_a_raw_value_is_whole_and_what_is_not_there_is_refused(admin: Admin) -> None:

@@ -143,6 +143,22 @@ async def test_beyond_the_limit_of_the_search_a_fate_is_right_or_undecided(
             assert entry.fate == right
 
 
+async def test_the_search_for_markers_stops_after_so_many_bytes() -> None:
+    broker = Broker(log_of([("records", 1, 1)] + [("records", -1, 1)] * 50), page=1)
+    size = broker.log.batches[1].size
+    window = await window_of(broker, 0, Limits(1, scan_bytes=3 * size))
+    assert [each.fate for each in window.entries] == [OPEN]
+    assert broker.pages <= 1 + 1 + 3  # committed: nothing; the shown one; what is searched
+
+
+@pytest.mark.parametrize("limit", ["records", "batches", "bytes"])
+async def test_a_window_ends_at_each_of_its_limits(limit: str) -> None:
+    broker = Broker(log_of([("records", -1, 2)] * 50), page=5)
+    most = {"records": 6, "batches": 3, "bytes": 3 * broker.log.batches[0].size}
+    window = await window_of(broker, 0, Limits(100, **{limit: most[limit]}))
+    assert (len(window.entries), window.next_offset, broker.pages) == (3, 6, 1)
+
+
 async def test_the_search_for_markers_stops_once_all_fates_are_known() -> None:
     steps = [("records", 1, 1), ("records", 2, 1), ("commit", 2, 0)] + [("records", -1, 1)] * 50
     broker = Broker(log_of(steps), page=1)

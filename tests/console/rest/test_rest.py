@@ -333,6 +333,14 @@ async def test_few_values_are_downloaded_at_once_and_none_for_long(
         writer.close()
 
 
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What the log says of changes, without who asked, which must be there."""
+    lines = [each.getMessage() for each in caplog.records if each.name.endswith("rest.actions")]
+    who = ", by a browser or script at 127.0.0.1"
+    assert all(each.endswith(who) for each in lines)
+    return [each.removesuffix(who) for each in lines]
+
+
 async def test_an_open_transaction_is_aborted_and_its_producer_refused(
     console: ConsoleClient, broker: ServedBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -345,7 +353,8 @@ async def test_an_open_transaction_is_aborted_and_its_producer_refused(
     status, answer = await console.change("transactions/to-abort:abort", body)
     assert (status, answer["done"]) == (200, "aborted")
     assert answer["next_epoch"] > body["producer_epoch"]
-    assert "aborted: transactional id 'to-abort'" in caplog.text
+    ends = ", asked for", f", epochs before {answer['next_epoch']} are refused"
+    assert logged(caplog) == [f"aborted: transactional id 'to-abort'{end}" for end in ends]
     with pytest.raises(KafkaException):
         producer.commit_transaction(10)
     partition = await console.get("topics/orders/partitions/0")
@@ -427,7 +436,7 @@ async def test_a_transaction_that_its_coordinator_knows_does_not_hang(
 
 
 async def test_a_transaction_that_no_coordinator_knows_is_ended_by_a_marker(
-    console: ConsoleClient, broker: ServedBroker, monkeypatch: pytest.MonkeyPatch
+    console: ConsoleClient, broker: ServedBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def nobody(*_: Any) -> dict[int, Any]:
         return {}
@@ -441,8 +450,12 @@ async def test_a_transaction_that_no_coordinator_knows_is_ended_by_a_marker(
     path = "topics/payments/partitions/0:abort-hanging"
     for wrong in ({"start_offset": row["start_offset"] + 1}, {"producer_epoch": 99}):
         assert (await console.change(path, {**body, **wrong}))[0] == 409
+    assert (await console.change(path, {**body, "confirm": "payments-1"}))[0] == 422
+    assert logged(caplog) == []
     status, answer = await console.change(path, body)
     assert (status, answer["done"], answer["transactional_id"]) == (200, "aborted", None)
+    line = f"aborted by a marker: the transaction in 'payments-0' from offset {row['start_offset']}"
+    assert logged(caplog) == [f"{line}, asked for", line]
     partition = await console.get("topics/payments/partitions/0")
     assert not partition["blocked"]
     assert (await console.change(path, body))[0] == 409

@@ -10,6 +10,7 @@ from confluent_kafka import Producer
 from console_client import TOKEN, ConsoleClient, EventStream, console_of
 from fencepost.broker.embedded.broker import Broker
 from fencepost.console.model.events import KEPT_EVENTS
+from fencepost.console.rest import streaming
 from served_broker import ServedBroker
 
 
@@ -92,6 +93,18 @@ async def test_a_browser_that_falls_behind_gets_a_snapshot(console: ConsoleClien
         assert (await stream.next())[0] == "snapshot"
         for number in range(KEPT_EVENTS + 100):
             ring.publish("counts", {"topics": number})
+        name, event_id, _ = await stream.next()
+        assert (name, ring.number_of(event_id)) == ("snapshot", ring.last)
+
+
+async def test_events_too_large_for_one_write_are_replaced_by_a_snapshot(
+    console: ConsoleClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "AT_ONCE_BYTES", 10_000)
+    ring = console.console.parts.events
+    async with console.events() as stream:
+        assert (await stream.next())[0] == "snapshot"
+        ring.publish("counts", {"topics": "x" * 10_000})
         name, event_id, _ = await stream.next()
         assert (name, ring.number_of(event_id)) == ("snapshot", ring.last)
 

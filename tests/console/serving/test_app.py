@@ -40,6 +40,8 @@ SAFE = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "X-Frame-Options": "DENY",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
 }
 
 
@@ -53,6 +55,11 @@ async def test_every_answer_has_the_headers_a_refusal_too(console: ConsoleClient
         assert "frame-ancestors 'none'" in policy
         assert "unsafe" not in policy
         assert not [name for name in found if name.startswith("Access-Control")]
+
+
+async def test_a_query_of_any_length_is_not_looked_at(console: ConsoleClient) -> None:
+    status, _, body = await console.ask("GET", "/healthz?" + "x" * (app.MOST_QUERY_CHARS + 1))
+    assert (status, body["message"]) == (422, f"the query is longer than {app.MOST_QUERY_CHARS} characters")
 
 
 async def test_the_page_and_its_files_are_served_and_nothing_else(console: ConsoleClient) -> None:

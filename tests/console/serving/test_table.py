@@ -1,0 +1,19 @@
+"""The table of routes: who may ask for what."""
+
+from fencepost.console.routes import CHANGE, OPEN
+from fencepost.console.serving.table import routes
+
+SESSION = "/v1/session"
+
+
+def test_few_addresses_answer_before_a_login() -> None:
+    found = {(each.method, each.path) for each in routes() if each.access == OPEN}
+    about = {("GET", path) for path in (SESSION, "/healthz", "/readyz", "/openapi.json")}
+    assert found == {*about, ("POST", SESSION)}
+
+
+def test_whatever_is_no_question_is_a_change_that_may_be_forbidden() -> None:
+    changes = [each for each in routes() if each.method != "GET" and each.path != SESSION]
+    assert len(changes) == 3
+    assert {each.access for each in changes} == {CHANGE}
+    assert all("confirm" in (each.body or {})["required"] for each in changes)
