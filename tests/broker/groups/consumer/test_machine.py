@@ -334,6 +334,15 @@ def test_a_regular_expression_is_looked_up_and_then_assigned(driver):
     assert resolve(driver, x=["t", "v"]) == ["x"]
 
 
+def test_partitions_of_a_topic_that_is_matched_are_noticed_beside_names_of_no_topic(driver):
+    one = driver.join(topics=["a", "b", "c"], regex="x")
+    resolve(driver, x=["t"])
+    settle(one)
+    driver.topics.set("t", 5)
+    settle(one)
+    assert one.owned == places(0, 1, 2, 3, 4)
+
+
 def test_a_wrong_regular_expression_is_refused_and_one_nobody_uses_is_forgotten(driver):
     one = driver.join(topics=None, regex="(")
     assert (one.errors, driver.log) == ([ErrorCode.INVALID_REGULAR_EXPRESSION], [])
@@ -413,6 +422,7 @@ def test_offsets_are_fetched_with_the_epoch_of_the_member_or_by_who_is_none(driv
     assert code_of(driver.group.check_fetch, one.member_id, one.epoch - 1) is STALE
     assert code_of(driver.group.check_fetch, "x", 2) is UNKNOWN
     assert code_of(driver.group.check_fetch, None, 2) is UNKNOWN
+    assert code_of(driver.group.check_fetch, "x", -1) is UNKNOWN
 
 
 # ---- the end -------------------------------------------------------------------------------------------------
