@@ -151,11 +151,10 @@ class BatchSpans(_SendSpans):
             context, links = self._parent()
             name = f"send {attributes[names.DESTINATION]}"
             span = self._spans.start(name, SpanKind.PRODUCER, attributes, context=context, links=links)
-            added: Headers = ()
-            if span.get_span_context().is_valid:
-                added = self._spans.contexts.headers(trace.set_span_in_context(span), ())
-            entry = self._open[batch] = _BatchSpan(span, added, trace.get_current_span())
+            entry = self._open[batch] = _BatchSpan(span, trace.get_current_span())
             batch.on_done.append(partial(self._done, batch))
+            if span.get_span_context().is_valid:
+                entry.added = self._spans.contexts.headers(trace.set_span_in_context(span), ())
         else:
             entry.link_current()
         own = self._spans.contexts.fields_of(headers) if headers else ()
@@ -184,9 +183,9 @@ class _BatchSpan:
 
     __slots__ = ("_linked", "_seen", "added", "span")
 
-    def __init__(self, span: Span, added: Headers, begun_in: Span) -> None:
+    def __init__(self, span: Span, begun_in: Span) -> None:
         self.span = span
-        self.added = added
+        self.added: Headers = ()
         self._seen = begun_in
         self._linked = {begun_in.get_span_context().span_id}
 

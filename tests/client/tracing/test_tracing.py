@@ -102,10 +102,12 @@ async def test_a_tracer_that_fails_fails_nothing_else_and_is_logged_once(
 
 @pytest.mark.parametrize("record_spans", [True, False])
 async def test_a_propagator_that_fails_fails_nothing_else(broker: fp.Broker, record_spans: bool) -> None:
-    propagator, provider = FailingPropagator(), CollectedSpans().provider
-    tracing = fp.Tracing(provider, propagator=propagator, record_spans=record_spans)
-    await work_through(broker, f"propagator-{record_spans}".lower(), tracing)
+    propagator, spans = FailingPropagator(), CollectedSpans()
+    tracing = fp.Tracing(spans.provider, propagator=propagator, record_spans=record_spans)
+    topic = f"propagator-{record_spans}".lower()
+    await work_through(broker, topic, tracing)
     assert propagator.calls
+    assert spans.named(f"send {topic}"), "a span that was begun ends"
 
 
 async def test_the_context_of_a_record_is_a_parent_for_spans_of_the_application(broker: fp.Broker) -> None:

@@ -10,7 +10,7 @@ from fencepost.client.admin.values import OpenTransaction, ProducerState
 from fencepost.client.errors import CorruptRecordError
 from fencepost.client.records.fates import ABORTED, COMMITTED, MARKER, OPEN, PLAIN, UNDECIDED
 from fencepost.client.values import TopicPartition
-from fencepost.console.reading.window import Limits, Window, read_window
+from fencepost.console.reading.window import LARGEST_BATCH_BYTES, Limits, Window, read_window
 from fencepost.protocol.batches import Batch, batch_of
 from fencepost.protocol.records import Marker, Record, build, control_marker
 from hypothesis import given
@@ -68,6 +68,7 @@ class Broker:
 
     async def read_page(self, _: TopicPartition, start: int, *, isolation_level: str, most_bytes: int) -> FetchedPage:
         log = self.log
+        assert most_bytes == LARGEST_BATCH_BYTES
         self.pages += 1
         end = log.stable if isolation_level == "read_committed" else log.high
         found = [each for each in log.batches if each.next_offset > start and each.base_offset < end][: self.page]

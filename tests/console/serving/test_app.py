@@ -234,6 +234,8 @@ async def test_an_address_for_others_needs_a_token_of_some_length() -> None:
         with pytest.raises(BadAddress) as refused:
             settings(host).check()
         assert "--http-token-file" in refused.value.hint
+        with pytest.raises(BadAddress):
+            Console(settings(host), lambda: None)  # type: ignore[arg-type, return-value]
         settings(host, insecure=True).check()
         settings(host, token=TOKEN).check()
     with pytest.raises(BadAddress):
