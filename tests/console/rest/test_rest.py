@@ -384,6 +384,7 @@ async def test_a_later_transaction_of_the_same_epoch_is_not_aborted(
 async def test_an_id_is_fenced_only_if_it_exists(console: ConsoleClient, broker: ServedBroker) -> None:
     producer = opened(broker, "to-fence", "orders")
     producer.commit_transaction(10)
+    assert (await console.change("transactions/to-fence:fence", {"confirm": "never"}))[0] == 422
     status, answer = await console.change("transactions/to-fence:fence", {"confirm": "to-fence"})
     assert (status, answer["done"]) == (200, "fenced")
     assert (await console.change("transactions/never:fence", {"confirm": "never"}))[0] == 404

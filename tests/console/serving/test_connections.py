@@ -7,6 +7,7 @@ import pytest
 import pytest_asyncio
 from console_client import ConsoleClient, console_of
 from fencepost.console.http.limits import MOST_CONNECTIONS, ConnectionLimits, StreamLimits
+from fencepost.console.rest import streaming
 from fencepost.console.serving import connections
 from served_broker import ServedBroker
 
@@ -47,9 +48,10 @@ async def status_of(streams: Streams) -> int:
 
 
 async def become(holds: Callable[[], bool]) -> None:
-    """Wait until it holds; the fixture ends a test that waits for too long."""
-    for _ in iter(holds, True):
-        await asyncio.sleep(0.01)
+    """Wait until it holds. Raises TimeoutError: a limit in the fixture does not reach into the test's task."""
+    async with asyncio.timeout(60):
+        for _ in iter(holds, True):
+            await asyncio.sleep(0.01)
 
 
 async def test_many_silent_connections_keep_nobody_out(console: ConsoleClient) -> None:
@@ -111,3 +113,17 @@ async def test_an_answer_of_which_nothing_is_taken_ends(
 
 async def test_there_are_enough_for_a_hundred_browsers() -> None:
     assert MOST_CONNECTIONS > 100 * 6  # a browser opens six to one host
+
+
+async def test_a_browser_that_left_is_waited_for_by_nobody(
+    console: ConsoleClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its stream ends at once, and not with the next event, which may never come."""
+    monkeypatch.setattr(streaming, "COMMENT_S", 1e6)
+    parts = console.console.parts
+    reader, writer = await connect(console, EVENTS)
+    await reader.readuntil(b"event: snapshot")
+    assert len(parts.streams) == 1
+    writer.close()
+    await become(lambda: not len(parts.streams))
+    assert parts.events.watchers == 0
