@@ -291,7 +291,7 @@ class Broker(Services):
             turns=self.turns,
             topics=self.topics,
             tasks=self.housekeeping,
-            told_offline=self.recovery.offline,
+            known_offline=self.recovery.offline,
         )
 
     async def stop(self) -> None:

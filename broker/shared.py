@@ -27,7 +27,7 @@ class Tasks(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """These parts. told_offline: by directory, why a log that recovery left as it is is offline."""
+    """These parts. known_offline: by directory, why a log that recovery left as it is is offline."""
 
     store: Store
     clock: Clock
@@ -37,8 +37,8 @@ class Shared:
     turns: Turns
     topics: Topics
     tasks: Tasks
-    told_offline: dict[str, str]
+    known_offline: dict[str, str]
 
     def internal_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> InternalTopic:
         """A coordinator's topic, made when it is first needed, and then with these partitions and configs."""
-        return InternalTopic(self.topics, self.store, self.told_offline, name, partitions, configs)
+        return InternalTopic(self.topics, self.store, self.known_offline, name, partitions, configs)

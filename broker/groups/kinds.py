@@ -91,21 +91,21 @@ class GroupKinds:
         except KafkaError as error:
             reply(Synced(error.code))
 
-    def hear(self, group_id: str, caller: Caller) -> ErrorCode:
+    def classic_heartbeat(self, group_id: str, caller: Caller) -> ErrorCode:
         """A heartbeat of the classic protocol."""
         found = self._consumer.groups.get(group_id)
         if found is None:
             return self._classic.heartbeat(group_id, *caller)
         try:
-            self._consumer.hear(found, caller)
+            self._consumer.classic_heartbeat(found, caller)
         except KafkaError as error:
             return error.code
         return ErrorCode.NONE
 
-    def part(self, group_id: str, leaving: Collection[Leaving]) -> list[ErrorCode]:
+    def classic_leave(self, group_id: str, leaving: Collection[Leaving]) -> list[ErrorCode]:
         """Members leave by LeaveGroup: an error for each. Raises KafkaError."""
         found = self._consumer.groups.get(group_id)
-        return self._classic.leave(group_id, leaving) if found is None else self._consumer.part(found, leaving)
+        return self._classic.leave(group_id, leaving) if found is None else self._consumer.classic_leave(found, leaving)
 
     def heartbeat(self, group_id: str, beat: Heartbeat, sees: Callable[[str], bool]) -> Answer:
         """A member of the newer protocol is there, or joins. Raises KafkaError."""

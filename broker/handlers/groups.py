@@ -166,7 +166,7 @@ def heartbeat(broker: Services, call: Call, request: HeartbeatRequest) -> Heartb
     """The answer is only whether the member belongs to the generation; the client has that from an answer before."""
     _check_member(broker, call, request.group_id)
     caller = Caller(request.member_id, request.group_instance_id, request.generation_id)
-    error = broker.group_kinds.hear(request.group_id, caller)
+    error = broker.group_kinds.classic_heartbeat(request.group_id, caller)
     if error:
         broker.metrics.error("Heartbeat", error)
     return HeartbeatResponse(error_code=error)
@@ -177,12 +177,12 @@ def leave_group(broker: Services, call: Call, request: LeaveGroupRequest) -> Lea
     """One member, or from version 3 on many, each with an answer of its own."""
     _check_member(broker, call, request.group_id)
     if call.version < MEMBERS_SINCE:
-        error = broker.group_kinds.part(request.group_id, [Leaving(request.member_id)])[0]
+        error = broker.group_kinds.classic_leave(request.group_id, [Leaving(request.member_id)])[0]
         if error:
             broker.metrics.error("LeaveGroup", error)
         return LeaveGroupResponse(error_code=error)
     leaving = [Leaving(each.member_id, each.group_instance_id) for each in request.members]
-    errors = broker.group_kinds.part(request.group_id, leaving)
+    errors = broker.group_kinds.classic_leave(request.group_id, leaving)
     return LeaveGroupResponse(
         members=[
             LeaveGroupResponse.Member(member_id=each.member_id, group_instance_id=each.instance_id, error_code=error)

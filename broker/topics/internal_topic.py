@@ -35,16 +35,16 @@ class InternalTopic:
         self,
         topics: Topics,
         store: Store,
-        told_offline: dict[str, str],
+        known_offline: dict[str, str],
         name: str,
         partitions: int,
         configs: Mapping[str, str],
     ) -> None:
-        """partitions, configs: for the day it is made. told_offline: see Shared."""
+        """partitions, configs: for the day it is made. known_offline: see Shared."""
         self.name = name
         self._topics = topics
         self._store = store
-        self._told_offline = told_offline
+        self._known_offline = known_offline
         self._sound_from: dict[int, int] = {}  # by partition: all batches from this offset on were looked at
         self.replay_from: Mapping[int, int] = {}  # by partition: below is what a snapshot gave
         self._partitions = partitions
@@ -137,7 +137,7 @@ class InternalTopic:
     def _put_offline(self, log: PartitionLog, offset: int, error: KafkaError | CorruptBatch) -> None:
         reason = error.text if isinstance(error, KafkaError) else error.reason
         leave_as_it_is(log, f"{log.directory}: from offset {offset} on: {reason}")
-        self._told_offline[log.directory] = log.offline or ""
+        self._known_offline[log.directory] = log.offline or ""
 
     def load(self, apply: Apply) -> None:
         """Hand every batch that no snapshot knew to `apply`, each checked, markers included, partition by partition.

@@ -50,7 +50,7 @@ class Ledger:
         self._clock = shared.clock
         self._metrics = shared.metrics
         self._tasks = shared.tasks
-        self._told: set[str] = set()  # transactional ids that wait for long and were named in the log
+        self._warned: set[str] = set()  # transactional ids that wait for long and were named in the log
 
     def load(self) -> None:
         """Replay the log. Raises what read_record raises, and InternalTopicDamaged."""
@@ -172,9 +172,9 @@ class Ledger:
             waited_ms = age_ms - txn.prepared.since_age_ms
             if waited_ms >= alert_ms:
                 late.add(name)
-                if name not in self._told:
+                if name not in self._warned:
                     _tell(txn, txn.prepared, waited_ms)
-        self._told = late
+        self._warned = late
         self._metrics.prepared_for_long = len(late)
 
 

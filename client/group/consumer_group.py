@@ -38,7 +38,7 @@ class ConsumerGroup(Group):
         self._environment = environment
         self._membership = ConsumerMembership(terms, self._new_id())
         self._heard = asyncio.Event()
-        self._told = False  # whether the listener was called since it joined
+        self._listener_called = False  # whether the listener was called since it joined
         self._finding: asyncio.Task[None] | None = None  # looks up the names of assigned topics
         super().__init__(cluster, settings, subscription, environment, self._membership)
         self._leaves_over = "group", self._group_id  # the connection of heartbeats, so that none comes after it
@@ -84,7 +84,7 @@ class ConsumerGroup(Group):
                 await self._run_step(self._give_up())
                 if membership.state is State.UNJOINED and not self.leaving and self._subscription.is_subscribed:
                     membership.join(self._new_id())
-                    self._told = False
+                    self._listener_called = False
                     self._heartbeats.start()
                     self._heartbeats.hurry()
             elif not membership.settled:
@@ -115,7 +115,7 @@ class ConsumerGroup(Group):
         """Apply the assignment. Raises the first error of the listener, after that."""
         membership, subscription = self._membership, self._subscription
         failure: Exception | None = None
-        changed = not self._told
+        changed = not self._listener_called
         while membership.state is State.RECONCILING and not membership.settled:
             plan = membership.plan(self._cluster.metadata.topic_name)
             if plan.unknown and self._finding is None:
@@ -134,7 +134,7 @@ class ConsumerGroup(Group):
             subscription.assign_from_group(plan.partitions, held=plan.added)
             subscription.has_assignment = bool(plan.partitions) or membership.may_be_empty
             self._commits.schedule()
-            self._told = True
+            self._listener_called = True
             try:
                 if plan.added or changed:
                     await self._call_listener("on_partitions_assigned", plan.added)

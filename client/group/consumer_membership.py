@@ -80,8 +80,8 @@ class Plan(NamedTuple):
     unknown: tuple[bytes, ...]
 
 
-class _Told(NamedTuple):
-    """What a heartbeat says of the subscription and of the partitions."""
+class _Reported(NamedTuple):
+    """What a heartbeat reports: the subscription and the partitions."""
 
     topics: frozenset[str]
     expression: str | None
@@ -105,8 +105,8 @@ class ConsumerMembership:
         self.expression: str | None = None
         self._owned: dict[TopicPartition, bytes] = {}
         self._assigned: frozenset[Place] = frozenset()
-        self._known: _Told | None = None  # what the broker knows; None: send everything
-        self._sending: _Told | None = None
+        self._known: _Reported | None = None  # what the broker knows; None: send everything
+        self._sending: _Reported | None = None
         self._reports = False  # the heartbeat in flight lists the owned partitions
         self._held = False  # what is added has to wait for the end of that heartbeat, or for names
         self._wants_heartbeat = False
@@ -258,8 +258,8 @@ class ConsumerMembership:
     def _places(self) -> frozenset[Place]:
         return frozenset((topic_id, tp.partition) for tp, topic_id in self._owned.items())
 
-    def _now(self) -> _Told:
-        return _Told(self.joined_topics, self.expression, self._places())
+    def _now(self) -> _Reported:
+        return _Reported(self.joined_topics, self.expression, self._places())
 
     def heartbeat_request(self) -> ConsumerGroupHeartbeatRequest:
         now, known, terms = self._now(), self._known, self.terms
@@ -285,7 +285,7 @@ class ConsumerMembership:
     def on_heartbeat_response(self, response: ConsumerGroupHeartbeatResponse, sent: int) -> Turn:
         if sent != self.stamp or not self.in_generation:
             return Turn.GO_ON  # for a former membership: nothing changes
-        told, reported, self._sending, self._reports, self._held = self._sending, self._reports, None, False, False
+        sent_now, reported, self._sending, self._reports, self._held = self._sending, self._reports, None, False, False
         code = code_of(response.error_code)
         turn = TABLE.get(code, Turn.REFUSE)
         if code is _E.GROUP_ID_NOT_FOUND and self.state is State.JOINING:
@@ -293,7 +293,7 @@ class ConsumerMembership:
         if turn is not Turn.GO_ON:
             self._known = None
         if turn is Turn.GO_ON:
-            self._known = told
+            self._known = sent_now
             self._offered = frozenset() if reported else self._offered
             self._on_success(response)
         elif turn in (Turn.LEAVE_MEMBER, Turn.REFUSE):

@@ -181,7 +181,7 @@ class MixedGroup(ConsumerGroup):
             assignment_for(subscription.classic.protocols[0][1], partitions),
         )
 
-    def hear(self, caller: Caller, now_ms: int, wall_ms: int) -> None:
+    def classic_heartbeat(self, caller: Caller, now_ms: int, wall_ms: int) -> None:
         """A member's Heartbeat. Raises KafkaError: REBALANCE_IN_PROGRESS where it has to join again."""
         subscription = self._judge(caller)
         if self.is_all_classic:
@@ -230,7 +230,7 @@ class MixedGroup(ConsumerGroup):
 
     # ---- leaving ---------------------------------------------------------------------------------------------
 
-    def part(self, leaving: Iterable[Leaving]) -> list[ErrorCode]:
+    def classic_leave(self, leaving: Iterable[Leaving]) -> list[ErrorCode]:
         """A LeaveGroup, which may name members of either protocol: an error for each. Raises KafkaError."""
         gone: dict[str, None] = {}
         errors = []

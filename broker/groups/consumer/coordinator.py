@@ -215,19 +215,19 @@ class ConsumerGroups:
         with self._event(group):
             return group.sync(asked, self._clock.monotonic_ms())
 
-    def hear(self, group: MixedGroup, caller: Caller) -> None:
+    def classic_heartbeat(self, group: MixedGroup, caller: Caller) -> None:
         """A Heartbeat of one. Raises KafkaError."""
         now_ms = self._clock.monotonic_ms()
         with self._event(group):
             try:
-                group.hear(caller, now_ms, self._clock.now_ms())
+                group.classic_heartbeat(caller, now_ms, self._clock.now_ms())
             finally:
                 self._work_alone(group, now_ms)
 
-    def part(self, group: MixedGroup, leaving: Iterable[Leaving]) -> list[ErrorCode]:
+    def classic_leave(self, group: MixedGroup, leaving: Iterable[Leaving]) -> list[ErrorCode]:
         """A LeaveGroup: an error for each. Raises KafkaError."""
         with self._event(group):
-            return group.part(leaving)
+            return group.classic_leave(leaving)
 
     def _work_alone(self, group: MixedGroup, now_ms: int) -> None:
         """Begin what is too long for one request, where no heartbeats of the newer protocol will."""

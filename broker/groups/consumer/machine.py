@@ -142,8 +142,8 @@ class ConsumerGroup(FencedRoster):
         self._touch(member_id, now_ms)
         if after != before:
             self._watch(member_id, now_ms)
-        is_told = beat.epoch == JOINS or beat.is_full or after.assigned != before.assigned
-        return Answer(member_id, after.epoch, after.assigned if is_told else None)
+        is_assignment_sent = beat.epoch == JOINS or beat.is_full or after.assigned != before.assigned
+        return Answer(member_id, after.epoch, after.assigned if is_assignment_sent else None)
 
     def _advance(self, beat: Heartbeat, now_ms: int, wall_ms: int) -> None:
         """Take over what a member reports, have a target for it, and bring the member nearer to its target."""

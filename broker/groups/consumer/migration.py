@@ -74,19 +74,19 @@ def upgraded(group: Group, topics: TopicView, policy: Policy, max_size: int) -> 
 def _upgraded(group: Group, topics: TopicView) -> list[Change]:
     epoch, protocol = max(group.generation, FIRST_EPOCH), group.vote()  # in generation 0 nobody has an answer yet
     members = group.members.values()
-    told = {each.member_id: read_subscription(each.metadata(protocol)) for each in members}
+    subscribed = {each.member_id: read_subscription(each.metadata(protocol)) for each in members}
     taken: set[tuple[TopicId, int]] = set()
     assigned = {each.member_id: _held(read_assignment(each.assignment), epoch, topics, taken) for each in members}
     subscriptions, targets, currents = [], [], []
     for member in members:
         member_id = member.member_id
-        has, owns = assigned[member_id], _held(told[member_id].owned, epoch, topics, taken)
+        has, owns = assigned[member_id], _held(subscribed[member_id].owned, epoch, topics, taken)
         current = Current(epoch, epoch, MemberState.UNREVOKED if owns else MemberState.STABLE, has, owns)
         target = Target({topic_id: frozenset(epochs) for topic_id, epochs in has.items()})
-        subscriptions.append(Change(Kind.SUBSCRIPTION, member_id, _subscription(member, told[member_id])))
+        subscriptions.append(Change(Kind.SUBSCRIPTION, member_id, _subscription(member, subscribed[member_id])))
         targets.append(Change(Kind.TARGET, member_id, target))
         currents.append(Change(Kind.CURRENT, member_id, current))
-    names = {topic for each in told.values() for topic in each.topics}
+    names = {topic for each in subscribed.values() for topic in each.topics}
     # Without a hash the first heartbeat makes an epoch, whoever sends it: what a rebalance was for has yet to be done.
     known_hash = metadata_hash(topics, names) if group.state is State.STABLE else 0
     return [
@@ -112,13 +112,13 @@ def _held(partitions: ByTopic, epoch: int, topics: TopicView, taken: set[tuple[T
     return found
 
 
-def _subscription(member: Member, told: Subscribed) -> Subscription:
+def _subscription(member: Member, read: Subscribed) -> Subscription:
     return Subscription(
         member.instance_id,
-        told.rack_id,
+        read.rack_id,
         member.client_id,
         member.client_host,
-        tuple(sorted(set(told.topics))),
+        tuple(sorted(set(read.topics))),
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         classic=Classic(member.session_timeout_ms, member.protocols),
     )

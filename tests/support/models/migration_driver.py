@@ -163,14 +163,14 @@ class MigrationDriver:
         if self.consumer is None:
             return ErrorCode.UNKNOWN_MEMBER_ID if self.classic is None else self.classic.heartbeat(*caller, self.now_ms)
         try:
-            self.consumer.hear(caller, self.now_ms, self.now_ms)
+            self.consumer.classic_heartbeat(caller, self.now_ms, self.now_ms)
         except KafkaError as error:
             return error.code
         return ErrorCode.NONE
 
     def leave_group(self, leaving: Leaving) -> ErrorCode:
         if self.consumer is not None:
-            return self.consumer.part([leaving])[0]
+            return self.consumer.classic_leave([leaving])[0]
         return ErrorCode.UNKNOWN_MEMBER_ID if self.classic is None else self.classic.leave([leaving], self.now_ms)[0]
 
     def may_commit(self, member_id: str, epoch: int, places: Places, *, instance_id: str | None = None) -> bool:
