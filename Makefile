@@ -8,7 +8,7 @@ GO_CLIENTS := $(VENV)/franz-go-copier
 MAVEN_DEPENDENCIES := org.apache.maven.plugins:maven-dependency-plugin:3.8.1
 WORKERS ?= 2
 # of the whole suite on two cores: many of its tests wait for processes
-TEST_WORKERS ?= 3
+TEST_WORKERS ?= 4
 # Tests start hundreds of processes. What they import is compiled once, even where the environment keeps Python from writing it.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX="$(CURDIR)/build/pycache" $(BIN)/python -m pytest
 

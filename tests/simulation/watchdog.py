@@ -18,6 +18,7 @@ from simulation.processes import running_process
 
 STUCK_S = 60.0  # of the processor; the longest step that is right takes well below a second
 DEPTH = 25  # frames that are shown, the innermost
+SOON_S, MOST_LOOKS = 0.001, 200
 
 
 class Stuck(KeyboardInterrupt):
@@ -31,17 +32,22 @@ def watched(seed: int, loop: SimulatedLoop, stuck_s: float = STUCK_S) -> Iterato
         yield
         return
     last: float | None = None
+    looks = 0  # at the loop between two steps, one after the other
 
     def look(number: int, frame: FrameType | None) -> None:
-        nonlocal last
+        nonlocal last, looks
         now = loop.time()
-        if now == last:
-            signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)  # once: not again while this error is on its way
+        if now != last:
+            last, looks = now, 0
+            signal.setitimer(signal.ITIMER_VIRTUAL, stuck_s / 2)
+        elif _running_task(loop) is None and looks < MOST_LOOKS:
+            looks += 1
+            signal.setitimer(signal.ITIMER_VIRTUAL, SOON_S)  # the loop chooses the next step: see who runs it
+        else:  # the timer stays off: no second error while this one is on its way
             raise Stuck(_text(seed, loop, frame))
-        last = now
 
     before = signal.signal(signal.SIGVTALRM, look)
-    signal.setitimer(signal.ITIMER_VIRTUAL, stuck_s / 2, stuck_s / 2)
+    signal.setitimer(signal.ITIMER_VIRTUAL, stuck_s / 2)
     try:
         yield
     finally:
@@ -49,8 +55,13 @@ def watched(seed: int, loop: SimulatedLoop, stuck_s: float = STUCK_S) -> Iterato
         signal.signal(signal.SIGVTALRM, before)
 
 
+def _running_task(loop: SimulatedLoop) -> "asyncio.Task[object] | None":
+    found: asyncio.Task[object] | None = asyncio.tasks._current_tasks.get(loop)  # type: ignore[attr-defined]
+    return found
+
+
 def _text(seed: int, loop: SimulatedLoop, frame: FrameType | None) -> str:
-    process, task = running_process(), asyncio.tasks._current_tasks.get(loop)  # type: ignore[attr-defined]
+    process, task = running_process(), _running_task(loop)
     who = process.name if process is not None else "a client without a process"
     if task is not None:
         who += f", {task.get_name()} {task.get_coro()!r}"
