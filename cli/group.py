@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .arguments.connecting import Target, connecting, pairs, partition_of
+from .arguments.altering import alter_settings, changes_of
+from .arguments.connecting import Target, connecting, partition_of
 from .arguments.places import PLACE, Places, resolve
-from .output.failures import NOT_FOUND, WRONG_USAGE, Failure
+from .output.failures import NOT_FOUND, Failure
 from .output.tables import Cell, Column, Form, count, now_ms, number
 from .txn.blocking import blocked_facts, sentence
 from .txn.facts import blockers_or_none
@@ -267,24 +268,11 @@ def delete(to: Target, names: Sequence[str]) -> None:
 
 @group.command()
 @click.argument("name", metavar="GROUP")
-@click.option("-c", "--config", "configs", metavar="NAME=VALUE", multiple=True, help="A setting of the group.")
-@click.option("-d", "--delete", "deleted", metavar="NAME", multiple=True, help="A setting to reset to its default.")
-@click.option("--dry-run", is_flag=True, help="Let the broker only validate it.")
+@changes_of("group")
 @connecting
 def alter(to: Target, name: str, configs: Sequence[str], deleted: Sequence[str], dry_run: bool) -> None:
     """Change settings of a group whose broker assigns; it need not exist.
 
     consumer.session.timeout.ms, consumer.heartbeat.interval.ms, consumer.assignment.interval.ms
     """
-    changes = dict(pairs(configs, "-c"))
-    if not changes and not deleted:
-        raise Failure(
-            "nothing to change", "-c NAME=VALUE sets a setting, -d NAME resets it to its default", WRONG_USAGE
-        )
-
-    async def work(admin: "Admin") -> None:
-        await admin.alter_configs(group=name, set=changes, delete=deleted, validate_only=dry_run)
-
-    to.ask(work)
-    facts = {"group": name, "set": changes, "deleted": list(deleted), "altered": not dry_run}
-    to.output.result(f"{name} {'would be' if dry_run else 'is'} altered", facts)
+    alter_settings(to, "group", name, configs, deleted, dry_run)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..effects.counts import count_text
+from .arguments.altering import alter_settings, changes_of, settings_of
 from .arguments.connecting import Target, connecting, pairs, partition_of
 from .arguments.places import PLACE, Places, resolve
 from .arguments.ranges import PARTITIONS
@@ -15,10 +16,6 @@ from .output.tables import Cell, Column, count, now_ms, number
 if TYPE_CHECKING:
     from ..client.admin.admin import Admin
     from ..client.admin.values import ConfigEntry, TopicDescription
-
-_configs = click.option(
-    "-c", "--config", "configs", metavar="NAME=VALUE", multiple=True, help="A setting of the topic."
-)
 
 
 @click.group()
@@ -54,7 +51,7 @@ def _summary(found: "TopicDescription") -> dict[str, Any]:
 @click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
 @click.option("-p", "--partitions", type=PARTITIONS, default=None, help="[default: the broker's num.partitions]")
 @click.option("-r", "--replicas", type=click.IntRange(1, 32_767), default=None, help="[default: the broker's]")
-@_configs
+@settings_of("topic")
 @click.option("--if-not-exists", is_flag=True, help="Leave an existing topic unchanged, without an error.")
 @click.option("--dry-run", is_flag=True, help="Let the broker only validate it.")
 @connecting
@@ -163,24 +160,11 @@ _OFFSETS = (
 
 @topic.command()
 @click.argument("name", metavar="TOPIC")
-@_configs
-@click.option("-d", "--delete", "deleted", metavar="NAME", multiple=True, help="A setting to reset to its default.")
-@click.option("--dry-run", is_flag=True, help="Let the broker only validate it.")
+@changes_of("topic")
 @connecting
 def alter(to: Target, name: str, configs: Sequence[str], deleted: Sequence[str], dry_run: bool) -> None:
     """Change settings; all others keep their values."""
-    changes = dict(pairs(configs, "-c"))
-    if not changes and not deleted:
-        raise Failure(
-            "nothing to change", "-c NAME=VALUE sets a setting, -d NAME resets it to its default", WRONG_USAGE
-        )
-
-    async def work(admin: "Admin") -> None:
-        await admin.alter_configs(topic=name, set=changes, delete=deleted, validate_only=dry_run)
-
-    to.ask(work)
-    facts = {"topic": name, "set": changes, "deleted": list(deleted), "altered": not dry_run}
-    to.output.result(f"{name} {'would be' if dry_run else 'is'} altered", facts)
+    alter_settings(to, "topic", name, configs, deleted, dry_run)
 
 
 @topic.command()

@@ -6,6 +6,7 @@ has failed. Its context goes into the headers, unless the application has put on
 Source: OpenTelemetry's messaging conventions: "send" spans and creation contexts.
 """
 
+from abc import ABC, abstractmethod
 from functools import partial
 from typing import Any
 
@@ -20,8 +21,8 @@ from .spans import Spans, note_error
 from .transacting import TransactionSpans
 
 
-class _SendSpans:
-    """What both kinds have in common. Subclasses say what is done with a record that was taken."""
+class _SendSpans(ABC):
+    """What both kinds have in common."""
 
     def __init__(
         self,
@@ -57,8 +58,9 @@ class _SendSpans:
                 self._spans.failed(error)
         return placed
 
+    @abstractmethod
     def _taken(self, batch: Any, number: int, value: bytes | None, headers: Headers) -> None:
-        raise NotImplementedError
+        """A record was taken: it has this number in this batch."""
 
     def _batch_attributes(self, batch: Any) -> dict[str, Any]:
         tp: TopicPartition = batch.partition.topic_partition
