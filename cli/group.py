@@ -14,8 +14,6 @@ from .arguments.connecting import Target, connecting, partition_of
 from .arguments.places import PLACE, Places, resolve
 from .output.failures import NOT_FOUND, Failure
 from .output.tables import Cell, Column, Form, count, now_ms, number
-from .txn.blocking import blocked_facts, sentence
-from .txn.facts import blockers_or_none
 
 if TYPE_CHECKING:
     from ..client.admin.admin import Admin
@@ -81,6 +79,9 @@ def describe(to: Target, names: Sequence[str], members: bool) -> None:
 
 
 async def _facts(admin: "Admin", name: str) -> dict[str, Any]:
+    from .txn.blocking import blocked_facts
+    from .txn.facts import blockers_or_none
+
     known = (await admin.describe_groups(name)).get(name)
     committed = await admin.list_group_offsets(name)
     # A group of another kind, such as a share group, is listed, and perhaps has offsets, but has another description.
@@ -160,6 +161,7 @@ async def _lags(
 
 def _show(to: Target, facts: dict[str, Any], members: bool) -> None:
     from ..effects.counts import count_text
+    from .txn.blocking import sentence
 
     members_text = count_text(len(facts["members"]), "member")
     if facts["type"] not in ("", *TYPES):  # its members are described by an API of its own

@@ -1,8 +1,8 @@
 """The topic behind a coordinator: made once, in one unit, replayed whole or not at all."""
 
 import errno
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn
 
 import pytest
 from fencepost.broker.broker import Broker
@@ -134,6 +134,16 @@ def test_redpanda_9d75795_of_a_damaged_partition_nothing_is_applied_others_are(a
     world.stop()
 
 
+def read_until_refused(log: Any, sound_reads: int, refuse: Callable[[], NoReturn]) -> Callable[..., Any]:
+    """The log's read that many times; then it is refused."""
+    reads = [log.read] * sound_reads
+
+    def read(*given: Any, **more: Any) -> Any:
+        return reads.pop()(*given, **more) if reads else refuse()
+
+    return read
+
+
 @pytest.mark.parametrize("sound_reads", [0, 1], ids=["when it looks", "when it applies"])
 def test_a_start_that_may_open_no_more_files_ends_and_takes_nothing_for_damaged(
     monkeypatch: pytest.MonkeyPatch, sound_reads: int
@@ -144,15 +154,12 @@ def test_a_start_that_may_open_no_more_files_ends_and_takes_nothing_for_damaged(
         topic.commit([topic.part(1, [(b"a", b"1")], now_ms=5)])
         world.wait(60)
         log = topic.log(1)
-        reads = [log.read] * sound_reads
 
-        def refuses(*given: Any, **more: Any) -> Any:
-            if reads:
-                return reads.pop()(*given, **more)
+        def refuse() -> NoReturn:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "full") from OSError(errno.EMFILE, "too many")
 
         with monkeypatch.context() as patched:
-            patched.setattr(log, "read", refuses)
+            patched.setattr(log, "read", read_until_refused(log, sound_reads, refuse))
             with pytest.raises(OSError, match="too many"):
                 replayed(world.broker)
         assert replayed(world.broker) == [(1, 0, b"a", b"1")]
@@ -168,16 +175,13 @@ def test_a_sound_log_that_cannot_be_read_a_second_time_is_not_damaged(
         topic.commit([topic.part(1, [(b"a", b"1")], now_ms=5)])
         world.wait(60)
         log = topic.log(1)
-        reads = [log.read]
 
-        def refuses(*given: Any, **more: Any) -> Any:
-            if reads:
-                return reads.pop()(*given, **more)
+        def refuse() -> NoReturn:
             log.offline = "unreadable"  # as a reader that the device refuses takes it
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "unreadable") from OSError(errno.EIO, "the device")
 
         with monkeypatch.context() as patched:
-            patched.setattr(log, "read", refuses)
+            patched.setattr(log, "read", read_until_refused(log, 1, refuse))
             with pytest.raises(OSError, match="the device"):
                 replayed(world.broker)
         log.offline = None
