@@ -15,6 +15,7 @@ one, and a field without a default must be given. Source: Kafka's message JSON (
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from inspect import get_annotations
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeAlias, TypeVar, Union, dataclass_transform, get_args, get_origin
 
@@ -229,7 +230,7 @@ def schema_of(cls: type) -> Schema:
 def _build(cls: type[T], make: Callable[[tuple[Field, ...]], Schema]) -> type[T]:
     """The class again, with slots, a keyword constructor, equality and a repr."""
     given: dict[str, Any] = dict(vars(cls))
-    annotations = given.get("__annotations__", {})
+    annotations = get_annotations(cls)  # not in vars(cls) since Python 3.14, which makes them when they are asked for
     fields = tuple(_field(name, hint, given.pop(name, MISSING)) for name, hint in annotations.items())
     for name in ("__dict__", "__weakref__"):
         given.pop(name, None)
