@@ -2,7 +2,7 @@
 
 The rule: a call either did all it says or raised. Nothing is durable before `sync` (bytes) and `sync_directory` (names:
 a create, rename or unlink). The calls block and are thread-safe on different files; nothing is kept but descriptors.
-Source: Linux `pwritev(2)`, `preadv2(2)`, `sendfile(2)`, `fdatasync(2)`, `syncfs(2)`, `flock(2)`; macOS `fcntl(2)` on
+Source: Linux `pwritev2(2)`, `preadv2(2)`, `sendfile(2)`, `fdatasync(2)`, `syncfs(2)`, `flock(2)`; macOS `fcntl(2)` on
 F_FULLFSYNC.
 """
 
@@ -27,6 +27,7 @@ from .disk_errors import TryLater as TryLater
 from .executors import Executor as Executor
 from .executors import ThreadExecutor
 from .gathering import Buffer as Buffer
+from .gathering import join_buffers
 
 FILE_MODE = 0o640
 DIRECTORY_MODE = 0o750
@@ -35,6 +36,7 @@ MANY_SYNCS = 64
 SYNC_THREADS = 8
 IOV_MAX = os.sysconf("SC_IOV_MAX")
 _NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
+DONTCACHE = 0x80 if sys.platform == "linux" else 0  # RWFDONTCACHE, since Linux 6.14; Python has no name for it
 
 
 class AlreadyLocked(Exception):
@@ -203,36 +205,56 @@ class SystemFile(File):
         return self._path
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
-        wanted = sum(map(len, buffers))
         try:
-            # One system call in the common case.
-            if len(buffers) > IOV_MAX or os.pwritev(self._fd, buffers, position) != wanted:
-                self._write_in_pieces(buffers, position)
+            self._write(buffers, position)
         except OSError as error:
             raise self._with_path(error) from None
 
     def write_past_cache(self, buffers: Sequence[Buffer], position: int) -> None:
+        buffers = join_buffers(buffers, sum(map(len, buffers)))
+        try:
+            if not self._write_uncached(buffers, position):
+                self._write_direct(buffers, position)
+        except OSError as error:
+            raise self._with_path(error) from None
+
+    def _write_uncached(self, buffers: Sequence[Buffer], position: int) -> bool:
+        """By pages that the kernel writes out at once, and then drops. False: it cannot, and nothing was written."""
+        if not DONTCACHE:
+            return False
+        try:
+            self._write(buffers, position, DONTCACHE)
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:  # an older kernel, or a file system without
+                raise
+            return False
+        return True
+
+    def _write_direct(self, buffers: Sequence[Buffer], position: int) -> None:
+        """By O_DIRECT, where the file system has it, or the ordinary way."""
         parts = direct.split(buffers, position)
         if parts is None:
-            SystemFile.write(self, buffers, position)
+            self._write(buffers, position)
             return
         before, blocks, after = parts
         begin = position + sum(map(len, before))
-        try:
-            written = direct.write(self._fd, blocks, begin)
-        except OSError as error:
-            raise self._with_path(error) from None
-        SystemFile.write(self, before, position)
+        written = direct.write(self._fd, blocks, begin)
+        self._write(before, position)
         if not written:
-            SystemFile.write(self, blocks, begin)
-        SystemFile.write(self, after, begin + sum(map(len, blocks)))
+            self._write(blocks, begin)
+        self._write(after, begin + sum(map(len, blocks)))
 
-    def _write_in_pieces(self, buffers: Sequence[Buffer], position: int) -> None:
+    def _write(self, buffers: Sequence[Buffer], position: int, flags: int = 0) -> None:
+        # One system call in the common case.
+        if len(buffers) > IOV_MAX or os.pwritev(self._fd, buffers, position, flags) != sum(map(len, buffers)):
+            self._write_in_pieces(buffers, position, flags)
+
+    def _write_in_pieces(self, buffers: Sequence[Buffer], position: int, flags: int) -> None:
         """More buffers than one call takes, or a call that wrote a part: that is written again, harmlessly."""
         left = [memoryview(buffer) for buffer in buffers if len(buffer)]
         left.reverse()
         while left:
-            written = os.pwritev(self._fd, left[: -IOV_MAX - 1 : -1], position)
+            written = os.pwritev(self._fd, left[: -IOV_MAX - 1 : -1], position, flags)
             if written == 0:
                 raise OSError(errno.EIO, "the device takes no bytes")
             position += written

@@ -3,8 +3,9 @@
 The rule for files: small buffers are joined, since each costs a call of the system more than copying its bytes does.
 Measured, 1 MiB into the page cache: of 4 KiB each 137 us joined and 162 us gathered by the call, of 8 KiB 139 and 136,
 of 16 KiB 139 and 123. What is large is written in slices that end where SLICE_BYTES divides the position: larger writes
-ask the kernel for large folios (2.2 times slower on fresh files), and slices that cut blocks are no better. On reused
-files 8 MB of 100 KB batches take 0.6 ms so, 0.85 in one call. Bytes in bulk go past the page cache.
+ask the kernel for large folios (2.2 times slower on fresh files), and slices that cut blocks are no better. Over bytes
+that stand there already no folio is made, and every call may cost the interpreter's lock: those slices are larger (100
+KB batches, mode os: 1.16 times as many). Bytes in bulk go past the page cache.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,7 @@ from typing import Protocol, TypeAlias, TypeVar
 Buffer: TypeAlias = bytes | bytearray | memoryview  # memoryviews of single bytes: len() is their size
 
 SLICE_BYTES = 64 << 10
+OVERWRITTEN_SLICE_BYTES = 1 << 20
 BULK_BYTES = 256 << 10  # from here on, write_past_cache is the quicker way (docs/decisions/0013)
 JOINED_BELOW_BYTES = 8 << 10  # on average, of a write's buffers
 
@@ -27,22 +29,29 @@ class _Written(Protocol):
 
 
 def write_gathered(
-    file: _Written, buffers: Sequence[Buffer], position: int, size_bytes: int, *, past_cache: bool
+    file: _Written,
+    buffers: Sequence[Buffer],
+    position: int,
+    size_bytes: int,
+    *,
+    past_cache: bool,
+    slice_bytes: int = SLICE_BYTES,
 ) -> None:
     """Write buffers, of size_bytes together, one behind the other. past_cache: what is bulk need not be in memory.
 
+    slice_bytes: of a call, where much goes through the cache.
     Raises: OSError, as File.write; then any part may be written.
     """
     if past_cache and size_bytes >= BULK_BYTES:
         file.write_past_cache(buffers, position)
         return
     buffers = join_buffers(buffers, size_bytes)
-    if size_bytes <= SLICE_BYTES:
+    if size_bytes <= slice_bytes:
         file.write(buffers, position)
         return
-    for part in slices(buffers, position):
+    for part in slices(buffers, position, slice_bytes):
         file.write(part, position)
-        position += SLICE_BYTES - position % SLICE_BYTES
+        position += slice_bytes - position % slice_bytes
 
 
 def join_buffers(buffers: Sequence[Buffer], size_bytes: int) -> Sequence[Buffer]:
@@ -50,10 +59,10 @@ def join_buffers(buffers: Sequence[Buffer], size_bytes: int) -> Sequence[Buffer]
     return [b"".join(buffers)] if size_bytes < JOINED_BELOW_BYTES * len(buffers) else buffers
 
 
-def slices(buffers: Sequence[Buffer], position: int) -> Iterator[list[Buffer]]:
-    """The same bytes, cut where SLICE_BYTES divides the position in the file."""
+def slices(buffers: Sequence[Buffer], position: int, slice_bytes: int) -> Iterator[list[Buffer]]:
+    """The same bytes, cut where slice_bytes divides the position in the file."""
     part: list[Buffer] = []
-    room = SLICE_BYTES - position % SLICE_BYTES
+    room = slice_bytes - position % slice_bytes
     for buffer in buffers:
         if len(buffer) < room:
             part.append(buffer)
@@ -64,7 +73,7 @@ def slices(buffers: Sequence[Buffer], position: int) -> Iterator[list[Buffer]]:
             part.append(view[:room])
             yield part
             view = view[room:]
-            room, part = SLICE_BYTES, []
+            room, part = slice_bytes, []
         if view:
             part.append(view)
             room -= len(view)

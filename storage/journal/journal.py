@@ -44,7 +44,7 @@ from typing import TypeAlias
 from crc32c import crc32c
 
 from ...effects.disk import Buffer, Disk, File
-from ...effects.gathering import write_gathered
+from ...effects.gathering import OVERWRITTEN_SLICE_BYTES, write_gathered
 from ..sync_once import SyncOnce
 from .files import JournalFiles
 from .format import APPEND as APPEND
@@ -124,7 +124,9 @@ class RoundWrite:
         """Write all, then sync. Raises OSError: then nothing of it may be released, now or later."""
         for file, position, buffers, size_bytes in self._writes:
             # Without a sync the page cache takes it, and a later one brings it on.
-            write_gathered(file, buffers, position, size_bytes, past_cache=self.sync)
+            write_gathered(
+                file, buffers, position, size_bytes, past_cache=self.sync, slice_bytes=OVERWRITTEN_SLICE_BYTES
+            )
         if self.sync:
             self._sync_files()
         self.done = True

@@ -53,7 +53,7 @@ def test_every_byte_is_written_once_at_its_place_in_slices(cuts, position):
 
 @pytest.mark.parametrize("cuts", CUTS, ids=len)
 def test_slices_keep_every_byte_in_order(cuts):
-    found = list(slices(pieces(cuts), 100))
+    found = list(slices(pieces(cuts), 100, SLICE_BYTES))
     assert b"".join(map(b"".join, found)) == CONTENT
     assert [sum(map(len, part)) for part in found[:2]] == [SLICE_BYTES - 100, SLICE_BYTES]
 
@@ -62,6 +62,13 @@ def test_up_to_one_slice_is_one_write_at_any_position():
     file = Writes()
     write_gathered(file, [CONTENT[:40_000], CONTENT[40_000:SLICE_BYTES]], 5_000, SLICE_BYTES, past_cache=False)
     assert [(at, b"".join(buffers)) for at, buffers in file.made] == [(5_000, CONTENT[:SLICE_BYTES])]
+
+
+def test_slices_may_be_larger():
+    file = Writes()
+    write_gathered(file, [CONTENT], 1, len(CONTENT), past_cache=False, slice_bytes=4 * SLICE_BYTES)
+    assert [at for at, _ in file.made] == [1, *range(4 * SLICE_BYTES, len(CONTENT) + 1, 4 * SLICE_BYTES)]
+    assert b"".join(b"".join(buffers) for _, buffers in file.made) == CONTENT
 
 
 @pytest.mark.parametrize("past_cache", [True, False])
