@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from . import direct, forks, page_cache
+from . import forks, page_cache, writing
 from .disk_errors import NO_SPACE, convert_errors
 from .disk_errors import CannotOpen as CannotOpen
 from .disk_errors import DiskFull as DiskFull
@@ -27,14 +27,12 @@ from .disk_errors import TryLater as TryLater
 from .executors import Executor as Executor
 from .executors import ThreadExecutor
 from .gathering import Buffer as Buffer
-from .gathering import join_buffers
 
 FILE_MODE = 0o640
 DIRECTORY_MODE = 0o750
 LOCK_MODE = 0o600
 MANY_SYNCS = 64
 SYNC_THREADS = 8
-IOV_MAX = os.sysconf("SC_IOV_MAX")
 _NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
 DONTCACHE = 0x80 if sys.platform == "linux" else 0  # RWFDONTCACHE, since Linux 6.14; Python has no name for it
 
@@ -206,62 +204,15 @@ class SystemFile(File):
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
         try:
-            self._write(buffers, position)
+            writing.write(self._fd, buffers, position)
         except OSError as error:
             raise self._with_path(error) from None
 
     def write_past_cache(self, buffers: Sequence[Buffer], position: int) -> None:
-        buffers = join_buffers(buffers, sum(map(len, buffers)))
         try:
-            if not self._write_uncached(buffers, position):
-                self._write_direct(buffers, position)
+            writing.write_past_cache(self._fd, buffers, position)
         except OSError as error:
             raise self._with_path(error) from None
-
-    def _write_uncached(self, buffers: Sequence[Buffer], position: int) -> bool:
-        """By pages that the kernel writes out at once, and then drops. False: it cannot, and nothing was written."""
-        if not DONTCACHE:
-            return False
-        try:
-            self._write(buffers, position, DONTCACHE)
-        except OSError as error:
-            if error.errno != errno.EOPNOTSUPP:  # an older kernel, or a file system without
-                raise
-            return False
-        return True
-
-    def _write_direct(self, buffers: Sequence[Buffer], position: int) -> None:
-        """By O_DIRECT, where the file system has it, or the ordinary way."""
-        parts = direct.split(buffers, position)
-        if parts is None:
-            self._write(buffers, position)
-            return
-        before, blocks, after = parts
-        begin = position + sum(map(len, before))
-        written = direct.write(self._fd, blocks, begin)
-        self._write(before, position)
-        if not written:
-            self._write(blocks, begin)
-        self._write(after, begin + sum(map(len, blocks)))
-
-    def _write(self, buffers: Sequence[Buffer], position: int, flags: int = 0) -> None:
-        # One system call in the common case.
-        if len(buffers) > IOV_MAX or os.pwritev(self._fd, buffers, position, flags) != sum(map(len, buffers)):
-            self._write_in_pieces(buffers, position, flags)
-
-    def _write_in_pieces(self, buffers: Sequence[Buffer], position: int, flags: int) -> None:
-        """More buffers than one call takes, or a call that wrote a part: that is written again, harmlessly."""
-        left = [memoryview(buffer) for buffer in buffers if len(buffer)]
-        left.reverse()
-        while left:
-            written = os.pwritev(self._fd, left[: -IOV_MAX - 1 : -1], position, flags)
-            if written == 0:
-                raise OSError(errno.EIO, "the device takes no bytes")
-            position += written
-            while left and written >= len(left[-1]):
-                written -= len(left.pop())
-            if written:
-                left[-1] = left[-1][written:]
 
     def read(self, size: int, position: int) -> bytes:
         try:

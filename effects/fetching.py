@@ -15,6 +15,7 @@ from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any
 from urllib import request
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
 SCHEMES = ("file", "http", "https")
@@ -74,6 +75,8 @@ def _fetch(url: str, timeout_s: float, most_bytes: int) -> bytes:
     except (OSError, ValueError, HTTPException) as error:  # most of urllib's own are OSErrors
         found = None
         reason = _why(error)
+        if isinstance(error, HTTPError):  # it is the answer as well
+            error.close()
     if time.monotonic() > end_s:  # what was read may have been cut short
         raise CannotFetch(f"timed out: it does not come within {timeout_s:g} s")
     if found is None:

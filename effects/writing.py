@@ -1,0 +1,76 @@
+"""Writes of many buffers to a descriptor: through the page cache, and past it for what is bulk and seldom read back.
+
+The rule: all is written, or an error raised after which any part may be. Past the cache there are two ways. The kernel
+takes a flag, RWF_DONTCACHE, with which it copies the bytes without the interpreter's lock, writes them out at once and
+drops the pages. Where it does not know that, O_DIRECT writes whole blocks from a buffer of ours (direct.py), and what
+fills no block at either end is written as ever (docs/decisions/0023).
+Source: Linux `pwritev2(2)`.
+"""
+
+import errno
+import os
+import sys
+from collections.abc import Sequence
+
+from . import direct
+from .gathering import Buffer, join_buffers
+
+IOV_MAX = os.sysconf("SC_IOV_MAX")
+RWF_DONTCACHE = 0x80  # since Linux 6.14; Python has no name for it
+HAS_DONTCACHE = sys.platform == "linux"  # whether it is worth asking for
+
+
+def write(fd: int, buffers: Sequence[Buffer], position: int, flags: int = 0) -> None:
+    """Write all buffers one after another. Raises: OSError."""
+    # One system call in the common case.
+    if len(buffers) > IOV_MAX or os.pwritev(fd, buffers, position, flags) != sum(map(len, buffers)):
+        _write_in_pieces(fd, buffers, position, flags)
+
+
+def write_past_cache(fd: int, buffers: Sequence[Buffer], position: int) -> None:
+    """As write; where the system can, memory keeps little of it. Raises: OSError."""
+    buffers = join_buffers(buffers, sum(map(len, buffers)))
+    if not _write_uncached(fd, buffers, position):
+        _write_direct(fd, buffers, position)
+
+
+def _write_in_pieces(fd: int, buffers: Sequence[Buffer], position: int, flags: int) -> None:
+    """More buffers than one call takes, or a call that wrote a part: that is written again, harmlessly."""
+    left = [memoryview(buffer) for buffer in buffers if len(buffer)]
+    left.reverse()
+    while left:
+        written = os.pwritev(fd, left[: -IOV_MAX - 1 : -1], position, flags)
+        if written == 0:
+            raise OSError(errno.EIO, "the device takes no bytes")
+        position += written
+        while left and written >= len(left[-1]):
+            written -= len(left.pop())
+        if written:
+            left[-1] = left[-1][written:]
+
+
+def _write_uncached(fd: int, buffers: Sequence[Buffer], position: int) -> bool:
+    """False: the system does not know the flag, or this file system does not; nothing was written."""
+    if not HAS_DONTCACHE:
+        return False
+    try:
+        write(fd, buffers, position, RWF_DONTCACHE)
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:
+            raise
+        return False
+    return True
+
+
+def _write_direct(fd: int, buffers: Sequence[Buffer], position: int) -> None:
+    parts = direct.split(buffers, position)
+    if parts is None:
+        write(fd, buffers, position)
+        return
+    before, blocks, after = parts
+    begin = position + sum(map(len, before))
+    written = direct.write(fd, blocks, begin)
+    write(fd, before, position)
+    if not written:
+        write(fd, blocks, begin)
+    write(fd, after, begin + sum(map(len, blocks)))

@@ -1,0 +1,191 @@
+"""Writes past the page cache, by a flag of the kernel's or by O_DIRECT."""
+
+import errno
+import itertools
+import os
+import subprocess
+import sys
+
+import pytest
+from eventually import wait_until
+from fencepost.effects import writing
+from fencepost.effects.direct import BLOCK_BYTES, PIECE_BYTES
+from fencepost.effects.disk import DiskFull, SystemDisk
+from fencepost.effects.writing import RWF_DONTCACHE
+from this_machine import bytes_in_memory, goes_past_cache
+
+
+@pytest.fixture
+def file(tmp_path):
+    file = SystemDisk().open(str(tmp_path / "file"), create=True)
+    yield file
+    file.close()
+
+
+def blocks(count: int) -> bytes:
+    return b"".join(number.to_bytes(4, "big") * 1024 for number in range(count))
+
+
+@pytest.fixture
+def without_dontcache(monkeypatch):
+    """As on Linux before 6.14."""
+    monkeypatch.setattr(writing, "HAS_DONTCACHE", False)
+
+
+@pytest.fixture(params=[True, False], ids=["RWF_DONTCACHE", "O_DIRECT"])
+def either_way(request):
+    """Past the cache in both ways, as far as this machine has them."""
+    if not request.param:
+        request.getfixturevalue("without_dontcache")
+
+
+@pytest.fixture
+def flags_given(monkeypatch):
+    """The flags of each pwritev call."""
+    real, given = os.pwritev, []
+
+    def noted(fd, buffers, position, flags=0):
+        given.append(flags)
+        return real(fd, buffers, position, flags)
+
+    monkeypatch.setattr(os, "pwritev", noted)
+    return given
+
+
+@pytest.mark.parametrize("position", [0, 1, 4_095, 4_096, 70_000])
+@pytest.mark.parametrize("size", [0, 1, 4_095, 4_096, 8_191, 12_289, PIECE_BYTES - 1, 2 * PIECE_BYTES + 5_000])
+@pytest.mark.usefixtures("either_way")
+def test_what_is_written_past_the_cache_is_what_a_reader_finds(file, position, size):
+    file.write([b"before" * 20_000], 0)
+    content = blocks(600)[3 : size + 3]
+    file.write_past_cache([content[:7], memoryview(content)[7:5_000], bytearray(content[5_000:])], position)
+    assert file.read(len(content), position) == content
+    assert file.read(position, 0) == (b"before" * 20_000)[:position]
+    after = (b"before" * 20_000)[position + len(content) :]
+    assert file.read(len(after), position + len(content)) == after
+
+
+@pytest.mark.usefixtures("either_way")
+def test_neighbours_written_past_the_cache_share_a_block(file):
+    content = blocks(500)
+    for begin, end in itertools.pairwise([0, 300_001, 300_002, 900_000, 1_300_003, len(content)]):
+        file.write_past_cache([content[begin:end]], begin)
+        assert file.read(end, 0) == content[:end]
+    assert file.size() == len(content)
+
+
+@pytest.mark.usefixtures("either_way")
+def test_what_is_written_past_the_cache_is_not_kept_in_memory(file, tmp_path):
+    if not goes_past_cache(tmp_path):
+        pytest.skip("this file system keeps all it has in memory (tmpfs), or has no O_DIRECT")
+    content = blocks(2_500)
+    file.write_past_cache([content], 1_000)
+    file.sync()
+    wait_until(lambda: bytes_in_memory(file.path) < len(content) // 4)  # a page at either end, however large, may stay
+    assert file.read(len(content), 1_000) == content
+    assert bytes_in_memory(file.path) >= len(content)
+
+
+@pytest.mark.usefixtures("either_way")
+def test_many_small_buffers_are_written_past_the_cache_too(file):
+    pieces = [bytes([i % 251]) * (i % 97) for i in range(20_000)]
+    file.write_past_cache(pieces, 5)
+    content = b"".join(pieces)
+    assert file.read(len(content) + 5, 0) == b"\0" * 5 + content
+
+
+def test_a_fork_has_a_buffer_of_its_own():
+    """Else parent and child would write each other's bytes."""
+    script = """
+import os
+from fencepost.effects import direct
+piece = direct._piece()
+piece[:6] = b"parent"
+child = os.fork()
+if not child:
+    direct._piece()[:6] = b"child "
+    os._exit(0)
+os.waitpid(child, 0)
+assert piece[:6] == b"parent", bytes(piece[:6])
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_the_kernel_is_asked_not_to_keep_what_goes_past_the_cache(file, flags_given):
+    file.write_past_cache([blocks(3)], 1_000)
+    file.write([b"x"], 0)
+    assert flags_given[0] == RWF_DONTCACHE
+    assert flags_given[-1] == 0
+
+
+def test_a_short_write_past_the_cache_goes_on_past_it(file, monkeypatch, flags_given):
+    noting = os.pwritev
+    monkeypatch.setattr(
+        os, "pwritev", lambda fd, buffers, *rest: noting(fd, [b"".join(buffers)[: 200 * BLOCK_BYTES]], *rest)
+    )
+    file.write_past_cache([blocks(300), blocks(300)], 1_000)
+    assert file.read(5_000_000, 1_000) == 2 * blocks(300)
+    assert set(flags_given) == {RWF_DONTCACHE}
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_what_fails_past_the_cache_is_not_tried_another_way(file, monkeypatch, number):
+    calls = []
+
+    def failing(fd, buffers, position, flags):
+        calls.append(flags)
+        raise OSError(number, "no")
+
+    monkeypatch.setattr(os, "pwritev", failing)
+    with pytest.raises(OSError) as raised:
+        file.write_past_cache([blocks(300)], 0)
+    assert (raised.value.errno, raised.value.filename, calls) == (number, file.path, [RWF_DONTCACHE])
+
+
+def test_a_kernel_that_does_not_know_the_flag_gets_other_writes(file, monkeypatch):
+    real, flags_given = os.pwritev, []
+
+    def older(fd, buffers, position, flags):
+        flags_given.append(flags)
+        if flags:
+            raise OSError(errno.EOPNOTSUPP, "unknown flag")
+        return real(fd, buffers, position)
+
+    monkeypatch.setattr(os, "pwritev", older)
+    file.write_past_cache([blocks(300)], 1_000)
+    assert flags_given[0] == RWF_DONTCACHE
+    assert file.read(5_000_000, 1_000) == blocks(300)
+
+
+@pytest.mark.usefixtures("without_dontcache")
+@pytest.mark.parametrize("refusing", ["open", "pwrite"])
+def test_a_file_system_without_such_writes_gets_ordinary_ones(file, monkeypatch, refusing):
+    def refused(*_):
+        raise OSError(errno.EINVAL, "not here")
+
+    monkeypatch.setattr(os, refusing, refused)
+    file.write_past_cache([blocks(300)], 1_000)
+    assert file.read(5_000_000, 1_000) == blocks(300)
+
+
+@pytest.mark.usefixtures("without_dontcache")
+def test_a_write_past_the_cache_that_took_a_part_is_made_again_the_ordinary_way(file, monkeypatch):
+    real = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, buffer, position: real(fd, buffer[: len(buffer) // 2], position))
+    file.write_past_cache([blocks(300)], 1_000)
+    assert file.read(5_000_000, 1_000) == blocks(300)
+
+
+@pytest.mark.usefixtures("without_dontcache")
+@pytest.mark.parametrize(("number", "kind"), [(errno.ENOSPC, DiskFull), (errno.EIO, OSError)])
+def test_a_failure_past_the_cache_has_the_files_name(file, monkeypatch, number, kind):
+    def failing(fd, buffer, position):
+        raise OSError(number, "no")
+
+    monkeypatch.setattr(os, "pwrite", failing)
+    with pytest.raises(kind) as raised:
+        file.write_past_cache([blocks(300)], 0)
+    assert (raised.value.errno, raised.value.filename) == (number, file.path)
+    monkeypatch.undo()
+    open_files = os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else []
+    assert sum(os.path.realpath(f"/proc/self/fd/{fd}") == file.path for fd in open_files) <= 1
