@@ -41,7 +41,7 @@ BOUND_TITLES = ["bound", "ratio, or the value itself"]
 TITLES = {
     "speed": "Rates over those of Apache Kafka",
     "cost": "CPU, latency, memory and start over those of Apache Kafka",
-    "throughput": "Rate against p99, 1 to 256 connections",
+    "throughput": "Rate against p99, by the number of connections",
     "latency": "Latency end to end, by share of the messages",
 }
 
