@@ -84,15 +84,16 @@ def _open_standard_files() -> None:
     """Open the null device for each of the descriptors 0, 1 and 2 that is closed.
 
     Else a file of the data directory or a socket would get the number. C libraries write messages to number 2, and
-    libuv aborts the process when it closes one of the three.
+    libuv aborts the process when it closes one of the three. A library may have taken the number before (libffi keeps
+    its own file open): it stays that library's, and what is printed goes to the null device all the same.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
-    sys.stdout = sys.stdout or os.fdopen(1, "w")
-    sys.stderr = sys.stderr or os.fdopen(2, "w")
+    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
 
 
 def _settings(flags: Mapping[str, str], file: Mapping[str, Any], file_name: str) -> BrokerSettings:

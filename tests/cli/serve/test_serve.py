@@ -292,6 +292,23 @@ def test_it_serves_and_stops_though_its_standard_files_are_closed(closed: list[i
         assert process.wait(READY_S) == 0
 
 
+def test_a_library_keeps_the_number_of_a_closed_standard_file(tmp_path: Path) -> None:
+    """As libffi does with its own file, where ctypes is imported before anything of ours runs."""
+    library = tmp_path / "library"
+    library.write_bytes(b"")
+    script = f"""
+import os, sys
+taken = os.open({str(library)!r}, os.O_RDONLY)
+assert taken == 1 and sys.stdout is None
+from fencepost.cli.serve.serving import _open_standard_files
+_open_standard_files()
+print("ready", flush=True)
+assert os.readlink("/proc/self/fd/1") == {str(library)!r}
+"""
+    shell = f"exec {shlex.join([sys.executable, '-c', script])} >&-"
+    subprocess.run(["/bin/sh", "-c", shell], check=True)
+
+
 def test_a_signal_before_it_is_ready_ends_it_without_a_traceback(serve: Runner) -> None:
     for wait_s in (0.05, 0.3, 0.6):
         one = serve("--listen", "127.0.0.1:0", "--ephemeral")
