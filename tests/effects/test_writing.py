@@ -11,7 +11,8 @@ from eventually import wait_until
 from fencepost.effects import writing
 from fencepost.effects.direct import BLOCK_BYTES, PIECE_BYTES
 from fencepost.effects.disk import DiskFull, SystemDisk
-from fencepost.effects.writing import RWF_DONTCACHE
+from fencepost.effects.gathering import JOINED_BELOW_BYTES
+from fencepost.effects.writing import IOV_MAX, RWF_DONTCACHE
 from this_machine import bytes_in_memory, goes_past_cache
 
 
@@ -114,8 +115,14 @@ assert piece[:6] == b"parent", bytes(piece[:6])
 def test_the_kernel_is_asked_not_to_keep_what_goes_past_the_cache(file, flags_given):
     file.write_past_cache([blocks(3)], 1_000)
     file.write([b"x"], 0)
-    assert flags_given[0] == RWF_DONTCACHE
+    assert flags_given[0] == RWF_DONTCACHE == 0x80  # in the kernel's include/uapi/linux/fs.h
     assert flags_given[-1] == 0
+
+
+def test_more_buffers_than_one_call_takes_go_past_the_cache_too(file, flags_given):
+    file.write_past_cache([bytes(2 * JOINED_BELOW_BYTES)] * (IOV_MAX + 1), 0)
+    assert len(flags_given) > 1
+    assert set(flags_given) == {RWF_DONTCACHE}
 
 
 def test_a_short_write_past_the_cache_goes_on_past_it(file, monkeypatch, flags_given):
