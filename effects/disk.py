@@ -34,7 +34,6 @@ LOCK_MODE = 0o600
 MANY_SYNCS = 64
 SYNC_THREADS = 8
 _NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
-DONTCACHE = 0x80 if sys.platform == "linux" else 0  # RWFDONTCACHE, since Linux 6.14; Python has no name for it
 
 
 class AlreadyLocked(Exception):

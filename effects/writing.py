@@ -9,6 +9,7 @@ Source: Linux `pwritev2(2)`.
 
 import errno
 import os
+import re
 import sys
 from collections.abc import Sequence
 
@@ -16,8 +17,18 @@ from . import direct
 from .gathering import Buffer, join_buffers
 
 IOV_MAX = os.sysconf("SC_IOV_MAX")
-RWF_DONTCACHE = 0x80  # since Linux 6.14; Python has no name for it
-HAS_DONTCACHE = sys.platform == "linux"  # whether it is worth asking for
+RWF_DONTCACHE = 0x80  # Python has no name for it
+_UNKNOWN = (errno.EOPNOTSUPP, errno.EINVAL)  # the flag, to a kernel or a file system
+
+
+def _is_linux_from(major: int, minor: int) -> bool:
+    release = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return sys.platform == "linux" and release is not None and (int(release[1]), int(release[2])) >= (major, minor)
+
+
+HAS_DONTCACHE = _is_linux_from(
+    6, 16
+)  # 6.14 has it, but what happens to a page written again meanwhile was mended later
 
 
 def write(fd: int, buffers: Sequence[Buffer], position: int, flags: int = 0) -> None:
@@ -55,8 +66,10 @@ def _write_uncached(fd: int, buffers: Sequence[Buffer], position: int) -> bool:
         return False
     try:
         write(fd, buffers, position, RWF_DONTCACHE)
+    except NotImplementedError:  # a Python built where there was no pwritev2
+        return False
     except OSError as error:
-        if error.errno != errno.EOPNOTSUPP:
+        if error.errno not in _UNKNOWN:
             raise
         return False
     return True

@@ -29,7 +29,7 @@ def blocks(count: int) -> bytes:
 
 @pytest.fixture
 def without_dontcache(monkeypatch):
-    """As on Linux before 6.14."""
+    """As on Linux before 6.16."""
     monkeypatch.setattr(writing, "HAS_DONTCACHE", False)
 
 
@@ -41,7 +41,12 @@ def either_way(request):
 
 
 @pytest.fixture
-def flags_given(monkeypatch):
+def with_dontcache(monkeypatch):
+    monkeypatch.setattr(writing, "HAS_DONTCACHE", True)
+
+
+@pytest.fixture
+def flags_given(monkeypatch, with_dontcache):
     """The flags of each pwritev call, on a system that takes them all."""
     real, given = os.pwritev, []
 
@@ -136,6 +141,22 @@ def test_a_short_write_past_the_cache_goes_on_past_it(file, monkeypatch, flags_g
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_what_fails_after_a_part_was_written_fails(file, monkeypatch, flags_given, number):
+    noting = os.pwritev
+
+    def a_part(fd, buffers, position, flags):
+        if flags_given:
+            raise OSError(number, "no")
+        return noting(fd, [b"".join(buffers)[:5_000]], position, flags)
+
+    monkeypatch.setattr(os, "pwritev", a_part)
+    with pytest.raises(OSError) as raised:
+        file.write_past_cache([blocks(300)], 0)
+    assert raised.value.errno == number
+
+
+@pytest.mark.usefixtures("with_dontcache")
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
 def test_what_fails_past_the_cache_is_not_tried_another_way(file, monkeypatch, number):
     calls = []
 
@@ -149,13 +170,17 @@ def test_what_fails_past_the_cache_is_not_tried_another_way(file, monkeypatch, n
     assert (raised.value.errno, raised.value.filename, calls) == (number, file.path, [RWF_DONTCACHE])
 
 
-def test_a_kernel_that_does_not_know_the_flag_gets_other_writes(file, monkeypatch):
+@pytest.mark.usefixtures("with_dontcache")
+@pytest.mark.parametrize(
+    "answer", [OSError(errno.EOPNOTSUPP, "unknown flag"), OSError(errno.EINVAL, "unknown flag"), NotImplementedError()]
+)
+def test_a_kernel_or_a_python_that_does_not_know_the_flag_gets_other_writes(file, monkeypatch, answer):
     real, flags_given = os.pwritev, []
 
     def older(fd, buffers, position, flags):
         flags_given.append(flags)
         if flags:
-            raise OSError(errno.EOPNOTSUPP, "unknown flag")
+            raise answer
         return real(fd, buffers, position)
 
     monkeypatch.setattr(os, "pwritev", older)
