@@ -1,5 +1,5 @@
 # fencepost serve, as a plain user, with its data in a volume. Clients log in; make users first (docs/deploy.md).
-# This Python is built with profiles, which is worth 5 to 9 % of the CPU (docs/benchmarks.md); that of pyenv is not.
+# This Python is built with profiles, which is worth 4 to 9 % of the CPU (docs/benchmarks.md); that of pyenv is not.
 FROM python:3.13-slim AS build
 COPY . /src
 RUN pip wheel --no-cache-dir --wheel-dir /wheels /src

@@ -14,7 +14,7 @@ from typing import Protocol, TypeAlias, TypeVar
 Buffer: TypeAlias = bytes | bytearray | memoryview  # memoryviews of single bytes: len() is their size
 
 SLICE_BYTES = 64 << 10
-OVERWRITTEN_SLICE_BYTES = 1 << 20
+OVERWRITTEN_SLICE_BYTES = 1 << 20  # where the file has these bytes already
 BULK_BYTES = 256 << 10  # from here on, write_past_cache is the quicker way (docs/decisions/0013)
 JOINED_BELOW_BYTES = 8 << 10  # on average, of a write's buffers
 
@@ -39,7 +39,7 @@ def write_gathered(
 ) -> None:
     """Write buffers, of size_bytes together, one behind the other. past_cache: what is bulk need not be in memory.
 
-    slice_bytes: of a call, where much goes through the cache.
+    slice_bytes: the most that one call writes through the cache.
     Raises: OSError, as File.write; then any part may be written.
     """
     if past_cache and size_bytes >= BULK_BYTES:
