@@ -138,6 +138,7 @@ class Broker(Services):
         self.read_executor = self.disk.executor("reads", READ_THREADS)
         self.records_executor = self.disk.executor("records", RECORD_THREADS)
         self._journal_executor = self.disk.executor("journal", 1)
+        self._journal_writer = self.disk.async_writer()
         self._segments_executor = self.disk.executor("segments", SEGMENT_THREADS)
         self._started = True
         try:
@@ -168,6 +169,7 @@ class Broker(Services):
             self.metrics,
             sync_every_ms=self.settings.durability_interval_ms,
             times=self.times,
+            writer=self._journal_writer,
         )
 
     def _assemble(self) -> None:
@@ -325,6 +327,8 @@ class Broker(Services):
             self.listeners.close()
         for executor in (self.read_executor, self.records_executor, self._segments_executor, self._journal_executor):
             executor.close()
+        if self._journal_writer is not None:
+            self._journal_writer.close()
         await asyncio.sleep(0)  # what the executors delivered last
         self.store.close()
 

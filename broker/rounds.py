@@ -1,23 +1,26 @@
 """Rounds: makes all units of one loop turn, or of the duration of one sync, durable together.
 
 At the end of a turn the open round is closed and written. When it is written (and synced, if its durability mode asks
-for that), high watermarks advance, parked fetches are woken, and waiting replies are sent. Only one round is written
-at a time; units that arrive meanwhile form the next one. If a write or sync fails, the broker halts and sends no more
-replies. docs/glossary.md defines round and released.
+for that), high watermarks advance, parked fetches are woken, and waiting replies are sent. Units that arrive meanwhile
+form the next round. It waits for its turn, or, if it is large and is to be synced as those in flight are, it is written
+beside them; they are released in their order. If a write or sync fails, the broker halts and sends no more replies.
+docs/glossary.md defines round and released.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from ..effects.disk import Executor
+from ..effects.disk import AsyncWriter, Executor
 from ..storage.journal.journal import RoundWrite
 from ..storage.log.partition_log import PartitionLog
 from ..storage.store import Store
 from .metrics import Metrics
 
 # Rounds up to these sizes are written in the loop, because handing them to a worker costs more: rounds without a sync,
-# and rounds with one while the device is quick (decision 15). Larger ones are written by a worker.
+# and rounds with one while the device is quick (decision 15). Of larger ones, those with a sync are begun by the loop
+# and told when they end (decision 24), and the others are written by a worker, as are those that cannot be begun so.
 WRITTEN_HERE_BYTES = 1 << 20
 SYNCED_HERE_BYTES = 16 << 10
 SEAL_AFTER_MS = 50  # after so long without a unit, an empty round records that the last one was synced
@@ -62,10 +65,12 @@ class Rounds:
         *,
         sync_every_ms: int = 100,
         times: Timing | None = None,
+        writer: AsyncWriter | None = None,
     ) -> None:
         """sync_every_ms: for logs in durability mode interval; mode os leaves the sync to checkpoints."""
         self._store = store
         self._executor = executor
+        self._writer = writer
         self._loop = loop
         self._metrics = metrics or Metrics()
         self._times = times or Untimed()
@@ -73,7 +78,7 @@ class Rounds:
         self._touched: dict[Replying, None] = {}
         self._waiting: dict[Replying, None] = {}
         self._scheduled = False
-        self._in_flight = False
+        self._in_flight: deque[RoundWrite] = deque()
         self._sync_next = False
         self._sealed_unit = store.synced_unit
         self._seal_timer: asyncio.TimerHandle | None = None
@@ -146,8 +151,8 @@ class Rounds:
         if store.halted is not None:
             self._touched.clear()
             return
-        self._times.end_turn(self._in_flight or bool(store.journal.pending))
-        if not self._in_flight and (store.journal.pending or self._sync_next):
+        self._times.end_turn(bool(self._in_flight) or store.journal.pending)
+        if (store.journal.pending or self._sync_next) and (not self._in_flight or self._may_overlap()):
             try:
                 self._begin()
             except Exception as error:  # a bug: no reply that it may affect is sent
@@ -157,6 +162,13 @@ class Rounds:
         self._flush(touched)
         self._times.count_answers()
 
+    def _may_overlap(self) -> bool:
+        """Whether the open round is worth a write of its own beside those in flight, and may have it."""
+        writer = self._writer
+        if writer is None or self._sync_next or not self._store.sync_wanted or not self._in_flight[-1].sync:
+            return False
+        return len(self._in_flight) < writer.at_once and self._store.journal.open_bytes >= writer.from_bytes
+
     def _begin(self) -> None:
         store = self._store
         sync = True if self._sync_next else None
@@ -164,14 +176,15 @@ class Rounds:
         if write is None:
             return
         self._sync_next = False
-        self._in_flight = True
+        self._in_flight.append(write)
         self._times.begin_round()
         if write.sync:
-            here = write.to_sync_bytes <= SYNCED_HERE_BYTES and self._executor.quick
+            here = write.to_sync_bytes <= SYNCED_HERE_BYTES and self._executor.quick and len(self._in_flight) == 1
         else:
             here = write.size_bytes <= WRITTEN_HERE_BYTES
         if not here:
-            self._executor.submit(write.run, lambda result: self._done(write, result))
+            if self._writer is None or not write.begin(self._writer, self._ended):
+                self._executor.submit(write.run, self._ended)
             return
         try:
             if write.sync:
@@ -179,30 +192,28 @@ class Rounds:
             else:
                 write.run()
         except Exception as error:
-            self._done(write, error)
+            self._ended(error)
         else:
-            self._done(write, None)
+            self._ended(None)
 
-    def _done(self, write: RoundWrite, result: BaseException | None) -> None:
-        """The round is written; runs in the loop. A bug in a callback halts the broker, as a failed sync does."""
+    def _ended(self, result: BaseException | None) -> None:
+        """A round is written; runs in the loop. A bug in a callback halts the broker, as a failed sync does."""
+        if isinstance(result, BaseException):
+            self._in_flight.clear()
+            self.halt(result)
         try:
-            self._release(write, result)
+            while self._in_flight and self._in_flight[0].done and self._store.halted is None:
+                self._release(self._in_flight.popleft())
         except Exception as error:
             self.halt(error)
 
-    def _release(self, write: RoundWrite, result: BaseException | None) -> None:
-        """Release the round, which is as durable as its mode asks for; or halt, if writing it has failed."""
-        self._in_flight = False
-        if isinstance(result, BaseException):
-            self.halt(result)
-            return
-        if self._store.halted is not None:
-            return
+    def _release(self, write: RoundWrite) -> None:
+        """Release the oldest round, which is as durable as its mode asks for."""
         moved = self._store.round_finished(write)
         self.finished += 1
         self._metrics.round_bytes.add(write.size_bytes)
         if write.sync:
-            self._metrics.sync_ns.add(self._executor.last_ns)
+            self._metrics.sync_ns.add(write.sync_ns or self._executor.last_ns)
         if self._store.interval_wanted and self._interval_timer is None:
             self._interval_timer = self._later(self._sync_every_ms, self._sync_later)
         for woken in self.on_release:
@@ -211,13 +222,13 @@ class Rounds:
             self._call_released()
         waiting, self._waiting = self._waiting, {}
         self._flush(waiting)
-        self._times.end_round(not self._store.journal.pending)
+        self._times.end_round(not self._store.journal.pending and not self._in_flight)
         if self._synced and write.sync:
             self._tell_synced()
         if self._store.journal.pending or self._sync_next:
             self.changed()
-            return
-        self._rest(write)
+        elif not self._in_flight:
+            self._rest(write)
 
     def _flush(self, connections: dict[Replying, None]) -> None:
         released = self._store.released_unit

@@ -49,14 +49,21 @@ def _take(left: Views, size: int) -> Views:
     return taken
 
 
+def open_again(fd: int) -> int:
+    """The same file for writes past the cache, in a new descriptor. Raises: OSError, also where there is no /proc."""
+    if not _O_DIRECT:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+    return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | _O_DIRECT)
+
+
 def write(fd: int, buffers: Views, position: int) -> bool:
     """Write whole blocks. False: this file system does not; some may have been written.
 
     Raises: OSError; then any part may be written.
     """
     try:
-        direct = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | _O_DIRECT)
-    except OSError:  # also where there is no /proc, or no descriptor left: the ordinary way needs none
+        direct = open_again(fd)
+    except OSError:  # no descriptor may be left: the ordinary way needs none
         return False
     try:
         return _write(direct, buffers[::-1], position)

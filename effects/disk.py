@@ -6,6 +6,7 @@ Source: Linux `pwritev2(2)`, `preadv2(2)`, `sendfile(2)`, `fdatasync(2)`, `syncf
 F_FULLFSYNC.
 """
 
+import asyncio
 import contextlib
 import errno
 import fcntl
@@ -19,7 +20,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from . import forks, page_cache, writing
+from . import aio, direct, forks, page_cache, writing
+from .aio import AsyncWriter as AsyncWriter
 from .disk_errors import NO_SPACE, convert_errors
 from .disk_errors import CannotOpen as CannotOpen
 from .disk_errors import DiskFull as DiskFull
@@ -81,6 +83,10 @@ class File(Protocol):
 
         Raises: BlockingIOError if it takes none now; OSError of the socket or the file, or where this is not possible.
         """
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), self.path)
+
+    def direct_fileno(self) -> int:
+        """A descriptor for writes past the page cache, this file's to close. Raises: OSError, if none can be had."""
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), self.path)
 
     def size(self) -> int: ...
@@ -173,6 +179,10 @@ class Disk(Protocol):
 
     def executor(self, name: str, threads: int = 1) -> Executor: ...
 
+    def async_writer(self) -> AsyncWriter | None:
+        """What begins synced writes on the loop that is running now. None where this disk has no such thing."""
+        return None
+
 
 def flush_to_device(fd: int, flush: Callable[[int], None]) -> None:
     """What makes bytes durable. macOS's fsync leaves them in the drive's cache; F_FULLFSYNC does not."""
@@ -191,11 +201,12 @@ def flush_to_device(fd: int, flush: Callable[[int], None]) -> None:
 class SystemFile(File):
     """A file descriptor. Interrupted calls (EINTR) are taken up again by Python itself (PEP 475)."""
 
-    __slots__ = ("_fd", "_path")
+    __slots__ = ("_direct_fd", "_fd", "_path")
 
     def __init__(self, path: str, fd: int) -> None:
         self._path = path
         self._fd = fd
+        self._direct_fd = -1
 
     @property
     def path(self) -> str:
@@ -249,6 +260,11 @@ class SystemFile(File):
     def send(self, socket_fd: int, size: int, position: int) -> int:
         return os.sendfile(socket_fd, self._fd, position, size)
 
+    def direct_fileno(self) -> int:
+        if self._direct_fd < 0:
+            self._direct_fd = direct.open_again(self._fd)
+        return self._direct_fd
+
     def size(self) -> int:
         return os.fstat(self._fd).st_size
 
@@ -265,9 +281,11 @@ class SystemFile(File):
             raise OSError(error.errno, error.strerror, self._path) from None
 
     def close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+        fds = self._fd, self._direct_fd
+        self._fd = self._direct_fd = -1
+        for fd in fds:
+            if fd >= 0:
+                os.close(fd)
 
     def fileno(self) -> int:
         """The descriptor, which stays this file's to close."""
@@ -463,3 +481,6 @@ class SystemDisk(Disk):
 
     def executor(self, name: str, threads: int = 1) -> Executor:
         return ThreadExecutor(name, threads)
+
+    def async_writer(self) -> AsyncWriter | None:
+        return aio.open_writer(asyncio.get_running_loop())

@@ -5,8 +5,10 @@ wait; high watermarks follow released units; a checkpoint names nothing that is 
 the jobs it hands out: `run()` belongs to a worker thread, the method named beside it to the loop.
 """
 
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import msgpack
 
@@ -22,6 +24,7 @@ from .log.segment import LEADER_EPOCH
 from .log.settings import LogSettings
 
 TAIL_BATCH_BYTES = 500  # what a batch in a tail takes beside its own bytes: Python objects; measured, 64 bits
+Offsets: TypeAlias = dict[PartitionLog, int]
 UNIT_OVERHEAD_BYTES = 256  # framing of a unit of few parts, for admission; the journal checks exactly
 
 
@@ -88,8 +91,7 @@ class Store:
         self._turn_age_ms = 0  # the age at this turn's first append; 0: none so far
         self._open_logs: dict[PartitionLog, None] = {}  # touched in the open round
         self._open_starts: dict[PartitionLog, None] = {}  # of which it moves the start
-        self._taken_starts: dict[PartitionLog, int] = {}
-        self._taken_ends: dict[PartitionLog, int] = {}  # end offsets, as of the round in flight
+        self._in_flight: deque[tuple[Offsets, Offsets]] = deque()  # of each round: ends, and starts that it moves
         self._sync_wanted = False
         self.interval_wanted = False  # something of a log in interval mode is not synced yet
         self.look_at_free_space()
@@ -251,9 +253,10 @@ class Store:
         self.topic_ids.pop(log.log_id, None)
         self.unflushed.pop(log, None)
         self._open_logs.pop(log, None)
-        self._taken_ends.pop(log, None)
         self._open_starts.pop(log, None)
-        self._taken_starts.pop(log, None)
+        for offsets in self._in_flight:
+            for of_logs in offsets:
+                of_logs.pop(log, None)
         self.tail_bytes -= log.tail_bytes
         self.tail_batches -= log.tail_batches
         log.offline, log.deleted = "deleted", True
@@ -348,17 +351,18 @@ class Store:
         return self.journal.synced_unit
 
     def take_round(self, *, sync: bool | None = None) -> RoundWrite | None:
-        """Close the open round. sync: True or False, or None for what its units ask.
+        """Close the open round; Journal.take_round says when. sync: True or False, or None for what its units ask.
 
         Returns what a worker (or, unsynced and small, the loop) has to run(), or None if there is nothing.
         """
         wanted = self._sync_wanted if sync is None else sync
         write = self.journal.take_round(sync=wanted)
         if write is not None:
-            self._taken_ends = {log: log.end_offset for log in self._open_logs}
+            ends = {log: log.end_offset for log in self._open_logs}
+            starts = {log: log.start_offset for log in self._open_starts}
+            self._in_flight.append((ends, starts))
             self._open_logs = {}
-            if self._open_starts:
-                self._taken_starts = {log: log.start_offset for log in self._open_starts}
+            if starts:
                 self._open_starts = {}
             self._turn_age_ms = 0
             self._sync_wanted = False
@@ -374,16 +378,14 @@ class Store:
     def round_finished(self, write: RoundWrite) -> Collection[PartitionLog]:
         """The round is written (and synced, if it was to be). Returns the logs whose high watermark moved."""
         self.journal.finished(write)
-        moved = self._taken_ends
-        self._taken_ends = {}
+        moved, starts = self._in_flight.popleft()
         unflushed = self.unflushed
         for log, end_offset in moved.items():
             log.released(end_offset)
             if log not in unflushed:
                 unflushed[log] = None
-        for log, start_offset in self._taken_starts.items():
+        for log, start_offset in starts.items():
             log.start_released(start_offset)
-        self._taken_starts.clear()
         return moved.keys()
 
     def check_running(self) -> None:

@@ -6,6 +6,7 @@ short ways (fast_produce.py, fast_transactions.py) nothing more than before. Wha
 by itself. A duration is from the turn in which the request was handled until its answer may leave.
 """
 
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -49,7 +50,7 @@ class RequestTimes:
         self._histograms = metrics.request_ns
         self._began_ns = 0
         self._open: list[tuple[int, Counts]] = []  # that wait for the open round, by turn
-        self._flying: list[tuple[int, Counts]] = []  # that wait for the round that is being written
+        self._flying: deque[list[tuple[int, Counts]]] = deque()  # that wait for each round that is being written
 
     # ---- called by the dispatcher ------------------------------------------------------------------------------
 
@@ -99,11 +100,12 @@ class RequestTimes:
 
     def begin_round(self) -> None:
         """The open round is being written; the next one is empty."""
-        self._flying, self._open = self._open, []
+        self._flying.append(self._open)
+        self._open = []
 
     def end_round(self, is_last: bool) -> None:
-        """The round is released. is_last: no other is open, so nothing waits any more."""
-        done, self._flying = self._flying, []
+        """The oldest round is released. is_last: no other is open or being written, so nothing waits any more."""
+        done = self._flying.popleft()
         if is_last and self._open:
             done, self._open = done + self._open, []
         if done:

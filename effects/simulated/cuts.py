@@ -39,8 +39,10 @@ class Cut:
             case Link(directory=directory) | Unlink(directory=directory) | Rename(new_directory=directory):
                 self._queues.setdefault(_NAMES, []).append(operation)
                 self._names_in.setdefault(directory, []).append(operation)
-            case Sync(inode=inode, failed=failed):
-                self._settle(inode, self._queues.get(inode, ()), failed)
+            case Sync(inode=inode, failed=failed, only=only):
+                waiting = self._queues.get(inode, ())
+                covered = waiting if only is None else [one for one in waiting if one.index == only]
+                self._settle(inode, covered, failed)
             case SyncDirectory(directory=directory, failed=failed):
                 self._settle(_NAMES, self._names_in.pop(directory, ()), failed)
 

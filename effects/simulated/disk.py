@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from ..disk import AlreadyLocked, Buffer, CannotOpen, Disk, File, Lock
+from ..disk import AlreadyLocked, AsyncWriter, Buffer, CannotOpen, Disk, File, Lock
 from ..executors import Executor
 from .cuts import Cut
 from .executors import Latency, SimulatedExecutor
@@ -38,6 +38,7 @@ from .operations import (
 )
 from .torn import Tear
 from .volume import Volume
+from .writer import SimulatedWriter
 
 _ENDLESS_BYTES = 1 << 40  # what a disk without a capacity reports as free
 
@@ -45,9 +46,10 @@ _ENDLESS_BYTES = 1 << 40  # what a disk without a capacity reports as free
 class SimulatedDisk(Disk):
     """`capacity_bytes`, `is_cold`, `latency`, `inline` and `quick` may be set at any time.
 
-    `is_cold` is true for paths of which nothing is in memory; `latency` when the jobs of executors made after it
-    was set take effect; `inline` makes those executors ignore a running loop; `quick` is their own `quick`. With
-    `history` off operations are not kept: for long simulations, which need `after_power_cut` but not `at`.
+    `is_cold` is true for paths of which nothing is in memory; `latency` when the jobs of executors and writers made
+    after it was set take effect; `inline` makes those executors ignore a running loop; `quick` is their own `quick`;
+    `at_once` is how many writes such a writer has under way, 0: there is none. With `history` off operations are not
+    kept: for long simulations, which need `after_power_cut` but not `at`.
     """
 
     def __init__(
@@ -64,13 +66,14 @@ class SimulatedDisk(Disk):
         self.latency = latency
         self.inline = inline
         self.quick = False
+        self.at_once = 0
         self.pid = pid
         self._history = History(Volume(), keep=history)
         self._opened: dict[int, int] = {}
         self._nameless: set[int] = set()
         self._locked: set[str] = set()
         self._faults: list[Fault] = []
-        self._executors: list[SimulatedExecutor] = []
+        self._workers: list[SimulatedExecutor | SimulatedWriter] = []
 
     # What every disk does
 
@@ -160,9 +163,7 @@ class SimulatedDisk(Disk):
 
     def free_bytes(self, path: str) -> int:
         self._existing(path)
-        if self.capacity_bytes is None:
-            return _ENDLESS_BYTES
-        return max(0, self.capacity_bytes - self._seen.used_bytes())
+        return _ENDLESS_BYTES if self.capacity_bytes is None else max(0, self.capacity_bytes - self._seen.used_bytes())
 
     def total_bytes(self, path: str) -> int:
         self._existing(path)
@@ -178,9 +179,13 @@ class SimulatedDisk(Disk):
         return SimulatedLock(file, self._locked)
 
     def executor(self, name: str, threads: int = 1) -> Executor:
-        executor = SimulatedExecutor(threads, latency=self.latency, inline=self.inline, quick=self.quick)
-        self._executors.append(executor)
-        return executor
+        made = SimulatedExecutor(threads, latency=self.latency, inline=self.inline, quick=self.quick)
+        self._workers.append(made)
+        return made
+
+    def async_writer(self) -> AsyncWriter | None:
+        self._workers.append(writer := SimulatedWriter(self.at_once, self.latency))
+        return writer if self.at_once else None
 
     # Faults
 
@@ -196,8 +201,8 @@ class SimulatedDisk(Disk):
 
     def fail_operation(self, index: int, *, error: int = errno.EIO, after_bytes: int = 0) -> Fault:
         """Make the operation fail that would have this number in the history."""
-        matches: Matches = lambda one: one.index == index and not isinstance(one, Unrecorded)  # noqa: E731
-        return self.fail(matches, error=error, after_bytes=after_bytes)
+        strikes: Matches = lambda one: one.index == index and not isinstance(one, Unrecorded)  # noqa: E731
+        return self.fail(strikes, error=error, after_bytes=after_bytes)
 
     def fail_step(self, number: int, *, error: int) -> Fault:
         """Make the step fail that has this number from now on, from 0; opens, reads, stats and listings count too."""
@@ -220,9 +225,9 @@ class SimulatedDisk(Disk):
         self._history.record(Note(self._next, "", value))
 
     def halt(self) -> None:
-        """The process that used it is gone: its executors run nothing more."""
-        for executor in self._executors:
-            executor.halt()
+        """The process that used it is gone: its executors and writers do nothing more."""
+        for worker in self._workers:
+            worker.halt()
 
     def after_process_crash(self) -> "SimulatedDisk":
         """As a new process finds it: all bytes are there, what was not synced still is not, locks are free."""
@@ -292,8 +297,8 @@ class SimulatedDisk(Disk):
     def truncate(self, file: "SimulatedFile", size: int) -> None:
         self._perform(Truncate(self._next, _clean(file.path), file.inode, size))
 
-    def sync(self, file: "SimulatedFile") -> None:
-        self._perform(Sync(self._next, _clean(file.path), file.inode))
+    def sync(self, file: "SimulatedFile", only: int | None = None) -> None:
+        self._perform(Sync(self._next, _clean(file.path), file.inode, only=only))
 
     def size_of(self, file: "SimulatedFile") -> int:
         return self._seen.content(file.inode).size
@@ -320,6 +325,7 @@ class SimulatedDisk(Disk):
         )
         twin.is_cold = self.is_cold
         twin.quick = self.quick
+        twin.at_once = self.at_once
         twin._history = history
         return twin
 
@@ -357,9 +363,7 @@ class SimulatedDisk(Disk):
         if self.capacity_bytes is None:
             return size
         growth = position + size - self._seen.content(inode).size
-        return (
-            min(size, max(0, size - (growth - (self.capacity_bytes - self._seen.used_bytes())))) if growth > 0 else size
-        )
+        return min(size, max(0, size - growth + self.capacity_bytes - self._seen.used_bytes())) if growth > 0 else size
 
     def _link(self, path: str, *, is_directory: bool) -> int:
         directory, name = self._place(path)
@@ -430,6 +434,12 @@ class SimulatedFile(File):
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
         self._writable().write(self, b"".join(buffers), position)
+
+    def write_alone(self, data: bytes, position: int) -> Callable[[], None]:
+        """Write, for an async writer. Returns what makes this write durable, and no other."""
+        disk, index = self._writable(), self._writable()._next
+        disk.write(self, data, position)
+        return lambda: disk.sync(self, only=index)
 
     def read(self, size: int, position: int) -> bytes:
         return self._open().read(self, size, position)

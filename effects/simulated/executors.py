@@ -123,12 +123,12 @@ class SimulatedExecutor(Executor):
             entry = self._waiting.take()
             self._started.append(entry)
             before, after = self._latency() if self._latency else (0.0, 0.0)
-            _later(loop, before, self._take_effect, loop, entry, after)
+            later(loop, before, self._take_effect, loop, entry, after)
 
     def _take_effect(self, loop: asyncio.AbstractEventLoop, entry: _Entry, after: float) -> None:
         if not self._halted:
             entry.run(self._closed)
-            _later(loop, after, self._report, loop, entry)
+            later(loop, after, self._report, loop, entry)
 
     def _report(self, loop: asyncio.AbstractEventLoop, entry: _Entry) -> None:
         if not self._halted:
@@ -144,7 +144,8 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-def _later(loop: asyncio.AbstractEventLoop, seconds: float, call: Callable[..., None], *arguments: Any) -> None:
+def later(loop: asyncio.AbstractEventLoop, seconds: float, call: Callable[..., None], *arguments: Any) -> None:
+    """In so many seconds, or in the next turn."""
     if seconds > 0:
         loop.call_later(seconds, call, *arguments)
     else:

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from ..aio import AsyncWriter, DirectFile, Done
 from ..disk import Buffer, Executor, File, Lock, SystemDisk, SystemFile
 from .torn import SECTOR_BYTES
 
@@ -21,13 +22,14 @@ class DiskGone(OSError):
     """The process that used this disk is gone; nothing more reaches it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Change:
     """One write or truncation that no sync covers yet, and how to undo it."""
 
     position: int
     before: bytes
     size_before: int
+    alone: bool = False  # of an async writer: no sync of the file covers it, nor does it change the file's size
 
 
 @dataclass(slots=True, eq=False)
@@ -61,6 +63,24 @@ class ForgetfulFile(SystemFile):
             self._remember(position, sum(map(len, buffers)))
             super().write_past_cache(buffers, position)
 
+    def remember_alone(self, position: int, size: int) -> Callable[[], None]:
+        """For an async writer, before it writes. Returns what says that this write, and no other, is on the device."""
+        with self._unsynced.lock:
+            self._disk.check()
+            change = self._remember(position, size, alone=True)
+
+        def synced() -> None:
+            with self._unsynced.lock:
+                self._unsynced.changes.remove(change)
+
+        return synced
+
+    def write_again(self, buffers: Sequence[Buffer], position: int) -> None:
+        """What is remembered already."""
+        with self._unsynced.lock:
+            self._disk.check()
+            super().write(buffers, position)
+
     def truncate(self, size: int) -> None:
         with self._unsynced.lock:
             self._disk.check()
@@ -69,22 +89,78 @@ class ForgetfulFile(SystemFile):
 
     def sync(self) -> None:
         with self._unsynced.lock:
-            covered = len(self._unsynced.changes)
+            covered = {change for change in self._unsynced.changes if not change.alone}
         self._disk.sync_begins(self.path)
         if self._disk.syncs:
             super().sync()
         with self._unsynced.lock:
             self._disk.check()
-            del self._unsynced.changes[:covered]
+            self._unsynced.changes = [change for change in self._unsynced.changes if change not in covered]
 
     def close(self) -> None:
         self._disk.closed(self)
         super().close()
 
-    def _remember(self, position: int, length: int) -> None:
+    def _remember(self, position: int, length: int, *, alone: bool = False) -> _Change:
         size = self.size()
         before = self.read(min(length, size - position), position) if position < size else b""
-        self._unsynced.changes.append(_Change(position, before, size))
+        change = _Change(position, before.ljust(length, b"\0") if alone else before, size, alone)
+        self._unsynced.changes.append(change)
+        return change
+
+
+class _Remembered(DirectFile):
+    """A file for the system's writer, which writes again what the device refused: that is no other change."""
+
+    def __init__(self, file: ForgetfulFile) -> None:
+        self._file = file
+
+    @property
+    def path(self) -> str:
+        return self._file.path
+
+    def direct_fileno(self) -> int:
+        return self._file.direct_fileno()
+
+    def write(self, buffers: Sequence[Buffer], position: int) -> None:
+        self._file.write_again(buffers, position)
+
+
+class ForgetfulWriter(AsyncWriter):
+    """What the system has, on files that remember."""
+
+    def __init__(self, disk: "ForgetfulDisk", writer: AsyncWriter) -> None:
+        self._disk = disk
+        self._writer = writer
+
+    @property
+    def from_bytes(self) -> int:
+        return self._writer.from_bytes
+
+    @property
+    def at_once(self) -> int:
+        return self._writer.at_once
+
+    def begin(self, file: DirectFile, position: int, buffers: Sequence[Buffer], size_bytes: int, done: Done) -> bool:
+        assert isinstance(file, ForgetfulFile)
+        synced = file.remember_alone(position, size_bytes)
+
+        def ended(error: OSError | None, took_ns: int) -> None:
+            try:
+                self._disk.sync_begins(file.path)
+                if error is None:
+                    synced()
+            except OSError as refused:
+                error = refused
+            done(error, took_ns)
+
+        if self._writer.begin(_Remembered(file), position, buffers, size_bytes, ended):
+            return True
+        synced()
+        return False
+
+    def close(self) -> None:
+        self._writer.close()
 
 
 class ForgetfulDisk(SystemDisk):
@@ -100,6 +176,7 @@ class ForgetfulDisk(SystemDisk):
         self._open: set[ForgetfulFile] = set()
         self._locks: list[Lock] = []
         self._executors: list[Executor] = []
+        self._writers: list[AsyncWriter] = []
         self._failing: Callable[[str], bool] | None = None
 
     # ---- what every disk does --------------------------------------------------------------------------------
@@ -162,6 +239,13 @@ class ForgetfulDisk(SystemDisk):
         self._executors.append(executor)
         return executor
 
+    def async_writer(self) -> AsyncWriter | None:
+        writer = super().async_writer()
+        if writer is None:
+            return None
+        self._writers.append(writer)
+        return ForgetfulWriter(self, writer)
+
     # ---- what goes wrong -------------------------------------------------------------------------------------
 
     def fail_sync(self, matches: Callable[[str], bool] = lambda path: True) -> None:
@@ -177,6 +261,8 @@ class ForgetfulDisk(SystemDisk):
         assert self._gone
         for executor in self._executors:
             executor.close()
+        for writer in self._writers:
+            writer.close()
         for file in list(self._open):
             file.close()
         for lock in self._locks:
@@ -198,7 +284,7 @@ class ForgetfulDisk(SystemDisk):
 
     def _tear(self, fd: int, change: _Change) -> None:
         """Take the change back, but for some sectors of it; one at least is lost."""
-        end = os.fstat(fd).st_size
+        end = change.position + len(change.before) if change.alone else os.fstat(fd).st_size
         torn = os.pread(fd, max(0, end - change.position), change.position)
         _take_back(fd, change)
         starts = range(0, len(torn), SECTOR_BYTES)
@@ -237,4 +323,5 @@ def _is_below(path: str, above: str) -> bool:
 def _take_back(fd: int, change: _Change) -> None:
     if change.before:
         os.pwrite(fd, change.before, change.position)
-    os.ftruncate(fd, change.size_before)
+    if not change.alone:
+        os.ftruncate(fd, change.size_before)

@@ -70,8 +70,11 @@ class Unlink(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Sync(Operation):
+    """Of all that was done to the inode before; or of the one write of that index, and no other."""
+
     inode: int
     failed: bool = False
+    only: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,16 +14,18 @@ The three points of a unit's life:
     synced     a sync ended that began after the write; from now on it survives a power cut
 A unit is released when it is synced, or in the mode `os` when it is written. Replies and reads wait for the release.
 
-One round at a time. The next round is written only when the one before has been written (and synced, if it is to be):
-so rounds stand in the file in their order, and what comes behind a hole was never released. A sync covers every file
-that has unsynced rounds, for a round may begin a new file. While a sync runs, units collect for the next round: the
-slower the device, the larger the rounds.
+Rounds in flight. A round is finished, and its units released, only when all before it are: so what comes behind a hole
+was never released. Beside a round that is to be synced others of the kind may be in flight; each is synced by itself,
+and they may end in any order (docs/decisions/0024). Other rounds go one at a time. A sync covers every file that has
+unsynced rounds, for a round may begin a new file. While a sync runs, units collect for the next round: the slower the
+device, the larger the rounds.
 
-What a crash may leave. The end of the last round may be torn. It was not released, so it may be cut. But a round that
-was synced and does not read well afterwards is damage, and must never be cut in silence. The two look alike. They are
-distinguished by `synced_through`: each round header names the last round that was known to be synced when it was
-written. If a sound header behind a broken round n has synced_through >= n, round n was durable, and the broker does
-not start (scan.py). That is why an idle journal writes one more round without units, the seal: it names the last one.
+What a crash may leave. The end of the last round may be torn, and of rounds that were in flight together any may be
+missing. They were not released, so they may be cut. But a round that was synced and does not read well afterwards is
+damage, and must never be cut in silence. The two look alike. They are distinguished by `synced_through`: each round
+header names the last round that was known to be synced, with all before it, when it was written. If a sound header
+behind a broken round n has synced_through >= n, round n was durable, and the broker does not start (scan.py). That is
+why an idle journal writes one more round without units, the seal: it names the last one.
 
 Files. They are made ahead at full size and synced (files.py, preparing.py), so that a write changes neither size nor
 allocation. A file is used again once all its units are at or below the older of the last two checkpoints.
@@ -38,13 +40,12 @@ docs/formats.md has every byte.
 
 import functools
 import os.path
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 
 from crc32c import crc32c
 
 from ...effects.disk import Buffer, Disk, File
-from ...effects.gathering import OVERWRITTEN_SLICE_BYTES, write_gathered
 from ..sync_once import SyncOnce
 from .files import JournalFiles
 from .format import APPEND as APPEND
@@ -73,63 +74,11 @@ from .format import Unit as Unit
 from .format import UnitRefused as UnitRefused
 from .preparing import KEPT_BACK_BYTES, PREPARING, Life, file_name, file_sequence
 from .preparing import Job as Job
+from .round_write import FileWrite
+from .round_write import RoundWrite as RoundWrite
 
 _REST_BYTES = BATCH_UNIT_BYTES + BATCH_HEAD_BYTES  # of an append_batch unit, without `rest`
 _ZEROS = memoryview(bytes(BLOCK_BYTES))
-
-_Write: TypeAlias = tuple[File, int, list[Buffer], int]  # where, what, and how many bytes that is
-
-
-class RoundWrite:
-    """Rounds on their way to disk: one, or several where a unit did not fit a file and the next file was begun.
-
-    run() is for a worker and touches nothing of the journal's.
-    """
-
-    __slots__ = (
-        "_sync_files",
-        "_writes",
-        "done",
-        "size_bytes",
-        "sync",
-        "synced_through",
-        "through_round",
-        "through_unit",
-        "to_sync_bytes",
-    )
-
-    def __init__(
-        self,
-        writes: list[_Write],
-        sync_files: Callable[[], None],
-        *,
-        sync: bool,
-        size_bytes: int,
-        to_sync_bytes: int,
-        through_unit: int,
-        through_round: int,
-        synced_through: int,
-    ) -> None:
-        self._writes = writes
-        self._sync_files = sync_files
-        self.sync = sync
-        self.size_bytes = size_bytes
-        self.to_sync_bytes = to_sync_bytes  # these, and what was written and not synced before
-        self.through_unit = through_unit
-        self.through_round = through_round
-        self.synced_through = synced_through
-        self.done = False
-
-    def run(self) -> None:
-        """Write all, then sync. Raises OSError: then nothing of it may be released, now or later."""
-        for file, position, buffers, size_bytes in self._writes:
-            # Without a sync the page cache takes it, and a later one brings it on.
-            write_gathered(
-                file, buffers, position, size_bytes, past_cache=self.sync, slice_bytes=OVERWRITTEN_SLICE_BYTES
-            )
-        if self.sync:
-            self._sync_files()
-        self.done = True
 
 
 class Journal:
@@ -148,6 +97,7 @@ class Journal:
         "_next_round",
         "_position",
         "_room",
+        "_round_room",
         "_synced_round",
         "_syncs",
         "_unsynced",
@@ -198,11 +148,11 @@ class Journal:
         self._synced_round = self._last_unit_round = next_round - 1
         # synced_through in the newest header, and in the newest header that was synced.
         self._newest_synced_through = self._durable_synced_through = next_round - 1
-        self._closed: list[_Write] = []
-        self._unsynced: list[File] = []
+        self._closed: list[FileWrite] = []
+        self._unsynced: dict[File, None] = {}  # of finished rounds
         self._unsynced_bytes = 0
         self._syncs = SyncOnce()
-        self._in_flight: RoundWrite | None = None
+        self._in_flight: deque[RoundWrite] = deque()
         self._buffers: list[Buffer] = [b""]  # of the open round; its header comes first when it is closed
         self._begin_file()
 
@@ -315,15 +265,22 @@ class Journal:
         """Whether units wait for take_round."""
         return self.next_unit != self._first_unit or bool(self._closed)
 
+    @property
+    def open_bytes(self) -> int:
+        """What the units of the open round take, about."""
+        return self._round_room - self._room
+
     def take_round(self, *, sync: bool) -> RoundWrite | None:
-        """Close the open round; run() what is returned, then tell finished(). One at a time.
+        """Close the open round; run() or begin() what is returned, then tell finished(), in the order of the rounds.
+
+        Another one may be taken meanwhile only if all of them are synced.
 
         None if nothing waits and sync is not asked for. With sync, all rounds before are synced too; if they are
         already and nothing waits, the empty round records that on disk: else recovery could not tell whether
         the last round was torn before its sync or spoilt after it.
         """
-        if self._in_flight is not None:
-            raise RuntimeError("a round is in flight, or failed")
+        if any(write.failed or not (sync and write.sync) for write in self._in_flight):
+            raise RuntimeError("a round is in flight that is to be alone, or one failed")
         if self.next_unit != self._first_unit:
             self._close_round()
         elif not sync and not self._closed:
@@ -331,35 +288,36 @@ class Journal:
         elif sync and not self._closed and not self._unsynced and self._durable_synced_through < self._last_unit_round:
             self._close_round()
         writes, self._closed = self._closed, []
-        for file, _, _, _ in writes:
-            if file not in self._unsynced:
-                self._unsynced.append(file)
         size_bytes = sum(size for _, _, _, size in writes)
-        self._unsynced_bytes += size_bytes
-        self._in_flight = RoundWrite(
+        write = RoundWrite(
             writes,
-            functools.partial(self._sync, self._unsynced),
+            functools.partial(self._sync, dict.fromkeys([*self._unsynced, *(file for file, _, _, _ in writes)])),
             sync=sync,
+            alone=not self._unsynced,
             size_bytes=size_bytes,
-            to_sync_bytes=self._unsynced_bytes,
+            to_sync_bytes=self._unsynced_bytes + size_bytes,
             through_unit=self.last_unit,
             through_round=self._next_round - 1,
             synced_through=self._newest_synced_through,
         )
-        return self._in_flight
+        self._in_flight.append(write)
+        return write
 
     def finished(self, write: RoundWrite) -> None:
-        """The round's run() has returned: release its units."""
-        if write is not self._in_flight or not write.done:
-            raise RuntimeError("this round was not written")
-        self._in_flight = None
+        """The round's run() has returned, or begin() has told so: release its units."""
+        if not self._in_flight or write is not self._in_flight[0] or not write.done:
+            raise RuntimeError("this round was not written, or not all before it were")
+        self._in_flight.popleft()
         self.released_unit = write.through_unit
         if write.sync:
             self.synced_unit = write.through_unit
             self._synced_round = write.through_round
             self._durable_synced_through = write.synced_through
-            self._unsynced = []
+            self._unsynced.clear()
             self._unsynced_bytes = 0
+        else:
+            self._unsynced.update(write.files)
+            self._unsynced_bytes += write.size_bytes
 
     def write_back(self) -> Callable[[], None] | None:
         """What a worker may do before a sync, beside rounds that go on, so that the sync finds little left to do.
@@ -367,11 +325,11 @@ class Journal:
         None if all is synced, or a round in flight is to see to it. It promises nothing, but that it raises OSError
         means what it means of a sync, for rounds that are synced later too.
         """
-        if not self._unsynced or (self._in_flight is not None and self._in_flight.sync):
+        if not self._unsynced or any(write.sync for write in self._in_flight):
             return None
         return functools.partial(self._sync, tuple(self._unsynced))
 
-    def _sync(self, files: Sequence[File]) -> None:
+    def _sync(self, files: Iterable[File]) -> None:
         """In a worker. Raises as SyncOnce.run."""
         self._syncs.run(functools.partial(_sync_each, files))
 
@@ -424,7 +382,7 @@ class Journal:
 
     def _begin_round(self, position: int) -> None:
         self._position = position
-        self._room = self._file.size_bytes - KEPT_BACK_BYTES - position - ROUND_HEADER_BYTES
+        self._room = self._round_room = self._file.size_bytes - KEPT_BACK_BYTES - position - ROUND_HEADER_BYTES
         self._buffers = [b""]
         self._first_unit = self.next_unit
 
@@ -432,8 +390,7 @@ class Journal:
         """Put the header before the open round, and zeros behind it up to the next block."""
         file = self._file
         units = self.next_unit - self._first_unit
-        room = file.size_bytes - KEPT_BACK_BYTES - self._position - ROUND_HEADER_BYTES
-        length = room - self._room
+        length = self.open_bytes
         header = RoundHeader(
             self.incarnation, self._next_round, self._first_unit, self._synced_round, units, length, ends_file
         )
@@ -452,7 +409,7 @@ class Journal:
         self._begin_round(self._position + size)
 
 
-def _sync_each(files: Sequence[File]) -> None:
+def _sync_each(files: Iterable[File]) -> None:
     for file in files:
         file.sync()
 

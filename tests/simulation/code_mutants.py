@@ -30,8 +30,11 @@ from fencepost.effects import executors, net
 from fencepost.effects.disk import SystemLock
 from fencepost.effects.disk_errors import NO_SPACE, DiskFull
 from fencepost.effects.simulated import faults
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.effects.simulated.operations import Sync
 from fencepost.storage import layout, recovery
 from fencepost.storage.journal import scan as journal_scan
+from fencepost.storage.journal.journal import Journal
 from fencepost.storage.log import (
     indexes as log_indexes,
 )
@@ -122,6 +125,62 @@ def a_journal_may_lack_what_a_checkpoint_says_was_synced(stack: ExitStack) -> No
 
     for module in (journal_scan, recovery, log_verify):
         _around(stack, module, "scan", wrapper)
+
+
+@killed_by("tests/storage/journal/test_in_flight.py")
+def a_synced_write_is_taken_for_a_sync_of_all_before(stack: ExitStack) -> None:
+    """A round behind units in mode os, or interval, that were never synced is begun alone."""
+
+    def wrapper(take: Any) -> Any:
+        def taken(self: Any, *, sync: bool) -> Any:
+            write = take(self, sync=sync)
+            if write is not None:
+                write._alone = True
+            return write
+
+        return taken
+
+    _around(stack, Journal, "take_round", wrapper)
+
+
+@killed_by("tests/storage/journal/test_crashes.py")
+def a_round_says_of_those_in_flight_before_it_that_they_were_synced(stack: ExitStack) -> None:
+    """A crash that leaves it, and not one of them, is taken for damage, and the broker does not start."""
+
+    def wrapper(close: Any) -> Any:
+        def closed(self: Any, *, ends_file: bool = False) -> None:
+            synced, self._synced_round = self._synced_round, self._next_round - 1
+            close(self, ends_file=ends_file)
+            self._synced_round = synced
+
+        return closed
+
+    _around(stack, Journal, "_close_round", wrapper)
+
+
+@killed_by("tests/effects/simulated/test_writer.py")
+def a_synced_write_makes_all_before_it_durable(stack: ExitStack) -> None:
+    """The simulation would be kinder than a device, and meet no bug of rounds in flight together."""
+    _replaced(stack, SimulatedDisk, "sync", lambda self, file, only=None: _sync_all(self, file))
+
+
+def _sync_all(disk: Any, file: Any) -> None:
+    disk._perform(Sync(disk._next, file.path, file.inode))
+
+
+@killed_by("tests/broker/test_rounds_in_flight.py")
+def no_round_is_begun_beside_another(stack: ExitStack) -> None:
+    _replaced(stack, Rounds, "_may_overlap", lambda self: False)
+
+
+@killed_by("tests/broker/test_rounds_in_flight.py")
+def rounds_are_begun_beside_others_though_a_sync_of_all_is_asked_for(stack: ExitStack) -> None:
+    """Under a load without a gap a checkpoint would wait for ever."""
+
+    def may_overlap(self: Any) -> bool:
+        return len(self._in_flight) < self._writer.at_once
+
+    _replaced(stack, Rounds, "_may_overlap", may_overlap)
 
 
 @killed_by("tests/storage/journal/test_kept_parts.py")

@@ -19,6 +19,7 @@ from fencepost.broker.groups.offsets import Offsets
 from fencepost.broker.net.connection import Connection
 from fencepost.broker.net.turns import Job
 from fencepost.broker.requests.fast_produce import FastProduce
+from fencepost.broker.rounds import Rounds
 from fencepost.broker.topics.topics import Topics
 from fencepost.broker.transactions import coordinator as coordinator_module
 from fencepost.broker.transactions import sweeps as sweeps_module
@@ -131,6 +132,23 @@ def replies_do_not_wait_for_the_sync(stack):
 @mutant
 def rounds_are_not_synced(stack):
     _around(stack, Store, "take_round", lambda take: lambda self, sync=None: take(self, sync=False))
+
+
+@mutant
+def rounds_are_released_as_they_end(stack):
+    """Of those in flight together a later one may be on the disk while an earlier one is not."""
+
+    def ended(self, result):
+        if isinstance(result, BaseException):
+            self._in_flight.clear()
+            self.halt(result)
+        elif any(write.done for write in self._in_flight):
+            for write in self._in_flight:
+                write.done = True
+            while self._in_flight:
+                self._release(self._in_flight.popleft())
+
+    _replaced(stack, Rounds, "_ended", ended)
 
 
 def _no_fast_path(stack: ExitStack) -> None:

@@ -65,6 +65,7 @@ GUARDED: dict[str, Any] = {
 }
 OS_EVERY = 7  # each such seed has a broker that does not wait for syncs; it is killed and never unplugged
 QUICK_EVERY = 3  # each such life has a device that the loop itself waits for
+AT_ONCE = (4, 2, 0)  # by life: how many rounds may be in flight; with 0 a worker writes them, one after another
 JOURNAL_S, SEGMENTS_S, READS_S = 0.004, 0.003, 0.001
 
 
@@ -132,6 +133,7 @@ class World:
         """A broker begins on what is on the disk. Raises what the broker raises."""
         self.lives += 1
         self.disk.quick = not self.lives % QUICK_EVERY
+        self.disk.at_once = AT_ONCE[(self.seed + self.lives) % len(AT_ONCE)]
         self.disk.is_cold = lambda path: self._cold.random() < self.schedule.cold
         self._slow_executors()
         process = self._process = Process(self.loop, f"broker {self.lives}")
@@ -210,13 +212,19 @@ class World:
             indexes._size_bytes = 0
 
     def _slow_executors(self) -> None:
-        disk, begin = self.disk, self.disk.executor
+        disk, begin, begin_writes = self.disk, self.disk.executor, self.disk.async_writer
 
         def executor(name: str, threads: int = 1) -> Any:
             disk.latency = lambda: (self.delays.get(name, 0.0), 0.0)
             return begin(name, threads)
 
+        def async_writer() -> Any:
+            rng = self.rng(f"writes of life {self.lives}")
+            disk.latency = lambda: (rng.random() * self.delays["journal"], rng.random() * self.delays["journal"])
+            return begin_writes()
+
         disk.executor = executor  # type: ignore[method-assign]
+        disk.async_writer = async_writer  # type: ignore[method-assign]
 
     def _look_for_failures(self) -> None:
         if self.broker is not None:

@@ -103,13 +103,6 @@ def test_what_arrives_while_a_round_is_in_flight_is_the_next_round(driven):
     assert [unit.data for unit in recovered(driven.disk)] == [b"one", b"two"]
 
 
-def test_only_one_round_is_in_flight(driven):
-    driven.append(b"one")
-    driven.journal.take_round(sync=True)
-    with pytest.raises(RuntimeError):
-        driven.journal.take_round(sync=True)
-
-
 def test_a_round_that_was_not_written_cannot_be_finished(driven):
     driven.append(b"one")
     write = driven.journal.take_round(sync=True)

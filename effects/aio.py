@@ -1,0 +1,224 @@
+"""Synced writes that a loop begins and does not wait for: several at a time, each told of by itself when it has ended.
+
+Why. A thread that writes and syncs costs the loop two changes of threads, each of which may wait for the interpreter
+and for a processor, and it can do one thing at a time. Here the kernel works alone: one call begins a write, and a
+descriptor in the loop becomes readable when it has ended. Such a write goes past the page cache (O_DIRECT) and makes
+its own bytes durable (RWF_DSYNC): the error of one write is told to that write, whatever others go on beside it.
+
+The rules: a write covers its own bytes only, never those of another one; it is in whole blocks over bytes that the file
+has already, since the kernel would make the caller wait while it finds new ones. The bytes are copied, since the device
+takes them from aligned memory. Whatever is not possible is refused before anything was begun, so that the caller goes
+another way; what the device refuses later is written again the ordinary way, here.
+Source: Linux `io_submit(2)`, `io_getevents(2)`, include/uapi/linux/aio_abi.h; `open(2)` on O_DIRECT.
+"""
+
+import asyncio
+import ctypes
+import errno
+import mmap
+import os
+import platform
+import struct
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from .gathering import Buffer, join_buffers
+
+BLOCK_BYTES = 4096
+MOST_AT_ONCE = 4
+LARGEST_BYTES = 1 << 20
+FROM_BYTES = 32 << 10  # below it, a write is over sooner than it would be begun here (measured: decision 24)
+
+Done = Callable[[OSError | None, int], None]
+"""What a write is told with when it has ended: its error, and how many nanoseconds it took."""
+
+_NUMBERS = {"x86_64": (206, 207, 208, 209), "aarch64": (0, 1, 4, 2)}  # io_setup, _destroy, _getevents, _submit
+_IOCB = struct.Struct("<QIiHhIQQqQII")
+_EVENT = struct.Struct("<QQqq")
+_PWRITE, _RESFD = 1, 1
+_DSYNC: int = getattr(os, "RWF_DSYNC", 0)
+_LATER = (errno.EAGAIN, errno.EINTR)
+_REFUSED = (errno.EINVAL, errno.EOPNOTSUPP)
+_NEVER = (*_REFUSED, errno.ENOENT)  # of O_DIRECT: the file system has it not, or there is no /proc
+_ONE, _NONE, _ALL = ctypes.c_long(1), ctypes.c_long(0), ctypes.c_long(MOST_AT_ONCE)
+
+
+class DirectFile(Protocol):
+    """What of a File is needed here."""
+
+    @property
+    def path(self) -> str: ...
+    def direct_fileno(self) -> int: ...
+    def write(self, buffers: Sequence[Buffer], position: int) -> None: ...
+
+
+class AsyncWriter(Protocol):
+    """Belongs to one loop."""
+
+    @property
+    def from_bytes(self) -> int:
+        """Smaller writes had better go another way."""
+        ...
+
+    @property
+    def at_once(self) -> int:
+        """How many writes can be under way."""
+        ...
+
+    def begin(self, file: DirectFile, position: int, buffers: Sequence[Buffer], size_bytes: int, done: Done) -> bool:
+        """Write these bytes, size_bytes of them, and make them durable; then `done` is called on the loop.
+
+        The buffers are copied first. False: it cannot be done this way, or not now; nothing was begun. An error
+        given to `done` means what one of File.sync means, for these bytes alone.
+        """
+        ...
+
+    def close(self) -> None:
+        """Wait until nothing is under way. `done` is not called any more. Idempotent."""
+        ...
+
+
+class _Slot:
+    """The memory of one write, and what the kernel is told of it."""
+
+    __slots__ = ("_address", "_iocb", "began_ns", "done", "fd", "file", "pointer", "position", "size", "view")
+    began_ns: int
+    done: Done
+    fd: int
+    file: DirectFile
+    position: int
+    size: int
+
+    def __init__(self) -> None:
+        memory = mmap.mmap(-1, LARGEST_BYTES, flags=mmap.MAP_PRIVATE)
+        self.view = memoryview(memory)
+        self._address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        self._iocb = ctypes.create_string_buffer(_IOCB.size)
+        self.pointer = (ctypes.c_void_p * 1)(ctypes.addressof(self._iocb))
+
+    def fill(self, number: int, file: DirectFile, fd: int, position: int, size: int, event_fd: int) -> None:
+        self.file, self.fd, self.position, self.size = file, fd, position, size
+        iocb = (number, 0, _DSYNC, _PWRITE, 0, fd, self._address, size, position, 0, _RESFD, event_fd)
+        _IOCB.pack_into(self._iocb, 0, *iocb)
+
+    def write_otherwise(self) -> OSError | None:
+        """Blocks. Nobody else syncs this descriptor, so it is told of any failure since it was opened."""
+        try:
+            self.file.write([self.view[: self.size]], self.position)
+            os.fdatasync(self.fd)
+        except OSError as error:
+            error.filename = self.file.path
+            return error
+        return None
+
+
+class AioWriter(AsyncWriter):
+    """Linux's native asynchronous I/O. Made by open_writer."""
+
+    from_bytes = FROM_BYTES
+    at_once = MOST_AT_ONCE
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, numbers: tuple[int, int, int, int]) -> None:
+        """Raises: OSError, where the system does not let us."""
+        self._setup, self._destroy, self._getevents, self._submit = map(ctypes.c_long, numbers)
+        self._call = ctypes.CDLL(None, use_errno=True).syscall
+        self._call.restype = ctypes.c_long
+        self._context = ctypes.c_ulong(0)
+        self._event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        if self._call(self._setup, _ALL, ctypes.byref(self._context)) != 0:
+            os.close(self._event_fd)
+            raise OSError(ctypes.get_errno(), "io_setup")
+        self._loop = loop
+        self._events = ctypes.create_string_buffer(_EVENT.size * MOST_AT_ONCE)
+        self._slots: list[_Slot] = []
+        self._free: list[int] = []
+        self._refused = False
+        loop.add_reader(self._event_fd, self._ended)
+
+    def begin(self, file: DirectFile, position: int, buffers: Sequence[Buffer], size_bytes: int, done: Done) -> bool:
+        if self._refused or size_bytes > LARGEST_BYTES or (position | size_bytes) % BLOCK_BYTES:
+            return False
+        if not self._free and not self._add_slot():
+            return False
+        try:
+            fd = file.direct_fileno()
+        except OSError as error:
+            self._refused = error.errno in _NEVER  # else no descriptor may be left
+            return False
+        slot = self._slots[self._free[-1]]
+        at = 0
+        for buffer in join_buffers(buffers, size_bytes):
+            slot.view[at : at + len(buffer)] = buffer
+            at += len(buffer)
+        slot.fill(self._free[-1], file, fd, position, size_bytes, self._event_fd)
+        slot.done, slot.began_ns = done, time.perf_counter_ns()
+        if self._call(self._submit, self._context, _ONE, slot.pointer) != 1:
+            # It knows no such write. What a device says comes with the end of a write.
+            self._refused = ctypes.get_errno() not in _LATER
+            return False
+        self._free.pop()
+        return True
+
+    def close(self) -> None:
+        if self._event_fd < 0:
+            return
+        self._refused = True
+        self._call(self._destroy, self._context)
+        if not self._loop.is_closed():
+            self._loop.remove_reader(self._event_fd)
+        os.close(self._event_fd)
+        self._event_fd = -1
+
+    def _add_slot(self) -> bool:
+        """Their memory is taken when it is first needed."""
+        if len(self._slots) == MOST_AT_ONCE:
+            return False
+        try:
+            self._slots.append(_Slot())
+        except OSError:  # no memory is left
+            return False
+        self._free.append(len(self._slots) - 1)
+        return True
+
+    def _ended(self) -> None:
+        try:
+            os.eventfd_read(self._event_fd)
+        except BlockingIOError:
+            return
+        count = self._call(self._getevents, self._context, _NONE, _ALL, self._events, None)
+        for place in range(count):
+            number, _, result, _ = _EVENT.unpack_from(self._events, _EVENT.size * place)
+            if self._event_fd < 0:  # closed by a `done`
+                return
+            try:
+                self._report(number, result)
+            except Exception as error:  # a bug of that `done`: the others are told all the same
+                self._loop.call_exception_handler({"message": "told of a write", "exception": error})
+
+    def _report(self, number: int, result: int) -> None:
+        slot = self._slots[number]
+        error = None
+        if -result in _REFUSED:
+            self._refused = True
+            error = slot.write_otherwise()
+        elif result < 0:
+            error = OSError(-result, os.strerror(-result), slot.file.path)
+        elif result != slot.size:  # a part: written again, harmlessly, and the ordinary way finds the reason
+            error = slot.write_otherwise()
+        done = slot.done
+        del slot.done, slot.file
+        self._free.append(number)
+        done(error, time.perf_counter_ns() - slot.began_ns)
+
+
+def open_writer(loop: asyncio.AbstractEventLoop) -> AsyncWriter | None:
+    """None where the system has none, or does not let us: another kernel or processor, rules of a container, limits."""
+    numbers = _NUMBERS.get(platform.machine()) if sys.platform == "linux" and struct.calcsize("P") == 8 else None
+    if numbers is None or not _DSYNC:
+        return None
+    try:
+        return AioWriter(loop, numbers)
+    except (OSError, AttributeError):  # a C library without `syscall`
+        return None

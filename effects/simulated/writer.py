@@ -1,0 +1,92 @@
+"""Synced writes that a loop begins, on a simulated disk: each has its effect on the disk after a latency of its own.
+
+So those that were begun together are written, and durable, in any order. A power cut between may leave a later one and
+take an earlier one, as a device may. Deterministic.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Protocol, cast
+
+from ..aio import AsyncWriter, DirectFile, Done
+from ..gathering import Buffer
+from .executors import Latency, later
+
+
+class _File(Protocol):
+    def write_alone(self, data: bytes, position: int) -> Callable[[], None]: ...
+
+
+class SimulatedWriter(AsyncWriter):
+    """from_bytes: all that is written, so that the small rounds of tests go this way too."""
+
+    from_bytes = 1
+
+    def __init__(self, at_once: int, latency: Latency | None) -> None:
+        self._at_once = at_once
+        self._latency = latency
+        self._under_way: dict[object, Callable[[], None]] = {}  # what completes each of them
+        self._ended = False
+
+    @property
+    def at_once(self) -> int:
+        return self._at_once
+
+    def begin(self, file: DirectFile, position: int, buffers: Sequence[Buffer], size_bytes: int, done: Done) -> bool:
+        if self._ended or len(self._under_way) == self._at_once:
+            return False
+        write = _Write(cast(_File, file), b"".join(buffers), position)
+        self._under_way[write] = write.complete
+        before, after = self._latency() if self._latency else (0.0, 0.0)
+        loop = asyncio.get_running_loop()
+        later(loop, before, self._write, loop, write, after, done)
+        return True
+
+    def close(self) -> None:
+        """What was begun has its effect now."""
+        self._ended = True
+        for complete in list(self._under_way.values()):
+            complete()
+        self._under_way.clear()
+
+    def halt(self) -> None:
+        """The process is gone: nothing has an effect any more, nobody is called."""
+        self._ended = True
+        self._under_way.clear()
+
+    def _write(self, loop: asyncio.AbstractEventLoop, write: "_Write", after: float, done: Done) -> None:
+        if write in self._under_way:
+            write.write()
+            later(loop, after, self._sync, write, done)
+
+    def _sync(self, write: "_Write", done: Done) -> None:
+        if self._under_way.pop(write, None):
+            write.complete()
+            done(write.error, 0)
+
+
+class _Write:
+    """One on its way: begun, written, synced; or with the error that one of these met."""
+
+    def __init__(self, file: _File, data: bytes, position: int) -> None:
+        self.error: OSError | None = None
+        self._file = file
+        self._data = data
+        self._position = position
+        self._sync: Callable[[], None] | None = None
+
+    def write(self) -> None:
+        try:
+            self._sync = self._file.write_alone(self._data, self._position)
+        except OSError as error:
+            self.error = error
+
+    def complete(self) -> None:
+        """Do what is left."""
+        if self._sync is None and self.error is None:
+            self.write()
+        if self._sync is not None:
+            try:
+                self._sync()
+            except OSError as error:
+                self.error = error

@@ -1,0 +1,244 @@
+"""Rounds beside each other on a simulated loop: what is begun when, and what is released in which order."""
+
+import asyncio
+import errno
+import os
+
+import pytest
+from fencepost.broker.rounds import Rounds
+from fencepost.effects.simulated import loop as simulated
+from fencepost.effects.simulated.disk import SimulatedDisk
+from step_writer import StepWriter
+from store_driver import Driven
+
+
+class Reply:
+    """A reply that waits for the newest unit."""
+
+    def __init__(self, rounds, driven, left):
+        self.unit = driven.store.last_unit
+        self._left = left
+        rounds.touch(self)
+
+    def flush(self, released_unit):
+        if released_unit < self.unit:
+            return True
+        if self.unit not in self._left:
+            self._left.append(self.unit)
+        return False
+
+
+class World:
+    """A store with a log of each mode, rounds with a writer that a test steps, and the replies that left."""
+
+    def __init__(self, disk, writer):
+        self.disk = disk
+        self.writer = writer
+        self.driven = Driven(disk)
+        self.fsync = self.driven.create("a", durability_mode="fsync")
+        self.os = self.driven.create("b", durability_mode="os")
+        self.driven.round(sync=True)
+        self.driven.fill()
+        self.rounds = Rounds(
+            self.driven.store, disk.executor("journal"), asyncio.get_running_loop(), sync_every_ms=100, writer=writer
+        )
+        self.left = []
+        self.first_unit = self.driven.store.last_unit + 1
+
+    async def send(self, log=None, data=b"x"):
+        """One unit, and a reply that waits for it, in a turn of their own."""
+        self.driven.append(log or self.fsync, [data])
+        reply = Reply(self.rounds, self.driven, self.left)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return reply.unit - self.first_unit
+
+    @property
+    def answered(self):
+        return [unit - self.first_unit for unit in self.left]
+
+
+def in_world(scenario):
+    def test():
+        async def main():
+            await scenario(World(SimulatedDisk(latency=lambda: (0.02, 0.0)), StepWriter()))
+
+        simulated.run(main())
+
+    test.__name__ = scenario.__name__
+    test.__doc__ = scenario.__doc__
+    return test
+
+
+@in_world
+async def test_a_round_is_begun_beside_those_in_flight_and_released_behind_them(world):
+    for number in range(3):
+        assert await world.send() == number
+    assert len(world.writer.steps) == 3
+    world.writer.steps[2].end()
+    world.writer.steps[1].end()
+    assert world.answered == []
+    assert world.fsync.high_watermark == 0
+    world.writer.steps[0].end()
+    assert world.answered == [0, 1, 2]
+    assert world.fsync.high_watermark == 3
+    assert world.driven.store.synced_unit == world.driven.store.last_unit
+
+
+@in_world
+async def test_one_that_ends_first_releases_no_more_than_itself(world):
+    await world.send()
+    await world.send()
+    world.writer.steps[0].end()
+    assert world.answered == [0]
+    assert world.fsync.high_watermark == 1
+    world.writer.steps[1].end()
+    assert world.answered == [0, 1]
+
+
+@in_world
+async def test_no_more_are_in_flight_than_the_writer_takes_and_the_rest_shares_a_round(world):
+    for _ in range(7):
+        await world.send()
+    assert len(world.writer.steps) == 4
+    world.writer.steps[0].end()
+    await asyncio.sleep(0)
+    assert len(world.writer.steps) == 5
+    for step in world.writer.steps[1:]:
+        step.end()
+    assert world.answered == list(range(7))
+
+
+@in_world
+async def test_what_is_small_waits_for_the_round_in_flight(world):
+    await world.send(data=b"x" * 5000)
+    world.writer.from_bytes = 5000
+    for _ in range(3):
+        await world.send()
+    assert len(world.writer.steps) == 1
+    await world.send(data=b"x" * 5000)
+    assert len(world.writer.steps) == 2
+    world.writer.steps[0].end()
+    world.writer.steps[1].end()
+    assert world.answered == [0, 1, 2, 3, 4]
+
+
+@in_world
+async def test_what_need_not_be_synced_waits_for_those_that_must(world):
+    await world.send()
+    await world.send(world.os)
+    assert len(world.writer.steps) == 1
+    assert world.answered == []
+    world.writer.steps[0].end()
+    await asyncio.sleep(0.1)
+    assert world.answered == [0, 1]
+
+
+@in_world
+async def test_a_unit_that_was_written_and_not_synced_is_synced_with_the_next_round_by_a_worker(world):
+    await world.send(world.os)
+    assert world.answered == [0]
+    await world.send()
+    assert world.writer.steps == []
+    await asyncio.sleep(0.03)  # before the empty round that an idle journal writes
+    assert world.answered == [0, 1]
+    assert world.driven.store.synced_unit == world.driven.store.last_unit
+    await world.send()
+    assert len(world.writer.steps) == 1
+
+
+@pytest.mark.parametrize("failing", range(3))
+def test_a_failed_round_halts_and_none_behind_it_is_released(failing):
+    @in_world
+    async def test(world):
+        halted = []
+        world.rounds.on_halt.append(halted.append)
+        for _ in range(3):
+            await world.send()
+        for number in range(failing):
+            world.writer.steps[number].end()
+        world.writer.steps[failing].tell(OSError(errno.EIO, os.strerror(errno.EIO)))
+        for step in world.writer.steps[failing + 1 :]:
+            step.end()
+        await asyncio.sleep(1)
+        assert world.answered == list(range(failing))
+        assert world.fsync.high_watermark == failing
+        assert [error.errno for error in halted] == [errno.EIO]
+
+    test()
+
+
+@in_world
+async def test_the_failure_of_a_later_round_halts_before_the_earlier_ones_are_told(world):
+    """What is on the disk is in doubt; those that ended well before it was known were released."""
+    for _ in range(3):
+        await world.send()
+    world.writer.steps[2].tell(OSError(errno.EIO, os.strerror(errno.EIO)))
+    world.writer.steps[0].end()
+    world.writer.steps[1].end()
+    assert world.answered == []
+    assert world.rounds.finished == 0
+
+
+@in_world
+async def test_who_asks_for_a_sync_gets_it_under_a_load_without_a_gap(world):
+    """The next round is not begun beside those in flight, so that they come to an end."""
+    synced = []
+    await world.send()
+    await world.send()
+    unit = world.driven.store.last_unit
+    world.rounds.when_synced(unit, lambda: synced.append(unit))
+    await world.send()
+    assert len(world.writer.steps) == 2
+    world.writer.steps[0].end()
+    await world.send()
+    assert (len(world.writer.steps), synced) == (2, [])
+    world.writer.steps[1].end()
+    assert synced == [unit]
+    await asyncio.sleep(0)
+    assert len(world.writer.steps) == 3
+
+
+@in_world
+async def test_the_journal_is_idle_when_none_is_in_flight(world):
+    idle = []
+    await world.send()
+    await world.send()
+    world.rounds.when_idle(lambda: idle.append(True))
+    world.writer.steps[0].end()
+    await asyncio.sleep(0)
+    assert idle == []
+    world.writer.steps[1].end()
+    assert idle == [True]
+
+
+@in_world
+async def test_a_round_that_the_writer_does_not_take_is_a_workers_and_keeps_its_place(world):
+    await world.send()
+    world.writer.begin = lambda *arguments: False
+    await world.send()
+    await asyncio.sleep(0.1)
+    assert world.answered == []
+    world.writer.steps[0].end()
+    assert world.answered == [0, 1]
+
+
+@in_world
+async def test_a_log_dropped_while_its_round_is_in_flight_is_not_moved(world):
+    await world.send()
+    store = world.driven.store
+    store.commit([store.drop_part(world.fsync)])
+    world.writer.steps[0].end()
+    await asyncio.sleep(0)
+    world.writer.steps[-1].end()
+    assert world.fsync not in store.unflushed
+    assert world.fsync.high_watermark == 0
+
+
+@in_world
+async def test_each_round_tells_how_long_its_sync_took(world):
+    for _ in range(2):
+        await world.send()
+    for step in world.writer.steps:
+        step.end()
+    assert world.rounds._metrics.sync_ns.total == 2  # as the steps say: 1 ns each

@@ -1,0 +1,206 @@
+"""Rounds in flight beside each other: begun by the loop, synced each by itself, finished in their order."""
+
+import errno
+import os
+
+import pytest
+from fencepost.storage.journal.reading import rounds
+from fencepost.storage.journal.scan import scan
+from journal_driver import BLOCK, DIRECTORY, Driven, recovered
+from step_writer import StepWriter
+
+
+def begun(driven, writer, data):
+    """A round of one unit that the writer has."""
+    driven.append(data)
+    write = driven.journal.take_round(sync=True)
+    assert write.begin(writer, lambda error: None)
+    return write
+
+
+@pytest.fixture
+def driven(disk):
+    """With room for some rounds in its first file."""
+    return Driven(disk, first_file_bytes=16 * BLOCK, largest_file_bytes=16 * BLOCK, max_bytes=128 * BLOCK)
+
+
+@pytest.fixture
+def writer():
+    return StepWriter()
+
+
+@pytest.fixture
+def three(driven, writer):
+    return [begun(driven, writer, data) for data in (b"one", b"two", b"three")]
+
+
+def test_rounds_that_end_in_another_order_are_finished_in_theirs(driven, writer, three):
+    journal, (one, two, three) = driven.journal, three
+    writer.steps[1].end()
+    assert (one.done, two.done) == (False, True)
+    with pytest.raises(RuntimeError):
+        journal.finished(two)
+    assert (journal.released_unit, journal.synced_unit) == (0, 0)
+    writer.steps[0].end()
+    journal.finished(one)
+    assert (journal.released_unit, journal.synced_unit) == (1, 1)
+    journal.finished(two)
+    assert (journal.released_unit, journal.synced_unit) == (2, 2)
+    writer.steps[2].end()
+    journal.finished(three)
+    assert [unit.data for unit in recovered(driven.disk.after_power_cut())] == [b"one", b"two", b"three"]
+
+
+def test_a_round_that_was_not_told_of_cannot_be_finished(driven, writer, three):
+    writer.steps[0].write()
+    writer.steps[0].sync()
+    with pytest.raises(RuntimeError):
+        driven.journal.finished(three[0])
+
+
+def test_a_round_that_is_not_synced_goes_alone(driven, writer):
+    begun(driven, writer, b"synced")
+    driven.append(b"written")
+    with pytest.raises(RuntimeError):
+        driven.journal.take_round(sync=False)
+
+
+def test_nothing_goes_beside_a_round_that_is_not_synced(driven):
+    driven.append(b"written")
+    driven.journal.take_round(sync=False)
+    driven.append(b"synced")
+    with pytest.raises(RuntimeError):
+        driven.journal.take_round(sync=True)
+
+
+def test_a_round_that_is_not_synced_cannot_be_begun(driven, writer):
+    driven.append(b"written")
+    assert not driven.journal.take_round(sync=False).begin(writer, lambda error: None)
+
+
+def test_a_round_behind_one_that_is_not_synced_yet_must_sync_that_too(driven, writer):
+    """A synced write covers its own bytes only."""
+    driven.append(b"written")
+    driven.round(sync=False)
+    driven.append(b"synced")
+    write = driven.journal.take_round(sync=True)
+    assert not write.begin(writer, lambda error: None)
+    write.run()
+    driven.journal.finished(write)
+    assert len(recovered(driven.disk.after_power_cut())) == 2
+    begun(driven, writer, b"and then by itself")
+
+
+def test_so_must_one_that_is_taken_beside_it(driven, writer):
+    driven.append(b"written")
+    driven.round(sync=False)
+    driven.append(b"synced")
+    first = driven.journal.take_round(sync=True)
+    driven.append(b"beside it")
+    second = driven.journal.take_round(sync=True)
+    assert not second.begin(writer, lambda error: None)
+    second.run()
+    first.run()
+    driven.journal.finished(first)
+    driven.journal.finished(second)
+    assert len(recovered(driven.disk.after_power_cut())) == 3
+
+
+def test_a_round_over_two_files_cannot_be_begun(driven, writer):
+    while len(driven.files()) and driven.journal._room > 2 * BLOCK:
+        driven.append(b"x" * 1000)
+        driven.round()
+    driven.append(b"the end of a file")
+    driven.append(b"l" * (3 * BLOCK))
+    assert not driven.journal.take_round(sync=True).begin(writer, lambda error: None)
+
+
+def test_a_small_round_is_not_begun(driven, writer):
+    writer.from_bytes = BLOCK + 1
+    driven.append(b"x" * 100)
+    write = driven.journal.take_round(sync=True)
+    assert not write.begin(writer, lambda error: None)
+    write.run()
+    driven.journal.finished(write)
+    begun(driven, writer, b"x" * BLOCK)
+
+
+@pytest.mark.parametrize("failing", range(3))
+def test_after_a_failed_round_no_other_is_taken_and_none_behind_it_finished(driven, writer, three, failing):
+    told = []
+    writer.steps[failing].tell(OSError(errno.EIO, os.strerror(errno.EIO)))
+    assert three[failing].failed
+    for number in range(3):
+        if number != failing:
+            writer.steps[number].end()
+    for write in three:
+        try:
+            driven.journal.finished(write)
+        except RuntimeError:
+            told.append(write)
+    assert told == three[failing:]
+    assert driven.journal.synced_unit == failing
+    driven.append(b"more")
+    with pytest.raises(RuntimeError):
+        driven.journal.take_round(sync=True)
+
+
+def test_a_round_does_not_say_of_one_in_flight_beside_it_that_it_was_synced(driven, writer):
+    driven.append(b"before")
+    driven.round()
+    begun(driven, writer, b"one")
+    begun(driven, writer, b"two")
+    for step in writer.steps:
+        step.end()
+    found = list(rounds(driven.disk, driven.files()[0]))
+    before, one, two = (each.header for each in found)
+    assert (one.synced_through, two.synced_through) == (before.round, before.round)
+
+
+@pytest.mark.parametrize("kept", range(8))
+def test_of_rounds_in_flight_together_a_crash_leaves_the_first_ones_that_are_whole(driven, writer, three, kept):
+    """And never takes what is missing for damage."""
+    for number in range(3):
+        writer.steps[number].write()
+        if kept & 1 << number:
+            writer.steps[number].sync()
+            writer.steps[number].tell()
+    whole = next((number for number in range(3) if not kept & 1 << number), 3)
+    found = scan(driven.disk.after_power_cut(), DIRECTORY)
+    assert found.last_unit == whole
+    assert found.highest_unit == max((number + 1 for number in range(3) if kept & 1 << number), default=found.last_unit)
+
+
+def test_a_new_life_uses_no_number_of_a_round_behind_a_hole(driven, writer, three):
+    writer.steps[2].end()
+    again = Driven(driven.disk.after_power_cut(), fill=False)
+    assert again.append(b"new") == 4
+
+
+def test_what_a_synced_round_covers_is_not_written_back_again(driven, writer):
+    driven.append(b"written")
+    driven.round(sync=False)
+    assert driven.journal.write_back() is not None
+    driven.append(b"synced")
+    first = driven.journal.take_round(sync=True)
+    second = None
+    first.run()
+    driven.append(b"beside")
+    second = driven.journal.take_round(sync=True)
+    assert driven.journal.write_back() is None
+    driven.journal.finished(first)
+    assert driven.journal.write_back() is None
+    second.run()
+    driven.journal.finished(second)
+    assert driven.journal.write_back() is None
+
+
+def test_the_bytes_of_the_open_round_are_counted(driven, writer):
+    assert driven.journal.open_bytes == 0
+    driven.append(b"x" * 1000)
+    first = driven.journal.open_bytes
+    assert first >= 1000
+    driven.append(b"x" * 1000)
+    assert driven.journal.open_bytes == 2 * first
+    driven.journal.take_round(sync=True)
+    assert driven.journal.open_bytes == 0
