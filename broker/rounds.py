@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from typing import Protocol
 
 from ..effects.disk import AsyncWriter, Executor
-from ..storage.journal.journal import RoundWrite
+from ..storage.journal.journal import RoundWrite, SyncJob
 from ..storage.log.partition_log import PartitionLog
 from ..storage.store import Store
 from .metrics import Metrics
@@ -133,8 +133,18 @@ class Rounds:
             self.sync_soon()
 
     def when_released(self, unit: int, callback: Callable[[], None]) -> None:
-        """Call back with the release of `unit`, which is not released yet: high watermarks have moved by then."""
-        self._released.append((unit, callback))
+        """Call back with the release of `unit`, at once if it is released: high watermarks have moved by then."""
+        if self._store.released_unit >= unit:
+            callback()
+        else:
+            self._released.append((unit, callback))
+
+    def synced_beside(self, job: SyncJob) -> None:
+        """The journal was synced beside rounds, up to some of them: tell those that wait for it."""
+        self._store.journal.synced(job)
+        self._tell_synced()
+        if not (self._in_flight or self._store.journal.pending):
+            self._seal_soon()
 
     def when_idle(self, callback: Callable[[], None]) -> None:
         """Call back as soon as no round is open or in flight (at once, if so)."""
@@ -255,7 +265,11 @@ class Rounds:
         idle, self._idle = self._idle, []
         for callback in idle:
             callback()
-        if write.sync and self._seal_timer is None and write.through_unit > self._sealed_unit:
+        if write.sync:
+            self._seal_soon()
+
+    def _seal_soon(self) -> None:
+        if self._seal_timer is None and self._store.synced_unit > self._sealed_unit:
             self._seal_timer = self._later(SEAL_AFTER_MS, self._seal)
 
     def _later(self, ms: int, call: Callable[[], None]) -> asyncio.TimerHandle | None:

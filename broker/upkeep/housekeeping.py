@@ -404,16 +404,22 @@ class Housekeeping:
     async def synced(self, unit: int) -> None:
         """Wait until the journal is synced through a unit. Raises: BrokerHalted; OSError, and then it must halt.
 
-        No round goes on while one is synced: most of it is brought to the disk before.
+        Rounds that need not be synced go on meanwhile: they would wait for all that was written before.
         """
-        if self._store.synced_unit < unit and (write_back := self._store.journal.write_back()) is not None:
-            await self.job(write_back)
-        synced = asyncio.Event()
-        self._rounds.when_synced(unit, synced.set)
-        while not synced.is_set():
+        await self._until(self._rounds.when_released, unit)
+        if self._store.synced_unit < unit and (sync := self._store.journal.sync_job()) is not None:
+            await self.job(sync.run)
+            self._rounds.synced_beside(sync)
+        await self._until(self._rounds.when_synced, unit)
+
+    async def _until(self, call_when: Callable[[int, Callable[[], None]], None], unit: int) -> None:
+        """Wait until this calls back of a unit. Raises: BrokerHalted."""
+        told = asyncio.Event()
+        call_when(unit, told.set)
+        while not told.is_set():
             try:
                 async with asyncio.timeout(TICK_S):
-                    await synced.wait()
+                    await told.wait()
             except TimeoutError:
                 self._store.check_running()
 

@@ -76,6 +76,7 @@ from .preparing import KEPT_BACK_BYTES, PREPARING, Life, file_name, file_sequenc
 from .preparing import Job as Job
 from .round_write import FileWrite
 from .round_write import RoundWrite as RoundWrite
+from .round_write import SyncJob as SyncJob
 
 _REST_BYTES = BATCH_UNIT_BYTES + BATCH_HEAD_BYTES  # of an append_batch unit, without `rest`
 _ZEROS = memoryview(bytes(BLOCK_BYTES))
@@ -90,6 +91,8 @@ class Journal:
         "_durable_synced_through",
         "_file",
         "_files",
+        "_finished_round",
+        "_finished_synced_through",
         "_first_unit",
         "_in_flight",
         "_last_unit_round",
@@ -99,9 +102,9 @@ class Journal:
         "_room",
         "_round_room",
         "_synced_round",
+        "_syncing",
         "_syncs",
         "_unsynced",
-        "_unsynced_bytes",
         "incarnation",
         "next_unit",
         "released_unit",
@@ -146,11 +149,12 @@ class Journal:
         self.released_unit = self.synced_unit = next_unit - 1
         self._next_round = next_round
         self._synced_round = self._last_unit_round = next_round - 1
-        # synced_through in the newest header, and in the newest header that was synced.
-        self._newest_synced_through = self._durable_synced_through = next_round - 1
+        self._finished_round = next_round - 1
+        # synced_through in the newest header, in that of the newest finished round, and in the newest that was synced.
+        self._newest_synced_through = self._finished_synced_through = self._durable_synced_through = next_round - 1
         self._closed: list[FileWrite] = []
-        self._unsynced: dict[File, None] = {}  # of finished rounds
-        self._unsynced_bytes = 0
+        self._unsynced: dict[File, int] = {}  # how many bytes, of finished rounds
+        self._syncing: dict[File, int] = {}  # of those that a sync_job covers
         self._syncs = SyncOnce()
         self._in_flight: deque[RoundWrite] = deque()
         self._buffers: list[Buffer] = [b""]  # of the open round; its header comes first when it is closed
@@ -281,21 +285,22 @@ class Journal:
         """
         if any(write.failed or not (sync and write.sync) for write in self._in_flight):
             raise RuntimeError("a round is in flight that is to be alone, or one failed")
+        unsynced = self._syncing | self._unsynced
         if self.next_unit != self._first_unit:
             self._close_round()
         elif not sync and not self._closed:
             return None
-        elif sync and not self._closed and not self._unsynced and self._durable_synced_through < self._last_unit_round:
+        elif sync and not self._closed and not unsynced and self._durable_synced_through < self._last_unit_round:
             self._close_round()
         writes, self._closed = self._closed, []
         size_bytes = sum(size for _, _, _, size in writes)
         write = RoundWrite(
             writes,
-            functools.partial(self._sync, dict.fromkeys([*self._unsynced, *(file for file, _, _, _ in writes)])),
+            functools.partial(self._sync, dict.fromkeys([*unsynced, *(file for file, _, _, _ in writes)])),
             sync=sync,
-            alone=not self._unsynced,
+            alone=not unsynced,
             size_bytes=size_bytes,
-            to_sync_bytes=self._unsynced_bytes + size_bytes,
+            to_sync_bytes=sum(unsynced.values()) + size_bytes,
             through_unit=self.last_unit,
             through_round=self._next_round - 1,
             synced_through=self._newest_synced_through,
@@ -309,25 +314,37 @@ class Journal:
             raise RuntimeError("this round was not written, or not all before it were")
         self._in_flight.popleft()
         self.released_unit = write.through_unit
+        self._finished_round = write.through_round
+        self._finished_synced_through = write.synced_through
         if write.sync:
-            self.synced_unit = write.through_unit
-            self._synced_round = write.through_round
-            self._durable_synced_through = write.synced_through
-            self._unsynced.clear()
-            self._unsynced_bytes = 0
+            self._is_synced(write.through_unit, write.through_round, write.synced_through)
+            self._unsynced, self._syncing = {}, {}
         else:
-            self._unsynced.update(write.files)
-            self._unsynced_bytes += write.size_bytes
+            for file, size_bytes in write.sizes:
+                self._unsynced[file] = self._unsynced.get(file, 0) + size_bytes
 
-    def write_back(self) -> Callable[[], None] | None:
-        """What a worker may do before a sync, beside rounds that go on, so that the sync finds little left to do.
+    def sync_job(self) -> SyncJob | None:
+        """A sync of all rounds that are finished, for a worker, beside rounds that go on; then hand it to synced().
 
-        None if all is synced, or a round in flight is to see to it. It promises nothing, but that it raises OSError
-        means what it means of a sync, for rounds that are synced later too.
+        None if all is synced, or a round in flight is to see to it. If it raises OSError, that means what it means of a
+        round, for those that are synced later too.
         """
-        if not self._unsynced or any(write.sync for write in self._in_flight):
+        if not (self._unsynced or self._syncing) or any(write.sync for write in self._in_flight):
             return None
-        return functools.partial(self._sync, tuple(self._unsynced))
+        self._syncing, self._unsynced = self._syncing | self._unsynced, {}
+        sync = functools.partial(self._sync, tuple(self._syncing))
+        return SyncJob(sync, self.released_unit, self._finished_round, self._finished_synced_through)
+
+    def synced(self, job: SyncJob) -> None:
+        """The job has ended well."""
+        self._syncing = {}
+        self._is_synced(job.through_unit, job.through_round, job.synced_through)
+
+    def _is_synced(self, unit: int, number: int, synced_through: int) -> None:
+        """All through here is on the device. A sync beside rounds may end behind one that covers more."""
+        self.synced_unit = max(self.synced_unit, unit)
+        self._synced_round = max(self._synced_round, number)
+        self._durable_synced_through = max(self._durable_synced_through, synced_through)
 
     def _sync(self, files: Iterable[File]) -> None:
         """In a worker. Raises as SyncOnce.run."""

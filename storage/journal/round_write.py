@@ -4,12 +4,23 @@ The rule: it touches nothing of the journal's, so run() may be a worker's. `done
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from ...effects.disk import AsyncWriter, Buffer, File
 from ...effects.gathering import OVERWRITTEN_SLICE_BYTES, write_gathered
 
 FileWrite: TypeAlias = tuple[File, int, list[Buffer], int]  # where, what, and how many bytes that is
+
+
+@dataclass(frozen=True, slots=True)
+class SyncJob:
+    """A sync of all rounds up to one, beside those that go on. run() it in a worker."""
+
+    run: Callable[[], None]
+    through_unit: int
+    through_round: int
+    synced_through: int
 
 
 class RoundWrite:
@@ -59,8 +70,9 @@ class RoundWrite:
         self.done = self.failed = False
 
     @property
-    def files(self) -> dict[File, None]:
-        return dict.fromkeys(file for file, _, _, _ in self._writes)
+    def sizes(self) -> list[tuple[File, int]]:
+        """How many bytes go to which file."""
+        return [(file, size) for file, _, _, size in self._writes]
 
     def begin(self, writer: AsyncWriter, told: Callable[[OSError | None], None]) -> bool:
         """Have it written and synced without a worker; `told` is called on the loop then. False: it must be run()."""

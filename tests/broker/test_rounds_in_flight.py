@@ -135,7 +135,7 @@ async def test_what_need_not_be_synced_waits_for_those_that_must(world):
 
 
 @in_world
-async def test_a_unit_that_was_written_and_not_synced_is_synced_with_the_next_round_by_a_worker(world):
+async def test_what_was_written_and_not_synced_is_synced_with_the_next_round_by_a_worker(world):
     await world.send(world.os)
     assert world.answered == [0]
     await world.send()
@@ -242,3 +242,38 @@ async def test_each_round_tells_how_long_its_sync_took(world):
     for step in world.writer.steps:
         step.end()
     assert world.rounds._metrics.sync_ns.total == 2  # as the steps say: 1 ns each
+
+
+@in_world
+async def test_rounds_that_need_no_sync_go_on_beside_one_of_what_was_written(world):
+    await world.send(world.os)
+    job, synced = world.driven.store.journal.sync_job(), []
+    await world.send(world.os)
+    assert world.answered == [0, 1]
+    world.rounds.when_synced(job.through_unit, lambda: synced.append(world.driven.store.synced_unit))
+    job.run()
+    world.rounds.synced_beside(job)
+    assert synced == [job.through_unit]
+
+
+@in_world
+async def test_an_idle_journal_says_of_the_rounds_that_were_synced_beside_it_that_they_were(world):
+    await world.send(world.os)
+    job = world.driven.store.journal.sync_job()
+    job.run()
+    world.rounds.synced_beside(job)
+    journal = world.driven.store.journal
+    await asyncio.sleep(0.06)
+    world.writer.steps[-1].end()
+    assert journal._durable_synced_through == journal._last_unit_round
+    before = journal.next_round
+    await asyncio.sleep(5)
+    assert journal.next_round == before
+
+
+@in_world
+async def test_who_asks_for_a_release_that_has_been_is_called_at_once(world):
+    await world.send(world.os)
+    told = []
+    world.rounds.when_released(world.driven.store.released_unit, lambda: told.append(True))
+    assert told == [True]

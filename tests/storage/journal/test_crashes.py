@@ -193,7 +193,23 @@ def rounds_in_flight_together(driven):
     driven.seal()
 
 
+def syncs_beside_rounds(driven):
+    """As a checkpoint has it done, in mode os."""
+    for number in range(5):
+        driven.append(bytes([number]) * 1200)
+        driven.round(sync=False)
+        job = driven.journal.sync_job()
+        driven.append(bytes([number]) * 1700)
+        driven.round(sync=number == 2)
+        job.run()
+        driven.journal.synced(job)
+        driven.disk.note(("synced", driven.journal.synced_unit))
+        driven.checkpoint(driven.journal.synced_unit - 2)
+    driven.seal()
+
+
 WORKLOADS: list[Callable[[Noted], None]] = [
+    syncs_beside_rounds,
     rounds_in_flight_together,
     small_rounds,
     rounds_of_several_blocks,

@@ -177,22 +177,22 @@ def test_a_new_life_uses_no_number_of_a_round_behind_a_hole(driven, writer, thre
     assert again.append(b"new") == 4
 
 
-def test_what_a_synced_round_covers_is_not_written_back_again(driven, writer):
+def test_what_a_synced_round_covers_is_not_synced_beside_it(driven, writer):
     driven.append(b"written")
     driven.round(sync=False)
-    assert driven.journal.write_back() is not None
+    assert driven.journal.sync_job() is not None
     driven.append(b"synced")
     first = driven.journal.take_round(sync=True)
     second = None
     first.run()
     driven.append(b"beside")
     second = driven.journal.take_round(sync=True)
-    assert driven.journal.write_back() is None
+    assert driven.journal.sync_job() is None
     driven.journal.finished(first)
-    assert driven.journal.write_back() is None
+    assert driven.journal.sync_job() is None
     second.run()
     driven.journal.finished(second)
-    assert driven.journal.write_back() is None
+    assert driven.journal.sync_job() is None
 
 
 def test_the_bytes_of_the_open_round_are_counted(driven, writer):

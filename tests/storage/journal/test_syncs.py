@@ -79,10 +79,10 @@ def test_a_round_is_not_synced_by_a_sync_after_one_that_failed_beside_it(disk, d
     """The kernel tells a failure to one caller of a descriptor: the next sync says yes to bytes that are lost."""
     driven.append(b"unsynced")
     driven.round(sync=False)
-    write_back = driven.journal.write_back()
+    beside = driven.journal.sync_job()
     fault = disk.fail_sync(lambda path: path.startswith(DIRECTORY))
     with pytest.raises(OSError):
-        write_back()
+        beside.run()
     assert fault.hits == 1
     driven.append(b"to be synced")
     write = driven.journal.take_round(sync=True)
@@ -94,7 +94,7 @@ def test_a_round_is_not_synced_by_a_sync_after_one_that_failed_beside_it(disk, d
 def test_a_round_waits_for_what_a_sync_beside_it_is_told(driven, monkeypatch):
     driven.append(b"unsynced")
     driven.round(sync=False)
-    write_back = driven.journal.write_back()
+    beside = driven.journal.sync_job()
     driven.append(b"to be synced")
     write = driven.journal.take_round(sync=True)
     ended = []
@@ -116,22 +116,80 @@ def test_a_round_waits_for_what_a_sync_beside_it_is_told(driven, monkeypatch):
 
     monkeypatch.setattr(SimulatedFile, "sync", failing)
     with pytest.raises(OSError):
-        write_back()
+        beside.run()
     round_executor.join()
     assert len(ended) == 1
     assert not write.done
+
+
+def test_a_sync_beside_rounds_covers_those_that_were_finished_when_it_was_taken(disk, driven):
+    journal = driven.journal
+    for data in (b"one", b"two"):
+        driven.append(data)
+        driven.round(sync=False)
+    job = journal.sync_job()
+    driven.append(b"beside")
+    driven.round(sync=False)
+    job.run()
+    assert journal.synced_unit == 0
+    journal.synced(job)
+    assert (journal.synced_unit, journal.released_unit) == (2, 3)
+    assert [unit.data for unit in recovered(disk.after_power_cut())][:2] == [b"one", b"two"]
+    rest = journal.sync_job()
+    rest.run()
+    journal.synced(rest)
+    assert journal.synced_unit == 3
+    assert journal.sync_job() is None
+
+
+def test_a_round_that_is_synced_beside_such_a_sync_covers_what_that_has_not_synced_yet(disk, driven):
+    journal = driven.journal
+    driven.append(b"one")
+    driven.round(sync=False)
+    job = journal.sync_job()
+    driven.append(b"two")
+    driven.round(sync=True)
+    assert journal.synced_unit == 2
+    assert len(recovered(disk.after_power_cut())) == 2
+    job.run()
+    journal.synced(job)
+    assert journal.synced_unit == 2
+    assert journal.sync_job() is None
+
+
+def test_a_sync_beside_rounds_that_was_not_run_is_made_up_for_by_the_next(disk, driven):
+    driven.append(b"one")
+    driven.round(sync=False)
+    driven.journal.sync_job()
+    job = driven.journal.sync_job()
+    job.run()
+    driven.journal.synced(job)
+    assert driven.journal.synced_unit == 1
+    assert len(recovered(disk.after_power_cut())) == 1
+
+
+def test_what_a_sync_beside_rounds_made_durable_is_said_by_the_next_round(disk, driven):
+    driven.append(b"one")
+    driven.round(sync=False)
+    job = driven.journal.sync_job()
+    job.run()
+    driven.journal.synced(job)
+    driven.append(b"two")
+    driven.round(sync=False)
+    one, two = (each.header for each in rounds(disk, driven.files()[0]))
+    assert two.synced_through == one.round
 
 
 def test_nothing_is_brought_to_the_disk_beside_a_round_that_syncs_it_all(driven):
     driven.append(b"unsynced")
     driven.round(sync=False)
     driven.append(b"to be synced")
-    assert driven.journal.write_back() is not None
+    assert driven.journal.sync_job() is not None
     write = driven.journal.take_round(sync=True)
-    assert driven.journal.write_back() is None
+    assert driven.journal.sync_job() is None
     write.run()
     driven.journal.finished(write)
-    assert driven.journal.write_back() is None
+    assert driven.journal.sync_job() is None
 
 
 # ---- the empty round -----------------------------------------------------------------------------------------
