@@ -21,18 +21,15 @@ import platform
 import struct
 import sys
 import time
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
+from .async_writer import AsyncWriter, DirectFile, Done
 from .gathering import Buffer, join_buffers
 
 BLOCK_BYTES = 4096
 MOST_AT_ONCE = 4
 LARGEST_BYTES = 1 << 20
 FROM_BYTES = 32 << 10  # below it, a write is over sooner than it would be begun here (measured: decision 24)
-
-Done = Callable[[OSError | None, int], None]
-"""What a write is told with when it has ended: its error, and how many nanoseconds it took."""
 
 _NUMBERS = {"x86_64": (206, 207, 208, 209), "aarch64": (0, 1, 4, 2)}  # io_setup, _destroy, _getevents, _submit
 _IOCB = struct.Struct("<QIiHhIQQqQII")
@@ -43,41 +40,6 @@ _LATER = (errno.EAGAIN, errno.EINTR)
 _REFUSED = (errno.EINVAL, errno.EOPNOTSUPP)
 _NEVER = (*_REFUSED, errno.ENOENT)  # of O_DIRECT: the file system has it not, or there is no /proc
 _ONE, _NONE, _ALL = ctypes.c_long(1), ctypes.c_long(0), ctypes.c_long(MOST_AT_ONCE)
-
-
-class DirectFile(Protocol):
-    """What of a File is needed here."""
-
-    @property
-    def path(self) -> str: ...
-    def direct_fileno(self) -> int: ...
-    def write(self, buffers: Sequence[Buffer], position: int) -> None: ...
-
-
-class AsyncWriter(Protocol):
-    """Belongs to one loop."""
-
-    @property
-    def from_bytes(self) -> int:
-        """Smaller writes had better go another way."""
-        ...
-
-    @property
-    def at_once(self) -> int:
-        """How many writes can be under way."""
-        ...
-
-    def begin(self, file: DirectFile, position: int, buffers: Sequence[Buffer], size_bytes: int, done: Done) -> bool:
-        """Write these bytes, size_bytes of them, and make them durable; then `done` is called on the loop.
-
-        The buffers are copied first. False: it cannot be done this way, or not now; nothing was begun. An error
-        given to `done` means what one of File.sync means, for these bytes alone.
-        """
-        ...
-
-    def close(self) -> None:
-        """Wait until nothing is under way. `done` is not called any more. Idempotent."""
-        ...
 
 
 class _Slot:

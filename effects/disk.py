@@ -20,8 +20,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from . import aio, direct, forks, page_cache, writing
-from .aio import AsyncWriter as AsyncWriter
+from . import direct, forks, page_cache, writing
+from .async_writer import AsyncWriter as AsyncWriter
 from .disk_errors import NO_SPACE, convert_errors
 from .disk_errors import CannotOpen as CannotOpen
 from .disk_errors import DiskFull as DiskFull
@@ -483,4 +483,6 @@ class SystemDisk(Disk):
         return ThreadExecutor(name, threads)
 
     def async_writer(self) -> AsyncWriter | None:
+        from . import aio  # costs a start some milliseconds, which only a broker pays
+
         return aio.open_writer(asyncio.get_running_loop())

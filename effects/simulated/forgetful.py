@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from ..aio import AsyncWriter, DirectFile, Done
+from ..async_writer import AsyncWriter, DirectFile, Done
 from ..disk import Buffer, Executor, File, Lock, SystemDisk, SystemFile
 from .torn import SECTOR_BYTES
 

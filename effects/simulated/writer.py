@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
-from ..aio import AsyncWriter, DirectFile, Done
+from ..async_writer import AsyncWriter, DirectFile, Done
 from ..gathering import Buffer
 from .executors import Latency, later
 

@@ -257,7 +257,7 @@ async def test_rounds_that_need_no_sync_go_on_beside_one_of_what_was_written(wor
 
 
 @in_world
-async def test_an_idle_journal_says_of_the_rounds_that_were_synced_beside_it_that_they_were(world):
+async def test_an_idle_journal_names_the_rounds_that_were_synced_beside_others(world):
     await world.send(world.os)
     job = world.driven.store.journal.sync_job()
     job.run()

@@ -142,7 +142,7 @@ def test_a_sync_beside_rounds_covers_those_that_were_finished_when_it_was_taken(
     assert journal.sync_job() is None
 
 
-def test_a_round_that_is_synced_beside_such_a_sync_covers_what_that_has_not_synced_yet(disk, driven):
+def test_a_round_synced_beside_such_a_sync_covers_what_that_has_not_synced_yet(disk, driven):
     journal = driven.journal
     driven.append(b"one")
     driven.round(sync=False)

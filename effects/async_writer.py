@@ -1,0 +1,44 @@
+"""Writes and syncs that a loop begins and no thread waits for: what is asked of a disk. Linux's are in aio.py."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from .gathering import Buffer
+
+Done = Callable[[OSError | None, int], None]
+"""What a write is told with when it has ended: its error, and how many nanoseconds it took."""
+
+
+class DirectFile(Protocol):
+    """What of a File is needed here."""
+
+    @property
+    def path(self) -> str: ...
+    def direct_fileno(self) -> int: ...
+    def write(self, buffers: Sequence[Buffer], position: int) -> None: ...
+
+
+class AsyncWriter(Protocol):
+    """Belongs to one loop."""
+
+    @property
+    def from_bytes(self) -> int:
+        """Smaller writes had better go another way."""
+        ...
+
+    @property
+    def at_once(self) -> int:
+        """How many writes can be under way."""
+        ...
+
+    def begin(self, file: DirectFile, position: int, buffers: Sequence[Buffer], size_bytes: int, done: Done) -> bool:
+        """Write these bytes, size_bytes of them, and make them durable; then `done` is called on the loop.
+
+        The buffers are copied first. False: it cannot be done this way, or not now; nothing was begun. An error
+        given to `done` means what one of File.sync means, for these bytes alone.
+        """
+        ...
+
+    def close(self) -> None:
+        """Wait until nothing is under way. `done` is not called any more. Idempotent."""
+        ...

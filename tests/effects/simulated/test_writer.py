@@ -1,0 +1,301 @@
+"""The simulated disk's synced writes: written, durable and told in the order of their latencies, or never."""
+
+import asyncio
+import errno
+
+import pytest
+from disk_files import read
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.effects.simulated.loop import run
+from fencepost.effects.simulated.operations import Sync, Write
+
+BEFORE = b"." * 40
+
+
+@pytest.fixture
+def disk():
+    disk = SimulatedDisk()
+    disk.make_directory("/d")
+    disk.at_once = 4
+    file = disk.open("/d/f", create=True)
+    file.write([BEFORE], 0)
+    file.sync()
+    disk.sync_directory("/d")
+    disk.sync_directory("/")
+    return disk
+
+
+def latencies(*pairs):
+    left = list(pairs)
+    return lambda: left.pop(0)
+
+
+def begin(writer, file, position, data, told):
+    return writer.begin(file, position, [data], len(data), lambda error, took_ns: told.append(error or data))
+
+
+def durable(disk):
+    return read(disk.after_power_cut(), "/d/f")
+
+
+def with_bytes(*pairs):
+    content = bytearray(BEFORE)
+    for position, data in pairs:
+        content[position : position + len(data)] = data
+    return bytes(content)
+
+
+def test_a_disk_whose_writers_have_nothing_under_way_has_none(disk):
+    disk.at_once = 0
+    assert disk.async_writer() is None
+    assert SimulatedDisk().async_writer() is None
+
+
+def test_what_is_found_after_a_crash_has_such_writers_too(disk):
+    disk.at_once = 3
+    assert disk.after_process_crash().async_writer().at_once == disk.after_power_cut().async_writer().at_once == 3
+
+
+def test_it_is_written_then_durable_then_told_each_when_its_time_has_passed(disk):
+    disk.latency = lambda: (0.001, 0.002)
+
+    async def main():
+        writer, file, told = disk.async_writer(), disk.open("/d/f"), []
+        assert begin(writer, file, 10, b"new", told)
+        await asyncio.sleep(0.0005)
+        assert (read(disk, "/d/f"), durable(disk), told) == (BEFORE, BEFORE, [])
+        await asyncio.sleep(0.001)
+        assert (read(disk, "/d/f"), durable(disk), told) == (with_bytes((10, b"new")), BEFORE, [])
+        await asyncio.sleep(0.01)
+        assert durable(disk) == with_bytes((10, b"new"))
+        assert told == [b"new"]
+
+    run(main())
+
+
+def test_without_a_latency_it_ends_in_later_turns(disk):
+    async def main():
+        writer, file, told = disk.async_writer(), disk.open("/d/f"), []
+        data = bytearray(b"new")
+        assert writer.begin(file, 0, [data, b"er"], 5, lambda error, took_ns: told.append(error))
+        data[:] = b"old"
+        assert (read(disk, "/d/f"), told) == (BEFORE, [])
+        await asyncio.sleep(0)
+        assert (durable(disk), told) == (BEFORE, [])
+        await asyncio.sleep(0)
+        assert (durable(disk), told) == (with_bytes((0, b"newer")), [None])
+
+    run(main())
+
+
+def test_those_begun_together_are_durable_and_told_in_any_order(disk):
+    disk.latency = latencies((0.001, 0.008), (0.002, 0.004), (0.003, 0.001))
+
+    async def main():
+        writer, file, told = disk.async_writer(), disk.open("/d/f"), []
+        for number in range(3):
+            assert begin(writer, file, 10 * number, b"%d" % number, told)
+        await asyncio.sleep(0.005)
+        assert (told, durable(disk)) == ([b"2"], with_bytes((20, b"2")))
+        await asyncio.sleep(0.002)
+        assert (told, durable(disk)) == ([b"2", b"1"], with_bytes((10, b"1"), (20, b"2")))
+        assert read(disk, "/d/f") == with_bytes((0, b"0"), (10, b"1"), (20, b"2"))
+        await asyncio.sleep(1)
+        assert (told, durable(disk)) == ([b"2", b"1", b"0"], with_bytes((0, b"0"), (10, b"1"), (20, b"2")))
+
+    run(main())
+
+
+def test_they_may_be_written_in_another_order_than_they_were_begun_in(disk):
+    disk.latency = latencies((0.002, 0.001), (0.001, 0.005))
+
+    async def main():
+        writer, file, told = disk.async_writer(), disk.open("/d/f"), []
+        assert begin(writer, file, 0, b"first", told)
+        assert begin(writer, file, 0, b"second", told)
+        await asyncio.sleep(1)
+        assert told == [b"first", b"second"]
+        assert durable(disk) == with_bytes((0, b"firstd"))
+
+    run(main())
+    assert [one.data for one in disk.operations if isinstance(one, Write)] == [BEFORE, b"second", b"first"]
+
+
+def test_a_power_cut_between_write_and_sync_may_take_it_or_leave_it(disk):
+    disk.latency = lambda: (0.001, 0.002)
+
+    async def main():
+        begin(disk.async_writer(), disk.open("/d/f"), 0, b"new", [])
+        await asyncio.sleep(1)
+
+    run(main())
+    writes = [one for one in disk.operations if isinstance(one, Write)]
+    after_write = writes[-1].index + 1
+    assert read(disk.at(after_write, kept=()), "/d/f") == BEFORE
+    assert read(disk.at(after_write), "/d/f") == with_bytes((0, b"new"))
+    assert read(disk.at(after_write + 1, kept=()), "/d/f") == with_bytes((0, b"new"))
+
+
+@pytest.mark.parametrize("history", [True, False])
+def test_a_write_covers_none_that_was_written_before_it_and_a_sync_of_the_file_all(history):
+    disk = SimulatedDisk(history=history)
+    disk.at_once = 4
+    disk.latency = latencies((0.001, 9.0), (0.002, 0.001), (8.0, 1.0))
+
+    async def main():
+        writer, file, told = disk.async_writer(), disk.open("/f", create=True), []
+        disk.sync_directory("/")
+        file.write([BEFORE], 0)
+        file.sync()
+        file.write([b"ordinary"], 30)
+        assert begin(writer, file, 0, b"slow", told)
+        assert begin(writer, file, 10, b"quick", told)
+        assert begin(writer, file, 20, b"late", told)
+        await asyncio.sleep(1)
+        assert told == [b"quick"]
+        assert read(disk.after_power_cut(), "/f") == with_bytes((10, b"quick"))
+        file.sync()
+        synced = with_bytes((0, b"slow"), (10, b"quick"), (30, b"ordinary"))
+        assert read(disk.after_power_cut(), "/f") == synced
+        await asyncio.sleep(100)  # what is durable already is no less so when its own sync comes
+        assert told == [b"quick", b"late", b"slow"]
+        synced = with_bytes((0, b"slow"), (10, b"quick"), (20, b"late"), (30, b"ordinary"))
+        assert read(disk.after_power_cut(), "/f") == synced
+
+    run(main())
+
+
+def test_a_failed_write_is_told_and_what_was_written_of_it_is_not_synced(disk):
+    fault = disk.fail(lambda one: isinstance(one, Write), error=errno.ENOSPC, after_bytes=2)
+
+    async def main():
+        writer, file, told = disk.async_writer(), disk.open("/d/f"), []
+        assert begin(writer, file, 0, b"bad", told)
+        assert begin(writer, file, 10, b"good", told)
+        await asyncio.sleep(1)
+        assert [getattr(each, "errno", each) for each in told] == [errno.ENOSPC, b"good"]
+        assert told[0].filename == "/d/f"
+
+    run(main())
+    assert fault.hits == 1
+    assert read(disk, "/d/f") == with_bytes((0, b"ba"), (10, b"good"))
+    assert durable(disk) == with_bytes((10, b"good"))
+
+
+def test_a_failed_sync_is_told_and_no_later_one_makes_that_write_durable(disk):
+    fault = disk.fail_sync(lambda path: path == "/d/f")
+
+    async def main():
+        writer, file, told = disk.async_writer(), disk.open("/d/f"), []
+        assert begin(writer, file, 0, b"bad", told)
+        assert begin(writer, file, 10, b"good", told)
+        await asyncio.sleep(1)
+        assert [getattr(each, "errno", each) for each in told] == [errno.EIO, b"good"]
+        file.sync()
+
+    run(main())
+    assert fault.hits == 1
+    assert read(disk, "/d/f") == with_bytes((0, b"bad"), (10, b"good"))
+    assert durable(disk) == with_bytes((10, b"good"))
+
+
+def test_a_failed_sync_of_one_write_takes_nothing_from_the_others_of_the_file(disk):
+    disk.fail(lambda one: isinstance(one, Sync) and one.only is not None)
+
+    async def main():
+        writer, file, told = disk.async_writer(), disk.open("/d/f"), []
+        file.write([b"ordinary"], 20)
+        assert begin(writer, file, 0, b"bad", told)
+        await asyncio.sleep(1)
+        assert [each.errno for each in told] == [errno.EIO]
+        file.sync()
+
+    run(main())
+    assert durable(disk) == with_bytes((20, b"ordinary"))
+
+
+def test_a_write_to_a_file_that_was_closed_meanwhile_is_told_so(disk):
+    async def main():
+        writer, file, told = disk.async_writer(), disk.open("/d/f"), []
+        assert begin(writer, file, 0, b"new", told)
+        file.close()
+        await asyncio.sleep(1)
+        assert [each.errno for each in told] == [errno.EBADF]
+
+    run(main())
+    assert read(disk, "/d/f") == BEFORE
+
+
+def test_no_more_than_at_once_are_under_way_and_who_is_told_may_begin_the_next(disk):
+    disk.latency = lambda: (0.001, 0.001)
+    disk.at_once = 2
+
+    async def main():
+        writer, file, told = disk.async_writer(), disk.open("/d/f"), []
+        disk.at_once = 4  # for the next writer
+        assert writer.at_once == 2
+        assert begin(writer, file, 0, b"0", told)
+        assert writer.begin(file, 1, [b"1"], 1, lambda error, took_ns: told.append(begin(writer, file, 2, b"2", told)))
+        assert not begin(writer, file, 3, b"3", told)
+        await asyncio.sleep(1)
+        assert told == [b"0", True, b"2"]
+        assert begin(writer, file, 4, b"4", told)
+
+    run(main())
+    assert durable(disk) == with_bytes((0, b"012"))
+
+
+def test_close_completes_what_was_begun_and_tells_nobody(disk):
+    disk.latency = latencies((0.001, 0.002), (0.005, 0.002), (0.001, 0.0))
+
+    async def main():
+        writer, file, told = disk.async_writer(), disk.open("/d/f"), []
+        assert begin(writer, file, 0, b"written", told)
+        assert begin(writer, file, 10, b"begun", told)
+        await asyncio.sleep(0.002)
+        assert durable(disk) == BEFORE
+        writer.close()
+        assert durable(disk) == with_bytes((0, b"written"), (10, b"begun"))
+        assert not begin(writer, file, 0, b"late", told)
+        operations = len(disk.operations)
+        writer.close()
+        await asyncio.sleep(1)
+        assert (told, len(disk.operations)) == ([], operations)
+
+    run(main())
+
+
+def test_close_goes_on_when_what_was_begun_fails(disk):
+    disk.fail_sync(lambda path: True)
+    disk.fail(lambda one: isinstance(one, Write) and one.data == b"failing")
+
+    async def main():
+        writer, file, told = disk.async_writer(), disk.open("/d/f"), []
+        for number, data in enumerate([b"unsynced", b"failing", b"good"]):
+            assert begin(writer, file, 10 * number, data, told)
+        writer.close()
+        await asyncio.sleep(1)
+        assert told == []
+
+    run(main())
+    assert durable(disk) == with_bytes((20, b"good"))
+
+
+def test_the_writers_of_a_killed_process_do_nothing_more(disk):
+    disk.latency = latencies((0.001, 0.002), (0.005, 0.002))
+
+    async def main():
+        writer, file, told = disk.async_writer(), disk.open("/d/f"), []
+        assert begin(writer, file, 0, b"written", told)
+        assert begin(writer, file, 10, b"begun", told)
+        await asyncio.sleep(0.002)
+        operations = len(disk.operations)
+        disk.halt()
+        assert not begin(writer, file, 20, b"late", told)
+        await asyncio.sleep(1)
+        writer.close()
+        assert (told, len(disk.operations)) == ([], operations)
+
+    run(main())
+    assert read(disk, "/d/f") == with_bytes((0, b"written"))
+    assert durable(disk) == BEFORE

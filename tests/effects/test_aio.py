@@ -1,0 +1,499 @@
+"""Synced writes that a loop begins and is told of: on real files, by asyncio's own loop and by uvloop."""
+
+import asyncio
+import contextlib
+import ctypes
+import errno
+import gc
+import itertools
+import os
+import platform
+import resource
+import struct
+import sys
+from pathlib import Path
+
+import pytest
+from eventually import wait_until
+from fencepost.effects import aio
+from fencepost.effects.aio import BLOCK_BYTES, LARGEST_BYTES, MOST_AT_ONCE, open_writer
+from fencepost.effects.disk import SystemDisk
+from fencepost.effects.gathering import JOINED_BELOW_BYTES
+from fencepost.effects.simulated.disk import SimulatedDisk
+from loops import LOOPS
+from this_machine import bytes_in_memory, goes_past_cache
+
+FILE_BYTES = 2 * LARGEST_BYTES
+BEFORE = b"before.." * (FILE_BYTES // 8)
+IO_SETUP, IO_DESTROY = {"x86_64": (206, 207), "aarch64": (0, 1)}.get(platform.machine(), (-1, -1))
+IOCB = struct.Struct("<QIiHhIQQqQII")  # include/uapi/linux/aio_abi.h
+
+
+def has_native_aio() -> bool:
+    """Asked of the system: whether a context can be made."""
+    if sys.platform != "linux" or IO_SETUP < 0:
+        return False
+    context = ctypes.c_ulong(0)
+    call = ctypes.CDLL(None).syscall
+    made = call(ctypes.c_long(IO_SETUP), ctypes.c_long(1), ctypes.byref(context)) == 0
+    return made and call(ctypes.c_long(IO_DESTROY), context) == 0
+
+
+@pytest.fixture(params=LOOPS.values(), ids=LOOPS)
+def loop(request):
+    if not has_native_aio():
+        pytest.skip("NO NATIVE AIO HERE: SYNCED WRITES OF A LOOP ARE NOT TESTED")
+    loop, complaints = request.param(), []
+    loop.set_exception_handler(lambda loop, context: complaints.append(context))
+    yield loop
+    loop.close()
+    assert complaints == []
+
+
+@pytest.fixture
+def writer(loop):
+    writer = open_writer(loop)
+    yield writer
+    writer.close()
+
+
+@pytest.fixture(scope="module")
+def has_o_direct(tmp_path_factory):
+    return goes_past_cache(tmp_path_factory.getbasetemp())
+
+
+@pytest.fixture
+def file(tmp_path, has_o_direct):
+    if not has_o_direct:
+        pytest.skip("NO O_DIRECT HERE (tmpfs): SYNCED WRITES OF A LOOP ARE NOT TESTED")
+    file = SystemDisk().open(str(tmp_path / "file"), create=True)
+    file.write([BEFORE], 0)
+    file.sync()
+    yield file
+    file.close()
+
+
+def blocks(count: int, salt: int = 0) -> bytes:
+    """No two blocks are equal, and no two salts."""
+    return b"".join(struct.pack(">II", salt, number) * (BLOCK_BYTES // 8) for number in range(count))
+
+
+def one_each(count: int) -> bytes:
+    return b"".join(blocks(1, salt) for salt in range(count))
+
+
+def begin(writer, file, position, *buffers, told):
+    """Whether it was begun. `told` gets the error of each that ended, and what is no time that it took."""
+    done = lambda error, took_ns: told.append(error if took_ns > 0 else took_ns)  # noqa: E731
+    return writer.begin(file, position, buffers, sum(map(len, buffers)), done)
+
+
+def run_until(loop, done):
+    wait_until(lambda: loop.run_until_complete(asyncio.sleep(0.001)) or done())
+    loop.run_until_complete(asyncio.sleep(0.001))  # what is told twice is told by now
+
+
+def write(loop, writer, file, position, *buffers):
+    """What was told."""
+    told = []
+    assert begin(writer, file, position, *buffers, told=told)
+    run_until(loop, lambda: told)
+    assert len(told) == 1
+    return told[0]
+
+
+def contexts() -> int:
+    """How many the kernel has for this process: each has its ring in our memory."""
+    return Path("/proc/self/maps").read_text().count("[aio]")
+
+
+def descriptors() -> list[str]:
+    gc.collect()
+    listed = sorted(os.listdir("/proc/self/fd"))
+    return [fd for fd in listed if os.path.lexists(f"/proc/self/fd/{fd}")]  # the list's own is closed by now
+
+
+@contextlib.contextmanager
+def limited(what, soft):
+    before = resource.getrlimit(what)
+    resource.setrlimit(what, (soft, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(what, before)
+
+
+def no_descriptor_left():
+    lowest_free = os.dup(0)
+    os.close(lowest_free)
+    return limited(resource.RLIMIT_NOFILE, lowest_free)
+
+
+def wait_for_device(writer, count):
+    """Until so many have ended of which the loop knows nothing yet."""
+    state = Path(f"/proc/self/fdinfo/{writer._event_fd}")
+    wait_until(lambda: f"eventfd-count: {count:16x}\n" in state.read_text())
+
+
+def answer_once(writer, number):
+    """io_submit fails once so."""
+    real = writer._call
+
+    def refuse(*arguments):
+        writer._call = real
+        ctypes.set_errno(number)
+        return -1
+
+    writer._call = refuse
+
+
+def results(writer, *changed):
+    """The device's own results are other ones."""
+    real, left = writer._report, list(changed)
+    writer._report = lambda number, result: real(number, left.pop(0) if left else result)
+
+
+# What is written
+
+
+@pytest.mark.parametrize(("first", "count"), [(0, 1), (1, 9), (255, 256)])
+def test_bytes_land_whole_at_their_place_and_nowhere_else(loop, writer, file, first, count):
+    content, position, size = blocks(count), first * BLOCK_BYTES, count * BLOCK_BYTES
+    assert write(loop, writer, file, position, content) is None
+    assert file.read(FILE_BYTES, 0) == BEFORE[:position] + content + BEFORE[position + size :]
+    assert file.size() == FILE_BYTES
+
+
+@pytest.mark.parametrize("edges", [[1, 7, 8192, 40_000], [16_384, 32_768], range(0, 65_536, 13)], ids=len)
+def test_many_buffers_are_written_one_behind_the_other(loop, writer, file, edges):
+    content = blocks(16)
+    cuts = itertools.pairwise([0, *edges, len(content)])
+    kinds = itertools.cycle([bytes, bytearray, memoryview])
+    buffers = [kind(content[start:end]) for kind, (start, end) in zip(kinds, cuts, strict=False)]
+    assert (len(content) < JOINED_BELOW_BYTES * len(buffers)) == (len(edges) > 10)  # both ways are here
+    assert write(loop, writer, file, 0, *buffers) is None
+    assert file.read(len(content) + 8, 0) == content + b"before.."
+
+
+def test_some_are_under_way_at_once_and_each_is_told_once_and_makes_room(loop, writer, file):
+    assert writer.at_once == MOST_AT_ONCE
+    told, size = [], 50 * BLOCK_BYTES
+    for turn in range(5):
+        contents = [blocks(50, 100 * turn + number) for number in range(MOST_AT_ONCE)]
+        assert all(begin(writer, file, number * size, one, told=told) for number, one in enumerate(contents))
+        assert not begin(writer, file, MOST_AT_ONCE * size, blocks(1), told=told)
+        assert told == [None] * MOST_AT_ONCE * turn
+        run_until(loop, lambda expected=MOST_AT_ONCE * (turn + 1): len(told) >= expected)
+        assert file.read(MOST_AT_ONCE * size + 8, 0) == b"".join(contents) + b"before.."
+    assert told == [None] * MOST_AT_ONCE * 5
+
+
+def test_the_disk_gives_a_writer_of_the_loop_that_runs(loop, file):
+    async def ask():
+        return SystemDisk().async_writer()
+
+    writer = loop.run_until_complete(ask())
+    assert write(loop, writer, file, 0, blocks(1)) is None
+    writer.close()
+
+
+def test_who_is_told_may_begin_the_next(loop, writer, file):
+    told = []
+
+    def next_one(error, took_ns):
+        told.append(error)
+        if len(told) < 10:
+            assert writer.begin(file, len(told) * BLOCK_BYTES, [blocks(1, len(told))], BLOCK_BYTES, next_one)
+
+    for _ in range(MOST_AT_ONCE - 1):
+        assert begin(writer, file, 100 * BLOCK_BYTES, blocks(1), told=[])
+    assert writer.begin(file, 0, [blocks(1)], BLOCK_BYTES, next_one)
+    run_until(loop, lambda: len(told) == 10)
+    assert told == [None] * 10
+    assert file.read(10 * BLOCK_BYTES, 0) == one_each(10)
+
+
+def test_buffers_are_the_callers_again_once_it_is_begun(loop, writer, file):
+    buffers = [bytearray(blocks(40, salt)) for salt in range(3)]
+    told = []
+    for salt, buffer in enumerate(buffers):
+        assert begin(writer, file, salt * 40 * BLOCK_BYTES, memoryview(buffer), told=told)
+        buffer[:] = bytes(len(buffer))
+    run_until(loop, lambda: len(told) == 3)
+    assert file.read(120 * BLOCK_BYTES, 0) == b"".join(blocks(40, salt) for salt in range(3))
+
+
+def test_a_reader_finds_the_new_bytes_though_memory_had_the_old_ones(loop, writer, file):
+    file.truncate(LARGEST_BYTES)
+    assert file.read(LARGEST_BYTES, 0).startswith(b"before..")
+    assert bytes_in_memory(file.path) == LARGEST_BYTES
+    assert write(loop, writer, file, 0, blocks(256)) is None
+    assert bytes_in_memory(file.path) == 0
+    assert file.read(LARGEST_BYTES, 0) == blocks(256)
+
+
+def test_the_kernel_is_asked_to_make_each_write_durable(loop, writer, file):
+    real, asked = writer._call, []
+
+    def noted(number, *arguments):
+        if number.value == writer._submit.value:
+            asked.append(IOCB.unpack(ctypes.string_at(arguments[2][0], IOCB.size)))
+        return real(number, *arguments)
+
+    writer._call = noted
+    assert write(loop, writer, file, BLOCK_BYTES, blocks(2)) is None
+    [(_, _, flags, operation, _, fd, _, size, position, _, _, _)] = asked
+    assert (flags, operation, fd) == (os.RWF_DSYNC, 1, file.direct_fileno())
+    assert (size, position) == (2 * BLOCK_BYTES, BLOCK_BYTES)
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("position", "size"), [(1, 4096), (512, 4096), (0, 4095), (0, 512), (0, LARGEST_BYTES + BLOCK_BYTES)]
+)
+def test_what_is_in_no_whole_blocks_or_too_large_is_refused(loop, writer, file, position, size):
+    assert not begin(writer, file, position, bytes(size), told=[])
+    assert write(loop, writer, file, 0, blocks(1)) is None  # the next may be as it should
+    assert file.read(size, BLOCK_BYTES) == BEFORE[:size]
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.EOPNOTSUPP, errno.ENOENT])
+def test_a_file_system_without_o_direct_is_asked_once(loop, writer, file, monkeypatch, number):
+    asked = []
+
+    def refused(path, flags):
+        asked.append(path)
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "open", refused)
+    assert not any(begin(writer, file, 0, blocks(1), told=[]) for _ in range(3))
+    assert len(asked) == 1
+
+
+def test_a_file_of_another_disk_has_no_such_descriptor(loop, writer):
+    disk = SimulatedDisk()
+    with pytest.raises(OSError) as raised:
+        disk.open("/f", create=True).direct_fileno()
+    assert (raised.value.errno, raised.value.filename) == (errno.EOPNOTSUPP, "/f")
+    assert not begin(writer, disk.open("/f"), 0, blocks(1), told=[])
+
+
+@pytest.mark.parametrize("wanting", ["a descriptor", "memory", "a place in the kernel"])
+def test_what_cannot_be_had_now_is_asked_for_again_later(loop, writer, file, monkeypatch, wanting):
+    def no_memory(*_, **__):
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    told = []
+    with no_descriptor_left() if wanting == "a descriptor" else monkeypatch.context() as patched:
+        for _ in range(MOST_AT_ONCE + 1):
+            if wanting == "memory":
+                patched.setattr(aio.mmap, "mmap", no_memory)
+            elif wanting == "a place in the kernel":
+                answer_once(writer, errno.EAGAIN)
+            assert not begin(writer, file, 0, blocks(1), told=told)
+    assert all(begin(writer, file, 0, blocks(1), told=told) for _ in range(MOST_AT_ONCE))  # no room was lost
+    run_until(loop, lambda: len(told) == MOST_AT_ONCE)
+    assert told == [None] * MOST_AT_ONCE
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM])
+def test_a_kernel_that_knows_no_such_write_is_asked_once(loop, writer, file, number):
+    told = []
+    assert begin(writer, file, 0, blocks(1), told=told)
+    answer_once(writer, number)
+    assert not any(begin(writer, file, BLOCK_BYTES, blocks(1), told=told) for _ in range(2))
+    run_until(loop, lambda: told)  # what was begun before goes on
+    assert told == [None]
+    assert file.read(2 * BLOCK_BYTES, 0) == blocks(1) + BEFORE[:BLOCK_BYTES]
+
+
+# Where there is none
+
+
+@pytest.mark.parametrize("refused", ["io_setup", "eventfd"])
+def test_where_the_system_does_not_let_us_there_is_none_and_nothing_stays(loop, monkeypatch, refused):
+    before = descriptors(), contexts()
+    if refused == "io_setup":
+        monkeypatch.setattr(aio, "_ALL", ctypes.c_long(1 << 30))  # no kernel has so many
+    with no_descriptor_left() if refused == "eventfd" else contextlib.nullcontext():
+        assert open_writer(loop) is None
+    assert (descriptors(), contexts()) == before
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "value"),
+    [
+        (platform, "machine", lambda: "riscv64"),
+        (struct, "calcsize", lambda form: 4),
+        (sys, "platform", "darwin"),
+        (aio, "_DSYNC", 0),
+        (ctypes, "CDLL", lambda name, use_errno: object()),
+    ],
+    ids=["another processor", "32 bits", "another kernel", "no RWF_DSYNC", "no syscall in the C library"],
+)
+def test_another_system_has_none(loop, monkeypatch, module, name, value):
+    before = descriptors(), contexts()
+    with monkeypatch.context() as patched:
+        patched.setattr(module, name, value)
+        assert open_writer(loop) is None
+    assert (descriptors(), contexts()) == before
+
+
+# What the device says
+
+
+def test_an_error_of_the_device_is_told_with_the_files_path_and_others_go_on(loop, writer, file):
+    results(writer, -errno.EIO)
+    error = write(loop, writer, file, 0, blocks(1))
+    assert (type(error), error.errno, error.filename) == (OSError, errno.EIO, file.path)
+    assert write(loop, writer, file, 0, blocks(1)) is None
+
+
+@pytest.fixture
+def synced(monkeypatch, file):
+    """The descriptors that were synced, and what a reader found in the file then."""
+    real, synced = os.fdatasync, []
+
+    def noted(fd):
+        real(fd)
+        synced.append((fd, file.read(3 * BLOCK_BYTES, 0)))
+
+    monkeypatch.setattr(os, "fdatasync", noted)
+    return synced
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.EOPNOTSUPP])
+def test_what_the_device_refuses_is_made_durable_the_ordinary_way(loop, writer, file, synced, number):
+    """And no other is begun; but what was begun before goes on."""
+    results(writer, -number)
+    told = []
+    assert begin(writer, file, 0, blocks(2), told=told)
+    wait_for_device(writer, 1)
+    assert begin(writer, file, 8 * BLOCK_BYTES, blocks(1, 1), told=told)
+    file.write([bytes(3 * BLOCK_BYTES)], 0)  # as if the device had taken nothing
+    run_until(loop, lambda: len(told) == 2)
+    assert told == [None, None]
+    assert synced == [(file.direct_fileno(), blocks(2) + bytes(BLOCK_BYTES))]
+    assert file.direct_fileno() != file.fileno()
+    assert file.read(BLOCK_BYTES, 8 * BLOCK_BYTES) == blocks(1, 1)
+    assert not begin(writer, file, 0, blocks(1), told=told)
+
+
+def test_of_a_write_in_part_all_is_written_again_and_the_next_may_be_begun(loop, writer, file, synced):
+    told = []
+    with limited(resource.RLIMIT_FSIZE, BLOCK_BYTES):
+        assert begin(writer, file, 0, blocks(3), told=told)
+    wait_for_device(writer, 1)
+    assert file.read(2 * BLOCK_BYTES, 0) == blocks(1) + BEFORE[:BLOCK_BYTES]
+    run_until(loop, lambda: told)
+    assert told == [None]
+    assert synced == [(file.direct_fileno(), blocks(3))]
+    assert write(loop, writer, file, 0, blocks(1, 2)) is None
+    assert len(synced) == 1
+
+
+@pytest.mark.parametrize(("first", "count"), [(0, 3), (1, 1)], ids=["after a part", "at once"])
+def test_what_fails_for_good_is_told_with_the_files_path(loop, writer, file, synced, first, count):
+    told = []
+    with limited(resource.RLIMIT_FSIZE, BLOCK_BYTES):
+        assert begin(writer, file, first * BLOCK_BYTES, blocks(count), told=told)
+        run_until(loop, lambda: told)
+    assert [(error.errno, error.filename) for error in told] == [(errno.EFBIG, file.path)]
+    assert file.read(8, BLOCK_BYTES) == b"before.."
+    assert synced == []
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+def test_a_failed_sync_of_what_was_written_again_is_told(loop, writer, file, monkeypatch, number):
+    def failing(fd):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fdatasync", failing)
+    results(writer, -errno.EINVAL)
+    error = write(loop, writer, file, 0, blocks(3))
+    assert (error.errno, error.filename) == (number, file.path)
+
+
+# The end
+
+
+def test_close_waits_for_what_is_under_way_and_tells_nobody(loop, writer, file):
+    told, before, number_in_loop = [], contexts(), writer._event_fd
+    for number in range(MOST_AT_ONCE // 2):
+        assert begin(writer, file, number * LARGEST_BYTES, blocks(256, number), told=told)
+    writer.close()
+    assert (contexts(), loop.remove_reader(number_in_loop) or False) == (before - 1, False)
+    assert file.read(FILE_BYTES, 0) == blocks(256, 0) + blocks(256, 1)
+    loop.run_until_complete(asyncio.sleep(0.01))
+    assert told == []
+    assert not begin(writer, file, 0, blocks(1, 9), told=told)
+    assert file.read(BLOCK_BYTES, 0) == blocks(1)
+    reading, writing = os.pipe()  # these numbers are given out again
+    writer.close()
+    os.close(reading)
+    os.close(writing)
+
+
+@pytest.mark.parametrize("loop_closed_before", [False, True])
+@pytest.mark.parametrize("count", [0, 2])
+def test_close_leaves_no_descriptor_whether_the_loop_is_closed_or_not(loop, file, loop_closed_before, count):
+    before, contexts_before = descriptors(), contexts()
+    writer = open_writer(loop)
+    assert contexts() == contexts_before + 1
+    told = []
+    for number in range(count):
+        assert begin(writer, file, number * BLOCK_BYTES, blocks(1, number), told=told)
+    assert len(descriptors()) >= len(before) + (2 if count else 1)  # uvloop may have opened its own
+    if loop_closed_before:
+        loop.close()
+    writer.close()
+    file.close()
+    assert set(descriptors()) < set(before)
+    assert contexts() == contexts_before
+    assert told == []
+    assert Path(file.path).read_bytes()[: count * BLOCK_BYTES] == one_each(count)
+
+
+def test_who_is_told_may_close_it_and_then_nobody_else_is_told(loop, writer, file):
+    told = []
+
+    def close(error, took_ns):
+        told.append(error)
+        writer.close()
+
+    for number in range(3):
+        assert writer.begin(file, number * BLOCK_BYTES, [blocks(1, number)], BLOCK_BYTES, close)
+    wait_for_device(writer, 3)
+    run_until(loop, lambda: told)
+    assert told == [None]
+    assert file.read(3 * BLOCK_BYTES, 0) == one_each(3)
+
+
+def test_the_others_are_told_though_one_who_is_told_fails(loop, writer, file):
+    told, complaints = [], []
+
+    def fails(error, took_ns):
+        told.append(error)
+        raise ValueError(len(told))
+
+    loop.set_exception_handler(lambda loop, context: complaints.append(context["exception"]))
+    for number in range(3):
+        assert writer.begin(file, number * BLOCK_BYTES, [blocks(1, number)], BLOCK_BYTES, fails)
+    wait_for_device(writer, 3)
+    run_until(loop, lambda: complaints)
+    assert told == [None] * 3
+    assert [error.args for error in complaints] == [(1,), (2,), (3,)]
+
+
+def test_a_file_has_one_descriptor_for_it_and_closes_it(loop, writer, file, tmp_path):
+    before = descriptors()
+    other = SystemDisk().open(file.path)
+    assert write(loop, writer, other, 0, blocks(1)) is None
+    assert write(loop, writer, other, 0, blocks(1)) is None
+    assert len(descriptors()) == len(before) + 2
+    other.close()
+    other.close()
+    assert descriptors() == before
+    assert not begin(writer, other, 0, blocks(1), told=[])
