@@ -3,8 +3,8 @@
 At the end of a turn the open round is closed and written. When it is written (and synced, if its durability mode asks
 for that), high watermarks advance, parked fetches are woken, and waiting replies are sent. Units that arrive meanwhile
 form the next round. It waits for its turn, or, if it is large and is to be synced as those in flight are, it is written
-beside them; they are released in their order. If a write or sync fails, the broker halts and sends no more replies.
-docs/glossary.md defines round and released.
+beside them; they are released in their order. Journal, store and times each keep an entry for each round in flight. If
+a write or sync fails, the broker halts and sends no more replies. docs/glossary.md defines round and released.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ from ..storage.store import Store
 from .metrics import Metrics
 
 # Rounds up to these sizes are written in the loop, because handing them to a worker costs more: rounds without a sync,
-# and rounds with one while the device is quick (decision 15). Of larger ones, those with a sync are begun by the loop
-# and told when they end (decision 24), and the others are written by a worker, as are those that cannot be begun so.
+# and rounds with one while the device is quick (decision 15). The loop begins synced rounds of the sizes that the
+# writer says (decision 24). All others, and those that cannot be begun, are a worker's.
 WRITTEN_HERE_BYTES = 1 << 20
 SYNCED_HERE_BYTES = 16 << 10
 SEAL_AFTER_MS = 50  # after so long without a unit, an empty round records that the last one was synced
@@ -120,7 +120,7 @@ class Rounds:
         self._waiting.pop(connection, None)
 
     def sync_soon(self) -> None:
-        """Sync all units so far, whatever their durability mode. Checkpoints need this."""
+        """Sync all units so far, whatever their mode: for when_synced, the interval, the seal and the end."""
         self._sync_next = True
         self.changed()
 
@@ -139,8 +139,8 @@ class Rounds:
         else:
             self._released.append((unit, callback))
 
-    def synced_beside(self, job: SyncJob) -> None:
-        """The journal was synced beside rounds, up to some of them: tell those that wait for it."""
+    def sync_job_ended(self, job: SyncJob) -> None:
+        """The journal was synced beside rounds: tell those that wait for it."""
         self._store.journal.synced(job)
         self._tell_synced()
         if not (self._in_flight or self._store.journal.pending):
@@ -173,11 +173,12 @@ class Rounds:
         self._times.count_answers()
 
     def _may_overlap(self) -> bool:
-        """Whether the open round is worth a write of its own beside those in flight, and may have it."""
+        """Whether the open round is to be begun beside those in flight. Behind one of a worker's it would only wait."""
         writer = self._writer
-        if writer is None or self._sync_next or not self._store.sync_wanted or not self._in_flight[-1].sync:
+        if writer is None or self._sync_next or not self._store.sync_wanted or not self._in_flight[-1].begun:
             return False
-        return len(self._in_flight) < writer.at_once and self._store.journal.open_bytes >= writer.from_bytes
+        size_bytes = self._store.journal.open_bytes
+        return len(self._in_flight) < writer.at_once and writer.from_bytes <= size_bytes <= writer.largest_bytes
 
     def _begin(self) -> None:
         store = self._store

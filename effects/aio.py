@@ -1,9 +1,9 @@
-"""Synced writes that a loop begins and does not wait for: several at a time, each told of by itself when it has ended.
+"""Synced writes that a loop begins and does not wait for: several at a time, each with a callback of its own.
 
 Why. A thread that writes and syncs costs the loop two changes of threads, each of which may wait for the interpreter
 and for a processor, and it can do one thing at a time. Here the kernel works alone: one call begins a write, and a
 descriptor in the loop becomes readable when it has ended. Such a write goes past the page cache (O_DIRECT) and makes
-its own bytes durable (RWF_DSYNC): the error of one write is told to that write, whatever others go on beside it.
+its own bytes durable (RWF_DSYNC): an error of its bytes is told to that write, whatever others go on beside it.
 
 The rules: a write covers its own bytes only, never those of another one; it is in whole blocks over bytes that the file
 has already, since the kernel would make the caller wait while it finds new ones. The bytes are copied, since the device
@@ -27,16 +27,17 @@ from .async_writer import AsyncWriter, DirectFile, Done
 from .gathering import Buffer, join_buffers
 
 BLOCK_BYTES = 4096
-MOST_AT_ONCE = 4
+MOST_AT_ONCE = 4  # so many rounds of the journal are in flight, too: broker/rounds.py asks at_once
 LARGEST_BYTES = 1 << 20
-FROM_BYTES = 32 << 10  # below it, a write is over sooner than it would be begun here (measured: decision 24)
+FROM_BYTES = 32 << 10  # for smaller ones the loop had better wait: that gathers requests (measured: decision 24)
 
 _NUMBERS = {"x86_64": (206, 207, 208, 209), "aarch64": (0, 1, 4, 2)}  # io_setup, _destroy, _getevents, _submit
+# data, key, rw_flags, opcode, priority, descriptor, buffer, size, position, reserved, flags, event descriptor
 _IOCB = struct.Struct("<QIiHhIQQqQII")
-_EVENT = struct.Struct("<QQqq")
-_PWRITE, _RESFD = 1, 1
+_EVENT = struct.Struct("<QQqq")  # data, object, result, second result
+_IOCB_CMD_PWRITE, _IOCB_FLAG_RESFD = 1, 1
 _DSYNC: int = getattr(os, "RWF_DSYNC", 0)
-_LATER = (errno.EAGAIN, errno.EINTR)
+_TRY_AGAIN = (errno.EAGAIN, errno.EINTR)
 _REFUSED = (errno.EINVAL, errno.EOPNOTSUPP)
 _NEVER = (*_REFUSED, errno.ENOENT)  # of O_DIRECT: the file system has it not, or there is no /proc
 _ONE, _NONE, _ALL = ctypes.c_long(1), ctypes.c_long(0), ctypes.c_long(MOST_AT_ONCE)
@@ -62,11 +63,27 @@ class _Slot:
 
     def fill(self, number: int, file: DirectFile, fd: int, position: int, size: int, event_fd: int) -> None:
         self.file, self.fd, self.position, self.size = file, fd, position, size
-        iocb = (number, 0, _DSYNC, _PWRITE, 0, fd, self._address, size, position, 0, _RESFD, event_fd)
+        iocb = (
+            number,
+            0,
+            _DSYNC,
+            _IOCB_CMD_PWRITE,
+            0,
+            fd,
+            self._address,
+            size,
+            position,
+            0,
+            _IOCB_FLAG_RESFD,
+            event_fd,
+        )
         _IOCB.pack_into(self._iocb, 0, *iocb)
 
     def write_otherwise(self) -> OSError | None:
-        """Blocks. Nobody else syncs this descriptor, so it is told of any failure since it was opened."""
+        """Blocks the loop; a refusal happens once, a part that was written hardly ever.
+
+        Nobody else syncs this descriptor, so its fdatasync reports any write-back that failed since it was opened.
+        """
         try:
             self.file.write([self.view[: self.size]], self.position)
             os.fdatasync(self.fd)
@@ -80,7 +97,7 @@ class AioWriter(AsyncWriter):
     """Linux's native asynchronous I/O. Made by open_writer."""
 
     from_bytes = FROM_BYTES
-    at_once = MOST_AT_ONCE
+    largest_bytes = LARGEST_BYTES
 
     def __init__(self, loop: asyncio.AbstractEventLoop, numbers: tuple[int, int, int, int]) -> None:
         """Raises: OSError, where the system does not let us."""
@@ -96,18 +113,23 @@ class AioWriter(AsyncWriter):
         self._events = ctypes.create_string_buffer(_EVENT.size * MOST_AT_ONCE)
         self._slots: list[_Slot] = []
         self._free: list[int] = []
-        self._refused = False
+        self._at_once = MOST_AT_ONCE
         loop.add_reader(self._event_fd, self._ended)
 
+    @property
+    def at_once(self) -> int:
+        return self._at_once
+
     def begin(self, file: DirectFile, position: int, buffers: Sequence[Buffer], size_bytes: int, done: Done) -> bool:
-        if self._refused or size_bytes > LARGEST_BYTES or (position | size_bytes) % BLOCK_BYTES:
+        if not self._at_once or size_bytes > LARGEST_BYTES or (position | size_bytes) % BLOCK_BYTES:
             return False
         if not self._free and not self._add_slot():
             return False
         try:
             fd = file.direct_fileno()
         except OSError as error:
-            self._refused = error.errno in _NEVER  # else no descriptor may be left
+            if error.errno in _NEVER:  # else no descriptor may be left
+                self._at_once = 0
             return False
         slot = self._slots[self._free[-1]]
         at = 0
@@ -118,7 +140,8 @@ class AioWriter(AsyncWriter):
         slot.done, slot.began_ns = done, time.perf_counter_ns()
         if self._call(self._submit, self._context, _ONE, slot.pointer) != 1:
             # It knows no such write. What a device says comes with the end of a write.
-            self._refused = ctypes.get_errno() not in _LATER
+            if ctypes.get_errno() not in _TRY_AGAIN:
+                self._at_once = 0
             return False
         self._free.pop()
         return True
@@ -126,7 +149,7 @@ class AioWriter(AsyncWriter):
     def close(self) -> None:
         if self._event_fd < 0:
             return
-        self._refused = True
+        self._at_once = 0
         self._call(self._destroy, self._context)
         if not self._loop.is_closed():
             self._loop.remove_reader(self._event_fd)
@@ -163,7 +186,7 @@ class AioWriter(AsyncWriter):
         slot = self._slots[number]
         error = None
         if -result in _REFUSED:
-            self._refused = True
+            self._at_once = 0
             error = slot.write_otherwise()
         elif result < 0:
             error = OSError(-result, os.strerror(-result), slot.file.path)

@@ -19,20 +19,27 @@ class DirectFile(Protocol):
 
 
 class AsyncWriter(Protocol):
-    """Belongs to one loop."""
+    """Begins synced writes for one loop, and calls back when each is durable. Chosen by Disk.async_writer."""
 
     @property
     def from_bytes(self) -> int:
-        """Smaller writes had better go another way."""
+        """Smaller writes are quicker another way."""
+        ...
+
+    @property
+    def largest_bytes(self) -> int:
+        """Larger ones are not begun."""
         ...
 
     @property
     def at_once(self) -> int:
-        """How many writes can be under way."""
+        """How many writes can be under way; 0 once none can be begun any more."""
         ...
 
     def begin(self, file: DirectFile, position: int, buffers: Sequence[Buffer], size_bytes: int, done: Done) -> bool:
         """Write these bytes, size_bytes of them, and make them durable; then `done` is called on the loop.
+
+        file: of the disk that made this writer.
 
         The buffers are copied first. False: it cannot be done this way, or not now; nothing was begun. An error
         given to `done` means what one of File.sync means, for these bytes alone.

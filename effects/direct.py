@@ -1,4 +1,4 @@
-"""Writes past the page cache by O_DIRECT, where the system has no RWF_DONTCACHE: bytes in bulk, seldom read back.
+"""Writes past the page cache by O_DIRECT: bytes in bulk, seldom read back, where the system has no RWF_DONTCACHE.
 
 A fresh page of the cache costs its allocation, its write-back, and a page that held something else. Here whole blocks
 go to the device from one buffer that is used again; what fills no block at either end is the caller's to write as

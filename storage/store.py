@@ -91,7 +91,7 @@ class Store:
         self._turn_age_ms = 0  # the age at this turn's first append; 0: none so far
         self._open_logs: dict[PartitionLog, None] = {}  # touched in the open round
         self._open_starts: dict[PartitionLog, None] = {}  # of which it moves the start
-        self._in_flight: deque[tuple[Offsets, Offsets]] = deque()  # of each round: ends, and starts that it moves
+        self._moved: deque[tuple[Offsets, Offsets]] = deque()  # by each round in flight: ends, and starts
         self._sync_wanted = False
         self.interval_wanted = False  # something of a log in interval mode is not synced yet
         self.look_at_free_space()
@@ -254,7 +254,7 @@ class Store:
         self.unflushed.pop(log, None)
         self._open_logs.pop(log, None)
         self._open_starts.pop(log, None)
-        for offsets in self._in_flight:
+        for offsets in self._moved:
             for of_logs in offsets:
                 of_logs.pop(log, None)
         self.tail_bytes -= log.tail_bytes
@@ -353,14 +353,14 @@ class Store:
     def take_round(self, *, sync: bool | None = None) -> RoundWrite | None:
         """Close the open round; Journal.take_round says when. sync: True or False, or None for what its units ask.
 
-        Returns what a worker (or, unsynced and small, the loop) has to run(), or None if there is nothing.
+        Returns the round to run() or begin(); broker/rounds.py decides which. None if there is nothing.
         """
         wanted = self._sync_wanted if sync is None else sync
         write = self.journal.take_round(sync=wanted)
         if write is not None:
             ends = {log: log.end_offset for log in self._open_logs}
             starts = {log: log.start_offset for log in self._open_starts}
-            self._in_flight.append((ends, starts))
+            self._moved.append((ends, starts))
             self._open_logs = {}
             if starts:
                 self._open_starts = {}
@@ -378,7 +378,7 @@ class Store:
     def round_finished(self, write: RoundWrite) -> Collection[PartitionLog]:
         """The round is written (and synced, if it was to be). Returns the logs whose high watermark moved."""
         self.journal.finished(write)
-        moved, starts = self._in_flight.popleft()
+        moved, starts = self._moved.popleft()
         unflushed = self.unflushed
         for log, end_offset in moved.items():
             log.released(end_offset)

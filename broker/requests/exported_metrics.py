@@ -234,7 +234,7 @@ FAMILIES = (
         "fencepost_fsync_duration_seconds",
         HISTOGRAM,
         (),
-        "Write and sync of a round.",
+        "Write and sync of a round; large ones overlap.",
         counted=lambda broker: {(): broker.metrics.sync_ns},
         scale=1e-9,
         lowest=15,

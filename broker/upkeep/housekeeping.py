@@ -404,16 +404,17 @@ class Housekeeping:
     async def synced(self, unit: int) -> None:
         """Wait until the journal is synced through a unit. Raises: BrokerHalted; OSError, and then it must halt.
 
-        Rounds that need not be synced go on meanwhile: they would wait for all that was written before.
+        By a sync_job, not a synced round: rounds that need no sync would wait until all that was written before them is
+        on the device.
         """
-        await self._until(self._rounds.when_released, unit)
+        await self._wait_for(self._rounds.when_released, unit)
         if self._store.synced_unit < unit and (sync := self._store.journal.sync_job()) is not None:
             await self.job(sync.run)
-            self._rounds.synced_beside(sync)
-        await self._until(self._rounds.when_synced, unit)
+            self._rounds.sync_job_ended(sync)
+        await self._wait_for(self._rounds.when_synced, unit)
 
-    async def _until(self, call_when: Callable[[int, Callable[[], None]], None], unit: int) -> None:
-        """Wait until this calls back of a unit. Raises: BrokerHalted."""
+    async def _wait_for(self, call_when: Callable[[int, Callable[[], None]], None], unit: int) -> None:
+        """call_when: when_released or when_synced. Raises: BrokerHalted."""
         told = asyncio.Event()
         call_when(unit, told.set)
         while not told.is_set():

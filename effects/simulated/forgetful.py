@@ -138,6 +138,10 @@ class ForgetfulWriter(AsyncWriter):
         return self._writer.from_bytes
 
     @property
+    def largest_bytes(self) -> int:
+        return self._writer.largest_bytes
+
+    @property
     def at_once(self) -> int:
         return self._writer.at_once
 

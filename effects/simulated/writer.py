@@ -21,6 +21,7 @@ class SimulatedWriter(AsyncWriter):
     """from_bytes: all that is written, so that the small rounds of tests go this way too."""
 
     from_bytes = 1
+    largest_bytes = 1 << 20
 
     def __init__(self, at_once: int, latency: Latency | None) -> None:
         self._at_once = at_once

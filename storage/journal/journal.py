@@ -11,14 +11,15 @@ a checksum over what it is and where it is written, so bytes of an earlier life 
 The three points of a unit's life:
     appended   in memory and applied to the logs' state; nobody may see or be answered because of it
     written    its round is in the file
-    synced     a sync ended that began after the write; from now on it survives a power cut
+    synced     a sync that began after the write has ended, or the write was a synced one (effects/async_writer.py);
+               from now on it survives a power cut
 A unit is released when it is synced, or in the mode `os` when it is written. Replies and reads wait for the release.
 
 Rounds in flight. A round is finished, and its units released, only when all before it are: so what comes behind a hole
 was never released. Beside a round that is to be synced others of the kind may be in flight; each is synced by itself,
-and they may end in any order (docs/decisions/0024). Other rounds go one at a time. A sync covers every file that has
-unsynced rounds, for a round may begin a new file. While a sync runs, units collect for the next round: the slower the
-device, the larger the rounds.
+and they may end in any order (docs/decisions/0024). Other rounds go one at a time. What the loop begins makes its own
+bytes durable and no others; what a worker runs syncs every file that has unsynced rounds, for a round may begin a new
+file. When no more may be in flight, units collect for the next round: the slower the device, the larger the rounds.
 
 What a crash may leave. The end of the last round may be torn, and of rounds that were in flight together any may be
 missing. They were not released, so they may be cut. But a round that was synced and does not read well afterwards is
@@ -83,7 +84,7 @@ _ZEROS = memoryview(bytes(BLOCK_BYTES))
 
 
 class Journal:
-    """A running journal. Not thread-safe: all but RoundWrite.run and Job.run belongs to one thread."""
+    """A running journal. Not thread-safe: all but RoundWrite.run, SyncJob.run and Job.run belongs to one thread."""
 
     __slots__ = (
         "_buffers",
@@ -96,6 +97,7 @@ class Journal:
         "_first_unit",
         "_in_flight",
         "_last_unit_round",
+        "_newest_sync_job",
         "_newest_synced_through",
         "_next_round",
         "_position",
@@ -150,11 +152,13 @@ class Journal:
         self._next_round = next_round
         self._synced_round = self._last_unit_round = next_round - 1
         self._finished_round = next_round - 1
-        # synced_through in the newest header, in that of the newest finished round, and in the newest that was synced.
+        # synced_through in the newest header; in that of the newest finished round, for a sync_job; and in the newest
+        # that was synced, which says whether an empty round is needed.
         self._newest_synced_through = self._finished_synced_through = self._durable_synced_through = next_round - 1
         self._closed: list[FileWrite] = []
         self._unsynced: dict[File, int] = {}  # how many bytes, of finished rounds
         self._syncing: dict[File, int] = {}  # of those that a sync_job covers
+        self._newest_sync_job: SyncJob | None = None
         self._syncs = SyncOnce()
         self._in_flight: deque[RoundWrite] = deque()
         self._buffers: list[Buffer] = [b""]  # of the open round; its header comes first when it is closed
@@ -284,7 +288,9 @@ class Journal:
         the last round was torn before its sync or spoilt after it.
         """
         if any(write.failed or not (sync and write.sync) for write in self._in_flight):
-            raise RuntimeError("a round is in flight that is to be alone, or one failed")
+            raise RuntimeError(
+                "a round in flight has failed, or it or this one is not synced and may have none beside it"
+            )
         unsynced = self._syncing | self._unsynced
         if self.next_unit != self._first_unit:
             self._close_round()
@@ -298,7 +304,7 @@ class Journal:
             writes,
             functools.partial(self._sync, dict.fromkeys([*unsynced, *(file for file, _, _, _ in writes)])),
             sync=sync,
-            alone=not unsynced,
+            own_sync_is_enough=not unsynced,
             size_bytes=size_bytes,
             to_sync_bytes=sum(unsynced.values()) + size_bytes,
             through_unit=self.last_unit,
@@ -333,11 +339,14 @@ class Journal:
             return None
         self._syncing, self._unsynced = self._syncing | self._unsynced, {}
         sync = functools.partial(self._sync, tuple(self._syncing))
-        return SyncJob(sync, self.released_unit, self._finished_round, self._finished_synced_through)
+        job = SyncJob(sync, self.released_unit, self._finished_round, self._finished_synced_through)
+        self._newest_sync_job = job
+        return job
 
     def synced(self, job: SyncJob) -> None:
-        """The job has ended well."""
-        self._syncing = {}
+        """The job has ended well. A newer one covers what this one does, and more."""
+        if job is self._newest_sync_job:
+            self._syncing = {}
         self._is_synced(job.through_unit, job.through_round, job.synced_through)
 
     def _is_synced(self, unit: int, number: int, synced_through: int) -> None:

@@ -1,6 +1,7 @@
 """A round on its way to the disk: by a worker, by the loop, or begun by the loop and waited for by nobody.
 
-The rule: it touches nothing of the journal's, so run() may be a worker's. `done` and `failed` say what became of it.
+The rule: of the journal it uses the lock of its syncs and no more, so run() may be a worker's. `done` and `failed` say
+what became of it.
 """
 
 from collections.abc import Callable
@@ -15,7 +16,10 @@ FileWrite: TypeAlias = tuple[File, int, list[Buffer], int]  # where, what, and h
 
 @dataclass(frozen=True, slots=True)
 class SyncJob:
-    """A sync of all rounds up to one, beside those that go on. run() it in a worker."""
+    """One sync of every finished round that no sync covers yet: run() it in a worker, while further rounds are written.
+
+    synced_through: what the header of the newest of them says.
+    """
 
     run: Callable[[], None]
     through_unit: int
@@ -30,9 +34,10 @@ class RoundWrite:
     """
 
     __slots__ = (
-        "_alone",
+        "_own_sync_is_enough",
         "_sync_files",
         "_writes",
+        "begun",
         "done",
         "failed",
         "size_bytes",
@@ -50,7 +55,7 @@ class RoundWrite:
         sync_files: Callable[[], None],
         *,
         sync: bool,
-        alone: bool,
+        own_sync_is_enough: bool,
         size_bytes: int,
         to_sync_bytes: int,
         through_unit: int,
@@ -60,14 +65,14 @@ class RoundWrite:
         self._writes = writes
         self._sync_files = sync_files
         self.sync = sync
-        self._alone = alone and len(writes) == 1  # its sync need cover nothing but this one write
+        self._own_sync_is_enough = own_sync_is_enough and len(writes) == 1
         self.size_bytes = size_bytes
         self.to_sync_bytes = to_sync_bytes  # these, and what was written and not synced before
         self.through_unit = through_unit
         self.through_round = through_round
         self.synced_through = synced_through
-        self.sync_ns = 0  # how long begin() took to be over
-        self.done = self.failed = False
+        self.sync_ns = 0  # how long what begin() began took; 0: it was run()
+        self.begun = self.done = self.failed = False
 
     @property
     def sizes(self) -> list[tuple[File, int]]:
@@ -76,16 +81,21 @@ class RoundWrite:
 
     def begin(self, writer: AsyncWriter, told: Callable[[OSError | None], None]) -> bool:
         """Have it written and synced without a worker; `told` is called on the loop then. False: it must be run()."""
-        if not (self.sync and self._alone and self.size_bytes >= writer.from_bytes):
+        if not (self.sync and self._own_sync_is_enough and self.size_bytes >= writer.from_bytes):
             return False
 
         def ended(error: OSError | None, took_ns: int) -> None:
             self.sync_ns = took_ns
             self.done, self.failed = error is None, error is not None
+            if error is not None:
+                error.add_note(
+                    f"of {size_bytes} bytes at {position}, begun by the loop: rounds through {self.through_round}"
+                )
             told(error)
 
         file, position, buffers, size_bytes = self._writes[0]
-        return writer.begin(file, position, buffers, size_bytes, ended)
+        self.begun = writer.begin(file, position, buffers, size_bytes, ended)
+        return self.begun
 
     def run(self) -> None:
         """Write all, then sync. Raises OSError: then nothing of it may be released, now or later."""

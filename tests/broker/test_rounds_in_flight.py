@@ -3,8 +3,10 @@
 import asyncio
 import errno
 import os
+from unittest import mock
 
 import pytest
+from fencepost.broker import rounds
 from fencepost.broker.rounds import Rounds
 from fencepost.effects.simulated import loop as simulated
 from fencepost.effects.simulated.disk import SimulatedDisk
@@ -170,7 +172,7 @@ def test_a_failed_round_halts_and_none_behind_it_is_released(failing):
 
 @in_world
 async def test_the_failure_of_a_later_round_halts_before_the_earlier_ones_are_told(world):
-    """What is on the disk is in doubt; those that ended well before it was known were released."""
+    """What is on the disk is in doubt from then on."""
     for _ in range(3):
         await world.send()
     world.writer.steps[2].tell(OSError(errno.EIO, os.strerror(errno.EIO)))
@@ -252,7 +254,7 @@ async def test_rounds_that_need_no_sync_go_on_beside_one_of_what_was_written(wor
     assert world.answered == [0, 1]
     world.rounds.when_synced(job.through_unit, lambda: synced.append(world.driven.store.synced_unit))
     job.run()
-    world.rounds.synced_beside(job)
+    world.rounds.sync_job_ended(job)
     assert synced == [job.through_unit]
 
 
@@ -261,7 +263,7 @@ async def test_an_idle_journal_names_the_rounds_that_were_synced_beside_others(w
     await world.send(world.os)
     job = world.driven.store.journal.sync_job()
     job.run()
-    world.rounds.synced_beside(job)
+    world.rounds.sync_job_ended(job)
     journal = world.driven.store.journal
     await asyncio.sleep(0.06)
     world.writer.steps[-1].end()
@@ -277,3 +279,52 @@ async def test_who_asks_for_a_release_that_has_been_is_called_at_once(world):
     told = []
     world.rounds.when_released(world.driven.store.released_unit, lambda: told.append(True))
     assert told == [True]
+
+
+@in_world
+async def test_no_round_is_begun_beside_one_that_a_worker_writes(world):
+    """Rounds that are not synced go alone, and behind any other it would only wait."""
+    halted = []
+    world.rounds.on_halt.append(halted.append)
+    with mock.patch.object(rounds, "WRITTEN_HERE_BYTES", 0):
+        await world.send(world.os)
+        await world.send()
+        await asyncio.sleep(0.06)
+    assert (halted, world.answered, world.writer.steps) == ([], [0, 1], [])
+
+
+@in_world
+async def test_what_is_too_large_to_be_begun_gathers_until_it_has_its_turn(world):
+    await world.send()
+    world.writer.largest_bytes = 100
+    for _ in range(3):
+        await world.send()
+    before = world.driven.store.journal.next_round
+    world.writer.steps[0].end()
+    world.writer.largest_bytes = 1 << 20
+    await asyncio.sleep(0)
+    assert len(world.writer.steps) == 2
+    world.writer.steps[1].end()
+    assert world.answered == [0, 1, 2, 3]
+    assert world.driven.store.journal.next_round == before + 1
+
+
+@in_world
+async def test_without_a_writer_that_takes_any_rounds_gather_as_ever(world):
+    world.writer.at_once = 0
+    world.writer.begin = lambda *arguments: False
+    before = world.driven.store.journal.next_round
+    for _ in range(10):
+        await world.send()
+    await asyncio.sleep(0.06)
+    assert world.answered == list(range(10))
+    assert world.driven.store.journal.next_round == before + 2
+
+
+@in_world
+async def test_the_error_of_a_round_that_was_begun_names_the_round(world):
+    halted = []
+    world.rounds.on_halt.append(halted.append)
+    await world.send()
+    world.writer.steps[0].tell(OSError(errno.EIO, os.strerror(errno.EIO)))
+    assert "rounds through" in halted[0].__notes__[0]

@@ -183,7 +183,6 @@ def test_what_a_synced_round_covers_is_not_synced_beside_it(driven, writer):
     assert driven.journal.sync_job() is not None
     driven.append(b"synced")
     first = driven.journal.take_round(sync=True)
-    second = None
     first.run()
     driven.append(b"beside")
     second = driven.journal.take_round(sync=True)

@@ -9,6 +9,7 @@ from fencepost.effects.simulated.disk import SimulatedFile
 from fencepost.storage.journal.reading import rounds
 from fencepost.storage.journal.scan import scan
 from journal_driver import BLOCK, DIRECTORY, Driven, recovered
+from step_writer import StepWriter
 
 # ---- what a sync covers --------------------------------------------------------------------------------------
 
@@ -180,16 +181,25 @@ def test_what_a_sync_beside_rounds_made_durable_is_said_by_the_next_round(disk, 
     assert two.synced_through == one.round
 
 
-def test_nothing_is_brought_to_the_disk_beside_a_round_that_syncs_it_all(driven):
-    driven.append(b"unsynced")
+def test_of_two_syncs_beside_rounds_the_newer_one_covers_what_came_between(disk, driven):
+    """The older one ends first, and must not be taken for it."""
+    driven.append(b"one")
     driven.round(sync=False)
-    driven.append(b"to be synced")
-    assert driven.journal.sync_job() is not None
+    older = driven.journal.sync_job()
+    older.run()
+    driven.append(b"two")
+    driven.round(sync=False)
+    newer = driven.journal.sync_job()
+    driven.journal.synced(older)
+    driven.append(b"three")
     write = driven.journal.take_round(sync=True)
-    assert driven.journal.sync_job() is None
+    assert not write.begin(StepWriter(), lambda error: None)
     write.run()
     driven.journal.finished(write)
-    assert driven.journal.sync_job() is None
+    assert len(recovered(disk.after_power_cut())) == 3
+    newer.run()
+    driven.journal.synced(newer)
+    assert driven.journal.synced_unit == 3
 
 
 # ---- the empty round -----------------------------------------------------------------------------------------

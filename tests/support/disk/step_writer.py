@@ -28,6 +28,7 @@ class Step:
 
 class StepWriter(AsyncWriter):
     from_bytes = 1
+    largest_bytes = 1 << 20
     at_once = 4
 
     def __init__(self):
