@@ -80,7 +80,6 @@ class Rounds:
         self._scheduled = False
         self._in_flight: deque[RoundWrite] = deque()
         self._sync_next = False
-        self._sealed_unit = store.synced_unit
         self._seal_timer: asyncio.TimerHandle | None = None
         self._interval_timer: asyncio.TimerHandle | None = None
         self._ending = False
@@ -270,7 +269,7 @@ class Rounds:
             self._seal_soon()
 
     def _seal_soon(self) -> None:
-        if self._seal_timer is None and self._store.synced_unit > self._sealed_unit:
+        if self._seal_timer is None and self._store.journal.lacks_seal:
             self._seal_timer = self._later(SEAL_AFTER_MS, self._seal)
 
     def _later(self, ms: int, call: Callable[[], None]) -> asyncio.TimerHandle | None:
@@ -280,7 +279,6 @@ class Rounds:
         """Write an empty round, which records that the last one was synced."""
         self._seal_timer = None
         if not self._store.journal.pending and not self._in_flight:
-            self._sealed_unit = self._store.last_unit
             self.sync_soon()
 
     def _sync_later(self) -> None:

@@ -5,9 +5,9 @@ largest; all files together stay under the limit. What blocks is in preparing.py
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
-from ...effects.disk import Disk
+from ...effects.disk import Disk, File
 from .format import BLOCK_BYTES, blocks
 from .preparing import AROUND_UNITS_BYTES, JournalFile, Life, Preparation
 
@@ -87,14 +87,14 @@ class JournalFiles:
         self.held.append(self.ready.popleft())
         return self.current
 
-    def retire(self, through_unit: int, synced_round: int) -> None:
-        """Units up to here are needed no more: their files may be used again.
+    def retire(self, through_unit: int, synced_round: int, in_use: Collection[File]) -> None:
+        """Units up to here are needed no more: their files may be used again, but for those in use.
 
         A file stays until a round in its successor is synced. So, at any crash, the oldest file that is not the first
         of its incarnation begins with a round that was on disk, and recovery need not guess.
         """
         while len(self.held) > 1 and self.held[0].last_unit <= through_unit:
-            if not 0 < self.held[1].first_round <= synced_round:
+            if not 0 < self.held[1].first_round <= synced_round or self.held[0].file in in_use:
                 break
             file = self.held.popleft()
             self.full_bytes -= file.size_bytes

@@ -103,6 +103,7 @@ class Journal:
         "_position",
         "_room",
         "_round_room",
+        "_sync_jobs",
         "_synced_round",
         "_syncing",
         "_syncs",
@@ -159,6 +160,7 @@ class Journal:
         self._unsynced: dict[File, int] = {}  # how many bytes, of finished rounds
         self._syncing: dict[File, int] = {}  # of those that a sync_job covers
         self._newest_sync_job: SyncJob | None = None
+        self._sync_jobs: list[SyncJob] = []  # that may not have ended
         self._syncs = SyncOnce()
         self._in_flight: deque[RoundWrite] = deque()
         self._buffers: list[Buffer] = [b""]  # of the open round; its header comes first when it is closed
@@ -274,6 +276,11 @@ class Journal:
         return self.next_unit != self._first_unit or bool(self._closed)
 
     @property
+    def lacks_seal(self) -> bool:
+        """Whether no header on the disk says of the newest round with units that it was synced."""
+        return self._durable_synced_through < self._last_unit_round
+
+    @property
     def open_bytes(self) -> int:
         """What the units of the open round take, about."""
         return self._round_room - self._room
@@ -291,18 +298,20 @@ class Journal:
             raise RuntimeError(
                 "a round in flight has failed, or it or this one is not synced and may have none beside it"
             )
-        unsynced = self._syncing | self._unsynced
+        unsynced = _added(self._syncing, self._unsynced) if self._syncing else self._unsynced
         if self.next_unit != self._first_unit:
             self._close_round()
         elif not sync and not self._closed:
             return None
-        elif sync and not self._closed and not unsynced and self._durable_synced_through < self._last_unit_round:
+        elif sync and not self._closed and not unsynced and self.lacks_seal:
             self._close_round()
         writes, self._closed = self._closed, []
         size_bytes = sum(size for _, _, _, size in writes)
+        files = tuple(dict.fromkeys([*unsynced, *(file for file, _, _, _ in writes)]))
         write = RoundWrite(
             writes,
-            functools.partial(self._sync, dict.fromkeys([*unsynced, *(file for file, _, _, _ in writes)])),
+            functools.partial(self._sync, files),
+            files=files,
             sync=sync,
             own_sync_is_enough=not unsynced,
             size_bytes=size_bytes,
@@ -337,10 +346,12 @@ class Journal:
         """
         if not (self._unsynced or self._syncing) or any(write.sync for write in self._in_flight):
             return None
-        self._syncing, self._unsynced = self._syncing | self._unsynced, {}
-        sync = functools.partial(self._sync, tuple(self._syncing))
-        job = SyncJob(sync, self.released_unit, self._finished_round, self._finished_synced_through)
+        self._syncing, self._unsynced = _added(self._syncing, self._unsynced), {}
+        files = tuple(self._syncing)
+        sync = functools.partial(self._sync, files)
+        job = SyncJob(sync, files, self.released_unit, self._finished_round, self._finished_synced_through)
         self._newest_sync_job = job
+        self._sync_jobs.append(job)
         return job
 
     def synced(self, job: SyncJob) -> None:
@@ -381,9 +392,13 @@ class Journal:
     def recycle(self, through_unit: int) -> None:
         """Units up to here are in synced segments under a synced checkpoint. The next fill_job reuses their files.
 
-        Not those with units that the journal has not synced, whatever the caller says.
+        Not those with units that the journal has not synced, whatever the caller says; nor those that a worker may be
+        about to sync: they would be closed before it comes to them.
         """
-        self._files.retire(through_unit, self._synced_round)
+        self._sync_jobs = [job for job in self._sync_jobs if not job.ended]
+        listed = {file for job in self._sync_jobs for file in job.files}
+        listed.update(file for write in self._in_flight for file in write.files)
+        self._files.retire(through_unit, self._synced_round, listed)
 
     def close(self) -> None:
         """Let go of the files; writes nothing."""
@@ -433,6 +448,11 @@ class Journal:
         file.last_unit = self.last_unit
         self._next_round += 1
         self._begin_round(self._position + size)
+
+
+def _added(first: dict[File, int], second: dict[File, int]) -> dict[File, int]:
+    """Bytes by file, of both."""
+    return {file: first.get(file, 0) + second.get(file, 0) for file in first | second}
 
 
 def _sync_each(files: Iterable[File]) -> None:

@@ -4,7 +4,7 @@ The rule: of the journal it uses the lock of its syncs and no more, so run() may
 what became of it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -14,17 +14,26 @@ from ...effects.gathering import OVERWRITTEN_SLICE_BYTES, write_gathered
 FileWrite: TypeAlias = tuple[File, int, list[Buffer], int]  # where, what, and how many bytes that is
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class SyncJob:
     """One sync of every finished round that no sync covers yet: run() it in a worker, while further rounds are written.
 
     synced_through: what the header of the newest of them says.
     """
 
-    run: Callable[[], None]
+    sync_files: Callable[[], None]
+    files: Collection[File]
     through_unit: int
     through_round: int
     synced_through: int
+    ended: bool = False  # well or not
+
+    def run(self) -> None:
+        """Raises: OSError."""
+        try:
+            self.sync_files()
+        finally:
+            self.ended = True
 
 
 class RoundWrite:
@@ -40,6 +49,7 @@ class RoundWrite:
         "begun",
         "done",
         "failed",
+        "files",
         "size_bytes",
         "sync",
         "sync_ns",
@@ -54,6 +64,7 @@ class RoundWrite:
         writes: list[FileWrite],
         sync_files: Callable[[], None],
         *,
+        files: Collection[File],
         sync: bool,
         own_sync_is_enough: bool,
         size_bytes: int,
@@ -64,6 +75,7 @@ class RoundWrite:
     ) -> None:
         self._writes = writes
         self._sync_files = sync_files
+        self.files = files  # that run() syncs, if it syncs
         self.sync = sync
         self._own_sync_is_enough = own_sync_is_enough and len(writes) == 1
         self.size_bytes = size_bytes

@@ -274,6 +274,21 @@ async def test_an_idle_journal_names_the_rounds_that_were_synced_beside_others(w
 
 
 @in_world
+async def test_it_names_them_too_if_a_round_came_behind_that_sync(world):
+    await world.send(world.os)
+    journal = world.driven.store.journal
+    job = journal.sync_job()
+    await world.send(world.os)
+    job.run()
+    world.rounds.sync_job_ended(job)
+    for _ in range(50):
+        await asyncio.sleep(0.1)
+        while world.writer.steps:
+            world.writer.steps.pop().end()
+    assert not journal.lacks_seal
+
+
+@in_world
 async def test_who_asks_for_a_release_that_has_been_is_called_at_once(world):
     await world.send(world.os)
     told = []

@@ -11,6 +11,8 @@ from fencepost.storage.journal.scan import scan
 from journal_driver import BLOCK, DIRECTORY, Driven, recovered
 from step_writer import StepWriter
 
+ROOMY = {"first_file_bytes": 16 * BLOCK, "largest_file_bytes": 16 * BLOCK, "max_bytes": 128 * BLOCK}
+
 # ---- what a sync covers --------------------------------------------------------------------------------------
 
 
@@ -143,7 +145,8 @@ def test_a_sync_beside_rounds_covers_those_that_were_finished_when_it_was_taken(
     assert journal.sync_job() is None
 
 
-def test_a_round_synced_beside_such_a_sync_covers_what_that_has_not_synced_yet(disk, driven):
+def test_a_round_synced_beside_such_a_sync_covers_what_that_has_not_synced_yet(disk):
+    driven = Driven(disk, **ROOMY)
     journal = driven.journal
     driven.append(b"one")
     driven.round(sync=False)
@@ -156,6 +159,10 @@ def test_a_round_synced_beside_such_a_sync_covers_what_that_has_not_synced_yet(d
     journal.synced(job)
     assert journal.synced_unit == 2
     assert journal.sync_job() is None
+    driven.append(b"three")
+    driven.round(sync=False)
+    _, two, three = (each.header for each in rounds(disk, driven.files()[0]))
+    assert three.synced_through == two.round
 
 
 def test_a_sync_beside_rounds_that_was_not_run_is_made_up_for_by_the_next(disk, driven):
@@ -200,6 +207,63 @@ def test_of_two_syncs_beside_rounds_the_newer_one_covers_what_came_between(disk,
     newer.run()
     driven.journal.synced(newer)
     assert driven.journal.synced_unit == 3
+
+
+def test_a_sync_beside_a_round_that_is_not_written_yet_does_not_cover_it(disk):
+    driven = Driven(disk, **ROOMY)
+    driven.append(b"one")
+    driven.round(sync=False)
+    driven.append(b"two")
+    write = driven.journal.take_round(sync=False)
+    job = driven.journal.sync_job()
+    job.run()
+    driven.journal.synced(job)
+    assert driven.journal.synced_unit == 1
+    write.run()
+    driven.journal.finished(write)
+    driven.append(b"three")
+    driven.round(sync=False)
+    one, _, three = (each.header for each in rounds(disk, driven.files()[0]))
+    assert three.synced_through == one.round
+
+
+def test_what_is_synced_now_counts_for_a_round_behind_it_as_all_that_was_written(disk):
+    """Or the loop would take it for a small one, and stand until the job has ended."""
+    driven = Driven(disk, **ROOMY)
+    driven.append(b"x" * 7000)
+    driven.round(sync=False)
+    job = driven.journal.sync_job()
+    for _ in range(2):
+        driven.append(b"y")
+        driven.round(sync=False)
+    driven.append(b"z")
+    write = driven.journal.take_round(sync=True)
+    assert write.to_sync_bytes == 2 * BLOCK + 2 * BLOCK + write.size_bytes
+    assert not job.ended
+
+
+@pytest.mark.parametrize("by", ["a round", "a job"])
+def test_a_file_that_a_worker_is_about_to_sync_is_not_used_again(driven, by):
+    """It would be closed before the worker comes to it."""
+    while len({unit.path for unit in scan(driven.disk, DIRECTORY).units()}) < 2:
+        driven.append(b"x" * 3000)
+        driven.round(sync=False)
+    job = driven.journal.sync_job()
+    other = None if by == "a round" else driven.journal.sync_job()
+    driven.append(b"y")
+    write = driven.journal.take_round(sync=True) if by == "a round" else None
+    job.run()
+    driven.journal.synced(job)
+    driven.journal.recycle(job.through_unit - 1)
+    driven.fill()
+    for late in filter(None, (write, other)):
+        late.run()
+    if write is not None:
+        driven.journal.finished(write)
+    before = driven.files()
+    driven.journal.recycle(job.through_unit - 1)
+    driven.fill()
+    assert driven.files() != before
 
 
 # ---- the empty round -----------------------------------------------------------------------------------------

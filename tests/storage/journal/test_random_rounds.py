@@ -1,0 +1,137 @@
+"""A journal under random rounds, syncs beside them, checkpoints and power cuts: what it promised is there.
+
+Steps come in any order: units of both modes, rounds taken and begun or run, written, synced and told one after another,
+syncs of what is finished, files used again. After each step the power is cut in several ways.
+"""
+
+import random
+
+import pytest
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.storage.journal.scan import scan
+from journal_driver import BLOCK, DIRECTORY, Driven
+from step_writer import StepWriter
+
+STEPS, SEEDS, CUTS = 60, 60, 2
+SIZES = {"first_file_bytes": 6 * BLOCK, "largest_file_bytes": 8 * BLOCK, "max_bytes": 64 * BLOCK}
+
+
+class Play:
+    """One history, by its seed."""
+
+    def __init__(self, seed):
+        self.rng = random.Random(seed)
+        self.disk = SimulatedDisk()
+        self.driven = Driven(self.disk, **SIZES)
+        self.journal = self.driven.journal
+        self.writer = StepWriter()
+        self.in_flight, self.at_worker = [], []
+        self.jobs, self.run_jobs = [], []
+        self.stages = {}  # how far each begun write has come
+        self.wants_sync = False
+        self.acknowledged = 0
+        self.older_checkpoint = self.checkpoint = 0
+
+    def append(self):
+        data = bytes([self.rng.randrange(256)]) * self.rng.choice([10, 3000, 3000, 9000])
+        if not self.journal.admits(len(data) + 100):
+            self.driven.fill()
+        if self.journal.admits(len(data) + 100):
+            self.driven.append(data)
+            self.wants_sync |= self.rng.random() < 0.5
+
+    def take(self):
+        sync = self.wants_sync
+        alone = not (sync and all(write.sync for write in self.in_flight))
+        if self.journal.pending and len(self.in_flight) < 4 and not (self.in_flight and alone):
+            self._took(self.journal.take_round(sync=sync))
+            self.wants_sync = False
+
+    def seal(self):
+        if not self.in_flight and (write := self.journal.take_round(sync=True)) is not None:
+            self._took(write)
+            self.wants_sync = False
+
+    def _took(self, write):
+        self.in_flight.append(write)
+        if not write.begin(self.writer, lambda error: None):
+            self.at_worker.append(write)
+
+    def go_on(self):
+        """One begun write is written, or synced, or told of; or a worker does its next round."""
+        if self.at_worker and self.rng.random() < 0.4:
+            self.at_worker.pop(0).run()
+        elif self.writer.steps:
+            step = self.rng.choice(self.writer.steps)
+            stage = self.stages[step] = self.stages.get(step, 0) + 1
+            (step.write, step.sync, step.tell)[stage - 1]()
+            if stage == 3:
+                self.writer.steps.remove(step)
+
+    def finish(self):
+        while self.in_flight and self.in_flight[0].done:
+            write = self.in_flight.pop(0)
+            self.journal.finished(write)
+            if write.sync:
+                self.acknowledged = write.through_unit
+
+    def take_job(self):
+        if len(self.jobs) < 2 and (job := self.journal.sync_job()) is not None:
+            self.jobs.append(job)
+
+    def run_job(self):
+        if self.jobs:
+            job = self.jobs.pop(0)
+            job.run()
+            self.run_jobs.append(job)
+
+    def tell_job(self):
+        if self.run_jobs:
+            self.journal.synced(self.run_jobs.pop(0))
+
+    def use_files_again(self):
+        """A checkpoint through what is synced: files are given up through the one before, and some made ready."""
+        self.older_checkpoint, self.checkpoint = self.checkpoint, self.journal.synced_unit
+        self.journal.recycle(self.older_checkpoint)
+        self.driven.fill()
+
+    def step(self):
+        steps = [self.append] * 2 + [self.take] * 2 + [self.go_on] * 4 + [self.finish] * 2
+        steps += [self.seal, self.take_job, self.run_job, self.tell_job, self.use_files_again]
+        self.rng.choice(steps)()
+
+    def check(self):
+        """What must hold of all that a power cut may leave now."""
+        done = len(self.disk.operations)
+        _, cut = next(iter(self.disk.cuts(done)))
+        unsynced = [operation.index for operation in cut.unsynced()]
+        images = [self.disk.after_power_cut(), self.disk.at(done)]
+        for _ in range(CUTS):
+            images.append(self.disk.at(done, kept=[index for index in unsynced if self.rng.random() < 0.5]))
+        for image in images:
+            found = scan(image, DIRECTORY, checkpointed_unit=self.older_checkpoint)
+            last = max(found.last_unit, self.older_checkpoint)
+            assert last >= self.journal.synced_unit
+            assert last >= self.acknowledged
+            assert found.first_unit <= self.older_checkpoint + 1
+            assert found.highest_unit <= self.journal.last_unit
+            list(found.units(self.older_checkpoint))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(0, SEEDS, 10))
+def test_whatever_happens_in_whatever_order_what_was_promised_is_there(seed):
+    for number in range(seed, seed + 10):
+        play = Play(number)
+        for _ in range(STEPS):
+            play.step()
+            play.check()
+
+
+@pytest.mark.long
+def test_so_it_is_in_many_more_histories():
+    for number in range(1000, 3000):
+        play = Play(number)
+        for _ in range(STEPS):
+            play.step()
+            play.check()
