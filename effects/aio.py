@@ -63,21 +63,9 @@ class _Slot:
 
     def fill(self, number: int, file: DirectFile, fd: int, position: int, size: int, event_fd: int) -> None:
         self.file, self.fd, self.position, self.size = file, fd, position, size
-        iocb = (
-            number,
-            0,
-            _DSYNC,
-            _IOCB_CMD_PWRITE,
-            0,
-            fd,
-            self._address,
-            size,
-            position,
-            0,
-            _IOCB_FLAG_RESFD,
-            event_fd,
-        )
-        _IOCB.pack_into(self._iocb, 0, *iocb)
+        what = (number, 0, _DSYNC, _IOCB_CMD_PWRITE, 0)
+        where = (fd, self._address, size, position, 0)
+        _IOCB.pack_into(self._iocb, 0, *what, *where, _IOCB_FLAG_RESFD, event_fd)
 
     def write_otherwise(self) -> OSError | None:
         """Blocks the loop; a refusal happens once, a part that was written hardly ever.
@@ -139,7 +127,7 @@ class AioWriter(AsyncWriter):
         slot.fill(self._free[-1], file, fd, position, size_bytes, self._event_fd)
         slot.done, slot.began_ns = done, time.perf_counter_ns()
         if self._call(self._submit, self._context, _ONE, slot.pointer) != 1:
-            # It knows no such write. What a device says comes with the end of a write.
+            # The kernel knows no such write. What a device says comes with the end of a write.
             if ctypes.get_errno() not in _TRY_AGAIN:
                 self._at_once = 0
             return False

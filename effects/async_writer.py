@@ -39,10 +39,8 @@ class AsyncWriter(Protocol):
     def begin(self, file: DirectFile, position: int, buffers: Sequence[Buffer], size_bytes: int, done: Done) -> bool:
         """Write these bytes, size_bytes of them, and make them durable; then `done` is called on the loop.
 
-        file: of the disk that made this writer.
-
-        The buffers are copied first. False: it cannot be done this way, or not now; nothing was begun. An error
-        given to `done` means what one of File.sync means, for these bytes alone.
+        file: of the disk that made this writer. The buffers are copied first. False: it cannot be done this way, or not
+        now; nothing was begun. An error given to `done` means what one of File.sync means, for these bytes alone.
         """
         ...
 

@@ -24,8 +24,9 @@ from .log.segment import LEADER_EPOCH
 from .log.settings import LogSettings
 
 TAIL_BATCH_BYTES = 500  # what a batch in a tail takes beside its own bytes: Python objects; measured, 64 bits
-Offsets: TypeAlias = dict[PartitionLog, int]
 UNIT_OVERHEAD_BYTES = 256  # framing of a unit of few parts, for admission; the journal checks exactly
+
+Offsets: TypeAlias = dict[PartitionLog, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -410,6 +410,7 @@ class Housekeeping:
         await self._wait_for(self._rounds.when_released, unit)
         if self._store.synced_unit < unit and (sync := self._store.journal.sync_job()) is not None:
             await self.job(sync.run)
+            self._store.check_running()
             self._rounds.sync_job_ended(sync)
         await self._wait_for(self._rounds.when_synced, unit)
 

@@ -23,6 +23,7 @@ from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.effects.simulated.operations import Sync, SyncDirectory
 from fencepost.protocol import batches
 from fencepost.protocol.records import records
+from fencepost.storage.journal.journal import SyncJob
 from fencepost.storage.store import BrokerHalted
 from produce_requests import answers, batch, bytes_of, create, fetch, fetched, produce
 from simulated_broker import SimulatedBroker
@@ -120,15 +121,24 @@ def test_a_failed_sync_of_any_file_halts_the_broker_no_ack_no_reply(sites):
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
-def test_what_a_checkpoint_has_synced_beside_the_rounds_halts_the_broker_too(number):
-    """With durability os: the journal is brought to the disk before the checkpoint's own sync, which would not fail."""
+def test_what_a_checkpoint_has_synced_beside_the_rounds_halts_the_broker_too(number, monkeypatch):
+    """With durability os: what is finished is synced by a job of the checkpoint's, and by no round."""
+    jobs, run = [], SyncJob.run
+
+    def noted(job):
+        jobs.append(job)
+        run(job)
+
+    monkeypatch.setattr(SyncJob, "run", noted)
     broker = begin(SimulatedDisk())
     broker.ask(create("weak", durability_mode="os"))
-    before = lambda one: isinstance(one, Sync) and frames()[0] == "journal.py:_sync"  # noqa: E731 - of no round
-    fault = broker.disk.fail(before, error=number)
-    while not fault.hits:
-        assert answers(broker.ask(produce("weak", batch()), 11))[0][0] == 0
-        broker.wait(0.1)
+    of_a_job = lambda one: isinstance(one, Sync) and bool(jobs) and not jobs[-1].ended  # noqa: E731
+    fault = broker.disk.fail(of_a_job, error=number)
+    for _ in range(100):
+        if not fault.hits:
+            assert answers(broker.ask(produce("weak", batch()), 11))[0][0] == 0
+            broker.wait(0.1)
+    assert fault.hits == 1
     broker.wait(0.1)
     assert isinstance(broker.broker.halted, OSError)
     assert broker.net.connections == []

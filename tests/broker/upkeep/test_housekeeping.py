@@ -11,7 +11,7 @@ from fencepost.effects.disk import DiskFull
 from fencepost.effects.simulated.operations import Unlink
 from fencepost.protocol.messages.topics import DeleteTopicsRequest
 from fencepost.storage import upkeep
-from fencepost.storage.journal.journal import Journal
+from fencepost.storage.journal.journal import Journal, SyncJob
 from fencepost.storage.upkeep import SHARED_RUN_BYTES, SNAPSHOTS_A_RUN, FlushRun, Removal
 from produce_requests import answers, batch, create, idempotent, produce
 from simulated_broker import SimulatedBroker
@@ -310,3 +310,44 @@ def test_snapshots_of_many_logs_do_not_keep_a_nearly_full_journal_waiting(monkey
         broker.loop.run_until_complete(broker.broker.housekeeping._checkpoint_once())
         taken = [log for log in logs if not log.bytes_since_snapshot]
         assert taken == (logs[:SNAPSHOTS_A_RUN] if nearly_full else logs)
+
+
+def test_in_mode_os_a_checkpoint_is_synced_beside_rounds_and_not_as_one(monkeypatch):
+    """A round that is synced would have all answers wait until everything before it is on the device."""
+    with SimulatedBroker(small(durability_mode="os")) as broker:
+        broker.ask(create("t"))
+        broker.wait(UNTIL_IDLE_S)
+        store, housekeeping = broker.broker.store, broker.broker.housekeeping
+        taken, take_round = [], store.take_round
+
+        def noted(*, sync=None):
+            if (write := take_round(sync=sync)) is not None:
+                taken.append(write)
+            return write
+
+        monkeypatch.setattr(store, "take_round", noted)
+        before = housekeeping.checkpoints
+        broker.ask(produce("t", batch()), BY_NAME)
+        housekeeping.hurry()
+        while housekeeping.checkpoints == before:
+            assert answers(broker.ask(produce("t", batch()), BY_NAME))[0][0] == OK
+            broker.wait(0.002)
+        assert len(taken) >= 2
+        assert not any(write.sync for write in taken)
+        assert store.synced_unit > 0
+
+
+def test_a_sync_beside_rounds_that_ends_after_a_halt_is_followed_by_no_checkpoint(monkeypatch):
+    with SimulatedBroker(small(durability_mode="os")) as broker:
+        broker.ask(create("t"))
+        broker.wait(UNTIL_IDLE_S)
+        kept, synced_unit = checkpoint_files(broker), broker.broker.store.synced_unit
+        free = held_back(broker, monkeypatch, SyncJob)
+        broker.ask(produce("t", batch()), BY_NAME)
+        broker.broker.housekeeping.hurry()
+        broker.wait(1)
+        broker.broker.rounds.halt(OSError(errno.EIO, "what is on disk is unknown"))
+        free.set()
+        broker.wait(1)
+        assert checkpoint_files(broker) == kept
+        assert broker.broker.store.synced_unit == synced_unit
