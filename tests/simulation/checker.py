@@ -16,9 +16,7 @@ from simulation.facts import Anomaly, Facts
 from simulation.group_rules import GROUP_RULES
 from simulation.history import (
     FAIL,
-    INFO,
     OK,
-    Commit,
     Dump,
     History,
     OffsetOf,
@@ -30,6 +28,7 @@ from simulation.history import (
 )
 from simulation.limit_rules import LIMIT_RULES
 from simulation.log_rules import LOG_RULES
+from simulation.offset_rules import OFFSET_RULES
 from simulation.producer_rules import PRODUCER_RULES
 from simulation.reading_rules import READING_RULES
 from simulation.rights_rules import RIGHTS_RULES
@@ -212,38 +211,6 @@ def _inputs(facts: Facts) -> dict[Place, set[int]]:
     return found
 
 
-def committed_offsets(facts: Facts) -> Iterator[Anomaly]:
-    """They never go back, are what somebody committed, and do not lag behind an answered commit."""
-    asked: dict[tuple[str, Place], list[tuple[int, int, int, Op]]] = defaultdict(list)  # from, surely from, position
-    late: dict[tuple[str, Place, int], set[str]] = defaultdict(set)  # by which members; the group refuses others'
-    for op, commit in facts.history.of(Commit, only_ok=False):
-        for place, position in commit.positions:
-            if op.outcome == INFO or op.late:
-                late[commit.group, place, position].add(commit.member)
-            if op.outcome != FAIL:
-                sure = op.done if op.outcome == OK else 1 << 60
-                asked[commit.group, place].append((op.invoked, sure, position, op))
-    for fate in facts.fates.values():
-        for op, offsets in fate.offsets:
-            for place, position in offsets.positions:
-                if op.outcome != FAIL and not fate.aborted:
-                    sure = fate.committed.done if fate.committed and op.outcome == OK else 1 << 60
-                    asked[offsets.group, place].append((fate.may_show_from, sure, position, op))
-    highest: dict[tuple[str, Place], list[Op]] = defaultdict(list)
-    for op, stand in facts.history.of(OffsetOf):
-        key = stand.group, stand.place
-        if op.result >= 0 and not any(since < op.done and p == op.result for since, _, p, _ in asked[key]):
-            yield Anomaly("offset of nothing", "nobody committed it, or it is not decided", (op,))
-        late_by = late.get((*key, op.result), ())
-        for _, sure, position, commit_op in asked[key]:
-            if sure < op.invoked and position > op.result and commit_op.what.member not in late_by:
-                yield Anomaly("regression of committed offsets", f"{position} was committed", (commit_op, op))
-        for earlier in highest[key]:
-            if earlier.done < op.invoked and earlier.result > op.result and not late_by:
-                yield Anomaly("regression of committed offsets", f"{earlier.result} was read before", (earlier, op))
-        highest[key] = [*(each for each in highest[key] if each.result > op.result or each.done > op.invoked), op][-8:]
-
-
 def nonmonotonic_reads(facts: Facts) -> Iterator[Anomaly]:
     """One fetch gives offsets that grow, from where it was asked to begin, and never what is not decided."""
     for reads in facts.reads.values():
@@ -281,7 +248,7 @@ RULES: list[Rule] = [
     *LIMIT_RULES,
     *RIGHTS_RULES,
     *CLEANUP_RULES,
-    committed_offsets,
+    *OFFSET_RULES,
     split_offsets,
     *GROUP_RULES,
     one_dump_a_place,

@@ -4,6 +4,7 @@ In the classic protocol a generation is of the whole group. In the newer one (KI
 own, and a partition is a member's from the epoch in which it got it: an offset is good if its epoch is not older than
 that, and not newer than the member (KIP-1251). Here an epoch is known from answers alone. A rule speaks only where no
 order of arrivals could explain what was seen, so a member of which a heartbeat was not answered is often left out.
+Of two heartbeats of one member at once nobody knows which arrived first, unless the epochs in their answers differ.
 """
 
 from bisect import bisect_right
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 
 from fencepost.protocol.errors import ErrorCode
 from simulation.facts import NEVER, Anomaly, Facts
-from simulation.history import INFO, OK, Beat, Commit, ForgottenGroup, Join, Offsets, Op, Place
+from simulation.history import FAIL, INFO, OK, Beat, Commit, ForgottenGroup, Join, Offsets, Op, Place
 
 NO_MEMBER = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID)
 
@@ -26,8 +27,17 @@ class _Member:
     beats: list[Op] = field(default_factory=list)
 
     def is_unsure(self, op: Op) -> bool:
-        """May a heartbeat arrive that is not answered, or one beside this operation?"""
-        return any(beat.outcome == INFO or beat.done > op.invoked for beat in self.beats if beat.invoked < op.invoked)
+        """May a heartbeat arrive before this one that is not answered, or one beside this one?
+
+        One that is sent later counts only if it may have changed something; so may a leave that was refused, by an
+        attempt before that one.
+        """
+        return any(
+            beat.outcome == INFO or beat.done > op.invoked
+            for beat in self.beats
+            if beat.invoked < op.invoked
+            or (op.invoked < beat.invoked < op.done and (beat.outcome != FAIL or beat.what.epoch < 0))
+        )
 
     def membership(self, moment: int) -> int:
         """How often it has asked to join by then."""
@@ -83,6 +93,15 @@ class _Groups:
     def is_in_one_life(self, op: Op, group: str) -> bool:
         return bisect_right(self._forgotten[group], op.invoked) == self.life(op, group)
 
+    def went_before(self, one: Op, other: Op) -> bool:
+        """Do two answers to a member say that the group took the first of these heartbeats before the second one?"""
+        group = one.what.group
+        is_told = all(beat.outcome == OK and beat.what.epoch >= 0 for beat in (one, other))
+        if not is_told or one.result.epoch >= other.result.epoch:
+            return False
+        in_one_life = all(self.is_in_one_life(beat, group) for beat in (one, other))
+        return in_one_life and self.life(one, group) == self.life(other, group)
+
     def member(self, group: str, name: str) -> _Member:
         return self.members.get((group, name)) or _Member(name)
 
@@ -104,7 +123,7 @@ def given_before_it_was_given_up(facts: Facts) -> Iterator[Anomaly]:
     groups = _Groups(facts)
     holds: dict[tuple[str, Place], list[_Hold]] = defaultdict(list)
     for (group, _), member in groups.members.items():
-        for place, hold in _holds_of(member):
+        for place, hold in _holds_of(member, groups):
             holds[group, place].append(hold)
     for op, beat in facts.history.of(Beat):
         for place in op.result.places or ():
@@ -115,10 +134,11 @@ def given_before_it_was_given_up(facts: Facts) -> Iterator[Anomaly]:
                     yield Anomaly("two owners", text, (hold.op, op))
 
 
-def _holds_of(member: _Member) -> Iterator[tuple[Place, _Hold]]:
+def _holds_of(member: _Member, groups: _Groups) -> Iterator[tuple[Place, _Hold]]:
     """What it was given, or reports to own, until it reports that it owns that no more.
 
-    Nothing is sure of it once a report may arrive late: the group takes that for a new one.
+    Nothing is sure of it once a report may arrive late: the group takes that for a new one. So with two heartbeats at
+    once, if the group may have taken the other one last, and that does not give the same.
     """
     unsure = min((beat.invoked for beat in member.beats if beat.outcome == INFO), default=NEVER)
     for beat in member.beats:
@@ -128,14 +148,22 @@ def _holds_of(member: _Member) -> Iterator[tuple[Place, _Hold]]:
         for place, since in begins:
             until = next(
                 (
-                    later.invoked
-                    for later in member.beats
-                    if later.invoked > beat.invoked
-                    and (later.what.epoch <= 0 or (later.what.owned is not None and place not in later.what.owned))
+                    other.invoked
+                    for other in member.beats
+                    if other is not beat and other.done > beat.invoked and _gives_up(other, place, since)
+                    if not groups.went_before(other, beat)
                 ),
                 NEVER,
             )
             yield place, _Hold(member, since, min(until, unsure), beat)
+
+
+def _gives_up(beat: Op, place: Place, since: int) -> bool:
+    """Does a member own a place no more when the group takes this heartbeat? Not if it has it again by this moment."""
+    owned = beat.what.owned
+    if beat.what.epoch > 0 and (owned is None or place in owned):
+        return False
+    return not (beat.outcome == OK and beat.done < since and place in (beat.result.places or ()))
 
 
 def stale_offsets(facts: Facts) -> Iterator[Anomaly]:
@@ -209,34 +237,41 @@ def epochs_of_members(facts: Facts) -> Iterator[Anomaly]:
     for (group, _), member in groups.members.items():
         last: _Last | None = None
         for op in member.beats:
-            if op.what.epoch <= 0 or member.left_before(op.invoked):
+            is_anew = op.what.epoch == 0 and last is not None and last.op.done < op.invoked
+            if op.what.epoch < 0 or is_anew or member.left_before(op.invoked):
                 last = None
-            elif last is not None and groups.life(last.op, group) == groups.life(op, group):
+            elif op.what.epoch > 0 and last is not None and groups.life(last.op, group) == groups.life(op, group):
                 if not member.is_unsure(op):
                     yield from _ended_wrongly(last, op)
                 epoch = last.op.result.epoch
                 if op.outcome == OK and last.op.done < op.invoked and op.result.epoch < epoch:
                     yield Anomaly("epoch goes back", f"{epoch}, and then {op.result.epoch}", (last.op, op))
             if op.outcome == OK and op.what.epoch >= 0:
-                last = _Last.of(op, last)
+                last = _Last.of(op, last, groups)
 
 
 @dataclass(frozen=True)
 class _Last:
-    """The last heartbeat that was accepted. given: what the member may read. offered: what may count as its own."""
+    """The last heartbeat that was accepted. given: what the member may read. offered: what may count as its own.
+
+    Of two at once it is the one with the newer epoch; it may read what both give it.
+    """
 
     op: Op
     given: frozenset[Place]
     offered: frozenset[Place]
 
     @classmethod
-    def of(cls, op: Op, before: "_Last | None") -> "_Last":
+    def of(cls, op: Op, before: "_Last | None", groups: _Groups) -> "_Last":
         given, offered = (before.given, before.offered) if before is not None else (frozenset(), frozenset())
         if op.result.places is not None:
             given = frozenset(op.result.places)
         if op.what.owned is not None:
             offered = frozenset(op.what.owned)
-        return cls(op, given, offered | given)
+        if before is None or before.op.done < op.invoked:
+            return cls(op, given, offered | given)
+        newest = before.op if groups.went_before(op, before.op) else op
+        return cls(newest, given & before.given, offered | given | before.offered)
 
 
 def _ended_wrongly(last: _Last, op: Op) -> Iterator[Anomaly]:

@@ -201,6 +201,11 @@ class Story:
             op.done = max(each.done for each in ops)
         return self._op("w", Pipelined(ops), True)
 
+    def beside(self, *ops: Op) -> None:
+        """The answers come when the last of these operations is sent, in this order."""
+        for op in ops:
+            op.done = self.history.moment()
+
     def finish(self, what: str, ok: bool | None = True) -> Op:
         return self._op("w", Finish(what), ok)
 
