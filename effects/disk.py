@@ -2,7 +2,7 @@
 
 The rule: a call either did all it says or raised. Nothing is durable before `sync` (bytes) and `sync_directory` (names:
 a create, rename or unlink). The calls block and are thread-safe on different files; nothing is kept but descriptors.
-Source: Linux `pwritev2(2)`, `preadv2(2)`, `sendfile(2)`, `fdatasync(2)`, `syncfs(2)`, `flock(2)`; macOS `fcntl(2)` on
+Source: Linux `pwritev2(2)`, `preadv2(2)`, `sendfile(2)`, `fdatasync(2)`, `syncfs(2)`; macOS `fcntl(2)` on
 F_FULLFSYNC.
 """
 
@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from . import direct, forks, page_cache, writing
+from . import direct, page_cache, writing
 from .async_writer import AsyncWriter as AsyncWriter
 from .disk_errors import NO_SPACE, convert_errors
 from .disk_errors import CannotOpen as CannotOpen
@@ -29,22 +29,15 @@ from .disk_errors import TryLater as TryLater
 from .executors import Executor as Executor
 from .executors import ThreadExecutor
 from .gathering import Buffer as Buffer
+from .locks import AlreadyLocked as AlreadyLocked
+from .locks import Lock as Lock
+from .locks import SystemLock as SystemLock
 
 FILE_MODE = 0o640
 DIRECTORY_MODE = 0o750
-LOCK_MODE = 0o600
 MANY_SYNCS = 64
 SYNC_THREADS = 8
 _NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
-
-
-class AlreadyLocked(Exception):
-    """Another holder has the lock; `pid` is the process it wrote down, None if it wrote none yet."""
-
-    def __init__(self, path: str, pid: int | None) -> None:
-        super().__init__(f"{path} is locked by {'another process' if pid is None else f'process {pid}'}")
-        self.path = path
-        self.pid = pid
 
 
 class File(Protocol):
@@ -65,6 +58,11 @@ class File(Protocol):
     def write_past_cache(self, buffers: Sequence[Buffer], position: int) -> None:
         """As `write`, for much that is seldom read back: where the system can, memory keeps none of it."""
         self.write(buffers, position)
+
+    def write_synced(self, buffers: Sequence[Buffer], position: int) -> None:
+        """As `write` and then `sync`, but of what was written before nothing need be on the device."""
+        self.write(buffers, position)
+        self.sync()
 
     def read(self, size: int, position: int) -> bytes:
         """`size` bytes from `position`; fewer only at the end of the file."""
@@ -105,12 +103,6 @@ class File(Protocol):
 
     def close(self) -> None:
         """Idempotent. Syncs nothing."""
-        ...
-
-
-class Lock(Protocol):
-    def release(self) -> None:
-        """Idempotent. The file stays."""
         ...
 
 
@@ -224,6 +216,15 @@ class SystemFile(File):
         except OSError as error:
             raise self._with_path(error) from None
 
+    def write_synced(self, buffers: Sequence[Buffer], position: int) -> None:
+        self.write(buffers, position)  # so that a full disk is told from a failed sync
+        try:
+            if writing.write_synced(self._fd, buffers, position):
+                return
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self._path) from None
+        self.sync()
+
     def read(self, size: int, position: int) -> bytes:
         try:
             chunk = os.pread(self._fd, size, position)
@@ -300,55 +301,6 @@ class SystemFile(File):
         """The same error with the file's name; out of space in its own class."""
         kind = DiskFull if error.errno in NO_SPACE else OSError
         return kind(error.errno, error.strerror, self._path)
-
-
-class SystemLock(Lock):
-    """flock on a file that says who holds it, and on its directory, which stays when somebody removes the file.
-
-    The kernel releases it when the process ends, whatever the file contains.
-    """
-
-    __slots__ = ("_fds",)
-
-    def __init__(self, path: str) -> None:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT, LOCK_MODE)
-        self._fds = [fd]
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._fds.append(os.open(os.path.dirname(path) or ".", os.O_RDONLY))
-            self._lock_directory()
-        except BlockingIOError:
-            holder = os.pread(fd, 32, 0).strip()
-            self._close()
-            raise AlreadyLocked(path, int(holder) if holder.isdigit() else None) from None
-        except BaseException:
-            self._close()
-            raise
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, b"%d\n" % os.getpid(), 0)
-        for each in self._fds:
-            forks.keep_from_children(each)
-
-    def _lock_directory(self) -> None:
-        try:
-            fcntl.flock(self._fds[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise
-        except OSError:
-            pass  # not every file system can: NFS wants a descriptor that may be written to
-
-    def release(self) -> None:
-        if self._fds:
-            os.ftruncate(self._fds[0], 0)
-        for fd in self._fds:
-            forks.forget(fd)
-            with contextlib.suppress(OSError):  # that could not be locked
-                fcntl.flock(fd, fcntl.LOCK_UN)  # else it is held for as long as any child has a copy of the descriptor
-        self._close()
-
-    def _close(self) -> None:
-        while self._fds:
-            os.close(self._fds.pop())
 
 
 def _call_all(calls: Sequence[Callable[[], None]]) -> None:

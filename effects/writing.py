@@ -18,6 +18,7 @@ from .gathering import Buffer, join_buffers
 
 IOV_MAX = os.sysconf("SC_IOV_MAX")
 RWF_DONTCACHE = 0x80  # Python has no name for it
+_RWF_DSYNC: int = getattr(os, "RWF_DSYNC", 0)
 _UNKNOWN = (errno.EOPNOTSUPP, errno.EINVAL)  # the flag, to a kernel or a file system
 
 
@@ -41,8 +42,13 @@ def write(fd: int, buffers: Sequence[Buffer], position: int, flags: int = 0) -> 
 def write_past_cache(fd: int, buffers: Sequence[Buffer], position: int) -> None:
     """As write; where the system can, memory keeps little of it. Raises: OSError."""
     buffers = join_buffers(buffers, sum(map(len, buffers)))
-    if not _write_uncached(fd, buffers, position):
+    if not (HAS_DONTCACHE and _write_flagged(fd, buffers, position, RWF_DONTCACHE)):
         _write_direct(fd, buffers, position)
+
+
+def write_synced(fd: int, buffers: Sequence[Buffer], position: int) -> bool:
+    """As write, and these bytes are on the device then. False: the system cannot. Raises: OSError."""
+    return bool(_RWF_DSYNC) and _write_flagged(fd, buffers, position, _RWF_DSYNC)
 
 
 def _write_in_pieces(fd: int, buffers: Sequence[Buffer], position: int, flags: int) -> None:
@@ -60,12 +66,10 @@ def _write_in_pieces(fd: int, buffers: Sequence[Buffer], position: int, flags: i
             left[-1] = left[-1][written:]
 
 
-def _write_uncached(fd: int, buffers: Sequence[Buffer], position: int) -> bool:
+def _write_flagged(fd: int, buffers: Sequence[Buffer], position: int, flag: int) -> bool:
     """False: the system does not know the flag, or this file system does not; nothing was written."""
-    if not HAS_DONTCACHE:
-        return False
     try:
-        write(fd, buffers, position, RWF_DONTCACHE)
+        write(fd, buffers, position, flag)
     except NotImplementedError:  # a Python built where there was no pwritev2
         return False
     except OSError as error:

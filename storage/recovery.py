@@ -39,7 +39,7 @@ from ..protocol import batches
 from . import checkpoints, layout, store_checkpoint
 from .journal import kept_parts
 from .journal.journal import APPEND, CREATE, DROP, LOG_START, Journal, Part
-from .journal.scan import Scan, scan
+from .journal.scan import Scan
 from .leftovers import holds_anything, name_foreign_files, remove_leftovers
 from .log import opening
 from .log.flush import run_syncs
@@ -137,13 +137,7 @@ class _Recovery:
         number, start = self._checkpoint()
         self.next_log_id = start.next_log_id
         # The journal is scanned before anything is changed: if it is damaged, the directory stays as it is.
-        journal = scan(
-            self.disk,
-            layout.journal_directory(self.directory),
-            checkpointed_unit=start.through_unit,
-            synced_unit=start.synced_unit,
-            incarnation=start.journal_incarnation or None,
-        )
+        journal = store_checkpoint.scan_journal(self.disk, self.directory, start)
         for entry in start.logs:
             self._open_log(entry, start.age_ms)
         kept = self._list_kept(start.incarnation)
@@ -152,15 +146,17 @@ class _Recovery:
         self._apply_kept(start.age_ms)
         self._replay(journal, start)
         incarnation = max(journal.incarnation, start.incarnation) + 1
+        highest_unit = max(journal.highest_unit, start.next_unit - 1)
         self._write_anew(incarnation, kept)
         end = StoreCheckpoint(
             incarnation=incarnation,
             journal_incarnation=0,
-            through_unit=max(journal.highest_unit, start.next_unit - 1),
-            next_unit=max(journal.highest_unit + 1, start.next_unit),
+            through_unit=highest_unit,
+            next_unit=highest_unit + 1,
             next_round=max(journal.highest_round + 1, start.next_round),
             next_log_id=self.next_log_id,
             age_ms=start.age_ms,
+            synced_unit=highest_unit,
             logs=entries(self.logs, self.topic_ids),
         )
         return self._begin(number + 1, end), self.report
@@ -219,7 +215,9 @@ class _Recovery:
         self.disk.make_directory(layout.logs_directory(self.directory))
         self.disk.sync_directory(self.directory)
         self.disk.sync_directory(_parent(self.directory))
-        return 0, StoreCheckpoint(0, 0, 0, 1, 1, layout.CATALOGUE_LOG_ID + 1, 0, [_catalogue_entry(self.settings)])
+        first = StoreCheckpoint(0, 0, 0, 1, 1, layout.CATALOGUE_LOG_ID + 1, 0, 0)
+        first.logs.append(_catalogue_entry(self.settings))
+        return 0, first
 
     def _open_log(self, entry: LogEntry, age_ms: int) -> None:
         log = opening.open_log(

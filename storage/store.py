@@ -100,7 +100,7 @@ class Store:
     # ---- what is written -------------------------------------------------------------------------------------
 
     def append(self, log: PartitionLog, batch: Batch) -> int:
-        """Append one checked batch to one log, as a unit of its own.
+        """Append one checked batch to one log, as a unit of its own on which nothing in another log builds.
 
         The caller has asked admits() and the log's producers. Returns the base offset given. A reply that shows
         it waits until released_unit reaches last_unit.
@@ -184,7 +184,7 @@ class Store:
     def append_together(self, appends: Sequence[tuple[PartitionLog, Batch]]) -> int:
         """As commit, for a unit of nothing but checked batches, none of them for the catalogue. Returns the unit.
 
-        One Batch may go to many logs.
+        One Batch may go to many logs. One batch alone goes this way if what is in other logs builds on it.
         """
         self.check_running()
         ends: dict[PartitionLog, int] = {}

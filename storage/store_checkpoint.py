@@ -12,10 +12,14 @@ import msgpack
 
 from ..effects.disk import Disk
 from . import checkpoints, layout
+from .journal.format import EVERYTHING, JournalStart
+from .journal.scan import Scan, scan
 from .log.settings import LogSettings
 
 KIND = "store"
-VERSION = 1
+VERSION = 2  # 1 said nothing of where the journal begins, and needed it synced through next_unit - 1
+_HEAD, _HEAD_OF_VERSION_1 = 10, 7
+_NEXT_UNIT = 3  # where it is in a head
 _ROW_TYPES = (int, str, bytes, int, dict)  # of a LogEntry, up to the manifest
 
 
@@ -35,11 +39,14 @@ class LogEntry:
 class StoreCheckpoint:
     """A point from which recovery starts.
 
-    through_unit: every unit up to here is wholly in the segments named; replay skips them.
+    through_unit: every unit up to here is wholly in the segments named; replay skips them. Of later ones some may be:
+        units of a single batch, or others if they are not above synced_unit. So replay leaves out what a log has.
     next_unit, next_round, next_log_id: no number below these is ever given again.
     incarnation: the start counter as of this checkpoint.
     age_ms: uptime of the data directory so far (durations count in it, never in wall time).
     journal_incarnation: the journal's files are of this start or a later one; 0: it may be missing altogether.
+    synced_unit: the journal was synced through this unit before the checkpoint was written, from journal_start on.
+    journal_start: no unit above through_unit is before it.
     """
 
     incarnation: int
@@ -49,12 +56,21 @@ class StoreCheckpoint:
     next_round: int
     next_log_id: int
     age_ms: int
+    synced_unit: int
+    journal_start: JournalStart = EVERYTHING
     logs: list[LogEntry] = field(default_factory=list)
 
-    @property
-    def synced_unit(self) -> int:
-        """The journal was synced through this unit before the checkpoint was written."""
-        return self.next_unit - 1
+
+def scan_journal(disk: Disk, directory: str, content: StoreCheckpoint) -> Scan:
+    """Read and judge the journal of a data directory by what a checkpoint says. Raises: JournalDamaged, NewerFormat."""
+    return scan(
+        disk,
+        layout.journal_directory(directory),
+        checkpointed_unit=content.through_unit,
+        synced_unit=content.synced_unit,
+        incarnation=content.journal_incarnation or None,
+        start=content.journal_start,
+    )
 
 
 def write(disk: Disk, directory: str, number: int, content: StoreCheckpoint) -> None:
@@ -92,6 +108,8 @@ def pack(content: StoreCheckpoint) -> bytes:
         content.next_round,
         content.next_log_id,
         content.age_ms,
+        content.synced_unit,
+        *content.journal_start,
     ]
     rows = [[e.log_id, e.topic, e.topic_id, e.partition, e.settings, e.manifest] for e in content.logs]
     packed: bytes = msgpack.packb([head, rows], use_bin_type=True)
@@ -101,9 +119,14 @@ def pack(content: StoreCheckpoint) -> bytes:
 def unpack(payload: bytes) -> StoreCheckpoint:
     """The inverse of pack. Raises ValueError, TypeError, msgpack.UnpackException for what pack does not write."""
     head, rows = msgpack.unpackb(payload, raw=False, use_list=True, strict_map_key=False)
-    content = StoreCheckpoint(*head)
     if set(map(type, head)) != {int}:
         raise ValueError("its head is not of numbers")
+    if len(head) == _HEAD_OF_VERSION_1:
+        head += [head[_NEXT_UNIT] - 1, *EVERYTHING]
+    if len(head) != _HEAD:
+        raise ValueError(f"its head is of {len(head)} numbers")
+    content = StoreCheckpoint(*head[:-2])
+    content.journal_start = JournalStart(*head[-2:])
     content.logs = [LogEntry(*row) for row in rows]
     for row in rows:
         if tuple(map(type, row[:-1])) != _ROW_TYPES:

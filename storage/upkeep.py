@@ -1,8 +1,9 @@
 """What keeps a store small and its recovery short: flushing tails, checkpoints, and removing what two no longer name.
 
 Each step is a pair: a run captured on the loop, whose `run()` is blocking and belongs to a worker, and a method that
-takes it back. Nothing is captured that a power cut could still undo: a checkpoint is written only after the journal
-is synced through the unit that was the last when it was captured.
+takes it back. Logs are captured as they are, some with units that others have only in the journal. A unit of a single
+batch is whole in its log. One of several changes must be whole in all of them, or in none, and may build on what came
+before it: a checkpoint is written only after the journal is synced through the newest of those (docs/decisions/0025).
 """
 
 import logging
@@ -12,6 +13,7 @@ from itertools import islice
 
 from ..effects.disk import Disk, TryLater
 from . import layout, store_checkpoint
+from .journal.format import EVERYTHING
 from .log.flush import FlushJob, SyncJob, run_syncs
 from .log.open_files import OpenFiles
 from .log.partition_log import PartitionLog
@@ -68,13 +70,12 @@ class FlushRun:
 
 @dataclass(slots=True)
 class CheckpointRun:
-    """A captured checkpoint. `needs_unit` must be synced in the journal before run()."""
+    """A captured checkpoint. The journal must be synced through content.synced_unit before run()."""
 
     disk: Disk
     directory: str
     number: int
     content: StoreCheckpoint
-    needs_unit: int
     syncs: list[tuple[PartitionLog, SyncJob]]
     dropped: list[PartitionLog]  # this checkpoint is the first not to name them
 
@@ -150,6 +151,7 @@ class Upkeep:
         self._may_lose_ms = may_lose_ms
         self._checkpoint = max(store_checkpoint.numbers(store.disk, store.directory))
         self._released_through = store.last_unit  # of the checkpoint before the newest
+        self._newest_start = EVERYTHING
         self.checkpointed_unit = store.last_unit  # the newest checkpoint names all up to here
         self._newest_age_ms = store.age_ms()
         self._leaving: list[PartitionLog] = []  # dropped; the older of two checkpoints may still name them
@@ -260,6 +262,7 @@ class Upkeep:
     def captured(self, capture: "Capture") -> CheckpointRun:
         """What is captured, to be made durable."""
         store = self._store
+        joint_unit = store.journal.last_joint_unit
         content = StoreCheckpoint(
             incarnation=store.incarnation,
             journal_incarnation=store.incarnation,
@@ -268,11 +271,12 @@ class Upkeep:
             next_round=store.journal.next_round,
             next_log_id=store.next_log_id,
             age_ms=store.age_ms(),
+            synced_unit=max(store.synced_unit, joint_unit if joint_unit > capture.through_unit else 0),
+            journal_start=store.journal.start_after(capture.through_unit),
             logs=capture.entries,
         )
         number = self._checkpoint + 1
-        directory = store.directory
-        return CheckpointRun(store.disk, directory, number, content, store.last_unit, capture.syncs, capture.dropped)
+        return CheckpointRun(store.disk, store.directory, number, content, capture.syncs, capture.dropped)
 
     def checkpointed(self, run: CheckpointRun) -> Removal:
         """The checkpoint is on disk. Returns what may be removed now: what the last two do not name."""
@@ -291,7 +295,8 @@ class Upkeep:
         self._checkpoint = run.number
         self._newest_age_ms = run.content.age_ms
         self._released_through, self.checkpointed_unit = self.checkpointed_unit, run.content.through_unit
-        store.journal.recycle(self._released_through)
+        older_start, self._newest_start = self._newest_start, run.content.journal_start
+        store.journal.recycle(self._released_through, older_start)
         return removal
 
     def _logs_to_remove(self, run: CheckpointRun) -> list[PartitionLog]:

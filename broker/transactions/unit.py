@@ -96,8 +96,6 @@ class TransactionUnit:
         try:
             if self._debts:
                 self._commit_with([marker_owed(*key, debt) for key, debt in self._debts.items()])
-            elif len(self.appends) == 1:
-                self._store.append(*self.appends[0])
             elif self.appends:
                 self._store.append_together(self.appends)
         except UnitRefused as refused:

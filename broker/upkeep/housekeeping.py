@@ -354,14 +354,15 @@ class Housekeeping:
             pass
 
     async def _checkpoint_once(self) -> None:
-        """Snapshots, if due; then capture, have the journal synced that far, write, and remove what may go."""
+        """Snapshots, if due; then capture, have the journal synced as it needs, write, and remove what may go."""
         await self._snapshots(self._upkeep.snapshots_due())
         capture = self._upkeep.begin_capture()
         while capture.advance():
             await self.pause(SLICE_PAUSE_S)
         run = self._upkeep.captured(capture)
         try:
-            await self.synced(run.needs_unit)
+            await self.synced(run.content.synced_unit)
+            self._store.check_running()
             await self.job(run.run)
         except TryLater:
             self._upkeep.checkpoint_failed(run)

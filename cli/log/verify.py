@@ -28,7 +28,6 @@ from ...storage import checkpoints, layout, store_checkpoint
 from ...storage.checkpoints import Damaged, NewerFormat
 from ...storage.journal import kept_parts
 from ...storage.journal.format import APPEND, CREATE, DROP, LOG_START, Part
-from ...storage.journal.scan import scan
 from ...storage.log import producer_snapshots as snapshots
 from ...storage.log.index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX, IndexRow
 from ...storage.log.manifest import Manifest
@@ -328,13 +327,7 @@ class _Pass:
     def _journal(self, content: StoreCheckpoint) -> None:
         directory = layout.journal_directory(self._directory)
         try:
-            found = scan(
-                self._disk,
-                directory,
-                checkpointed_unit=content.through_unit,
-                synced_unit=content.synced_unit,
-                incarnation=content.journal_incarnation or None,
-            )
+            found = store_checkpoint.scan_journal(self._disk, self._directory, content)
             self._report.counts["journal files"] = len(found.files)
             for unit in found.units(above=content.through_unit):
                 self._report.counts["journal units"] += 1

@@ -324,8 +324,7 @@ class SimulatedDisk(Disk):
             capacity_bytes=self.capacity_bytes, latency=self.latency, inline=self.inline, pid=self.pid + 1
         )
         twin.is_cold = self.is_cold
-        twin.quick = self.quick
-        twin.at_once = self.at_once
+        twin.quick, twin.at_once = self.quick, self.at_once
         twin._history = history
         return twin
 
@@ -435,9 +434,12 @@ class SimulatedFile(File):
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
         self._writable().write(self, b"".join(buffers), position)
 
+    def write_synced(self, buffers: Sequence[Buffer], position: int) -> None:
+        self.write_alone(b"".join(buffers), position)()
+
     def write_alone(self, data: bytes, position: int) -> Callable[[], None]:
-        """Write, for an async writer. Returns what makes this write durable, and no other."""
-        disk, index = self._writable(), self._writable()._next
+        """Write. Returns what makes this write durable, and no other: for an async writer."""
+        index = (disk := self._writable())._next
         disk.write(self, data, position)
         return lambda: disk.sync(self, only=index)
 
@@ -461,8 +463,8 @@ class SimulatedFile(File):
         self._open().sync(self)
 
     def close(self) -> None:
-        disk, self._disk = self._disk, None
-        if disk is not None:
+        if (disk := self._disk) is not None:
+            self._disk = None
             disk.closed(self)
 
     def _open(self) -> SimulatedDisk:
@@ -471,9 +473,9 @@ class SimulatedFile(File):
         return self._disk
 
     def _writable(self) -> SimulatedDisk:
-        if self._read_only:
-            raise os_error(errno.EBADF, self._path)
-        return self._open()
+        if not self._read_only:
+            return self._open()
+        raise os_error(errno.EBADF, self._path)
 
 
 class SimulatedLock(Lock):
@@ -482,8 +484,7 @@ class SimulatedLock(Lock):
         self._locked = locked
 
     def release(self) -> None:
-        path = _clean(self._file.path)
-        if path in self._locked:
+        if (path := _clean(self._file.path)) in self._locked:
             self._locked.discard(path)
             self._file.truncate(0)
             self._file.close()

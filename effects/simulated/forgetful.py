@@ -63,6 +63,15 @@ class ForgetfulFile(SystemFile):
             self._remember(position, sum(map(len, buffers)))
             super().write_past_cache(buffers, position)
 
+    def write_synced(self, buffers: Sequence[Buffer], position: int) -> None:
+        synced = self.remember_alone(position, sum(map(len, buffers)))
+        self._disk.sync_begins(self.path)
+        super().write(buffers, position)
+        if self._disk.syncs:
+            super().sync()
+        self._disk.check()
+        synced()
+
     def remember_alone(self, position: int, size: int) -> Callable[[], None]:
         """For an async writer, before it writes. Returns what says that this write, and no other, is on the device."""
         with self._unsynced.lock:

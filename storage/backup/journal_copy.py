@@ -15,11 +15,10 @@ from itertools import islice
 from crc32c import crc32c
 
 from ...effects.disk import Disk
-from .. import layout
 from ..journal.format import BLOCK_BYTES, ROUND_HEADER_BYTES, Malformed, UnknownFormat, blocks, read_file_header
 from ..journal.reading import FoundFile, JournalDamaged, Reader
-from ..journal.scan import Scan, scan
-from ..store_checkpoint import StoreCheckpoint
+from ..journal.scan import Scan
+from ..store_checkpoint import StoreCheckpoint, scan_journal
 from .copying import OnBytes
 from .manifest import BackupFile
 
@@ -39,13 +38,7 @@ def judge_beside(disk: Disk, directory: str, start: StoreCheckpoint, check_holds
     verdicts: list[tuple[str, int]] = []
     for _ in range(ATTEMPTS):
         try:
-            return scan(
-                disk,
-                layout.journal_directory(directory),
-                checkpointed_unit=start.through_unit,
-                synced_unit=start.synced_unit,
-                incarnation=start.journal_incarnation or None,
-            )
+            return scan_journal(disk, directory, start)
         except FileNotFoundError:
             check_holds()
         except JournalDamaged as damage:

@@ -87,18 +87,26 @@ class JournalFiles:
         self.held.append(self.ready.popleft())
         return self.current
 
-    def retire(self, through_unit: int, synced_round: int, in_use: Collection[File]) -> None:
-        """Units up to here are needed no more: their files may be used again, but for those in use.
+    def holding_units_after(self, unit: int) -> JournalFile:
+        """The first file with later units, or the current one, where they will come."""
+        return next((file for file in self.held if file.last_unit > unit), self.current)
 
-        A file stays until a round in its successor is synced. So, at any crash, the oldest file that is not the first
-        of its incarnation begins with a round that was on disk, and recovery need not guess.
+    def retire(self, through_unit: int, before: int, synced_round: int, in_use: Collection[File]) -> list[JournalFile]:
+        """Units up to here are needed no more: their files may be used again, but for those in use. Returns which.
+
+        before: the number of the file with which a scan is to begin. Where that is not behind a file, it stays until a
+        round in its successor is synced: so a scan that does not find its beginning finds a round that was on disk, and
+        need not guess.
         """
-        while len(self.held) > 1 and self.held[0].last_unit <= through_unit:
-            if not 0 < self.held[1].first_round <= synced_round or self.held[0].file in in_use:
+        retired: list[JournalFile] = []
+        while len(self.held) > 1 and self.held[0].last_unit <= through_unit and self.held[0].file not in in_use:
+            if self.held[0].sequence >= before and not 0 < self.held[1].first_round <= synced_round:
                 break
             file = self.held.popleft()
             self.full_bytes -= file.size_bytes
             self._spares.append(file)
+            retired.append(file)
+        return retired
 
     # ---- preparing -------------------------------------------------------------------------------------------
 

@@ -56,6 +56,16 @@ BATCH_HEAD_BYTES = 16
 BATCH_UNIT_CHECKED_BYTES = BATCH_UNIT_BYTES - PREFIX_BYTES + BATCH_HEAD_BYTES
 
 
+class JournalStart(NamedTuple):
+    """Where a scan of a journal begins: the number of a file, and of the first round in it."""
+
+    file: int
+    round: int
+
+
+EVERYTHING = JournalStart(0, 0)  # begin with the oldest file there is
+
+
 class Malformed(Exception):
     """These bytes are not what they should be; the text describes the difference."""
 

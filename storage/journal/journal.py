@@ -29,7 +29,9 @@ behind a broken round n has synced_through >= n, round n was durable, and the br
 why an idle journal writes one more round without units, the seal: it names the last one.
 
 Files. They are made ahead at full size and synced (files.py, preparing.py), so that a write changes neither size nor
-allocation. A file is used again once all its units are at or below the older of the last two checkpoints.
+allocation. A checkpoint says in which file the units after it begin; a file is used again once neither of the last two
+checkpoints needs it. What was in it may never have been on the device: without a sync (mode `os`) its bytes stay in the
+page cache, and are overwritten there.
 
 Errors. After a failed write or sync nobody knows what is on disk, not even after a second sync that succeeds: the page
 cache may have dropped what was not written. So nothing of that round is released, now or later, and the broker halts.
@@ -56,6 +58,7 @@ from .format import (
     BATCH_UNIT_CHECKED_BYTES,
     BLOCK_BYTES,
     COPIED_BELOW_BYTES,
+    EVERYTHING,
     ROUND_HEADER_BYTES,
     RoundHeader,
     blocks,
@@ -69,6 +72,7 @@ from .format import (
 from .format import CREATE as CREATE
 from .format import DROP as DROP
 from .format import LOG_START as LOG_START
+from .format import JournalStart as JournalStart
 from .format import Part as Part
 from .format import PlacedBatch as PlacedBatch
 from .format import Unit as Unit
@@ -109,6 +113,7 @@ class Journal:
         "_syncs",
         "_unsynced",
         "incarnation",
+        "last_joint_unit",
         "next_unit",
         "released_unit",
         "synced_unit",
@@ -150,6 +155,7 @@ class Journal:
         self.incarnation = incarnation
         self.next_unit = self._first_unit = next_unit
         self.released_unit = self.synced_unit = next_unit - 1
+        self.last_joint_unit = 0  # the newest one that is not a single batch
         self._next_round = next_round
         self._synced_round = self._last_unit_round = next_round - 1
         self._finished_round = next_round - 1
@@ -256,6 +262,7 @@ class Journal:
         self._buffers += frame_unit(self.incarnation, number, parts)
         self._room -= size
         self.next_unit = number + 1
+        self.last_joint_unit = number
         return number
 
     def append_batches(self, batches: Sequence[PlacedBatch]) -> int:
@@ -268,6 +275,7 @@ class Journal:
         self._buffers += framed
         self._room -= size
         self.next_unit = number + 1
+        self.last_joint_unit = number
         return number
 
     @property
@@ -389,16 +397,23 @@ class Journal:
         """Tell whoever fills when a unit found no ready file that takes it."""
         self._files.on_wanted = callback
 
-    def recycle(self, through_unit: int) -> None:
-        """Units up to here are in synced segments under a synced checkpoint. The next fill_job reuses their files.
+    def start_after(self, unit: int) -> JournalStart:
+        """Where a scan must begin that is to find all units after this one: a checkpoint through `unit` says it."""
+        file = self._files.holding_units_after(unit)
+        return JournalStart(file.sequence, file.first_round or self._next_round)
 
-        Not those with units that the journal has not synced, whatever the caller says; nor those that a worker may be
-        about to sync: they would be closed before it comes to them.
+    def recycle(self, through_unit: int, start: JournalStart = EVERYTHING) -> None:
+        """The older synced checkpoint is through this unit, with this start. The next fill_job reuses files before.
+
+        Not those with units that the journal has not synced, unless they are before the start; nor those that a worker
+        may be about to sync: they would be closed before it comes to them.
         """
         self._sync_jobs = [job for job in self._sync_jobs if not job.ended]
         listed = {file for job in self._sync_jobs for file in job.files}
         listed.update(file for write in self._in_flight for file in write.files)
-        self._files.retire(through_unit, self._synced_round, listed)
+        for retired in self._files.retire(through_unit, start.file, self._synced_round, listed):
+            self._unsynced.pop(retired.file, None)
+            self._syncing.pop(retired.file, None)
 
     def close(self) -> None:
         """Let go of the files; writes nothing."""

@@ -170,10 +170,16 @@ class Preparation:
         self._make(self._disk.open(path + PREPARING, create=True), path, header)
 
     def _make(self, file: File, path: str, header: FileHeader) -> None:
-        """Write the header (and, in a new file, zeros behind it), sync, and give the file its name."""
+        """Write the header (and, in a new file, zeros behind it), durably, and give the file its name.
+
+        What else is in a file that is used again may never have been on the device, and need not come there.
+        """
         try:
-            _write(file, header)
-            file.sync()
+            if header.recycled:
+                file.write_synced([pack_file_header(header)], 0)
+            else:
+                _write_new(file, header)
+                file.sync()
         except BaseException:
             file.close()
             self._disk.unlink(path + PREPARING)
@@ -201,8 +207,7 @@ class Preparation:
         return header, os.path.join(self._directory, file_name(sequence))
 
 
-def _write(file: File, header: FileHeader) -> None:
+def _write_new(file: File, header: FileHeader) -> None:
     file.write([pack_file_header(header)], 0)
-    if not header.recycled:
-        for position in range(BLOCK_BYTES, header.size_bytes, len(_ZEROS)):
-            file.write([_ZEROS[: header.size_bytes - position]], position)
+    for position in range(BLOCK_BYTES, header.size_bytes, len(_ZEROS)):
+        file.write([_ZEROS[: header.size_bytes - position]], position)

@@ -17,10 +17,12 @@ from crc32c import crc32c
 from ...effects.disk import Disk
 from .format import (
     BLOCK_BYTES,
+    EVERYTHING,
     ROUND_HEADER_BYTES,
     ROUND_MAGIC,
     FileHeader,
     FlatPart,
+    JournalStart,
     Malformed,
     RoundHeader,
     blocks,
@@ -113,20 +115,25 @@ def scan(
     checkpointed_unit: int | None = None,
     synced_unit: int = 0,
     incarnation: int | None = None,
+    start: JournalStart = EVERYTHING,
 ) -> Scan:
     """Read and judge a journal directory.
 
-    checkpointed_unit, synced_unit, incarnation: from the newest checkpoint, if there is one: all units after the
-    first, through the second at least, and files of that start or a later one, must be here.
+    checkpointed_unit, synced_unit, incarnation, start: from the newest checkpoint, if there is one: all units after the
+    first, through the second at least, and files of that start of the broker or a later one, must be here. None of
+    these units is before `start`: what is there may never have been on the device, and is not looked at. If the file of
+    `start` is not there any more, it held none of them either.
     Raises: JournalDamaged, NewerFormat.
     """
-    files = _newest(_found_files(disk, directory))
+    files = _newest(_found_files(disk, directory, start.file))
+    if files and files[0].header.sequence != start.file:
+        start = EVERYTHING
     found = files[-1].header.incarnation if files else 0
     if incarnation is not None and found < incarnation:
         raise JournalDamaged(directory, 0, f"the files of start {incarnation} are missing, the newest are of {found}")
     result = Scan(files, found, _disk=disk)
     if files:
-        _Judge(disk, result).run()
+        _Judge(disk, result, start, (checkpointed_unit or 0) + 1).run()
         if checkpointed_unit is not None and result.first_unit > checkpointed_unit + 1 and _is_reused(files[0].header):
             reason = f"it begins at unit {result.first_unit}, unit {checkpointed_unit + 1} is missing"
             raise JournalDamaged(files[0].path, 0, reason)
@@ -139,12 +146,12 @@ def scan(
 # ---- which files count ---------------------------------------------------------------------------------------
 
 
-def _found_files(disk: Disk, directory: str) -> list[FoundFile]:
-    """Every journal file, by the number in its header. Other files are left alone."""
+def _found_files(disk: Disk, directory: str, first: int) -> list[FoundFile]:
+    """Every journal file from this number on, by the number in its header. Other files are left alone."""
     files = []
     for name in disk.list(directory):
         sequence, path = file_sequence(name), os.path.join(directory, name)
-        if sequence is None or disk.is_directory(path):
+        if sequence is None or sequence < first or disk.is_directory(path):
             continue
         found = read_header(disk, path)
         if found.header.sequence != sequence:
@@ -186,13 +193,15 @@ def _is_reused(header: FileHeader) -> bool:
 class _Judge:
     """Walks the rounds of one incarnation up to the first that is not there, and decides what that means."""
 
-    def __init__(self, disk: Disk, result: Scan) -> None:
+    def __init__(self, disk: Disk, result: Scan, start: JournalStart, first_unit: int) -> None:
+        """first_unit: that is needed, if the journal does not begin with its first file."""
         life = result.files[0].header
         self._disk = disk
         self._result = result
-        self._begun = not _is_reused(life)  # if not, the first round has the numbers with which the journal begins
-        self._round = life.first_round
-        self._unit = life.first_unit
+        self._start = start
+        self._begun = not _is_reused(life)  # if so, the first round has the numbers with which the journal begins
+        self._round = life.first_round if self._begun else start.round
+        self._unit = life.first_unit if self._begun else first_unit
 
     def run(self) -> None:
         result = self._result
@@ -230,7 +239,7 @@ class _Judge:
     def _check_order(self, path: str, position: int, header: RoundHeader) -> None:
         if not self._begun:
             self._begun = True
-            self._round = header.round
+            self._round = self._start.round or header.round
             self._unit = self._result.first_unit = header.first_unit
         if (header.round, header.first_unit) != (self._round, self._unit):
             found = f"round {header.round} from unit {header.first_unit}"
@@ -240,8 +249,8 @@ class _Judge:
         """The journal ends here, whatever is behind it; or it is damaged, if what is behind it shows that."""
         result = self._result
         found = result.files[index]
-        if _is_reused(found.header) and index == 0 and result.rounds[0] == 0:
-            # Journal.recycle leaves no file behind whose first round was not synced.
+        if _is_reused(found.header) and index == 0 and result.rounds[0] == 0 and not self._start.file:
+            # JournalFiles.retire gave up the file with which to begin; not before a round in its successor was synced.
             raise JournalDamaged(found.path, position, f"{fault}; it was synced before the files before it went")
         remains = _Remains()
         start = position

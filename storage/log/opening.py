@@ -87,7 +87,7 @@ def restore(
         if look_from is not None:
             _look(log, look_from)
         if unreadable_is_damage:
-            _try_active(log)
+            _try_active(log, set(names))
     except _Unusable as problem:
         log.offline, log.evidence = str(problem), row
         return
@@ -162,11 +162,18 @@ def _check_files(log: PartitionLog, manifest: Manifest, names: set[str]) -> None
         raise _Unusable(f"{problems[0]}{more}: {_ranges(missing)}; {RESTORE_HINT}")
 
 
-def _try_active(log: PartitionLog) -> None:
-    """The replay will write to the newest segment: can it be opened, and read up to where it goes on?"""
+def _try_active(log: PartitionLog, names: set[str]) -> None:
+    """The replay will write to the newest segment: can it be opened, and read up to where it goes on?
+
+    Its indexes may have to be cut: they must open.
+    """
     for state in log.segments[-1:]:
         with log.open_files.use(f"{log.directory}/{state.stem}{LOG_SUFFIX}") as file:
             file.read(1, state.size_bytes - 1)
+        for suffix in (OFFSET_SUFFIX, TIME_SUFFIX, TXN_SUFFIX):
+            if state.stem + suffix in names:
+                with log.open_files.use(f"{log.directory}/{state.stem}{suffix}"):
+                    pass
 
 
 def _end_of_sound(log: PartitionLog, path: str, state: SegmentState) -> int:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from broker_lives import end, slow, small
+from broker_lives import append_jointly, end, slow, small
 from broker_oracle import Acknowledged, Sent, check, run_traffic
 from broker_process import BrokerProcess, broker_process
 from fencepost.broker.net.connection import Connection
@@ -137,6 +137,7 @@ def test_what_a_checkpoint_has_synced_beside_the_rounds_halts_the_broker_too(num
     for _ in range(100):
         if not fault.hits:
             assert answers(broker.ask(produce("weak", batch()), 11))[0][0] == 0
+            append_jointly(broker, "weak")
             broker.wait(0.1)
     assert fault.hits == 1
     broker.wait(0.1)

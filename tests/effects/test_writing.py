@@ -40,7 +40,7 @@ def either_way(request, tmp_path):
         request.getfixturevalue("without_dontcache")
         return
     with (tmp_path / "tried").open("wb") as tried:
-        if not writing._write_uncached(tried.fileno(), [b"x"], 0):
+        if not writing._write_flagged(tried.fileno(), [b"x"], 0, writing.RWF_DONTCACHE):
             pytest.skip("NO RWF_DONTCACHE HERE (Linux before 6.16, or this file system): WRITES WITH IT ARE NOT TESTED")
 
 

@@ -20,7 +20,7 @@ from fencepost.storage.backup import manifest as backups
 from fencepost.storage.checkpoints import Damaged, NewerFormat
 from fencepost.storage.journal import format as journal
 from fencepost.storage.journal import kept_parts
-from fencepost.storage.journal.format import BLOCK_BYTES, Malformed, Part, RoundHeader
+from fencepost.storage.journal.format import BLOCK_BYTES, JournalStart, Malformed, Part, RoundHeader
 from fencepost.storage.journal.preparing import file_name
 from fencepost.storage.journal.reading import FoundFile, round_units, rounds
 from fencepost.storage.journal.scan import scan as scan_journal
@@ -207,7 +207,8 @@ def look_at_store_checkpoint(data: bytes) -> None:
     if content is REFUSED:
         return
     numbers = content.incarnation, content.journal_incarnation, content.through_unit, content.next_unit
-    assert all(type(each) is int for each in (*numbers, content.next_round, content.next_log_id, content.age_ms))
+    numbers += content.next_round, content.next_log_id, content.age_ms, content.synced_unit, *content.journal_start
+    assert all(type(each) is int for each in numbers)
     for entry in content.logs:
         assert (type(entry.log_id), type(entry.partition), type(entry.topic)) == (int, int, str)
         assert type(entry.topic_id) is bytes
@@ -225,8 +226,9 @@ def _store_checkpoints() -> Iterator[bytes]:
     log = segment()
     manifest = Manifest(0, 24, 0, (), (log.state,))
     entry = LogEntry(1, "t", bytes(16), 0, LogSettings(segment_bytes=7).pack(), manifest)
-    head = 1, 1, 10, 11, 12, 2, 1_000
+    head = 1, 1, 10, 11, 12, 2, 1_000, 9
     yield store_checkpoint.pack(StoreCheckpoint(*head))
+    yield store_checkpoint.pack(StoreCheckpoint(*head, JournalStart(3, 7)))
     yield store_checkpoint.pack(StoreCheckpoint(*head, logs=[entry, entry]))
 
 

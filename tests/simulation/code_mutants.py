@@ -7,7 +7,6 @@ enumerated where such tests live. The test runs with the bug in a process of its
 from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
-from importlib import import_module
 from typing import Any
 
 from fencepost.broker.config.options import Option
@@ -30,9 +29,9 @@ from fencepost.effects import executors, net
 from fencepost.effects.disk import SystemLock
 from fencepost.effects.disk_errors import NO_SPACE, DiskFull
 from fencepost.effects.simulated import faults
-from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.effects.simulated.disk import SimulatedDisk, SimulatedFile
 from fencepost.effects.simulated.operations import Sync
-from fencepost.storage import layout, recovery
+from fencepost.storage import layout, recovery, store_checkpoint
 from fencepost.storage.journal import scan as journal_scan
 from fencepost.storage.journal.journal import Journal
 from fencepost.storage.log import (
@@ -51,8 +50,6 @@ from fencepost.storage.log.partition_log import PartitionLog
 from fencepost.storage.log.producer_snapshots import ProducerSnapshots, Snapshot
 from fencepost.storage.producers.producers import ProducerStates
 from simulation.mutants import MUTANTS, Patches, _around, _replaced
-
-log_verify = import_module("fencepost.cli.log.verify")  # as an attribute, that name is the command
 
 KILLED_BY: dict[str, str] = {}
 
@@ -123,8 +120,36 @@ def a_journal_may_lack_what_a_checkpoint_says_was_synced(stack: ExitStack) -> No
     def wrapper(scan: Any) -> Any:
         return lambda *arguments, **more: scan(*arguments, **more | {"synced_unit": 0})
 
-    for module in (journal_scan, recovery, log_verify):
+    for module in (journal_scan, store_checkpoint):
         _around(stack, module, "scan", wrapper)
+
+
+@killed_by("tests/crash/test_crash_points.py")
+def a_checkpoint_needs_no_sync_for_units_of_several_logs(stack: ExitStack) -> None:
+    """In mode os one log has its part of a unit in a segment, and the other in a journal that was never synced."""
+
+    def wrapper(append: Any) -> Any:
+        def appended(self: Any, parts: Any) -> Any:
+            unit = append(self, parts)
+            self.last_joint_unit = 0
+            return unit
+
+        return appended
+
+    _around(stack, Journal, "append", wrapper)
+
+
+@killed_by("tests/crash/test_crash_points.py")
+def a_journal_is_read_from_its_oldest_file_on(stack: ExitStack) -> None:
+    def wrapper(scan: Any) -> Any:
+        return lambda *arguments, start, **more: scan(*arguments, **more)
+
+    _around(stack, store_checkpoint, "scan", wrapper)
+
+
+@killed_by("tests/storage/journal/test_preparing.py")
+def a_file_that_is_used_again_is_not_synced(stack: ExitStack) -> None:
+    _replaced(stack, SimulatedFile, "write_synced", lambda self, buffers, position: self.write(buffers, position))
 
 
 @killed_by("tests/storage/journal/test_in_flight.py")

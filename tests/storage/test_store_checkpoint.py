@@ -5,9 +5,11 @@ import pytest
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.storage import store_checkpoint
 from fencepost.storage.checkpoints import Damaged, write_file
+from fencepost.storage.journal.journal import JournalStart
 from fencepost.storage.store_checkpoint import KIND, VERSION, LogEntry, StoreCheckpoint
 
-HEAD = (1, 1, 10, 11, 12, 2, 1_000)
+HEAD_1 = (1, 1, 10, 11, 12, 2, 1_000)  # of version 1
+HEAD = (*HEAD_1, 9, 3, 7)
 ROW = [1, "t", bytes(16), 0, {"segment_bytes": 7}, None]
 
 
@@ -19,9 +21,16 @@ def disk():
 
 
 def test_what_was_written_is_read_back(disk):
-    content = StoreCheckpoint(*HEAD, logs=[LogEntry(*ROW)])
+    content = StoreCheckpoint(*HEAD[:8], JournalStart(3, 7), logs=[LogEntry(*ROW)])
     store_checkpoint.write(disk, "/data", 1, content)
     assert store_checkpoint.read(disk, "/data", 1) == content
+
+
+def test_one_of_the_first_version_needs_the_journal_from_its_beginning(disk):
+    write_file(disk, "/data/checkpoint-1", KIND, 1, msgpack.packb([HEAD_1, [ROW]]))
+    content = store_checkpoint.read(disk, "/data", 1)
+    assert content == StoreCheckpoint(*HEAD_1, synced_unit=10, logs=[LogEntry(*ROW)])
+    assert content.journal_start == JournalStart(0, 0)
 
 
 @pytest.mark.parametrize(
@@ -29,9 +38,14 @@ def test_what_was_written_is_read_back(disk):
     [
         [HEAD, [], 1],
         [HEAD[1:], []],
+        [HEAD[:8], []],
+        [HEAD_1[1:], []],
+        [(*HEAD, 1), []],
+        [[], []],
         ["1234567", []],
-        [(*HEAD[:6], "1000"), []],
-        [(*HEAD[:6], True), []],
+        [(*HEAD[:9], "1000"), []],
+        [(*HEAD[:9], True), []],
+        [(*HEAD_1[:6], "1000"), []],
         [HEAD, 3],
         [HEAD, [ROW[:5]]],
         *([HEAD, [[*ROW[:at], None, *ROW[at + 1 :]]]] for at in range(5)),

@@ -99,7 +99,7 @@ def test_a_checkpoint_captured_in_slices_counts_from_its_beginning():
     assert capture.advance(1)
     assert not capture.advance(5)
     run = driver.upkeep.captured(capture)
-    assert (run.content.through_unit, run.needs_unit) == (through, driver.store.last_unit)
+    assert (run.content.through_unit, run.content.synced_unit) == (through, driver.store.last_unit)
     ends = {entry.log_id: entry.manifest.end_offset for entry in run.content.logs}
     assert ends == {0: 0, logs[0].log_id: 1, logs[1].log_id: 2}
     run.run()

@@ -4,7 +4,7 @@ import asyncio
 import errno
 
 import pytest
-from broker_lives import small
+from broker_lives import append_jointly, small
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.upkeep.housekeeping import TICK_S
 from fencepost.effects.disk import DiskFull
@@ -343,7 +343,7 @@ def test_a_sync_beside_rounds_that_ends_after_a_halt_is_followed_by_no_checkpoin
         broker.wait(UNTIL_IDLE_S)
         kept, synced_unit = checkpoint_files(broker), broker.broker.store.synced_unit
         free = held_back(broker, monkeypatch, SyncJob)
-        broker.ask(produce("t", batch()), BY_NAME)
+        append_jointly(broker, "t")
         broker.broker.housekeeping.hurry()
         broker.wait(1)
         broker.broker.rounds.halt(OSError(errno.EIO, "what is on disk is unknown"))

@@ -9,9 +9,10 @@ from typing import Any
 
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.protocol import batches
 from fencepost.protocol.batches import walk
 from fencepost.protocol.records import Record, records
-from produce_requests import bytes_of, fetch, fetched, list_offsets
+from produce_requests import batch, bytes_of, fetch, fetched, list_offsets
 from simulated_broker import SimulatedBroker
 
 LATEST, EARLIEST = -1, -2
@@ -36,6 +37,13 @@ def slow(disk: SimulatedDisk, **seconds: float) -> dict[str, float]:
 
     disk.executor = executor  # type: ignore[method-assign]
     return delays
+
+
+def append_jointly(broker: SimulatedBroker, topic: str) -> None:
+    """A unit as of the end of a transaction, of one batch to a topic: others may build on it."""
+    store = broker.broker.store
+    log = next(log for log in store.logs.values() if log.topic == topic)
+    store.append_together([(log, batches.read(memoryview(batch())))])
 
 
 def kill(broker: SimulatedBroker) -> SimulatedDisk:

@@ -5,7 +5,7 @@ from itertools import permutations
 
 from fencepost.protocol.records import Marker
 from fencepost.storage.producers.producers import RETIRED_EPOCH
-from recovery_oracle import Workload
+from recovery_oracle import Acknowledged, Workload
 
 ME, OTHER = (1000, 0), (1001, 0)
 ONCE = 2000  # the first producer id of those that are used for one transaction
@@ -134,6 +134,32 @@ def journal_files_change_and_are_used_again(disk):
         if i % 4 == 3:
             w.flush()
             w.checkpoint()
+
+
+def journal_files_are_used_again_that_were_never_synced(disk):
+    """Mode os: what is sure is in segments, under the older of two checkpoints, or before a sync.
+
+    Units of two logs, of which one is flushed and the other not when a checkpoint is written; a synced one between.
+    """
+    w = Workload(disk)
+    a, b, synced = w.make("a", durability_mode="os"), w.make("b", durability_mode="os"), w.make("synced")
+    w.sync()
+    for i in range(15):
+        w.send(a, bytes([i]) * 15_000, producer=ME)
+        w.send(b, bytes([i]) * 15_000, producer=OTHER)
+        w.round()
+        if i % 4 == 1:
+            w.send_together((a, [b"x%d" % i]), (b, [b"y%d" % i]))
+            w.round()
+            w.flush_some()
+        if i == 9:
+            w.send(synced, b"synced")
+            w.sync()
+        if i % 2:
+            sure = w.upkeep.checkpointed_unit
+            w.checkpoint()
+            w.disk.note(Acknowledged(sure))
+            w.flush()
 
 
 def a_unit_larger_than_a_journal_file(disk):
@@ -311,6 +337,7 @@ WORKLOADS = [
     delete_records,
     delete_and_recreate_a_topic,
     journal_files_change_and_are_used_again,
+    journal_files_are_used_again_that_were_never_synced,
     a_unit_larger_than_a_journal_file,
     producer_snapshots,
     a_restart_between,

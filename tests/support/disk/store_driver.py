@@ -56,10 +56,17 @@ class Driven:
             run.run()
             self.upkeep.flushed(run)
 
+    def flush_some(self) -> None:
+        """Write the released tail of one log, or a part of it, to its segments."""
+        run = self.upkeep.begin_flush(1)
+        if run is not None:
+            run.run()
+            self.upkeep.flushed(run)
+
     def checkpoint(self) -> None:
         """A checkpoint of what is released, and the removals it allows."""
         run = self.begin_checkpoint()
-        self.round(sync=True)
+        self.round(sync=True if self.store.synced_unit < run.content.synced_unit else None)
         run.run()
         self.upkeep.checkpointed(run).run()
         self.fill()
