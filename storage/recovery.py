@@ -157,6 +157,7 @@ class _Recovery:
             next_log_id=self.next_log_id,
             age_ms=start.age_ms,
             synced_unit=highest_unit,
+            journal_start=start.journal_start,  # if the next start finds this journal again, it is to judge it alike
             logs=entries(self.logs, self.topic_ids),
         )
         return self._begin(number + 1, end), self.report

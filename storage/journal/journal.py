@@ -405,12 +405,13 @@ class Journal:
     def recycle(self, through_unit: int, start: JournalStart = EVERYTHING) -> None:
         """The older synced checkpoint is through this unit, with this start. The next fill_job reuses files before.
 
-        Not those with units that the journal has not synced, unless they are before the start; nor those that a worker
-        may be about to sync: they would be closed before it comes to them.
+        Not those with units that the journal has not synced, unless they are before the start; nor those that are still
+        to be written, or that a worker may be about to sync: they would be closed before it comes to them.
         """
         self._sync_jobs = [job for job in self._sync_jobs if not job.ended]
         listed = {file for job in self._sync_jobs for file in job.files}
         listed.update(file for write in self._in_flight for file in write.files)
+        listed.update(file for file, _, _, _ in self._closed)
         for retired in self._files.retire(through_unit, start.file, self._synced_round, listed):
             self._unsynced.pop(retired.file, None)
             self._syncing.pop(retired.file, None)

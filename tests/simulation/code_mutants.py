@@ -147,7 +147,7 @@ def a_journal_is_read_from_its_oldest_file_on(stack: ExitStack) -> None:
     _around(stack, store_checkpoint, "scan", wrapper)
 
 
-@killed_by("tests/storage/journal/test_preparing.py")
+@killed_by("tests/storage/journal/test_crashes.py")
 def a_file_that_is_used_again_is_not_synced(stack: ExitStack) -> None:
     _replaced(stack, SimulatedFile, "write_synced", lambda self, buffers, position: self.write(buffers, position))
 

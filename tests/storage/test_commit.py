@@ -23,6 +23,21 @@ def test_batches_for_logs_that_need_no_sync_ask_for_none(driven, mode):
     assert store.interval_wanted == (mode == "interval")
 
 
+def test_what_others_may_build_on_is_all_but_a_clients_batch(driven):
+    """A checkpoint waits for the sync of such units, and of no others."""
+    log = driven.create("a", durability_mode="os")
+    store, journal = driven.store, driven.store.journal
+    assert journal.last_joint_unit == store.last_unit
+    driven.append(log, [b"a client's"])
+    rest = memoryview(batch_of([b"a client's next"]))[16:]
+    store.append_next(log, rest, 0, 1_000, -1, -1)
+    assert journal.last_joint_unit == store.last_unit - 2
+    store.append_together([(log, read(memoryview(batch_of([b"a marker, say"]))))])
+    assert journal.last_joint_unit == store.last_unit
+    store.commit([store.append_part(log.log_id, batch_of([b"an offset, say"]))])
+    assert journal.last_joint_unit == store.last_unit
+
+
 def test_one_log_that_needs_a_sync_is_enough(driven):
     lazy, strict = driven.create("a", durability_mode="os"), driven.create("b")
     driven.round()

@@ -30,9 +30,6 @@ class Partitions:
         assert internal, "it may use the last of the space"
         return size_bytes <= self.room_bytes
 
-    def append(self, log, written):
-        self.append_together([(log, written)])
-
     def append_together(self, appends):
         self.written.append([(log.log_id, written) for log, written in appends])
 

@@ -8,7 +8,8 @@ from broker_lives import append_jointly, small
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.upkeep.housekeeping import TICK_S
 from fencepost.effects.disk import DiskFull
-from fencepost.effects.simulated.operations import Unlink
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.effects.simulated.operations import Rename, Sync, Unlink
 from fencepost.protocol.messages.topics import DeleteTopicsRequest
 from fencepost.storage import upkeep
 from fencepost.storage.journal.journal import Journal, SyncJob
@@ -335,6 +336,21 @@ def test_in_mode_os_a_checkpoint_is_synced_beside_rounds_and_not_as_one(monkeypa
         assert len(taken) >= 2
         assert not any(write.sync for write in taken)
         assert store.synced_unit > 0
+
+
+def test_in_mode_os_files_of_the_journal_are_used_again_and_never_synced():
+    with SimulatedBroker(small(durability_mode="os"), disk=SimulatedDisk()) as broker:
+        broker.ask(create("t"))
+        broker.wait(UNTIL_IDLE_S)
+        begun, synced_unit = len(broker.disk.operations), broker.broker.store.synced_unit
+        for _ in range(40):
+            assert answers(broker.ask(produce("t", batch(value=bytes(300_000))), BY_NAME))[0][0] == OK
+            broker.wait(0.5)
+        assert broker.broker.store.synced_unit == synced_unit
+        of_journal = [one for one in broker.disk.operations[begun:] if "/journal/" in one.path]
+        assert len([one for one in of_journal if isinstance(one, Rename)]) > 8
+        synced = [one.inode for one in of_journal if isinstance(one, Sync) and one.only is None]
+        assert len(synced) == len(set(synced))  # each when it was made
 
 
 def test_a_sync_beside_rounds_that_ends_after_a_halt_is_followed_by_no_checkpoint(monkeypatch):

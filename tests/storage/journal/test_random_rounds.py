@@ -1,19 +1,29 @@
 """A journal under random rounds, syncs beside them, checkpoints and power cuts: what it promised is there.
 
 Steps come in any order: units of both modes, rounds taken and begun or run, written, synced and told one after another,
-syncs of what is finished, files used again. After each step the power is cut in several ways.
+syncs of what is finished, files used again that were synced or not. After each step the power is cut in several ways.
 """
 
 import random
+from typing import NamedTuple
 
 import pytest
 from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.storage.journal.format import EVERYTHING, JournalStart
 from fencepost.storage.journal.scan import scan
 from journal_driver import BLOCK, DIRECTORY, Driven
 from step_writer import StepWriter
 
 STEPS, SEEDS, CUTS = 60, 60, 2
 SIZES = {"first_file_bytes": 6 * BLOCK, "largest_file_bytes": 8 * BLOCK, "max_bytes": 64 * BLOCK}
+
+
+class Known(NamedTuple):
+    """What a checkpoint says."""
+
+    through_unit: int
+    synced_unit: int
+    start: JournalStart
 
 
 class Play:
@@ -30,7 +40,7 @@ class Play:
         self.stages = {}  # how far each begun write has come
         self.wants_sync = False
         self.acknowledged = 0
-        self.older_checkpoint = self.checkpoint = 0
+        self.older = self.newer = Known(0, 0, EVERYTHING)
 
     def append(self):
         data = bytes([self.rng.randrange(256)]) * self.rng.choice([10, 3000, 3000, 9000])
@@ -90,9 +100,11 @@ class Play:
             self.journal.synced(self.run_jobs.pop(0))
 
     def use_files_again(self):
-        """A checkpoint through what is synced: files are given up through the one before, and some made ready."""
-        self.older_checkpoint, self.checkpoint = self.checkpoint, self.journal.synced_unit
-        self.journal.recycle(self.older_checkpoint)
+        """A checkpoint through what is released, synced or not: files before the older one's start are made ready."""
+        through = self.rng.randint(self.newer.through_unit, self.journal.released_unit)
+        known = Known(through, self.journal.synced_unit, self.journal.start_after(through))
+        self.older, self.newer = self.newer, known
+        self.journal.recycle(self.older.through_unit, self.older.start)
         self.driven.fill()
 
     def step(self):
@@ -109,13 +121,15 @@ class Play:
         for _ in range(CUTS):
             images.append(self.disk.at(done, kept=[index for index in unsynced if self.rng.random() < 0.5]))
         for image in images:
-            found = scan(image, DIRECTORY, checkpointed_unit=self.older_checkpoint)
-            last = max(found.last_unit, self.older_checkpoint)
-            assert last >= self.journal.synced_unit
-            assert last >= self.acknowledged
-            assert found.first_unit <= self.older_checkpoint + 1
-            assert found.highest_unit <= self.journal.last_unit
-            list(found.units(self.older_checkpoint))
+            for known in (self.newer, self.older):
+                through, synced_unit, start = known
+                found = scan(image, DIRECTORY, checkpointed_unit=through, synced_unit=synced_unit, start=start)
+                last = max(found.last_unit, through)
+                assert last >= self.journal.synced_unit
+                assert last >= self.acknowledged
+                assert found.first_unit <= through + 1
+                assert found.highest_unit <= self.journal.last_unit
+                list(found.units(through))
 
 
 @pytest.mark.slow

@@ -266,6 +266,16 @@ def test_a_file_that_a_worker_is_about_to_sync_is_not_used_again(driven, by):
     assert driven.files() != before
 
 
+def test_a_file_whose_last_round_is_still_to_be_written_is_not_used_again(disk, driven):
+    driven.append(b"a" * 3000)
+    driven.round(sync=False)
+    driven.append(b"b" * 3000)  # which ends the first file
+    driven.journal.recycle(1, driven.journal.start_after(1))
+    driven.fill()
+    driven.round(sync=False)
+    assert [unit.number for unit in scan(disk, DIRECTORY).units()] == [1, 2]
+
+
 # ---- the empty round -----------------------------------------------------------------------------------------
 
 

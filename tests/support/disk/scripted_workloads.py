@@ -144,15 +144,15 @@ def journal_files_are_used_again_that_were_never_synced(disk):
     w = Workload(disk)
     a, b, synced = w.make("a", durability_mode="os"), w.make("b", durability_mode="os"), w.make("synced")
     w.sync()
-    for i in range(15):
+    for i in range(20):
         w.send(a, bytes([i]) * 15_000, producer=ME)
         w.send(b, bytes([i]) * 15_000, producer=OTHER)
         w.round()
-        if i % 4 == 1:
-            w.send_together((a, [b"x%d" % i]), (b, [b"y%d" % i]))
+        if i in (1, 15):
+            w.send_together((a, [b"x"]), (b, [b"y"]))
             w.round()
-            w.flush_some()
-        if i == 9:
+            w.flush_only(a)
+        if i == 17:
             w.send(synced, b"synced")
             w.sync()
         if i % 2:

@@ -56,12 +56,13 @@ class Driven:
             run.run()
             self.upkeep.flushed(run)
 
-    def flush_some(self) -> None:
-        """Write the released tail of one log, or a part of it, to its segments."""
-        run = self.upkeep.begin_flush(1)
-        if run is not None:
-            run.run()
-            self.upkeep.flushed(run)
+    def flush_only(self, log: PartitionLog) -> None:
+        """Write the released tail of one log to its segments, and of no other."""
+        others = {other: None for other in self.store.unflushed if other is not log}
+        for other in others:
+            del self.store.unflushed[other]
+        self.flush()
+        self.store.unflushed |= others
 
     def checkpoint(self) -> None:
         """A checkpoint of what is released, and the removals it allows."""
