@@ -67,7 +67,7 @@ class Rounds:
         times: Timing | None = None,
         writer: AsyncWriter | None = None,
     ) -> None:
-        """sync_every_ms: for logs in durability mode interval; mode os leaves the sync to checkpoints."""
+        """sync_every_ms: for logs in durability mode interval. Mode os asks for no sync; checkpoints may."""
         self._store = store
         self._executor = executor
         self._writer = writer

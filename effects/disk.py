@@ -217,7 +217,7 @@ class SystemFile(File):
             raise self._with_path(error) from None
 
     def write_synced(self, buffers: Sequence[Buffer], position: int) -> None:
-        self.write(buffers, position)  # so that a full disk is told from a failed sync
+        self.write(buffers, position)  # what fails here is a full disk; what fails below is a failed sync
         try:
             if writing.write_synced(self._fd, buffers, position):
                 return

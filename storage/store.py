@@ -100,8 +100,10 @@ class Store:
     # ---- what is written -------------------------------------------------------------------------------------
 
     def append(self, log: PartitionLog, batch: Batch) -> int:
-        """Append one checked batch to one log, as a unit of its own on which nothing in another log builds.
+        """Append one checked batch to one log, as a unit of its own.
 
+        In mode os a power cut may take it and leave later ones of other logs that were appended this way. So what a
+        batch in another log is worthless without goes by append_together or commit.
         The caller has asked admits() and the log's producers. Returns the base offset given. A reply that shows
         it waits until released_unit reaches last_unit.
         """
@@ -184,7 +186,8 @@ class Store:
     def append_together(self, appends: Sequence[tuple[PartitionLog, Batch]]) -> int:
         """As commit, for a unit of nothing but checked batches, none of them for the catalogue. Returns the unit.
 
-        One Batch may go to many logs. One batch alone goes this way if what is in other logs builds on it.
+        One Batch may go to many logs. One batch alone goes this way if a batch in another log is worthless without it:
+        the start of a transaction.
         """
         self.check_running()
         ends: dict[PartitionLog, int] = {}

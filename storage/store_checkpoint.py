@@ -39,13 +39,13 @@ class LogEntry:
 class StoreCheckpoint:
     """A point from which recovery starts.
 
-    through_unit: every unit up to here is wholly in the segments named; replay skips them. Of later ones some may be:
-        units of a single batch, or others if they are not above synced_unit. So replay leaves out what a log has.
+    through_unit: every unit up to here is wholly in the segments named; replay skips them. Of later units parts may be
+        there too: lone batches, and joint units through synced_unit. Replay skips what a log already has.
     next_unit, next_round, next_log_id: no number below these is ever given again.
     incarnation: the start counter as of this checkpoint.
     age_ms: uptime of the data directory so far (durations count in it, never in wall time).
     journal_incarnation: the journal's files are of this start or a later one; 0: it may be missing altogether.
-    synced_unit: the journal was synced through this unit before the checkpoint was written, from journal_start on.
+    synced_unit: the journal was synced through this unit (files before journal_start excepted) before this was written.
     journal_start: no unit above through_unit is before it.
     """
 

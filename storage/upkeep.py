@@ -1,9 +1,9 @@
 """What keeps a store small and its recovery short: flushing tails, checkpoints, and removing what two no longer name.
 
 Each step is a pair: a run captured on the loop, whose `run()` is blocking and belongs to a worker, and a method that
-takes it back. Logs are captured as they are, some with units that others have only in the journal. A unit of a single
-batch is whole in its log. One of several changes must be whole in all of them, or in none, and may build on what came
-before it: a checkpoint is written only after the journal is synced through the newest of those (docs/decisions/0025).
+takes it back. A checkpoint may name bytes of units that are not synced in the journal. A lone batch of a client may
+stand so: it is whole in its one log. A joint unit (all others) is in several logs, or others build on it; so a
+checkpoint is written only after the journal is synced through the newest one (docs/decisions/0025).
 """
 
 import logging
@@ -263,6 +263,7 @@ class Upkeep:
         """What is captured, to be made durable."""
         store = self._store
         joint_unit = store.journal.last_joint_unit
+        needed = joint_unit if joint_unit > capture.through_unit else 0  # else segments have all of it
         content = StoreCheckpoint(
             incarnation=store.incarnation,
             journal_incarnation=store.incarnation,
@@ -271,7 +272,7 @@ class Upkeep:
             next_round=store.journal.next_round,
             next_log_id=store.next_log_id,
             age_ms=store.age_ms(),
-            synced_unit=max(store.synced_unit, joint_unit if joint_unit > capture.through_unit else 0),
+            synced_unit=max(store.synced_unit, needed),
             journal_start=store.journal.start_after(capture.through_unit),
             logs=capture.entries,
         )

@@ -405,8 +405,8 @@ class Housekeeping:
     async def synced(self, unit: int) -> None:
         """Wait until the journal is synced through a unit. Raises: BrokerHalted; OSError, and then it must halt.
 
-        By a sync_job, not a synced round: rounds that need no sync would wait until all that was written before them is
-        on the device.
+        Returns at once if it is: in mode os that is most checkpoints. By a sync_job, not a synced round: rounds that
+        need no sync would wait until all that was written before them is on the device.
         """
         await self._wait_for(self._rounds.when_released, unit)
         if self._store.synced_unit < unit and (sync := self._store.journal.sync_job()) is not None:

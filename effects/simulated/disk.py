@@ -20,6 +20,7 @@ from .cuts import Cut
 from .executors import Latency, SimulatedExecutor
 from .faults import Fault, Matches, os_error
 from .history import History
+from .locks import SimulatedLock
 from .operations import (
     Link,
     List,
@@ -176,7 +177,7 @@ class SimulatedDisk(Disk):
         file.truncate(0)
         file.write([b"%d\n" % self.pid], 0)
         self._locked.add(_clean(path))
-        return SimulatedLock(file, self._locked)
+        return SimulatedLock(file, _clean(path), self._locked)
 
     def executor(self, name: str, threads: int = 1) -> Executor:
         made = SimulatedExecutor(threads, latency=self.latency, inline=self.inline, quick=self.quick)
@@ -324,7 +325,8 @@ class SimulatedDisk(Disk):
             capacity_bytes=self.capacity_bytes, latency=self.latency, inline=self.inline, pid=self.pid + 1
         )
         twin.is_cold = self.is_cold
-        twin.quick, twin.at_once = self.quick, self.at_once
+        twin.quick = self.quick
+        twin.at_once = self.at_once
         twin._history = history
         return twin
 
@@ -439,7 +441,8 @@ class SimulatedFile(File):
 
     def write_alone(self, data: bytes, position: int) -> Callable[[], None]:
         """Write. Returns what makes this write durable, and no other: for an async writer."""
-        index = (disk := self._writable())._next
+        disk = self._writable()
+        index = disk._next
         disk.write(self, data, position)
         return lambda: disk.sync(self, only=index)
 
@@ -463,8 +466,8 @@ class SimulatedFile(File):
         self._open().sync(self)
 
     def close(self) -> None:
-        if (disk := self._disk) is not None:
-            self._disk = None
+        disk, self._disk = self._disk, None
+        if disk is not None:
             disk.closed(self)
 
     def _open(self) -> SimulatedDisk:
@@ -473,21 +476,9 @@ class SimulatedFile(File):
         return self._disk
 
     def _writable(self) -> SimulatedDisk:
-        if not self._read_only:
-            return self._open()
-        raise os_error(errno.EBADF, self._path)
-
-
-class SimulatedLock(Lock):
-    def __init__(self, file: File, locked: set[str]) -> None:
-        self._file = file
-        self._locked = locked
-
-    def release(self) -> None:
-        if (path := _clean(self._file.path)) in self._locked:
-            self._locked.discard(path)
-            self._file.truncate(0)
-            self._file.close()
+        if self._read_only:
+            raise os_error(errno.EBADF, self._path)
+        return self._open()
 
 
 @lru_cache(100_000)

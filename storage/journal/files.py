@@ -91,16 +91,18 @@ class JournalFiles:
         """The first file with later units, or the current one, where they will come."""
         return next((file for file in self.held if file.last_unit > unit), self.current)
 
-    def retire(self, through_unit: int, before: int, synced_round: int, in_use: Collection[File]) -> list[JournalFile]:
+    def retire(
+        self, through_unit: int, start_file: int, synced_round: int, in_use: Collection[File]
+    ) -> list[JournalFile]:
         """Units up to here are needed no more: their files may be used again, but for those in use. Returns which.
 
-        before: the number of the file with which a scan is to begin. Where that is not behind a file, it stays until a
-        round in its successor is synced: so a scan that does not find its beginning finds a round that was on disk, and
-        need not guess.
+        start_file: with which a scan begins. Files before it may go unsynced: no scan reads them. A later one, and
+        itself (if it was the current one, its units may all be older), stays until a round in its successor is synced:
+        so a scan that no longer finds its first file begins with a round that was on disk.
         """
         retired: list[JournalFile] = []
         while len(self.held) > 1 and self.held[0].last_unit <= through_unit and self.held[0].file not in in_use:
-            if self.held[0].sequence >= before and not 0 < self.held[1].first_round <= synced_round:
+            if self.held[0].sequence >= start_file and not 0 < self.held[1].first_round <= synced_round:
                 break
             file = self.held.popleft()
             self.full_bytes -= file.size_bytes

@@ -28,10 +28,10 @@ header names the last round that was known to be synced, with all before it, whe
 behind a broken round n has synced_through >= n, round n was durable, and the broker does not start (scan.py). That is
 why an idle journal writes one more round without units, the seal: it names the last one.
 
-Files. They are made ahead at full size and synced (files.py, preparing.py), so that a write changes neither size nor
-allocation. A checkpoint says in which file the units after it begin; a file is used again once neither of the last two
-checkpoints needs it. What was in it may never have been on the device: without a sync (mode `os`) its bytes stay in the
-page cache, and are overwritten there.
+Files. They are made ahead at full size and synced once (files.py, preparing.py), so that a write changes neither size
+nor allocation. A checkpoint says in which file the units after it begin; a file is used again once neither of the last
+two checkpoints needs it. What was in it may never have been on the device: without a sync (mode `os`) its bytes stay in
+the page cache, and are overwritten there.
 
 Errors. After a failed write or sync nobody knows what is on disk, not even after a second sync that succeeds: the page
 cache may have dropped what was not written. So nothing of that round is released, now or later, and the broker halts.
@@ -60,6 +60,7 @@ from .format import (
     COPIED_BELOW_BYTES,
     EVERYTHING,
     ROUND_HEADER_BYTES,
+    JournalStart,
     RoundHeader,
     blocks,
     frame_batches,
@@ -72,7 +73,6 @@ from .format import (
 from .format import CREATE as CREATE
 from .format import DROP as DROP
 from .format import LOG_START as LOG_START
-from .format import JournalStart as JournalStart
 from .format import Part as Part
 from .format import PlacedBatch as PlacedBatch
 from .format import Unit as Unit
@@ -155,7 +155,7 @@ class Journal:
         self.incarnation = incarnation
         self.next_unit = self._first_unit = next_unit
         self.released_unit = self.synced_unit = next_unit - 1
-        self.last_joint_unit = 0  # the newest one that is not a single batch
+        self.last_joint_unit = 0  # the newest of append and append_batches: a checkpoint that has a part waits for it
         self._next_round = next_round
         self._synced_round = self._last_unit_round = next_round - 1
         self._finished_round = next_round - 1
@@ -398,15 +398,15 @@ class Journal:
         self._files.on_wanted = callback
 
     def start_after(self, unit: int) -> JournalStart:
-        """Where a scan must begin that is to find all units after this one: a checkpoint through `unit` says it."""
+        """Where a scan for all units after this one begins: what a checkpoint through `unit` names."""
         file = self._files.holding_units_after(unit)
         return JournalStart(file.sequence, file.first_round or self._next_round)
 
     def recycle(self, through_unit: int, start: JournalStart = EVERYTHING) -> None:
-        """The older synced checkpoint is through this unit, with this start. The next fill_job reuses files before.
+        """The older of two durable checkpoints is through this unit, and begins a scan at `start`.
 
-        Not those with units that the journal has not synced, unless they are before the start; nor those that are still
-        to be written, or that a worker may be about to sync: they would be closed before it comes to them.
+        The next fill_job reuses the files before it, and later ones by JournalFiles.retire. Not those that are still to
+        be written, or that a worker may be about to sync: they would be closed before it comes to them.
         """
         self._sync_jobs = [job for job in self._sync_jobs if not job.ended]
         listed = {file for job in self._sync_jobs for file in job.files}

@@ -1,7 +1,8 @@
 """Making files of the journal ready: new ones filled with zeros, old ones under a new name and header. Blocking work.
 
-The rule: a file bears its final name only when it is whole and synced, and names change oldest first with the directory
-synced each time, so that no crash leaves a hole in the numbers, or a name on another file's header.
+The rule: a file bears its final name only when it has its full size and a durable header (a new one is synced whole),
+and names change oldest first with the directory synced each time, so that no crash leaves a hole in the numbers, or a
+name on another file's header.
 Zero-filled files sync in half the time of growing ones, reused ones keep their cached pages.
 """
 

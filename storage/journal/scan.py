@@ -120,9 +120,9 @@ def scan(
     """Read and judge a journal directory.
 
     checkpointed_unit, synced_unit, incarnation, start: from the newest checkpoint, if there is one: all units after the
-    first, through the second at least, and files of that start of the broker or a later one, must be here. None of
-    these units is before `start`: what is there may never have been on the device, and is not looked at. If the file of
-    `start` is not there any more, it held none of them either.
+    first, through the second at least, and files of that incarnation or a later one, must be here. None of these units
+    is before `start`: what is there may never have been on the device, and is not looked at. If the file of `start` is
+    not there any more, it held none of them either.
     Raises: JournalDamaged, NewerFormat.
     """
     files = _newest(_found_files(disk, directory, start.file))
@@ -194,7 +194,7 @@ class _Judge:
     """Walks the rounds of one incarnation up to the first that is not there, and decides what that means."""
 
     def __init__(self, disk: Disk, result: Scan, start: JournalStart, first_unit: int) -> None:
-        """first_unit: that is needed, if the journal does not begin with its first file."""
+        """first_unit: the first that the checkpoint does not have, for a journal whose first files are gone."""
         life = result.files[0].header
         self._disk = disk
         self._result = result

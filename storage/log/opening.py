@@ -163,9 +163,9 @@ def _check_files(log: PartitionLog, manifest: Manifest, names: set[str]) -> None
 
 
 def _try_active(log: PartitionLog, names: set[str]) -> None:
-    """The replay will write to the newest segment: can it be opened, and read up to where it goes on?
+    """The replay writes to the newest segment: does it read up to where it goes on, and do its indexes open?
 
-    Its indexes may have to be cut: they must open.
+    They may have to be cut.
     """
     for state in log.segments[-1:]:
         with log.open_files.use(f"{log.directory}/{state.stem}{LOG_SUFFIX}") as file:

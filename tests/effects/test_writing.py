@@ -8,12 +8,14 @@ import sys
 
 import pytest
 from eventually import wait_until
-from fencepost.effects import writing
+from fencepost.effects import disk, writing
 from fencepost.effects.direct import BLOCK_BYTES, PIECE_BYTES
 from fencepost.effects.disk import DiskFull, SystemDisk
 from fencepost.effects.gathering import JOINED_BELOW_BYTES
 from fencepost.effects.writing import IOV_MAX, RWF_DONTCACHE
 from this_machine import bytes_in_memory, goes_past_cache
+
+HAS_DSYNC = hasattr(os, "RWF_DSYNC")
 
 
 @pytest.fixture
@@ -42,6 +44,62 @@ def either_way(request, tmp_path):
     with (tmp_path / "tried").open("wb") as tried:
         if not writing._write_flagged(tried.fileno(), [b"x"], 0, writing.RWF_DONTCACHE):
             pytest.skip("NO RWF_DONTCACHE HERE (Linux before 6.16, or this file system): WRITES WITH IT ARE NOT TESTED")
+
+
+@pytest.fixture
+def synced(monkeypatch):
+    """Files that were synced as a whole."""
+    whole = []
+    monkeypatch.setattr(disk, "flush_to_device", lambda fd, flush: whole.append(fd))
+    return whole
+
+
+@pytest.mark.skipif(not HAS_DSYNC, reason="NO RWF_DSYNC HERE: SYNCED WRITES ARE NOT TESTED")
+def test_a_synced_write_syncs_itself_and_not_the_file(file, monkeypatch, synced):
+    given, real = [], os.pwritev
+
+    def noted(fd, buffers, position, flags=0):
+        given.append(flags)
+        return real(fd, buffers, position, flags)
+
+    monkeypatch.setattr(os, "pwritev", noted)
+    file.write_synced([b"one", b"two"], 5)
+    assert file.read(20, 0) == bytes(5) + b"onetwo"
+    assert given == [0, os.RWF_DSYNC]
+    assert not synced
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EOPNOTSUPP, ""), OSError(errno.EINVAL, ""), NotImplementedError()])
+def test_where_a_write_cannot_sync_itself_the_file_is_synced(file, monkeypatch, synced, error):
+    real = os.pwritev
+
+    def refusing(fd, buffers, position, flags=0):
+        if flags:
+            raise error
+        return real(fd, buffers, position)
+
+    monkeypatch.setattr(os, "pwritev", refusing)
+    file.write_synced([b"one"], 0)
+    assert file.read(3, 0) == b"one"
+    assert len(synced) == 1
+
+
+@pytest.mark.skipif(not HAS_DSYNC, reason="NO RWF_DSYNC HERE: SYNCED WRITES ARE NOT TESTED")
+@pytest.mark.parametrize(("fails", "kind"), [(0, DiskFull), (1, OSError)], ids=["the write", "its sync"])
+def test_a_full_disk_at_a_synced_write_is_told_from_a_failed_sync(file, monkeypatch, fails, kind):
+    """Only the first may be tried again."""
+    real = os.pwritev
+
+    def full(fd, buffers, position, flags=0):
+        if bool(flags) == fails:
+            raise OSError(errno.ENOSPC, "full")
+        return real(fd, buffers, position, flags)
+
+    monkeypatch.setattr(os, "pwritev", full)
+    with pytest.raises(OSError, match="full") as raised:
+        file.write_synced([b"one"], 0)
+    assert type(raised.value) is kind
+    assert raised.value.filename == file.path
 
 
 @pytest.fixture

@@ -137,6 +137,7 @@ def a_checkpoint_needs_no_sync_for_units_of_several_logs(stack: ExitStack) -> No
         return appended
 
     _around(stack, Journal, "append", wrapper)
+    _around(stack, Journal, "append_batches", wrapper)
 
 
 @killed_by("tests/crash/test_crash_points.py")

@@ -53,7 +53,7 @@ class _Commits:
     def was_set_back(self, read: Op, position: int, sure: int, member: str | None = None) -> bool:
         """Did a late commit undo this position, and did somebody go on from there to what was read?
 
-        sure: the moment by which the group stood there. member: whose commit it was; None if nobody asks.
+        sure: the moment by which the group stood there. member: whose commit it was; None if only a read shows it.
         A commit that surely came before the late one is not what somebody went on to.
         """
         key = read.what.group, read.what.place
@@ -79,10 +79,11 @@ def committed_offsets(facts: Facts) -> Iterator[Anomaly]:
         if op.result >= 0 and not any(one.since < op.done and one.position == op.result for one in asked):
             yield Anomaly("offset of nothing", "nobody committed it, or it is not decided", (op,))
         late_by = commits.late_by(op)
-        for _, sure, position, commit_op in asked:
-            is_behind = sure < op.invoked and position > op.result and commit_op.what.member not in late_by
-            if is_behind and not commits.was_set_back(op, position, sure, commit_op.what.member):
-                yield Anomaly("regression of committed offsets", f"{position} was committed", (commit_op, op))
+        for one in asked:
+            member = one.op.what.member
+            is_behind = one.sure < op.invoked and one.position > op.result and member not in late_by
+            if is_behind and not commits.was_set_back(op, one.position, one.sure, member):
+                yield Anomaly("regression of committed offsets", f"{one.position} was committed", (one.op, op))
         for earlier in highest[key]:
             is_behind = earlier.done < op.invoked and earlier.result > op.result and not late_by
             if is_behind and not commits.was_set_back(op, earlier.result, earlier.done):

@@ -5,7 +5,7 @@ import pytest
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.storage import store_checkpoint
 from fencepost.storage.checkpoints import Damaged, write_file
-from fencepost.storage.journal.journal import JournalStart
+from fencepost.storage.journal.format import JournalStart
 from fencepost.storage.store_checkpoint import KIND, VERSION, LogEntry, StoreCheckpoint
 
 HEAD_1 = (1, 1, 10, 11, 12, 2, 1_000)  # of version 1

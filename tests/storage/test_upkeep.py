@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import pytest
 from fencepost.effects.simulated.disk import SimulatedDisk
-from fencepost.storage import store_checkpoint, upkeep
+from fencepost.protocol import batches
+from fencepost.storage import layout, store_checkpoint, upkeep
 from fencepost.storage.cleaning.compaction import begin_compaction
 from fencepost.storage.journal.format import BLOCK_BYTES
 from fencepost.storage.journal.scan import JournalDamaged, scan
 from fencepost.storage.log.partition_log import PartitionLog
 from fencepost.storage.upkeep import LOST_AGE_MS, Upkeep
-from store_driver import DIRECTORY, SMALL, Driven
+from store_driver import DIRECTORY, SMALL, Driven, batch_of, values_of
 from store_dump import dump_log
 
 
@@ -109,6 +110,49 @@ def test_a_checkpoint_captured_in_slices_counts_from_its_beginning():
     again = Driven(driver.disk.after_power_cut())
     assert {log.topic: log.end_offset for log in again.store.logs.values() if log.log_id} == {"a": 2, "b": 2, "d": 0}
     assert not again.report.offline
+
+
+def test_a_checkpoint_waits_for_the_sync_of_joint_units_alone():
+    driver = Driven(SimulatedDisk())
+    a, b = (driver.create(name, durability_mode="os") for name in "ab")
+    driver.round()
+    driver.append(a, [b"alone"])
+    driver.round()
+    content = driver.begin_checkpoint().content
+    assert content.synced_unit == driver.store.synced_unit < driver.store.last_unit
+    driver.store.append_together([(log, batches.read(memoryview(batch_of([b"joint"])))) for log in (a, b)])
+    driver.append(a, [b"alone again"])
+    driver.round()
+    assert driver.begin_checkpoint().content.synced_unit == driver.store.last_unit - 1
+    driver.flush()
+    assert driver.begin_checkpoint().content.synced_unit == driver.store.synced_unit
+
+
+@pytest.mark.parametrize("all_flushed", [True, False], ids=["all is flushed", "units after the checkpoint"])
+def test_without_the_newest_checkpoint_the_older_one_finds_its_part_of_an_unsynced_journal(all_flushed):
+    driver = Driven(SimulatedDisk(), settings=replace(SMALL, journal_max_bytes=256 << 10))
+    log = driver.create("t", durability_mode="os")
+    driver.round()
+    for number in range(40):
+        driver.fill()
+        driver.append(log, [bytes([number]) * 5_000])
+        driver.round()
+        if number % 3 == 2:
+            if all_flushed:
+                driver.flush()
+            driver.checkpoint()
+            driver.flush()
+            _without_the_newest_checkpoint(driver.disk.after_process_crash(), number + 1)
+            _without_the_newest_checkpoint(driver.disk.after_power_cut(), number + 1 - 2 * 3)
+    assert driver.store.synced_unit < 5
+
+
+def _without_the_newest_checkpoint(disk, at_least):
+    newest = max(store_checkpoint.numbers(disk, DIRECTORY))
+    disk.unlink(layout.checkpoint_path(DIRECTORY, newest))
+    found = values_of(Driven(disk).log("t"))
+    assert [value[0] for _, value in found] == list(range(len(found)))
+    assert len(found) >= at_least
 
 
 def test_what_the_journal_lost_though_synced_before_a_checkpoint_refuses_the_start():

@@ -15,7 +15,10 @@ OFFSETS = ("__consumer_offsets", 5)
 
 
 class Partitions:
-    """As much of a broker as a unit reaches: logs that are only ends, and room for so many bytes."""
+    """As much of a broker as a unit reaches: logs that are only ends, and room for so many bytes.
+
+    It has no append: also a transaction's first record alone is a unit on which others build.
+    """
 
     def __init__(self, *ends):
         self.logs = {

@@ -328,14 +328,15 @@ def test_in_mode_os_a_checkpoint_is_synced_beside_rounds_and_not_as_one(monkeypa
 
         monkeypatch.setattr(store, "take_round", noted)
         before = housekeeping.checkpoints
-        broker.ask(produce("t", batch()), BY_NAME)
+        append_jointly(broker, "t")
+        unit = store.last_unit
         housekeeping.hurry()
         while housekeeping.checkpoints == before:
             assert answers(broker.ask(produce("t", batch()), BY_NAME))[0][0] == OK
             broker.wait(0.002)
         assert len(taken) >= 2
         assert not any(write.sync for write in taken)
-        assert store.synced_unit > 0
+        assert store.synced_unit >= unit
 
 
 def test_in_mode_os_files_of_the_journal_are_used_again_and_never_synced():
@@ -351,6 +352,25 @@ def test_in_mode_os_files_of_the_journal_are_used_again_and_never_synced():
         assert len([one for one in of_journal if isinstance(one, Rename)]) > 8
         synced = [one.inode for one in of_journal if isinstance(one, Sync) and one.only is None]
         assert len(synced) == len(set(synced))  # each when it was made
+
+
+def test_a_checkpoint_that_needs_no_sync_is_not_written_after_a_halt_either(monkeypatch):
+    with SimulatedBroker(small(durability_mode="os")) as broker:
+        broker.ask(create("t"))
+        broker.wait(UNTIL_IDLE_S)
+        kept, upkeep = checkpoint_files(broker), broker.broker.housekeeping._upkeep
+        captured = upkeep.captured
+
+        def halting(capture):
+            broker.broker.rounds.halt(OSError(errno.EIO, "what is on disk is unknown"))
+            return captured(capture)
+
+        monkeypatch.setattr(upkeep, "captured", halting)
+        broker.ask(produce("t", batch()), BY_NAME)
+        broker.broker.housekeeping.hurry()
+        broker.wait(1)
+        assert broker.broker.halted is not None
+        assert checkpoint_files(broker) == kept
 
 
 def test_a_sync_beside_rounds_that_ends_after_a_halt_is_followed_by_no_checkpoint(monkeypatch):

@@ -6,7 +6,6 @@ from fencepost.effects.disk import SystemDisk
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.storage.journal import format as journal_format
 from fencepost.storage.journal.journal import APPEND, CREATE, DROP, LOG_START, Journal, Part, UnitRefused
-from fencepost.storage.journal.preparing import file_name
 from fencepost.storage.journal.reading import rounds
 from fencepost.storage.journal.scan import scan
 from journal_driver import BLOCK, DIRECTORY, HEAD, SMALL, Driven, fill_up, recovered
@@ -188,37 +187,6 @@ def test_what_is_not_synced_is_not_reused_whatever_the_caller_claims(disk, drive
     driven.journal.recycle(12)
     driven.fill()
     assert driven.files()[: len(before)] == before
-
-
-def test_what_was_never_synced_is_reused_if_a_scan_begins_behind_it(disk, driven):
-    for _ in range(12):
-        driven.append(b"x" * 3000)
-        driven.round(sync=False)
-    start = driven.journal.start_after(8)
-    driven.journal.recycle(8, start)
-    driven.fill()
-    assert driven.files()[0] == f"{DIRECTORY}/{file_name(start.file)}"
-    known = {"checkpointed_unit": 8, "start": start}
-    found = scan(disk.after_power_cut(), DIRECTORY, **known)
-    assert (found.last_unit, found.cut_bytes) == (8, 0)
-    assert [unit.number for unit in scan(disk, DIRECTORY, **known).units(above=8)] == [9, 10, 11, 12]
-    driven.append(b"synced, and so is all before it")
-    driven.round()
-    found = scan(disk.after_power_cut(), DIRECTORY, **known, synced_unit=13)
-    assert [unit.number for unit in found.units(above=8)] == [9, 10, 11, 12, 13]
-
-
-def test_a_scan_that_is_to_begin_with_a_file_that_is_gone_begins_with_the_next(disk, driven):
-    driven.append(b"a" * 3000)
-    driven.round()
-    start = driven.journal.start_after(1)
-    assert start.file == 1
-    driven.append(b"b" * 3000)
-    driven.round()
-    driven.journal.recycle(1, start)
-    driven.fill()
-    found = scan(disk.after_power_cut(), DIRECTORY, checkpointed_unit=1, synced_unit=2, start=start)
-    assert [unit.number for unit in found.units()] == [2]
 
 
 def test_a_file_stays_until_the_next_one_holds_a_synced_round(disk, driven):

@@ -276,6 +276,23 @@ def test_a_file_whose_last_round_is_still_to_be_written_is_not_used_again(disk, 
     assert [unit.number for unit in scan(disk, DIRECTORY).units()] == [1, 2]
 
 
+@pytest.mark.parametrize("told", [True, False], ids=["", "a job beside has ended and is not told"])
+def test_files_that_were_used_again_are_synced_by_nobody(driven, told):
+    """They are closed."""
+    for _ in range(12):
+        driven.append(b"x" * 3000)
+        driven.round(sync=False)
+    if not told:
+        driven.journal.sync_job().run()
+    given_up = driven.files()[0]
+    driven.journal.recycle(8, driven.journal.start_after(8))
+    driven.fill()
+    driven.append(b"y")
+    write = driven.round(sync=True)
+    assert given_up not in [file.path for file in write.files]
+    assert len(write.files) > 1
+
+
 # ---- the empty round -----------------------------------------------------------------------------------------
 
 

@@ -40,7 +40,7 @@ def slow(disk: SimulatedDisk, **seconds: float) -> dict[str, float]:
 
 
 def append_jointly(broker: SimulatedBroker, topic: str) -> None:
-    """A unit as of the end of a transaction, of one batch to a topic: others may build on it."""
+    """One batch to a topic as a joint unit, as the start of a transaction is."""
     store = broker.broker.store
     log = next(log for log in store.logs.values() if log.topic == topic)
     store.append_together([(log, batches.read(memoryview(batch())))])

@@ -1,0 +1,98 @@
+"""Where a scan begins: behind files whose units a checkpoint has, which may never have been on the device."""
+
+import pytest
+from fencepost.storage.journal.preparing import file_name
+from fencepost.storage.journal.reading import JournalDamaged, rounds
+from fencepost.storage.journal.scan import scan
+from journal_driver import BLOCK, DIRECTORY, Driven, patch, small_disk
+
+
+@pytest.fixture
+def disk():
+    return small_disk()
+
+
+@pytest.fixture
+def driven(disk):
+    return Driven(disk)
+
+
+def test_what_was_never_synced_is_reused_if_a_scan_begins_behind_it(disk, driven):
+    for _ in range(12):
+        driven.append(b"x" * 3000)
+        driven.round(sync=False)
+    start = driven.journal.start_after(8)
+    driven.journal.recycle(8, start)
+    driven.fill()
+    assert driven.files()[0] == f"{DIRECTORY}/{file_name(start.file)}"
+    known = {"checkpointed_unit": 8, "start": start}
+    found = scan(disk.after_power_cut(), DIRECTORY, **known)
+    assert (found.last_unit, found.cut_bytes) == (8, 0)
+    assert [unit.number for unit in scan(disk, DIRECTORY, **known).units(above=8)] == [9, 10, 11, 12]
+    driven.append(b"synced, and so is all before it")
+    driven.round()
+    found = scan(disk.after_power_cut(), DIRECTORY, **known, synced_unit=13)
+    assert [unit.number for unit in found.units(above=8)] == [9, 10, 11, 12, 13]
+
+
+def test_a_scan_that_is_to_begin_with_a_file_that_is_gone_begins_with_the_next(disk, driven):
+    driven.append(b"a" * 3000)
+    driven.round()
+    start = driven.journal.start_after(1)
+    assert start.file == 1
+    driven.append(b"b" * 3000)
+    driven.round()
+    driven.journal.recycle(1, start)
+    driven.fill()
+    found = scan(disk.after_power_cut(), DIRECTORY, checkpointed_unit=1, synced_unit=2, start=start)
+    assert [unit.number for unit in found.units()] == [2]
+
+
+@pytest.fixture
+def middle(disk, driven):
+    """A journal of many files, all synced: what a checkpoint says of it that begins with one that has two rounds."""
+    return begun_in_the_middle(disk, driven, sync=True)
+
+
+def begun_in_the_middle(disk, driven, *, sync):
+    for number in range(12):
+        driven.append(b"x" * 2000)
+        driven.round(sync=sync or not number)
+    if sync:
+        driven.seal()
+    for unit in range(3, 12):
+        start = driven.journal.start_after(unit)
+        found = [one.header for one in rounds(disk, path_of(start)) if one.header.units]
+        if len(found) > 1 and found[0].first_unit == unit + 1:
+            return {"checkpointed_unit": unit, "start": start}
+    raise AssertionError("there is no such file")
+
+
+def path_of(start):
+    return f"{DIRECTORY}/{file_name(start.file)}"
+
+
+def test_a_scan_begins_in_the_middle(disk, middle):
+    found = scan(disk, DIRECTORY, **middle)
+    assert (found.first_unit, found.last_unit) == (middle["checkpointed_unit"] + 1, 12)
+
+
+def test_the_first_round_of_the_start_is_damaged_if_a_later_one_says_that_it_was_synced(disk, middle):
+    patch(disk, path_of(middle["start"]), BLOCK, bytes(BLOCK))
+    with pytest.raises(JournalDamaged, match="was synced"):
+        scan(disk, DIRECTORY, **middle)
+
+
+def test_the_first_round_of_the_start_may_be_missing_where_none_says_that_it_was_synced(disk, driven):
+    """One behind it says that of an older one."""
+    middle = begun_in_the_middle(disk, driven, sync=False)
+    patch(disk, path_of(middle["start"]), BLOCK, bytes(BLOCK))
+    found = scan(disk, DIRECTORY, **middle)
+    assert found.last_unit == middle["checkpointed_unit"]
+    assert found.highest_unit == 12
+
+
+def test_the_first_round_of_the_start_is_no_other(disk, middle):
+    start = middle["start"]
+    with pytest.raises(JournalDamaged, match=f"and not {start.round - 1} from"):
+        scan(disk, DIRECTORY, **middle | {"start": start._replace(round=start.round - 1)})
