@@ -129,7 +129,7 @@ def test_a_checkpoint_waits_for_the_sync_of_joint_units_alone():
 
 
 @pytest.mark.parametrize("all_flushed", [True, False], ids=["all is flushed", "units after the checkpoint"])
-def test_without_the_newest_checkpoint_the_older_one_finds_its_part_of_an_unsynced_journal(all_flushed):
+def test_without_the_newest_checkpoint_the_older_finds_what_it_needs_unsynced(all_flushed):
     driver = Driven(SimulatedDisk(), settings=replace(SMALL, journal_max_bytes=256 << 10))
     log = driver.create("t", durability_mode="os")
     driver.round()
