@@ -335,7 +335,7 @@ class _Pass:
                     self._part(unit.path, unit.position, part)
             if found.cut_bytes:
                 self._report.note(
-                    directory, f"{found.cut_bytes} bytes at its end were never acknowledged: {found.cut_reason}"
+                    directory, f"{found.cut_bytes} bytes at its end were never synced: {found.cut_reason}"
                 )
         except (Damaged, NewerFormat) as error:
             position = getattr(error, "position", None)

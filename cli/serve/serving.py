@@ -369,7 +369,7 @@ def _recovery_lines(broker: Broker) -> list[str]:
     report = broker.recovery
     lines = [f"{report.units_replayed} units of the journal"] if report.units_replayed else []
     if report.cut_bytes:
-        lines.append(f"{report.cut_bytes} bytes cut that were never acknowledged: {report.cut_reason}")
+        lines.append(f"{report.cut_bytes} bytes cut that were never synced: {report.cut_reason}")
     lines += report.warnings
     lines += [f"OFFLINE {folder}: {reason}" for folder, reason in report.offline.items()]
     return lines

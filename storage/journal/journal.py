@@ -99,8 +99,10 @@ class Journal:
         "_finished_round",
         "_finished_synced_through",
         "_first_unit",
+        "_holds_needless",
         "_in_flight",
         "_last_unit_round",
+        "_needless",
         "_newest_sync_job",
         "_newest_synced_through",
         "_next_round",
@@ -168,6 +170,8 @@ class Journal:
         self._newest_sync_job: SyncJob | None = None
         self._sync_jobs: list[SyncJob] = []  # that may not have ended
         self._syncs = SyncOnce()
+        self._needless = 0, 0  # of the newest recycle(): through which unit, and before which file
+        self._holds_needless = False  # whether a file that would be given up is in use
         self._in_flight: deque[RoundWrite] = deque()
         self._buffers: list[Buffer] = [b""]  # of the open round; its header comes first when it is closed
         self._begin_file()
@@ -315,7 +319,7 @@ class Journal:
             self._close_round()
         writes, self._closed = self._closed, []
         size_bytes = sum(size for _, _, _, size in writes)
-        files = tuple(dict.fromkeys([*unsynced, *(file for file, _, _, _ in writes)]))
+        files = tuple(dict.fromkeys([*(unsynced if sync else ()), *(file for file, _, _, _ in writes)]))
         write = RoundWrite(
             writes,
             functools.partial(self._sync, files),
@@ -345,6 +349,8 @@ class Journal:
         else:
             for file, size_bytes in write.sizes:
                 self._unsynced[file] = self._unsynced.get(file, 0) + size_bytes
+        if self._holds_needless:
+            self._retire()
 
     def sync_job(self) -> SyncJob | None:
         """A sync of all rounds that are finished, for a worker, beside rounds that go on; then hand it to synced().
@@ -367,6 +373,8 @@ class Journal:
         if job is self._newest_sync_job:
             self._syncing = {}
         self._is_synced(job.through_unit, job.through_round, job.synced_through)
+        if self._holds_needless:
+            self._retire()
 
     def _is_synced(self, unit: int, number: int, synced_through: int) -> None:
         """All through here is on the device. A sync beside rounds may end behind one that covers more."""
@@ -405,16 +413,23 @@ class Journal:
     def recycle(self, through_unit: int, start: JournalStart = EVERYTHING) -> None:
         """The older of two durable checkpoints is through this unit, and begins a scan at `start`.
 
-        The next fill_job reuses the files before it, and later ones by JournalFiles.retire. Not those that are still to
-        be written, or that a worker may be about to sync: they would be closed before it comes to them.
+        The next fill_job reuses the files before it, and later ones by JournalFiles.retire. Those that are still to be
+        written, or that a worker may be about to sync, would be closed before it comes to them: they follow when the
+        round or the job has ended, for there may be no further checkpoint.
         """
+        self._needless = through_unit, start.file
+        self._retire()
+
+    def _retire(self) -> None:
         self._sync_jobs = [job for job in self._sync_jobs if not job.ended]
         listed = {file for job in self._sync_jobs for file in job.files}
         listed.update(file for write in self._in_flight for file in write.files)
         listed.update(file for file, _, _, _ in self._closed)
-        for retired in self._files.retire(through_unit, start.file, self._synced_round, listed):
+        through_unit, start_file = self._needless
+        for retired in self._files.retire(through_unit, start_file, self._synced_round, listed):
             self._unsynced.pop(retired.file, None)
             self._syncing.pop(retired.file, None)
+        self._holds_needless = self._files.held[0].file in listed
 
     def close(self) -> None:
         """Let go of the files; writes nothing."""

@@ -75,7 +75,7 @@ class RoundWrite:
     ) -> None:
         self._writes = writes
         self._sync_files = sync_files
-        self.files = files  # that run() syncs, if it syncs
+        self.files = files  # that run() writes, and syncs if it syncs
         self.sync = sync
         self._own_sync_is_enough = own_sync_is_enough and len(writes) == 1
         self.size_bytes = size_bytes

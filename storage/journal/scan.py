@@ -43,7 +43,7 @@ class Scan:
     """What scan() found.
 
     highest_unit, highest_round, incarnation: of all that was seen, cut or not; later numbers go above them.
-    first_unit, last_unit: of those that count. cut_bytes, cut_reason: of what was written but never acknowledged (0 and
+    first_unit, last_unit: of those that count. cut_bytes, cut_reason: of what was written and never synced (0 and
     "" if there is none; in a reused file stale bytes cannot be distinguished from a round whose header never arrived).
     """
 

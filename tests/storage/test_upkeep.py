@@ -124,6 +124,9 @@ def test_a_checkpoint_waits_for_the_sync_of_joint_units_alone():
     driver.append(a, [b"alone again"])
     driver.round()
     assert driver.begin_checkpoint().content.synced_unit == driver.store.last_unit - 1
+    driver.flush_only(a)
+    content = driver.begin_checkpoint().content
+    assert content.through_unit == content.synced_unit - 1 == driver.store.last_unit - 2  # the joint unit is the next
     driver.flush()
     assert driver.begin_checkpoint().content.synced_unit == driver.store.synced_unit
 

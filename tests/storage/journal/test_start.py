@@ -48,6 +48,19 @@ def test_a_scan_that_is_to_begin_with_a_file_that_is_gone_begins_with_the_next(d
     assert [unit.number for unit in found.units()] == [2]
 
 
+def test_a_start_where_no_round_is_closed_yet_names_the_round_that_comes_next(disk, driven):
+    driven.append(b"a" * 3000)
+    driven.round()
+    driven.append(b"b" * 3000)  # which begins a file
+    start = driven.journal.start_after(1)
+    driven.round(sync=False)
+    driven.append(b"c" * 3000)
+    driven.round(sync=False)
+    assert next(rounds(disk, path_of(start))).header.round == start.round
+    patch(disk, path_of(start), BLOCK, bytes(BLOCK))  # it did not reach the device
+    assert scan(disk, DIRECTORY, checkpointed_unit=1, synced_unit=1, start=start).last_unit == 1
+
+
 @pytest.fixture
 def middle(disk, driven):
     """A journal of many files, all synced: what a checkpoint says of it that begins with one that has two rounds."""

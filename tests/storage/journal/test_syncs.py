@@ -293,6 +293,33 @@ def test_files_that_were_used_again_are_synced_by_nobody(driven, told):
     assert len(write.files) > 1
 
 
+@pytest.mark.parametrize("by", ["a round", "a job"])
+def test_a_file_that_was_in_use_when_it_was_given_up_goes_when_that_has_ended(driven, by):
+    """No further checkpoint may come, and then nothing could be appended."""
+    for _ in range(12):
+        driven.append(b"x" * 3000)
+        driven.round(sync=False)
+    work = driven.journal.sync_job() if by == "a job" else driven.journal.take_round(sync=True)
+    driven.journal.recycle(8, driven.journal.start_after(8))
+    assert driven.journal._files.held[0].sequence == 1
+    work.run()
+    if by == "a job":
+        driven.journal.synced(work)
+    else:
+        driven.journal.finished(work)
+    assert driven.journal._files.held[0].sequence > 2
+    assert driven.journal.may_fill
+
+
+def test_a_round_without_a_sync_uses_its_own_files_alone(driven):
+    for _ in range(6):
+        driven.append(b"x" * 3000)
+        driven.round(sync=False)
+    driven.append(b"y")
+    write = driven.journal.take_round(sync=False)
+    assert [file for file, _ in write.sizes] == list(write.files)
+
+
 # ---- the empty round -----------------------------------------------------------------------------------------
 
 
