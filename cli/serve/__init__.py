@@ -95,25 +95,28 @@ def serve(
         raise Failure("--ephemeral and --data-dir cannot be used together", EPHEMERAL_HINT, WRONG_USAGE)
     flags |= {name: text for name, text in named.items() if text}
     flags |= protection(sasl, tls_cert, tls_key, tls_client_ca, super_user, insecure)
-    gc.disable()  # until the broker serves: the imports alone would trigger fifty collections
-    from .serving import run
-
-    options = None
-    if http is not None:
-        from .console import HttpOptions
-
-        options = HttpOptions(http, http_token_file, http_host, http_client_config, http_read_only)
-    elif http_token_file or http_host or http_client_config or http_read_only:
+    if http is None and (http_token_file or http_host or http_client_config or http_read_only):
         raise Failure("--http-… is given, but not --http", "--http 127.0.0.1:8082 serves the console", WRONG_USAGE)
-    run(
-        flags,
-        _file(config),
-        config or "file",
-        ephemeral=ephemeral,
-        ignore_dynamic=ignore_dynamic,
-        http=options,
-        insecure=insecure,
-    )
+    gc.disable()  # until the broker serves: the imports alone would trigger fifty collections
+    try:
+        from .serving import run
+
+        options = None
+        if http is not None:
+            from .console import HttpOptions
+
+            options = HttpOptions(http, http_token_file, http_host, http_client_config, http_read_only)
+        run(
+            flags,
+            _file(config),
+            config or "file",
+            ephemeral=ephemeral,
+            ignore_dynamic=ignore_dynamic,
+            http=options,
+            insecure=insecure,
+        )
+    finally:
+        gc.enable()
 
 
 def _pairs(settings: Sequence[str]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import gc
 import os
 import resource
 import shlex
@@ -247,6 +248,7 @@ def test_wrong_usage_gets_a_cause_and_a_hint(
     (tmp_path / "bad.toml").write_text("a = = 1")
     (tmp_path / "twice.toml").write_text('"log.retention.ms" = 1\n[log.retention]\nms = 2\n')
     found = CliRunner().invoke(main, ["serve", *arguments])
+    assert gc.isenabled()  # whatever it made of the collector for its own sake
     assert found.exit_code == code
     first, second = found.stderr.splitlines()
     assert first.startswith("error: ")
