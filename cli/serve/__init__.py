@@ -4,9 +4,10 @@ What concerns the whole process is set here and not in the broker: event loop, a
 limits of the process, logging. The broker is imported only after the options are checked.
 """
 
+import contextlib
 import gc
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -97,8 +98,7 @@ def serve(
     flags |= protection(sasl, tls_cert, tls_key, tls_client_ca, super_user, insecure)
     if http is None and (http_token_file or http_host or http_client_config or http_read_only):
         raise Failure("--http-… is given, but not --http", "--http 127.0.0.1:8082 serves the console", WRONG_USAGE)
-    gc.disable()  # until the broker serves: the imports alone would trigger fifty collections
-    try:
+    with _collector_off():
         from .serving import run
 
         options = None
@@ -115,6 +115,14 @@ def serve(
             http=options,
             insecure=insecure,
         )
+
+
+@contextlib.contextmanager
+def _collector_off() -> Iterator[None]:
+    """Until the broker serves: the imports alone would trigger fifty collections. In the end it is on again."""
+    gc.disable()
+    try:
+        yield
     finally:
         gc.enable()
 
