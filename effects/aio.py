@@ -25,6 +25,7 @@ from collections.abc import Sequence
 
 from .async_writer import AsyncWriter, DirectFile, Done
 from .gathering import Buffer, join_buffers
+from .writing import RWF_DSYNC
 
 BLOCK_BYTES = 4096
 MOST_AT_ONCE = 4  # so many rounds of the journal are in flight, too: broker/rounds.py asks at_once
@@ -36,7 +37,6 @@ _NUMBERS = {"x86_64": (206, 207, 208, 209), "aarch64": (0, 1, 4, 2)}  # io_setup
 _IOCB = struct.Struct("<QIiHhIQQqQII")
 _EVENT = struct.Struct("<QQqq")  # data, object, result, second result
 _IOCB_CMD_PWRITE, _IOCB_FLAG_RESFD = 1, 1
-_DSYNC: int = getattr(os, "RWF_DSYNC", 0)
 _TRY_AGAIN = (errno.EAGAIN, errno.EINTR)
 _REFUSED = (errno.EINVAL, errno.EOPNOTSUPP)
 _NEVER = (*_REFUSED, errno.ENOENT)  # of O_DIRECT: the file system has it not, or there is no /proc
@@ -63,7 +63,7 @@ class _Slot:
 
     def fill(self, number: int, file: DirectFile, fd: int, position: int, size: int, event_fd: int) -> None:
         self.file, self.fd, self.position, self.size = file, fd, position, size
-        what = (number, 0, _DSYNC, _IOCB_CMD_PWRITE, 0)
+        what = (number, 0, RWF_DSYNC, _IOCB_CMD_PWRITE, 0)
         where = (fd, self._address, size, position, 0)
         _IOCB.pack_into(self._iocb, 0, *what, *where, _IOCB_FLAG_RESFD, event_fd)
 
@@ -189,7 +189,7 @@ class AioWriter(AsyncWriter):
 def open_writer(loop: asyncio.AbstractEventLoop) -> AsyncWriter | None:
     """None where the system has none, or does not let us: another kernel or processor, rules of a container, limits."""
     numbers = _NUMBERS.get(platform.machine()) if sys.platform == "linux" and struct.calcsize("P") == 8 else None
-    if numbers is None or not _DSYNC:
+    if numbers is None or not RWF_DSYNC:
         return None
     try:
         return AioWriter(loop, numbers)

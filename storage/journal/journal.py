@@ -171,7 +171,7 @@ class Journal:
         self._sync_jobs: list[SyncJob] = []  # that may not have ended
         self._syncs = SyncOnce()
         self._needless = 0, 0  # of the newest recycle(): through which unit, and before which file
-        self._holds_needless = False  # whether a file that would be given up is in use
+        self._holds_needless = False  # whether a file that may be given up is in use
         self._in_flight: deque[RoundWrite] = deque()
         self._buffers: list[Buffer] = [b""]  # of the open round; its header comes first when it is closed
         self._begin_file()
@@ -429,7 +429,7 @@ class Journal:
         for retired in self._files.retire(through_unit, start_file, self._synced_round, listed):
             self._unsynced.pop(retired.file, None)
             self._syncing.pop(retired.file, None)
-        self._holds_needless = self._files.held[0].file in listed
+        self._holds_needless = len(self._files.held) > 1 and self._files.held[0].file in listed
 
     def close(self) -> None:
         """Let go of the files; writes nothing."""
