@@ -6,6 +6,7 @@ a refused login is Refused.
 
 import asyncio
 import gc
+import logging
 import ssl
 import warnings
 from collections.abc import Callable
@@ -23,6 +24,9 @@ from kafka.net.sasl.oauth import AbstractTokenProvider
 import fencepost as fp
 
 WITHIN_S = 20
+
+# Of kafka-python: a record of a refusal keeps its error, that one's frames keep a socket, and pytest keeps the records.
+logging.getLogger("kafka").setLevel(logging.CRITICAL)
 
 
 class Refused(Exception):
@@ -156,6 +160,7 @@ def aiokafka_(bootstrap: str, way: Way, topic: str, value: bytes) -> bytes:
             settings["sasl_oauth_token_provider"] = _AiokafkaTokens(way.token)
 
     async def run() -> bytes:
+        made = _remember_connections()
         producer = aiokafka.AIOKafkaProducer(**settings)
         try:
             await producer.start()
@@ -164,10 +169,26 @@ def aiokafka_(bootstrap: str, way: Way, topic: str, value: bytes) -> bytes:
             raise Refused(error) from error
         finally:
             await producer.stop()
+            for transport in made:  # aiokafka does not wait for TLS to close: what is open as the loop ends leaks
+                transport.abort()
         async with aiokafka.AIOKafkaConsumer(topic, **settings, auto_offset_reset="earliest") as consumer:
             return bytes((await asyncio.wait_for(consumer.getone(), WITHIN_S)).value)
 
     return asyncio.run(run())
+
+
+def _remember_connections() -> list[asyncio.WriteTransport]:
+    """The transports that the running loop makes from now on, as a list that grows."""
+    loop = asyncio.get_running_loop()
+    connect, made = loop.create_connection, []
+
+    async def remembered(*args: Any, **settings: Any) -> Any:
+        connection = await connect(*args, **settings)
+        made.append(connection[0])
+        return connection
+
+    loop.create_connection = remembered  # type: ignore[method-assign]
+    return made
 
 
 def sdk(bootstrap: str, way: Way, topic: str, value: bytes) -> bytes:
