@@ -6,7 +6,6 @@ a refused login is Refused.
 
 import asyncio
 import gc
-import logging
 import ssl
 import warnings
 from collections.abc import Callable
@@ -24,9 +23,6 @@ from kafka.net.sasl.oauth import AbstractTokenProvider
 import fencepost as fp
 
 WITHIN_S = 20
-
-# Of kafka-python: a record of a refusal keeps its error, that one's frames keep a socket, and pytest keeps the records.
-logging.getLogger("kafka").setLevel(logging.CRITICAL)
 
 
 class Refused(Exception):
@@ -96,7 +92,7 @@ AUTHENTICATION = (KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._ALL_B
 
 def kafka_python(bootstrap: str, way: Way, topic: str, value: bytes) -> bytes:
     settings: dict[str, Any] = {"bootstrap_servers": bootstrap, "security_protocol": way.protocol}
-    settings["ssl_context"] = way.context
+    settings["ssl_context"] = context = way.context
     if way.mechanism:
         settings["sasl_mechanism"] = way.mechanism
         if way.token is None:
@@ -104,6 +100,7 @@ def kafka_python(bootstrap: str, way: Way, topic: str, value: bytes) -> bytes:
         else:
             settings["sasl_oauth_token_provider"] = _KafkaPythonTokens(way.token)
     made: list[KafkaNetClient] = []
+    sockets = [] if context is None else _remember_sockets(context)
 
     def remembered(**config: Any) -> KafkaNetClient:
         made.append(KafkaNetClient(**config))
@@ -117,17 +114,31 @@ def kafka_python(bootstrap: str, way: Way, topic: str, value: bytes) -> bytes:
     except (kafka.errors.KafkaError, OSError) as error:
         refusal = str(error)
     if refusal is not None:  # not above: the error's traceback would keep the sockets
-        _close_what_kafka_python_leaves(made)
+        _close_what_kafka_python_leaves(made, sockets)
         raise Refused(refusal)
     with kafka.KafkaConsumer(topic, **settings, auto_offset_reset="earliest", consumer_timeout_ms=20_000) as consumer:
         return bytes(next(consumer).value)
 
 
-def _close_what_kafka_python_leaves(made: list[KafkaNetClient]) -> None:
+def _remember_sockets(context: ssl.SSLContext) -> list[ssl.SSLSocket]:
+    """The sockets that the context wraps from now on, as a list that grows: so none is collected while it is open."""
+    wrap, made = context.wrap_socket, []
+
+    def remembered(*args: Any, **settings: Any) -> ssl.SSLSocket:
+        made.append(wrap(*args, **settings))
+        return made[-1]
+
+    context.wrap_socket = remembered  # type: ignore[method-assign]
+    return made
+
+
+def _close_what_kafka_python_leaves(clients: list[KafkaNetClient], sockets: list[ssl.SSLSocket]) -> None:
     """A producer that cannot be made closes neither its client nor the sockets of handshakes that failed."""
-    while made:
-        made.pop().close()
-    with warnings.catch_warnings():
+    while clients:
+        clients.pop().close()
+    for each in sockets:
+        each.close()
+    with warnings.catch_warnings():  # of a connection that was not made yet
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
 
