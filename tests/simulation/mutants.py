@@ -413,10 +413,10 @@ def the_ledger_is_not_read_at_start(stack):
 def a_decision_ends_only_the_first(stack):
     def wrapper(mark):
         def marked(self, unit, written, now_ms):
-            first = next(iter(self._plans), None)
-            whole, self._plans = self._plans, {name: plan for name, plan in self._plans.items() if name == first}
-            mark(self, unit, written, now_ms)
-            self._plans = whole
+            first = next(iter(self._plans.values()), None)
+            for each in written:
+                only = [plan for plan in each.plans if plan is first]
+                mark(self, unit, [each._replace(plans=only, marks=[], not_made=only)], now_ms)
 
         return marked
 
