@@ -455,7 +455,7 @@ def sdk_who_lost_its_partitions_speaks_for_its_group_alone(stack):
         return made
 
     def unchecked(self):
-        return self._member().metadata()  # and not that it has joined
+        return self._member().metadata()  # without the check that it has joined
 
     _around(stack, Group, "__init__", wrapper)
     _replaced(stack, Consumer, "group_metadata", unchecked)

@@ -9,7 +9,7 @@ import gc
 import ssl
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import aiokafka
 import aiokafka.abc
@@ -23,6 +23,8 @@ from kafka.net.sasl.oauth import AbstractTokenProvider
 import fencepost as fp
 
 WITHIN_S = 20
+
+Made = TypeVar("Made")
 
 
 class Refused(Exception):
@@ -99,37 +101,32 @@ def kafka_python(bootstrap: str, way: Way, topic: str, value: bytes) -> bytes:
             settings |= {"sasl_plain_username": way.user, "sasl_plain_password": way.password}
         else:
             settings["sasl_oauth_token_provider"] = _KafkaPythonTokens(way.token)
-    made: list[KafkaNetClient] = []
-    sockets = [] if context is None else _remember_sockets(context)
-
-    def remembered(**config: Any) -> KafkaNetClient:
-        made.append(KafkaNetClient(**config))
-        return made[-1]
-
+    clients: list[KafkaNetClient] = []
+    sockets: list[ssl.SSLSocket] = []
+    if context is not None:
+        context.wrap_socket = _remembering(sockets, context.wrap_socket)  # type: ignore[method-assign]
     waits = {"max_block_ms": 3_000, "bootstrap_timeout_ms": 3_000}
     refusal: str | None = None
     try:
-        with kafka.KafkaProducer(**settings, **waits, kafka_client=remembered) as producer:
+        with kafka.KafkaProducer(**settings, **waits, kafka_client=_remembering(clients, KafkaNetClient)) as producer:
             producer.send(topic, value).get(WITHIN_S)
     except (kafka.errors.KafkaError, OSError) as error:
         refusal = str(error)
     if refusal is not None:  # not above: the error's traceback would keep the sockets
-        _close_what_kafka_python_leaves(made, sockets)
+        _close_what_kafka_python_leaves(clients, sockets)
         raise Refused(refusal)
     with kafka.KafkaConsumer(topic, **settings, auto_offset_reset="earliest", consumer_timeout_ms=20_000) as consumer:
         return bytes(next(consumer).value)
 
 
-def _remember_sockets(context: ssl.SSLContext) -> list[ssl.SSLSocket]:
-    """The sockets that the context wraps from now on, as a list that grows: so none is collected while it is open."""
-    wrap, made = context.wrap_socket, []
+def _remembering(made: list[Made], make: Callable[..., Made]) -> Callable[..., Made]:
+    """As make, but the list gets whatever it makes: so nothing is collected while it is open."""
 
-    def remembered(*args: Any, **settings: Any) -> ssl.SSLSocket:
-        made.append(wrap(*args, **settings))
+    def remembered(*args: Any, **settings: Any) -> Made:
+        made.append(make(*args, **settings))
         return made[-1]
 
-    context.wrap_socket = remembered  # type: ignore[method-assign]
-    return made
+    return remembered
 
 
 def _close_what_kafka_python_leaves(clients: list[KafkaNetClient], sockets: list[ssl.SSLSocket]) -> None:
@@ -138,7 +135,7 @@ def _close_what_kafka_python_leaves(clients: list[KafkaNetClient], sockets: list
         clients.pop().close()
     for each in sockets:
         each.close()
-    with warnings.catch_warnings():  # of a connection that was not made yet
+    with warnings.catch_warnings():  # the socket of a connection that was still being made has not been wrapped
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
 
@@ -170,8 +167,7 @@ def aiokafka_(bootstrap: str, way: Way, topic: str, value: bytes) -> bytes:
         else:
             settings["sasl_oauth_token_provider"] = _AiokafkaTokens(way.token)
 
-    async def run() -> bytes:
-        made = _remember_connections()
+    async def send_and_read() -> bytes:
         producer = aiokafka.AIOKafkaProducer(**settings)
         try:
             await producer.start()
@@ -180,10 +176,16 @@ def aiokafka_(bootstrap: str, way: Way, topic: str, value: bytes) -> bytes:
             raise Refused(error) from error
         finally:
             await producer.stop()
-            for transport in made:  # aiokafka does not wait for TLS to close: what is open as the loop ends leaks
-                transport.abort()
         async with aiokafka.AIOKafkaConsumer(topic, **settings, auto_offset_reset="earliest") as consumer:
             return bytes((await asyncio.wait_for(consumer.getone(), WITHIN_S)).value)
+
+    async def run() -> bytes:
+        made = _remember_connections()
+        try:
+            return await send_and_read()
+        finally:  # aiokafka does not wait until TLS is closed, and the loop ends now
+            for transport in made:
+                transport.abort()
 
     return asyncio.run(run())
 
