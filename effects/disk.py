@@ -64,6 +64,14 @@ class File(Protocol):
         self.write(buffers, position)
         self.sync()
 
+    def write_blocks_synced(self, buffers: Sequence[Buffer], position: int, size_bytes: int) -> bool:
+        """Write size_bytes of whole blocks over bytes that the file has: they are on the device then, whatever else is.
+
+        They are copied with the interpreter's lock held. False: it cannot be done this way, and any part may be
+        written. Raises: OSError, which means what one of `sync` means, for these bytes alone.
+        """
+        return False
+
     def read(self, size: int, position: int) -> bytes:
         """`size` bytes from `position`; fewer only at the end of the file."""
         ...
@@ -193,12 +201,13 @@ def flush_to_device(fd: int, flush: Callable[[int], None]) -> None:
 class SystemFile(File):
     """A file descriptor. Interrupted calls (EINTR) are taken up again by Python itself (PEP 475)."""
 
-    __slots__ = ("_direct_fd", "_fd", "_path")
+    __slots__ = ("_direct_fd", "_fd", "_path", "_takes_blocks")
 
     def __init__(self, path: str, fd: int) -> None:
         self._path = path
         self._fd = fd
         self._direct_fd = -1
+        self._takes_blocks = True  # until it was seen not to: what has no O_DIRECT is not asked again and again
 
     @property
     def path(self) -> str:
@@ -224,6 +233,20 @@ class SystemFile(File):
         except OSError as error:
             raise OSError(error.errno, error.strerror, self._path) from None
         self.sync()
+
+    def write_blocks_synced(self, buffers: Sequence[Buffer], position: int, size_bytes: int) -> bool:
+        if not self._takes_blocks:
+            return False
+        try:
+            fd = self.direct_fileno()
+        except OSError:
+            self._takes_blocks = False
+            return False
+        try:
+            self._takes_blocks = direct.write_synced(fd, buffers, position, size_bytes)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self._path) from None
+        return self._takes_blocks
 
     def read(self, size: int, position: int) -> bytes:
         try:

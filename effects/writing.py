@@ -18,7 +18,6 @@ from .gathering import Buffer, join_buffers
 
 IOV_MAX = os.sysconf("SC_IOV_MAX")
 RWF_DONTCACHE = 0x80  # Python has no name for it
-RWF_DSYNC: int = getattr(os, "RWF_DSYNC", 0)
 _UNKNOWN = (errno.EOPNOTSUPP, errno.EINVAL)  # the flag, to a kernel or a file system
 
 
@@ -48,7 +47,7 @@ def write_past_cache(fd: int, buffers: Sequence[Buffer], position: int) -> None:
 
 def write_synced(fd: int, buffers: Sequence[Buffer], position: int) -> bool:
     """As write, and these bytes are on the device then. False: the system cannot. Raises: OSError."""
-    return bool(RWF_DSYNC) and _write_flagged(fd, buffers, position, RWF_DSYNC)
+    return bool(direct.RWF_DSYNC) and _write_flagged(fd, buffers, position, direct.RWF_DSYNC)
 
 
 def _write_in_pieces(fd: int, buffers: Sequence[Buffer], position: int, flags: int) -> None:

@@ -49,8 +49,9 @@ class SimulatedDisk(Disk):
 
     `is_cold` is true for paths of which nothing is in memory; `latency` when the jobs of executors and writers made
     after it was set take effect; `inline` makes those executors ignore a running loop; `quick` is their own `quick`;
-    `at_once` is how many writes such a writer has under way, 0: there is none. With `history` off operations are not
-    kept: for long simulations, which need `after_power_cut` but not `at`.
+    `at_once` is how many writes such a writer has under way, 0: there is none; `syncs_blocks` is whether a file writes
+    and syncs blocks in one call. With `history` off operations are not kept: for long simulations, which need
+    `after_power_cut` but not `at`.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class SimulatedDisk(Disk):
         self.inline = inline
         self.quick = False
         self.at_once = 0
+        self.syncs_blocks = True
         self.pid = pid
         self._history = History(Volume(), keep=history)
         self._opened: dict[int, int] = {}
@@ -327,6 +329,7 @@ class SimulatedDisk(Disk):
         twin.is_cold = self.is_cold
         twin.quick = self.quick
         twin.at_once = self.at_once
+        twin.syncs_blocks = self.syncs_blocks
         twin._history = history
         return twin
 
@@ -438,6 +441,12 @@ class SimulatedFile(File):
 
     def write_synced(self, buffers: Sequence[Buffer], position: int) -> None:
         self.write_alone(b"".join(buffers), position)()
+
+    def write_blocks_synced(self, buffers: Sequence[Buffer], position: int, size_bytes: int) -> bool:
+        if not self._writable().syncs_blocks:
+            return False
+        self.write_alone(b"".join(buffers), position)()
+        return True
 
     def write_alone(self, data: bytes, position: int) -> Callable[[], None]:
         """Write. Returns what makes this write durable, and no other: for an async writer."""

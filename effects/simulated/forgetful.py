@@ -11,7 +11,7 @@ import os
 import random
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..async_writer import AsyncWriter, DirectFile, Done
 from ..disk import Buffer, Executor, File, Lock, SystemDisk, SystemFile
@@ -71,6 +71,22 @@ class ForgetfulFile(SystemFile):
             super().sync()
         self._disk.check()
         synced()
+
+    def write_blocks_synced(self, buffers: Sequence[Buffer], position: int, size_bytes: int) -> bool:
+        if not self._disk.syncs:
+            self.write_synced(buffers, position)
+            return True
+        with self._unsynced.lock:
+            self._disk.check()
+            change = self._remember(position, size_bytes, alone=True)
+        self._disk.sync_begins(self.path)
+        done = super().write_blocks_synced(buffers, position, size_bytes)
+        with self._unsynced.lock:
+            self._disk.check()
+            self._unsynced.changes.remove(change)
+            if not done:  # a part may be written, which the next sync of the file covers
+                self._unsynced.changes.append(replace(change, alone=False))
+        return done
 
     def remember_alone(self, position: int, size: int) -> Callable[[], None]:
         """For an async writer, before it writes. Returns what says that this write, and no other, is on the device."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ...effects.disk import AsyncWriter, Buffer, File
-from ...effects.gathering import OVERWRITTEN_SLICE_BYTES, write_gathered
+from ...effects.gathering import BULK_BYTES, OVERWRITTEN_SLICE_BYTES, write_gathered
 
 FileWrite: TypeAlias = tuple[File, int, list[Buffer], int]  # where, what, and how many bytes that is
 
@@ -112,14 +112,23 @@ class RoundWrite:
     def run(self) -> None:
         """Write all, then sync. Raises OSError: then nothing of it may be released, now or later."""
         try:
-            for file, position, buffers, size_bytes in self._writes:
-                # Without a sync the page cache takes it, and a later one brings it on.
-                write_gathered(
-                    file, buffers, position, size_bytes, past_cache=self.sync, slice_bytes=OVERWRITTEN_SLICE_BYTES
-                )
-            if self.sync:
-                self._sync_files()
+            if not (self.sync and self._own_sync_is_enough and self._write_blocks()):
+                self._write_and_sync()
         except BaseException:
             self.failed = True
             raise
         self.done = True
+
+    def _write_blocks(self) -> bool:
+        """Write and sync what is not bulk in one call. False: not in this way."""
+        file, position, buffers, size_bytes = self._writes[0]
+        return size_bytes < BULK_BYTES and file.write_blocks_synced(buffers, position, size_bytes)
+
+    def _write_and_sync(self) -> None:
+        for file, position, buffers, size_bytes in self._writes:
+            # Without a sync the page cache takes it, and a later one brings it on.
+            write_gathered(
+                file, buffers, position, size_bytes, past_cache=self.sync, slice_bytes=OVERWRITTEN_SLICE_BYTES
+            )
+        if self.sync:
+            self._sync_files()

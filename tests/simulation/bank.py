@@ -5,6 +5,7 @@ from simulation import (  # noqa: F401 (each adds its own)
     code_mutants,
     follower_mutants,
     group_mutants,
+    journal_mutants,
     limit_mutants,
     migration_mutants,
     rights_mutants,

@@ -29,11 +29,7 @@ from fencepost.effects import executors, net
 from fencepost.effects.disk import SystemLock
 from fencepost.effects.disk_errors import NO_SPACE, DiskFull
 from fencepost.effects.simulated import faults
-from fencepost.effects.simulated.disk import SimulatedDisk, SimulatedFile
-from fencepost.effects.simulated.operations import Sync
-from fencepost.storage import layout, recovery, store_checkpoint
-from fencepost.storage.journal import scan as journal_scan
-from fencepost.storage.journal.journal import Journal
+from fencepost.storage import layout
 from fencepost.storage.log import (
     indexes as log_indexes,
 )
@@ -115,112 +111,6 @@ def damage_in_what_a_start_reads_is_found_behind_the_replay(stack: ExitStack) ->
     _replaced(stack, log_opening, "_look", lambda log, look_from: None)
 
 
-@killed_by("tests/storage/journal/test_scan.py")
-def a_journal_may_lack_what_a_checkpoint_says_was_synced(stack: ExitStack) -> None:
-    def wrapper(scan: Any) -> Any:
-        return lambda *arguments, **more: scan(*arguments, **more | {"synced_unit": 0})
-
-    for module in (journal_scan, store_checkpoint):
-        _around(stack, module, "scan", wrapper)
-
-
-@killed_by("tests/crash/test_crash_points.py")
-def a_checkpoint_needs_no_sync_for_units_of_several_logs(stack: ExitStack) -> None:
-    """In mode os one log has its part of a unit in a segment, and the other in a journal that was never synced."""
-
-    def wrapper(append: Any) -> Any:
-        def appended(self: Any, parts: Any) -> Any:
-            unit = append(self, parts)
-            self.last_joint_unit = 0
-            return unit
-
-        return appended
-
-    _around(stack, Journal, "append", wrapper)
-    _around(stack, Journal, "append_batches", wrapper)
-
-
-@killed_by("tests/crash/test_crash_points.py")
-def a_journal_is_read_from_its_oldest_file_on(stack: ExitStack) -> None:
-    def wrapper(scan: Any) -> Any:
-        return lambda *arguments, start, **more: scan(*arguments, **more)
-
-    _around(stack, store_checkpoint, "scan", wrapper)
-
-
-@killed_by("tests/storage/journal/test_crashes.py")
-def a_file_that_is_used_again_is_not_synced(stack: ExitStack) -> None:
-    _replaced(stack, SimulatedFile, "write_synced", lambda self, buffers, position: self.write(buffers, position))
-
-
-@killed_by("tests/storage/journal/test_in_flight.py")
-def a_synced_write_is_taken_for_a_sync_of_all_before(stack: ExitStack) -> None:
-    """A round behind units in mode os, or interval, that were never synced is begun alone."""
-
-    def wrapper(take: Any) -> Any:
-        def taken(self: Any, *, sync: bool) -> Any:
-            write = take(self, sync=sync)
-            if write is not None:
-                write._own_sync_is_enough = True
-            return write
-
-        return taken
-
-    _around(stack, Journal, "take_round", wrapper)
-
-
-@killed_by("tests/storage/journal/test_crashes.py")
-def a_round_says_of_those_in_flight_before_it_that_they_were_synced(stack: ExitStack) -> None:
-    """A crash that leaves it, and not one of them, is taken for damage, and the broker does not start."""
-
-    def wrapper(close: Any) -> Any:
-        def closed(self: Any, *, ends_file: bool = False) -> None:
-            synced, self._synced_round = self._synced_round, self._next_round - 1
-            close(self, ends_file=ends_file)
-            self._synced_round = synced
-
-        return closed
-
-    _around(stack, Journal, "_close_round", wrapper)
-
-
-@killed_by("tests/effects/simulated/test_writer.py")
-def a_synced_write_makes_all_before_it_durable(stack: ExitStack) -> None:
-    """The simulation would be kinder than a device, and meet no bug of rounds in flight together."""
-    _replaced(stack, SimulatedDisk, "sync", lambda self, file, only=None: _sync_all(self, file))
-
-
-def _sync_all(disk: Any, file: Any) -> None:
-    disk._perform(Sync(disk._next, file.path, file.inode))
-
-
-@killed_by("tests/broker/test_rounds_in_flight.py")
-def no_round_is_begun_beside_another(stack: ExitStack) -> None:
-    _replaced(stack, Rounds, "_may_overlap", lambda self: False)
-
-
-@killed_by("tests/broker/test_rounds_in_flight.py")
-def rounds_are_begun_beside_others_though_a_sync_of_all_is_asked_for(stack: ExitStack) -> None:
-    """Under a load without a gap a checkpoint would wait for ever."""
-
-    def wrapper(may_overlap: Any) -> Any:
-        def asked(self: Any) -> bool:
-            sync_next, self._sync_next = self._sync_next, False
-            try:
-                return bool(may_overlap(self))
-            finally:
-                self._sync_next = sync_next
-
-        return asked
-
-    _around(stack, Rounds, "_may_overlap", wrapper)
-
-
-@killed_by("tests/storage/journal/test_kept_parts.py")
-def of_kept_parts_the_damaged_file_alone_is_to_be_removed(stack: ExitStack) -> None:
-    _replaced(stack, recovery, "_without", lambda log, path: f"without {path}, removed, the log opens")
-
-
 @killed_by("tests/effects/test_disk.py")
 def the_lock_of_a_data_directory_is_its_file_alone(stack: ExitStack) -> None:
     _replaced(stack, SystemLock, "_lock_directory", lambda self: None)
@@ -229,11 +119,6 @@ def the_lock_of_a_data_directory_is_its_file_alone(stack: ExitStack) -> None:
 @killed_by("tests/cli/serve/test_serving.py")
 def closed_standard_files_stay_closed(stack: ExitStack) -> None:
     _replaced(stack, serving, "_open_standard_files", lambda: None)
-
-
-@killed_by("tests/storage/journal/test_kept_parts.py")
-def parts_of_the_journal_that_were_kept_are_not_applied(stack: ExitStack) -> None:
-    _replaced(stack, recovery._Recovery, "_apply_kept", lambda self, age_ms: None)
 
 
 @killed_by("tests/broker/upkeep/test_cleaning.py")

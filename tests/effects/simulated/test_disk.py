@@ -119,6 +119,26 @@ def test_a_name_used_again_is_a_new_file(disk):
 # The second trap: a failed sync
 
 
+def test_blocks_that_are_synced_are_durable_alone(disk):
+    file = disk.open("/d/f", create=True)
+    file.write([b"before"], 0)
+    file.sync()
+    disk.sync_directory("/d")
+    file.write([b"u"], 0)
+    assert file.write_blocks_synced([b"s", b"s"], 2, 2)
+    assert read(disk.after_process_crash(), "/d/f") == b"uessre"
+    assert read(disk.after_power_cut(), "/d/f") == b"bessre"
+
+
+def test_a_disk_that_syncs_no_blocks_writes_none_and_is_found_so(disk):
+    disk.open("/d/f", create=True)
+    disk.sync_directory("/d")
+    disk.syncs_blocks = False
+    for found in (disk, disk.after_process_crash(), disk.after_power_cut()):
+        assert not found.open("/d/f").write_blocks_synced([b"s"], 0, 1)
+        assert read(found, "/d/f") == b""
+
+
 def test_after_a_failed_sync_bytes_are_readable_but_lost_whatever_later_syncs_say(disk):
     write(disk, "/d/f", b"good", sync=True)
     disk.sync_directory("/d")

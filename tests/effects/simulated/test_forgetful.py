@@ -5,7 +5,7 @@ import errno
 
 import pytest
 from eventually import wait_until
-from fencepost.effects.disk import AlreadyLocked
+from fencepost.effects.disk import AlreadyLocked, SystemFile
 from fencepost.effects.simulated.forgetful import DiskGone, ForgetfulDisk
 from loops import LOOPS
 from this_machine import goes_past_cache
@@ -147,6 +147,45 @@ def test_syncs_of_many_files_and_directories_cover_them_all(disk, tmp_path):
     disk.sync_all(files, [str(tmp_path)])
     cut(disk)
     assert all((tmp_path / str(number)).read_bytes() == b"x" for number in range(100))
+
+
+# Blocks that are synced in one call
+
+
+def test_blocks_that_are_synced_stay_without_what_was_written_before(disk, tmp_path, file):
+    file.write([b"not synced"], 0)
+    assert file.write_blocks_synced([SECTORS], BLOCK, BLOCK)
+    cut(disk)
+    assert found(tmp_path) == [bytes(BLOCK), SECTORS, bytes(BLOCK), bytes(BLOCK)]
+
+
+def test_blocks_whose_sync_fails_are_taken_back(disk, tmp_path, file):
+    disk.fail_sync()
+    with pytest.raises(OSError, match="Input/output"):
+        file.write_blocks_synced([SECTORS], BLOCK, BLOCK)
+    file.sync()
+    cut(disk)
+    assert_taken_back(found(tmp_path)[1])
+
+
+@pytest.mark.parametrize("synced", [True, False])
+def test_what_was_written_of_refused_blocks_is_safe_with_the_next_sync(tmp_path, monkeypatch, synced):
+    disk = ForgetfulDisk()
+    file = disk.open(path_of(tmp_path), create=True)
+    file.write([bytes(2 * BLOCK)], 0)
+    file.sync()
+    real = SystemFile.write
+    part = lambda file, buffers, position, size_bytes: real(file, [SECTORS[:1024]], position)  # noqa: E731
+    monkeypatch.setattr(SystemFile, "write_blocks_synced", part)
+    assert not file.write_blocks_synced([SECTORS], BLOCK, BLOCK)
+    file.write([SECTORS], BLOCK)
+    if synced:
+        file.sync()
+    cut(disk)
+    if synced:
+        assert found(tmp_path)[1] == SECTORS
+    else:
+        assert_taken_back(found(tmp_path)[1])
 
 
 # What a loop begins and is told of

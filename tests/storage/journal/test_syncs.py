@@ -55,6 +55,18 @@ def test_a_large_round_that_is_synced_goes_past_the_cache(disk, monkeypatch):
     assert [unit.data for unit in recovered(disk.after_power_cut())] == [small, large]
 
 
+def test_what_the_device_took_a_part_of_in_one_call_is_written_and_synced_as_ever(disk, driven, monkeypatch):
+    def part(file, buffers, position, size_bytes):
+        file.write([b"".join(buffers)[: size_bytes // 2]], position)
+        return False
+
+    monkeypatch.setattr(SimulatedFile, "write_blocks_synced", part)
+    data = bytes(range(256)) * 40
+    driven.append(data)
+    driven.round()
+    assert [unit.data for unit in recovered(disk.after_power_cut())] == [data]
+
+
 # ---- failed syncs, and syncs beside a round ------------------------------------------------------------------
 
 

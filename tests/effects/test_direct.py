@@ -1,0 +1,168 @@
+"""Whole blocks that are on the device when the call returns, past the page cache; and where that cannot be had."""
+
+import errno
+import mmap
+import os
+import threading
+
+import pytest
+from fencepost.effects import direct, disk
+from fencepost.effects.direct import BLOCK_BYTES, PIECE_BYTES
+from fencepost.effects.disk import DiskFull, SystemDisk
+from this_machine import goes_past_cache
+
+BEFORE = bytes(4 * BLOCK_BYTES)
+
+
+@pytest.fixture(scope="module")
+def has_o_direct(tmp_path_factory):
+    return goes_past_cache(tmp_path_factory.getbasetemp()) and hasattr(os, "RWF_DSYNC")
+
+
+@pytest.fixture
+def file(tmp_path, has_o_direct):
+    if not has_o_direct:
+        pytest.skip("NO O_DIRECT OR NO RWF_DSYNC HERE (tmpfs): SYNCED WRITES OF BLOCKS ARE NOT TESTED")
+    file = SystemDisk().open(str(tmp_path / "file"), create=True)
+    file.write([BEFORE], 0)
+    file.sync()
+    yield file
+    file.close()
+
+
+@pytest.fixture
+def synced(monkeypatch):
+    """Files that were synced as a whole."""
+    whole = []
+    monkeypatch.setattr(disk, "flush_to_device", lambda fd, flush: whole.append(fd))
+    return whole
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Descriptor, size, position and flags of each pwritev."""
+    real, seen = os.pwritev, []
+
+    def noted(fd, buffers, position, flags=0):
+        seen.append((fd, sum(map(len, buffers)), position, flags))
+        return real(fd, buffers, position, flags)
+
+    monkeypatch.setattr(os, "pwritev", noted)
+    return seen
+
+
+def refuse(monkeypatch, error):
+    """Of every write that syncs itself. Returns how often it was asked."""
+    real, asked = os.pwritev, []
+
+    def refusing(fd, buffers, position, flags=0):
+        if flags:
+            asked.append(position)
+            raise error
+        return real(fd, buffers, position, flags)
+
+    monkeypatch.setattr(os, "pwritev", refusing)
+    return asked
+
+
+def write(file, data=b"x" * BLOCK_BYTES, position=BLOCK_BYTES):
+    return file.write_blocks_synced([data], position, len(data))
+
+
+def test_blocks_go_to_the_device_in_one_call_and_the_file_is_not_synced(file, synced, calls):
+    pieces = [b"many ", b"small ", b"pieces".ljust(2 * BLOCK_BYTES - 11, b".")]
+    assert file.write_blocks_synced(pieces, BLOCK_BYTES, 2 * BLOCK_BYTES)
+    assert calls == [(file.direct_fileno(), 2 * BLOCK_BYTES, BLOCK_BYTES, os.RWF_DSYNC)]
+    assert file.direct_fileno() != file.fileno()
+    assert synced == []
+    content = BEFORE[:BLOCK_BYTES] + b"".join(pieces) + BEFORE[:BLOCK_BYTES]
+    assert file.read(5 * BLOCK_BYTES, 0) == content
+
+
+def test_what_is_in_the_page_cache_and_not_on_the_device_is_replaced(file):
+    file.write([b"o" * len(BEFORE)], 0)
+    assert write(file, b"n" * BLOCK_BYTES)
+    file.write([b"later"], BLOCK_BYTES)
+    content = file.read(3 * BLOCK_BYTES, 0)
+    assert content[:BLOCK_BYTES] == content[2 * BLOCK_BYTES :] == b"o" * BLOCK_BYTES
+    assert content[BLOCK_BYTES : 2 * BLOCK_BYTES] == b"later" + b"n" * (BLOCK_BYTES - 5)
+
+
+def test_the_buffer_is_used_again(file):
+    for number in range(3):
+        assert write(file, bytes([number]) * (3 - number) * BLOCK_BYTES, 0)
+    assert file.read(4 * BLOCK_BYTES, 0) == b"".join(bytes([n]) * BLOCK_BYTES for n in (2, 1, 0, 0))
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EOPNOTSUPP, ""), OSError(errno.EINVAL, ""), NotImplementedError()])
+def test_a_file_that_takes_none_is_not_asked_again(file, monkeypatch, error):
+    asked = refuse(monkeypatch, error)
+    assert [write(file), write(file)] == [False, False]
+    assert asked == [BLOCK_BYTES]
+    assert file.read(len(BEFORE), 0) == BEFORE
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOENT, errno.EMFILE])
+def test_a_file_without_such_a_descriptor_is_not_asked_again(file, monkeypatch, number):
+    asked = []
+
+    def refusing(fd):
+        asked.append(fd)
+        raise OSError(number, "no")
+
+    monkeypatch.setattr(direct, "open_again", refusing)
+    assert [write(file), write(file)] == [False, False]
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EDQUOT])
+def test_a_failure_means_what_a_failed_sync_means(file, monkeypatch, number):
+    """Even of a full disk: nobody may try again, as after a DiskFull."""
+    refuse(monkeypatch, OSError(number, "no"))
+    with pytest.raises(OSError, match="no") as raised:
+        write(file)
+    assert not isinstance(raised.value, DiskFull)
+    assert (raised.value.errno, raised.value.filename) == (number, file.path)
+
+
+def test_of_a_write_of_a_part_the_rest_is_for_another_way(file, monkeypatch):
+    real = os.pwritev
+    monkeypatch.setattr(os, "pwritev", lambda fd, buffers, *rest: real(fd, [buffers[0][:BLOCK_BYTES]], *rest))
+    assert not write(file, bytes(2 * BLOCK_BYTES))
+
+
+@pytest.mark.parametrize(("size_bytes", "position"), [(BLOCK_BYTES, 512), (512, BLOCK_BYTES)])
+def test_what_is_no_whole_block_is_not_written(file, calls, size_bytes, position):
+    assert not write(file, bytes(size_bytes), position)
+    assert calls == []
+
+
+def test_what_does_not_fit_the_buffer_is_not_written(file, calls):
+    assert not write(file, bytes(PIECE_BYTES + BLOCK_BYTES))
+    assert calls == []
+
+
+def test_a_thread_without_memory_for_a_buffer_writes_another_way(file, monkeypatch):
+    def refusing(*arguments, **more):
+        raise OSError(errno.ENOMEM, "no")
+
+    monkeypatch.setattr(mmap, "mmap", refusing)
+    done = []
+    thread = threading.Thread(target=lambda: done.append(write(file)))
+    thread.start()
+    thread.join()
+    assert done == [False]
+
+
+def test_a_system_without_such_writes_makes_none(file, monkeypatch, calls):
+    monkeypatch.setattr(direct, "RWF_DSYNC", 0)
+    assert [write(file), write(file)] == [False, False]
+    assert calls == []
+
+
+def test_the_descriptor_is_closed_with_the_file(file):
+    assert write(file)
+    fd = file.direct_fileno()
+    file.close()
+    with pytest.raises(OSError, match="descriptor"):
+        os.fstat(fd)
