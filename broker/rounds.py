@@ -17,12 +17,14 @@ from ..storage.journal.journal import RoundWrite, SyncJob
 from ..storage.log.partition_log import PartitionLog
 from ..storage.store import Store
 from .metrics import Metrics
+from .second_look import SecondLook
 
 # Rounds up to these sizes are written in the loop, because handing them to a worker costs more: rounds without a sync,
 # and rounds with one while the device is quick (decision 15). The loop begins synced rounds of the sizes that the
 # writer says (decision 24). All others, and those that cannot be begun, are a worker's.
 WRITTEN_HERE_BYTES = 1 << 20
 SYNCED_HERE_BYTES = 16 << 10
+LOOK_AGAIN_BYTES = 6 << 10  # of larger rounds the clients are many already, and more would make a round a worker's
 SEAL_AFTER_MS = 50  # after so long without a unit, an empty round records that the last one was synced
 
 
@@ -80,6 +82,7 @@ class Rounds:
         self._scheduled = False
         self._in_flight: deque[RoundWrite] = deque()
         self._sync_next = False
+        self._second_look = SecondLook()
         self._seal_timer: asyncio.TimerHandle | None = None
         self._interval_timer: asyncio.TimerHandle | None = None
         self._ending = False
@@ -117,6 +120,7 @@ class Rounds:
         """The connection has ended."""
         self._touched.pop(connection, None)
         self._waiting.pop(connection, None)
+        self._second_look.forget(connection)
 
     def sync_soon(self) -> None:
         """Sync all units so far, whatever their mode: for when_synced, the interval, the seal and the end."""
@@ -162,14 +166,23 @@ class Rounds:
             return
         self._times.end_turn(bool(self._in_flight) or store.journal.pending)
         if (store.journal.pending or self._sync_next) and (not self._in_flight or self._may_overlap()):
-            try:
-                self._begin()
-            except Exception as error:  # a bug: no reply that it may affect is sent
-                self.halt(error)
-                return
+            if self._looks_again():
+                self._schedule()
+            else:
+                try:
+                    self._begin()
+                except Exception as error:  # a bug: no reply that it may affect is sent
+                    self.halt(error)
+                    return
         touched, self._touched = self._touched, {}
         self._flush(touched)
         self._times.count_answers()
+
+    def _looks_again(self) -> bool:
+        """Whether the loop looks at its sockets once more before it begins the open round."""
+        if self._in_flight or self._sync_next or not self._store.sync_wanted:
+            return False
+        return self._store.journal.open_bytes <= LOOK_AGAIN_BYTES and self._second_look.is_wanted(self._touched.keys())
 
     def _may_overlap(self) -> bool:
         """Whether the open round is to be begun beside those in flight. Behind one of a worker's it would only wait."""
@@ -186,6 +199,8 @@ class Rounds:
         if write is None:
             return
         self._sync_next = False
+        if write.sync:
+            self._second_look.round_begins(self._touched.keys())
         self._in_flight.append(write)
         self._times.begin_round()
         if write.sync:

@@ -3,7 +3,8 @@
 import asyncio
 
 import pytest
-from fencepost.broker.rounds import SYNCED_HERE_BYTES, Rounds
+from fencepost.broker.rounds import LOOK_AGAIN_BYTES, SYNCED_HERE_BYTES, Rounds
+from fencepost.broker.second_look import PAUSE_ROUNDS
 from fencepost.effects.simulated import loop as simulated
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.storage.store import BrokerHalted
@@ -276,3 +277,100 @@ def test_what_a_sync_has_to_bring_on_counts_and_not_what_it_is_asked_with(record
         assert driven.store.synced_unit == driven.store.last_unit
 
     test()
+
+
+# ---- a second look at the sockets ----------------------------------------------------------------------------
+
+
+def ask(driven, log, rounds, client=None, data=b"x"):
+    """A request that waits for its record; a client asks again."""
+    driven.fill()
+    driven.append(log, [data])
+    if client is None:
+        return Client(rounds, driven.store.last_unit)
+    client.unit, client.told_at = driven.store.last_unit, None
+    rounds.touch(client)
+    return client
+
+
+@driven_by("fsync", quick=True)
+async def test_a_round_waits_a_turn_for_a_client_that_was_just_answered(disk, driven, log, rounds):
+    one = ask(driven, log, rounds)
+    await end_of_turn()
+    before = len(syncs(disk))
+    two = ask(driven, log, rounds)
+    await asyncio.sleep(0)
+    assert two.told_at is None
+    ask(driven, log, rounds, one)
+    await asyncio.sleep(0)
+    assert None not in (one.told_at, two.told_at)
+    assert len(syncs(disk)) == before + 1
+
+
+@driven_by("fsync", quick=True)
+async def test_what_needs_no_sync_is_answered_before_the_second_look(disk, driven, log, rounds):
+    ask(driven, log, rounds)
+    await end_of_turn()
+    waits = ask(driven, log, rounds)
+    reads = Client(rounds, driven.store.released_unit)
+    await asyncio.sleep(0)
+    assert (waits.told_at, reads.told_at is None) == (None, False)
+
+
+@driven_by("fsync", quick=True)
+async def test_a_client_that_is_alone_waits_for_no_second_look(disk, driven, log, rounds):
+    client = None
+    for _ in range(3):
+        client = ask(driven, log, rounds, client)
+        await asyncio.sleep(0)
+        assert client.told_at is not None
+
+
+@driven_by("fsync", quick=True)
+async def test_nobody_waits_for_a_client_that_is_gone(disk, driven, log, rounds):
+    gone = ask(driven, log, rounds)
+    await end_of_turn()
+    rounds.forget(gone)
+    client = ask(driven, log, rounds)
+    await asyncio.sleep(0)
+    assert client.told_at is not None
+
+
+@driven_by("fsync", quick=True)
+async def test_a_larger_round_waits_for_no_second_look(disk, driven, log, rounds):
+    ask(driven, log, rounds)
+    await end_of_turn()
+    client = ask(driven, log, rounds, data=b"x" * LOOK_AGAIN_BYTES)
+    await asyncio.sleep(0)
+    assert client.told_at is not None
+
+
+@driven_by("fsync", quick=True)
+async def test_a_sync_that_is_asked_for_waits_for_no_second_look(disk, driven, log, rounds):
+    ask(driven, log, rounds)
+    await end_of_turn()
+    client = ask(driven, log, rounds)
+    rounds.sync_soon()
+    await asyncio.sleep(0)
+    assert client.told_at is not None
+
+
+@driven_by("os")
+async def test_without_a_sync_there_is_no_second_look(disk, driven, log, rounds):
+    ask(driven, log, rounds)
+    await end_of_turn()
+    client = ask(driven, log, rounds)
+    await end_of_turn()
+    assert client.told_at is not None
+
+
+@driven_by("fsync", quick=True)
+async def test_where_clients_do_not_come_back_at_once_most_rounds_do_not_wait(disk, driven, log, rounds):
+    waited = []
+    for number in range(2 * PAUSE_ROUNDS):
+        client = ask(driven, log, rounds)
+        await asyncio.sleep(0)
+        if client.told_at is None:
+            waited.append(number)
+        await end_of_turn()
+    assert waited == [1, PAUSE_ROUNDS + 2]

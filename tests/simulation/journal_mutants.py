@@ -4,6 +4,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from fencepost.broker.rounds import Rounds
+from fencepost.broker.second_look import SecondLook
 from fencepost.effects.simulated.disk import SimulatedDisk, SimulatedFile
 from fencepost.effects.simulated.operations import Sync
 from fencepost.storage import recovery, store_checkpoint
@@ -140,3 +141,20 @@ def of_kept_parts_the_damaged_file_alone_is_to_be_removed(stack: ExitStack) -> N
 @killed_by("tests/storage/journal/test_kept_parts.py")
 def parts_of_the_journal_that_were_kept_are_not_applied(stack: ExitStack) -> None:
     _replaced(stack, recovery._Recovery, "_apply_kept", lambda self, age_ms: None)
+
+
+@killed_by("tests/broker/test_second_look.py")
+def rounds_look_for_clients_that_never_come(stack: ExitStack) -> None:
+    def wrapper(begins: Any) -> Any:
+        def begun(self: Any, here: Any) -> None:
+            begins(self, here)
+            self._pause = 0
+
+        return begun
+
+    _around(stack, SecondLook, "round_begins", wrapper)
+
+
+@killed_by("tests/broker/test_second_look.py")
+def a_round_looks_for_clients_that_are_gone(stack: ExitStack) -> None:
+    _replaced(stack, SecondLook, "forget", lambda self, connection: None)

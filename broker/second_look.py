@@ -1,0 +1,59 @@
+"""Whether a round waits until the loop has looked at its sockets once more. Pure.
+
+Why. A round that is to be synced begins when the requests that the loop found are done. Of clients that wait for each
+answer there are then two groups: while the round of the first is synced, the requests of the second arrive, and when
+the answers to the first have left, the round of the second begins a moment before they ask again. So each waits for
+two syncs, and each sync serves half of them. If the loop looks once more before it begins the round, both groups are
+in it (docs/decisions/0027).
+
+The rule: a look costs some microseconds, and the requests that it finds delay those that are here. So there is at most
+one for a round, and only for somebody: connections that waited for the last round and are not in this one. If none of
+them comes, their clients have something else to do between two requests, and the next rounds do not look.
+"""
+
+from collections.abc import Hashable
+from collections.abc import Set as AbstractSet
+from typing import TypeAlias
+
+PAUSE_ROUNDS = 32  # so many rounds do not look after one whose look was for nothing
+
+Connections: TypeAlias = AbstractSet[Hashable]
+
+
+class SecondLook:
+    """For one loop. `here`: the connections with requests since the last call."""
+
+    __slots__ = ("_early", "_is_taken", "_last", "_missing", "_pause")
+
+    def __init__(self) -> None:
+        self._last: set[Hashable] = set()  # who is in the round that began last
+        self._early: set[Hashable] = set()  # who was here before the look
+        self._missing: set[Hashable] = set()  # for whom it is
+        self._is_taken = False
+        self._pause = 0
+
+    def is_wanted(self, here: Connections) -> bool:
+        """Whether to look before the open round begins. True once: then look, and ask again or begin."""
+        if self._is_taken or self._pause:
+            return False
+        self._missing = self._last - here
+        if not self._missing:
+            return False
+        self._early = set(here)
+        self._is_taken = True
+        return True
+
+    def round_begins(self, here: Connections) -> None:
+        """With whoever has come until now; whether a look was taken for it or not."""
+        if self._is_taken:
+            if self._missing.isdisjoint(here):
+                self._pause = PAUSE_ROUNDS
+        elif self._pause:
+            self._pause -= 1
+        self._last = self._early | here
+        self._early, self._missing, self._is_taken = set(), set(), False
+
+    def forget(self, connection: Hashable) -> None:
+        """It has ended."""
+        for some in (self._last, self._early, self._missing):
+            some.discard(connection)

@@ -1,0 +1,113 @@
+"""When a round waits for one more look at the sockets: never for nobody, never twice, and not where it is of no use."""
+
+import itertools
+
+import pytest
+from fencepost.broker.second_look import PAUSE_ROUNDS, SecondLook
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+@pytest.fixture
+def look():
+    return SecondLook()
+
+
+def begin(look, here, late=""):
+    """A round of those here, and of those whom a look finds. Returns whether there was one."""
+    looked = look.is_wanted(set(here))
+    look.round_begins(set(late) if looked else set(here))
+    return looked
+
+
+def test_the_first_round_is_not_looked_for(look):
+    assert not begin(look, "ab")
+
+
+@pytest.mark.parametrize(
+    ("last", "here", "expected"),
+    [
+        ("a", "a", False),  # one client has nobody to wait for
+        ("ab", "ab", False),
+        ("ab", "abc", False),
+        ("ab", "a", True),
+        ("a", "b", True),
+        ("", "a", False),
+        ("a", "", True),  # units that no connection waits for
+    ],
+)
+def test_a_look_is_for_those_of_the_last_round_who_are_not_here(look, last, here, expected):
+    begin(look, last)
+    assert begin(look, here) is expected
+
+
+def test_there_is_one_look_for_a_round(look):
+    begin(look, "abc")
+    assert look.is_wanted(set("a"))
+    assert not look.is_wanted(set("b"))
+
+
+def test_whoever_came_before_the_look_is_in_the_round_too(look):
+    begin(look, "ab")
+    assert begin(look, "a", late="b")
+    assert not begin(look, "ab")
+    assert begin(look, "a", late="b")
+
+
+def test_two_groups_that_are_answered_in_turns_become_one(look):
+    """Without a look each is found while the other's round is synced, and answered when the next one has begun."""
+    begin(look, "ab")
+    assert begin(look, "cd", late="ab")
+    assert not begin(look, "abcd")
+
+
+@pytest.mark.parametrize("late", ["", "x"])
+def test_where_none_of_them_comes_the_next_rounds_do_not_look(look, late):
+    begin(look, "ab")
+    assert begin(look, "c", late=late)
+    looked = [begin(look, here) for here in itertools.islice(itertools.cycle("ab"), PAUSE_ROUNDS + 1)]
+    assert looked == [False] * PAUSE_ROUNDS + [True]
+
+
+def test_where_one_of_them_comes_the_next_round_looks(look):
+    begin(look, "abc")
+    for _ in range(3):
+        assert begin(look, "a", late="b")
+        assert begin(look, "c", late="ab")
+
+
+def test_a_round_that_begins_without_a_look_is_the_last_one_then(look):
+    begin(look, "ab")
+    look.round_begins(set("c"))
+    assert not begin(look, "c")
+
+
+@pytest.mark.parametrize("when", ["before the look", "during it"])
+def test_nobody_waits_for_a_connection_that_has_ended(look, when):
+    begin(look, "a")
+    if when == "before the look":
+        look.forget("a")
+        assert not begin(look, "b")
+    else:
+        assert look.is_wanted(set("b"))
+        look.forget("a")
+        look.forget("b")
+        look.round_begins(set())
+        assert not look._last
+
+
+@given(st.lists(st.tuples(st.frozensets(st.sampled_from("abcd")), st.frozensets(st.sampled_from("abcd")))))
+def test_it_holds_no_connection_but_those_of_the_last_round(rounds):
+    look = SecondLook()
+    for here, late in rounds:
+        looked = begin(look, here, late)
+        assert look._last == (here | late if looked else here)
+        assert not look._early
+        assert not look._missing
+
+
+@given(st.lists(st.frozensets(st.sampled_from("abcd")), min_size=3 * PAUSE_ROUNDS, max_size=4 * PAUSE_ROUNDS))
+def test_looks_that_bring_nobody_are_rare(rounds):
+    look = SecondLook()
+    looks = sum(begin(look, here) for here in rounds)
+    assert looks <= len(rounds) // (PAUSE_ROUNDS + 1) + 1
