@@ -11,13 +11,12 @@ one for a round, and only for somebody: connections that waited for the last rou
 them comes, their clients have something else to do between two requests, and the next rounds do not look.
 """
 
-from collections.abc import Hashable
 from collections.abc import Set as AbstractSet
 from typing import TypeAlias
 
 PAUSE_ROUNDS = 32  # so many rounds do not look after one whose look was for nothing
 
-Connections: TypeAlias = AbstractSet[Hashable]
+Connections: TypeAlias = AbstractSet[object]
 
 
 class SecondLook:
@@ -26,9 +25,9 @@ class SecondLook:
     __slots__ = ("_early", "_is_taken", "_last", "_missing", "_pause")
 
     def __init__(self) -> None:
-        self._last: set[Hashable] = set()  # who is in the round that began last
-        self._early: set[Hashable] = set()  # who was here before the look
-        self._missing: set[Hashable] = set()  # for whom it is
+        self._last: set[object] = set()  # who is in the round that began last
+        self._early: set[object] = set()  # who was here before the look
+        self._missing: set[object] = set()  # for whom it is
         self._is_taken = False
         self._pause = 0
 
@@ -53,7 +52,7 @@ class SecondLook:
         self._last = self._early | here
         self._early, self._missing, self._is_taken = set(), set(), False
 
-    def forget(self, connection: Hashable) -> None:
+    def forget(self, connection: object) -> None:
         """It has ended."""
         for some in (self._last, self._early, self._missing):
             some.discard(connection)
