@@ -1,10 +1,11 @@
 """Rounds: makes all units of one loop turn, or of the duration of one sync, durable together.
 
-At the end of a turn the open round is closed and written. When it is written (and synced, if its durability mode asks
-for that), high watermarks advance, parked fetches are woken, and waiting replies are sent. Units that arrive meanwhile
-form the next round. It waits for its turn, or, if it is large and is to be synced as those in flight are, it is written
-beside them; they are released in their order. Journal, store and times each keep an entry for each round in flight. If
-a write or sync fails, the broker halts and sends no more replies. docs/glossary.md defines round and released.
+At the end of a turn, or of the next (second_look.py), the open round is closed and written. When it is written (and
+synced, if its durability mode asks for that), high watermarks advance, parked fetches are woken, and waiting replies
+are sent. Units that arrive meanwhile form the next round. It waits for its turn, or, if it is large and is to be synced
+as those in flight are, it is written beside them; they are released in their order. Journal, store and times each keep
+an entry for each round in flight. If a write or sync fails, the broker halts and sends no more replies.
+docs/glossary.md defines round and released.
 """
 
 import asyncio
@@ -165,24 +166,30 @@ class Rounds:
             self._touched.clear()
             return
         self._times.end_turn(bool(self._in_flight) or store.journal.pending)
+        looks_again = False
         if (store.journal.pending or self._sync_next) and (not self._in_flight or self._may_overlap()):
-            if self._looks_again():
-                self._schedule()
-            else:
-                try:
+            looks_again = self._looks_again()
+            try:
+                if not looks_again:
                     self._begin()
-                except Exception as error:  # a bug: no reply that it may affect is sent
-                    self.halt(error)
-                    return
+            except Exception as error:  # a bug: no reply that it may affect is sent
+                self.halt(error)
+                return
         touched, self._touched = self._touched, {}
         self._flush(touched)
         self._times.count_answers()
+        if looks_again and not self._scheduled:  # behind the answers, whose times end with this turn
+            self._schedule()
 
     def _looks_again(self) -> bool:
         """Whether the loop looks at its sockets once more before it begins the open round."""
         if self._in_flight or self._sync_next or not self._store.sync_wanted:
             return False
-        return self._store.journal.open_bytes <= LOOK_AGAIN_BYTES and self._second_look.is_wanted(self._touched.keys())
+        return self._store.journal.open_bytes <= LOOK_AGAIN_BYTES and self._second_look.is_wanted(self._here())
+
+    def _here(self) -> set[Replying]:
+        """Who waits for the open round, where none is in flight, and who else had a request in this turn."""
+        return self._waiting.keys() | self._touched.keys()
 
     def _may_overlap(self) -> bool:
         """Whether the open round is to be begun beside those in flight. Behind one of a worker's it would only wait."""
@@ -200,7 +207,7 @@ class Rounds:
             return
         self._sync_next = False
         if write.sync:
-            self._second_look.round_begins(self._touched.keys())
+            self._second_look.round_begins(self._here())
         self._in_flight.append(write)
         self._times.begin_round()
         if write.sync:

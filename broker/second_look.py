@@ -7,8 +7,8 @@ two syncs, and each sync serves half of them. If the loop looks once more before
 in it (docs/decisions/0027).
 
 The rule: a look costs some microseconds, and the requests that it finds delay those that are here. So there is at most
-one for a round, and only for somebody: connections that waited for the last round and are not in this one. If none of
-them comes, their clients have something else to do between two requests, and the next rounds do not look.
+one for a round, and only for somebody: connections that were here when the last round began, and are not now. If none
+of them comes, their clients have something else to do between two requests, and the next rounds do not look.
 """
 
 from collections.abc import Set as AbstractSet
@@ -20,14 +20,13 @@ Connections: TypeAlias = AbstractSet[object]
 
 
 class SecondLook:
-    """For one loop. `here`: the connections with requests since the last call."""
+    """For one loop. `here`: the connections that wait for the open round, or had a request in this turn."""
 
-    __slots__ = ("_early", "_is_taken", "_last", "_missing", "_pause")
+    __slots__ = ("_is_taken", "_last", "_missing", "_pause")
 
     def __init__(self) -> None:
-        self._last: set[object] = set()  # who is in the round that began last
-        self._early: set[object] = set()  # who was here before the look
-        self._missing: set[object] = set()  # for whom it is
+        self._last: set[object] = set()  # who was here when the last round began
+        self._missing: set[object] = set()  # for whom a look is
         self._is_taken = False
         self._pause = 0
 
@@ -36,23 +35,19 @@ class SecondLook:
         if self._is_taken or self._pause:
             return False
         self._missing = self._last - here
-        if not self._missing:
-            return False
-        self._early = set(here)
-        self._is_taken = True
-        return True
+        self._is_taken = bool(self._missing)
+        return self._is_taken
 
     def round_begins(self, here: Connections) -> None:
-        """With whoever has come until now; whether a look was taken for it or not."""
+        """With whoever has come until now, whether a look was taken for it or not."""
         if self._is_taken:
             if self._missing.isdisjoint(here):
                 self._pause = PAUSE_ROUNDS
         elif self._pause:
             self._pause -= 1
-        self._last = self._early | here
-        self._early, self._missing, self._is_taken = set(), set(), False
+        self._last, self._missing, self._is_taken = set(here), set(), False
 
     def forget(self, connection: object) -> None:
         """It has ended."""
-        for some in (self._last, self._early, self._missing):
-            some.discard(connection)
+        self._last.discard(connection)
+        self._missing.discard(connection)

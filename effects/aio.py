@@ -70,11 +70,16 @@ class _Slot:
     def write_otherwise(self) -> OSError | None:
         """Blocks the loop; a refusal happens once, a part that was written hardly ever.
 
-        Nobody else syncs this descriptor, so its fdatasync reports any write-back that failed since it was opened.
+        A failed write-back is told once to each descriptor that was open: to whatever syncs that descriptor first, or
+        writes by it what is synced at once. So this one is nobody else's.
         """
         try:
-            self.file.write([self.view[: self.size]], self.position)
-            os.fdatasync(self.fd)
+            fd = os.open(f"/proc/self/fd/{self.fd}", os.O_WRONLY)
+            try:
+                self.file.write([self.view[: self.size]], self.position)
+                os.fdatasync(fd)
+            finally:
+                os.close(fd)
         except OSError as error:
             error.filename = self.file.path
             return error

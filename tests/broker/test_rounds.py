@@ -1,10 +1,11 @@
 """Rounds on a simulated loop and disk: what is released when, in each durability mode."""
 
 import asyncio
+from unittest import mock
 
 import pytest
 from fencepost.broker.rounds import LOOK_AGAIN_BYTES, SYNCED_HERE_BYTES, Rounds
-from fencepost.broker.second_look import PAUSE_ROUNDS
+from fencepost.broker.second_look import PAUSE_ROUNDS, SecondLook
 from fencepost.effects.simulated import loop as simulated
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.storage.store import BrokerHalted
@@ -318,6 +319,19 @@ async def test_what_needs_no_sync_is_answered_before_the_second_look(disk, drive
 
 
 @driven_by("fsync", quick=True)
+async def test_times_of_a_turn_end_before_the_second_look_begins(disk, driven, log, rounds):
+    """What is answered before the look took until then, not from then on."""
+    ask(driven, log, rounds)
+    await end_of_turn()
+    rounds._times = times = mock.Mock()
+    ask(driven, log, rounds)
+    Client(rounds, driven.store.released_unit)
+    await asyncio.sleep(0)
+    turn = [mock.call.begin_turn(), mock.call.end_turn(True), mock.call.count_answers()]
+    assert times.mock_calls == [*turn, mock.call.begin_turn()]
+
+
+@driven_by("fsync", quick=True)
 async def test_a_client_that_is_alone_waits_for_no_second_look(disk, driven, log, rounds):
     client = None
     for _ in range(3):
@@ -355,13 +369,33 @@ async def test_a_sync_that_is_asked_for_waits_for_no_second_look(disk, driven, l
     assert client.told_at is not None
 
 
-@driven_by("os")
-async def test_without_a_sync_there_is_no_second_look(disk, driven, log, rounds):
-    ask(driven, log, rounds)
+@driven_by("fsync", quick=True)
+async def test_a_round_without_a_sync_waits_for_no_second_look_and_is_not_looked_for(disk, driven, log, rounds):
+    unsynced = driven.create("b", durability_mode="os")
+    synced = ask(driven, log, rounds)
     await end_of_turn()
-    client = ask(driven, log, rounds)
-    await end_of_turn()
+    client = ask(driven, unsynced, rounds)
+    await asyncio.sleep(0)
     assert client.told_at is not None
+    ask(driven, log, rounds, synced)
+    await asyncio.sleep(0)
+    assert synced.told_at is not None
+
+
+@driven_by("fsync")
+async def test_who_came_while_a_worker_synced_is_here_and_is_looked_for_later(disk, driven, log, rounds):
+    one, two = ask(driven, log, rounds), ask(driven, log, rounds)
+    await asyncio.sleep(0.01)
+    three = ask(driven, log, rounds)
+    await asyncio.sleep(0.001)
+    ask(driven, log, rounds, one)
+    await asyncio.sleep(0.001)
+    asked = []
+    with mock.patch.object(SecondLook, "is_wanted", lambda look, here: asked.append(set(here))):
+        await asyncio.sleep(0.02)
+    assert asked == [{one, three}]
+    assert rounds._second_look._last == {one, three}
+    assert two.told_at is not None
 
 
 @driven_by("fsync", quick=True)

@@ -88,6 +88,15 @@ async def test_a_round_is_begun_beside_those_in_flight_and_released_behind_them(
 
 
 @in_world
+async def test_a_round_beside_others_waits_for_no_second_look(world):
+    await world.send()
+    world.driven.append(world.fsync, [b"x"])
+    Reply(world.rounds, world.driven, world.left)
+    await asyncio.sleep(0)
+    assert len(world.writer.steps) == 2
+
+
+@in_world
 async def test_one_that_ends_first_releases_no_more_than_itself(world):
     await world.send()
     await world.send()

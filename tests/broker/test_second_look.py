@@ -16,7 +16,7 @@ def look():
 def begin(look, here, late=""):
     """A round of those here, and of those whom a look finds. Returns whether there was one."""
     looked = look.is_wanted(set(here))
-    look.round_begins(set(late) if looked else set(here))
+    look.round_begins({*here, *late} if looked else set(here))
     return looked
 
 
@@ -91,9 +91,8 @@ def test_nobody_waits_for_a_connection_that_has_ended(look, when):
     else:
         assert look.is_wanted(set("b"))
         look.forget("a")
-        look.forget("b")
-        look.round_begins(set())
         assert not look._last
+        assert not look._missing
 
 
 @given(st.lists(st.tuples(st.frozensets(st.sampled_from("abcd")), st.frozensets(st.sampled_from("abcd")))))
@@ -102,7 +101,6 @@ def test_it_holds_no_connection_but_those_of_the_last_round(rounds):
     for here, late in rounds:
         looked = begin(look, here, late)
         assert look._last == (here | late if looked else here)
-        assert not look._early
         assert not look._missing
 
 
