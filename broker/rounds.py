@@ -168,8 +168,8 @@ class Rounds:
         self._times.end_turn(bool(self._in_flight) or store.journal.pending)
         looks_again = False
         if (store.journal.pending or self._sync_next) and (not self._in_flight or self._may_overlap()):
-            looks_again = self._looks_again()
             try:
+                looks_again = self._looks_again()
                 if not looks_again:
                     self._begin()
             except Exception as error:  # a bug: no reply that it may affect is sent
