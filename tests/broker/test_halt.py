@@ -356,9 +356,10 @@ def test_a_process_whose_sync_fails_ends_with_70_and_has_what_it_acknowledged(tm
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed; the tests above do the same")
-def test_a_process_whose_fdatasync_the_kernel_fails_ends_with_code_70(tmp_path):
-    """The same by failing the system call itself, which no write can avoid."""
-    strace = ("strace", "-f", "-o", "/dev/null", "-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO:when=25+")
+def test_a_process_whose_syncs_the_kernel_fails_ends_with_code_70(tmp_path):
+    """The same by failing the system calls themselves: small rounds are one call, others a write and a sync."""
+    strace = ("strace", "-f", "-o", "/dev/null", "-e", "trace=fdatasync,pwritev2")
+    strace += ("-e", "inject=fdatasync:error=EIO:when=25+", "-e", "inject=pwritev2:error=EIO:when=500+")
     tried = subprocess.run([*strace, "true"], capture_output=True, text=True, check=False)
     if tried.returncode:
         pytest.skip(f"strace does not trace here ({tried.stderr.strip()}); the tests above do the same")

@@ -210,13 +210,17 @@ class Group:
         return next(each.type for each in found if each.group_id == self.name)
 
     def check(self):
-        """Nothing was read twice whose commit was taken, and all of it is committed."""
+        """Nothing was read twice whose commit was taken, and all of it is committed.
+
+        At once, or by whoever reads again what a rebalance refused the commit of.
+        """
+        reader = Consumer({"bootstrap.servers": self.broker.bootstrap, "group.id": self.name})
+        asked = [TopicPartition(self.name, partition) for partition in range(PARTITIONS)]
+        expected = [self.filled] * PARTITIONS
+        wait_for(lambda: [each.offset for each in reader.committed(asked, 10)] == expected, WITHIN_S)
+        reader.close()
         taken = Counter(value for value, was_taken in self.reads() if was_taken)
         assert [value for value, count in taken.items() if count > 1] == []
-        reader = Consumer({"bootstrap.servers": self.broker.bootstrap, "group.id": self.name})
-        found = reader.committed([TopicPartition(self.name, partition) for partition in range(PARTITIONS)], 10)
-        reader.close()
-        assert [each.offset for each in found] == [self.filled] * PARTITIONS
 
     def close(self):
         for member in self.members:
