@@ -25,7 +25,7 @@ from .second_look import SecondLook
 # writer says (decision 24). All others, and those that cannot be begun, are a worker's.
 WRITTEN_HERE_BYTES = 1 << 20
 SYNCED_HERE_BYTES = 16 << 10
-LOOK_AGAIN_BYTES = 6 << 10  # of larger rounds the clients are many already, and more would make a round a worker's
+LOOK_AGAIN_BYTES = 6 << 10  # a larger round has many clients already, and with more may be too large to sync here
 SEAL_AFTER_MS = 50  # after so long without a unit, an empty round records that the last one was synced
 
 

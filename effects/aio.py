@@ -24,8 +24,8 @@ import time
 from collections.abc import Sequence
 
 from .async_writer import AsyncWriter, DirectFile, Done
-from .direct import RWF_DSYNC
 from .gathering import Buffer, join_buffers
+from .writing import RWF_DSYNC
 
 BLOCK_BYTES = 4096
 MOST_AT_ONCE = 4  # so many rounds of the journal are in flight, too: broker/rounds.py asks at_once

@@ -1,12 +1,10 @@
 """Writes of whole blocks past the page cache, by O_DIRECT, from a buffer that is used again.
 
-Two are made. In bulk, of bytes seldom read back, where the system has no RWF_DONTCACHE: a fresh page of the cache costs
-its allocation, its write-back, and a page that held something else. What fills no block at either end is the caller's
-to write as ever, so that no block is written both ways; it is durable only after a sync.
-And small ones that are durable when the call returns: one call, which looks for no dirty pages, instead of a write and
-a sync of the file (docs/decisions/0026).
-Source: Linux open(2), O_DIRECT: addresses, positions and sizes are multiples of the device's block; pwritev2(2) on
-RWF_DSYNC.
+They are of two kinds. Bytes in bulk, seldom read back, where the system has no RWF_DONTCACHE: a fresh page of the cache
+costs its allocation, its write-back, and a page that held something else. What fills no block at either end is the
+caller's to write as ever, so that no block is written both ways; it is durable only after a sync. And small ones that
+sync themselves, for which this module has the descriptor and the buffer (writing.py, docs/decisions/0026).
+Source: Linux open(2), O_DIRECT: addresses, positions and sizes are multiples of the device's block.
 """
 
 import errno
@@ -22,7 +20,6 @@ Views: TypeAlias = list[memoryview]
 
 BLOCK_BYTES = 4096  # of any device met so far, 512 or this
 PIECE_BYTES = 1 << 20  # a call; measured on 100 KB batches: smaller ones cost more turns between threads
-RWF_DSYNC: int = getattr(os, "RWF_DSYNC", 0)
 _O_DIRECT: int = getattr(os, "O_DIRECT", 0)
 _UNSUPPORTED = (errno.EINVAL, errno.EOPNOTSUPP)
 
@@ -75,48 +72,7 @@ def write(fd: int, buffers: Views, position: int) -> bool:
         os.close(direct)
 
 
-def write_synced(fd: int, buffers: Sequence[Buffer], position: int, size_bytes: int) -> bool:
-    """Write so many bytes, which are whole blocks and stand in the file already, and have them on the device.
-
-    fd: of open_again. It is a sync of these bytes and no others. False: not in this way; some may have been written.
-    Raises: OSError; then nobody knows what is on the device.
-    """
-    if not RWF_DSYNC or size_bytes > PIECE_BYTES or (position | size_bytes) % BLOCK_BYTES:
-        return False
-    piece = _fill_piece(join_buffers(buffers, size_bytes), size_bytes)
-    if piece is None:
-        return False
-    try:
-        return os.pwritev(fd, [piece], position, RWF_DSYNC) == size_bytes
-    except NotImplementedError:  # a Python built where there was no pwritev2
-        return False
-    except OSError as error:
-        if error.errno in _UNSUPPORTED:
-            return False
-        raise
-
-
-def _write(fd: int, left: Views, position: int) -> bool:
-    size = sum(map(len, left))
-    while size:
-        count = min(size, PIECE_BYTES)
-        piece = _fill_piece(_take(left, count), count)
-        if piece is None:
-            return False
-        try:
-            written = os.pwrite(fd, piece, position)
-        except OSError as error:
-            if error.errno in _UNSUPPORTED:
-                return False
-            raise
-        if written != count:  # out of space, or a signal: the ordinary way finds out which, or goes on
-            return False
-        position += count
-        size -= count
-    return True
-
-
-def _fill_piece(buffers: Sequence[Buffer], size_bytes: int) -> memoryview | None:
+def fill_piece(buffers: Sequence[Buffer], size_bytes: int) -> memoryview | None:
     """These bytes, in this thread's buffer, which begins on a page. None: no memory is left for it.
 
     It is private: a fork's first thread must not write into ours.
@@ -132,3 +88,23 @@ def _fill_piece(buffers: Sequence[Buffer], size_bytes: int) -> memoryview | None
         piece[filled : filled + len(buffer)] = buffer
         filled += len(buffer)
     return piece[:size_bytes]
+
+
+def _write(fd: int, left: Views, position: int) -> bool:
+    size = sum(map(len, left))
+    while size:
+        count = min(size, PIECE_BYTES)
+        piece = fill_piece(_take(left, count), count)
+        if piece is None:
+            return False
+        try:
+            written = os.pwrite(fd, piece, position)
+        except OSError as error:
+            if error.errno in _UNSUPPORTED:
+                return False
+            raise
+        if written != count:  # out of space, or a signal: the ordinary way finds out which, or goes on
+            return False
+        position += count
+        size -= count
+    return True

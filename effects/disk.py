@@ -65,10 +65,10 @@ class File(Protocol):
         self.sync()
 
     def write_blocks_synced(self, buffers: Sequence[Buffer], position: int, size_bytes: int) -> bool:
-        """Write size_bytes of whole blocks over bytes that the file has: they are on the device then, whatever else is.
+        """Write size_bytes of whole blocks over bytes that the file has, and return when they are on the device.
 
-        They are copied with the interpreter's lock held. False: it cannot be done this way, and any part may be
-        written. Raises: OSError, which means what one of `sync` means, for these bytes alone.
+        Nothing else need be there then. They are copied with the interpreter's lock held. False: it cannot be done this
+        way, and any part may be written. Raises: OSError, which means what one of `sync` means, for these bytes alone.
         """
         return False
 
@@ -243,7 +243,7 @@ class SystemFile(File):
             self._takes_blocks = False
             return False
         try:
-            self._takes_blocks = direct.write_synced(fd, buffers, position, size_bytes)
+            self._takes_blocks = writing.write_blocks_synced(fd, buffers, position, size_bytes)
         except OSError as error:
             raise OSError(error.errno, error.strerror, self._path) from None
         return self._takes_blocks

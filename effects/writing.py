@@ -18,6 +18,7 @@ from .gathering import Buffer, join_buffers
 
 IOV_MAX = os.sysconf("SC_IOV_MAX")
 RWF_DONTCACHE = 0x80  # Python has no name for it
+RWF_DSYNC: int = getattr(os, "RWF_DSYNC", 0)
 _UNKNOWN = (errno.EOPNOTSUPP, errno.EINVAL)  # the flag, to a kernel or a file system
 
 
@@ -47,7 +48,18 @@ def write_past_cache(fd: int, buffers: Sequence[Buffer], position: int) -> None:
 
 def write_synced(fd: int, buffers: Sequence[Buffer], position: int) -> bool:
     """As write, and these bytes are on the device then. False: the system cannot. Raises: OSError."""
-    return bool(direct.RWF_DSYNC) and _write_flagged(fd, buffers, position, direct.RWF_DSYNC)
+    return bool(RWF_DSYNC) and _write_flagged(fd, buffers, position, RWF_DSYNC)
+
+
+def write_blocks_synced(direct_fd: int, buffers: Sequence[Buffer], position: int, size_bytes: int) -> bool:
+    """As write_synced, past the cache, of so many bytes that are whole blocks and stand in the file already.
+
+    direct_fd: of direct.open_again. False: the system cannot; any part may be written. Raises: OSError.
+    """
+    if not RWF_DSYNC or size_bytes > direct.PIECE_BYTES or (position | size_bytes) % direct.BLOCK_BYTES:
+        return False
+    piece = direct.fill_piece(join_buffers(buffers, size_bytes), size_bytes)
+    return piece is not None and _write_flagged(direct_fd, [piece], position, RWF_DSYNC)
 
 
 def _write_in_pieces(fd: int, buffers: Sequence[Buffer], position: int, flags: int) -> None:
@@ -66,7 +78,7 @@ def _write_in_pieces(fd: int, buffers: Sequence[Buffer], position: int, flags: i
 
 
 def _write_flagged(fd: int, buffers: Sequence[Buffer], position: int, flag: int) -> bool:
-    """False: the system does not know the flag, or this file system does not; nothing was written."""
+    """False: the system does not know the flag, or this file system does not."""
     try:
         write(fd, buffers, position, flag)
     except NotImplementedError:  # a Python built where there was no pwritev2

@@ -17,9 +17,9 @@ A unit is released when it is synced, or in the mode `os` when it is written. Re
 
 Rounds in flight. A round is finished, and its units released, only when all before it are: so what comes behind a hole
 was never released. Beside a round that is to be synced others of the kind may be in flight; each is synced by itself,
-and they may end in any order (docs/decisions/0024). Other rounds go one at a time. One behind synced rounds alone
-makes its own bytes durable and no others; any other syncs every file that has unsynced rounds, for a round may begin a
-new file. When no more may be in flight, units collect for the next round: slow devices get large rounds.
+and they may end in any order (docs/decisions/0024). Other rounds go one at a time. A round makes its own bytes
+durable and no others if all before it are synced; any other syncs every file that has unsynced rounds, for a round may
+begin a new file. When no more may be in flight, units collect for the next round: slow devices get large rounds.
 
 What a crash may leave. The end of the last round may be torn, and of rounds that were in flight together any may be
 missing. They were not released, so they may be cut. But a round that was synced and does not read well afterwards is

@@ -6,7 +6,7 @@ import os
 import threading
 
 import pytest
-from fencepost.effects import direct, disk
+from fencepost.effects import direct, disk, writing
 from fencepost.effects.direct import BLOCK_BYTES, PIECE_BYTES
 from fencepost.effects.disk import DiskFull, SystemDisk
 from this_machine import goes_past_cache
@@ -125,10 +125,20 @@ def test_a_failure_means_what_a_failed_sync_means(file, monkeypatch, number):
     assert (raised.value.errno, raised.value.filename) == (number, file.path)
 
 
-def test_of_a_write_of_a_part_the_rest_is_for_another_way(file, monkeypatch):
+def test_of_a_write_of_a_part_the_rest_is_written_too(file, monkeypatch, synced):
     real = os.pwritev
     monkeypatch.setattr(os, "pwritev", lambda fd, buffers, *rest: real(fd, [buffers[0][:BLOCK_BYTES]], *rest))
-    assert not write(file, bytes(2 * BLOCK_BYTES))
+    assert write(file, b"x" * 2 * BLOCK_BYTES)
+    assert file.read(2 * BLOCK_BYTES, BLOCK_BYTES) == b"x" * 2 * BLOCK_BYTES
+    assert synced == []
+
+
+def test_where_the_rest_fills_no_block_it_is_for_another_way(file, monkeypatch):
+    real = os.pwritev
+    monkeypatch.setattr(
+        os, "pwritev", lambda fd, buffers, position, flags: min(100, real(fd, buffers, position, flags))
+    )
+    assert not write(file)
 
 
 @pytest.mark.parametrize(("size_bytes", "position"), [(BLOCK_BYTES, 512), (512, BLOCK_BYTES)])
@@ -155,7 +165,7 @@ def test_a_thread_without_memory_for_a_buffer_writes_another_way(file, monkeypat
 
 
 def test_a_system_without_such_writes_makes_none(file, monkeypatch, calls):
-    monkeypatch.setattr(direct, "RWF_DSYNC", 0)
+    monkeypatch.setattr(writing, "RWF_DSYNC", 0)
     assert [write(file), write(file)] == [False, False]
     assert calls == []
 

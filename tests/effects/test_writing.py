@@ -168,10 +168,10 @@ def test_a_fork_has_a_buffer_of_its_own():
     script = """
 import os
 from fencepost.effects import direct
-piece = direct._fill_piece([b"parent"], 6)
+piece = direct.fill_piece([b"parent"], 6)
 child = os.fork()
 if not child:
-    direct._fill_piece([b"child "], 6)
+    direct.fill_piece([b"child "], 6)
     os._exit(0)
 os.waitpid(child, 0)
 assert piece[:6] == b"parent", bytes(piece[:6])

@@ -55,7 +55,7 @@ def test_a_large_round_that_is_synced_goes_past_the_cache(disk, monkeypatch):
     assert [unit.data for unit in recovered(disk.after_power_cut())] == [small, large]
 
 
-def test_what_the_device_took_a_part_of_in_one_call_is_written_and_synced_as_ever(disk, driven, monkeypatch):
+def test_a_round_that_was_written_in_part_is_written_again_and_synced(disk, driven, monkeypatch):
     def part(file, buffers, position, size_bytes):
         file.write([b"".join(buffers)[: size_bytes // 2]], position)
         return False

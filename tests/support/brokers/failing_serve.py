@@ -33,10 +33,15 @@ class Faults:
 
 def install(faults: Faults) -> None:
     sync, sync_directory, start = SystemFile.sync, SystemDisk.sync_directory, Broker.start
+    write_blocks_synced = SystemFile.write_blocks_synced
 
     def failing_sync(self: SystemFile) -> None:
         faults.strike(self.path)
         sync(self)
+
+    def failing_write_blocks_synced(self: SystemFile, *arguments: Any) -> bool:
+        faults.strike(self.path)
+        return write_blocks_synced(self, *arguments)
 
     def failing_sync_directory(self: SystemDisk, path: str) -> None:
         faults.strike(path)
@@ -47,6 +52,7 @@ def install(faults: Faults) -> None:
         faults.armed = True
 
     SystemFile.sync = failing_sync  # type: ignore[method-assign]
+    SystemFile.write_blocks_synced = failing_write_blocks_synced  # type: ignore[method-assign]
     SystemDisk.sync_directory = failing_sync_directory  # type: ignore[method-assign]
     Broker.start = armed_start  # type: ignore[method-assign]
 
