@@ -1,7 +1,7 @@
 """A contest: one load after another, each against all peers in turns, so that disturbances of the machine affect all.
 
 The order of peers is reversed in every other round (A B C, C B A, …). Before each window the disk has nothing left to
-write, and JVMs are warm. The CPU time of idle peers is measured in every window. A failure of one peer in one
+write or free, and JVMs are warm. The CPU time of idle peers is measured in every window. A failure of one peer in one
 scenario is reported, and the run continues without that result.
 """
 
@@ -15,9 +15,9 @@ from typing import Protocol
 from .. import accounting, topics
 from ..loads.finding import Finding
 from ..loads.window import Sample
+from ..peers import disk
 from ..peers.names import FLOOR
 from ..peers.peers import Peer
-from . import disk
 
 WARM_WINDOW_S = 5.0
 WARM_MOST_S = 60.0
@@ -95,8 +95,9 @@ class Surroundings:
         return set() if peer.name == FLOOR else topics.names(peer.host, peer.port)
 
     def delete(self, peer: Peer, topic: str) -> None:
-        """Delete one of them."""
+        """Delete one of them, and wait until its blocks are free."""
         topics.delete(peer.host, peer.port, topic)
+        disk.wait_until_freed(peer.directory, topic)
 
 
 def contest(

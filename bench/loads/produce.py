@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...protocol.messages.offsets import ListOffsetsRequest
-from .. import librdkafka, topics
+from .. import librdkafka
 from ..peers.names import BROKERS_AND_MOCK
 from ..peers.peers import Peer
 from ..wire import Wire
 from . import child
 from .child import InChild, Outcome, Window
+from .own_topic import own_topic
 from .window import Latencies, Sample
 
 PARTITIONS = 4
@@ -68,7 +69,7 @@ class Produce(InChild):
 
     def window(self, peer: Peer, seconds: float) -> Sample:
         """Raises: LoadFailed, also where the log holds less than was acknowledged."""
-        with topics.topic(peer.host, peer.port, None, self.partitions) as topic:
+        with own_topic(peer, self.partitions) as topic:
             load = TimedProduce(peer.bootstrap, topic, self.record_bytes, seconds, self.codec, self.warm_seconds)
             sample = child.window(produce, load, peer)
             written = sum(log_ends(peer, topic, self.partitions))

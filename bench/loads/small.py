@@ -14,6 +14,7 @@ from ..peers.peers import FLOOR_TOPIC, Peer
 from . import child
 from . import closed_loop as load
 from .child import Outcome, Window
+from .own_topic import own_topic
 from .window import Books, Sample
 
 CONNECTIONS = (1, 16, 64, 256)
@@ -45,7 +46,7 @@ class Produce:
         """Raises: LoadFailed."""
         if not self.own_topics:
             return self.load(peer, FLOOR_TOPIC, seconds)
-        with topics.topic(peer.host, peer.port, None, self.partitions) as topic:
+        with own_topic(peer, self.partitions) as topic:
             return self.load(peer, topic, seconds)
 
     def load(self, peer: Peer, topic: str, seconds: float) -> Sample:

@@ -5,8 +5,8 @@ import subprocess
 import sys
 
 import pytest
-from fencepost.bench.contest import disk
 from fencepost.bench.loads.window import Books, Latencies
+from fencepost.bench.peers import disk
 from fencepost.bench.peers.peers import Peer
 
 MEMINFO = """MemTotal:       24684084 kB
@@ -92,3 +92,42 @@ def test_a_quiet_disk_is_waited_for_no_longer_than_asked(monkeypatch):
     assert disk.quiet_disk(timeout_s=0.0) < 5
     monkeypatch.setattr(disk, "unwritten", lambda text: 0)
     assert disk.quiet_disk(timeout_s=3600.0) < 60
+
+
+def test_discards_are_counted_over_all_devices():
+    rows = " 254 0 vda 1 2 3 4 5 6 7 8 0 9 10 21 12 13 14 15 16\n   8 0 sda 1 2 3 4 5 6 7 8 0 9 10 4 12 13 14 15 16\n"
+    assert disk.discards(rows) == 25
+    assert disk.discards("   8 0 sda 1 2 3 4 5 6 7 8 0 9 10\n") == 0  # a kernel that does not count them
+
+
+def test_a_deleted_topic_is_waited_for_until_its_folders_are_gone(tmp_path, monkeypatch):
+    monkeypatch.setattr(disk.os, "sync", lambda: None)
+    folder = tmp_path / "logs" / "own-0.7"
+    folder.mkdir(parents=True)
+    looks: list[int] = []
+
+    def remove_after_two_looks(seconds: float) -> None:
+        looks.append(1)
+        if len(looks) == 2:
+            folder.rmdir()
+
+    monkeypatch.setattr(disk.time, "sleep", remove_after_two_looks)
+    monkeypatch.setattr(disk, "STILL_S", 0.0)
+    assert disk.wait_until_freed(str(tmp_path), "own")
+    assert len(looks) == 2
+    folder.mkdir()
+    assert not disk.wait_until_freed(str(tmp_path), "own", timeout_s=0.0)
+    assert disk.wait_until_freed(str(tmp_path), "another", timeout_s=0.0)
+    assert disk.wait_until_freed("", "own", timeout_s=0.0)  # a server without files
+
+
+def test_discards_that_go_on_are_waited_for(monkeypatch):
+    monkeypatch.setattr(disk.os, "sync", lambda: None)
+    monkeypatch.setattr(disk.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(disk.time, "perf_counter", iter(range(10_000)).__next__)
+    monkeypatch.setattr(disk, "STILL_S", 3)
+    ended = iter(range(1000))
+    monkeypatch.setattr(disk, "discards", lambda text: min(next(ended), 20))
+    assert not disk.wait_until_freed("", "own", timeout_s=10)
+    assert disk.wait_until_freed("", "own", timeout_s=1000)
+    assert next(ended) > 20

@@ -1,0 +1,81 @@
+"""The disk under the brokers, and whether it has nothing left to do.
+
+Otherwise the kernel would write what one broker did not sync, or free what another one deleted, while a third is
+measured. A file system that is mounted with `discard` tells the device which blocks are free: of some gigabytes that
+takes a second, and every sync waits for it.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+QUIET_BYTES = 16 << 20
+LOOK_S = 0.05
+PATIENCE_S = 30.0
+DELETED_WITHIN_S = 10.0
+STILL_S = 0.3  # without a discard: they have ended
+
+
+def unwritten(meminfo: str) -> int:
+    """Bytes that wait to be written (Dirty and Writeback), from the text of /proc/meminfo."""
+    rows = dict(line.split(":", 1) for line in meminfo.splitlines() if ":" in line)
+    return sum(1024 * int(rows[name].split()[0]) for name in ("Dirty", "Writeback") if name in rows)
+
+
+def discards(diskstats: str) -> int:
+    """How many discards all devices have ended, from the text of /proc/diskstats. Linux before 4.18 does not say."""
+    rows = [line.split() for line in diskstats.splitlines()]
+    return sum(int(row[14]) for row in rows if len(row) > 14)
+
+
+def quiet_disk(limit_bytes: int = QUIET_BYTES, timeout_s: float = PATIENCE_S) -> float:
+    """Sync, then wait until less than the limit is left to write. Returns: the seconds it took, more than the
+    limit of time in vain.
+    """
+    began = time.perf_counter()
+    os.sync()
+    meminfo = Path("/proc/meminfo")
+    if meminfo.exists():
+        _wait_until(lambda: unwritten(meminfo.read_text()) < limit_bytes, timeout_s)
+    return time.perf_counter() - began
+
+
+def wait_until_freed(directory: str, topic: str, timeout_s: float = DELETED_WITHIN_S) -> bool:
+    """Wait until a deleted topic has no folder below a broker's directory any more, and the devices know of its blocks.
+
+    Returns: whether that came true in time.
+    """
+    gone = _wait_until(lambda: not _has_folder(directory, topic), timeout_s)
+    os.sync()  # a file system discards what is free in its last commit
+    return _wait_until_still(timeout_s) and gone
+
+
+def _has_folder(directory: str, topic: str) -> bool:
+    return any(topic in name for _, names, _ in os.walk(directory) for name in names)
+
+
+def _wait_until_still(timeout_s: float) -> bool:
+    diskstats = Path("/proc/diskstats")
+    if not diskstats.exists():
+        return True
+    seen, since = discards(diskstats.read_text()), time.perf_counter()
+
+    def is_still() -> bool:
+        nonlocal seen, since
+        now = discards(diskstats.read_text())
+        if now != seen:
+            seen, since = now, time.perf_counter()
+        return time.perf_counter() - since >= STILL_S
+
+    return _wait_until(is_still, timeout_s)
+
+
+def _wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:
+    """Returns: whether it came true in time."""
+    began = time.perf_counter()
+    while not condition():
+        if time.perf_counter() - began > timeout_s:
+            return False
+        time.sleep(LOOK_S)
+    return True
