@@ -1,8 +1,8 @@
 """Frames out of a stream of chunks: a length of four bytes, then that many bytes.
 
 The rule: a length is judged before anything is kept for it, chunks are never glued one to another but joined once, and
-what is handed out holds on to no more than about twice its own size: a frame is a view of its chunk where it fills most
-of it, and else a copy.
+what is kept of a chunk holds on to no more than four times its own size: it is a view where it is a quarter of the chunk
+or more, and else a copy. Two large requests often come in one chunk, with the beginning of a third.
 """
 
 from struct import Struct
@@ -16,6 +16,7 @@ LARGEST_FRAME_BYTES = 104_857_600
 _LENGTH = Struct(">i").unpack_from
 PREFIX_BYTES = 4
 _COPIED_BYTES = 4096  # frames up to here are bytes, larger ones views
+_VIEWED_SHARE = 4  # of a chunk, what is 1/4 of it or more
 _PIECES_AT_MOST = 1024
 
 
@@ -33,7 +34,7 @@ class Framer:
         self.held_bytes = 0
         self.wanted_bytes = 0
         self.completed = 0
-        self._pieces: list[bytes] = []  # of the frame that is not whole yet, its prefix included
+        self._pieces: list[Readable] = []  # of the frame that is not whole yet, its prefix included
         self._joined = 0  # pieces that were joined from many small ones
 
     def feed(self, chunk: bytes) -> list[Readable]:
@@ -59,10 +60,10 @@ class Framer:
             if after > end:
                 self.wanted_bytes = PREFIX_BYTES + length
                 break
-            frames.append(chunk[start:after] if length <= _COPIED_BYTES else _large(chunk, start, after))
+            frames.append(chunk[start:after] if length <= _COPIED_BYTES else memoryview(_kept(chunk, start, after)))
             position = after
         if position < end:
-            self._hold(chunk[position:])
+            self._hold(_kept(chunk, position, end))
         return frames
 
     def is_one_small_frame(self, chunk: bytes) -> bool:
@@ -83,7 +84,7 @@ class Framer:
         frames.append(whole[PREFIX_BYTES:] if wanted <= _COPIED_BYTES else memoryview(whole)[PREFIX_BYTES:])
         return chunk, missing
 
-    def _hold(self, chunk: bytes) -> None:
+    def _hold(self, chunk: Readable) -> None:
         self._pieces.append(chunk)
         self.held_bytes += len(chunk)
         if len(self._pieces) - self._joined > _PIECES_AT_MOST:  # someone sends byte by byte: an object each is too much
@@ -91,8 +92,8 @@ class Framer:
             self._joined += 1
 
 
-def _large(chunk: bytes, start: int, end: int) -> Readable:
-    """A view of the chunk where the frame is most of it, else a view of a copy; of either, slices cost nothing."""
-    if (end - start) * 2 < len(chunk):
-        return memoryview(chunk[start:end])
+def _kept(chunk: bytes, start: int, end: int) -> Readable:
+    """A part of the chunk: a view, if it is so large a share of it that it may keep the rest in memory, else a copy."""
+    if (end - start) * _VIEWED_SHARE < len(chunk):
+        return chunk[start:end]
     return memoryview(chunk)[start:end]

@@ -111,6 +111,27 @@ def test_a_large_frame_is_not_copied() -> None:
     assert frame.obj is chunk
 
 
-def test_a_frame_that_is_less_than_half_of_its_chunk_is_copied() -> None:
+def test_a_frame_that_is_less_than_a_quarter_of_its_chunk_is_copied() -> None:
     frames = Framer().feed(framed(*(b"x" * 20_000 for _ in range(5))))
     assert [len(frame.obj) for frame in frames if isinstance(frame, memoryview)] == [20_000] * 5
+
+
+def test_large_frames_that_come_together_are_not_copied() -> None:
+    chunk = framed(b"x" * 100_000, b"y" * 100_000, b"z" * 100_000)[:256_000]
+    frames = Framer().feed(chunk)
+    assert [frame.obj is chunk for frame in frames if isinstance(frame, memoryview)] == [True, True]
+
+
+@pytest.mark.parametrize(("begun", "most"), [(10_000, 12_000), (90_000, 4 * 90_000)])
+def test_the_beginning_of_a_frame_keeps_at_most_four_times_its_size(begun: int, most: int) -> None:
+    framer, before = Framer(), [b"s" * 4000] * 50
+    tracemalloc.start()
+    try:
+        framer.feed(framed(*before, b"x" * 100_000)[: 50 * 4004 + begun])
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert framer.held_bytes == begun
+    assert held < most
+    assert fed(framer, b"x" * (100_004 - begun)) == [b"x" * 100_000]
+
