@@ -1,8 +1,8 @@
 """Frames out of a stream of chunks: a length of four bytes, then that many bytes.
 
 The rule: a length is judged before anything is kept for it, chunks are never glued one to another but joined once, and
-what is kept of a chunk holds on to no more than four times its own size: it is a view where it is a quarter of the chunk
-or more, and else a copy. Two large requests often come in one chunk, with the beginning of a third.
+what is kept of a chunk holds on to no more than four times its own size: it is a view where it is a quarter of its
+chunk or more, and else a copy. Two large requests often come in one chunk, with the beginning of a third.
 """
 
 from struct import Struct
