@@ -23,7 +23,8 @@ from .store_checkpoint import LogEntry, StoreCheckpoint
 
 logger = logging.getLogger("fencepost.storage")
 
-FLUSH_RUN_BYTES = 8 << 20  # one worker job; more would hold the executor for too long
+FLUSH_RUN_BYTES = 8 << 20  # one worker job; more would hold up the syncs of rounds at the device,
+FLUSH_RUN_UNSYNCED_BYTES = 16 << 20  # or, while rounds are not synced, the executor (docs/decisions/0025)
 FLUSH_RUN_BATCHES = 4_000  # fewer, and the loop and the worker change places more often: 6 % of the CPU at 1,000
 LET_GO_BATCHES = 500  # at once: some 0.1 ms
 SHARED_RUN_BYTES = 1 << 20  # from here on, if batches are not small, the disk is waited for, and not the interpreter
@@ -159,9 +160,12 @@ class Upkeep:
 
     # ---- flushing --------------------------------------------------------------------------------------------
 
-    def begin_flush(self, max_bytes: int = FLUSH_RUN_BYTES) -> FlushRun | None:
+    def begin_flush(self) -> FlushRun | None:
         """Take released tail bytes, oldest logs first, of not too many. None if there are none."""
-        unflushed = self._store.unflushed
+        store = self._store
+        unflushed = store.unflushed
+        is_synced = store.synced_unit >= store.released_unit
+        max_bytes = FLUSH_RUN_BYTES if is_synced else FLUSH_RUN_UNSYNCED_BYTES
         max_batches = FLUSH_RUN_BATCHES
         jobs: list[tuple[PartitionLog, FlushJob]] = []
         for log in list(islice(unflushed, FLUSH_RUN_LOGS)):

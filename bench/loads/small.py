@@ -9,7 +9,7 @@ from typing import Any
 
 from ...protocol.messages.produce import ProduceResponse
 from .. import small, topics
-from ..peers.names import BROKERS, BROKERS_AND_MOCK, FLOOR
+from ..peers.names import BROKERS, FLOOR
 from ..peers.peers import FLOOR_TOPIC, Peer
 from . import child
 from . import closed_loop as load
@@ -81,7 +81,7 @@ def _spread() -> Produce:
 
 def _batch() -> Produce:
     """Not against the floor, whose one file nobody deletes."""
-    return Produce("batch 100 KB", 4, 2, 1000, 100, own_topics=True, peers=BROKERS_AND_MOCK)
+    return Produce("batch 100 KB", 4, 2, 1000, 100, own_topics=True, peers=BROKERS)
 
 
 def loop(shape: small.SmallLoad) -> load.Loop:

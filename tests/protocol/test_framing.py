@@ -134,4 +134,3 @@ def test_the_beginning_of_a_frame_keeps_at_most_four_times_its_size(begun: int, 
     assert framer.held_bytes == begun
     assert held < most
     assert fed(framer, b"x" * (100_004 - begun)) == [b"x" * 100_000]
-

@@ -225,6 +225,24 @@ def test_a_flush_takes_no_more_batches_than_the_interpreter_can_spare(monkeypatc
     assert driver.store.tail_bytes == 0
 
 
+def test_a_flush_takes_more_at_once_while_rounds_are_not_synced(monkeypatch):
+    monkeypatch.setattr(upkeep, "FLUSH_RUN_BYTES", 2_000)
+    monkeypatch.setattr(upkeep, "FLUSH_RUN_UNSYNCED_BYTES", 4_000)
+    driver = Driven(SimulatedDisk())
+    log = driver.create("t", durability_mode="os")
+    driver.round()  # a topic's creation is synced
+    for _ in range(8):
+        driver.append(log, [b"x" * 1_000])
+    driver.round()
+    unsynced = driver.upkeep.begin_flush()
+    unsynced.run()
+    driver.upkeep.flushed(unsynced)
+    driver.round(sync=True)
+    assert driver.store.synced_unit == driver.store.released_unit
+    synced = driver.upkeep.begin_flush()
+    assert (len(unsynced.jobs[0][1].batches), len(synced.jobs[0][1].batches)) == (3, 1)
+
+
 def test_one_large_log_is_no_work_for_two(monkeypatch):
     monkeypatch.setattr(upkeep, "SHARED_RUN_BYTES", 5_000)
     driver = Driven(SimulatedDisk())
