@@ -137,7 +137,7 @@ def _settings(directory: Path, port: int, controller: int, flush: bool) -> list[
         ("share.coordinator.state.topic.min.isr", 1),
         ("group.initial.rebalance.delay.ms", 0),
         ("auto.create.topics.enable", "false"),
-        ("log.segment.delete.delay.ms", 1000),  # what a scenario leaves is gone before the next one's windows
+        ("log.segment.delete.delay.ms", 100),  # the next window waits until it is gone
     ]
     if flush:
         settings.append(("log.flush.interval.messages", 1))
