@@ -53,7 +53,7 @@ OUTSIDE_S = 60.0  # of that, for what is measured when the contest is over
 
 Outside = Callable[[growth.Progress], Iterator[Measured]]
 
-AROUND_S = 1.2  # around each window, on average: half a second, and 3 where a topic is deleted
+AROUND_S = 1.5  # around each window, on average: half a second, and 3 to 4 where a topic is deleted
 PREPARE_S = 0.5
 WARM_LEAST_S = 20.0  # three windows, and AROUND_S for each
 WARM_MOSTLY_S = 25.0
