@@ -23,8 +23,8 @@ from .store_checkpoint import LogEntry, StoreCheckpoint
 
 logger = logging.getLogger("fencepost.storage")
 
-FLUSH_RUN_BYTES = 8 << 20  # one worker job; more would hold up the syncs of rounds at the device,
-FLUSH_RUN_UNSYNCED_BYTES = 16 << 20  # or, while rounds are not synced, the executor (docs/decisions/0025)
+FLUSH_RUN_BYTES = 8 << 20  # of one flush; a larger one would hold up the syncs of rounds at the device
+FLUSH_RUN_UNSYNCED_BYTES = 16 << 20  # while rounds are not synced (docs/decisions/0025)
 FLUSH_RUN_BATCHES = 4_000  # fewer, and the loop and the worker change places more often: 6 % of the CPU at 1,000
 LET_GO_BATCHES = 500  # at once: some 0.1 ms
 SHARED_RUN_BYTES = 1 << 20  # from here on, if batches are not small, the disk is waited for, and not the interpreter

@@ -42,7 +42,7 @@ def quiet_disk(limit_bytes: int = QUIET_BYTES, timeout_s: float = PATIENCE_S) ->
 
 
 def wait_until_freed(directory: str, topic: str, timeout_s: float = DELETED_WITHIN_S) -> bool:
-    """Wait until a deleted topic has no folder below a broker's directory any more, and the devices know of its blocks.
+    """Wait until a deleted topic has no folder below a broker's directory, and devices were told of its free blocks.
 
     Returns: whether that came true in time.
     """
