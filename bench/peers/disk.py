@@ -44,7 +44,7 @@ def quiet_disk(limit_bytes: int = QUIET_BYTES, timeout_s: float = PATIENCE_S) ->
 def wait_until_freed(directory: str, topic: str, timeout_s: float = DELETED_WITHIN_S) -> bool:
     """Wait until a deleted topic has no folder below a broker's directory, and devices were told of its free blocks.
 
-    Returns: whether that came true in time.
+    Each for timeout_s at most. Returns: whether both came true.
     """
     gone = _wait_until(lambda: not _has_folder(directory, topic), timeout_s)
     os.sync()  # a file system discards what is free in its last commit
