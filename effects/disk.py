@@ -55,8 +55,12 @@ class File(Protocol):
         """
         ...
 
-    def write_past_cache(self, buffers: Sequence[Buffer], position: int) -> None:
-        """As `write`, for much that is seldom read back: where the system can, memory keeps none of it."""
+    def write_past_cache(self, buffers: Sequence[Buffer], position: int, *, paced: bool = False) -> None:
+        """As `write`, for much that is seldom read back: where the system can, memory keeps none of it.
+
+        paced: where the system can, one piece after another, each waited for: a sync of another file that comes
+        meanwhile stands behind one piece at the device, and not behind all of this.
+        """
         self.write(buffers, position)
 
     def write_synced(self, buffers: Sequence[Buffer], position: int) -> None:
@@ -219,9 +223,9 @@ class SystemFile(File):
         except OSError as error:
             raise self._with_path(error) from None
 
-    def write_past_cache(self, buffers: Sequence[Buffer], position: int) -> None:
+    def write_past_cache(self, buffers: Sequence[Buffer], position: int, *, paced: bool = False) -> None:
         try:
-            writing.write_past_cache(self._fd, buffers, position)
+            writing.write_past_cache(self._fd, buffers, position, paced=paced)
         except OSError as error:
             raise self._with_path(error) from None
 

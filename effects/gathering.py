@@ -25,7 +25,7 @@ class _Written(Protocol):
     """What of a File is needed here."""
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None: ...
-    def write_past_cache(self, buffers: Sequence[Buffer], position: int) -> None: ...
+    def write_past_cache(self, buffers: Sequence[Buffer], position: int, *, paced: bool = False) -> None: ...
 
 
 def write_gathered(
@@ -35,15 +35,16 @@ def write_gathered(
     size_bytes: int,
     *,
     past_cache: bool,
+    paced: bool = False,
     slice_bytes: int = SLICE_BYTES,
 ) -> None:
     """Write buffers, of size_bytes together, one behind the other. past_cache: what is bulk need not be in memory.
 
-    slice_bytes: the most that one call writes through the cache.
+    paced: as File.write_past_cache. slice_bytes: the most that one call writes through the cache.
     Raises: OSError, as File.write; then any part may be written.
     """
     if past_cache and size_bytes >= BULK_BYTES:
-        file.write_past_cache(buffers, position)
+        file.write_past_cache(buffers, position, paced=paced)
         return
     buffers = join_buffers(buffers, size_bytes)
     if size_bytes <= slice_bytes:

@@ -1,9 +1,10 @@
 """Writes of many buffers to a descriptor: through the page cache, and past it for what is bulk and seldom read back.
 
 The rule: all is written, or an error raised after which any part may be. Past the cache there are two ways. The kernel
-takes a flag, RWF_DONTCACHE, with which it copies the bytes without the interpreter's lock, writes them out at once and
-drops the pages. Where it does not know that, O_DIRECT writes whole blocks from a buffer of ours (direct.py), and what
-fills no block at either end is written as ever (docs/decisions/0023).
+takes a flag, RWF_DONTCACHE, with which it copies the bytes without the interpreter's lock, hands all of them to the
+device at once and drops the pages. Where it does not know that (docs/decisions/0023), and for paced writes, which give
+the device a piece at a time (docs/decisions/0028), O_DIRECT writes whole blocks from a buffer of ours (direct.py), and
+what fills no block at either end is written as ever.
 Source: Linux `pwritev2(2)`.
 """
 
@@ -39,10 +40,13 @@ def write(fd: int, buffers: Sequence[Buffer], position: int, flags: int = 0) -> 
         _write_in_pieces(fd, buffers, position, flags)
 
 
-def write_past_cache(fd: int, buffers: Sequence[Buffer], position: int) -> None:
-    """As write; where the system can, memory keeps little of it. Raises: OSError."""
+def write_past_cache(fd: int, buffers: Sequence[Buffer], position: int, *, paced: bool = False) -> None:
+    """As write; where the system can, memory keeps little of it. paced: the device has one piece of it at a time.
+
+    Raises: OSError.
+    """
     buffers = join_buffers(buffers, sum(map(len, buffers)))
-    if not (HAS_DONTCACHE and _write_flagged(fd, buffers, position, RWF_DONTCACHE)):
+    if paced or not (HAS_DONTCACHE and _write_flagged(fd, buffers, position, RWF_DONTCACHE)):
         _write_direct(fd, buffers, position)
 
 

@@ -23,8 +23,9 @@ from .store_checkpoint import LogEntry, StoreCheckpoint
 
 logger = logging.getLogger("fencepost.storage")
 
-FLUSH_RUN_BYTES = 8 << 20  # of one flush; a larger one would hold up the syncs of rounds at the device
+FLUSH_RUN_BYTES = 8 << 20  # of one flush
 FLUSH_RUN_UNSYNCED_BYTES = 16 << 20  # while rounds are not synced (docs/decisions/0025)
+PACED_SHARE = 4  # flushes are paced while tails hold less than this part (one in so many) of the most they may
 FLUSH_RUN_BATCHES = 4_000  # fewer, and the loop and the worker change places more often: 6 % of the CPU at 1,000
 LET_GO_BATCHES = 500  # at once: some 0.1 ms
 SHARED_RUN_BYTES = 1 << 20  # from here on, if batches are not small, the disk is waited for, and not the interpreter
@@ -37,9 +38,10 @@ LOST_AGE_MS = 600_000  # so much of the data directory's age a crash may take ba
 
 @dataclass(slots=True)
 class FlushRun:
-    """Tails of some logs, on their way to segments."""
+    """Tails of some logs, on their way to segments. paced: by one worker, as File.write_past_cache."""
 
     jobs: list[tuple[PartitionLog, FlushJob]]
+    paced: bool
 
     @property
     def size_bytes(self) -> int:
@@ -64,9 +66,9 @@ class FlushRun:
     def parts(self, threads: int) -> list[Callable[[], None]]:
         """The same in so many parts, for workers beside each other, where it is enough to keep more than one busy."""
         batches = sum(len(job.batches) for _, job in self.jobs)
-        if self.size_bytes < max(SHARED_RUN_BYTES, SMALL_BATCH_BYTES * batches):
+        if self.paced or self.size_bytes < max(SHARED_RUN_BYTES, SMALL_BATCH_BYTES * batches):
             return [self.run]
-        return [FlushRun(part).run for first in range(threads) if (part := self.jobs[first::threads])]
+        return [FlushRun(part, self.paced).run for first in range(threads) if (part := self.jobs[first::threads])]
 
 
 @dataclass(slots=True)
@@ -166,11 +168,13 @@ class Upkeep:
         unflushed = store.unflushed
         is_synced = store.synced_unit >= store.released_unit
         max_bytes = FLUSH_RUN_BYTES if is_synced else FLUSH_RUN_UNSYNCED_BYTES
+        # Syncs of rounds stand behind one piece of a paced flush. On a slow device such a flush may fall behind.
+        paced = is_synced and PACED_SHARE * store.tail_bytes < store.settings.tail_max_bytes
         max_batches = FLUSH_RUN_BATCHES
         jobs: list[tuple[PartitionLog, FlushJob]] = []
         for log in list(islice(unflushed, FLUSH_RUN_LOGS)):
             del unflushed[log]
-            job = log.flush_job(max_bytes, max_batches)
+            job = log.flush_job(max_bytes, max_batches, paced=paced)
             if job is None:
                 continue
             jobs.append((log, job))
@@ -178,7 +182,7 @@ class Upkeep:
             max_batches -= len(job.batches)
             if max_bytes <= 0 or max_batches <= 0:
                 break
-        self._flushing = FlushRun(jobs) if jobs else None
+        self._flushing = FlushRun(jobs, paced) if jobs else None
         return self._flushing
 
     def flushed(self, run: FlushRun) -> None:

@@ -57,11 +57,11 @@ class ForgetfulFile(SystemFile):
             self._remember(position, sum(map(len, buffers)))
             super().write(buffers, position)
 
-    def write_past_cache(self, buffers: Sequence[Buffer], position: int) -> None:
+    def write_past_cache(self, buffers: Sequence[Buffer], position: int, *, paced: bool = False) -> None:
         with self._unsynced.lock:
             self._disk.check()
             self._remember(position, sum(map(len, buffers)))
-            super().write_past_cache(buffers, position)
+            super().write_past_cache(buffers, position, paced=paced)
 
     def write_synced(self, buffers: Sequence[Buffer], position: int) -> None:
         synced = self.remember_alone(position, sum(map(len, buffers)))

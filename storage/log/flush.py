@@ -162,14 +162,16 @@ class SegmentWriter:
         aborted: list[AbortedTransaction],
         *,
         make_directory: bool,
+        paced: bool = False,
     ) -> None:
-        """aborted: of the markers among the batches, in order."""
+        """aborted: of the markers among the batches, in order. paced: as File.write_past_cache."""
         self.written: list[Written] = []
         self._files = files
         self._directory = directory
         self._settings = settings
         self._aborted = aborted
         self._make_directory = make_directory
+        self._paced = paced
 
     def _begin(self) -> None:
         if self._make_directory:
@@ -190,7 +192,8 @@ class SegmentWriter:
         path = self._path(growing.before, LOG_SUFFIX)
         with self._files.use(path) as file:
             position = growing.written_bytes
-            write_gathered(file, growing.buffers, position, growing.size_bytes - position, past_cache=True)
+            size_bytes = growing.size_bytes - position
+            write_gathered(file, growing.buffers, position, size_bytes, past_cache=True, paced=self._paced)
             self._files.wrote(path)  # after it: a sync that runs meanwhile must not pass for one of these bytes
         growing.buffers.clear()
         growing.written_bytes = growing.size_bytes
@@ -232,9 +235,10 @@ class FlushJob(SegmentWriter):
         aborted: list[AbortedTransaction],
         *,
         make_directory: bool,
+        paced: bool = False,
     ) -> None:
-        """active: the segment to go on with. size_bytes: of all batches."""
-        super().__init__(files, directory, settings, aborted, make_directory=make_directory)
+        """active: the segment to go on with. size_bytes: of all batches. paced: as File.write_past_cache."""
+        super().__init__(files, directory, settings, aborted, make_directory=make_directory, paced=paced)
         self.batches = batches
         self.size_bytes = size_bytes
         self.aborted_count = len(aborted)

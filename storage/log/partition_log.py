@@ -219,8 +219,11 @@ class PartitionLog(LogState):
         """The oldest unit whose bytes are only in the journal; None if all are in segments."""
         return self._tail[0][4] if self._tail else None
 
-    def flush_job(self, max_bytes: int, max_batches: int = sys.maxsize) -> FlushJob | None:
-        """Take the oldest released batches, of max_bytes together but one at least. None: nothing, or a job is out."""
+    def flush_job(self, max_bytes: int, max_batches: int = sys.maxsize, *, paced: bool = False) -> FlushJob | None:
+        """Take the oldest released batches, of max_bytes together but one at least. None: nothing, or a job is out.
+
+        paced: as File.write_past_cache.
+        """
         if self._flush is not None or self.evidence is not None:
             return None
         taken, size_bytes = oldest(self._tail, self.high_watermark, max_bytes, max_batches)
@@ -237,6 +240,7 @@ class PartitionLog(LogState):
             size_bytes,
             aborted,
             make_directory=not self.made_directory,
+            paced=paced,
         )
         return self._flush
 

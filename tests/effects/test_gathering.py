@@ -27,8 +27,8 @@ class Writes:
     def write(self, buffers, position):
         self.made.append((position, list(buffers)))
 
-    def write_past_cache(self, buffers, position):
-        self.past.append((position, list(buffers)))
+    def write_past_cache(self, buffers, position, *, paced=False):
+        self.past.append((position, list(buffers), paced))
 
 
 def pieces(cuts):
@@ -71,15 +71,16 @@ def test_slices_may_be_larger():
     assert b"".join(b"".join(buffers) for _, buffers in file.made) == CONTENT
 
 
+@pytest.mark.parametrize("paced", [True, False])
 @pytest.mark.parametrize("past_cache", [True, False])
 @pytest.mark.parametrize("size", [BULK_BYTES - 1, BULK_BYTES, BULK_BYTES + 1])
-def test_bulk_goes_past_the_cache_where_it_may(size, past_cache):
+def test_bulk_goes_past_the_cache_where_it_may(size, past_cache, paced):
     file = Writes()
-    write_gathered(file, [bytes(size)], 7, size, past_cache=past_cache)
+    write_gathered(file, [bytes(size)], 7, size, past_cache=past_cache, paced=paced)
     went_past = past_cache and size >= BULK_BYTES
     assert bool(file.past) == went_past
     assert bool(file.made) != went_past
-    assert all((at, sum(map(len, buffers))) == (7, size) for at, buffers in file.past)
+    assert all((at, sum(map(len, buffers)), how) == (7, size, paced) for at, buffers, how in file.past)
 
 
 @pytest.mark.parametrize(("size", "count"), [(JOINED_BELOW_BYTES - 1, 1), (JOINED_BELOW_BYTES, 5)])

@@ -5,6 +5,7 @@ import itertools
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from eventually import wait_until
@@ -35,15 +36,17 @@ def without_dontcache(monkeypatch):
     monkeypatch.setattr(writing, "HAS_DONTCACHE", False)
 
 
-@pytest.fixture(params=[True, False], ids=["RWF_DONTCACHE", "O_DIRECT"])
-def either_way(request, tmp_path):
-    """Past the cache in both ways."""
-    if not request.param:
+@pytest.fixture(params=["RWF_DONTCACHE", "O_DIRECT", "paced"])
+def paced(request, tmp_path):
+    """Past the cache in each way: what to say to write_past_cache for it."""
+    if request.param == "O_DIRECT":
         request.getfixturevalue("without_dontcache")
-        return
+    if request.param != "RWF_DONTCACHE":
+        return request.param == "paced"
     with (tmp_path / "tried").open("wb") as tried:
         if not writing._write_flagged(tried.fileno(), [b"x"], 0, writing.RWF_DONTCACHE):
             pytest.skip("NO RWF_DONTCACHE HERE (Linux before 6.16, or this file system): WRITES WITH IT ARE NOT TESTED")
+    return False
 
 
 @pytest.fixture
@@ -123,42 +126,38 @@ def flags_given(monkeypatch, with_dontcache):
 
 @pytest.mark.parametrize("position", [0, 1, 4_095, 4_096, 70_000])
 @pytest.mark.parametrize("size", [0, 1, 4_095, 4_096, 8_191, 12_289, PIECE_BYTES - 1, 2 * PIECE_BYTES + 5_000])
-@pytest.mark.usefixtures("either_way")
-def test_what_is_written_past_the_cache_is_what_a_reader_finds(file, position, size):
+def test_what_is_written_past_the_cache_is_what_a_reader_finds(file, position, size, paced):
     file.write([b"before" * 20_000], 0)
     content = blocks(600)[3 : size + 3]
-    file.write_past_cache([content[:7], memoryview(content)[7:5_000], bytearray(content[5_000:])], position)
+    file.write_past_cache([content[:7], memoryview(content)[7:5_000], bytearray(content[5_000:])], position, paced=paced)
     assert file.read(len(content), position) == content
     assert file.read(position, 0) == (b"before" * 20_000)[:position]
     after = (b"before" * 20_000)[position + len(content) :]
     assert file.read(len(after), position + len(content)) == after
 
 
-@pytest.mark.usefixtures("either_way")
-def test_neighbours_written_past_the_cache_share_a_block(file):
+def test_neighbours_written_past_the_cache_share_a_block(file, paced):
     content = blocks(500)
     for begin, end in itertools.pairwise([0, 300_001, 300_002, 900_000, 1_300_003, len(content)]):
-        file.write_past_cache([content[begin:end]], begin)
+        file.write_past_cache([content[begin:end]], begin, paced=paced)
         assert file.read(end, 0) == content[:end]
     assert file.size() == len(content)
 
 
-@pytest.mark.usefixtures("either_way")
-def test_what_is_written_past_the_cache_is_not_kept_in_memory(file, tmp_path):
+def test_what_is_written_past_the_cache_is_not_kept_in_memory(file, tmp_path, paced):
     if not goes_past_cache(tmp_path):
         pytest.skip("this file system keeps all it has in memory (tmpfs), or has no O_DIRECT")
     content = blocks(2_500)
-    file.write_past_cache([content], 1_000)
+    file.write_past_cache([content], 1_000, paced=paced)
     file.sync()
     wait_until(lambda: bytes_in_memory(file.path) < len(content) // 4)  # a page at either end, however large, may stay
     assert file.read(len(content), 1_000) == content
     assert bytes_in_memory(file.path) >= len(content)
 
 
-@pytest.mark.usefixtures("either_way")
-def test_many_small_buffers_are_written_past_the_cache_too(file):
+def test_many_small_buffers_are_written_past_the_cache_too(file, paced):
     pieces = [bytes([i % 251]) * (i % 97) for i in range(20_000)]
-    file.write_past_cache(pieces, 5)
+    file.write_past_cache(pieces, 5, paced=paced)
     content = b"".join(pieces)
     assert file.read(len(content) + 5, 0) == b"\0" * 5 + content
 
@@ -184,6 +183,21 @@ def test_the_kernel_is_asked_not_to_keep_what_goes_past_the_cache(file, flags_gi
     file.write([b"x"], 0)
     assert flags_given[0] == RWF_DONTCACHE == 0x80  # in the kernel's include/uapi/linux/fs.h
     assert flags_given[-1] == 0
+
+
+def test_what_is_paced_is_given_to_the_device_in_pieces(file, monkeypatch, flags_given):
+    real, sizes, has_direct = os.pwrite, [], goes_past_cache(Path(file.path).parent)
+
+    def noted(fd, piece, position):
+        sizes.append(len(piece))
+        return real(fd, piece, position)
+
+    monkeypatch.setattr(os, "pwrite", noted)
+    file.write_past_cache([blocks(300)], 1_000, paced=True)
+    assert file.read(5_000_000, 1_000) == blocks(300)
+    assert RWF_DONTCACHE not in flags_given
+    if has_direct:
+        assert sizes == [PIECE_BYTES, PIECE_BYTES, 299 * BLOCK_BYTES - 2 * PIECE_BYTES]
 
 
 def test_more_buffers_than_one_call_takes_go_past_the_cache_too(file, flags_given):

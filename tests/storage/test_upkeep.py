@@ -3,13 +3,15 @@
 from dataclasses import replace
 
 import pytest
-from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.effects.gathering import BULK_BYTES
+from fencepost.effects.simulated.disk import SimulatedDisk, SimulatedFile
 from fencepost.protocol import batches
 from fencepost.storage import layout, store_checkpoint, upkeep
 from fencepost.storage.cleaning.compaction import begin_compaction
 from fencepost.storage.journal.format import BLOCK_BYTES
 from fencepost.storage.journal.scan import JournalDamaged, scan
 from fencepost.storage.log.partition_log import PartitionLog
+from fencepost.storage.store import StoreSettings
 from fencepost.storage.upkeep import LOST_AGE_MS, Upkeep
 from store_driver import DIRECTORY, SMALL, Driven, batch_of, values_of
 from store_dump import dump_log
@@ -183,7 +185,8 @@ def test_a_flush_of_large_batches_is_shared_between_workers_and_no_other(monkeyp
     monkeypatch.setattr(upkeep, "SHARED_RUN_BYTES", 5_000)
     monkeypatch.setattr(upkeep, "SMALL_BATCH_BYTES", 1_000)
     driver = Driven(SimulatedDisk())
-    logs = [driver.create(name) for name in "abcde"]
+    logs = [driver.create(name, durability_mode="os") for name in "abcde"]
+    driver.round()
     for log in logs:
         driver.append(log, [b"x" * 1_000])
     driver.round()
@@ -199,13 +202,51 @@ def test_a_flush_of_large_batches_is_shared_between_workers_and_no_other(monkeyp
     driver.round()
     assert len(driver.upkeep.begin_flush().parts(2)) == 1
     driver = Driven(SimulatedDisk())
-    logs = [driver.create(name) for name in "ab"]
+    logs = [driver.create(name, durability_mode="os") for name in "ab"]
+    driver.round()
     for number in range(100):
         driver.append(logs[number % 2], [b"small"])
     driver.round()
     run = driver.upkeep.begin_flush()
     assert run.size_bytes > upkeep.SHARED_RUN_BYTES
+    assert not run.paced
     assert len(run.parts(2)) == 1
+
+
+def test_while_rounds_are_synced_one_worker_writes_a_piece_at_a_time(monkeypatch):
+    monkeypatch.setattr(upkeep, "SHARED_RUN_BYTES", 5_000)
+    monkeypatch.setattr(upkeep, "SMALL_BATCH_BYTES", 1_000)
+    ways = []
+
+    def written(file, buffers, position, *, paced):
+        ways.append(paced)
+        file.write(buffers, position)
+
+    monkeypatch.setattr(SimulatedFile, "write_past_cache", written)
+    driver = Driven(SimulatedDisk(), settings=StoreSettings())
+    logs = [driver.create(name) for name in "ab"]
+    for log in logs:
+        driver.append(log, [bytes(BULK_BYTES)])
+    driver.round()
+    ways.clear()
+    run = driver.upkeep.begin_flush()
+    assert len(run.parts(2)) == 1
+    for part in run.parts(2):
+        part()
+    driver.upkeep.flushed(run)
+    assert ways == [True, True]
+    assert [log.flushed_offset for log in logs] == [1, 1]
+
+
+@pytest.mark.parametrize(("tail_max_bytes", "paced"), [(4 * 4_300, True), (4 * 4_200, False)])
+def test_tails_that_hold_a_quarter_of_the_most_are_flushed_as_fast_as_can_be(tail_max_bytes, paced):
+    driver = Driven(SimulatedDisk(), settings=replace(SMALL, tail_max_bytes=tail_max_bytes))
+    log = driver.create("t")
+    for _ in range(4):
+        driver.append(log, [bytes(1_000)])
+    driver.round()
+    assert 4_200 < driver.store.tail_bytes < 4_300
+    assert driver.upkeep.begin_flush().paced == paced
 
 
 def test_a_flush_takes_no_more_batches_than_the_interpreter_can_spare(monkeypatch):

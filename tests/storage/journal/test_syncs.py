@@ -38,7 +38,8 @@ def test_a_sync_without_new_units_makes_those_before_durable(disk, driven):
 def test_a_large_round_that_is_synced_goes_past_the_cache(disk, monkeypatch):
     past = []
 
-    def written(file, buffers, position):
+    def written(file, buffers, position, *, paced):
+        assert not paced
         past.append((position % BLOCK, sum(map(len, buffers)) % BLOCK))
         file.write(buffers, position)
 

@@ -151,10 +151,13 @@ def test_large_batches_are_written_in_slices_of_64_kib() -> None:
     assert len(sizes) <= 250_000 // SLICE_BYTES + 2 + 1
 
 
-def test_what_is_flushed_in_bulk_goes_past_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("paced", [True, False])
+def test_what_is_flushed_in_bulk_goes_past_the_cache(monkeypatch: pytest.MonkeyPatch, paced: bool) -> None:
     sizes: list[int] = []
+    ways: set[bool] = set()
 
-    def written(file: SimulatedFile, buffers: Sequence[Buffer], position: int) -> None:
+    def written(file: SimulatedFile, buffers: Sequence[Buffer], position: int, *, paced: bool) -> None:
+        ways.add(paced)
         sizes.append(sum(map(len, buffers)))
         file.write(buffers, position)
 
@@ -163,7 +166,11 @@ def test_what_is_flushed_in_bulk_goes_past_the_cache(monkeypatch: pytest.MonkeyP
     for number in range(300):
         driver.values(bytes([number % 251]) * 30_000)
     contents = driver.contents()
-    driver.flush(max_bytes=100 << 20)
+    job = driver.log.flush_job(100 << 20, paced=paced)
+    assert job is not None
+    job.run()
+    driver.log.flushed(job)
+    assert ways == {paced}
     assert min(sizes) >= BULK_BYTES
     assert max(sizes) <= GATHERED_BYTES + 31_000
     assert sum(sizes) == driver.log.segments[-1].size_bytes
