@@ -1,7 +1,7 @@
 """Writes of whole blocks past the page cache, by O_DIRECT, from a buffer that is used again.
 
-They are of two kinds. Bytes in bulk, seldom read back, where the system has no RWF_DONTCACHE or the device is to have
-one piece of them at a time: a fresh page of the cache costs its allocation, its write-back, and a page that held
+They are of two kinds. Bytes in bulk, seldom read back: where the system has no RWF_DONTCACHE, and for paced writes.
+They spare the fresh pages of the cache, of which each costs its allocation, its write-back, and a page that held
 something else. What fills no block at either end is the caller's to write as ever, so that no block is written both
 ways; it is durable only after a sync. And small ones that sync themselves, for which this module has the descriptor and
 the buffer (writing.py, docs/decisions/0026).
@@ -20,7 +20,7 @@ from .gathering import Buffer, join_buffers
 Views: TypeAlias = list[memoryview]
 
 BLOCK_BYTES = 4096  # of any device met so far, 512 or this
-PIECE_BYTES = 512 << 10  # a call, and so what a paced writer has at the device (docs/decisions/0028)
+PIECE_BYTES = 512 << 10  # a call, so what a paced write has at the device (docs/decisions/0028); small writes fit in it
 _O_DIRECT: int = getattr(os, "O_DIRECT", 0)
 _UNSUPPORTED = (errno.EINVAL, errno.EOPNOTSUPP)
 

@@ -46,8 +46,9 @@ def write_past_cache(fd: int, buffers: Sequence[Buffer], position: int, *, paced
     Raises: OSError.
     """
     buffers = join_buffers(buffers, sum(map(len, buffers)))
-    if paced or not (HAS_DONTCACHE and _write_flagged(fd, buffers, position, RWF_DONTCACHE)):
-        _write_direct(fd, buffers, position)
+    ways = (_write_direct, _write_uncached) if paced else (_write_uncached, _write_direct)
+    if not any(way(fd, buffers, position) for way in ways):
+        write(fd, buffers, position)
 
 
 def write_synced(fd: int, buffers: Sequence[Buffer], position: int) -> bool:
@@ -94,15 +95,20 @@ def _write_flagged(fd: int, buffers: Sequence[Buffer], position: int, flag: int)
     return True
 
 
-def _write_direct(fd: int, buffers: Sequence[Buffer], position: int) -> None:
+def _write_uncached(fd: int, buffers: Sequence[Buffer], position: int) -> bool:
+    """False: as _write_flagged."""
+    return HAS_DONTCACHE and _write_flagged(fd, buffers, position, RWF_DONTCACHE)
+
+
+def _write_direct(fd: int, buffers: Sequence[Buffer], position: int) -> bool:
+    """False: no block is whole, or the system cannot do it now or ever; any part may be written."""
     parts = direct.split(buffers, position)
     if parts is None:
-        write(fd, buffers, position)
-        return
+        return False
     before, blocks, after = parts
     begin = position + sum(map(len, before))
-    written = direct.write(fd, blocks, begin)
+    if not direct.write(fd, blocks, begin):
+        return False
     write(fd, before, position)
-    if not written:
-        write(fd, blocks, begin)
     write(fd, after, begin + sum(map(len, blocks)))
+    return True

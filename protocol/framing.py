@@ -16,7 +16,7 @@ LARGEST_FRAME_BYTES = 104_857_600
 _LENGTH = Struct(">i").unpack_from
 PREFIX_BYTES = 4
 _COPIED_BYTES = 4096  # frames up to here are bytes, larger ones views
-_VIEWED_SHARE = 4  # of a chunk, what is 1/4 of it or more
+_VIEWED_SHARE = 4  # a part is kept as a view if it is at least a quarter (1/4) of its chunk
 _PIECES_AT_MOST = 1024
 
 

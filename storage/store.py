@@ -34,7 +34,7 @@ class StoreSettings:
     """Bounds of a data directory; sizes in bytes."""
 
     journal_max_bytes: int = 256 << 20
-    tail_max_bytes: int = 256 << 20  # undurable plus unflushed, as they stand in memory
+    tail_max_bytes: int = 256 << 20  # undurable plus unflushed; memory may take four times that (framing)
     min_free_bytes: int = 64 << 20  # below it client data is refused
     max_open_files: int = 1024
     durability_mode: str = "fsync"  # of the catalogue log, as it is made; what is written to it is synced in any case

@@ -23,9 +23,9 @@ from .store_checkpoint import LogEntry, StoreCheckpoint
 
 logger = logging.getLogger("fencepost.storage")
 
-FLUSH_RUN_BYTES = 8 << 20  # of one flush
+FLUSH_RUN_BYTES = 8 << 20  # of one flush: measured before flushes were paced
 FLUSH_RUN_UNSYNCED_BYTES = 16 << 20  # while rounds are not synced (docs/decisions/0025)
-PACED_SHARE = 4  # flushes are paced while tails hold less than this part (one in so many) of the most they may
+PACED_BELOW = 4  # a flush is paced while tails hold less than a quarter (1/4) of what they may
 FLUSH_RUN_BATCHES = 4_000  # fewer, and the loop and the worker change places more often: 6 % of the CPU at 1,000
 LET_GO_BATCHES = 500  # at once: some 0.1 ms
 SHARED_RUN_BYTES = 1 << 20  # from here on, if batches are not small, the disk is waited for, and not the interpreter
@@ -68,7 +68,7 @@ class FlushRun:
         batches = sum(len(job.batches) for _, job in self.jobs)
         if self.paced or self.size_bytes < max(SHARED_RUN_BYTES, SMALL_BATCH_BYTES * batches):
             return [self.run]
-        return [FlushRun(part, self.paced).run for first in range(threads) if (part := self.jobs[first::threads])]
+        return [FlushRun(part, paced=False).run for first in range(threads) if (part := self.jobs[first::threads])]
 
 
 @dataclass(slots=True)
@@ -162,14 +162,19 @@ class Upkeep:
 
     # ---- flushing --------------------------------------------------------------------------------------------
 
-    def begin_flush(self) -> FlushRun | None:
-        """Take released tail bytes, oldest logs first, of not too many. None if there are none."""
+    def begin_flush(self, *, pace: bool = True) -> FlushRun | None:
+        """Take released tail bytes, oldest logs first, of not too many. None if there are none.
+
+        More at once while rounds are not synced (docs/decisions/0025), and paced while they are (docs/decisions/0028).
+        pace: False while there are no rounds to spare the device for.
+        """
         store = self._store
         unflushed = store.unflushed
         is_synced = store.synced_unit >= store.released_unit
         max_bytes = FLUSH_RUN_BYTES if is_synced else FLUSH_RUN_UNSYNCED_BYTES
-        # Syncs of rounds stand behind one piece of a paced flush. On a slow device such a flush may fall behind.
-        paced = is_synced and PACED_SHARE * store.tail_bytes < store.settings.tail_max_bytes
+        # On a device that is slow to answer, paced flushes may fall behind.
+        is_behind = PACED_BELOW * store.tail_memory_bytes >= store.settings.tail_max_bytes or store.journal.nearly_full
+        paced = pace and is_synced and not is_behind
         max_batches = FLUSH_RUN_BATCHES
         jobs: list[tuple[PartitionLog, FlushJob]] = []
         for log in list(islice(unflushed, FLUSH_RUN_LOGS)):

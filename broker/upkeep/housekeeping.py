@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 TICK_S = 0.1
 FLUSH_AT_BYTES = 4 << 20  # a flush starts when so much is released and unflushed
-FLUSH_THREADS = 2  # of the executor's, for a flush that is not paced: a checkpoint, what is removed and the journal's files need theirs
+FLUSH_THREADS = 2  # of a flush that is not paced; the executor's others are for checkpoints, removals, journal files
 FLUSH_AFTER_MS = 2_000  # or when something was for so long
 SOON_MS = 1_000  # between checkpoints while deleted topics take room, or the age is to be saved
 AFTER_FAILURE_S = 0.5
@@ -268,7 +268,7 @@ class Housekeeping:
 
     async def _flush_once(self) -> int:
         """Take some tails to segments. Returns how many bytes. Raises: TryLater, nothing lost."""
-        run = self._upkeep.begin_flush()
+        run = self._upkeep.begin_flush(pace=not self.ending)
         if run is None:
             return 0
         try:

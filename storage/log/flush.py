@@ -235,7 +235,7 @@ class FlushJob(SegmentWriter):
         aborted: list[AbortedTransaction],
         *,
         make_directory: bool,
-        paced: bool = False,
+        paced: bool,
     ) -> None:
         """active: the segment to go on with. size_bytes: of all batches. paced: as File.write_past_cache."""
         super().__init__(files, directory, settings, aborted, make_directory=make_directory, paced=paced)

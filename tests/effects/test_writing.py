@@ -129,7 +129,8 @@ def flags_given(monkeypatch, with_dontcache):
 def test_what_is_written_past_the_cache_is_what_a_reader_finds(file, position, size, paced):
     file.write([b"before" * 20_000], 0)
     content = blocks(600)[3 : size + 3]
-    file.write_past_cache([content[:7], memoryview(content)[7:5_000], bytearray(content[5_000:])], position, paced=paced)
+    pieces = [content[:7], memoryview(content)[7:5_000], bytearray(content[5_000:])]
+    file.write_past_cache(pieces, position, paced=paced)
     assert file.read(len(content), position) == content
     assert file.read(position, 0) == (b"before" * 20_000)[:position]
     after = (b"before" * 20_000)[position + len(content) :]
@@ -198,6 +199,16 @@ def test_what_is_paced_is_given_to_the_device_in_pieces(file, monkeypatch, flags
     assert RWF_DONTCACHE not in flags_given
     if has_direct:
         assert sizes == [PIECE_BYTES, PIECE_BYTES, 299 * BLOCK_BYTES - 2 * PIECE_BYTES]
+
+
+def test_a_paced_write_that_gets_no_descriptor_is_not_kept_in_memory_either(file, monkeypatch, flags_given):
+    def refused(*_):
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(os, "open", refused)
+    file.write_past_cache([blocks(300)], 1_000, paced=True)
+    assert file.read(5_000_000, 1_000) == blocks(300)
+    assert flags_given[0] == RWF_DONTCACHE
 
 
 def test_more_buffers_than_one_call_takes_go_past_the_cache_too(file, flags_given):

@@ -116,6 +116,25 @@ def test_a_frame_that_is_less_than_a_quarter_of_its_chunk_is_copied() -> None:
     assert [len(frame.obj) for frame in frames if isinstance(frame, memoryview)] == [20_000] * 5
 
 
+@pytest.mark.parametrize(("size", "is_view"), [(20_000, True), (19_999, False)])
+def test_a_quarter_of_its_chunk_is_the_least_that_is_kept_as_a_view(size: int, is_view: bool) -> None:
+    chunk = framed(b"x" * size, b"y" * (80_000 - size - 8))
+    assert len(chunk) == 80_000
+    frame, _ = Framer().feed(chunk)
+    assert isinstance(frame, memoryview)
+    assert (frame.obj is chunk) == is_view
+
+
+@pytest.mark.parametrize(("begun", "is_view"), [(20_000, True), (19_999, False)])
+def test_the_beginning_of_a_frame_is_a_view_of_its_chunk_from_a_quarter_on(begun: int, is_view: bool) -> None:
+    chunk = framed(b"y" * (79_996 - begun), b"x" * 100_000)[:80_000]
+    framer = Framer()
+    framer.feed(chunk)
+    (held,) = framer._pieces
+    assert (isinstance(held, memoryview) and held.obj is chunk) == is_view
+    assert len(held) == begun
+
+
 def test_large_frames_that_come_together_are_not_copied() -> None:
     chunk = framed(b"x" * 100_000, b"y" * 100_000, b"z" * 100_000)[:256_000]
     frames = Framer().feed(chunk)

@@ -11,7 +11,7 @@ from fencepost.storage.cleaning.compaction import begin_compaction
 from fencepost.storage.journal.format import BLOCK_BYTES
 from fencepost.storage.journal.scan import JournalDamaged, scan
 from fencepost.storage.log.partition_log import PartitionLog
-from fencepost.storage.store import StoreSettings
+from fencepost.storage.store import TAIL_BATCH_BYTES, StoreSettings
 from fencepost.storage.upkeep import LOST_AGE_MS, Upkeep
 from store_driver import DIRECTORY, SMALL, Driven, batch_of, values_of
 from store_dump import dump_log
@@ -216,37 +216,70 @@ def test_a_flush_of_large_batches_is_shared_between_workers_and_no_other(monkeyp
 def test_while_rounds_are_synced_one_worker_writes_a_piece_at_a_time(monkeypatch):
     monkeypatch.setattr(upkeep, "SHARED_RUN_BYTES", 5_000)
     monkeypatch.setattr(upkeep, "SMALL_BATCH_BYTES", 1_000)
-    ways = []
+    paced_seen = []
 
     def written(file, buffers, position, *, paced):
-        ways.append(paced)
+        paced_seen.append(paced)
         file.write(buffers, position)
 
     monkeypatch.setattr(SimulatedFile, "write_past_cache", written)
     driver = Driven(SimulatedDisk(), settings=StoreSettings())
     logs = [driver.create(name) for name in "ab"]
+    driver.round()
+    driver.fill()
     for log in logs:
         driver.append(log, [bytes(BULK_BYTES)])
     driver.round()
-    ways.clear()
+    paced_seen.clear()
+    driver.fill()
     run = driver.upkeep.begin_flush()
     assert len(run.parts(2)) == 1
     for part in run.parts(2):
         part()
     driver.upkeep.flushed(run)
-    assert ways == [True, True]
+    assert paced_seen == [True, True]
     assert [log.flushed_offset for log in logs] == [1, 1]
 
 
-@pytest.mark.parametrize(("tail_max_bytes", "paced"), [(4 * 4_300, True), (4 * 4_200, False)])
-def test_tails_that_hold_a_quarter_of_the_most_are_flushed_as_fast_as_can_be(tail_max_bytes, paced):
-    driver = Driven(SimulatedDisk(), settings=replace(SMALL, tail_max_bytes=tail_max_bytes))
+@pytest.mark.parametrize(("beside_a_quarter", "paced"), [(1, True), (0, False)])
+def test_tails_with_a_quarter_of_what_they_may_hold_are_flushed_at_once(beside_a_quarter, paced):
+    def filled(tail_max_bytes):
+        driver = Driven(SimulatedDisk(), settings=replace(SMALL, tail_max_bytes=tail_max_bytes))
+        log = driver.create("t")
+        for _ in range(4):
+            driver.append(log, [bytes(1_000)])
+        driver.round()
+        driver.fill()
+        return driver
+
+    taken = filled(SMALL.tail_max_bytes).store.tail_memory_bytes
+    assert taken > 4_000 + 4 * TAIL_BATCH_BYTES
+    assert filled(4 * (taken + beside_a_quarter)).upkeep.begin_flush().paced == paced
+
+
+def test_tails_are_flushed_at_once_where_the_journal_is_nearly_full():
+    driver = Driven(SimulatedDisk(), settings=replace(SMALL, tail_max_bytes=64 << 20))
     log = driver.create("t")
-    for _ in range(4):
-        driver.append(log, [bytes(1_000)])
     driver.round()
-    assert 4_200 < driver.store.tail_bytes < 4_300
-    assert driver.upkeep.begin_flush().paced == paced
+    paced = []
+    for _ in range(40):
+        driver.fill()
+        driver.append(log, [bytes(20_000)])
+        driver.round()
+        driver.fill()
+        run = driver.upkeep.begin_flush()
+        paced.append((run.paced, driver.store.journal.nearly_full))
+        run.run()
+        driver.upkeep.flushed(run)
+    assert set(paced) == {(True, False), (False, True)}
+
+
+def test_without_rounds_to_spare_the_device_for_no_flush_is_paced():
+    driver = Driven(SimulatedDisk())
+    driver.append(driver.create("t"), [b"x"])
+    driver.round()
+    driver.fill()
+    assert not driver.upkeep.begin_flush(pace=False).paced
 
 
 def test_a_flush_takes_no_more_batches_than_the_interpreter_can_spare(monkeypatch):

@@ -101,10 +101,11 @@ def test_discards_are_counted_over_all_devices():
 
 
 def test_a_deleted_topic_is_waited_for_until_its_folders_are_gone(tmp_path, monkeypatch):
-    monkeypatch.setattr(disk.os, "sync", lambda: None)
     folder = tmp_path / "logs" / "own-0.7"
     folder.mkdir(parents=True)
     looks: list[int] = []
+    there_at_sync: list[bool] = []
+    monkeypatch.setattr(disk.os, "sync", lambda: there_at_sync.append(folder.exists()))
 
     def remove_after_two_looks(seconds: float) -> None:
         looks.append(1)
@@ -115,6 +116,7 @@ def test_a_deleted_topic_is_waited_for_until_its_folders_are_gone(tmp_path, monk
     monkeypatch.setattr(disk, "STILL_S", 0.0)
     assert disk.wait_until_freed(str(tmp_path), "own")
     assert len(looks) == 2
+    assert there_at_sync == [False]
     folder.mkdir()
     assert not disk.wait_until_freed(str(tmp_path), "own", timeout_s=0.0)
     assert disk.wait_until_freed(str(tmp_path), "another", timeout_s=0.0)

@@ -260,6 +260,22 @@ def test_a_flush_of_which_one_part_finds_no_room_counts_as_none(monkeypatch):
         assert begin() is None
 
 
+def test_what_is_flushed_when_the_broker_stops_spares_no_round(monkeypatch):
+    with SimulatedBroker(small()) as broker:
+        broker.ask(create("t", 1))
+        upkeep = broker.broker.housekeeping._upkeep
+        paces, begin = [], upkeep.begin_flush
+        monkeypatch.setattr(upkeep, "begin_flush", lambda *, pace: (paces.append(pace), begin(pace=pace))[1])
+        broker.ask(produce("t", batch()), BY_NAME)
+        broker.wait(5)
+        assert set(paces) == {True}
+        broker.ask(produce("t", batch()), BY_NAME)
+        paces.clear()
+        broker.stop()
+        assert paces[-1:] == [False]
+        assert broker.broker.store.tail_bytes == 0
+
+
 def no_room():
     raise DiskFull(errno.ENOSPC, "no room")
 

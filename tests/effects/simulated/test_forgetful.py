@@ -5,6 +5,7 @@ import errno
 
 import pytest
 from eventually import wait_until
+from fencepost.effects import writing
 from fencepost.effects.disk import AlreadyLocked, SystemFile
 from fencepost.effects.simulated.forgetful import DiskGone, ForgetfulDisk
 from loops import LOOPS
@@ -55,17 +56,26 @@ def test_of_several_unsynced_writes_the_first_is_torn_and_the_rest_never_happene
     assert (tmp_path / "file").read_bytes() == b"0" * 10
 
 
-def test_what_was_written_past_the_cache_is_no_safer(disk, tmp_path):
+@pytest.mark.parametrize("paced", [False, True])
+def test_what_was_written_past_the_cache_is_no_safer(disk, tmp_path, monkeypatch, paced):
+    paced_seen, real = [], writing.write_past_cache
+
+    def noted(*what, paced):
+        paced_seen.append(paced)
+        real(*what, paced=paced)
+
+    monkeypatch.setattr(writing, "write_past_cache", noted)
     path = path_of(tmp_path)
     file = disk.open(path, create=True)
     file.write([b"synced"], 0)
     file.sync()
     content = SECTORS * 256
-    file.write_past_cache([content], 6)
+    file.write_past_cache([content], 6, paced=paced)
+    assert paced_seen == [paced]
     assert file.read(len(content), 6) == content
     disk.vanish()
     with pytest.raises(DiskGone):
-        file.write_past_cache([b"late" * 4096], 8192 - 6)
+        file.write_past_cache([b"late" * 4096], 8192 - 6, paced=paced)
     disk.forget()
     left = (tmp_path / "file").read_bytes()
     assert left[:6] == b"synced"

@@ -154,10 +154,10 @@ def test_large_batches_are_written_in_slices_of_64_kib() -> None:
 @pytest.mark.parametrize("paced", [True, False])
 def test_what_is_flushed_in_bulk_goes_past_the_cache(monkeypatch: pytest.MonkeyPatch, paced: bool) -> None:
     sizes: list[int] = []
-    ways: set[bool] = set()
+    paced_seen: set[bool] = set()
 
     def written(file: SimulatedFile, buffers: Sequence[Buffer], position: int, *, paced: bool) -> None:
-        ways.add(paced)
+        paced_seen.add(paced)
         sizes.append(sum(map(len, buffers)))
         file.write(buffers, position)
 
@@ -170,7 +170,7 @@ def test_what_is_flushed_in_bulk_goes_past_the_cache(monkeypatch: pytest.MonkeyP
     assert job is not None
     job.run()
     driver.log.flushed(job)
-    assert ways == {paced}
+    assert paced_seen == {paced}
     assert min(sizes) >= BULK_BYTES
     assert max(sizes) <= GATHERED_BYTES + 31_000
     assert sum(sizes) == driver.log.segments[-1].size_bytes

@@ -114,7 +114,7 @@ def test_segments_and_indexes_are_those_of_batch_after_batch(rows, settings, fir
         patch.setattr(flush, "GATHERED_BYTES", gathered)
         for batches in filter(None, (tail[:first], tail[first:])):
             active = states[-1] if states else None
-            job = FlushJob(files, "/log", settings, active, batches, 0, [], make_directory=True)
+            job = FlushJob(files, "/log", settings, active, batches, 0, [], make_directory=True, paced=False)
             job.run()
             for written in job.written:
                 base = written.after.base_offset
@@ -153,5 +153,6 @@ def test_a_flush_of_many_batches_gives_way_between_its_parts(monkeypatch: pytest
     for count, times in ((1, 0), (10, 0), (11, 1), (35, 3)):
         given.clear()
         tail = tail_of([(1, 1, 0, 0)] * count)
-        FlushJob(OpenFiles(SimulatedDisk(), 16), "/log", LogSettings(), None, tail, 0, [], make_directory=True).run()
+        files = OpenFiles(SimulatedDisk(), 16)
+        FlushJob(files, "/log", LogSettings(), None, tail, 0, [], make_directory=True, paced=False).run()
         assert len(given) == times

@@ -1,0 +1,47 @@
+"""A window's own topic, and one that a load deletes, are waited for until the disk has their blocks again."""
+
+import contextlib
+
+import pytest
+from fencepost.bench import topics
+from fencepost.bench.contest.contest import Surroundings
+from fencepost.bench.loads import produce, small
+from fencepost.bench.loads.own_topic import own_topic
+from fencepost.bench.peers import disk
+from fencepost.bench.peers.peers import Peer
+
+PEER = Peer("one", "127.0.0.1", 9092, 1, directory="/somewhere")
+
+
+@pytest.fixture
+def done(monkeypatch):
+    """What is done, in order."""
+    done = []
+
+    @contextlib.contextmanager
+    def topic(host, port, name, partitions):
+        assert (host, port, name) == (PEER.host, PEER.port, None)
+        done.append(f"made with {partitions}")
+        yield "bench-1"
+        done.append("deleted")
+
+    monkeypatch.setattr(topics, "topic", topic)
+    monkeypatch.setattr(topics, "delete", lambda host, port, topic: done.append(f"deleted {topic}"))
+    monkeypatch.setattr(disk, "wait_until_freed", lambda directory, topic: done.append(f"{topic} freed in {directory}"))
+    return done
+
+
+def test_a_windows_own_topic_is_deleted_and_then_waited_for(done):
+    with own_topic(PEER, 4) as topic:
+        done.append(f"loaded {topic}")
+    assert done == ["made with 4", "loaded bench-1", "deleted", "bench-1 freed in /somewhere"]
+
+
+def test_what_a_load_left_is_deleted_and_then_waited_for(done):
+    Surroundings().delete(PEER, "left")
+    assert done == ["deleted left", "left freed in /somewhere"]
+
+
+@pytest.mark.parametrize("load", [small, produce])
+def test_loads_that_fill_gigabytes_take_a_topic_in_this_way(load):
+    assert load.own_topic is own_topic
