@@ -18,6 +18,8 @@ HEADER = Struct(">qiibIhiqqqhii")
 HEADER_BYTES = HEADER.size
 LENGTH_ENDS_AT = 12  # batch_length counts the bytes from here on
 MAGIC_AT = 16
+KEPT_TIMES = 4  # its size, that a batch may keep in memory, as parts of a chunk do (framing)
+KEPT_BESIDE_BYTES = 4096  # and this: smaller requests are never worth a copy
 CRC_COVERS_FROM = 21
 MAGIC = 2
 LEAST_BYTES_OF_ANY_MAGIC = LENGTH_ENDS_AT + 14  # what a message of magic 0 has before its key
@@ -289,8 +291,20 @@ def _unacceptable_producer(batch: Batch) -> KafkaError:
 
 
 def stamp_header(batch: Batch, base_offset: int, leader_epoch: int = 0) -> bytes:
-    """Bytes 0-15 as they stand in the log: base offset, length, leader epoch. `batch.buffer[16:]` follows unchanged."""
+    """Bytes 0-15 as they stand in the log: base offset, length, leader epoch. What after_header gives follows them."""
     return pack_head(base_offset, batch.size - LENGTH_ENDS_AT, leader_epoch)
+
+
+def after_header(batch: Batch) -> bytes | memoryview:
+    """The batch from byte 16 on, for whoever keeps it: a view, or a copy where a view would keep too much.
+
+    A view keeps all of the request that it is a part of: 40 MB for a batch of 1 KB, if all else in it was refused.
+    """
+    rest = batch.buffer[16:]
+    whole = rest.obj
+    if isinstance(whole, bytes) and len(whole) > KEPT_TIMES * len(rest) + KEPT_BESIDE_BYTES:
+        return bytes(rest)
+    return rest
 
 
 def with_log_append_time(batch: Batch, now_ms: int) -> Batch:

@@ -110,7 +110,7 @@ class Store:
         if self.halted is not None:
             raise BrokerHalted from self.halted
         base_offset = batch.base_offset = log.end_offset
-        parts = batches.stamp_header(batch, base_offset), batch.buffer[16:]
+        parts = batches.stamp_header(batch, base_offset), batches.after_header(batch)
         unit = self.journal.append_batch(log.log_id, base_offset, *parts)
         if log not in self._open_logs:
             self._opens(log)
@@ -196,7 +196,7 @@ class Store:
             offset = ends.get(log, log.end_offset)
             ends[log] = offset + batch.last_offset_delta + 1
             head = pack_head(offset, batch.size - LENGTH_ENDS_AT, LEADER_EPOCH)
-            placed.append((log.log_id, offset, head, batch.buffer[16:]))
+            placed.append((log.log_id, offset, head, batches.after_header(batch)))
         unit = self.journal.append_batches(placed)
         now_ms = self._turn_age_ms or self._begin_turn()
         for (log, batch), (_, batch.base_offset, head, rest) in zip(appends, placed, strict=True):

@@ -24,7 +24,8 @@ from .cleaning import Cleaning
 T = TypeVar("T")
 
 TICK_S = 0.1
-FLUSH_AT_BYTES = 4 << 20  # a flush starts when so much is released and unflushed
+FLUSH_AT_BYTES = 4 << 20  # a flush starts when so much is unflushed
+FLUSHED_FROM = 4  # or a quarter (1/4) of what tails may hold
 FLUSH_THREADS = 2  # of a flush that is not paced; the executor's others are for checkpoints, removals, journal files
 FLUSH_AFTER_MS = 2_000  # or when something was for so long
 SOON_MS = 1_000  # between checkpoints while deleted topics take room, or the age is to be saved
@@ -195,7 +196,7 @@ class Housekeeping:
     # ---- reactions -------------------------------------------------------------------------------------------
 
     def _released(self, moved: Collection[PartitionLog]) -> None:
-        if self._store.tail_bytes >= FLUSH_AT_BYTES:
+        if self._flush_is_due:
             self._flush_wanted.set()
         if self._store.journal.may_fill:
             self._fill_wanted.set()
@@ -242,6 +243,13 @@ class Housekeeping:
                 relieved()
         self._congested = congested
 
+    @property
+    def _flush_is_due(self) -> bool:
+        """Whether much is in tails, as such or for what they may hold."""
+        store = self._store
+        most = store.settings.tail_max_bytes
+        return store.tail_bytes >= FLUSH_AT_BYTES or FLUSHED_FROM * store.tail_memory_bytes >= most
+
     # ---- flushing and filling --------------------------------------------------------------------------------
 
     async def _flush(self) -> None:
@@ -255,7 +263,7 @@ class Housekeeping:
             except TryLater as error:
                 await self._make_room(error)
                 continue
-            if more and (store.tail_bytes >= FLUSH_AT_BYTES or store.journal.wants_recycling):
+            if more and (self._flush_is_due or store.journal.wants_recycling):
                 self._flush_wanted.set()
 
     async def _flush_pass(self) -> bool:

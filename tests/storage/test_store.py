@@ -98,6 +98,25 @@ def test_a_batch_that_simply_goes_on_counts_in_the_log_and_the_store_as_any_othe
     assert found[1][0][0] > 0
 
 
+@pytest.mark.parametrize("beside", [100_000, 3_000])
+@pytest.mark.parametrize("together", [True, False])
+def test_a_batch_keeps_no_more_of_its_request_than_four_times_its_size(together, beside):
+    driven = Driven(SimulatedDisk())
+    log = driven.create("t")
+    driven.round()
+    content = batch_of([b"v" * 1_000])
+    request = bytes(beside) + content
+    batch = batches.check_produced(memoryview(request)[beside:])
+    if together:
+        driven.store.append_together([(log, batch)])
+    else:
+        driven.store.append(log, batch)
+    driven.round()
+    (_, rest) = log._tail[-1][6]
+    assert bytes(rest) == content[16:]
+    assert (isinstance(rest, memoryview) and rest.obj is request) == (beside == 3_000)
+
+
 @pytest.mark.parametrize("checkpointed", [False, True])
 @pytest.mark.parametrize("dropped", [False, True])
 def test_the_id_of_a_log_is_never_given_again(checkpointed, dropped):

@@ -276,6 +276,18 @@ def test_what_is_flushed_when_the_broker_stops_spares_no_round(monkeypatch):
         assert broker.broker.store.tail_bytes == 0
 
 
+def test_a_quarter_of_what_tails_may_hold_is_flushed_at_once():
+    with SimulatedBroker(small(log_tail_max_bytes=1 << 20)) as broker:
+        broker.ask(create("t", 1))
+        broker.wait(5)
+        broker.ask(produce("t", batch(value=bytes(200_000))), BY_NAME)
+        broker.wait(0.3)
+        assert broker.broker.store.tail_bytes > 0
+        broker.ask(produce("t", batch(value=bytes(100_000))), BY_NAME)
+        broker.wait(0.3)
+        assert broker.broker.store.tail_bytes == 0
+
+
 def no_room():
     raise DiskFull(errno.ENOSPC, "no room")
 
