@@ -24,10 +24,10 @@ from .cleaning import Cleaning
 T = TypeVar("T")
 
 TICK_S = 0.1
-FLUSH_AT_BYTES = 4 << 20  # a flush starts when so much is unflushed
+FLUSH_AT_BYTES = 4 << 20  # a flush starts when so much is released and unflushed
 FLUSHED_FROM = 4  # or a quarter (1/4) of what tails may hold
-FLUSH_THREADS = 2  # of a flush that is not paced; the executor's others are for checkpoints, removals, journal files
 FLUSH_AFTER_MS = 2_000  # or when something was for so long
+FLUSH_THREADS = 2  # of a flush that is not paced; the executor's others are for checkpoints, removals, journal files
 SOON_MS = 1_000  # between checkpoints while deleted topics take room, or the age is to be saved
 AFTER_FAILURE_S = 0.5
 SAVED_AGE_MS = 1_000  # an orderly end after so long at least is a checkpoint, for the age alone
