@@ -24,6 +24,7 @@ from .log.segment import LEADER_EPOCH
 from .log.settings import LogSettings
 
 TAIL_BATCH_BYTES = 500  # what a batch in a tail takes beside its own bytes: Python objects; measured, 64 bits
+LARGE_TAILS = 4  # those that take a quarter (1/4) of the memory they may
 UNIT_OVERHEAD_BYTES = 256  # framing of a unit of few parts, for admission; the journal checks exactly
 
 Offsets: TypeAlias = dict[PartitionLog, int]
@@ -322,6 +323,11 @@ class Store:
     def tail_memory_bytes(self) -> int:
         """What undurable and unflushed batches take of memory: of small ones, several times their size."""
         return self.tail_bytes + TAIL_BATCH_BYTES * self.tail_batches
+
+    @property
+    def tails_are_large(self) -> bool:
+        """Whether they should be flushed now, and as fast as can be: well before clients have to wait."""
+        return LARGE_TAILS * self.tail_memory_bytes >= self.settings.tail_max_bytes
 
     def look(self) -> None:
         """Once a turn: whether there is room, which is too dear to ask at every append."""

@@ -25,7 +25,6 @@ logger = logging.getLogger("fencepost.storage")
 
 FLUSH_RUN_BYTES = 8 << 20  # of one flush: measured before flushes were paced
 FLUSH_RUN_UNSYNCED_BYTES = 16 << 20  # while rounds are not synced (docs/decisions/0025)
-PACED_BELOW = 4  # a flush is paced while tails hold less than a quarter (1/4) of what they may
 FLUSH_RUN_BATCHES = 4_000  # fewer, and the loop and the worker change places more often: 6 % of the CPU at 1,000
 LET_GO_BATCHES = 500  # at once: some 0.1 ms
 SHARED_RUN_BYTES = 1 << 20  # from here on, if batches are not small, the disk is waited for, and not the interpreter
@@ -173,7 +172,7 @@ class Upkeep:
         is_synced = store.synced_unit >= store.released_unit
         max_bytes = FLUSH_RUN_BYTES if is_synced else FLUSH_RUN_UNSYNCED_BYTES
         # On a device that is slow to answer, paced flushes may fall behind.
-        is_behind = PACED_BELOW * store.tail_memory_bytes >= store.settings.tail_max_bytes or store.journal.nearly_full
+        is_behind = store.tails_are_large or store.journal.nearly_full
         paced = pace and is_synced and not is_behind
         max_batches = FLUSH_RUN_BATCHES
         jobs: list[tuple[PartitionLog, FlushJob]] = []

@@ -25,7 +25,6 @@ T = TypeVar("T")
 
 TICK_S = 0.1
 FLUSH_AT_BYTES = 4 << 20  # a flush starts when so much is released and unflushed
-FLUSHED_FROM = 4  # or a quarter (1/4) of what tails may hold
 FLUSH_AFTER_MS = 2_000  # or when something was for so long
 FLUSH_THREADS = 2  # of a flush that is not paced; the executor's others are for checkpoints, removals, journal files
 SOON_MS = 1_000  # between checkpoints while deleted topics take room, or the age is to be saved
@@ -246,9 +245,7 @@ class Housekeeping:
     @property
     def _flush_is_due(self) -> bool:
         """Whether much is in tails, as such or for what they may hold."""
-        store = self._store
-        most = store.settings.tail_max_bytes
-        return store.tail_bytes >= FLUSH_AT_BYTES or FLUSHED_FROM * store.tail_memory_bytes >= most
+        return self._store.tail_bytes >= FLUSH_AT_BYTES or self._store.tails_are_large
 
     # ---- flushing and filling --------------------------------------------------------------------------------
 
