@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEMO_STAMP := $(VENV)/.demo-installed
 JAVA_CLIENTS := $(VENV)/java-clients.classpath
 GO_CLIENTS := $(VENV)/franz-go-copier
 MAVEN_DEPENDENCIES := org.apache.maven.plugins:maven-dependency-plugin:3.8.1
@@ -20,6 +21,14 @@ $(STAMP): pyproject.toml
 	@echo "installing into $(VENV) ..."
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --disable-pip-version-check --upgrade pip -e '.[test]' > $(VENV)/install.log 2>&1 \
+		|| { tail -20 $(VENV)/install.log; exit 1; }
+	@touch $@ $(DEMO_STAMP)
+
+# What the demo needs and no more: the broker and two clients, not the 1.9 GB of the tests.
+$(DEMO_STAMP): pyproject.toml
+	@echo "installing into $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --disable-pip-version-check --upgrade pip -e '.[demo]' > $(VENV)/install.log 2>&1 \
 		|| { tail -20 $(VENV)/install.log; exit 1; }
 	@touch $@
 
@@ -109,7 +118,7 @@ fuzz: $(STAMP)      ## every reader of bytes, MINUTES in all (default 10), or TA
 		|| echo "atheris does not install here: the loop of our own takes its place"
 	@PYTHONPATH=build/atheris $(BIN)/python tests/fuzz/run.py --minutes $(or $(MINUTES),10) $(TARGETS)
 
-demo: $(STAMP)      ## real text through a bad network, transactions, and a copy under random kills: lost 0, twice 0
+demo: $(DEMO_STAMP) ## real text through a bad network, transactions, and a copy under random kills: lost 0, twice 0
 	@$(BIN)/fencepost demo
 
 demo-spark: $(STAMP) ## word counts and a copy of real text by Spark, driver and executor killed: lost 0, twice 0

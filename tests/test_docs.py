@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from broker_process import broker_process
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 README = (ROOT / "README.md").read_text()
-WRITTEN_WITH_THE_SITE = [ROOT / "docs" / name for name in ("errors.md", "cli-reference.md")]
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 
 def fenced(text: str, language: str) -> list[str]:
@@ -94,8 +95,53 @@ def test_where_the_guarantee_ends_is_reported():
     assert "must make that write idempotent" in text
 
 
+# ---- as a forge renders it: from the files of the repository, without what the site adds ----------------------------
+
+
+def prose(document: Path) -> str:
+    """The document without its fenced blocks."""
+    return re.sub(r"^```.*?^```", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(document: Path) -> set[str]:
+    """The anchors that a forge gives the headings: lower case, spaces as hyphens, most punctuation dropped."""
+    found: set[str] = set()
+    for heading in re.findall(r"^#+ +(.*)", prose(document), flags=re.MULTILINE):
+        shown = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        slug = re.sub(r"[^\w\- ]", "", shown.strip().lower()).replace(" ", "-")
+        found.add(slug if slug not in found else f"{slug}-1")
+    return found
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_links_lead_somewhere(document):
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text()):
-        if not target.startswith("http") and (document.parent / target).resolve() not in WRITTEN_WITH_THE_SITE:
-            assert (document.parent / target).exists(), target
+def test_every_link_leads_to_a_file_of_the_repository_and_to_a_heading_of_it(document):
+    for file, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", prose(document)):
+        if file.startswith("http"):
+            continue
+        target = (document.parent / file).resolve() if file else document
+        assert target.exists(), f"{file}: no such file"
+        if anchor and target.suffix == ".md":
+            assert anchor in anchors(target), f"{file}#{anchor}: no such heading"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_image_of_a_page_is_a_file_of_the_repository(document):
+    for file in re.findall(r'(?:src|srcset)="([^"]+)"', prose(document)):
+        assert (document.parent / file).exists(), file
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_row_of_a_table_stands_below_a_head(document):
+    """A blank line within a table makes raw text of the rows below it."""
+    lines = prose(document).splitlines()
+    for number, line in enumerate(lines):
+        if line.startswith("|") and not (number and lines[number - 1].startswith("|")):
+            below = lines[number + 1] if number + 1 < len(lines) else ""
+            assert re.fullmatch(r"\|[ :|-]+\|?", below), f"no head: {line[:60]}"
+
+
+def test_the_badges_of_the_readme_say_what_pyproject_says():
+    """They are files of the repository: a badge from a service would need a network."""
+    assert f">{VERSION}</text>" in (ROOT / "docs" / "images" / "version.svg").read_text()
+    assert f'alt="version {VERSION}"' in README
+    assert ">Apache-2.0</text>" in (ROOT / "docs" / "images" / "license.svg").read_text()

@@ -51,6 +51,10 @@ def test_every_code_has_one_entry(pages):
         assert len(re.findall(rf"^(?:## |\| ){code.name} \({int(code)}\)", page, re.M)) == 1, code.name
 
 
+def test_the_page_of_errors_is_the_one_that_the_code_makes(pages):
+    assert (DOCS / "errors.md").read_text() == pages.errors_page(), "write it: python docs/site/pages.py --errors"
+
+
 def test_every_command_is_in_the_reference(pages):
     page = pages.commands_page()
     for name in ("serve", "topic create", "txn why-blocked", "backup", "restore", "log verify", "bench txn"):

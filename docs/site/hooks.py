@@ -13,7 +13,6 @@ import pages
 
 DOCS = Path(__file__).resolve().parents[1]
 GENERATED = {
-    "errors.md": pages.errors_page,
     "cli-reference.md": pages.commands_page,
     "decisions.md": pages.decisions_page,
 }

@@ -1,9 +1,10 @@
 """Pages of the documentation that a program writes: errors, commands, and what clients were tested with.
 
     python docs/site/pages.py RESULTS.xml     docs/compatibility.md, of what pytest --junitxml has written
+    python docs/site/pages.py --errors        docs/errors.md, which other pages link to and a forge shows
 
-The others are made when the site is built (hooks.py). `make compatibility` runs the tests and writes the third: what
-a version was tested with is a fact of its day.
+The others are made when the site is built (hooks.py). `make compatibility` runs the tests and writes
+docs/compatibility.md: what a version was tested with is a fact of its day.
 """
 
 import platform
@@ -70,7 +71,7 @@ def errors_page() -> str:
             continue
         retriable = "retriable" if code.retriable else "not retriable"
         cls = "" if code is ErrorCode.NONE else f" · `{type(error_of(code)).__name__}`"
-        parts.append(f"## {code.name} ({int(code)}) {{ #{code.name} }}\n")
+        parts.append(f"## {code.name} ({int(code)})\n")
         parts.append(f"{code.text} *{retriable}*{cls}\n\n{advised[code.name]}\n")
     return "\n".join([*parts, NEVER_SENT, *others]) + "\n"
 
@@ -236,4 +237,7 @@ def _version(package: str) -> str:
 
 
 if __name__ == "__main__":
-    (DOCS / "compatibility.md").write_text(compatibility_page(sys.argv[1]))
+    if sys.argv[1] == "--errors":
+        (DOCS / "errors.md").write_text(errors_page())
+    else:
+        (DOCS / "compatibility.md").write_text(compatibility_page(sys.argv[1]))
