@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from broker_process import broker_process
+from fencepost.broker.config.configuration import broker_settings
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -85,6 +86,23 @@ def test_a_word_of_our_own_is_in_the_glossary_that_its_module_names(word):
     module = (ROOT / OWNERS[word]).read_text()
     assert re.search(rf"^\| {word} \|", (ROOT / "docs" / "glossary.md").read_text(), flags=re.MULTILINE)
     assert "docs/glossary.md" in module.split('"""')[1], f"the docstring of {OWNERS[word]}"
+
+
+def test_the_sample_file_of_settings_is_one():
+    (sample,) = fenced((ROOT / "docs" / "deploy.md").read_text(), "toml")
+    settings, warnings = broker_settings({}, {}, tomllib.loads(sample))
+    assert warnings == []
+    assert settings.num_partitions == 6
+    assert settings.ssl_keystore_location == "/etc/fencepost/broker.pem"
+
+
+def test_the_sample_of_metrics_names_metrics_that_there_are():
+    (sample,) = re.findall(
+        r"^```text\n((?:kafka_|fencepost_).*?)^```", (ROOT / "docs" / "deploy.md").read_text(), re.M | re.S
+    )
+    listed = (ROOT / "docs" / "metrics.md").read_text()
+    for name in re.findall(r"^\w+", sample, re.M):
+        assert f"| `{name}` |" in listed, name
 
 
 @pytest.mark.requirement("S-92")
