@@ -7,6 +7,7 @@ missing limit. Pure: environment and file contents are given.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 from .kafka_names import is_harmless, promises_protection
 from .listener_settings import OVERRIDE
@@ -63,7 +64,7 @@ def _warnings(given: ConfigurationTexts) -> list[str]:
 
 def _add(given: ConfigurationTexts, origin: str, names: Mapping[str, str]) -> None:
     """One source, over what lesser sources gave. An option's own name wins over its other spellings."""
-    spellings = _spellings()
+    spellings = accepted_names()
     for name in sorted(names, key=lambda name: spellings[name][2] if name in spellings else 0, reverse=True):
         if name in spellings:
             _one_directory(name, names[name], origin)
@@ -81,7 +82,8 @@ def _add(given: ConfigurationTexts, origin: str, names: Mapping[str, str]) -> No
             raise UnknownName(_as_spelt(name, origin), origin, _hint(name, origin))
 
 
-def _spellings() -> dict[str, tuple[Option, int, int]]:
+@cache
+def accepted_names() -> Mapping[str, tuple[Option, int, int]]:
     """Every accepted name: its option, the factor of its number, and its rank (0: the option's own name)."""
     found: dict[str, tuple[Option, int, int]] = {}
     for row in BROKER_OPTIONS.values():
@@ -147,5 +149,5 @@ def _as_spelt(name: str, origin: str) -> str:
 
 
 def _hint(name: str, origin: str) -> str:
-    found = nearest(name, list(_spellings()))
+    found = nearest(name, list(accepted_names()))
     return f"did you mean {_as_spelt(found, origin)}?" if found else EVERY_SETTING

@@ -144,6 +144,12 @@ class BrokerSettings(ListenerOptions, SecuritySettings, QuotaSettings, Transacti
     )
     delete_topic_enable: bool = option(True, "Whether topics can be deleted.")
     num_partitions: int = option(1, "Partitions of a topic that is created without a count.", type=INT, at_least=1)
+    configs_max_bytes: int = option(
+        64 * MIB,
+        "Names and values of all settings that topics and brokers were given; above it none is added. One value may "
+        "have 32767 bytes, those of one topic or broker 262144.",
+        at_least=0,
+    )
     message_max_bytes: int = option(MIB + 12, "The largest record batch.", type=INT, at_least=0, dynamic=True)
     compression_type: str = option("producer", "Default of compression.type.", one_of=COMPRESSIONS, dynamic=True)
     compression_gzip_level: int = option(

@@ -19,11 +19,13 @@ from ...protocol.messages.configs import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from ..config.configuration import accepted_names
 from ..config.group_configs import OPTIONS as GROUP_OPTIONS
 from ..config.group_configs import synonyms as group_synonyms
 from ..config.ignored import IGNORED, check_ignored
 from ..config.kafka_names import is_harmless
-from ..config.options import ConfigType, InvalidOption, Option
+from ..config.listener_settings import OVERRIDE
+from ..config.options import ConfigType, InvalidOption, Option, nearest
 from ..config.settings import BROKER_OPTIONS, TOPIC_OPTIONS, Source, topic_synonyms
 from ..net.turns import SUBJECT_UNITS, AnswerRoom, Steps, answer_each
 from ..requests.dispatch import Call, handles
@@ -34,6 +36,7 @@ from ..topics.topics import Topic
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32  # resource types
 SET, DELETE, APPEND, SUBTRACT = range(4)
+LONGEST_NAME = 100  # of any setting, about; what is longer is no slip of the hand
 CONFIG_BYTES = 60  # of an answer, beside value and documentation
 
 _Result = DescribeConfigsResponse.Result
@@ -239,6 +242,7 @@ def incremental_alter_configs(
 
 
 _Resource = AlterConfigsRequest.Resource | IncrementalAlterConfigsRequest.Resource
+_Change = AlterConfigsRequest.Resource.Config | IncrementalAlterConfigsRequest.Resource.Config
 
 
 def _find_doubled(resources: Iterable[_Resource]) -> set[tuple[int, str]]:
@@ -295,7 +299,7 @@ def _alter_topic(broker: Services, name: str, merge: _Merge, validate_only: bool
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
     configs = merge(topic.configs, TOPIC_OPTIONS)
     if validate_only:
-        broker.topics.check_configs(configs)
+        broker.topics.check_configs(topic, configs)
     else:
         broker.topics.alter_configs(topic, configs)
 
@@ -312,12 +316,10 @@ def _alter_group(broker: Services, name: str, merge: _Merge, validate_only: bool
 
 def _alter_broker(broker: Services, resource: _Resource, merge: _Merge, validate_only: bool) -> None:
     name = resource.resource_name
-    fixed = [config.name for config in resource.configs if _is_fixed(config.name)]
-    if fixed:
-        text = f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
-        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+    kept = broker.topics.broker_configs(name)
+    _check_settable([config.name for config in resource.configs if not _takes_away(config, kept)])
     try:
-        configs = merge(broker.topics.broker_configs(name), BROKER_OPTIONS)
+        configs = merge(kept, BROKER_OPTIONS)
         for config in resource.configs:
             if config.name in IGNORED and config.name in configs:
                 check_ignored(config.name, configs[config.name], name)
@@ -329,10 +331,34 @@ def _alter_broker(broker: Services, resource: _Resource, merge: _Merge, validate
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
 
+def _takes_away(config: _Change, kept: Mapping[str, str]) -> bool:
+    """Whether this removes what an earlier version took, or what nobody knows. That is always possible."""
+    removes = getattr(config, "config_operation", SET) == DELETE
+    return removes and (config.name in kept or config.name.startswith(OVERRIDE) or not _is_fixed(config.name))
+
+
+def _check_settable(names: Sequence[str]) -> None:
+    """Whether all of them can be set while a broker runs. Raises INVALID_REQUEST, as Kafka does.
+
+    Kafka keeps names that it does not know, for plug-ins, and calls their values secret. There are no plug-ins here.
+    """
+    fixed = [name for name in names if _is_fixed(name)]
+    if fixed:
+        text = f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+    unknown = next((name for name in names if name not in BROKER_OPTIONS and name not in IGNORED), None)
+    if unknown is not None:
+        meant = nearest(unknown, list(accepted_names())) if len(unknown) <= LONGEST_NAME else None
+        hint = f" (did you mean {meant}?)" if meant else ""
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown broker config name: {unknown}{hint}")
+
+
 def _is_fixed(name: str) -> bool:
     """Whether a setting of a broker cannot change while it runs: some of ours, most of those that are not obeyed."""
     if name in BROKER_OPTIONS:
         return not BROKER_OPTIONS[name].dynamic
+    if name in accepted_names() or name.startswith(OVERRIDE):
+        return True
     return is_harmless(name) and name not in IGNORED
 
 
@@ -377,5 +403,6 @@ def _change_list(now: str | None, change: IncrementalAlterConfigsRequest.Resourc
     entries = list(default) if now is None else [entry.strip() for entry in now.split(",") if entry.strip()]
     named = [entry.strip() for entry in (change.value or "").split(",") if entry.strip()]
     if change.config_operation == SUBTRACT:
-        return ",".join(entry for entry in entries if entry not in named)
+        taken = frozenset(named)
+        return ",".join(entry for entry in entries if entry not in taken)
     return ",".join(dict.fromkeys([*entries, *named]))

@@ -23,6 +23,7 @@ from ..config.options import InvalidOption
 from ..config.settings import BROKER_OPTIONS, TOPIC_OPTIONS, BrokerSettings, Source, TopicSettings
 from .catalogue import Change, TopicEntry, broker_configs_changed, cluster_begun, topic_changed, topic_gone
 from .catalogue_log import CatalogueLog
+from .config_sizes import ConfigSizes
 from .names import CLUSTER_TOPIC, INTERNAL, check_collision, check_name, unify
 from .partition import AppendRules, Partition
 from .producer_ids import ProducerIds
@@ -91,6 +92,7 @@ class Topics:
         self._alike: dict[str, set[str]] = {}  # names by what metric systems make of them
         self.version = 0  # grows when topics are made, deleted, or get partitions, by this broker since it started
         self._log = CatalogueLog(store, clock)
+        self._sizes = ConfigSizes()
         self._producer_ids = ProducerIds(self._log)
         self.catalogue = self._log.catalogue
 
@@ -99,6 +101,8 @@ class Topics:
         self._log.load()
         if not self.cluster_id:
             self._log.commit([cluster_begun(self._new_text_id())])
+        self._sizes.count(self.catalogue.broker_configs.values())
+        self._sizes.count(entry.configs for entry in self.catalogue.topics.values())
         self._broker_settings.now = self._with_dynamic(self._broker_settings.now)
         for topic_id in self.catalogue.topics:
             self._reflect(topic_id)
@@ -135,6 +139,7 @@ class Topics:
         check_collision(name, self._alike.get(unify(name), ()))
         if partitions > MOST_PARTITIONS:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+        self._check_sizes({}, configs)
         return self._settings(configs)
 
     def create(self, name: str, partitions: int, configs: Mapping[str, str] | None = None) -> Topic:
@@ -147,6 +152,7 @@ class Topics:
         parts = [self._store.create_part(log_id, name, topic_id, i, logs) for i, log_id in enumerate(log_ids)]
         change = topic_changed(TopicEntry(name, topic_id, tuple(log_ids), configs))
         self._log.commit([change], parts, internal=False)
+        self._sizes.change({}, configs)
         self._reflect(topic_id)
         return self.by_id[topic_id]
 
@@ -167,6 +173,7 @@ class Topics:
         """End a topic and its logs; fetches that wait for it are answered."""
         logs = [partition.log for partition in topic.partitions]
         self._log.commit([topic_gone(topic.id)], [self._store.drop_part(log) for log in logs], frees=True)
+        self._sizes.change(topic.configs, {})
         self._reflect(topic.id)
         self._wake(logs)
 
@@ -183,9 +190,10 @@ class Topics:
         self._reflect(topic.id)
 
     def alter_configs(self, topic: Topic, configs: Mapping[str, str]) -> None:
-        """Let these be all of the topic's overrides. Raises INVALID_CONFIG."""
-        self._settings(configs)
+        """Let these be all of the topic's overrides. Raises INVALID_CONFIG, POLICY_VIOLATION."""
+        self.check_configs(topic, configs)
         self._log.commit([topic_changed(replace(self.catalogue.topics[topic.id], configs=dict(configs)))])
+        self._sizes.change(topic.configs, configs)
         self._reflect(topic.id)
 
     def _settings(self, configs: Mapping[str, str]) -> TopicSettings:
@@ -214,9 +222,13 @@ class Topics:
             known = self._ruled = _Ruled(settings, internal, rules, logs)
         return known
 
-    def check_configs(self, configs: Mapping[str, str]) -> None:
-        """Raises INVALID_CONFIG where alter_configs would."""
+    def check_configs(self, topic: Topic, configs: Mapping[str, str]) -> None:
+        """Raises INVALID_CONFIG and POLICY_VIOLATION where alter_configs would."""
+        self._check_sizes(topic.configs, configs)
         self._settings(configs)
+
+    def _check_sizes(self, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+        self._sizes.check(before, after, self._broker_settings.now.configs_max_bytes)
 
     # ---- settings changed while running ----------------------------------------------------------------------
 
@@ -225,15 +237,18 @@ class Topics:
         return self.catalogue.broker_configs.get(broker, {})
 
     def alter_broker_configs(self, broker: str, configs: Mapping[str, str]) -> None:
-        """Let these be all that is set for one broker or for all. Raises InvalidOption."""
+        """Let these be all that is set for one broker or for all. Raises as check_broker_configs does."""
         self.check_broker_configs(broker, configs)
+        before = self.broker_configs(broker)
         self._log.commit([broker_configs_changed(broker, configs)])
+        self._sizes.change(before, configs)
         self._broker_settings.now = self._with_dynamic(self._broker_settings.now)
         for topic_id in self.catalogue.topics:
             self._reflect(topic_id)
 
     def check_broker_configs(self, broker: str, configs: Mapping[str, str]) -> None:
-        """Raises InvalidOption where alter_broker_configs would."""
+        """Whether these may be all. Raises InvalidOption, INVALID_CONFIG and POLICY_VIOLATION (their sizes)."""
+        self._check_sizes(self.broker_configs(broker), configs)
         known = _known_settings(configs)
         for name, text in known.items():
             BROKER_OPTIONS[name].parse_dynamic(text)
@@ -262,7 +277,7 @@ class Topics:
         if topic is None:
             topic = self._remember(Topic(entry.name, topic_id))
         topic.configs = entry.configs
-        topic.settings = self._settings_of(entry.configs)
+        topic.settings = self._settings_of(_obeyed(entry.configs))
         self._see_to_partitions(topic, entry)
 
     def _see_to_partitions(self, topic: Topic, entry: TopicEntry) -> None:
@@ -343,6 +358,13 @@ def log_settings(settings: TopicSettings, internal: bool = False) -> LogSettings
         max_compaction_lag_ms=settings.max_compaction_lag_ms,
         delete_retention_ms=settings.delete_retention_ms,
     )
+
+
+def _obeyed(configs: Mapping[str, str]) -> Mapping[str, str]:
+    """Without what only has to be kept: lists of 32 KB, which need not be read whenever a setting of all changes."""
+    if not any(TOPIC_OPTIONS[name].no_effect for name in configs if name in TOPIC_OPTIONS):
+        return configs
+    return {name: text for name, text in configs.items() if name in TOPIC_OPTIONS and not TOPIC_OPTIONS[name].no_effect}
 
 
 def _layer(broker: str) -> Source:

@@ -3,15 +3,16 @@
 from typing import Any
 
 import pytest
-from fencepost.broker.config.settings import BrokerSettings
+from fencepost.broker.config.settings import BROKER_OPTIONS, BrokerSettings
 from fencepost.broker.topics.catalogue import broker_configs_changed
-from fencepost.protocol.errors import ErrorCode
+from fencepost.broker.topics.config_sizes import ConfigSizes
+from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.messages.configs import (
     AlterConfigsRequest,
     DescribeConfigsRequest,
     IncrementalAlterConfigsRequest,
 )
-from fencepost.protocol.messages.topics import CreateTopicsRequest
+from fencepost.protocol.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
 from simulated_broker import SimulatedBroker
 
 TOPIC, BROKER = 2, 4
@@ -320,9 +321,117 @@ def test_a_broker_id_that_is_no_int_is_refused_and_the_other_resources_are_serve
     assert refused[0] == ErrorCode.INVALID_REQUEST
 
 
-def test_a_brokers_setting_that_nobody_knows_is_kept_as_kafka_keeps_it(broker: SimulatedBroker) -> None:
-    assert change(broker, BROKER, "1", ("some.plugins.setting", SET, "1")) == OK
-    assert describe(broker, BROKER, "1", ["some.plugins.setting"]).configs == []
+@pytest.mark.parametrize("of", ["", "1"], ids=["all brokers", "this broker"])
+@pytest.mark.parametrize("validate_only", [True, False])
+def test_a_setting_of_the_broker_that_nobody_knows_is_refused_with_the_nearest(
+    broker: SimulatedBroker, of: str, validate_only: bool
+) -> None:
+    refused = (42, "Unknown broker config name: mesage.max.bytes (did you mean message.max.bytes?)")
+    assert change(broker, BROKER, of, ("mesage.max.bytes", SET, "1"), validate_only=validate_only) == refused
+    assert alter(broker, BROKER, of, {"mesage.max.bytes": "1"}, validate_only=validate_only) == refused
+    assert change(broker, BROKER, of, ("zzz", APPEND, "1")) == (42, "Unknown broker config name: zzz")
+    assert change(broker, BROKER, of, ("zzz", DELETE, None)) == OK
+    assert broker.broker.topics.broker_configs(of) == {}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["listener.name.internal.ssl.keystore.password", "ssl.keystore.password", "sasl.jaas.config", "log.dirs"],
+)
+def test_no_password_and_no_other_spelling_is_kept_in_the_catalogue(broker: SimulatedBroker, name: str) -> None:
+    refused = (42, f"Cannot update these configs dynamically: [{name}]")
+    assert change(broker, BROKER, "1", (name, SET, "a secret")) == refused
+    assert alter(broker, BROKER, "1", {name: "a secret"}) == refused
+    assert broker.broker.topics.broker_configs("1") == {}
+
+
+def test_nothing_that_can_be_set_over_the_wire_is_a_secret() -> None:
+    assert not [row.name for row in BROKER_OPTIONS.values() if row.dynamic and row.is_secret]
+
+
+def test_what_an_earlier_version_kept_opens_and_can_be_removed(broker: SimulatedBroker) -> None:
+    stored = {"mesage.max.bytes": "1", "listener.name.a.ssl.key.password": "x", "long": "x" * 40_000}
+    broker.broker.topics._log.commit([broker_configs_changed("1", stored)])
+    broker.wait(1)
+    with broker.again() as again:
+        assert change(again, BROKER, "1", ("message.max.bytes", SET, "5000")) == OK
+        assert again.broker.settings.message_max_bytes == 5000
+        for name in stored:
+            assert change(again, BROKER, "1", (name, DELETE, None)) == OK
+        assert again.broker.topics.broker_configs("1") == {"message.max.bytes": "5000"}
+
+
+# ---- how large settings may be -------------------------------------------------------------------------------
+
+REPLICAS = "leader.replication.throttled.replicas"
+TOO_LONG = (
+    40,
+    "The configuration value cannot be added because it exceeds the maximum value size of 32767 bytes.",
+)
+
+
+@pytest.mark.parametrize("verb", [SET, APPEND])
+def test_a_value_may_have_32767_bytes_and_every_client_can_be_told_it(topic: SimulatedBroker, verb: int) -> None:
+    most = "0:1," + "1" * (32_767 - 6) + ":1"
+    assert change(topic, TOPIC, "a", (REPLICAS, verb, most)) == OK
+    assert change(topic, TOPIC, "a", (REPLICAS, APPEND, "2:1")) == TOO_LONG
+    for version in range(1, 5):
+        resource = DescribeConfigsRequest.Resource(resource_type=TOPIC, resource_name="a")
+        (result,) = topic.ask(DescribeConfigsRequest(resources=[resource]), version).results
+        assert most in [config.value for config in result.configs]
+    with topic.again() as again:
+        assert overrides(again) == {REPLICAS: most}
+
+
+def test_bytes_are_counted_and_not_letters(broker: SimulatedBroker) -> None:
+    name = "sasl.kerberos.service.name"
+    assert change(broker, BROKER, "1", (name, SET, "ü" * 16_383)) == OK
+    broker.broker.topics.check_broker_configs("1", {name: "ü" * 16_383})
+    with pytest.raises(KafkaError, match="32767 bytes"):
+        broker.broker.topics.check_broker_configs("1", {name: "ü" * 16_384})
+
+
+def test_hostile_requests_for_settings_leave_a_catalogue_that_opens(topic: SimulatedBroker) -> None:
+    """Each alone may be within all bounds of a request; together they would make a record that no start takes."""
+    for number in range(100):
+        entries = ",".join(f"{number * 3000 + each}:1" for each in range(3_000))
+        change(topic, TOPIC, "a", (REPLICAS, APPEND, entries))
+        change(topic, BROKER, "1", *((f"unknown.{number}.{each}", SET, "x" * 30_000) for each in range(60)))
+        alter(topic, BROKER, "", {f"unknown.{number}.{each}": "x" * 30_000 for each in range(60)})
+    with topic.again() as again:
+        assert len(overrides(again)[REPLICAS]) <= 32_767
+        assert again.broker.topics.broker_configs("1") == again.broker.topics.broker_configs("") == {}
+
+
+def test_all_settings_together_have_a_bound_that_its_error_names() -> None:
+    full = (44, "no room for more settings of topics and brokers: configs.max.bytes")
+    text = "0:1," * 249 + "0:1"
+    with SimulatedBroker(BrokerSettings(configs_max_bytes=2_000)) as broker:
+        for name in ("a", "b", "c"):
+            broker.ask(CreateTopicsRequest(topics=[CreateTopicsRequest.Topic(name=name)]))
+        assert change(broker, TOPIC, "a", (REPLICAS, SET, text)) == OK
+        assert change(broker, TOPIC, "b", (REPLICAS, SET, text)) == full
+        assert change(broker, TOPIC, "b", (REPLICAS, SET, text), validate_only=True) == full
+        assert change(broker, BROKER, "1", ("sasl.kerberos.service.name", SET, text)) == full
+        made = CreateTopicsRequest.Topic
+        with_configs = made(name="d", configs=[made.Config(name=REPLICAS, value=text)])
+        (answer,) = broker.ask(CreateTopicsRequest(topics=[with_configs])).topics
+        assert (answer.error_code, answer.error_message) == full
+        assert change(broker, TOPIC, "a", (REPLICAS, SET, "0:1")) == OK, "less is always taken"
+        assert change(broker, TOPIC, "b", (REPLICAS, SET, text)) == OK
+        with broker.again() as again:
+            assert change(again, TOPIC, "c", (REPLICAS, SET, text)) == full
+            again.ask(DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name="b")], timeout_ms=1))
+            assert change(again, TOPIC, "c", (REPLICAS, SET, text)) == OK
+
+
+def test_one_resource_has_a_bound_of_its_own() -> None:
+    sizes = ConfigSizes()
+    before = {f"n{number}": "x" * 32_000 for number in range(8)}
+    sizes.check({}, before, 1 << 30)
+    with pytest.raises(KafkaError, match="262144 bytes"):
+        sizes.check(before, {**before, "more": "x" * 32_000}, 1 << 30)
+    sizes.check({**before, "n9": "x" * 99_999}, {**before, "n9": "x" * 99_999}, 0)
 
 
 def test_what_is_not_obeyed_is_kept_and_does_not_prevent_a_start(broker: SimulatedBroker) -> None:

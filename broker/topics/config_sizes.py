@@ -1,0 +1,57 @@
+"""How large the settings of topics and brokers may be, one by one, of one of them, and all together.
+
+The rule: what a request asks for is refused, never what is there already: a catalogue of an earlier version may hold
+more, and every change that does not add to it is taken. The bound of one value is Kafka's, whose older clients cannot
+be told a longer one; the others are ours, so that no number of requests makes a catalogue that takes long to open.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from ...protocol.errors import ErrorCode, KafkaError
+
+LARGEST_VALUE_BYTES = 32_767
+LARGEST_RESOURCE_BYTES = 256 << 10  # of one topic or broker: names and values
+TOTAL = "configs.max.bytes"
+
+
+def size_bytes(configs: Mapping[str, str]) -> int:
+    """Of the names and values of one topic or broker."""
+    return sum(len(name.encode()) + len(text.encode()) for name, text in configs.items())
+
+
+class ConfigSizes:
+    """What all of them take together."""
+
+    def __init__(self) -> None:
+        self.total_bytes = 0
+
+    def count(self, everything: Iterable[Mapping[str, str]]) -> None:
+        """Add what is there at the start."""
+        self.total_bytes += sum(map(size_bytes, everything))
+
+    def change(self, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+        """One topic or broker had these, and has those."""
+        self.total_bytes += size_bytes(after) - size_bytes(before)
+
+    def check(self, before: Mapping[str, str], after: Mapping[str, str], most_bytes: int) -> None:
+        """Whether one may go from these to those. Raises INVALID_CONFIG, POLICY_VIOLATION."""
+        for name, text in after.items():
+            if len(text) * 4 > LARGEST_VALUE_BYTES and text != before.get(name):
+                _check_value(text)
+        grown = size_bytes(after) - size_bytes(before)
+        if grown <= 0:
+            return
+        if size_bytes(after) > LARGEST_RESOURCE_BYTES:
+            text = f"The settings of one resource may take no more than {LARGEST_RESOURCE_BYTES} bytes together."
+            raise KafkaError(ErrorCode.INVALID_CONFIG, text)
+        if self.total_bytes + grown > most_bytes:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"no room for more settings of topics and brokers: {TOTAL}")
+
+
+def _check_value(text: str) -> None:
+    if len(text.encode()) > LARGEST_VALUE_BYTES:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            "The configuration value cannot be added because it exceeds the maximum value size of "
+            f"{LARGEST_VALUE_BYTES} bytes.",
+        )
