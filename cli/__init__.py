@@ -6,6 +6,8 @@ failed; 70 `serve`: a write or sync failed; 75 `serve`: the system refused a fil
 """
 
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -42,6 +44,18 @@ _MODULES = {
 }  # where it is not the module of the command's name
 
 
+@contextmanager
+def _visible_refusals() -> Iterator[None]:
+    """click quotes the arguments that it refuses, and scripts take them from names that others chose."""
+    try:
+        yield
+    except click.UsageError as error:
+        from .output.writing import visible
+
+        error.message = visible(error.message)
+        raise
+
+
 class LazyGroup(click.Group):
     """Lists its commands by name, and imports a command's module when it is used."""
 
@@ -56,15 +70,18 @@ class LazyGroup(click.Group):
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if any(each.startswith("-") for each in args[:2]) and args[0] not in OWN_OPTIONS:
+        options = [each for each in args[:2] if each.startswith("-")]
+        if options and not set(options) & set(OWN_OPTIONS):
             from .arguments.early_options import move_behind
 
             args = move_behind(ctx, self, args)
-        return super().parse_args(ctx, args)
+        with _visible_refusals():
+            return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            with _visible_refusals():
+                return super().invoke(ctx)
         except KeyboardInterrupt:  # before a command handled signals itself
             ctx.exit(INTERRUPTED)
         except ModuleNotFoundError as error:

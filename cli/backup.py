@@ -1,6 +1,5 @@
 """`fencepost backup`: copies a data directory, while a broker serves from it too."""
 
-import json
 import time
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import click
 
 from ..effects.counts import count_text
 from .output.failures import FAILED, Failure
+from .output.writing import show, show_json
 
 PAUSE_S = 0.05
 
@@ -55,24 +55,22 @@ def backup(directory: str, backup_folder: str, output: str) -> None:
         except Exception as error:
             raise failure_of(error, f"fencepost log verify {directory} shows more") from None
     if output == "json":
-        click.echo(
-            json.dumps(
-                {
-                    "backup": target,
-                    "bytes": contents.size_bytes,
-                    "files": len(contents.files),
-                    "last_unit": contents.last_unit,
-                    "running": contents.running,
-                    "warnings": contents.warnings,
-                }
-            )
+        show_json(
+            {
+                "backup": target,
+                "bytes": contents.size_bytes,
+                "files": len(contents.files),
+                "last_unit": contents.last_unit,
+                "running": contents.running,
+                "warnings": contents.warnings,
+            }
         )
     else:
         how = "beside a running broker" if contents.running else "no broker ran"
         files = f"{count_text(len(contents.files), 'file')}, {size_text(contents.size_bytes)}"
-        click.echo(f"{target}: {files}, through unit {contents.last_unit:,}; {how}")
+        show(f"{target}: {files}, through unit {contents.last_unit:,}; {how}")
     for warning in contents.warnings:
-        click.echo(f"warning: {warning}", err=True)
+        show(f"warning: {warning}", err=True)
     if contents.warnings:
         raise Failure(
             f"{directory} was damaged before: the backup has what could be read",

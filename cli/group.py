@@ -13,7 +13,8 @@ from .arguments.altering import alter_settings, changes_of
 from .arguments.connecting import Target, connecting, partition_of
 from .arguments.places import PLACE, Places, resolve
 from .output.failures import NOT_FOUND, Failure
-from .output.tables import Cell, Column, Form, count, now_ms, number
+from .output.tables import Column, Form, count, now_ms, number
+from .output.writing import Cell
 
 if TYPE_CHECKING:
     from ..client.admin.admin import Admin

@@ -1,11 +1,10 @@
 """`fencepost restore`: makes a data directory of a backup, or checks one."""
 
-import json
-
 import click
 
 from ..effects.counts import count_text
 from .output.failures import FAILED, WRONG_USAGE, Failure
+from .output.writing import show, show_json
 
 
 @click.command()
@@ -46,12 +45,12 @@ def restore(backup_folder: str, directory: str | None, check: bool, output: str)
     files = count_text(len(contents.files), "file")
     facts = {"bytes": contents.size_bytes, "files": len(contents.files), "last_unit": contents.last_unit}
     if output == "json":
-        click.echo(json.dumps({"backup": backup, "directory": directory, **facts, "damaged": problems}))
+        show_json({"backup": backup, "directory": directory, **facts, "damaged": problems})
     else:
         text = f"{files}, {size_text(contents.size_bytes)}, through unit {contents.last_unit:,}"
         verdict = f"{directory}: {text}" if directory else f"{backup}: {'DAMAGED' if problems else 'sound'}: {text}"
         for problem in problems:
-            click.echo(f"damaged: {problem}")
-        click.echo(verdict)
+            show(f"damaged: {problem}")
+        show(verdict)
     if problems:
         raise Failure(f"{len(problems)} of {files} damaged", "use another backup", FAILED)

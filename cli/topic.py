@@ -11,7 +11,8 @@ from .arguments.connecting import Target, connecting, pairs, partition_of
 from .arguments.places import PLACE, Places, resolve
 from .arguments.ranges import PARTITIONS
 from .output.failures import NOT_FOUND, WRONG_USAGE, Failure
-from .output.tables import Cell, Column, count, now_ms, number
+from .output.tables import Column, count, now_ms, number
+from .output.writing import Cell
 
 if TYPE_CHECKING:
     from ..client.admin.admin import Admin

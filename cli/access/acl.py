@@ -8,7 +8,8 @@ import click
 
 from ..arguments.connecting import Target, connecting
 from ..output.failures import NOT_FOUND, WRONG_USAGE, Failure
-from ..output.tables import Cell, Column
+from ..output.tables import Column
+from ..output.writing import Cell
 from .offline import ask, data_dir
 from .rules import CLUSTER, OPERATIONS, Resource, Unclear, Wanted, filters_of, principal_of, rules_of
 

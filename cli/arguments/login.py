@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from ..output.failures import WRONG_USAGE, Failure
+from ..output.writing import ask
 
 PASSWORD_VARIABLE = "FENCEPOST_PASSWORD"
 USER_VARIABLE = "FENCEPOST_USER"
@@ -115,8 +116,7 @@ def password_typed(prompt: str, hint: str, *, confirm: bool = False) -> str:
     """Asks for it without an echo. hint: what to do where nobody can be asked. Raises Failure."""
     if not sys.stdin.isatty():
         raise Failure("a password is needed, and there is no terminal to ask for it", hint, WRONG_USAGE)
-    typed: str = click.prompt(prompt, hide_input=True, confirmation_prompt=confirm, err=True)
-    return typed
+    return ask(prompt, confirm=confirm)
 
 
 def password_from_stdin() -> str:

@@ -1,6 +1,5 @@
 """`fencepost bench`: load against any Kafka broker, with the broker's own cost beside the rates."""
 
-import json
 from array import array
 
 import click
@@ -9,6 +8,7 @@ from ...bench.figures import Figures, percentile
 from ..arguments.ranges import COUNT, PARTITIONS, RECORD_BYTES, SECONDS
 from ..output.extras import require
 from ..output.interruption import Interruption
+from ..output.writing import show, show_json
 from .compare import compare
 from .loads import LoadGroup
 from .observed import observed
@@ -68,7 +68,7 @@ def small_requests(
         with progress_bar(f"{connections} connections x {depth}", None, interruption):
             result = interruption.run(small.run(to.host, to.port, load, usage.read, to.connect), uvloop.new_event_loop)
     sent = result.requests * records
-    show(usage.figures("small", result.requests, sent, sent * size, result.seconds, result.latencies), output)
+    show_figures(usage.figures("small", result.requests, sent, sent * size, result.seconds, result.latencies), output)
 
 
 @bench.command("produce")
@@ -104,7 +104,7 @@ def produce(
             usage.read()
             result = librdkafka.produce(to.bootstrap, load, progress)
             usage.read()
-    show(usage.figures("produce", 0, result.records, result.bytes, result.seconds, result.latencies), output)
+    show_figures(usage.figures("produce", 0, result.records, result.bytes, result.seconds, result.latencies), output)
 
 
 @bench.command("txn")
@@ -143,7 +143,7 @@ def transactions(
         with progress_bar("transactions", None, interruption) as progress:
             result = txn.run(to.bootstrap, load, usage.read, progress)
     sent = result.transactions * records
-    show(usage.figures("txn", result.transactions, sent, sent * size, result.seconds, result.latencies), output)
+    show_figures(usage.figures("txn", result.transactions, sent, sent * size, result.seconds, result.latencies), output)
 
 
 @bench.command("modes")
@@ -183,8 +183,9 @@ def delivery_modes(
             count, batches = result.records, len(result.latencies)
             found = usage.figures(title, batches, count, count * size, result.seconds, result.latencies)
             if output == "table":
-                click.echo(f"\n{title}")
-            show(found, output)
+                show()
+                show(title)
+            show_figures(found, output)
 
 
 @bench.command("consume")
@@ -204,7 +205,7 @@ def consume(interruption: Interruption, to: LoadTarget, topic: str, output: str,
         usage.read()
         result = librdkafka.consume(to.bootstrap, topic, records, progress, to.for_librdkafka())
         usage.read()
-    show(usage.figures("consume", 0, result.records, result.bytes, result.seconds, result.latencies), output)
+    show_figures(usage.figures("consume", 0, result.records, result.bytes, result.seconds, result.latencies), output)
 
 
 class BrokerUsage:
@@ -238,11 +239,11 @@ class BrokerUsage:
         )
 
 
-def show(figures: Figures, output: str) -> None:
+def show_figures(figures: Figures, output: str) -> None:
     """Print the figures of one run."""
     if output == "json":
-        click.echo(json.dumps(figures.as_json()))
+        show_json(figures.as_json())
         return
     width = max(len(label) for label, _ in figures.lines())
     for label, value in figures.lines():
-        click.echo(f"{label:{width}}  {value:>14}")
+        show(f"{label:{width}}  {value:>14}")

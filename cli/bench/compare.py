@@ -1,6 +1,5 @@
 """`fencepost bench compare`: the ratios of two results of `make bench`. The exit code is 1 after a regression."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..output.failures import WRONG_USAGE, Failure
+from ..output.writing import Cell, show, show_json, show_styled
 
 if TYPE_CHECKING:
     from ...bench.comparison import Change
@@ -41,11 +41,11 @@ def compare(ctx: click.Context, before: Path, after: Path, output: str, everythi
         )
     if output == "json":
         for change in changes:
-            click.echo(json.dumps(_facts(change), ensure_ascii=False))
+            show_json(_facts(change))
     else:
         _print_changes(changes, everything, _differences(one, other))
     for line in comparison.missing(one.findings, other.findings):
-        click.secho(f"not measured in B: {line}", err=True, fg="yellow")
+        show(Cell(f"not measured in B: {line}", "yellow"), err=True)
     if any(change.regression for change in changes):
         ctx.exit(REGRESSION)
 
@@ -81,7 +81,7 @@ def _differences(one: "Result", other: "Result") -> list[str]:
 def _print_changes(changes: "list[Change]", everything: bool, differences: list[str]) -> None:
     from ...bench.measured import format_value, title
     from ...effects.counts import count_text
-    from ..output.tables import Cell, Column, number, table
+    from ..output.tables import Column, number, table
 
     colours = {"worse": "red", "better": "green"}
     shown = [each for each in changes if everything or _word(each) != "same"]
@@ -103,9 +103,9 @@ def _print_changes(changes: "list[Change]", everything: bool, differences: list[
     columns += [number("B/A", "ratio"), Column("spread", "spread")]
     columns += [Column("", "change", lambda word: Cell(word, colours.get(word)))]
     if rows:
-        click.echo("\n".join(table(rows, columns)))
+        show_styled(table(rows, columns))
     for line in differences:
-        click.secho(f"not the same machine: {line}", err=True, fg="yellow")
+        show(Cell(f"not the same machine: {line}", "yellow"), err=True)
     same = sum(_word(each) == "same" for each in changes)
     regressions = count_text(sum(each.regression for each in changes), "regression")
-    click.echo(f"{count_text(len(changes), 'figure')} compared, {same:,} the same, {regressions}")
+    show(f"{count_text(len(changes), 'figure')} compared, {same:,} the same, {regressions}")

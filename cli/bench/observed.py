@@ -1,6 +1,5 @@
 """`fencepost bench observed`: what metrics and traces cost a producer of the SDK."""
 
-import json
 from dataclasses import asdict
 
 import click
@@ -8,6 +7,7 @@ import click
 from ..arguments.ranges import COUNT, PARTITIONS, RECORD_BYTES
 from ..output.extras import require
 from ..output.interruption import Interruption
+from ..output.writing import show, show_json
 from .progress import progress_bar
 from .target import LoadTarget, connecting_loads
 
@@ -44,10 +44,10 @@ def observed(
             found = interruption.run(running, uvloop.new_event_loop)
     if output == "json":
         for each in found:
-            click.echo(json.dumps({"work": each.way, "records": records * rounds, **asdict(each)}))
+            show_json({"work": each.way, "records": records * rounds, **asdict(each)})
         return
     width = max(len(each.way) for each in found)
-    click.echo(f"{'':{width}}  {'records/s':>10}  {'CPU, us each':>12}  {'CPU ratio':>9}")
+    show(f"{'':{width}}  {'records/s':>10}  {'CPU, us each':>12}  {'CPU ratio':>9}")
     for each in found:
         rate, cost, ratio = each.records_per_second, each.cpu_us_per_record, each.cpu_ratio
-        click.echo(f"{each.way:{width}}  {rate:>10,.0f}  {cost:>12.2f}  {ratio:>9.2f}")
+        show(f"{each.way:{width}}  {rate:>10,.0f}  {cost:>12.2f}  {ratio:>9.2f}")

@@ -12,6 +12,7 @@ import click
 from ..arguments.connecting import Target, connecting
 from ..output.extras import require
 from ..output.failures import REFUSED_BY_SYSTEM, WRONG_USAGE, Failure
+from ..output.writing import flush, log_to_standard_error, show
 from .options import DEFAULT_ADDRESS, address, token_of
 
 if TYPE_CHECKING:
@@ -69,14 +70,12 @@ def console(
 
 async def _serve(to: Target, settings: "ConsoleSettings", beside_broker: bool) -> None:
     import asyncio
-    import logging
-    import sys
 
     from ...console.serving.server import Console, serve
     from ...console.settings import BadAddress
     from .beside import end_with_standard_input, give_way
 
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    log_to_standard_error()
     ended = asyncio.Event()
     if beside_broker:
         give_way()
@@ -93,8 +92,8 @@ async def _serve(to: Target, settings: "ConsoleSettings", beside_broker: bool) -
 
     def ready(url: str) -> None:
         change = "changes are allowed" if settings.changes_allowed else "read-only"
-        click.echo(f"console    {url} of {to.bootstrap}, {change}")
-        sys.stdout.flush()
+        show(f"console    {url} of {to.bootstrap}, {change}")
+        flush()
 
     try:
         await serve(Console(settings, new_admin, new_consumer), ready, ended)

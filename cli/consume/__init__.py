@@ -17,7 +17,8 @@ from ..arguments.places import END, PLACE, START, Place, Places, resolve
 from ..arguments.ranges import COUNT
 from ..output.failures import WRONG_USAGE, Failure
 from ..output.record_text import FORMATS, BadFormat, as_facts, form_of
-from ..output.tables import as_json, now_ms
+from ..output.tables import now_ms
+from ..output.writing import as_json, flush, is_terminal, show_bytes
 
 if TYPE_CHECKING:
     from ...client.consumer.consumer import Consumer
@@ -98,10 +99,8 @@ def consume(
 def _writer(to: Target, form: str | None) -> Write:
     if to.output.json:
         return lambda record: as_json(as_facts(record)).encode() + b"\n"
-    if form is None:
-        return lambda record: (record.value or b"") + b"\n"
     try:
-        return form_of(form)
+        return form_of(r"%s\n" if form is None else form, shown=is_terminal())
     except BadFormat as error:
         raise Failure(f"-f: {error}", r"write -f '%t[%p]@%o %s\n'", WRONG_USAGE) from None
 
@@ -165,7 +164,7 @@ async def _printing(
             _write_records(records, write)
             printed += len(records)
         if found:
-            sys.stdout.buffer.flush()
+            flush()
             if commits:
                 await consumer.commit()
         elif ends is not None and await _all_read(consumer, ends):
@@ -188,7 +187,7 @@ def _nobody_reads() -> bool:
 
 
 def _write_records(records: "Sequence[Record]", write: Write) -> None:
-    sys.stdout.buffer.write(b"".join(map(write, records)))
+    show_bytes(b"".join(map(write, records)))
 
 
 async def _all_read(consumer: "Consumer", ends: "dict[TopicPartition, int]") -> bool:

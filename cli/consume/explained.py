@@ -4,19 +4,17 @@ The rule: partitions are shown one after the other, from the requested position 
 open transactions are listed first, so that their records can be printed before the end of the log is reached.
 """
 
-import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-import click
 
 from ...client.records.fates import ABORTED, COMMITTED, MARKER, OPEN, PLAIN, Entry, Fates, marker_word
 from ...effects.counts import count_text
 from ..arguments.connecting import Target, partitions_of
 from ..arguments.places import Places, resolve
 from ..output.record_text import as_facts
-from ..output.tables import GAP, Cell, as_json, now_ms, styled
+from ..output.tables import GAP, now_ms
+from ..output.writing import Cell, as_json, flush, show, show_bytes, show_styled, styled
 from ..txn.blocking import blocked_facts, sentence
 from ..txn.facts import blockers_or_none
 
@@ -158,10 +156,10 @@ def _print(page: list[str | bytes]) -> None:
     """Print all lines with one write, which is much faster than one write for each."""
     texts = [each for each in page if isinstance(each, str)]
     if texts:
-        click.echo("\n".join(texts))
+        show_styled(texts)
     else:
-        sys.stdout.buffer.write(b"".join(each for each in page if isinstance(each, bytes)))
-        sys.stdout.buffer.flush()
+        show_bytes(b"".join(each for each in page if isinstance(each, bytes)))
+        flush()
 
 
 def _format_entry(to: Target, wanted: Wanted, view: View, entry: Entry) -> str | bytes:
@@ -188,28 +186,27 @@ def _line(view: View, entry: Entry) -> str:
     at = f"{entry.offset:>{len(str(max(0, view.high_watermark - 1)))}}"
     owner = f"{entry.producer_id}:{entry.producer_epoch}" if entry.producer_id >= 0 else "-"
     if entry.marker:
-        content = click.style(entry.marker, fg="cyan")
+        content = Cell(entry.marker, "cyan")
     elif entry.record.value is None:
-        content = click.style("null", dim=True)
+        content = Cell("null", dim=True)
     else:
-        content = _text(entry.record.value)
+        content = Cell(_text(entry.record.value))
     key = "" if entry.record is None or entry.record.key is None else _text(entry.record.key)
-    named = click.style(key, fg="blue") + GAP if key else ""
-    return f"{styled(SIGNS[entry.fate])} {at}  {click.style(f'{owner:<7}', dim=True)} {named}{content}"
+    named = [Cell(key, "blue"), GAP] if key else []
+    return "".join(map(styled, (SIGNS[entry.fate], f" {at}  ", Cell(f"{owner:<7}", dim=True), " ", *named, content)))
 
 
 def _text(content: bytes) -> str:
-    """Bytes as printable text on one line, shortened if long."""
-    shown = content[:_SHOWN_BYTES].decode(errors="replace")
-    printable = "".join(each if each.isprintable() else "�" for each in shown)
-    return printable + (f"… ({len(content):,} bytes)" if len(content) > _SHOWN_BYTES else "")
+    """Bytes as text, shortened if long."""
+    text = content[:_SHOWN_BYTES].decode(errors="replace")
+    return text + (f"… ({len(content):,} bytes)" if len(content) > _SHOWN_BYTES else "")
 
 
 def _heading(view: View) -> None:
     at = f"{view.partition.topic}[{view.partition.partition}]"
     waits = view.high_watermark - view.last_stable_offset
     text = f"{at}: from {view.start} to {view.high_watermark}" + (f", {waits} not yet stable" if waits else "")
-    click.secho(text, bold=True)
+    show(Cell(text, bold=True))
 
 
 async def _rule(admin: "Admin", to: Target, view: View) -> None:
@@ -219,6 +216,6 @@ async def _rule(admin: "Admin", to: Target, view: View) -> None:
         return
     waits = count_text(view.high_watermark - view.last_stable_offset, "offset")
     text = f" LSO {view.last_stable_offset} < HW {view.high_watermark}: read_committed stops here, {waits} wait "
-    click.secho(f"{RULE * 3}{text}{RULE * 12}", fg="yellow")
+    show(Cell(f"{RULE * 3}{text}{RULE * 12}", "yellow"))
     for each in await blockers_or_none(admin, [view.partition]):
-        click.secho(f"    {sentence(blocked_facts(each, now_ms()))}", fg="yellow")
+        show(Cell(f"    {sentence(blocked_facts(each, now_ms()))}", "yellow"))

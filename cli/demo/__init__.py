@@ -16,6 +16,7 @@ from ..arguments.ranges import COUNT, DURATION, SHARE
 from ..output.extras import require
 from ..output.failures import Failure
 from ..output.interruption import INTERRUPTED, Interruption
+from ..output.writing import show
 from . import copying, idempotence, shown, transactions
 from .flaky_proxy import FlakyProxy
 from .stage import PARTITIONS, Broker, lines_of_text, say, version
@@ -65,12 +66,14 @@ def _demonstrate(lines: int, lose: float, seed: int, interruption: Interruption)
         finally:
             broker.stop()
     mark, words = ("✔", "exactly once") if all(ok) else ("✘", "NOT exactly once")
-    click.echo(f"\n{mark} {words}, {time.monotonic() - began:.1f} s")
+    show()
+    show(f"{mark} {words}, {time.monotonic() - began:.1f} s")
     sys.exit(0 if all(ok) else 1)
 
 
 def _idempotence(text: list[str], proxy: FlakyProxy, broker: Broker, interruption: Interruption, lose: float) -> bool:
-    click.echo("\nIdempotence: nothing lost, nothing twice")
+    show()
+    show("Idempotence: nothing lost, nothing twice")
     say(f"proxy     between client and broker: loses {lose:.0%} of the acknowledgements, cuts connections")
     sent = idempotence.produce(text, proxy, broker, interruption)
     say(f"reading   everything back with aiokafka {version('aiokafka')}")
@@ -80,14 +83,16 @@ def _idempotence(text: list[str], proxy: FlakyProxy, broker: Broker, interruptio
 
 
 def _transactions(proxy: FlakyProxy, interruption: Interruption) -> bool:
-    click.echo("\nTransactions: all or nothing, and one owner")
+    show()
+    show("Transactions: all or nothing, and one owner")
     results = transactions.Results(f"127.0.0.1:{proxy.port}", proxy, interruption, say)
     transactions.run(results)
     return not results.wrong
 
 
 def _copying(text: list[str], proxy: FlakyProxy, broker: Broker, interruption: Interruption) -> bool:
-    click.echo("\nConsume, transform, produce: the whole text in capitals, in transactions, under random kills")
+    show()
+    show("Consume, transform, produce: the whole text in capitals, in transactions, under random kills")
     copied = copying.copy(idempotence.TOPIC, len(text), broker, proxy, interruption, say)
     copying.count(copied, f"127.0.0.1:{proxy.port}", text, PARTITIONS)
     copying.report(copied)

@@ -16,14 +16,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import click
-
 from ...bench.topics import address
 from ...bench.wire import Wire
 from ...protocol.batches import Batch, walk
 from ...protocol.messages.fetch import FetchRequest
 from ...protocol.records import Marker, read_marker
 from ..output.interruption import Interruption
+from ..output.writing import show
 from .flaky_proxy import FlakyProxy
 from .stage import Broker
 
@@ -246,6 +245,6 @@ def report(copied: Copied) -> None:
         ("half-visible transactions", copied.half_visible),
         ("order kept", "yes" if copied.ordered else "NO"),
     ]
-    click.echo()
+    show()
     for label, value in rows:
-        click.echo(f"  {label:36}{value!s:>10}")
+        show(f"  {label:36}{value!s:>10}")

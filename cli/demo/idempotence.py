@@ -9,9 +9,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-import click
-
 from ..output.interruption import Interruption
+from ..output.writing import show
 from .flaky_proxy import FlakyProxy
 from .stage import PARTITIONS, Broker, progress, say
 
@@ -115,9 +114,9 @@ def report(text: list[str], sent: Sent, found: dict[int, list[str]], proxy: Flak
         ("records twice", twice),
         ("order kept", "yes" if ordered else "NO"),
     ]
-    click.echo()
+    show()
     for label, value in rows:
-        click.echo(f"  {label:36}{value!s:>10}")
+        show(f"  {label:36}{value!s:>10}")
     for failure in sent.failed[:3]:
-        click.echo(f"  not acknowledged: {failure}")
+        show(f"  not acknowledged: {failure}")
     return not (lost or twice or foreign or sent.failed) and ordered and sent.acknowledged == len(text)

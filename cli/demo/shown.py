@@ -10,10 +10,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import click
-
 from ..output.failures import Failure
 from ..output.interruption import Interruption
+from ..output.writing import is_terminal, show
 from . import transactions
 from .flaky_proxy import FlakyProxy
 from .stage import Broker, say
@@ -39,8 +38,9 @@ def play(seed: int, pace_s: float, interruption: Interruption) -> None:
                 pause(pace_s, interruption)
                 results = transactions.Results(f"127.0.0.1:{proxy.port}", proxy, interruption, slowly)
                 transactions.run(results)
-                click.echo("\n✘ NOT all or nothing" if results.wrong else "\n✔ all or nothing, and one owner")
-                if sys.stdout.isatty():
+                show()
+                show("✘ NOT all or nothing" if results.wrong else "✔ all or nothing, and one owner")
+                if is_terminal():
                     say("the console stays open until Ctrl-C")
                     pause(float("inf"), interruption)
         finally:

@@ -12,6 +12,8 @@ from typing import Any
 
 import click
 
+from ..output.writing import show
+
 PARTITIONS = 4
 
 
@@ -68,7 +70,7 @@ def lines_of_text(count: int) -> list[str]:
 
 
 def say(line: str) -> None:
-    click.echo(f"  {line}")
+    show(f"  {line}")
 
 
 def version(package: str) -> str:

@@ -12,7 +12,8 @@ import click
 
 from ..arguments.connecting import Target, connecting
 from ..output.failures import FAILED, WRONG_USAGE, Failure
-from ..output.tables import Cell, now_ms, styled
+from ..output.tables import now_ms
+from ..output.writing import Cell, show
 from ..txn.blocking import blocked_facts, sentence
 
 if TYPE_CHECKING:
@@ -46,9 +47,9 @@ class Findings:
             return
         if self.to.output.quiet and state == OK:
             return
-        click.echo(f"{styled(_MARKS[state])} {check:<12} {text}")
+        show(_MARKS[state], f" {check:<12} {text}")
         if hint:
-            click.secho(f"  {'':12} {hint}", dim=True)
+            show(Cell(f"  {'':12} {hint}", dim=True))
 
     def fail(self, check: str, text: str, hint: str) -> None:
         """Add a failed check. Raises _Stop: the following checks need this one."""

@@ -7,6 +7,8 @@ from importlib.resources import files
 
 import click
 
+from ..output.writing import show_own_text
+
 
 @click.group()
 def generate() -> None:
@@ -21,7 +23,7 @@ def grafana(title: str) -> None:
 
     from .board import board
 
-    click.echo(json.dumps(board(title), indent=2))
+    show_own_text(json.dumps(board(title), indent=2) + "\n")
 
 
 @generate.command()
@@ -31,10 +33,10 @@ def prometheus(target: str, only_rules: bool) -> None:
     """A scrape configuration and alert rules, as YAML."""
     from .rules import rules_text, scrape_text
 
-    click.echo(rules_text() if only_rules else scrape_text(target), nl=False)
+    show_own_text(rules_text() if only_rules else scrape_text(target))
 
 
 @generate.command()
 def systemd() -> None:
     """A unit for `serve`, with the protection that systemd offers."""
-    click.echo(files(__name__).joinpath("fencepost.service").read_text(encoding="utf-8"), nl=False)
+    show_own_text(files(__name__).joinpath("fencepost.service").read_text(encoding="utf-8"))

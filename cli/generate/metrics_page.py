@@ -2,6 +2,7 @@
 
 from ...broker.requests.exported_metrics import FAMILIES
 from ...console.metrics import READ
+from ..output.writing import show_own_text
 
 _KINDS = ("gauge", "counter", "histogram")
 
@@ -48,4 +49,4 @@ def _table(rows: "list[tuple[str, str, tuple[str, ...], str]]") -> list[str]:
 
 
 if __name__ == "__main__":
-    print(page(), end="")
+    show_own_text(page())

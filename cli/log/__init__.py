@@ -1,6 +1,5 @@
 """`fencepost log`: shows the contents of a data directory, with or without a running broker. Only reads."""
 
-import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
@@ -8,6 +7,7 @@ from itertools import chain
 import click
 
 from ..output.failures import FAILED, Failure
+from ..output.writing import as_json, show
 
 
 @click.group()
@@ -61,13 +61,13 @@ def verify(directory: str, output: str) -> None:
 
 
 def _as_json(facts: Iterable[dict[str, object]]) -> Iterator[str]:
-    return (json.dumps(fact, ensure_ascii=False) for fact in facts)
+    return map(as_json, facts)
 
 
 def _print(rows: Iterator[str]) -> None:
     try:
         for row in rows:
-            click.echo(row)
+            show(row)
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise

@@ -4,6 +4,8 @@ from typing import IO, Any
 
 import click
 
+from .writing import visible
+
 FAILED, WRONG_USAGE, NOT_FOUND, TIMED_OUT, CONFLICT, DENIED, HALTED, REFUSED_BY_SYSTEM = 1, 2, 3, 4, 5, 6, 70, 75
 
 
@@ -21,4 +23,4 @@ class Failure(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         for word, text in (("error", self.message), ("hint", self.hint)):
-            click.echo(f"{word}: {' '.join(text.split())}", file=file, err=file is None)
+            click.echo(f"{word}: {visible(' '.join(text.split()))}", file=file, err=file is None)

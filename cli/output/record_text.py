@@ -1,13 +1,16 @@
 """Records as text: formats for people (%t %p %o …), one JSON object on each line for programs, and parsing these. Pure.
 
 The rule: `produce --jsonl` accepts what `consume -o json` prints. A key, value or header that is not UTF-8 is in base64
-under its name with "_base64" appended, so nothing is lost.
+under its name with "_base64" appended, so nothing is lost. A pipe gets the bytes of a record as they are, a terminal
+only what is printable.
 """
 
 import base64
 import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .writing import visible
 
 if TYPE_CHECKING:
     from ...client.values import Record
@@ -36,8 +39,8 @@ class BadFormat(ValueError):
     """str(): what is wrong."""
 
 
-def form_of(text: str) -> Form:
-    """A function that formats a record, without a line end. Raises BadFormat."""
+def form_of(text: str, *, shown: bool = False) -> Form:
+    """A function that formats a record, without a line end. shown: for a person at a terminal. Raises BadFormat."""
     parts: list[Form | bytes] = []
     position = 0
     while position < len(text):
@@ -52,7 +55,12 @@ def form_of(text: str) -> Form:
             raise BadFormat(f"{sign}{name} is unknown; there are {FORMATS}")
         parts.append(known[name])
         position += 2
-    return lambda record: b"".join(part if isinstance(part, bytes) else part(record) for part in parts)
+    look = _visible_bytes if shown else bytes
+    return lambda record: b"".join(part if isinstance(part, bytes) else look(part(record)) for part in parts)
+
+
+def _visible_bytes(content: bytes) -> bytes:
+    return visible(content.decode(errors="replace")).encode()
 
 
 def as_facts(record: "Record") -> dict[str, Any]:

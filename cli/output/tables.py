@@ -4,27 +4,17 @@ The rule: a command gathers facts, plain values by name; both forms show the sam
 only on its contents, not on the terminal, and a pipe gets no colour.
 """
 
-import json
 import time
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-import click
+from .writing import Cell, show, show_json, show_styled, styled, visible
 
 Facts = Mapping[str, Any]
 GAP = "  "
 NOTHING = "-"
-
-
-class Cell(NamedTuple):
-    """colour: a name of click.style."""
-
-    text: str
-    colour: str | None = None
-    bold: bool = False
-    dim: bool = False
 
 
 Form = Callable[[Any], "str | Cell"]
@@ -75,39 +65,35 @@ class Output:
             for row in listed:
                 self.object(row)
         elif listed:
-            click.echo("\n".join(table(listed, columns)))
+            show_styled(table(listed, columns))
         elif empty:
             self.remark(empty)
 
     def object(self, facts: Facts) -> None:
         """One object, for programs."""
-        click.echo(as_json(facts))
+        show_json(facts)
 
     def result(self, text: str, facts: Facts) -> None:
         """Print a result: a line for people, or its facts for programs."""
         if self.json:
             self.object(facts)
         elif not self.quiet:
-            click.echo(text)
+            show(text)
 
     def heading(self, text: str) -> None:
         """Print a heading for the table below it; for people only."""
         if not self.json:
-            click.secho(text, bold=True)
+            show(Cell(text, bold=True))
 
     def line(self, text: str = "") -> None:
         """Print a line; for people only."""
         if not self.json:
-            click.echo(text)
+            show(text)
 
     def remark(self, text: str) -> None:
         """Print a remark on the error stream."""
         if not self.json and not self.quiet:
-            click.secho(text, err=True, dim=True)
-
-
-def as_json(facts: Facts) -> str:
-    return json.dumps(facts, ensure_ascii=False, default=str)
+            show(Cell(text, dim=True), err=True)
 
 
 def table(rows: Sequence[Facts], columns: Sequence[Column]) -> list[str]:
@@ -119,7 +105,9 @@ def table(rows: Sequence[Facts], columns: Sequence[Column]) -> list[str]:
 
 
 def _cell(written: str | Cell) -> Cell:
-    return written if isinstance(written, Cell) else Cell(written)
+    """As it will be shown, so that its width is known."""
+    cell = written if isinstance(written, Cell) else Cell(written)
+    return cell._replace(text=visible(cell.text))
 
 
 def _line(cells: Sequence[Cell], columns: Sequence[Column], widths: Sequence[int]) -> str:
@@ -129,12 +117,6 @@ def _line(cells: Sequence[Cell], columns: Sequence[Column], widths: Sequence[int
         last = i == len(cells) - 1
         parts.append(padding + styled(cell) if column.right else styled(cell) + ("" if last else padding))
     return GAP.join(parts)
-
-
-def styled(cell: Cell) -> str:
-    if not (cell.colour or cell.bold or cell.dim):
-        return cell.text
-    return click.style(cell.text, fg=cell.colour, bold=cell.bold or None, dim=cell.dim or None)
 
 
 def width(text: str) -> int:

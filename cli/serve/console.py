@@ -13,14 +13,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import click
-
 from ...broker.config.settings import BrokerSettings
 from ...console.settings import BadAddress, ConsoleSettings
 from ..arguments.login import CONFIG_VARIABLE, PASSWORD_VARIABLE, USER_VARIABLE
 from ..console.options import address, token_of
 from ..output.extras import require
 from ..output.failures import WRONG_USAGE, Failure
+from ..output.writing import show
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 ENDING_S = 0.5  # once the broker has stopped
@@ -101,7 +100,7 @@ async def run_console(command: Sequence[str]) -> None:
         if time.monotonic() - began_s > LONGEST_PAUSE_S:
             pause_s = FIRST_PAUSE_S
         with contextlib.suppress(OSError):  # nobody reads it
-            click.echo(f"warning: the console {ended}; again in {pause_s:.0f} s", err=True)
+            show(f"warning: the console {ended}; again in {pause_s:.0f} s", err=True)
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 

@@ -4,7 +4,6 @@ import asyncio
 import ctypes
 import functools
 import gc
-import logging
 import os
 import resource
 import shlex
@@ -18,8 +17,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from ... import __version__
 from ...broker.broker import Broker
 from ...broker.config.configuration import EVERY_SETTING, UnknownName, broker_settings
@@ -30,6 +27,7 @@ from ...broker.config.settings import BROKER_OPTIONS, BrokerSettings, Source
 from ...effects.net import SystemNet, Writable
 from ...effects.systemd import ALIVE, READY, STOPPING, ServiceManager
 from ..output.failures import WRONG_USAGE, Failure
+from ..output.writing import flush, log_to_standard_error, show
 from .protection import check_protection, shown
 from .starting import explain_failure, halted
 
@@ -62,7 +60,7 @@ def run(
     check_protection(settings)
     if http is not None:
         http.check(settings, insecure=insecure)
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    log_to_standard_error()
     tune_process()
     settings, limits = _within_descriptors(settings)
     scratch = tempfile.mkdtemp(prefix="fencepost-") if ephemeral else None
@@ -105,7 +103,7 @@ def _settings(flags: Mapping[str, str], file: Mapping[str, Any], file_name: str)
         row = BROKER_OPTIONS.get(error.name)
         raise Failure(str(error), error.hint or (row.doc if row else EVERY_SETTING), WRONG_USAGE) from None
     for warning in warnings:
-        click.echo(f"warning: {warning}", err=True)
+        show(f"warning: {warning}", err=True)
     return settings
 
 
@@ -124,7 +122,7 @@ def _within_descriptors(settings: BrokerSettings) -> tuple[BrokerSettings, Share
     limits = shares(descriptors, open_files, settings.max_connections)
     if limits.connections < settings.max_connections:
         text = f"this process may open {descriptors} files: it accepts {limits.connections} connections"
-        click.echo(f"warning: {text}, not {settings.max_connections} (max.connections); {hint}", err=True)
+        show(f"warning: {text}, not {settings.max_connections} (max.connections); {hint}", err=True)
     if limits.open_files != settings.max_open_files:
         settings = settings.with_layer(Source.STATIC_BROKER, {**layer, "max.open.files": str(limits.open_files)})
     return settings, limits
@@ -318,24 +316,24 @@ class _Server:
     def _print_ready(self) -> None:
         broker = self._broker
         where = "removed at the end" if self._ephemeral else os.path.abspath(self._settings.log_dir)
-        click.echo(f"fencepost  {__version__}, process {os.getpid()}")
-        click.echo(f"data       {where}")
-        click.echo(f"durability {self._settings.durability_mode}{_warning_of(self._settings.durability_mode)}")
+        show(f"fencepost  {__version__}, process {os.getpid()}")
+        show(f"data       {where}")
+        show(f"durability {self._settings.durability_mode}{_warning_of(self._settings.durability_mode)}")
         for line in shown(self._settings):
-            click.echo(f"listener   {line}")
+            show(f"listener   {line}")
         if _nobody_can_log_in(broker):
-            click.echo(f"warning: {without_users(self._settings.log_dir, ephemeral=self._ephemeral)}", err=True)
+            show(f"warning: {without_users(self._settings.log_dir, ephemeral=self._ephemeral)}", err=True)
         for line in _recovery_lines(broker):
-            click.echo(f"recovered  {line}")
-        click.echo(f"started    in {time.monotonic() - self._began:.2f} s, topics: {len(broker.topics.by_name)}")
-        click.echo("ready      " + " ".join(_address(host, port) for host, port in broker.addresses))
-        sys.stdout.flush()
+            show(f"recovered  {line}")
+        show(f"started    in {time.monotonic() - self._began:.2f} s, topics: {len(broker.topics.by_name)}")
+        show("ready      " + " ".join(_address(host, port) for host, port in broker.addresses))
+        flush()
 
     async def _stop(self) -> None:
         self._manager.notify(STOPPING)
         cause = self._broker.halted
         if cause is None:
-            click.echo("stopping   open writes become durable first", err=True)
+            show("stopping   open writes become durable first", err=True)
         await self._broker.stop()
         if cause is not None:
             raise halted(cause)

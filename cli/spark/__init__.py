@@ -8,6 +8,7 @@ import click
 
 from ..arguments.ranges import COUNT
 from ..output.failures import Failure
+from ..output.writing import show_own_text
 from .sinks import abort, list_sinks, reset
 
 
@@ -27,7 +28,7 @@ def env() -> None:
     except SparkUnusable as problem:
         raise Failure(str(problem), NEEDS) from None
     for name, value in found.items():
-        click.echo(f"export {name}={shlex.quote(value)}")
+        show_own_text(f"export {name}={shlex.quote(value)}\n")
 
 
 @spark.command()

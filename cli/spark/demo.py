@@ -21,8 +21,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import click
-
 from ... import sync
 from ...broker.embedded.broker import Broker
 from ...client.admin.values import NewTopic
@@ -30,6 +28,7 @@ from ...client.values import TopicPartition
 from ..demo.stage import PARTITIONS, lines_of_text, progress, say, version
 from ..output.failures import Failure
 from ..output.interruption import Interruption
+from ..output.writing import show
 
 TEXT, COPIES, COUNTS = "text", "copies", "counts"
 BATCHES = 10
@@ -135,7 +134,8 @@ def demonstrate(lines: int) -> bool:
     say(f"copy      {len(text):,} lines: lost {found.lost}, twice {found.twice}, changed {found.changed}")
     say(f"counts    {found.words:,} words: wrong {found.wrong_counts}")
     mark, words = ("✔", "exactly once") if found.good else ("✘", "NOT exactly once")
-    click.echo(f"\n{mark} {words}, {time.monotonic() - began:.1f} s")
+    show()
+    show(f"{mark} {words}, {time.monotonic() - began:.1f} s")
     return found.good
 
 

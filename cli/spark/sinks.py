@@ -8,7 +8,8 @@ import click
 from ...effects.counts import count_text
 from ..arguments.connecting import Target, connecting
 from ..output.failures import CONFLICT, NOT_FOUND, Failure
-from ..output.tables import Cell, Column, duration, number, when
+from ..output.tables import Column, duration, number, when
+from ..output.writing import Cell
 
 if TYPE_CHECKING:
     from ...client.net.cluster import Cluster

@@ -8,7 +8,8 @@ import click
 from ..arguments.connecting import Target, connecting, partition_of, partitions_of
 from ..arguments.ranges import DURATION
 from ..output.failures import CONFLICT, NOT_FOUND, WRONG_USAGE, Failure
-from ..output.tables import Cell, Column, duration, now_ms, number, when
+from ..output.tables import Column, duration, now_ms, number, when
+from ..output.writing import Cell
 from .blocking import blocked_facts, sentence
 from .facts import age, facts_of, open_now, state
 

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..output.tables import Cell, duration, now_ms
+from ..output.tables import duration, now_ms
+from ..output.writing import Cell
 
 if TYPE_CHECKING:
     from ...client.admin.admin import Admin

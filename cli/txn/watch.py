@@ -4,17 +4,15 @@ The rule: while the broker does not answer, the error is shown and the previous 
 """
 
 import asyncio
-import shutil
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from ..arguments.connecting import Target
-from ..output.tables import Cell, Column, Output, count, duration, now_ms, number, table
+from ..output import screen
+from ..output.tables import Column, Output, count, duration, now_ms, number, table
+from ..output.writing import Cell, is_terminal, styled
 from .facts import OLD_SHARE, facts_of, open_now, state
 
 if TYPE_CHECKING:
@@ -23,17 +21,15 @@ if TYPE_CHECKING:
 BAR = 12
 ENDED_SHOWN_S = 5.0
 ANSWER_MS = 2_000  # after this time without an answer, the error is shown
-_HIDE, _SHOW, _HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[?25l", "\x1b[?25h", "\x1b[H", "\x1b[K", "\x1b[J"
-_OTHER_SCREEN, _FIRST_SCREEN = "\x1b[?1049h\x1b[?7l", "\x1b[?7h\x1b[?1049l"  # without wrapping long lines
 
 
 async def watching(to: Target, every_ms: int) -> None:
     """Show them until it is cancelled."""
     from ...client.errors import RetriableError
 
-    drawn = sys.stdout.isatty() and not to.output.json
+    drawn = is_terminal() and not to.output.json
     if drawn:
-        sys.stdout.write(_OTHER_SCREEN + _HIDE)
+        screen.begin()
     try:
         async with replace(to, timeout_ms=min(to.timeout_ms, ANSWER_MS)).admin() as admin:
             view = View()
@@ -47,8 +43,7 @@ async def watching(to: Target, every_ms: int) -> None:
                 await asyncio.sleep(every_ms / 1000)
     finally:
         if drawn:
-            sys.stdout.write(_SHOW + _FIRST_SCREEN)
-            sys.stdout.flush()
+            screen.end()
 
 
 class View:
@@ -88,12 +83,8 @@ def _show(to: Target, rows: list[dict[str, Any]], trouble: str, drawn: bool) -> 
         Output().rows(rows, COLUMNS)
         to.output.line(trouble or _summary(rows))
         return
-    height = shutil.get_terminal_size().lines
-    lines = [f"{_summary(rows)} on {to.bootstrap}   (Ctrl-C ends)", trouble, *(table(rows, COLUMNS) if rows else [])]
-    if click.get_current_context().color is False:
-        lines = [click.unstyle(line) for line in lines]
-    sys.stdout.write(_HOME + "".join(line + _CLEAR_LINE + "\n" for line in lines[: height - 1]) + _CLEAR_BELOW)
-    sys.stdout.flush()
+    above = [styled(f"{_summary(rows)} on {to.bootstrap}   (Ctrl-C ends)"), styled(trouble)]
+    screen.draw(above + (table(rows, COLUMNS) if rows else []))
 
 
 def _summary(rows: list[dict[str, Any]]) -> str:

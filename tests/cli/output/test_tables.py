@@ -5,7 +5,8 @@ import json
 import click
 import pytest
 from click.testing import CliRunner
-from fencepost.cli.output.tables import Cell, Column, Output, count, duration, number, table, width
+from fencepost.cli.output.tables import Column, Output, count, duration, number, table, width
+from fencepost.cli.output.writing import Cell
 
 ROWS = [{"name": "a", "lag": 5}, {"name": "longer", "lag": 1_234_567}]
 COLUMNS = (Column("NAME", "name"), number("LAG", "lag", count))

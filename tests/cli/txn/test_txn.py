@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException
-from fencepost.cli.output.tables import Cell
+from fencepost.cli.output.writing import Cell
 from fencepost.cli.txn.blocking import sentence
 from fencepost.cli.txn.facts import age
 from fencepost.cli.txn.watch import BAR, View, bar

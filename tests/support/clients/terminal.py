@@ -59,3 +59,9 @@ class Terminal:
         for value in values:
             producer.produce(topic, value.encode(), partition=0)
         assert producer.flush(10) == 0
+
+    def keyed(self, topic: str, key: str, value: str) -> None:
+        """One record with a key and a header of the same text."""
+        producer = Producer({"bootstrap.servers": self.bootstrap})
+        producer.produce(topic, value.encode(), key.encode(), 0, headers=[(key, value.encode())])
+        assert producer.flush(10) == 0

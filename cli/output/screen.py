@@ -1,0 +1,29 @@
+"""A whole terminal that is drawn again and again, such as `txn watch`."""
+
+import shutil
+import sys
+
+import click
+
+_HIDE, _SHOW, _HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[?25l", "\x1b[?25h", "\x1b[H", "\x1b[K", "\x1b[J"
+_OTHER_SCREEN, _FIRST_SCREEN = "\x1b[?1049h\x1b[?7l", "\x1b[?7h\x1b[?1049l"  # without wrapping long lines
+
+
+def begin() -> None:
+    """Leave what was on the terminal for the end."""
+    sys.stdout.write(_OTHER_SCREEN + _HIDE)
+
+
+def draw(lines: list[str]) -> None:
+    """Show these lines, which `styled` made, as far as there is room."""
+    height = shutil.get_terminal_size().lines
+    if click.get_current_context().color is False:
+        lines = [click.unstyle(line) for line in lines]
+    sys.stdout.write(_HOME + "".join(line + _CLEAR_LINE + "\n" for line in lines[: height - 1]) + _CLEAR_BELOW)
+    sys.stdout.flush()
+
+
+def end() -> None:
+    """Show again what was there before."""
+    sys.stdout.write(_SHOW + _FIRST_SCREEN)
+    sys.stdout.flush()

@@ -1,0 +1,111 @@
+"""The only way to the terminal: everything that commands print goes through here.
+
+The rule: names, values and messages come from others, and a terminal obeys what it is sent. So whatever is not
+printable is shown as �: control characters, line ends, and those that change the direction of text. One call is one
+line, and no name can begin another. In JSON they are escaped, which programs read as the same text.
+"""
+
+import json
+import logging
+import sys
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import click
+
+SHOWN_INSTEAD = "\ufffd"
+
+
+class Cell(NamedTuple):
+    """A text and how it looks. colour: a name of click.style."""
+
+    text: str
+    colour: str | None = None
+    bold: bool = False
+    dim: bool = False
+
+
+def visible(text: str) -> str:
+    """The text with � for each character that is not printable."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else SHOWN_INSTEAD for each in text)
+
+
+def styled(part: str | Cell) -> str:
+    """What the terminal is sent for a text: visible, then coloured."""
+    if isinstance(part, str):
+        return visible(part)
+    text = visible(part.text)
+    if not (part.colour or part.bold or part.dim):
+        return text
+    return click.style(text, fg=part.colour, bold=part.bold or None, dim=part.dim or None)
+
+
+def show(*parts: str | Cell, err: bool = False) -> None:
+    """Print one line."""
+    click.echo("".join(map(styled, parts)), err=err)
+
+
+def show_styled(lines: list[str]) -> None:
+    """Print lines that `styled` made, with one write, which is much faster than one for each."""
+    click.echo("\n".join(lines))
+
+
+def show_json(facts: Mapping[str, Any]) -> None:
+    """Print one object on a line, for programs."""
+    click.echo(as_json(facts))
+
+
+def show_own_text(text: str) -> None:
+    """Print a text of ours of many lines with its own line end, in which nothing comes from others."""
+    click.echo(text, nl=False)
+
+
+def show_bytes(content: bytes) -> None:
+    """Write bytes as they are, for a pipe or a file; `flush` sends them."""
+    sys.stdout.buffer.write(content)
+
+
+def as_json(facts: Mapping[str, Any]) -> str:
+    """One object on one line; what is not printable is escaped, so that a terminal does not obey it either."""
+    text = json.dumps(facts, ensure_ascii=False, default=str)
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
+
+
+def is_terminal() -> bool:
+    """Whether a person looks at the standard output."""
+    return sys.stdout.isatty()
+
+
+def flush() -> None:
+    sys.stdout.flush()
+
+
+def ask(prompt: str, *, confirm: bool) -> str:
+    """Ask at the terminal for what is not shown while it is typed."""
+    typed: str = click.prompt(visible(prompt), hide_input=True, confirmation_prompt=confirm, err=True)
+    return typed
+
+
+class LineFormatter(logging.Formatter):
+    """Log lines of `serve` and `console`: a message is one line, and a traceback's lines are visible, too."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        record.message = visible(record.message)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:
+        return "\n".join(map(visible, super().formatException(ei).split("\n")))
+
+
+def log_to_standard_error() -> None:
+    """Everything from INFO on, a line each."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter())
+    logging.basicConfig(handlers=[handler], level=logging.INFO)

@@ -1,0 +1,110 @@
+"""What reaches a terminal, or a log that is read at one: nothing that it obeys, and no line that a name began."""
+
+import ast
+import io
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+from fencepost.cli import main
+from fencepost.cli.output.failures import Failure
+from fencepost.cli.output.record_text import form_of
+from fencepost.cli.output.tables import Column, Output, table, width
+from fencepost.cli.output.writing import Cell, LineFormatter, as_json, styled, visible
+from fencepost.client.values import Record
+
+CLI = Path(__file__).resolve().parents[3] / "cli"
+HOSTILE = "a\nb\rc\x1b[2J\x07\x9b2J\x7f\u202ed\u2066e\u2028f\ud800"
+SHOWN = "a�b�c�[2J��2J��d�e�f�"
+
+
+def test_what_is_not_printable_is_shown_as_a_replacement_character() -> None:
+    assert visible(HOSTILE) == SHOWN
+    assert visible("orders-1 注文 e\u0301") == "orders-1 注文 e\u0301"
+    assert click.unstyle(styled(Cell(HOSTILE, "red"))) == SHOWN
+
+
+def test_a_name_with_line_ends_stays_one_row_and_keeps_the_columns_straight() -> None:
+    rows = [{"n": HOSTILE, "v": 1}, {"n": "x", "v": 2}]
+    lines = [click.unstyle(each) for each in table(rows, (Column("N", "n"), Column("V", "v")))]
+    assert lines[1] == f"{SHOWN}  1"
+    assert len({width(each) for each in lines}) == 1
+
+
+def test_json_is_the_same_value_in_characters_that_do_nothing() -> None:
+    text = as_json({HOSTILE: [HOSTILE, "é\U000e0001"]})
+    assert text.isprintable()
+    assert json.loads(text) == {HOSTILE: [HOSTILE, "é\U000e0001"]}
+    assert "é" in text
+
+
+@pytest.mark.parametrize("kind", ["line", "heading", "remark", "result"])
+def test_each_kind_of_line_is_one_line(kind: str) -> None:
+    @click.command()
+    def command() -> None:
+        more = ({},) if kind == "result" else ()
+        getattr(Output(), kind)(HOSTILE, *more)
+
+    assert CliRunner().invoke(command, []).output == SHOWN + "\n"
+
+
+def test_an_error_and_its_hint_are_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    Failure(f"no group x{HOSTILE}", f"look at {HOSTILE}").show()
+    assert [line[:6] for line in capsys.readouterr().err.split("\n")] == ["error:", "hint: ", ""]
+
+
+def test_what_click_refuses_is_quoted_as_it_can_be_shown() -> None:
+    error = CliRunner().invoke(main, [f"x{HOSTILE[:-1]}"]).stderr
+    assert set(map(str.isprintable, error.splitlines())) == {True}
+    assert "x" + SHOWN[:-1] in error
+
+
+def test_a_terminal_gets_a_records_text_and_a_pipe_its_bytes() -> None:
+    record = Record("t", 0, 0, 0, 0, b"k\n", b"\xff\x1b[2J", (("h\r", b"\x07"),))
+    assert form_of(r"%k %s %h\n")(record) == b"k\n \xff\x1b[2J h\r=\x07\n"
+    assert form_of(r"%k %s %h\n", shown=True)(record).decode() == "k� ��[2J h�=�\n"
+
+
+def test_a_log_line_is_one_line_and_a_traceback_has_only_its_own() -> None:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(LineFormatter())
+    logger = logging.Logger("of a test")
+    logger.addHandler(handler)
+    try:
+        raise ValueError(HOSTILE[1:-1])
+    except ValueError as error:
+        logger.error("group %s failed", HOSTILE[:-1], exc_info=error)
+    first, *rest = stream.getvalue().splitlines()
+    assert first.endswith(f"ERROR group {SHOWN[:-1]} failed")
+    assert all(map(str.isprintable, rest))
+    assert rest[0] == "Traceback (most recent call last):"
+
+
+def test_serve_and_console_log_that_way() -> None:
+    code = "import logging; from fencepost.cli.output.writing import log_to_standard_error as begin; begin()"
+    done = subprocess.run([sys.executable, "-c", f"{code}; logging.info('a\\nb')"], capture_output=True, text=True)
+    assert done.stderr.endswith(" INFO a�b\n")
+
+
+PRINTS = {"click.echo", "click.secho", "click.style", "click.prompt", "click.confirm", "print", "sys.stdout.write"}
+PRINTS |= {"sys.stderr.write", "sys.stdout.buffer.write", "logging.basicConfig", "click.echo_via_pager"}
+OF_OTHER_PROCESSES = {"demo/copier.py", "demo/victim.py", "spark/demo_query.py"}  # what they print goes into a pipe
+
+
+def test_only_the_output_layer_prints() -> None:
+    found, looked_at = set(), 0
+    for path in CLI.rglob("*.py"):
+        name = str(path.relative_to(CLI))
+        if name.startswith("output/") or name in OF_OTHER_PROCESSES:
+            continue
+        looked_at += 1
+        calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+        found |= {f"{name}:{each.lineno}" for each in calls if ast.unparse(each.func) in PRINTS}
+    assert looked_at > 60
+    assert found == set()
