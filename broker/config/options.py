@@ -148,7 +148,7 @@ def _refuse(text: str) -> bool:
 
 
 def _entries(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(entry.strip() for entry in text.split(","))) if text else ()
+    return tuple(dict.fromkeys(map(str.strip, text.split(",")))) if text else ()
 
 
 _PARSERS: dict[ConfigType, Callable[[str], Value]] = {

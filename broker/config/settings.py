@@ -51,7 +51,7 @@ class Source(IntEnum):
 def _replicas(role: str) -> Callable[[Value], str | None]:
     def check(value: Value) -> str | None:
         assert isinstance(value, tuple)
-        if value == ("*",) or all(re.fullmatch(r"[0-9]+:[0-9]+", entry) for entry in value):
+        if value in ((), ("*",)) or re.fullmatch(r"[0-9]+:[0-9]+(,[0-9]+:[0-9]+)*", ",".join(value)):
             return None
         return (
             f"{role}.replication.throttled.replicas must be the literal '*' or a list of replicas in the following "

@@ -400,9 +400,13 @@ def _change(
 def _change_list(now: str | None, change: IncrementalAlterConfigsRequest.Resource.Config, row: Option | None) -> str:
     """A list with entries added or taken out; one never set begins as its default."""
     default = row.default if row is not None and isinstance(row.default, tuple) else ()
-    entries = list(default) if now is None else [entry.strip() for entry in now.split(",") if entry.strip()]
-    named = [entry.strip() for entry in (change.value or "").split(",") if entry.strip()]
+    entries = list(default) if now is None else _entries(now)
+    named = _entries(change.value or "")
     if change.config_operation == SUBTRACT:
         taken = frozenset(named)
         return ",".join(entry for entry in entries if entry not in taken)
     return ",".join(dict.fromkeys([*entries, *named]))
+
+
+def _entries(text: str) -> list[str]:
+    return list(filter(None, map(str.strip, text.split(","))))

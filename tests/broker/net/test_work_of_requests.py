@@ -259,7 +259,13 @@ def incremental(world: World) -> list[Any]:
     made = IncrementalAlterConfigsRequest.Resource
     config = made.Config(name="retention.ms", config_operation=0, value="1")
     resources = [made(resource_type=2, resource_name=name, configs=[config]) for name in ("a", "b", *names())]
-    return [IncrementalAlterConfigsRequest(resources=resources)]
+    lists = [",".join(f"{number}:{broker}" for number in range(4_000)) for broker in (1, 2)]
+    long = [
+        made.Config(name="leader.replication.throttled.replicas", config_operation=operation, value=text)
+        for operation, text in ((0, lists[0]), (3, lists[1]), (2, lists[0]))
+    ]
+    changes = [made(resource_type=2, resource_name="a", configs=[each]) for each in long]
+    return [IncrementalAlterConfigsRequest(resources=each) for each in (resources, *([change] for change in changes))]
 
 
 def describe_producers(world: World) -> list[Any]:
@@ -373,6 +379,7 @@ READING = {name for name in ROWS if name.startswith(("Describe", "List"))} | {
     "OffsetForLeaderEpoch",
 }
 
+CPU_RATIO = 10  # of time, which varies, to lines, which do not: a loop inside of C that is quadratic takes more
 TURN_LINES = 20_000  # of one turn, while the units of a turn are as few as below
 
 
@@ -397,6 +404,7 @@ def check_work(name: str, world: World) -> None:
     frames, row = frames_of(name, world), ROWS[name]
     work = world.work(frames)
     assert work.most_lines <= TURN_LINES + row.step_lines, name
+    assert work.most_cpu_lines <= CPU_RATIO * (TURN_LINES + row.step_lines), name
     assert work.left == 0, name
 
 
