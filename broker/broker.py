@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 
 from ..effects.clock import Clock, SystemClock
 from ..effects.counts import count_text
-from ..effects.disk import Disk, SystemDisk
+from ..effects.disk import Disk, Executor, SystemDisk
 from ..effects.net import Net, SystemNet
 from ..effects.rng import Rng, SystemRng
 from ..protocol.primitives import Readable
@@ -109,6 +109,7 @@ class Broker(Services):
         )
         self.on_halt: list[Callable[[BaseException], None]] = []
         self._between: Callable[[Serve], Serve] | None = None
+        self._executors: list[Executor] = []
         self._started = False
 
     @property
@@ -124,22 +125,19 @@ class Broker(Services):
     # ---- start and stop --------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Recover, then serve. Raises what open_store raises, and OSError if an address cannot be had."""
+        """Recover, then serve.
+
+        Raises what open_store raises; CannotStartThread; OSError if an address cannot be had.
+        """
         began_ms = self.clock.monotonic_ms()
-        self.store, self.recovery = open_store(
-            self.disk,
-            self.clock,
-            self.rng,
-            self.settings.log_dir,
-            _store_settings(self),
-            read_from(self.disk, self.settings.log_dir),
-        )
+        try:
+            self._start_executors()
+            self._open_store()
+        except BaseException:
+            self._close_executors()
+            raise
         self._loop = asyncio.get_running_loop()
-        self.read_executor = self.disk.executor("reads", READ_THREADS)
-        self.records_executor = self.disk.executor("records", RECORD_THREADS)
-        self._journal_executor = self.disk.executor("journal", 1)
         self._journal_writer = self.disk.async_writer()
-        self._segments_executor = self.disk.executor("segments", SEGMENT_THREADS)
         self._started = True
         try:
             self._assemble()
@@ -159,6 +157,34 @@ class Broker(Services):
         except BaseException:
             await self.stop()
             raise
+
+    def _start_executors(self) -> None:
+        """What works beside the loop is there before the directory is touched, or the broker does not start."""
+        self.read_executor = self._executor("reads", READ_THREADS)
+        self.records_executor = self._executor("records", RECORD_THREADS)
+        self._segments_executor = self._executor("segments", SEGMENT_THREADS)
+        self._journal_executor = self._executor("journal", 1)
+
+    def _executor(self, name: str, threads: int) -> Executor:
+        executor = self.disk.executor(name, threads)
+        self._executors.append(executor)
+        return executor
+
+    def _close_executors(self) -> None:
+        """Wait for what workers do."""
+        for executor in self._executors:
+            executor.close()
+        self._executors.clear()
+
+    def _open_store(self) -> None:
+        self.store, self.recovery = open_store(
+            self.disk,
+            self.clock,
+            self.rng,
+            self.settings.log_dir,
+            _store_settings(self),
+            read_from(self.disk, self.settings.log_dir),
+        )
 
     def _begin_rounds(self) -> None:
         self.times = RequestTimes(self.metrics, self.store, self.clock.work_ns)
@@ -301,7 +327,7 @@ class Broker(Services):
         if not self._started:
             return
         self._started = False
-        if hasattr(self, "server"):
+        if hasattr(self, "listeners"):
             await self.server.stop_listening()
             self.listeners.stop()
             self.server.read_no_more()
@@ -325,8 +351,7 @@ class Broker(Services):
                 await self.idle()
         if hasattr(self, "listeners"):
             self.listeners.close()
-        for executor in (self.read_executor, self.records_executor, self._segments_executor, self._journal_executor):
-            executor.close()
+        self._close_executors()
         if self._journal_writer is not None:
             self._journal_writer.close()
         await asyncio.sleep(0)  # what the executors delivered last

@@ -2,7 +2,8 @@
 
 Exit codes: 0 done; 1 failed (or `log verify` found damage); 2 wrong usage or settings; 3 there is no such topic, group
 or transaction; 4 no answer in time; 5 fenced, or a conflict with the current state; 6 authentication or authorization
-failed; 70 `serve`: a write or sync failed; 75 `serve`: the system refused a file, memory or disk space; 130 Ctrl-C.
+failed; 70 `serve`: a write or sync failed; 75 the system refused a thread, or `serve` a file, memory or disk space;
+130 Ctrl-C.
 """
 
 import importlib
@@ -84,6 +85,13 @@ class LazyGroup(click.Group):
                 return super().invoke(ctx)
         except KeyboardInterrupt:  # before a command handled signals itself
             ctx.exit(INTERRUPTED)
+        except OSError as error:
+            from ..effects.threads import MORE_THREADS, CannotStartThread
+            from .output.failures import REFUSED_BY_SYSTEM, Failure
+
+            if not isinstance(error, CannotStartThread):
+                raise
+            raise Failure(str(error), MORE_THREADS, REFUSED_BY_SYSTEM) from None
         except ModuleNotFoundError as error:
             from .output.extras import explain_missing
 

@@ -18,8 +18,9 @@ from prometheus_client.registry import Collector
 
 from ..client.admin.admin import Admin
 from ..client.admin.values import ClusterDescription, GroupDescription, MetricFamily, TopicDescription
-from ..client.errors import BrokerUnreachableError, KafkaError, UnsupportedVersionError
+from ..client.errors import BrokerUnreachableError, KafkaError, RetriableError, UnsupportedVersionError
 from ..client.values import TopicPartition
+from ..effects.threads import MORE_THREADS, CannotStartThread, call_in_thread
 from .model.offsets import read_offsets
 
 METRICS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -150,7 +151,10 @@ async def metrics_text(admin: Admin) -> bytes:
         samples.add("fencepost_scrape_errors", part in failed, part)
     families = [each for each in samples.families.values() if each.samples]
     once = _Once([*families, *map(_family, own)])
-    return await asyncio.to_thread(generate_latest, once)  # it calls collect() only
+    try:
+        return await call_in_thread(lambda: bytes(generate_latest(once)), "metrics")  # it calls collect() only
+    except CannotStartThread as error:
+        raise RetriableError(str(error), hint=MORE_THREADS) from None
 
 
 def _add_brokers(samples: _Samples, cluster: ClusterDescription) -> None:

@@ -17,7 +17,6 @@ import stat
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from . import direct, page_cache, writing
@@ -32,6 +31,8 @@ from .gathering import Buffer as Buffer
 from .locks import AlreadyLocked as AlreadyLocked
 from .locks import Lock as Lock
 from .locks import SystemLock as SystemLock
+from .threads import CannotStartThread as CannotStartThread
+from .threads import call_all
 
 FILE_MODE = 0o640
 DIRECTORY_MODE = 0o750
@@ -181,7 +182,9 @@ class Disk(Protocol):
         """Hold this file, created if needed, until released or the process ends. Raises AlreadyLocked."""
         ...
 
-    def executor(self, name: str, threads: int = 1) -> Executor: ...
+    def executor(self, name: str, threads: int = 1) -> Executor:
+        """Raises: CannotStartThread."""
+        ...
 
     def async_writer(self) -> AsyncWriter | None:
         """What begins synced writes on the loop that is running now. None where this disk has no such thing."""
@@ -330,18 +333,6 @@ class SystemFile(File):
         return kind(error.errno, error.strerror, self._path)
 
 
-def _call_all(calls: Sequence[Callable[[], None]]) -> None:
-    """Raises what one of them raised; CannotOpen only when all others went well."""
-    cannot: CannotOpen | None = None
-    for call in calls:
-        try:
-            call()
-        except CannotOpen as error:
-            cannot = error
-    if cannot is not None:
-        raise cannot
-
-
 def _write_back(files: Sequence[File], directories: Sequence[str]) -> None:
     """Bring what was written on this volume to the device at once, so that each sync behind it finds little to do.
 
@@ -440,12 +431,10 @@ class SystemDisk(Disk):
         syncs: list[Callable[[], None]] = [file.sync for file in files]
         syncs += [functools.partial(self.sync_directory, path) for path in directories]
         if len(syncs) < MANY_SYNCS:
-            _call_all(syncs)
+            call_all(syncs, "sync", 1)
             return
         _write_back(files, directories)
-        with ThreadPoolExecutor(SYNC_THREADS, "sync") as pool:
-            shares = [pool.submit(_call_all, syncs[start::SYNC_THREADS]) for start in range(SYNC_THREADS)]
-        _call_all([share.result for share in shares])  # all have ended
+        call_all(syncs, "sync", SYNC_THREADS)
 
     def free_bytes(self, path: str) -> int:
         volume = os.statvfs(path)

@@ -3,7 +3,7 @@
 The rules: a job touches bytes and file descriptors only, and runs in a worker; its result comes back on the loop that
 submitted it, where state may be touched. So state needs no lock (docs/ARCHITECTURE.md, threads). A job that is done for
 a client is marked as such: the clients take turns, and a job that nobody wants any more is dropped. All others, such as
-those that make data durable, always run.
+those that make data durable, always run: an executor has a thread from its beginning, or it does not begin.
 """
 
 import asyncio
@@ -15,6 +15,8 @@ from collections.abc import Callable, Hashable
 from itertools import zip_longest
 from queue import SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar
+
+from .threads import CannotStartThread, start_thread
 
 T = TypeVar("T")
 QUICK_NS = 400_000  # the way to a worker and back takes 100 to 200 us, with what two threads cost each other
@@ -147,9 +149,10 @@ class Executor(Protocol):
 
 
 class ThreadExecutor(Executor):
-    """Real threads, started when first needed. They are daemons: a hung device cannot keep a process alive."""
+    """Real threads. The first is there from the beginning; others are started when needed, as far as there are any."""
 
     def __init__(self, name: str, threads: int = 1, now_ns: Callable[[], int] = time.perf_counter_ns) -> None:
+        """Raises: CannotStartThread."""
         self._now_ns = now_ns
         self._last_ns = 0
         self._lately_ns = NEVER_NS  # what a job takes, the newest counting for one in LATELY
@@ -160,6 +163,7 @@ class ThreadExecutor(Executor):
         self._lock = threading.Lock()  # of the queue
         self._waiting: SimpleQueue[asyncio.AbstractEventLoop | None] = SimpleQueue()  # one for each job; None: end
         self._closed = False
+        self._start_thread()
 
     def submit(
         self,
@@ -175,7 +179,10 @@ class ThreadExecutor(Executor):
             self._queue.put(Entry(job, done, owner, wanted))
         self._waiting.put(asyncio.get_running_loop())
         if len(self._threads) < self._limit:
-            self._start_thread()
+            try:
+                self._start_thread()
+            except CannotStartThread:  # those there are do it, later
+                pass
 
     @property
     def quick(self) -> bool:
@@ -209,9 +216,7 @@ class ThreadExecutor(Executor):
             thread.join()
 
     def _start_thread(self) -> None:
-        thread = threading.Thread(target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True)
-        self._threads.append(thread)
-        thread.start()
+        self._threads.append(start_thread(self._work, f"{self._name}-{len(self._threads)}"))
 
     def _work(self) -> None:
         while (loop := self._waiting.get()) is not None:

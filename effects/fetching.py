@@ -18,6 +18,8 @@ from urllib import request
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
+from .threads import CannotStartThread, start_thread
+
 SCHEMES = ("file", "http", "https")
 PIECE_BYTES = 64 << 10
 
@@ -48,10 +50,9 @@ def fetch(url: str, timeout_s: float, most_bytes: int) -> bytes:
         except Exception as error:
             outcome.append(error)
 
-    thread = threading.Thread(target=run, name=f"fetch {url}", daemon=True)
     try:
-        thread.start()
-    except RuntimeError as error:  # the system has no more threads
+        thread = start_thread(run, f"fetch {url}")
+    except CannotStartThread as error:
         raise CannotFetch(str(error)) from None
     thread.join(timeout_s)
     if not outcome:
@@ -106,18 +107,18 @@ class _Guard:
     """Shuts down the connections of one fetch when its time is over."""
 
     def __init__(self, timeout_s: float) -> None:
-        self._timer = threading.Timer(timeout_s, self._shut_down)
-        self._timer.daemon = True
+        self._timeout_s = timeout_s
+        self._ended = threading.Event()
         self._lock = threading.Lock()
         self._sockets: list[socket.socket] = []
         self._is_over = False
 
     def __enter__(self) -> "_Guard":
-        self._timer.start()
+        start_thread(self._watch, "timeout of a fetch")
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
+        self._ended.set()
         with self._lock:
             for one in self._sockets:
                 one.close()
@@ -130,7 +131,9 @@ class _Guard:
                 raise TimeoutError("timed out")
             self._sockets.append(one.dup())
 
-    def _shut_down(self) -> None:
+    def _watch(self) -> None:
+        if self._ended.wait(self._timeout_s):
+            return
         with self._lock:
             self._is_over = True
             for one in self._sockets:

@@ -15,10 +15,12 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from . import forks
 from .gathering import Buffer
+from .threads import call_in_thread
 from .tls import TlsAcceptor, TlsAdmission
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ UNPACED = b"reno"  # a congestion control that every Linux has
 HAS_LEFT = "has_left"  # get_extra_info of a transport without a socket
 _PORT_TRIES = 20
 _ADDRESS_MISSING = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
+_NOBODY_THERE = (*_ADDRESS_MISSING, errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT)
 
 
 class Listener(Protocol):
@@ -225,7 +228,7 @@ class SystemNet(Net):
         self, factory: ProtocolFactory | TlsAdmission, host: str, port: int, send_buffer_bytes: int = SYSTEMS_OWN
     ) -> Listener:
         loop = asyncio.get_running_loop()
-        sockets = bind(await _places(loop, host, port), dual_stack=host == "::")
+        sockets = bind(await _places(host, port), dual_stack=host == "::")
         servers: list[asyncio.AbstractServer | TlsAcceptor] = []
         try:
             for one in sockets:
@@ -256,7 +259,15 @@ class SystemNet(Net):
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
         name = None if tls is None else server_hostname or host
         loop = asyncio.get_running_loop()
-        return await loop.create_connection(factory, host, port, ssl=tls, server_hostname=name)
+        errors: list[OSError] = []
+        for address in dict.fromkeys(address[0] for _, address in await resolve(host, port)):
+            try:
+                return await loop.create_connection(factory, address, port, ssl=tls, server_hostname=name)
+            except OSError as error:
+                if error.errno not in _NOBODY_THERE:
+                    raise
+                errors.append(error)
+        raise errors[0]
 
 
 def _pace_nothing_on_loopback(listener: socket.socket) -> None:
@@ -269,11 +280,24 @@ def _pace_nothing_on_loopback(listener: socket.socket) -> None:
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, UNPACED)
 
 
-async def _places(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[tuple[int, Any]]:
+async def _places(host: str, port: int) -> list[tuple[int, Any]]:
     """(family, address) of all that a host name means."""
     if host == "localhost":
         return [(socket.AF_INET, ("127.0.0.1", port)), (socket.AF_INET6, ("::1", port, 0, 0))]
-    found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return await resolve(host or None, port, socket.AI_PASSIVE)
+
+
+async def resolve(host: str | None, port: int | None, flags: int = 0) -> list[tuple[int, Any]]:
+    """(family, address) of all that a name means. Raises: OSError, and so CannotStartThread.
+
+    A loop's own way is not taken: asyncio leaves the question in a queue where no thread can be started, and uvloop
+    (libuv) ends the process there.
+    """
+    ask = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    try:
+        found = ask(flags=flags | socket.AI_NUMERICHOST)  # which asks nobody
+    except socket.gaierror:
+        found = await call_in_thread(partial(ask, flags=flags), f"the address of {host}")
     return [(family, address) for family, _, _, _, address in dict.fromkeys(found)]
 
 

@@ -319,6 +319,18 @@ def test_only_effects_opens_files_and_sockets():
     assert not opening
 
 
+THREADS = {"Thread", "Timer", "ThreadPoolExecutor", "to_thread"}
+
+
+def test_only_one_module_starts_threads():
+    """Others would not say by name that the system has none left. What bench starts is for its own process alone."""
+    places = [path for path in MODULES if area_of(path) != "bench" and path != ROOT / "effects" / "threads.py"]
+    calls = [(path, node.func) for path in places for node in nodes_of(path) if isinstance(node, ast.Call)]
+    attributes = [(path, func.lineno, func.attr) for path, func in calls if isinstance(func, ast.Attribute)]
+    names = [(path, func.lineno, func.id) for path, func in calls if isinstance(func, ast.Name)]
+    assert not [at(path, line, f"calls {name}") for path, line, name in attributes + names if name in THREADS]
+
+
 def _waits_for(node: ast.AST) -> bool:
     """Whether asyncio.wait_for is named here, or imported."""
     if isinstance(node, ast.ImportFrom):

@@ -141,7 +141,7 @@ class Broker:
     # ---- begin and end ---------------------------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Recover, then serve. Raises OSError, AlreadyLocked, and what recovery raises."""
+        """Recover, then serve. Raises OSError, such as AlreadyLocked or CannotStartThread, and what recovery raises."""
         life = self._begin()
         try:
             self._serve_at(life.ready.result(START_TIMEOUT_S))

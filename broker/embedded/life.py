@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from ...effects.simulated.forgetful import ForgetfulDisk
 from ...effects.simulated.movable import MovableClock, new_movable_loop
+from ...effects.threads import CannotStartThread, start_thread
 from ..broker import Broker, Serve
 from ..config.settings import BrokerSettings
 from ..security.acl_records import Change
@@ -61,7 +62,6 @@ class Life:
         self.ended: Future[None] = Future()
         self.halted: BaseException | None = None
         self._loop: Any = new_movable_loop()
-        self._thread = threading.Thread(target=self._run, name="fencepost-broker", daemon=True)
         self._end = asyncio.Event()
         self._asks: set[asyncio.Task[None]] = set()
         self._killed = False
@@ -70,7 +70,12 @@ class Life:
 
     def start(self) -> None:
         """Begin; `ready` has its result once the broker serves, or the reason why it does not."""
-        self._thread.start()
+        try:
+            start_thread(self._run, "fencepost-broker")
+        except CannotStartThread as error:
+            self._loop.close()
+            self.ready.set_exception(error)
+            self.ended.set_result(None)
 
     @property
     def beginning(self) -> bool:

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 
 from ...effects.clock import Clock
-from ...effects.disk import Disk
+from ...effects.disk import Disk, Executor
 from ...effects.rng import Rng
 from ..config.listener_settings import BY_TOKEN, ListenerSettings
 from ..config.settings import BrokerSettings
@@ -48,19 +48,21 @@ class Listeners:
         settings: Callable[[], BrokerSettings],
         disk: Disk,
     ) -> None:
+        """Raises: CannotStartThread."""
         self._server = server
         self._clock = clock
         self._rng = rng
         self._loop = loop
         self._settings = settings
+        self._disk = disk
         self._passwords = disk.executor("passwords", PASSWORD_THREADS)
-        self._fetches = disk.executor("keys of tokens")
+        self._fetches: Executor | None = None  # asks web servers, where a listener takes tokens
         self.authenticator = Authenticator(server, clock, loop, settings, self._passwords)
         self._certificates = CertificateWatch(self._passwords, loop)
         self._refreshers: list[KeyRefresher] = []
 
     def admissions(self, security_log: SecurityLog) -> list[ConnectionAdmission]:
-        """What new connections of each listener go through. Raises InvalidOption, BadTlsFiles."""
+        """What new connections of each listener go through. Raises InvalidOption, BadTlsFiles, CannotStartThread."""
         users = security_log.state.users
         admissions: list[ConnectionAdmission] = []
         for listener in self._settings().served_listeners:
@@ -81,6 +83,7 @@ class Listeners:
         options = listener.options
         tokens = TokenSource(listener) if BY_TOKEN in options.sasl_enabled_mechanisms else None
         if tokens is not None:
+            self._fetches = self._fetches or self._disk.executor("keys of tokens")
             shown = f"{tokens.url} (listener {listener.name})"
             refresher = KeyRefresher(tokens.fetch, tokens.put, self._fetches, self._loop, tokens.every_ms, shown)
             tokens.verifier.on_unknown_key = refresher.hurry
@@ -116,7 +119,8 @@ class Listeners:
     def close(self) -> None:
         """Wait for what workers do, other than for the answers of web servers."""
         self._passwords.close()
-        self._fetches.abandon()
+        if self._fetches is not None:
+            self._fetches.abandon()
 
     def _token_refused(self, reason: str) -> None:
         self.authenticator.rare_log.write(logging.INFO, "a token is refused: %s", reason)

@@ -121,8 +121,10 @@ class Target:
 
 
 def _system_failure(error: OSError) -> Exception:
-    """The failure to show. A BrokenPipeError is returned unchanged: click ends the command without a message."""
-    if isinstance(error, BrokenPipeError):
+    """The failure to show. Unchanged is what others explain: a BrokenPipeError ends the command without a message."""
+    from ...effects.threads import CannotStartThread
+
+    if isinstance(error, BrokenPipeError | CannotStartThread):
         return error
     cause = f"{error.filename or 'input or output'}: {error.strerror or error}"
     return Failure(cause, "check the file that this command reads or writes")

@@ -7,7 +7,8 @@ neither, and when it dies or runs out of memory the broker does not notice.
 
 import asyncio
 import os
-import threading
+
+from ...effects.threads import start_thread
 
 NICE = 10
 
@@ -21,7 +22,10 @@ def give_way() -> None:
 
 
 def end_with_standard_input(ended: asyncio.Event) -> None:
-    """Set `ended` when standard input, the pipe from the broker's process, is closed: also by its kill -9."""
+    """Set `ended` when standard input, the pipe from the broker's process, is closed: also by its kill -9.
+
+    Raises: CannotStartThread.
+    """
     loop = asyncio.get_running_loop()
 
     def wait() -> None:
@@ -32,4 +36,4 @@ def end_with_standard_input(ended: asyncio.Event) -> None:
         except RuntimeError:  # it ends already
             pass
 
-    threading.Thread(target=wait, name="until the broker ends", daemon=True).start()
+    start_thread(wait, "until the broker ends")

@@ -9,7 +9,6 @@ import queue
 import random
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from typing import Any
 
 from ...bench.topics import address
 from ...bench.wire import Wire
+from ...effects.threads import start_thread
 from ...protocol.batches import Batch, walk
 from ...protocol.messages.fetch import FetchRequest
 from ...protocol.records import Marker, read_marker
@@ -67,7 +67,7 @@ class Copiers:
         self.started += 1
         command = [sys.executable, "-P", "-m", f"{__package__}.copier", self._bootstrap, self._source, TARGET]
         self._process = subprocess.Popen([*command, str(self.started)], stdout=subprocess.PIPE, text=True)
-        threading.Thread(target=self._listen, args=(self._process,), daemon=True).start()
+        start_thread(self._listen, "output of a copier", self._process)
 
     def _listen(self, process: "subprocess.Popen[str]") -> None:
         assert process.stdout is not None

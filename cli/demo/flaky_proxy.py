@@ -10,6 +10,7 @@ import struct
 import threading
 from dataclasses import dataclass
 
+from ...effects.threads import start_thread
 from ...protocol import apis, batches, headers
 
 PRODUCE = 0
@@ -45,10 +46,9 @@ class FlakyProxy:
         self._answered: set[tuple[str, int, int]] = set()  # topic, partition, base offset of every answer seen
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="flaky-proxy", daemon=True)
 
     def __enter__(self) -> "FlakyProxy":
-        self._thread.start()
+        self._thread = start_thread(self._run, "flaky-proxy")
         self._ready.wait()
         return self
 

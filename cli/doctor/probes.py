@@ -1,17 +1,21 @@
 """Name resolution and TCP connections, for `doctor`."""
 
 import asyncio
-import socket
 import time
+
+from ...effects.net import SystemNet, resolve
+from ...effects.threads import CannotStartThread
 
 
 async def addresses(host: str) -> list[str]:
     """The addresses of a name; empty if it does not resolve."""
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        found = await resolve(host, None)
+    except CannotStartThread:
+        raise
     except OSError:
         return []
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+    return list(dict.fromkeys(str(address[0]) for _, address in found))
 
 
 async def connects(host: str, port: int, within_ms: int) -> tuple[float, str]:
@@ -19,8 +23,10 @@ async def connects(host: str, port: int, within_ms: int) -> tuple[float, str]:
     began = time.monotonic()
     try:
         async with asyncio.timeout(within_ms / 1000):
-            _, writer = await asyncio.open_connection(host, port)
-            writer.close()
+            transport, _ = await SystemNet().connect(asyncio.Protocol, host, port)
+            transport.close()
+    except CannotStartThread:
+        raise
     except TimeoutError:
         return 0.0, f"no answer within {within_ms / 1000:.0f} s"
     except OSError as error:

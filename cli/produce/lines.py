@@ -11,12 +11,14 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator
 
+from ...effects.threads import start_thread
+
 BLOCK_BYTES = 1 << 16
 AHEAD = 8
 
 
 async def lines(fd: int = 0) -> AsyncIterator[list[bytes]]:
-    """Lists of lines, without their line ends, as they arrive. Raises OSError."""
+    """Lists of lines, without their line ends, as they arrive. Raises OSError, CannotStartThread."""
     blocks, arrived, room = deque[bytes | OSError](), asyncio.Event(), threading.Semaphore(AHEAD)
     loop = asyncio.get_running_loop()
 
@@ -37,7 +39,7 @@ async def lines(fd: int = 0) -> AsyncIterator[list[bytes]]:
             except RuntimeError:  # the loop is closed
                 return
 
-    threading.Thread(target=read, name="fencepost-stdin", daemon=True).start()
+    start_thread(read, "fencepost-stdin")
     rest = b""
     while True:
         while not blocks:

@@ -15,6 +15,7 @@ from ...broker.topics.internal_topic import InternalTopicDamaged
 from ...broker.transactions.ledger import DamagedLedgerRecord, NewerLedgerRecord
 from ...broker.transactions.records import DamagedTransactionRecord, NewerTransactionRecord
 from ...effects.disk import AlreadyLocked, DiskFull
+from ...effects.threads import MORE_THREADS, CannotStartThread
 from ...effects.tls import BadTlsFiles
 from ...storage import layout
 from ...storage.checkpoints import Damaged, NewerFormat
@@ -70,6 +71,8 @@ def explain_failure(error: Exception, settings: BrokerSettings) -> Failure | Non
         return Failure(str(error), f"restore it from a copy; fencepost log verify {directory} shows more")
     if isinstance(error, BrokerHalted) and error.__cause__ is not None:
         return halted(error.__cause__)
+    if isinstance(error, CannotStartThread):
+        return Failure(str(error), f"{MORE_THREADS}, and start again; {_NO_LOSS}", REFUSED_BY_SYSTEM)
     if isinstance(error, DiskFull):
         return Failure(f"{directory}: the disk is full", "free some space, and start again", REFUSED_BY_SYSTEM)
     if isinstance(error, MemoryError):

@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -25,6 +24,7 @@ from ... import sync
 from ...broker.embedded.broker import Broker
 from ...client.admin.values import NewTopic
 from ...client.values import TopicPartition
+from ...effects.threads import start_thread
 from ..demo.stage import PARTITIONS, lines_of_text, progress, say, version
 from ..output.failures import Failure
 from ..output.interruption import Interruption
@@ -64,7 +64,7 @@ class Driver:
                 [*command, str(per_batch)], stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
             )
         self._printed: queue.Queue[str] = queue.Queue()
-        threading.Thread(target=self._listen, daemon=True).start()
+        start_thread(self._listen, "output of the driver")
 
     def _listen(self) -> None:
         assert self._process.stdout is not None

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ...effects.clock import Clock
-from ..errors import AuthenticationError
+from ...effects.threads import MORE_THREADS, CannotStartThread, call_in_thread
+from ..errors import AuthenticationError, BrokerUnreachableError
 from ..security import Token
 
 REFRESHED_AT = 0.8  # fraction of a token's life; a session of a broker ends with the token, and is renewed later
@@ -37,7 +38,10 @@ class TokenSource:
         self._kept: _Kept | None = None
 
     async def token(self) -> str:
-        """One that is good. Raises AuthenticationError if the application has none."""
+        """One that is good.
+
+        Raises AuthenticationError if the application has none; BrokerUnreachableError where no thread can ask it now.
+        """
         async with self._lock:
             kept = self._kept
             if kept is not None and self._clock.monotonic_ms() < kept.until_ms:
@@ -58,8 +62,10 @@ class TokenSource:
         try:
             if inspect.iscoroutinefunction(provide) or inspect.iscoroutinefunction(type(provide).__call__):
                 return await provide()
-            found = await asyncio.to_thread(provide)
+            found = await call_in_thread(provide, "token provider")
             return await found if inspect.isawaitable(found) else found
+        except CannotStartThread as error:
+            raise BrokerUnreachableError(str(error), hint=MORE_THREADS) from None
         except Exception as error:  # its text may contain a secret, so only its class is shown; the cause has the rest
             raise AuthenticationError(
                 f"sasl_oauth_token_provider raised {type(error).__name__}", hint="see its __cause__"

@@ -12,8 +12,9 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from ...effects.threads import MORE_THREADS, CannotStartThread, start_thread
 from ..errors import CommitOutcomeUnknownError as AsyncCommitOutcomeUnknownError
-from ..errors import ForkedError, IllegalStateError
+from ..errors import ForkedError, IllegalStateError, RetriableError
 from .errors import CommitOutcomeUnknownError
 
 T = TypeVar("T")
@@ -25,10 +26,14 @@ class LoopThread:
     """A thread that runs a loop until the process ends."""
 
     def __init__(self) -> None:
+        """Raises: RetriableError, where the system has no thread for it now."""
         self.pid = os.getpid()
         self._loop = _new_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="fencepost-sync", daemon=True)
-        self._thread.start()
+        try:
+            self._thread = start_thread(self._loop.run_forever, "fencepost-sync")
+        except CannotStartThread as error:
+            self._loop.close()
+            raise RetriableError(str(error), hint=MORE_THREADS) from None
 
     def run(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run the coroutine that `make` creates in the loop. Returns its result or raises its error.

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from ...client.admin.admin import Admin
 from ...client.consumer.consumer import Consumer
+from ...effects.net import Listener, SystemNet
 from ..http.guard import Guard, is_loopback
 from ..parts import Parts
 from ..settings import BadAddress, ConsoleSettings
@@ -54,7 +55,7 @@ class Console:
             max_line_size=LONGEST_LINE,
             auto_decompress=False,  # nobody sends compressed bodies here but to make them expand
         )
-        self._listening: asyncio.Server | None = None
+        self._listening: Listener | None = None
         self.port = 0
 
     async def start(self) -> None:
@@ -62,9 +63,7 @@ class Console:
         await self._runner.setup()
         settings = self._settings
         try:
-            self._listening = await asyncio.get_running_loop().create_server(
-                self._connection, settings.host, settings.port, backlog=BACKLOG
-            )
+            self._listening = await SystemNet(BACKLOG).listen(self._connection, settings.host, settings.port)
         except OSError as error:
             await self._runner.cleanup()
             reason = (error.strerror or str(error)).lower()
@@ -72,7 +71,7 @@ class Console:
                 f"cannot serve the console on {settings.host}:{settings.port}: {reason}",
                 "use another address, HOST:PORT of this machine; port 0 means a free port",
             ) from None
-        self.port = self._listening.sockets[0].getsockname()[1]
+        self.port = self._listening.addresses[0][1]
         self.parts.guard.serve_at(self.port)
 
     def _connection(self) -> asyncio.Protocol:

@@ -8,6 +8,8 @@ import threading
 
 import pytest
 from fencepost.cli.produce.lines import lines
+from fencepost.effects.threads import CannotStartThread
+from few_threads import threads_left
 
 
 async def all_lines(written: list[bytes]) -> list[bytes]:
@@ -34,6 +36,11 @@ async def all_lines(written: list[bytes]) -> list[bytes]:
 )  # fmt: skip
 async def test_lines_come_whole_however_they_were_written(written: list[bytes], found: list[bytes]) -> None:
     assert await all_lines(written) == found
+
+
+async def test_lines_without_a_thread_to_read_them_are_refused_by_name() -> None:
+    with threads_left(0), pytest.raises(CannotStartThread):
+        await anext(lines(0))
 
 
 async def test_many_lines_are_read_no_further_ahead_than_a_few_blocks() -> None:

@@ -6,6 +6,7 @@ from fencepost.broker.topics.internal_topic import InternalTopicDamaged
 from fencepost.broker.transactions.ledger import DamagedLedgerRecord, NewerLedgerRecord
 from fencepost.broker.transactions.records import DamagedTransactionRecord, NewerTransactionRecord
 from fencepost.cli.serve.starting import explain_failure
+from fencepost.effects.disk import CannotStartThread
 from fencepost.storage.store import BrokerHalted
 
 SETTINGS = BrokerSettings(log_dir="d")
@@ -43,6 +44,13 @@ def test_a_broker_that_halts_while_it_starts_says_so_with_the_code_of_a_halt():
 def test_memory_that_is_not_enough_is_reported_without_a_traceback():
     failure = explain_failure(MemoryError(), SETTINGS)
     assert (failure.code, str(failure)) == (75, "d: no memory is left")
+
+
+def test_a_thread_that_cannot_be_started_is_named_with_what_allows_more():
+    failure = explain_failure(CannotStartThread("journal-0"), SETTINGS)
+    assert (failure.code, str(failure)) == (75, "the system gives this process no further thread (for journal-0)")
+    assert "TasksMax" in failure.hint
+    assert "no record is lost" in failure.hint
 
 
 def test_going_on_without_a_partition_is_proposed_only_where_it_can_help():

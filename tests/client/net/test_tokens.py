@@ -5,9 +5,11 @@ import functools
 
 import pytest
 from client_world import run
-from fencepost.client.errors import AuthenticationError
+from fencepost.client.errors import AuthenticationError, BrokerUnreachableError
 from fencepost.client.net.tokens import TokenSource
 from fencepost.client.security import Token
+from fencepost.effects.clock import SystemClock
+from few_threads import threads_left
 from signed_tokens import token as signed
 
 
@@ -42,6 +44,15 @@ def tokens_of(application, *pauses_s, provider=None):
         return found
 
     return run(main)
+
+
+async def test_without_a_thread_to_ask_in_the_next_attempt_asks():
+    application = Application("one")
+    source = TokenSource(application.answer, SystemClock())
+    with threads_left(0), pytest.raises(BrokerUnreachableError, match="no further thread"):
+        await source.token()
+    assert application.asked == 0
+    assert await source.token() == "one"
 
 
 def test_a_token_is_kept_for_four_fifths_of_its_life():

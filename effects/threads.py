@@ -1,0 +1,106 @@
+"""Threads: every one of this package is started here, since the system may have none left to give.
+
+The rule: what cannot be started is refused by name, and nothing was begun or queued; whoever can do without goes on
+with the threads there are. Causes are limits of processes (`ulimit -u`, TasksMax of systemd, pids of a container) and
+of memory (`ulimit -v`), and they may go away. The threads are daemons: what hangs in one cannot keep a process alive.
+Source: `pthread_create(3)`, EAGAIN.
+"""
+
+import asyncio
+import contextvars
+import errno
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor, Future
+from typing import Any, TypeVar
+
+from .disk_errors import CannotOpen, TryLater
+
+T = TypeVar("T")
+MORE_THREADS = (
+    "raise the limit of processes and threads (ulimit -u, TasksMax= of systemd, --pids-limit of docker), or of memory"
+)
+
+
+class CannotStartThread(TryLater):
+    """The system gives this process no further thread now. Nothing was begun."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(errno.EAGAIN, f"the system gives this process no further thread (for {name})")
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
+def start_thread(run: Callable[..., object], name: str, *arguments: Any) -> threading.Thread:
+    """A daemon thread that runs run(*arguments). Raises: CannotStartThread."""
+    thread = threading.Thread(target=run, name=name, args=arguments, daemon=True)
+    try:
+        thread.start()
+    except (RuntimeError, MemoryError):
+        raise CannotStartThread(name) from None
+    return thread
+
+
+async def call_in_thread(call: Callable[[], T], name: str) -> T:
+    """What `call` gives, in a thread of its own, with the caller's context. Raises: CannotStartThread, and its errors.
+
+    asyncio.to_thread would leave the call in a queue where no thread can be started, and run it some other time.
+    """
+    context = contextvars.copy_context()
+    return await asyncio.get_running_loop().run_in_executor(_OneThread(name), context.run, call)
+
+
+class _OneThread(Executor):
+    """A thread for one call, in the shape in which loops take it; a simulated loop makes the call itself."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def submit(self, call: Callable[..., T], /, *arguments: Any, **keywords: Any) -> "Future[T]":
+        outcome: Future[T] = Future()
+        outcome.set_running_or_notify_cancel()  # it cannot be cancelled any more; who waits for it can
+
+        def run() -> None:
+            try:
+                outcome.set_result(call(*arguments, **keywords))
+            except BaseException as error:
+                outcome.set_exception(error)
+
+        start_thread(run, self._name)
+        return outcome
+
+
+def call_all(calls: Iterable[Callable[[], object]], name: str, threads: int) -> None:
+    """Make all calls: in the caller's thread, and beside it in others, as many as the system gives, `threads` in all.
+
+    Raises what one of them raised, after which no further one is made; CannotOpen only when all others went well.
+    """
+    left, errors = deque(calls), list[BaseException]()
+
+    def work() -> None:
+        while True:
+            try:
+                call = left.popleft()
+            except IndexError:
+                return
+            try:
+                call()
+            except CannotOpen as error:
+                errors.append(error)
+            except BaseException as error:
+                errors.insert(0, error)
+                left.clear()
+
+    helpers = []
+    try:
+        for number in range(1, min(threads, len(left))):
+            helpers.append(start_thread(work, f"{name}-{number}"))
+    except CannotStartThread:
+        pass
+    work()
+    for helper in helpers:
+        helper.join()
+    if errors:
+        raise errors[0]

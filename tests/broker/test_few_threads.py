@@ -1,0 +1,67 @@
+"""A broker on a system that gives few threads: it is refused by name, or serves with those there are."""
+
+import os
+
+import pytest
+from fencepost.broker.embedded.broker import Broker
+from fencepost.client import sync
+from fencepost.client.admin.values import NewTopic
+from fencepost.client.errors import RetriableError
+from fencepost.client.sync import loop_thread as loop_threads
+from fencepost.effects.disk import CannotStartThread
+from few_threads import threads_left
+
+OWN = 1  # the thread in which an embedded broker lives
+FIRSTS = 5  # the first of each pool
+LOGIN = {"users": {"ada": "secret"}}
+
+
+@pytest.mark.parametrize("left", range(OWN + FIRSTS))
+@pytest.mark.parametrize("settings", [{}, LOGIN], ids=["plain", "logins"])
+def test_too_few_threads_refuse_the_start_by_name_and_the_next_start_can_be(tmp_path, left, settings):
+    broker = Broker(tmp_path / "data", **settings)
+    with threads_left(left) as refused, pytest.raises(CannotStartThread):
+        broker.start()
+    assert refused
+    assert not broker.running
+    broker.stop()
+    with Broker(tmp_path / "data", **settings) as broker:
+        assert broker.running
+
+
+def test_a_start_that_is_refused_leaves_no_descriptor_and_no_directory(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with Broker():
+        pass
+    before = len(os.listdir("/dev/fd"))
+    for left in range(OWN + FIRSTS):
+        with threads_left(left), pytest.raises(CannotStartThread):
+            Broker().start()
+    assert len(os.listdir("/dev/fd")) == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_with_one_thread_for_each_pool_all_is_written_and_read(tmp_path):
+    sync.Admin("127.0.0.1:1").close()  # the clients' own thread is there before
+    with threads_left(OWN + FIRSTS) as refused, Broker(tmp_path / "data") as broker:
+        servers = broker.bootstrap_servers
+        with sync.Admin(servers) as admin:
+            admin.create_topics([NewTopic("t", 3)])
+        with sync.Producer(servers, acks="all") as producer:
+            for number in range(300):
+                producer.send("t", bytes(10_000), partition=number % 3)
+        broker.advance(3600)  # what is flushed, checkpointed and removed by then is
+        with sync.Consumer(servers, topics=["t"], auto_offset_reset="earliest") as consumer:
+            assert len([next(consumer) for _ in range(300)]) == 300
+        assert broker.failures == []
+    assert refused
+
+
+def test_a_blocking_client_without_a_thread_is_refused_and_the_next_one_works(monkeypatch):
+    monkeypatch.setattr(loop_threads, "_current", None)
+    with Broker() as broker:
+        with threads_left(0), pytest.raises(RetriableError, match="no further thread") as refused:
+            sync.Admin(broker.bootstrap_servers)
+        assert "ulimit -u" in refused.value.hint
+        with sync.Admin(broker.bootstrap_servers) as admin:
+            assert admin.describe_cluster().nodes

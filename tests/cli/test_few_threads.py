@@ -1,0 +1,22 @@
+"""Commands on a system that has no further thread: a cause and a hint, no traceback, and the exit code of it."""
+
+import pytest
+from click.testing import CliRunner
+from fencepost.cli import main
+from few_threads import threads_left
+
+
+@pytest.mark.parametrize("command", [["doctor", "localhost:1"], ["produce", "t", "-b", "127.0.0.1:1"]])
+def test_a_command_without_a_thread_names_it_and_what_allows_more(monkeypatch, command):
+    if command[0] == "produce":
+        monkeypatch.setattr("fencepost.client.producer.producer.Producer.start", started)
+    with threads_left(0):
+        done = CliRunner().invoke(main, command)
+    assert done.exit_code == 75, done.output
+    assert "error: the system gives this process no further thread" in done.output
+    assert "hint: raise the limit of processes and threads (ulimit -u" in done.output
+    assert "Traceback" not in done.output
+
+
+async def started(producer):
+    """As if there were a broker."""

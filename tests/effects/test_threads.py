@@ -1,0 +1,190 @@
+"""Threads that the system does not give."""
+
+import asyncio
+import contextvars
+import errno
+import socket
+import threading
+
+import pytest
+from fencepost.effects import net
+from fencepost.effects.disk import CannotOpen, SystemDisk
+from fencepost.effects.executors import ThreadExecutor
+from fencepost.effects.fetching import CannotFetch, fetch
+from fencepost.effects.net import SystemNet, resolve
+from fencepost.effects.threads import CannotStartThread, call_all, call_in_thread, start_thread
+from few_threads import threads_left
+from loops import LOOPS
+
+
+@pytest.fixture(params=LOOPS)
+def run(request):
+    def run(main):
+        with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
+            return runner.run(asyncio.wait_for(main(), 10))
+
+    return run
+
+
+def test_a_thread_that_cannot_be_started_is_refused_by_name():
+    with threads_left(0), pytest.raises(CannotStartThread, match=r"no further thread \(for journal\)$") as refused:
+        start_thread(print, "journal")
+    assert refused.value.errno == errno.EAGAIN
+
+
+def test_memory_that_is_short_for_a_thread_is_the_same_to_whoever_asks(monkeypatch):
+    def start(thread):
+        raise MemoryError
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(CannotStartThread):
+        start_thread(print, "journal")
+
+
+def test_an_executor_without_a_first_thread_does_not_begin():
+    with threads_left(0), pytest.raises(CannotStartThread):
+        SystemDisk().executor("journal")
+
+
+def test_an_executor_with_fewer_threads_than_it_may_have_does_all_its_jobs(run):
+    async def main():
+        results, over = [], asyncio.Event()
+
+        def done(result):
+            results.append(result)
+            if len(results) == 10:
+                over.set()
+
+        with threads_left(1) as refused:
+            executor = ThreadExecutor("segments", 5)
+            for number in range(10):
+                executor.submit(lambda number=number: number, done)
+            await over.wait()
+            executor.close()
+        assert results == list(range(10))
+        assert set(refused) == {"segments-1"}
+
+    run(main)
+
+
+def test_an_executor_tries_again_for_the_threads_that_it_lacks(run):
+    async def main():
+        with threads_left(1):
+            executor = ThreadExecutor("segments", 3)
+            executor.submit(lambda: None, lambda _: None)
+        together = threading.Barrier(3)
+        meeting = [asyncio.get_running_loop().create_future() for _ in range(3)]
+        for each in meeting:
+            executor.submit(lambda: together.wait(10), each.set_result)
+        assert sorted([await each for each in meeting]) == [0, 1, 2]
+        executor.close()
+
+    run(main)
+
+
+@pytest.mark.parametrize("left", [0, 1, 2, 100])
+def test_many_syncs_are_all_made_with_however_few_threads(tmp_path, left):
+    made = []
+
+    class Noting(SystemDisk):
+        def sync_directory(self, path):
+            made.append(path)
+
+    paths = [str(number) for number in range(500)]
+    with threads_left(left):
+        Noting().sync_all([], paths)
+    assert sorted(made) == sorted(paths)
+
+
+@pytest.mark.parametrize("left", [0, 7])
+def test_what_one_of_many_calls_raises_comes_before_a_descriptor_that_is_missing(left):
+    def raises(error):
+        raise error
+
+    calls = [lambda: raises(CannotOpen(errno.EMFILE, "")), lambda: None, lambda: raises(OSError(errno.EIO, ""))]
+    with threads_left(left):
+        with pytest.raises(OSError, match="5") as failed:
+            call_all(calls, "sync", 8)
+        assert failed.value.errno == errno.EIO
+        with pytest.raises(CannotOpen):
+            call_all(calls[:2], "sync", 8)
+
+
+def test_a_call_in_a_thread_has_the_callers_context_and_gives_its_result_or_error(run):
+    name = contextvars.ContextVar("name")
+
+    async def main():
+        name.set("caller")
+        assert await call_in_thread(lambda: (name.get(), threading.current_thread().name), "asked") == (
+            "caller",
+            "asked",
+        )
+        with pytest.raises(KeyError):
+            await call_in_thread(lambda: {}["x"], "asked")
+
+    run(main)
+
+
+def test_a_call_that_cannot_have_a_thread_is_not_made_later(run):
+    made = []
+
+    async def main():
+        with threads_left(0), pytest.raises(CannotStartThread):
+            await call_in_thread(lambda: made.append(1), "asked")
+        await call_in_thread(lambda: None, "another")
+
+    run(main)
+    assert made == []
+
+
+def test_without_a_thread_a_name_is_not_looked_up_and_the_process_goes_on(run):
+    async def main():
+        with threads_left(0):
+            with pytest.raises(CannotStartThread):
+                await SystemNet().connect(asyncio.Protocol, "localhost", 1)
+            with pytest.raises(CannotStartThread):
+                await SystemNet().listen(asyncio.Protocol, "broker.invalid", 0)
+            listener = await SystemNet().listen(asyncio.Protocol, "127.0.0.1", 0)
+            transport, _ = await SystemNet().connect(asyncio.Protocol, *listener.addresses[0])
+            transport.abort()
+            listener.close()
+            await listener.wait_closed()
+
+    run(main)
+
+
+def test_of_several_addresses_of_a_name_the_first_that_answers_is_taken(run, monkeypatch):
+    closed, open_ = socket.create_server(("127.0.0.2", 0)), None
+    port = closed.getsockname()[1]
+    closed.close()
+    open_ = socket.create_server(("127.0.0.1", port))
+    asked = []
+
+    async def two(host, port, flags=0):
+        asked.append(host)
+        return [(socket.AF_INET, (address, port)) for address in ("127.0.0.2", "127.0.0.1")]
+
+    monkeypatch.setattr(net, "resolve", two)
+
+    async def main():
+        transport, _ = await SystemNet().connect(asyncio.Protocol, "name", port)
+        assert transport.get_extra_info("peername")[0] == "127.0.0.1"
+        transport.abort()
+        open_.close()
+        with pytest.raises(ConnectionRefusedError):
+            await SystemNet().connect(asyncio.Protocol, "name", port)
+
+    run(main)
+    assert asked == ["name", "name"]
+
+
+async def test_a_name_that_there_is_not_is_the_error_that_a_loop_has_for_it():
+    with pytest.raises(socket.gaierror):
+        await resolve("broker.invalid", 9092)
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_url_is_not_fetched_without_threads_and_the_reason_is_told(tmp_path, left):
+    (tmp_path / "keys").write_bytes(b"{}")
+    with threads_left(left), pytest.raises(CannotFetch, match="no further thread"):
+        fetch(f"file://{tmp_path}/keys", 10, 100)
