@@ -281,7 +281,7 @@ class Broker(Services):
         self.groups = GroupCoordinator(shared, self.group_offsets, self._loop)
         self.group_configs = ConfigsByGroup(shared.topics, shared.settings)
         self.consumer_groups = ConsumerGroups(
-            shared, self.group_configs, self.group_offsets.topic, self._loop, SafePattern
+            shared, self.group_configs, self.group_offsets.topic, self._loop, SafePattern, self.access
         )
         self.group_kinds = GroupKinds(shared, self.group_offsets, self.groups, self.consumer_groups)
         self.group_offsets.groups = self.group_kinds

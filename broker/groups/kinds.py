@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ..bugs import contain_bugs
+from ..security.principals import Session
 from ..shared import Shared
 from .consumer.classic_members import Caller, MixedGroup
 from .consumer.coordinator import ConsumerGroups
@@ -91,13 +92,13 @@ class GroupKinds:
         except KafkaError as error:
             reply(Synced(error.code))
 
-    def classic_heartbeat(self, group_id: str, caller: Caller) -> ErrorCode:
+    def classic_heartbeat(self, group_id: str, caller: Caller, user: Session) -> ErrorCode:
         """A heartbeat of the classic protocol."""
         found = self._consumer.groups.get(group_id)
         if found is None:
             return self._classic.heartbeat(group_id, *caller)
         try:
-            self._consumer.classic_heartbeat(found, caller)
+            self._consumer.classic_heartbeat(found, caller, user)
         except KafkaError as error:
             return error.code
         return ErrorCode.NONE
@@ -107,13 +108,13 @@ class GroupKinds:
         found = self._consumer.groups.get(group_id)
         return self._classic.leave(group_id, leaving) if found is None else self._consumer.classic_leave(found, leaving)
 
-    def heartbeat(self, group_id: str, beat: Heartbeat, sees: Callable[[str], bool]) -> Answer:
+    def heartbeat(self, group_id: str, beat: Heartbeat) -> Answer:
         """A member of the newer protocol is there, or joins. Raises KafkaError."""
         self._offsets.check_online(group_id)
         if group_id in self._consumer.groups:
-            return self._consumer.heartbeat(group_id, beat, sees)
+            return self._consumer.heartbeat(group_id, beat)
         first = self._conversion(group_id, beat.epoch)
-        answer = self._consumer.heartbeat(group_id, beat, sees, first)
+        answer = self._consumer.heartbeat(group_id, beat, first)
         if self._classic.group(group_id) is not None:
             self._classic.end(group_id)
         return answer

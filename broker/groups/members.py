@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from ...protocol.errors import ErrorCode
+from ..security.principals import Session
 from .group_records import KeptMember
 
 MEMBER_BYTES = 1_000  # without its names; this and the next as measured on CPython 3.11, rounded up
@@ -32,6 +33,7 @@ class Joining(NamedTuple):
     protocols: Protocols
     must_know_id: bool = True  # from version 4 on a newcomer gets its id and comes again (KIP-394)
     may_skip_assignment: bool = True  # from version 9 on (KIP-814)
+    user: Session | None = None
 
 
 class RosterEntry(NamedTuple):

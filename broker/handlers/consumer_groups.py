@@ -100,7 +100,7 @@ def _answer(
         if beat.epoch in (LEAVES, LEAVES_FOR_A_WHILE):
             answer, interval_ms = broker.group_kinds.leave(request.group_id, beat), 0
         else:
-            answer = broker.group_kinds.heartbeat(request.group_id, beat, _sight(broker, call))
+            answer = broker.group_kinds.heartbeat(request.group_id, beat)
             interval_ms = broker.consumer_groups.heartbeat_interval_ms(request.group_id)
     except KafkaError as error:
         broker.metrics.error("ConsumerGroupHeartbeat", error.code)
@@ -159,6 +159,7 @@ def _heartbeat(broker: Services, call: Call, request: ConsumerGroupHeartbeatRequ
         None if owned is None else _owned(owned),
         call.client_id or "",
         f"/{call.client_host}",
+        user=call.session,
     )
 
 

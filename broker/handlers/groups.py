@@ -101,6 +101,7 @@ def join_group(broker: Services, call: Call, request: JoinGroupRequest) -> Parke
         tuple((each.name, each.metadata) for each in request.protocols),
         must_know_id=call.version >= KNOWN_ID_SINCE,
         may_skip_assignment=call.version >= SKIP_SINCE,
+        user=call.session,
     )
     broker.group_kinds.join(
         request.group_id, asked, lambda joined: parked.answer(_join_response(broker, call.version, joined))
@@ -166,7 +167,7 @@ def heartbeat(broker: Services, call: Call, request: HeartbeatRequest) -> Heartb
     """The answer is only whether the member belongs to the generation; the client has that from an answer before."""
     _check_member(broker, call, request.group_id)
     caller = Caller(request.member_id, request.group_instance_id, request.generation_id)
-    error = broker.group_kinds.classic_heartbeat(request.group_id, caller)
+    error = broker.group_kinds.classic_heartbeat(request.group_id, caller, call.session)
     if error:
         broker.metrics.error("Heartbeat", error)
     return HeartbeatResponse(error_code=error)

@@ -58,3 +58,9 @@ class Session:
         """host: the client's address."""
         self.principal = principal
         self.host = plain_host(host)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Session) and (self.principal, self.host) == (other.principal, other.host)
+
+    def __hash__(self) -> int:
+        return hash((self.principal, self.host))

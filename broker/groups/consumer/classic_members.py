@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from ....protocol.errors import ErrorCode, KafkaError
+from ...security.principals import Session
 from ..consumer_protocol import UnreadableMetadata, assignment_for, read_subscription
 from ..members import NO_MEMBER, Joined, Joining, Leaving, Synced, Syncing
 from ..subscriptions import CONSUMER
@@ -29,6 +30,7 @@ from .heartbeats import JOINS, Answer, Heartbeat
 from .machine import ConsumerGroup, Log, Rules
 from .migration import TakeBack, handed_over
 from .records import Change, Classic, Kind, MemberState, Subscription
+from .rights import Rights
 from .roster import TopicView
 
 
@@ -50,9 +52,10 @@ class MixedGroup(ConsumerGroup):
         rules: Callable[[], Rules],
         check_regex: Callable[[str], None],
         log: Log,
+        rights: Rights,
         take_back: TakeBack,
     ) -> None:
-        super().__init__(group_id, topics, rules, check_regex, log)
+        super().__init__(group_id, topics, rules, check_regex, log, rights)
         self._take_back = take_back
         self._joins: dict[str, int] = {}  # until when a member that has heard that it must has to join
         self._syncs: dict[str, int] = {}  # until when one that has joined has to ask for its assignment
@@ -126,6 +129,7 @@ class MixedGroup(ConsumerGroup):
             client_id=asked.client_id,
             client_host=asked.client_host,
             classic=Classic(asked.session_timeout_ms, asked.protocols),
+            user=asked.user,
         )
 
     def _admit_classic(self, asked: Joining, member_id: str) -> bool:
@@ -181,9 +185,10 @@ class MixedGroup(ConsumerGroup):
             assignment_for(subscription.classic.protocols[0][1], partitions),
         )
 
-    def classic_heartbeat(self, caller: Caller, now_ms: int, wall_ms: int) -> None:
+    def classic_heartbeat(self, caller: Caller, now_ms: int, wall_ms: int, user: Session | None = None) -> None:
         """A member's Heartbeat. Raises KafkaError: REBALANCE_IN_PROGRESS where it has to join again."""
         subscription = self._judge(caller)
+        self._note_user(caller.member_id, user)
         if self.is_all_classic:
             self.make_target(now_ms, wall_ms)
         self._touch(caller.member_id, now_ms)
@@ -217,7 +222,7 @@ class MixedGroup(ConsumerGroup):
         if current.epoch < self.target_epoch.epoch or current.state is MemberState.UNREVOKED:
             return True
         return current.state is MemberState.UNRELEASED and all(
-            partition in current.assigned.get(topic_id, ()) or self.is_free(topic_id, partition)
+            partition in current.assigned.get(topic_id, ()) or self._may_be_given(member_id, topic_id, partition)
             for topic_id, partitions in self.target(member_id).items()
             for partition in partitions
         )

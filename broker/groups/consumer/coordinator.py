@@ -18,6 +18,9 @@ from ....storage.journal.journal import Part
 from ....storage.store import BrokerHalted
 from ...bugs import contain_bugs
 from ...net.turns import LOOK_UNITS, Job, Steps
+from ...security.access import Access
+from ...security.acls import Operation, ResourceType
+from ...security.principals import Session
 from ...shared import Shared
 from ...topics.internal_topic import InternalTopic
 from ...topics.topics import Topics
@@ -39,9 +42,6 @@ GROUP_BYTES = 2_000
 NAMES_AT_ONCE = 5_000  # of topics that regular expressions match: so many are written before others are served
 UNITS_OF_A_CHANGE = 10
 UNITS_OF_A_NAME = 6  # of a topic that members subscribe to, where something of the group changes
-
-Sees = Callable[[str], bool]
-"""Whether whoever asks may know of a topic."""
 
 
 class Pattern(Protocol):
@@ -84,6 +84,27 @@ class _Topics:
         return None if found is None else found.name
 
 
+class _Rights:
+    """The rules of access, as groups ask them."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    @property
+    def is_enforced(self) -> bool:
+        return self._access.is_enforced
+
+    @property
+    def version(self) -> int:
+        return self._access.version
+
+    def describes(self, user: Session, topic: str) -> bool:
+        return self._access.allows(user, Operation.DESCRIBE, ResourceType.TOPIC, topic)
+
+    def reads(self, user: Session, topic: str) -> bool:
+        return self._access.allows(user, Operation.READ, ResourceType.TOPIC, topic)
+
+
 class ConsumerGroups:
     """All consumer groups of one broker. take_back: set before anything is loaded; has a group be a classic one."""
 
@@ -96,6 +117,7 @@ class ConsumerGroups:
         topic: InternalTopic,
         loop: asyncio.AbstractEventLoop,
         compile_pattern: Compile,
+        access: Access,
     ) -> None:
         """topic: __consumer_offsets."""
         self.groups: dict[str, MixedGroup] = {}
@@ -103,6 +125,7 @@ class ConsumerGroups:
         self._topic = topic
         self.topics = _Topics(shared.topics)
         self._compile = compile_pattern
+        self._rights = _Rights(access)
         self._settings = shared.settings
         self._configs = configs
         self._clock = shared.clock
@@ -152,7 +175,13 @@ class ConsumerGroups:
 
     def _make_group(self, group_id: str) -> MixedGroup:
         return MixedGroup(
-            group_id, self.topics, lambda: self.rules(group_id), self._check_regex, self._keep, self._hand_over
+            group_id,
+            self.topics,
+            lambda: self.rules(group_id),
+            self._check_regex,
+            self._keep,
+            self._rights,
+            self._hand_over,
         )
 
     def _hand_over(self, handed: HandOver) -> str | None:
@@ -181,7 +210,7 @@ class ConsumerGroups:
 
     # ---- members ---------------------------------------------------------------------------------------------
 
-    def heartbeat(self, group_id: str, beat: Heartbeat, sees: Sees, first: Sequence[Change] = ()) -> Answer:
+    def heartbeat(self, group_id: str, beat: Heartbeat, first: Sequence[Change] = ()) -> Answer:
         """A member is there; with epoch 0 it joins, and its group comes into being. Raises KafkaError.
 
         first: what makes this group of a classic one.
@@ -195,7 +224,7 @@ class ConsumerGroups:
         with self._event(group):
             self._check_room(group, beat)
             answer = group.heartbeat(beat, now_ms, self._clock.now_ms(), first)
-        self._work(group, now_ms, sees)
+        self._work(group, now_ms)
         return answer
 
     # ---- members of the classic protocol ---------------------------------------------------------------------
@@ -215,12 +244,12 @@ class ConsumerGroups:
         with self._event(group):
             return group.sync(asked, self._clock.monotonic_ms())
 
-    def classic_heartbeat(self, group: MixedGroup, caller: Caller) -> None:
+    def classic_heartbeat(self, group: MixedGroup, caller: Caller, user: Session) -> None:
         """A Heartbeat of one. Raises KafkaError."""
         now_ms = self._clock.monotonic_ms()
         with self._event(group):
             try:
-                group.classic_heartbeat(caller, now_ms, self._clock.now_ms())
+                group.classic_heartbeat(caller, now_ms, self._clock.now_ms(), user)
             finally:
                 self._work_alone(group, now_ms)
 
@@ -343,16 +372,16 @@ class ConsumerGroups:
 
     # ---- work in slices --------------------------------------------------------------------------------------
 
-    def _work(self, group: ConsumerGroup, now_ms: int, sees: Sees) -> None:
+    def _work(self, group: ConsumerGroup, now_ms: int) -> None:
         """Begin what one heartbeat is too short for."""
         due = group.regexes_due(now_ms)
         if due:
             group.is_resolving = True
-            self._begin(group, self._resolve(group, due, sees))
+            self._begin(group, self._resolve(group, due))
         self._assign_if_due(group, now_ms)
 
     def _assign_if_due(self, group: ConsumerGroup, now_ms: int) -> None:
-        if group.is_assignment_due(now_ms):
+        if group.is_assignment_due(now_ms) or group.is_assignment_doubtful(now_ms):
             group.is_assigning = True  # from now on: others ask before its turn comes
             self._begin(group, self._assign(group))
 
@@ -389,8 +418,8 @@ class ConsumerGroups:
             text = f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {error}."
             raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, text) from None
 
-    def _resolve(self, group: ConsumerGroup, regexes: Sequence[str], sees: Sees) -> Steps[None]:
-        """Look through all topics; those that the member which asks may not know of match nothing."""
+    def _resolve(self, group: ConsumerGroup, regexes: Sequence[str]) -> Steps[None]:
+        """Look through all topics; those that no member with the expression may know of match nothing."""
         version, wall_ms = self.topics.version, self._clock.now_ms()
         found: dict[str, Resolved] = {}
         names = 0
@@ -402,7 +431,7 @@ class ConsumerGroups:
             try:
                 pattern = self._compile(regex)
                 for name in list(self.topics.names()):
-                    if pattern.matches(name) and sees(name):
+                    if pattern.matches(name) and group.is_seen(regex, name):
                         matching.append(name)
                     yield LOOK_UNITS  # few names may take a pattern a long time
             except ValueError as error:

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from ...security.principals import Session
 from .reconciling import Owned
 from .records import Classic, Held
 
@@ -26,6 +27,7 @@ class Heartbeat(NamedTuple):
     client_id: str = ""
     client_host: str = ""
     classic: Classic | None = None  # of a member of the classic protocol, whose JoinGroup stands for a heartbeat
+    user: Session | None = None  # of whose rights it is
 
     @property
     def is_full(self) -> bool:

@@ -10,6 +10,7 @@ Sources: KIP-848, KIP-1082, KIP-1251; Kafka's GroupMetadataManager, ConsumerGrou
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 from ....protocol.errors import ErrorCode, KafkaError
@@ -21,13 +22,12 @@ from .assignors import (
     Assignor,
     Steps,
     Subscriber,
-    TopicId,
     run_steps,
 )
-from .fencing import FencedRoster
 from .heartbeats import JOINS, LEAVES_FOR_A_WHILE, NO_TIMEOUT, Answer, Heartbeat
 from .reconciling import Goal, owns_only, reconcile
 from .records import Change, Current, GroupEpoch, Kind, MemberState, Resolved, Subscription, Target, TargetEpoch, Value
+from .rights import Rights, UsersRoster
 from .roster import TopicView
 from .states import GroupState
 
@@ -53,7 +53,7 @@ class Rules(NamedTuple):
 Log = Callable[["ConsumerGroup", Sequence[Change]], None]
 
 
-class ConsumerGroup(FencedRoster):
+class ConsumerGroup(UsersRoster):
     """One group. `log` is given the changes that are to be kept; it raises KafkaError if they cannot be.
 
     rules: asked for each time, for settings change. check_regex: raises KafkaError INVALID_REGULAR_EXPRESSION.
@@ -67,8 +67,9 @@ class ConsumerGroup(FencedRoster):
         rules: Callable[[], Rules],
         check_regex: Callable[[str], None],
         log: Log,
+        rights: Rights,
     ) -> None:
-        super().__init__(group_id, topics)
+        super().__init__(group_id, topics, rights)
         self.wake_ms = NEVER
         self.is_assigning = False  # somebody works on an assignment, in slices
         self.is_resolving = False  # somebody looks for the topics of its regular expressions
@@ -83,6 +84,7 @@ class ConsumerGroup(FencedRoster):
         self._assigned_ms: int | None = None
         self._static_then: dict[str, str] = {}  # as `static`, when the work on an assignment began
         self._resolved_ms: int | None = None
+        self._rights_then: tuple[int, int] = (0, 0)  # as _rights_seen, when that work began
         self._looks_at_all = False  # the look at topics that is under way is for all regular expressions
 
     def begin(self, now_ms: int) -> None:
@@ -243,6 +245,7 @@ class ConsumerGroup(FencedRoster):
                 resolved = new.regex in self.regexes if new.regex else bool(old.regex)
         if new != old or beat.member_id not in self.subscriptions:
             self._change(Kind.SUBSCRIPTION, beat.member_id, new)
+        self._note_user(beat.member_id, beat.user)
         if old.regex != new.regex and old.regex:
             self._forget_regex(old.regex)
         return old.topics != new.topics, old.regex != new.regex, resolved
@@ -256,13 +259,14 @@ class ConsumerGroup(FencedRoster):
         """The regular expressions of which the topics are to be looked up now."""
         if not self.regex_subscribers or self.is_resolving:
             return []
-        unknown = self.regex_subscribers.keys() - self.regexes.keys()
+        unknown = {each for each in self.regex_subscribers if each not in self.regexes or each in self._unresolved}
         since_ms = NEVER if self._resolved_ms is None else now_ms - self._resolved_ms
         if since_ms < self._rules().regex_refresh_ms and not unknown and since_ms < REGEX_PAUSE_MS:
             return []
         version = self._topics.version
-        outdated = any(resolved.version != version for resolved in self.regexes.values())
+        outdated = self._resolves_anew or any(resolved.version != version for resolved in self.regexes.values())
         self._looks_at_all = since_ms >= self._rules().regex_refresh_ms or outdated
+        self._begin_resolving()
         return list(self.regex_subscribers if self._looks_at_all else unknown)
 
     def set_resolved_topics(self, found: Mapping[str, Resolved], now_ms: int, *, more: bool = False) -> None:
@@ -276,10 +280,12 @@ class ConsumerGroup(FencedRoster):
                 before = self.regexes.get(regex)
                 changed = changed or (before.topics if before else ()) != resolved.topics
                 self._change(Kind.REGEX, regex, resolved)
+                self._end_resolving(regex)
             if changed or self._topics_changed():
                 self._next_epoch()
         if self._looks_at_all and not more:
             self._resolved_ms = now_ms
+            self._resolved_rights = self._resolving_rights
 
     # ---- the target assignment -------------------------------------------------------------------------------
 
@@ -295,8 +301,15 @@ class ConsumerGroup(FencedRoster):
 
     def is_assignment_due(self, now_ms: int) -> bool:
         """Whether the target assignment is to be made anew, and may be by now."""
-        if self.target_epoch.epoch >= self.epoch.epoch or self.is_assigning or not self.subscriptions:
+        if self.is_assigning or not self.subscriptions or self.target_epoch.epoch >= self.epoch.epoch:
             return False
+        return self._may_assign(now_ms)
+
+    def is_assignment_doubtful(self, now_ms: int) -> bool:
+        """Whether the target assignment is to be made anew to see whether members still have the rights to it."""
+        return self._rights_changed and not self.is_assigning and bool(self.subscriptions) and self._may_assign(now_ms)
+
+    def _may_assign(self, now_ms: int) -> bool:
         interval_ms = self._rules().assignment_interval_ms
         return self._assigned_ms is None or now_ms >= self._assigned_ms + interval_ms
 
@@ -308,25 +321,20 @@ class ConsumerGroup(FencedRoster):
     def begin_assignment(self) -> tuple[int, Steps]:
         """The epoch that the next target assignment is for, and the work; then call end_assignment."""
         self.is_assigning = True
-        self._static_then = dict(self.static)
+        self._static_then, self._rights_then = dict(self.static), self._rights_seen
         steps = self._assignment_steps(ASSIGNORS[self.assignor], dict(self.subscriptions), dict(self.targets))
         return self.epoch.epoch, steps
 
     def _assignment_steps(
         self, assignor: Assignor, subscriptions: dict[str, Subscription], targets: dict[str, Target]
     ) -> Steps:
-        """What the members of now are to read. Equal sets of topics are one object, so comparing them is quick."""
-        subscribers, known = [], dict[tuple[tuple[str, ...], str | None], frozenset[TopicId]]()
-        equal: dict[frozenset[TopicId], frozenset[TopicId]] = {}
+        """What the members of now are to read."""
+        subscribers = []
+        shares = yield from self._shares(subscriptions, targets)
         for member_id, subscription in subscriptions.items():
-            key = subscription.topics, subscription.regex
-            if key not in known:
-                ids = self.topic_ids(subscription)
-                known[key] = equal.setdefault(ids, ids)
-                yield 1 + len(ids) // TOPICS_OF_A_UNIT
             has = targets[member_id].partitions if member_id in targets else NOTHING
-            subscribers.append(Subscriber(member_id, known[key], has, subscription.instance_id))
-        shapes = self._topics.shapes({topic_id for ids in equal for topic_id in ids})
+            subscribers.append(Subscriber(member_id, shares[member_id], has, subscription.instance_id))
+        shapes = self._topics.shapes({topic_id for ids in set(shares.values()) for topic_id in ids})
         yield 1 + len(shapes) + len(subscribers)
         return (yield from assignor(subscribers, shapes))
 
@@ -340,9 +348,14 @@ class ConsumerGroup(FencedRoster):
     def end_assignment(self, epoch: int, assigned: Assigned, now_ms: int, wall_ms: int) -> None:
         """What the work came to. Raises KafkaError if it cannot be kept; it is due again then."""
         self.is_assigning = False
-        if epoch > self.target_epoch.epoch:
-            with self._event():
+        with self._event():
+            if epoch > self.target_epoch.epoch:
                 self._set_target(epoch, assigned, now_ms, wall_ms)
+            elif epoch == self.epoch.epoch:  # it was made again for the rights of its members
+                self._assigned_for, self._assigned_ms = self._rights_then, now_ms
+                if any(self.target(member_id) != partitions for member_id, partitions in assigned.items()):
+                    self._next_epoch()
+                    self._set_target(self.epoch.epoch, assigned, now_ms, wall_ms)
 
     def _set_target(self, epoch: int, assigned: Assigned, now_ms: int, wall_ms: int) -> None:
         """Members that came after the work began have nothing of it yet; what was for those that left waits.
@@ -357,14 +370,14 @@ class ConsumerGroup(FencedRoster):
             if partitions is not None and (before is None or before.partitions != partitions):
                 self._change(Kind.TARGET, member_id, Target(partitions))
         self._change(Kind.TARGET_EPOCH, "", TargetEpoch(epoch, wall_ms))
-        self._assigned_ms = now_ms
+        self._assigned_for, self._assigned_ms = self._rights_then, now_ms
 
     def _reconcile(self, member_id: str, beat: Heartbeat, *, other_subscription: bool) -> None:
         goal = Goal(
             self.target_epoch.epoch,
             self.target(member_id),
             self.topic_ids(self.subscriptions[member_id]),
-            self.is_free,
+            partial(self._may_be_given, member_id),
         )
         before = self.current(member_id)
         after = reconcile(before, goal, beat.owned, other_subscription=other_subscription)

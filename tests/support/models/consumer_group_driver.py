@@ -8,6 +8,7 @@ from fencepost.broker.groups.consumer.assignors import TopicShape
 from fencepost.broker.groups.consumer.heartbeats import Answer, Heartbeat
 from fencepost.broker.groups.consumer.machine import ConsumerGroup, Rules
 from fencepost.broker.groups.consumer.records import Change, read, record
+from fencepost.broker.security.principals import Session
 from fencepost.protocol.errors import ErrorCode, KafkaError
 
 REBALANCE_MS = 60_000
@@ -52,6 +53,22 @@ class Topics:
         return next((name for name in self.partitions if self.id_of(name) == wanted), None)
 
 
+class NoRules:
+    """Rights of everybody to everything."""
+
+    is_enforced = False
+    version = 0
+
+    def describes(self, user: Session, topic: str) -> bool:
+        return True
+
+    def reads(self, user: Session, topic: str) -> bool:
+        return True
+
+
+NO_RULES = NoRules()
+
+
 class ConsumerGroupDriver:
     """The group, and what stands around it. refuse: what the log raises from now on."""
 
@@ -65,7 +82,7 @@ class ConsumerGroupDriver:
         self._ids = count(1)
 
     def _made(self) -> ConsumerGroup:
-        return ConsumerGroup(GROUP, self.topics, lambda: self.rules, self._check_regex, self._keep)
+        return ConsumerGroup(GROUP, self.topics, lambda: self.rules, self._check_regex, self._keep, NO_RULES)
 
     def _check_regex(self, regex: str) -> None:
         if "(" in regex:

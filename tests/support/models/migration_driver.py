@@ -6,7 +6,7 @@ What GroupKinds does between the two machines is done here for one group. The lo
 from collections.abc import Iterable, Mapping
 from itertools import count
 
-from consumer_group_driver import GROUP, REBALANCE_MS, Client, Places, Topics
+from consumer_group_driver import GROUP, NO_RULES, REBALANCE_MS, Client, Places, Topics
 from fencepost.broker.groups import group_records
 from fencepost.broker.groups.consumer.classic_members import Caller, MixedGroup
 from fencepost.broker.groups.consumer.heartbeats import Answer, Heartbeat
@@ -59,7 +59,13 @@ class MigrationDriver:
 
     def _made(self) -> MixedGroup:
         return MixedGroup(
-            GROUP, self.topics, lambda: self._rules(), lambda regex: None, self._keep, lambda handed: self._back(handed)
+            GROUP,
+            self.topics,
+            lambda: self._rules(),
+            lambda regex: None,
+            self._keep,
+            NO_RULES,
+            lambda handed: self._back(handed),
         )
 
     def _rules(self) -> ConsumerRules:

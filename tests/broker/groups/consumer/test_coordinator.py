@@ -159,10 +159,10 @@ def test_topics_that_do_not_exist_make_no_later_step_long(broker):
     for number in range(3):
         beat(broker, f"m{number}", 0, topics=[f"nosuch-{number}-{each}" for each in range(6_000)])
     groups, member = broker.broker.consumer_groups, Heartbeat("a", 0, rebalance_timeout_ms=60_000, topics=("t",))
-    assert lines_run(lambda: groups.heartbeat("g", member._replace(owned={}), lambda topic: True)) < 1_000
+    assert lines_run(lambda: groups.heartbeat("g", member._replace(owned={}))) < 1_000
     broker.ask(create("new", 1))
     epoch = groups.groups["g"].current("a").epoch
-    assert lines_run(lambda: groups.heartbeat("g", Heartbeat("a", epoch), lambda topic: True)) < 1_000
+    assert lines_run(lambda: groups.heartbeat("g", Heartbeat("a", epoch))) < 1_000
 
 
 def test_a_topic_with_several_entries_is_owned_as_all_of_them_say(broker):
@@ -204,7 +204,7 @@ def test_many_patterns_are_looked_up_and_kept_in_portions(broker, monkeypatch):
     groups, members = broker.broker.consumer_groups, [f"m{number}" for number in range(5)]
     for name in members:
         joins = Heartbeat(name, 0, rebalance_timeout_ms=60_000, regex=f"x.*|{name}", owned={})
-        groups.heartbeat("g", joins, lambda topic: True)
+        groups.heartbeat("g", joins)
     broker.wait(1)
     beat(broker, "m0", 1)  # the first was looked up alone: the others were not there yet
     broker.wait(1)
@@ -213,7 +213,7 @@ def test_many_patterns_are_looked_up_and_kept_in_portions(broker, monkeypatch):
     assert [len(each.topics) for each in group.regexes.values()] == [4] * 5
     assert group.matched == dict.fromkeys(["x0", "x1", "x2", "x3"], 5)
     for name in members:
-        groups.heartbeat("g", Heartbeat(name, group.current(name).epoch), lambda topic: True)
+        groups.heartbeat("g", Heartbeat(name, group.current(name).epoch))
     assert group.regexes_due(broker.broker.clock.monotonic_ms()) == []
 
 
@@ -228,7 +228,7 @@ def test_however_many_come_meanwhile_one_assignment_is_worked_on(broker, monkeyp
     groups = broker.broker.consumer_groups
     for number in range(50):
         joins = Heartbeat(f"m{number}", 0, rebalance_timeout_ms=60_000, topics=("t",), owned={})
-        groups.heartbeat("g", joins, lambda topic: True)
+        groups.heartbeat("g", joins)
     broker.wait(1)
     assert len(begun) == 2  # that of the first member, at once, and one for all others
     assert described(broker).assignment_epoch == described(broker).group_epoch
@@ -239,7 +239,7 @@ def test_an_assignment_that_ends_after_its_group_was_deleted_leaves_nothing(brok
     groups = broker.broker.consumer_groups
     for name in ("a", "b"):
         joins = Heartbeat(name, 0, rebalance_timeout_ms=60_000, topics=("t",), owned={})
-        groups.heartbeat("g", joins, lambda topic: True)
+        groups.heartbeat("g", joins)
     assert groups.groups["g"].is_assigning
     for name in ("a", "b"):
         groups.leave("g", Heartbeat(name, -1))

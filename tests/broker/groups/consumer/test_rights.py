@@ -1,0 +1,235 @@
+"""Two users of different rights in one group: each is given what it may read, and hears of nothing else."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from acl_client import guarded
+from fencepost.broker.groups.consumer_protocol import assignment_for, read_assignment
+from fencepost.client.assignors.consumer_protocol import Subscription, encode_subscription
+from fencepost.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
+from group_client import MEMBER_ID_REQUIRED, beating, joining, syncing
+from guarded_broker import Guarded
+from produce_requests import create
+from simulated_broker import SimulatedBroker
+
+OPEN, SECRET = "open", "secret"
+PATTERN = {"subscribed_topic_names": None, "subscribed_topic_regex": "open|secret"}
+NAMES = {"subscribed_topic_names": [OPEN, SECRET], "server_assignor": "range"}
+Owned = dict[str, set[int]]
+
+
+def subscription(*topics: str) -> bytes:
+    return encode_subscription(Subscription(topics))
+
+
+class Member:
+    """A member of the newer protocol that gives up at once what it is told to."""
+
+    def __init__(self, world: "World", user: str, **subscribes: Any) -> None:
+        self.world, self.user = world, user
+        self.member_id = f"m-{user}"
+        self.epoch = 0
+        self.owned: Owned = {}
+        self._subscribes = subscribes
+        self.code = 0
+
+    def beat(self) -> None:
+        joins = self.epoch == 0
+        made = ConsumerGroupHeartbeatRequest.TopicPartitions
+        ids = self.world.broker.broker.topics.by_name
+        owned = [made(topic_id=ids[name].id, partitions=sorted(parts)) for name, parts in self.owned.items()]
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="g",
+            member_id=self.member_id,
+            member_epoch=self.epoch,
+            topic_partitions=[] if joins else owned,
+            **({"rebalance_timeout_ms": 60_000, **self._subscribes} if joins else {}),
+        )
+        answer = self.world.as_user(self.user, lambda: self.world.client.ask(request))
+        self.code = answer.error_code
+        if self.code == 0:
+            self.epoch = answer.member_epoch
+        if answer.assignment is not None:
+            names = self.world.broker.broker.topics.by_id
+            self.owned = {
+                names[each.topic_id].name: set(each.partitions) for each in answer.assignment.topic_partitions
+            }
+
+
+class ClassicMember:
+    """One of the classic protocol, eager."""
+
+    def __init__(self, world: "World", user: str, *topics: str) -> None:
+        self.world, self.user = world, user
+        self.member_id, self.generation, self.owned = "", -1, Owned()
+        self.joins = 0
+        self._topics = topics
+
+    def _ask(self, request: Any) -> Any:
+        return self.world.as_user(self.user, lambda: self.world.client.ask(request))
+
+    def beat(self) -> None:
+        if self.generation >= 0 and self._ask(beating("g", self.member_id, self.generation)).error_code == 0:
+            return
+        protocols = {"range": subscription(*self._topics)}
+        joined = self._ask(joining("g", self.member_id, protocols=protocols))
+        if joined.error_code == MEMBER_ID_REQUIRED:
+            joined = self._ask(joining("g", joined.member_id, protocols=protocols))
+        assert joined.error_code == 0
+        self.joins += 1
+        self.member_id, self.generation = joined.member_id, joined.generation_id
+        synced = self._ask(syncing("g", self.member_id, self.generation))
+        self.owned = {name: set(parts) for name, parts in read_assignment(synced.assignment).items() if parts}
+
+
+class World(Guarded):
+    """alice may read both topics, bob the open one."""
+
+    def __init__(self, broker: SimulatedBroker) -> None:
+        super().__init__(broker)
+        for name in (OPEN, SECRET):
+            broker.ask(create(name, 4))
+        self.have("allow User:alice READ GROUP = g", "allow User:bob READ GROUP = g")
+        self.have(f"allow User:alice READ TOPIC = {OPEN}", f"allow User:bob READ TOPIC = {OPEN}")
+
+    def settle(self, *members: Any) -> None:
+        for _ in range(8):
+            for member in members:
+                member.beat()
+            self.broker.wait(2)
+
+
+ALL = {0, 1, 2, 3}
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    settings = guarded(super_users="User:root", group_initial_rebalance_delay_ms=0)
+    with SimulatedBroker(settings) as broker:
+        yield World(broker)
+
+
+@pytest.mark.parametrize("first", ["alice", "bob"])
+def test_a_pattern_means_for_each_member_the_topics_it_may_read(world: World, first: str) -> None:
+    """Whoever asked first, and so had its topics looked up."""
+    world.have(f"allow User:alice READ TOPIC = {SECRET}")
+    alice, bob = Member(world, "alice", **PATTERN), Member(world, "bob", **PATTERN)
+    world.settle(*([alice, bob] if first == "alice" else [bob, alice]))
+    assert (alice.owned[SECRET], set(bob.owned)) == (ALL, {OPEN})
+    assert alice.owned.get(OPEN, set()) | bob.owned[OPEN] == ALL
+
+
+def test_what_one_may_read_is_not_given_to_who_may_only_know_of_it(world: World) -> None:
+    world.have(f"allow User:alice READ TOPIC = {SECRET}", f"allow User:bob DESCRIBE TOPIC = {SECRET}")
+    alice, bob = Member(world, "alice", **NAMES), Member(world, "bob", **NAMES)
+    world.settle(alice, bob)
+    assert (alice.owned[SECRET], set(bob.owned)) == (ALL, {OPEN})
+
+
+def test_a_topic_that_nobody_may_read_is_given_to_who_may_know_of_it(world: World) -> None:
+    """So that its fetch tells it."""
+    world.have(f"allow User:bob DESCRIBE TOPIC = {SECRET}")
+    alice, bob = Member(world, "alice", **PATTERN), Member(world, "bob", **PATTERN)
+    world.settle(alice, bob)
+    assert (bob.owned[SECRET], set(alice.owned)) == (ALL, {OPEN})
+
+
+def test_a_right_that_comes_brings_its_partitions_and_one_that_goes_takes_them(world: World) -> None:
+    alice, bob = Member(world, "alice", **PATTERN), Member(world, "bob", **PATTERN)
+    world.settle(alice, bob)
+    assert {*alice.owned, *bob.owned} == {OPEN}
+    world.have(f"allow User:alice READ TOPIC = {SECRET}")
+    world.settle(alice, bob)
+    assert (alice.owned[SECRET], set(bob.owned)) == (ALL, {OPEN})
+    world.have(f"allow User:bob READ TOPIC = {SECRET}", f"deny User:alice READ TOPIC = {SECRET}")
+    world.settle(alice, bob)
+    assert (bob.owned[SECRET], set(alice.owned)) == (ALL, {OPEN})
+
+
+def test_a_right_that_goes_takes_what_was_named(world: World) -> None:
+    world.have(f"allow User:alice READ TOPIC = {SECRET}", f"allow User:bob READ TOPIC = {SECRET}")
+    alice, bob = Member(world, "alice", **NAMES), Member(world, "bob", **NAMES)
+    world.settle(alice, bob)
+    assert set(alice.owned) == set(bob.owned) == {OPEN, SECRET}
+    world.have(f"deny User:bob DESCRIBE TOPIC = {SECRET}")
+    world.settle(alice, bob)
+    assert (alice.owned[SECRET], set(bob.owned)) == (ALL, {OPEN})
+
+
+def test_who_waits_for_partitions_does_not_hear_of_them_without_the_right(world: World) -> None:
+    """The assignment that has them was made before."""
+    world.have(f"allow User:alice READ TOPIC = {SECRET}", f"allow User:bob READ TOPIC = {SECRET}")
+    alice, bob = Member(world, "alice", **NAMES), Member(world, "bob", **NAMES)
+    world.settle(alice)
+    bob.beat()
+    world.have(f"deny User:bob DESCRIBE TOPIC = {SECRET}")
+    for member in (alice, alice, bob):
+        member.beat()
+    assert set(bob.owned) == {OPEN}
+    world.settle(alice, bob)
+    assert (alice.owned[SECRET], set(bob.owned)) == (ALL, {OPEN})
+
+
+def test_a_classic_member_that_lost_a_right_is_not_told_to_join_for_it(world: World) -> None:
+    world.have(f"allow User:alice READ TOPIC = {SECRET}", f"allow User:bob READ TOPIC = {SECRET}")
+    alice, bob = Member(world, "alice", **NAMES), ClassicMember(world, "bob", OPEN, SECRET)
+    world.settle(alice)
+    bob.beat()
+    world.have(f"deny User:bob DESCRIBE TOPIC = {SECRET}")
+    for member in (alice, alice, bob, bob):
+        member.beat()
+    assert (bob.joins, SECRET in bob.owned) == (1, False)
+    world.settle(alice, bob)
+    assert (alice.owned[SECRET], set(bob.owned)) == (ALL, {OPEN})
+
+
+def test_rules_that_change_nothing_for_a_group_make_no_epoch(world: World) -> None:
+    world.have(f"allow User:alice READ TOPIC = {SECRET}")
+    alice, bob = Member(world, "alice", **PATTERN), Member(world, "bob", **PATTERN)
+    world.settle(alice, bob)
+    before = alice.epoch, alice.owned, bob.epoch, bob.owned
+    world.have("allow User:carol READ TOPIC = *", f"allow User:bob WRITE TOPIC = {OPEN}")
+    world.settle(alice, bob)
+    assert (alice.epoch, alice.owned, bob.epoch, bob.owned) == before
+
+
+def test_a_member_of_the_classic_protocol_is_given_what_it_may_read(world: World) -> None:
+    world.have(f"allow User:alice READ TOPIC = {SECRET}")
+    alice, bob = Member(world, "alice", **NAMES), ClassicMember(world, "bob", OPEN, SECRET)
+    world.settle(alice, bob)
+    assert (alice.owned[SECRET], set(bob.owned)) == (ALL, {OPEN})
+    assert alice.owned.get(OPEN, set()) | bob.owned[OPEN] == ALL
+
+
+def test_members_of_a_classic_group_are_given_what_they_may_read_after_its_upgrade(world: World) -> None:
+    bob = ClassicMember(world, "bob", OPEN, SECRET)
+    metadata = {"range": subscription(OPEN, SECRET)}
+    joined = world.as_user("bob", lambda: world.client.ask(joining("g", protocols=metadata)))
+    joined = world.as_user("bob", lambda: world.client.ask(joining("g", joined.member_id, protocols=metadata)))
+    bob.member_id, bob.generation = joined.member_id, joined.generation_id
+    mine = {bob.member_id: assignment_for(subscription(OPEN, SECRET), {OPEN: [0, 1, 2, 3], SECRET: [0, 1, 2, 3]})}
+    world.as_user("bob", lambda: world.client.ask(syncing("g", bob.member_id, bob.generation, mine)))
+    world.have(f"allow User:alice READ TOPIC = {SECRET}")
+    alice = Member(world, "alice", **NAMES)
+    world.settle(alice, bob)
+    assert (alice.owned[SECRET], set(bob.owned)) == (ALL, {OPEN})
+
+
+def test_after_a_restart_each_member_still_has_what_it_may_read(world: World) -> None:
+    """Also where one goes before another was heard of."""
+    world.have(f"allow User:alice READ TOPIC = {SECRET}")
+    alice, bob = Member(world, "alice", **PATTERN), Member(world, "bob", **PATTERN)
+    world.settle(alice, bob)
+    before = alice.epoch, alice.owned, bob.epoch, bob.owned
+    with world.broker.after_power_cut() as again:
+        later = object.__new__(World)
+        Guarded.__init__(later, again)
+        alice.world = bob.world = later
+        bob.beat()
+        again.wait(3)
+        later.settle(alice, bob)
+        assert (alice.epoch, alice.owned, bob.epoch, bob.owned) == before
+        later.have(f"deny User:alice READ TOPIC = {OPEN}")
+        later.settle(alice, bob)
+        assert (alice.owned, bob.owned) == ({SECRET: ALL}, {OPEN: ALL})
