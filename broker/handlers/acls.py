@@ -41,6 +41,7 @@ MOST_CHANGES = 10_000  # of one request, as in Kafka
 CHANGES_AT_ONCE = 200  # of one unit
 CHANGE_UNITS = 4
 LOOKED_AT_ONCE = 50
+MOST_LOOKED_AT = 1_000_000  # rules, by all filters of a request: each filter that names nobody looks at all rules
 LONGEST_TEXT = 1_000  # characters of a resource's name, a principal or a host
 
 _Created = CreateAclsResponse.Result
@@ -139,7 +140,8 @@ def describe_acls(broker: Services, call: Call, request: DescribeAclsRequest) ->
     """The rules that a filter means, by resource. Codes that are none's let none through."""
     _check_access(broker, call, Operation.DESCRIBE)
     by_pattern: dict[tuple[ResourceType, PatternType, str], list[AclBinding]] = {}
-    for binding in (yield from _find(broker, _filter_of(request))):
+    wanted = _filter_of(request)
+    for binding in (yield from _find(wanted, _candidates(broker, wanted))):
         by_pattern.setdefault(binding[:3], []).append(binding)
     resources = (
         _Resource(
@@ -171,9 +173,13 @@ def _filter_of(asked: DescribeAclsRequest | DeleteAclsRequest.Filter) -> AclFilt
     )
 
 
-def _find(broker: Services, wanted: AclFilter) -> Steps[list[AclBinding]]:
+def _candidates(broker: Services, wanted: AclFilter) -> list[AclBinding]:
+    return list(broker.security_log.state.authorizer.near(wanted))
+
+
+def _find(wanted: AclFilter, candidates: Sequence[AclBinding]) -> Steps[list[AclBinding]]:
     found: list[AclBinding] = []
-    for bindings in _parts(list(broker.security_log.state.authorizer.near(wanted)), LOOKED_AT_ONCE):
+    for bindings in _parts(candidates, LOOKED_AT_ONCE):
         found += filter(wanted.matches, bindings)
         yield len(bindings)
     return found
@@ -188,16 +194,21 @@ def delete_acls(broker: Services, call: Call, request: DeleteAclsRequest) -> Ste
     _check_access(broker, call, Operation.ALTER)
     results: list[_Deleted] = []
     gone: dict[AclBinding, None] = {}
-    named = 0
+    named = looked_at = 0
     for asked in request.filters:
         try:
             wanted = _filter_of(asked)
             check_filter(wanted)
-            found = yield from _find(broker, wanted)
         except KafkaError as error:
             broker.metrics.error("DeleteAcls", error.code)
             results.append(_Deleted(error_code=error.code, error_message=error.text))
             continue
+        candidates = _candidates(broker, wanted)
+        if looked_at and looked_at + len(candidates) > MOST_LOOKED_AT:
+            text = f"filters that look at more than {MOST_LOOKED_AT} rules of access in one request"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+        looked_at += len(candidates)
+        found = yield from _find(wanted, candidates)
         named += len(found)
         if named > MOST_CHANGES:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"more than {MOST_CHANGES} rules of access in one request")

@@ -105,7 +105,7 @@ class Authorizer:
     def near(self, wanted: AclFilter) -> Collection[AclBinding]:
         """Candidates for a filter: all rules that may match it, and as few others as the indexes allow."""
         if wanted.resource_name is None or wanted.resource_type is ResourceType.ANY:
-            return self._bindings
+            return self._bindings if wanted.principal is None else self._of_principal(wanted.principal)
         kind, name = wanted.resource_type, wanted.resource_name
         if wanted.pattern_type is PatternType.MATCH:
             fitting: Iterator[dict[Principal, _Rules]] = self._fitting(kind, name)
@@ -113,6 +113,14 @@ class Authorizer:
             patterns = ((kind, pattern, name) for pattern in PatternType)
             fitting = (self._by_pattern[each] for each in patterns if each in self._by_pattern)
         return [binding for by_principal in fitting for rules in by_principal.values() for binding in rules]
+
+    def _of_principal(self, text: str) -> list[AclBinding]:
+        try:
+            principal = parse_principal(text)
+        except ValueError:
+            return []
+        by_kind = (self._by_principal.get((kind, principal), _NONE) for kind in ResourceType)
+        return [binding for rules in by_kind for binding in rules]
 
     # ---- what follows from them ------------------------------------------------------------------------------
 

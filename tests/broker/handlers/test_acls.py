@@ -100,6 +100,21 @@ def test_a_request_that_changes_too_much_changes_nothing(monkeypatch: pytest.Mon
         assert deleted(broker, {}) == [(OK, 4)]
 
 
+def test_filters_that_would_look_at_too_many_rules_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each filter that names neither a principal nor a resource looks at all rules."""
+    monkeypatch.setattr(acls, "MOST_LOOKED_AT", 20)
+    with SimulatedBroker(guarded()) as broker:
+        assert created(broker, *many(8)) == [OK] * 8
+        other_hosts = [{"host_filter": f"10.0.0.{number}"} for number in range(3)]
+        assert deleted(broker, {"operation": 3, "resource_name_filter": "t00001"}, *other_hosts) == [(INVALID, 0)] * 4
+        assert len(described(broker)) == 8
+        assert deleted(broker, *other_hosts[:2]) == [(OK, 0)] * 2
+        named = [{"principal_filter": f"User:{number}"} for number in range(50)]
+        assert deleted(broker, *named, {"principal_filter": "nobody"}) == [(OK, 0)] * 51
+        monkeypatch.setattr(acls, "MOST_LOOKED_AT", 1)
+        assert deleted(broker, {}) == [(OK, 8)], "one filter may look at all there are"
+
+
 @pytest.mark.slow
 def test_many_rules_are_changed_in_turns_with_other_requests() -> None:
     with SimulatedBroker(guarded()) as broker:
