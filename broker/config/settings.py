@@ -144,6 +144,14 @@ class BrokerSettings(ListenerOptions, SecuritySettings, QuotaSettings, Transacti
     )
     delete_topic_enable: bool = option(True, "Whether topics can be deleted.")
     num_partitions: int = option(1, "Partitions of a topic that is created without a count.", type=INT, at_least=1)
+    max_partitions: int = option(
+        50_000,
+        "Partitions of all topics together, those of the broker's own topics not counted; above it none are made. One "
+        "takes some 5 KB of memory.",
+        type=INT,
+        at_least=0,
+        dynamic=True,
+    )
     configs_max_bytes: int = option(
         64 * MIB,
         "Names and values of all settings that topics and brokers were given; above it none is added. One value may "

@@ -104,6 +104,7 @@ def _create(
     if key not in known:
         known[key] = [_config(broker, name, configs) for name in sorted(TOPIC_OPTIONS)]
     partitions = _number_of_partitions(broker, asked)
+    broker.topics.check_room(partitions)
     _check_mutations(broker, call, partitions, STRICT_CREATION_SINCE)
     topic_id = ZERO_UUID if validate_only else broker.topics.create(asked.name, partitions, configs).id
     return _Created(
@@ -321,6 +322,7 @@ def _grown_or_refused(
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         _check_not_internal(topic)
         _check_growth(broker, topic, asked)
+        broker.topics.check_room(asked.count - len(topic.partitions))
         _check_mutations(broker, call, asked.count - len(topic.partitions), STRICT_GROWTH_SINCE)
         if not validate_only:
             broker.topics.add_partitions(topic, asked.count)

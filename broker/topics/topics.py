@@ -90,6 +90,7 @@ class Topics:
         self._ruled: _Ruled | None = None  # what was worked out last, since thousands of topics have the same configs
         self._last_settings: tuple[BrokerSettings, dict[str, str], TopicSettings] | None = None
         self._alike: dict[str, set[str]] = {}  # names by what metric systems make of them
+        self.partition_count = 0  # of all topics but the broker's own
         self.version = 0  # grows when topics are made, deleted, or get partitions, by this broker since it started
         self._log = CatalogueLog(store, clock)
         self._sizes = ConfigSizes()
@@ -142,10 +143,19 @@ class Topics:
         self._check_sizes({}, configs)
         return self._settings(configs)
 
+    def check_room(self, added: int) -> None:
+        """Raises POLICY_VIOLATION if there may not be so many partitions more. Not for topics of the broker itself."""
+        most = self._broker_settings.now.max_partitions
+        if self.partition_count + added > most:
+            text = f"there are {self.partition_count} partitions, and {most} are allowed: max.partitions"
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, text)
+
     def create(self, name: str, partitions: int, configs: Mapping[str, str] | None = None) -> Topic:
         """Make a topic with that many partitions. Raises KafkaError, and then nothing was made."""
         configs = configs or {}
         settings = self.check_new(name, partitions, configs)
+        if name not in INTERNAL:
+            self.check_room(partitions)
         topic_id = self._new_topic_id()
         log_ids = [self._store.new_log_id() for _ in range(partitions)]
         logs = self._rules(settings, name in INTERNAL).logs
@@ -178,8 +188,9 @@ class Topics:
         self._wake(logs)
 
     def add_partitions(self, topic: Topic, total: int) -> None:
-        """Let the topic have `total` partitions."""
+        """Let the topic have `total` partitions. Raises KafkaError, and then nothing was made."""
         entry = self.catalogue.topics[topic.id]
+        self.check_room(total - len(entry.log_ids))
         new = [self._store.new_log_id() for _ in range(total - len(entry.log_ids))]
         logs = self._rules(topic.settings, topic.internal).logs
         parts = [
@@ -285,6 +296,7 @@ class Topics:
         for index in range(len(topic.partitions), len(entry.log_ids)):
             log = self._store.logs[entry.log_ids[index]]
             topic.partitions.append(Partition(log, topic, index, rules))
+            self.partition_count += not topic.internal
             self.version += 1
         for partition in topic.partitions:
             partition.obey(rules)
@@ -298,6 +310,7 @@ class Topics:
 
     def _forget(self, topic: Topic) -> None:
         self.version += 1
+        self.partition_count -= 0 if topic.internal else len(topic.partitions)
         del self.by_id[topic.id]
         del self.by_name[topic.name]
         alike = self._alike[unify(topic.name)]

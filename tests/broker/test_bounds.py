@@ -7,7 +7,9 @@ from broker_lives import EARLIEST, offset_at, read_all, slow, small
 from fencepost.broker.net.connection import STEP_BYTES
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.protocol.errors import ErrorCode
-from fencepost.protocol.messages.cluster import ApiVersionsRequest
+from fencepost.protocol.messages.cluster import ApiVersionsRequest, MetadataRequest
+from fencepost.protocol.messages.topics import CreatePartitionsRequest, DeleteTopicsRequest
+from offset_requests import commit
 from produce_requests import answers, batch, bytes_of, create, fetch, fetched, produce
 from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
@@ -124,6 +126,37 @@ def test_fetch_sessions_up_to_the_limit_are_kept_and_the_next_client_goes_withou
         assert len(set(given)) == 4
         for client, session in zip(clients[:3], given, strict=False):
             assert client.ask(fetch(session_id=session, epoch=1, topics=[]), FAST).error_code == OK
+
+
+# ---- partitions ----------------------------------------------------------------------------------------------
+
+
+def test_partitions_up_to_the_limit_are_made_and_more_when_some_are_gone():
+    text = "there are {} partitions, and 5 are allowed: max.partitions"
+    full, full_again = ((ErrorCode.POLICY_VIOLATION, text.format(count)) for count in (5, 1))
+    with begin(max_partitions=5) as broker:
+
+        def made_in(world, request):
+            (answer,) = world.ask(request).topics
+            return answer.error_code, answer.error_message
+
+        def grown(name, count, **more):
+            topic = CreatePartitionsRequest.Topic(name=name, count=count)
+            (answer,) = broker.ask(CreatePartitionsRequest(topics=[topic], timeout_ms=1, **more)).results
+            return answer.error_code, answer.error_message
+
+        assert made_in(broker, create("a", 3)) == (OK, None)
+        assert grown("a", 4, validate_only=True) == grown("a", 4) == (OK, None)
+        assert made_in(broker, create("b", 1)) == (OK, None)
+        assert made_in(broker, create("c", 1)) == full
+        assert grown("b", 2) == grown("b", 2, validate_only=True) == full
+        on_demand = MetadataRequest(topics=[MetadataRequest.Topic(name="d")], allow_auto_topic_creation=True)
+        assert broker.ask(on_demand).topics[0].error_code == ErrorCode.POLICY_VIOLATION
+        assert not any(commit(broker, "g", "a", {0: 1})), "the broker's own topics are made"
+        broker.ask(DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name="a")], timeout_ms=1))
+        with broker.again() as again:
+            assert made_in(again, create("c", 5)) == full_again
+            assert made_in(again, create("c", 4)) == (OK, None)
 
 
 # ---- what is in memory and not in segments -------------------------------------------------------------------
