@@ -46,6 +46,7 @@ TABLE: Mapping[ErrorCode, Turn] = {
     _E.UNKNOWN_MEMBER_ID: Turn.LEAVE_MEMBER,
     _E.GROUP_ID_NOT_FOUND: Turn.LEAVE_MEMBER,
     _E.FENCED_INSTANCE_ID: Turn.FENCE,
+    _E.UNRELEASED_INSTANCE_ID: Turn.WAIT,
     _E.TOPIC_AUTHORIZATION_FAILED: Turn.COMPLAIN,
 }
 """What to do after each code of a heartbeat; REFUSE for other codes."""
@@ -56,6 +57,8 @@ _HINTS = {
     _E.GROUP_ID_NOT_FOUND: "a group of this name has another type: stop its members, or use another group_id",
     _E.UNSUPPORTED_VERSION: 'use group_protocol="classic", or a broker with the feature group.version',
     _E.UNSUPPORTED_ASSIGNOR: "leave out group_remote_assignor, or use one of the broker's group.consumer.assignors",
+    _E.UNRELEASED_INSTANCE_ID: "stop the other consumer with this group_instance_id; one that was killed is removed "
+    "after the broker's group.consumer.session.timeout.ms",
     _E.INVALID_REGULAR_EXPRESSION: "the broker evaluates patterns, as RE2; pass re.compile(...) to evaluate it here",
 }
 
@@ -329,7 +332,7 @@ class ConsumerMembership:
             self._leave(State.UNJOINED, is_known=True)
 
     def refusal(self, response: ConsumerGroupHeartbeatResponse) -> KafkaError:
-        """The error for a response that is REFUSE or COMPLAIN."""
+        """The error for a response that is REFUSE or COMPLAIN, or a WAIT that was too long."""
         code = code_of(response.error_code)
         error = error_of(code, f"group {self.terms.group_id}: {response.error_message or code.text}")
         if code in _HINTS and isinstance(error, ClientError):

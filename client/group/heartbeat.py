@@ -4,6 +4,7 @@ Source: Kafka's AbstractCoordinator.HeartbeatThread, AbstractHeartbeatRequestMan
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -19,6 +20,10 @@ from .consumer_membership import JOINING_EPOCH, ConsumerMembership
 from .heartbeat_times import HeartbeatTimes
 from .membership import Membership, Turn
 
+log = logging.getLogger("fencepost.client")
+
+RELEASE_MS = 65_000  # by Kafka's defaults no broker has a silent member for longer than 60 s
+RELEASE_PAUSE_MS = 1_000
 MEMBER_CHOOSES_ID = 1  # ConsumerGroupHeartbeat from this version on (KIP-1082)
 
 
@@ -46,6 +51,7 @@ class HeartbeatTask:
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._broken: FatalError | None = None
+        self._unreleased_ms: float | None = None  # since when another member has its instance id
         self.times = HeartbeatTimes(
             interval_ms=settings.heartbeat_interval_ms,
             session_timeout_ms=settings.session_timeout_ms,
@@ -133,14 +139,35 @@ class HeartbeatTask:
         turn = membership.on_heartbeat_response(response, stamp)
         if turn is Turn.FIND:
             self._cluster.forget_coordinator(*self._target)
+        if turn is Turn.WAIT:
+            turn = self._wait_for_release(membership, response, now_ms)
+        else:
+            self._unreleased_ms = None
         if turn in (Turn.FIND, Turn.AGAIN):
             times.failed(now_ms, self._backoff_ms)
-        elif membership.hurries:
+        elif turn is not Turn.WAIT and membership.hurries:
             times.due_ms = now_ms
         if not membership.settled:
             self._on_news(None)
         if turn in (Turn.REFUSE, Turn.COMPLAIN):
             self._on_news(membership.refusal(response))
+
+    def _wait_for_release(self, membership: ConsumerMembership, response: Any, now_ms: float) -> Turn:
+        """WAIT while the member that has the instance id may be a dead predecessor; then REFUSE."""
+        since_ms = self._unreleased_ms
+        if since_ms is None:
+            since_ms = self._unreleased_ms = now_ms
+            log.warning(
+                "group %s: the broker still has another member with the group_instance_id %r; this one waits until that"
+                " has left or its session has ended, at most %d s: %s",
+                *(self._target[1], membership.terms.group_instance_id, RELEASE_MS // 1000, response.error_message),
+            )
+        if now_ms - since_ms < RELEASE_MS:
+            self.times.failed(now_ms, RELEASE_PAUSE_MS)
+            return Turn.WAIT
+        self._unreleased_ms = None
+        membership.on_no_response(membership.stamp, final=True)
+        return Turn.REFUSE
 
     async def _has_left_before(self, membership: ConsumerMembership) -> bool:
         """Leave the former membership, if the broker may still have it. Returns whether the join may follow."""

@@ -59,6 +59,7 @@ class Turn(Enum):
 
     GO_ON = auto()
     AGAIN = auto()  # send the request again after a pause
+    WAIT = auto()  # send it again later: the broker still has another member with its instance id
     FIND = auto()  # look up the coordinator, and send the request again
     TAKE_ID = auto()  # send the request again with the member id of the response
     REJOIN = auto()

@@ -182,16 +182,20 @@ class ConsumerGroup(UsersRoster):
     def _admit_static(self, beat: Heartbeat, instance_id: str) -> None:
         owner = self.static.get(instance_id)
         if beat.epoch == JOINS:
-            if owner is not None:
+            if owner is not None and not (owner == beat.member_id and self._is_in(owner)):
                 self._check_released(owner, beat.member_id, instance_id)
                 self._replace(owner, beat.member_id)
             return
         self._check_owner(beat.member_id, instance_id)
         self._check_epoch(beat)
 
+    def _is_in(self, member_id: str) -> bool:
+        """Whether it is of the newer protocol, and not away. If its join was not answered, it joins again (Kafka's #23542)."""
+        return self.current(member_id).epoch != LEAVES_FOR_A_WHILE and self.subscriptions[member_id].classic is None
+
     def _check_released(self, old: str, new: str, instance_id: str) -> None:
         """Members of the newer protocol leave for a while before others may come in their place."""
-        if self.current(old).epoch != LEAVES_FOR_A_WHILE and self.subscriptions[old].classic is None:
+        if self._is_in(old):
             text = f"Static member {new} with instance id {instance_id} cannot join the group because the instance id "
             raise KafkaError(ErrorCode.UNRELEASED_INSTANCE_ID, f"{text}is owned by {old} member.")
 

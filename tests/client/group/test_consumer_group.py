@@ -10,6 +10,7 @@ from fencepost.client.errors import (
     UnsupportedVersionError,
 )
 from fencepost.client.group.consumer_membership import State
+from fencepost.client.group.heartbeat import RELEASE_MS
 from fencepost.client.values import OffsetAndMetadata
 from fencepost.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest
 from fencepost.protocol.messages.topics import CreateTopicsRequest
@@ -245,13 +246,38 @@ def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance():
         again = await newer(broker, group_instance_id="one", seed=3).start()
         await again.poll_until(lambda: again.assigned == had)
         assert len(b.listener.calls) == calls
+        again.keep_polling()
         other = await newer(broker, group_instance_id="one", seed=4).start()
-        with pytest.raises(FencedInstanceIdError, match="one"):
-            await other.poll()
+        started = broker.loop.time()
+        with pytest.raises(FencedInstanceIdError, match="one") as raised:
+            await other.poll_until(lambda: other.assigned, 90)
+        assert RELEASE_MS <= (broker.loop.time() - started) * 1000 <= RELEASE_MS + 10_000
+        assert "stop the other consumer" in raised.value.hint
         await other.close()
         assert again.assigned == had
         await again.close()
         await b.close()
+
+    go(scenario)
+
+
+def test_a_static_member_waits_for_the_session_of_its_killed_predecessor(caplog):
+    """A container that was killed and started again."""
+
+    async def scenario(broker):
+        killed = await newer(broker, group_instance_id="one").start()
+        await killed.poll_until(lambda: killed.assigned == ALL)
+        killed.group._heartbeats.stop()
+        with caplog.at_level("WARNING", "fencepost.client"):
+            again = await newer(broker, group_instance_id="one", seed=2).start()
+            started = broker.loop.time()
+            await again.poll_until(lambda: again.assigned == ALL)
+        waited_s = broker.loop.time() - started
+        assert waited_s <= FAST["group_consumer_session_timeout_ms"] / 1000 + 3
+        (line,) = [each.getMessage() for each in caplog.records if "group_instance_id" in each.getMessage()]
+        assert ("group g" in line, "one" in line, "waits" in line) == (True, True, True)
+        await again.close()
+        await killed.close()
 
     go(scenario)
 

@@ -204,7 +204,7 @@ def test_every_code_leaves_a_member_in_a_known_state(code):
         before = member.state
         request, turn = beat(member, response(code=code))
         known = TABLE.get(code, Turn.REFUSE)
-        if known in (Turn.AGAIN, Turn.FIND, Turn.COMPLAIN):
+        if known in (Turn.AGAIN, Turn.FIND, Turn.WAIT, Turn.COMPLAIN):
             assert member.state is before
             assert beat(member, response(1, 0))[0].subscribed_topic_names == ["t"], "everything again"
         elif known is Turn.FENCE:
@@ -222,7 +222,7 @@ def test_every_code_leaves_a_member_in_a_known_state(code):
         (ErrorCode.INVALID_REGULAR_EXPRESSION, InvalidConfigurationError, "RE2"),
         (ErrorCode.UNSUPPORTED_VERSION, UnsupportedVersionError, "classic"),
         (ErrorCode.GROUP_ID_NOT_FOUND, Exception, "another type"),
-        (ErrorCode.UNRELEASED_INSTANCE_ID, FencedInstanceIdError, "group_instance_id"),
+        (ErrorCode.UNRELEASED_INSTANCE_ID, FencedInstanceIdError, "stop the other consumer"),
     ],
 )
 def test_a_refusal_has_the_brokers_text_and_a_hint(code, error, hint):
@@ -294,8 +294,10 @@ def test_a_member_that_was_refused_with_its_new_subscription_is_left():
     assert member.farewell.member_epoch == -2
     refused = membership(instance_id="i")
     refused.join()
-    beat(refused, response(code=ErrorCode.UNRELEASED_INSTANCE_ID))
-    assert refused.farewell is None, "it never was a member"
+    assert beat(refused, response(code=ErrorCode.UNRELEASED_INSTANCE_ID))[1] is Turn.WAIT
+    assert refused.state is State.JOINING
+    refused.on_no_response(refused.stamp, final=True)
+    assert (refused.state, refused.farewell) == (State.UNJOINED, None), "it never was a member"
 
 
 def test_what_is_offered_and_withdrawn_between_two_polls_is_reported():

@@ -240,6 +240,27 @@ def test_an_instance_id_that_is_in_use_is_not_released(driver):
     assert code_of(driver.group.leave, _leaving(one.member_id, "i")) is ErrorCode.FENCED_INSTANCE_ID
 
 
+def test_a_static_member_whose_join_was_not_answered_joins_again(driver):
+    one, two = driver.join(topics=["t"]), driver.join(instance_id="i")
+    settle(one, two)
+    had, epoch, logged = two.owned, two.epoch, len(driver.log)
+    two.epoch = 0
+    two.beat(lost=True)
+    again = two.beat()
+    assert (two.errors, two.epoch, two.owned) == ([], epoch, had)
+    assert (again.assigned is not None, len(driver.log)) == (True, logged)
+    driver.wait(44_000)
+    assert driver.group.static == {"i": two.member_id}
+
+
+def test_a_static_member_that_left_for_a_while_may_come_back_with_its_member_id(driver):
+    one = driver.join(instance_id="i")
+    had, epoch = one.owned, driver.group.epoch
+    one.leave(LEAVES_FOR_A_WHILE)
+    one.beat()
+    assert (one.owned, one.epoch, one.errors, driver.group.epoch) == (had, epoch.epoch, [], epoch)
+
+
 def test_a_static_member_that_is_away_has_nothing_to_give_up_in_time(driver):
     fields = {"instance_id": "i", "rebalance_timeout_ms": 10_000, "topics": ("t",)}
     first = driver.beat("a", 0, owned={}, **fields)
