@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 
 from ..effects.clock import Clock, SystemClock
 from ..effects.counts import count_text
-from ..effects.disk import Disk, Executor, SystemDisk
+from ..effects.disk import DirectoryMoved, Disk, Executor, SystemDisk
 from ..effects.net import Net, SystemNet
 from ..effects.rng import Rng, SystemRng
 from ..protocol.primitives import Readable
@@ -327,6 +327,12 @@ class Broker(Services):
         if not self._started:
             return
         self._started = False
+        try:
+            await self._end_work()
+        finally:
+            await self._close_store()
+
+    async def _end_work(self) -> None:
         if hasattr(self, "listeners"):
             await self.server.stop_listening()
             self.listeners.stop()
@@ -341,21 +347,23 @@ class Broker(Services):
             await self.coordinator_snapshots.take_last()
         if hasattr(self, "housekeeping"):
             await self.housekeeping.stop()
-        await self._close_store()
 
     async def _close_store(self) -> None:
-        if hasattr(self, "rounds"):
-            self.rounds.end()
-            if self.halted is None:
-                self.rounds.sync_soon()
-                await self.idle()
-        if hasattr(self, "listeners"):
-            self.listeners.close()
-        self._close_executors()
-        if self._journal_writer is not None:
-            self._journal_writer.close()
-        await asyncio.sleep(0)  # what the executors delivered last
-        self.store.close()
+        """What must be let go is let go, whatever is raised before."""
+        try:
+            if hasattr(self, "rounds"):
+                self.rounds.end()
+                if self.halted is None:
+                    self.rounds.sync_soon()
+                    await self.idle()
+            if hasattr(self, "listeners"):
+                self.listeners.close()
+        finally:
+            self._close_executors()
+            if self._journal_writer is not None:
+                self._journal_writer.close()
+            await asyncio.sleep(0)  # what the executors delivered last
+            self.store.close()
 
     async def idle(self) -> None:
         """Wait until nothing is open or in flight in the journal, or the broker is halted."""
@@ -363,12 +371,14 @@ class Broker(Services):
             return
         idle = asyncio.Event()
         self.rounds.when_idle(idle.set)
-        self.rounds.on_halt.append(lambda _: idle.set())
         await idle.wait()
         await asyncio.sleep(0)
 
     def _cut_all(self, error: BaseException) -> None:
-        log.critical("the broker is halted: what is on disk is not known any more", exc_info=error)
+        if isinstance(error, DirectoryMoved):
+            log.critical("the broker is halted: %s; %s", error, error.hint)
+        else:
+            log.critical("the broker is halted: what is on disk is not known any more", exc_info=error)
         if hasattr(self, "server"):
             self.server.abort_all()
         for callback in self.on_halt:

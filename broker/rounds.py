@@ -151,7 +151,7 @@ class Rounds:
             self._seal_soon()
 
     def when_idle(self, callback: Callable[[], None]) -> None:
-        """Call back as soon as no round is open or in flight (at once, if so)."""
+        """Call back as soon as no round is open or in flight (at once, if so), or the broker is halted."""
         if self._in_flight or self._sync_next or self._store.journal.pending:
             self._idle.append(callback)
             self.changed()
@@ -284,11 +284,14 @@ class Rounds:
 
     def _rest(self, write: RoundWrite) -> None:
         """No round is open: call those that wait for that, and start the timer for a seal."""
+        self._call_idle()
+        if write.sync:
+            self._seal_soon()
+
+    def _call_idle(self) -> None:
         idle, self._idle = self._idle, []
         for callback in idle:
             callback()
-        if write.sync:
-            self._seal_soon()
 
     def _seal_soon(self) -> None:
         if self._seal_timer is None and self._store.journal.lacks_seal:
@@ -314,13 +317,12 @@ class Rounds:
             self._store.halt(error)
             for callback in self.on_halt:
                 callback(error)
+            self._call_idle()  # it will not come
 
     def halt_unheard(self, error: BaseException) -> None:
-        """As halt, but without on_halt; calls those that wait for an idle journal, which will not come."""
+        """As halt, but without on_halt."""
         self._store.halt(error)
-        idle, self._idle = self._idle, []
-        for callback in idle:
-            callback()
+        self._call_idle()
 
     def end(self) -> None:
         """Set no timers any more: from now on, rounds are written only on request."""

@@ -19,25 +19,25 @@ import tempfile
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from . import direct, page_cache, writing
+from . import direct, many_syncs, page_cache, writing
 from .async_writer import AsyncWriter as AsyncWriter
 from .disk_errors import NO_SPACE, convert_errors
 from .disk_errors import CannotOpen as CannotOpen
+from .disk_errors import DirectoryMoved as DirectoryMoved
 from .disk_errors import DiskFull as DiskFull
 from .disk_errors import TryLater as TryLater
 from .executors import Executor as Executor
 from .executors import ThreadExecutor
 from .gathering import Buffer as Buffer
+from .held import HeldDirectories, make_below
 from .locks import AlreadyLocked as AlreadyLocked
 from .locks import Lock as Lock
+from .locks import SystemHold
 from .locks import SystemLock as SystemLock
 from .threads import CannotStartThread as CannotStartThread
-from .threads import call_all
 
 FILE_MODE = 0o640
 DIRECTORY_MODE = 0o750
-MANY_SYNCS = 64
-SYNC_THREADS = 8
 _NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
 
 
@@ -178,8 +178,18 @@ class Disk(Protocol):
         """The size of the volume that holds `path`."""
         ...
 
-    def lock(self, path: str) -> Lock:
-        """Hold this file, created if needed, until released or the process ends. Raises AlreadyLocked."""
+    def lock(self, path: str, *, read_only: bool = False) -> Lock:
+        """Hold this file, created if needed, and its directory, until released or the process ends.
+
+        read_only: where nothing can be written: the file is held if there is one that can be opened.
+
+        Until then all paths below the directory lead to what is held, though it is moved; and what would make, replace
+        or remove something there, or asks for free_bytes, raises DirectoryMoved then. Raises: AlreadyLocked, OSError.
+        """
+        ...
+
+    def hold(self, directory: str) -> Lock:
+        """As lock, for a directory that somebody else may have locked: its paths lead to it until this is released."""
         ...
 
     def executor(self, name: str, threads: int = 1) -> Executor:
@@ -316,7 +326,8 @@ class SystemFile(File):
         self._fd = self._direct_fd = -1
         for fd in fds:
             if fd >= 0:
-                os.close(fd)
+                with contextlib.suppress(OSError):  # it is closed all the same, and what must be durable was synced
+                    os.close(fd)
 
     def fileno(self) -> int:
         """The descriptor, which stays this file's to close."""
@@ -333,94 +344,86 @@ class SystemFile(File):
         return kind(error.errno, error.strerror, self._path)
 
 
-def _write_back(files: Sequence[File], directories: Sequence[str]) -> None:
-    """Bring what was written on this volume to the device at once, so that each sync behind it finds little to do.
-
-    It is a hint: it promises nothing, and its errors are no failed sync. A file is not opened by name, since it may
-    have been deleted; Linux reports a failed write-back to the fdatasync of each descriptor that was open then. 4,000
-    syncs over 2,000 logs: 0.4 s, instead of 1.3.
-    """
-    syncfs = _syncfs()
-    if syncfs is None:
-        return
-    for file in files:
-        if isinstance(file, SystemFile):
-            syncfs(file.fileno())
-            return
-    for path in directories[:1]:
-        with contextlib.suppress(OSError):
-            fd = os.open(path, os.O_RDONLY)
-            try:
-                syncfs(fd)
-            finally:
-                os.close(fd)
-
-
-@functools.cache
-def _syncfs() -> Callable[[int], int] | None:
-    """syncfs(2), which Python does not have; None where the system does not either."""
-    import ctypes  # costs a start some milliseconds, which only those pay who have many files to sync
-
-    return getattr(ctypes.CDLL(None), "syncfs", None) if sys.platform == "linux" else None
-
-
-def _mode(path: str) -> int | None:
-    """What a path is (st_mode); None if there is nothing. os.path.exists is False too for what it may not look at."""
-    try:
-        return os.stat(path).st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-
-
 class SystemDisk(Disk):
     """The machine's file system."""
 
-    __slots__ = ()
+    __slots__ = ("_held",)
+
+    def __init__(self) -> None:
+        self._held = HeldDirectories()
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
         access = os.O_RDONLY if read_only else os.O_RDWR
-        with convert_errors():
-            return SystemFile(path, os.open(path, access | os.O_CREAT if create else access, FILE_MODE))
+        name, at = self._held.find_to_change(path) if create else self._held.find(path)
+        with convert_errors(path):
+            return SystemFile(path, os.open(name, access | os.O_CREAT if create else access, FILE_MODE, dir_fd=at))
 
     def exists(self, path: str) -> bool:
-        return _mode(path) is not None
+        return self._mode(path) is not None
 
     def is_directory(self, path: str) -> bool:
-        mode = _mode(path)
+        mode = self._mode(path)
         return mode is not None and stat.S_ISDIR(mode)
 
+    def _mode(self, path: str) -> int | None:
+        """What a path is (st_mode); None if there is nothing. For what may not be looked at os.path.exists is False."""
+        name, at = self._held.find(path)
+        try:
+            with convert_errors(path):
+                return os.stat(name, dir_fd=at).st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
     def list(self, path: str) -> list[str]:
-        with convert_errors():
-            return sorted(os.listdir(path))
+        fd = self._open_directory(path)
+        try:
+            with convert_errors(path):
+                return sorted(os.listdir(fd))
+        finally:
+            os.close(fd)
+
+    def _open_directory(self, path: str) -> int:
+        name, at = self._held.find(path)
+        with convert_errors(path):
+            return os.open(name, os.O_RDONLY | os.O_DIRECTORY, dir_fd=at)
 
     def make_directory(self, path: str) -> None:
-        with convert_errors():
-            os.makedirs(path, DIRECTORY_MODE, exist_ok=True)
+        name, at = self._held.find_to_change(path)
+        with convert_errors(path):
+            if at is None:
+                os.makedirs(name, DIRECTORY_MODE, exist_ok=True)
+            else:
+                make_below(name, DIRECTORY_MODE, at)
 
     def make_temporary_directory(self, prefix: str) -> str:
         return tempfile.mkdtemp(prefix=prefix)
 
     def rename(self, old: str, new: str) -> None:
-        with convert_errors():
-            os.replace(old, new)
+        name, at = self._held.find_to_change(old)
+        new_name, new_at = self._held.find_to_change(new)
+        with convert_errors(old):
+            os.replace(name, new_name, src_dir_fd=at, dst_dir_fd=new_at)
 
     def unlink(self, path: str) -> None:
-        with convert_errors():  # on a file system that copies on write, even this
-            os.unlink(path)
+        name, at = self._held.find_to_change(path)
+        with convert_errors(path):  # on a file system that copies on write, even this
+            os.unlink(name, dir_fd=at)
 
     def remove_tree(self, path: str) -> None:
-        with convert_errors():
-            if os.path.islink(path):
-                os.unlink(path)  # what it leads to is somebody else's
+        name, at = self._held.find_to_change(path)
+        with convert_errors(path):
+            if stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
+                os.unlink(name, dir_fd=at)  # what it leads to is somebody else's
             else:
-                shutil.rmtree(path)
+                shutil.rmtree(name, dir_fd=at)
 
     def size(self, path: str) -> int:
-        return os.stat(path).st_size
+        name, at = self._held.find(path)
+        with convert_errors(path):
+            return os.stat(name, dir_fd=at).st_size
 
     def sync_directory(self, path: str) -> None:
-        with convert_errors():
-            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        fd = self._open_directory(path)
         try:
             # Not fdatasync: ext4 may leave out a new name that did not make the directory longer.
             flush_to_device(fd, os.fsync)
@@ -430,22 +433,50 @@ class SystemDisk(Disk):
     def sync_all(self, files: Sequence[File], directories: Sequence[str] = ()) -> None:
         syncs: list[Callable[[], None]] = [file.sync for file in files]
         syncs += [functools.partial(self.sync_directory, path) for path in directories]
-        if len(syncs) < MANY_SYNCS:
-            call_all(syncs, "sync", 1)
+        many_syncs.run_syncs(syncs, lambda: self._write_back(files, directories))
+
+    def _write_back(self, files: Sequence[File], directories: Sequence[str]) -> None:
+        """Bring what was written on this volume to the device at once, so that each sync behind it finds little to do.
+
+        It is a hint: it promises nothing, and its errors are no failed sync. A file is not opened by name, since it may
+        have been deleted; Linux reports a failed write-back to the fdatasync of each descriptor that was open then.
+        4,000 syncs over 2,000 logs: 0.4 s, instead of 1.3.
+        """
+        syncfs = many_syncs.syncfs()
+        if syncfs is None:
             return
-        _write_back(files, directories)
-        call_all(syncs, "sync", SYNC_THREADS)
+        for file in files:
+            if isinstance(file, SystemFile):
+                syncfs(file.fileno())
+                return
+        for path in directories[:1]:
+            with contextlib.suppress(OSError):
+                fd = self._open_directory(path)
+                try:
+                    syncfs(fd)
+                finally:
+                    os.close(fd)
 
     def free_bytes(self, path: str) -> int:
-        volume = os.statvfs(path)
+        _, at = self._held.find_to_change(path)  # asked for again and again: a directory that has moved is noticed
+        volume = os.statvfs(path if at is None else at)
         return volume.f_bavail * volume.f_frsize
 
     def total_bytes(self, path: str) -> int:
-        volume = os.statvfs(path)
+        _, at = self._held.find(path)
+        volume = os.statvfs(path if at is None else at)
         return volume.f_blocks * volume.f_frsize
 
-    def lock(self, path: str) -> Lock:
-        return SystemLock(path)
+    def lock(self, path: str, *, read_only: bool = False) -> Lock:
+        directory = os.path.dirname(path) or "."
+        lock = SystemLock(path, lambda: self._held.remove(directory), read_only=read_only)
+        self._held.add(directory, lock.directory_fd)
+        return lock
+
+    def hold(self, directory: str) -> Lock:
+        hold = SystemHold(directory, lambda: self._held.remove(directory))
+        self._held.add(directory, hold.directory_fd)
+        return hold
 
     def executor(self, name: str, threads: int = 1) -> Executor:
         return ThreadExecutor(name, threads)

@@ -23,18 +23,34 @@ class CannotOpen(TryLater):
     """No descriptor, or no memory, is left to open one more file or directory. Nothing was done."""
 
 
+class DirectoryMoved(Exception):
+    """The directory that this process has locked is not at its path any more. Nothing was done.
+
+    No OSError: it says nothing about the bytes on disk, and nobody who is ready for one may go on after it.
+    """
+
+    hint = (
+        "stop a broker before its data directory is moved, removed or restored; "
+        "all that was acknowledged is in the directory that it had, wherever that is now"
+    )
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)  # what a copy is made from
+        self.path = path
+
+    def __str__(self) -> str:
+        return f"{self.path} was moved, removed or replaced while this process had it locked"
+
+
 def error_class(number: int | None) -> type[OSError]:
     """The class for the error of a call that takes a path. A directory may have to grow for a name."""
     return DiskFull if number in NO_SPACE else CannotOpen if number in NO_DESCRIPTOR else OSError
 
 
 @contextlib.contextmanager
-def convert_errors() -> Iterator[None]:
-    """Around such calls: raises their errors in their class."""
+def convert_errors(path: str) -> Iterator[None]:
+    """Around such calls, which may name a file by a part of its path: raises their errors in their class, with all."""
     try:
         yield
     except OSError as error:
-        kind = error_class(error.errno)
-        if kind is OSError:
-            raise
-        raise kind(error.errno, error.strerror, error.filename) from None
+        raise error_class(error.errno)(error.errno, error.strerror, path) from None

@@ -6,9 +6,11 @@ The rule: the kernel holds it, so it ends with the process, however that ends. S
 import contextlib
 import fcntl
 import os
+from collections.abc import Callable
 from typing import Protocol
 
 from . import forks
+from .disk_errors import convert_errors
 
 LOCK_MODE = 0o600
 
@@ -28,44 +30,91 @@ class Lock(Protocol):
         ...
 
 
+class SystemHold(Lock):
+    """A directory that is only to stay the same one for as long as it is looked at."""
+
+    __slots__ = ("_before_release", "directory_fd")
+
+    def __init__(self, directory: str, before_release: Callable[[], None]) -> None:
+        self._before_release = before_release
+        with convert_errors(directory):
+            self.directory_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+
+    def release(self) -> None:
+        fd, self.directory_fd = self.directory_fd, -1
+        if fd >= 0:
+            self._before_release()
+            os.close(fd)
+
+
 class SystemLock(Lock):
     """flock on a file that says who holds it, and on its directory, which stays when somebody removes the file.
 
     The kernel releases it when the process ends, whatever the file contains.
     """
 
-    __slots__ = ("_fds",)
+    __slots__ = ("_before_release", "_fds")
 
-    def __init__(self, path: str) -> None:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT, LOCK_MODE)
-        self._fds = [fd]
+    def __init__(
+        self, path: str, before_release: Callable[[], None] = lambda: None, *, read_only: bool = False
+    ) -> None:
+        """before_release: called while the directory's descriptor is still open. read_only: as in Disk.lock."""
+        self._before_release = before_release
+        directory, name = os.path.split(path)
+        self._fds = [os.open(directory or ".", os.O_RDONLY | os.O_DIRECTORY)]
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._fds.append(os.open(os.path.dirname(path) or ".", os.O_RDONLY))
-            self._lock_directory()
-        except BlockingIOError:
-            holder = os.pread(fd, 32, 0).strip()
-            self._close()
-            raise AlreadyLocked(path, int(holder) if holder.isdigit() else None) from None
+            with convert_errors(path):
+                file = self._open_file(name, read_only)
+            self._lock(path, file)
+            if file is not None and not read_only:
+                os.ftruncate(file, 0)
+                os.pwrite(file, b"%d\n" % os.getpid(), 0)
         except BaseException:
             self._close()
             raise
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, b"%d\n" % os.getpid(), 0)
         for each in self._fds:
             forks.keep_from_children(each)
 
+    def _open_file(self, name: str, read_only: bool) -> int | None:
+        """The file, in the directory that is held, though the path may lead to another one by now."""
+        try:
+            access = os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT
+            self._fds.append(fd := os.open(name, access, LOCK_MODE, dir_fd=self.directory_fd))
+        except (FileNotFoundError, PermissionError):
+            if not read_only:
+                raise
+            return None
+        return fd
+
+    def _lock(self, path: str, file: int | None) -> None:
+        try:
+            if file is not None:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock_directory()
+        except BlockingIOError:
+            holder = os.pread(file, 32, 0).strip() if file is not None else b""
+            raise AlreadyLocked(path, int(holder) if holder.isdigit() else None) from None
+
     def _lock_directory(self) -> None:
         try:
-            fcntl.flock(self._fds[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self.directory_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise
         except OSError:
             pass  # not every file system can: NFS wants a descriptor that may be written to
 
+    @property
+    def directory_fd(self) -> int:
+        """The descriptor of the directory, until the release."""
+        return self._fds[0]
+
     def release(self) -> None:
-        if self._fds:
-            os.ftruncate(self._fds[0], 0)
+        if not self._fds:
+            return
+        self._before_release()
+        for fd in self._fds[1:]:
+            with contextlib.suppress(OSError):  # of a file system that has failed: who held it is for people only
+                os.ftruncate(fd, 0)
         for fd in self._fds:
             forks.forget(fd)
             with contextlib.suppress(OSError):  # that could not be locked
@@ -74,4 +123,5 @@ class SystemLock(Lock):
 
     def _close(self) -> None:
         while self._fds:
-            os.close(self._fds.pop())
+            with contextlib.suppress(OSError):  # the descriptor is closed all the same
+                os.close(self._fds.pop())

@@ -416,9 +416,11 @@ class Store:
 
     def close(self) -> None:
         """Let go of files and lock. Whatever was released is safe; nothing else is promised."""
-        self.journal.close()
-        self.open_files.close()
-        self._lock.release()
+        try:
+            self.journal.close()
+            self.open_files.close()
+        finally:
+            self._lock.release()
 
 
 def create_log(disk: Disk, directory: str, part: Part, open_files: OpenFiles) -> tuple[PartitionLog, bytes]:

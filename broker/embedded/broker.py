@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Self, TypeVar
 
-from ...effects.disk import SystemDisk
+from ...effects.disk import DirectoryMoved, SystemDisk
 from ...effects.simulated.forgetful import ForgetfulDisk
 from ...effects.simulated.movable import MovableClock
 from ...protocol.errors import ErrorCode, KafkaError
@@ -56,9 +56,12 @@ class BrokerHaltedError(KafkaError, BrokerHalted):
 
     hint = "look at the disk, then start again: recovery decides what is there"
 
-    def __init__(self, detail: str) -> None:
+    def __init__(self, detail: str, hint: str | None = None) -> None:
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, detail)
         self.args = (detail,)  # what a copy, or an unpickled one, is made from
+        if hint is not None:
+            self.args = (detail, hint)
+            self.hint = hint
 
     def __str__(self) -> str:
         return self.detail
@@ -398,7 +401,8 @@ async def _wait_shielded(future: "Future[T]") -> T:
 
 def _check_halted(life: Life | None) -> None:
     if life is not None and life.halted is not None:
-        raise BrokerHaltedError(f"the broker halted: {life.halted}") from life.halted
+        hint = life.halted.hint if isinstance(life.halted, DirectoryMoved) else None
+        raise BrokerHaltedError(f"the broker halted: {life.halted}", hint) from life.halted
 
 
 _embedded: "weakref.WeakSet[Broker]" = weakref.WeakSet()

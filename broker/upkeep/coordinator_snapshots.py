@@ -215,7 +215,7 @@ class CoordinatorSnapshots:
             await self.take()
         except (TryLater, BrokerHalted):
             pass  # the logs have it all
-        except OSError as error:
+        except Exception as error:
             self._halt(error)
 
     def _overtaken(self) -> bool:

@@ -331,11 +331,10 @@ class _Server:
 
     async def _stop(self) -> None:
         self._manager.notify(STOPPING)
-        cause = self._broker.halted
-        if cause is None:
+        if self._broker.halted is None:
             show("stopping   open writes become durable first", err=True)
         await self._broker.stop()
-        if cause is not None:
+        if (cause := self._broker.halted) is not None:  # before, or while it stopped
             raise halted(cause)
 
 

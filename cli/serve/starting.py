@@ -14,7 +14,7 @@ from ...broker.topics.catalogue_log import CatalogueDamaged
 from ...broker.topics.internal_topic import InternalTopicDamaged
 from ...broker.transactions.ledger import DamagedLedgerRecord, NewerLedgerRecord
 from ...broker.transactions.records import DamagedTransactionRecord, NewerTransactionRecord
-from ...effects.disk import AlreadyLocked, DiskFull
+from ...effects.disk import AlreadyLocked, DirectoryMoved, DiskFull
 from ...effects.threads import MORE_THREADS, CannotStartThread
 from ...effects.tls import BadTlsFiles
 from ...storage import layout
@@ -69,6 +69,8 @@ def explain_failure(error: Exception, settings: BrokerSettings) -> Failure | Non
         return Failure(str(error), hint)
     if isinstance(error, _LOGS_DAMAGED):
         return Failure(str(error), f"restore it from a copy; fencepost log verify {directory} shows more")
+    if isinstance(error, DirectoryMoved):
+        return halted(error)
     if isinstance(error, BrokerHalted) and error.__cause__ is not None:
         return halted(error.__cause__)
     if isinstance(error, CannotStartThread):
@@ -83,6 +85,8 @@ def explain_failure(error: Exception, settings: BrokerSettings) -> Failure | Non
 def halted(cause: BaseException) -> Failure:
     """The failure for a broker that halted, also during its start."""
     hint = "nothing was acknowledged since; check the disk, then start again: recovery reads what is on it"
+    if isinstance(cause, DirectoryMoved):
+        hint = cause.hint
     return Failure(f"the broker halted: {cause}", hint, HALTED)
 
 

@@ -11,16 +11,16 @@ import os
 import posixpath
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
-from ..disk import AlreadyLocked, AsyncWriter, Buffer, CannotOpen, Disk, File, Lock
+from ..disk import AlreadyLocked, AsyncWriter, CannotOpen, Disk, File, Lock
 from ..executors import Executor
 from .cuts import Cut
 from .executors import Latency, SimulatedExecutor
 from .faults import Fault, Matches, os_error
+from .file import SimulatedFile as SimulatedFile
 from .history import History
-from .locks import SimulatedLock
+from .locks import SimulatedHold, SimulatedLock
 from .operations import (
     Link,
     List,
@@ -37,6 +37,7 @@ from .operations import (
     Unrecorded,
     Write,
 )
+from .paths import HeldInodes, clean, parts
 from .torn import Tear
 from .volume import Volume
 from .writer import SimulatedWriter
@@ -74,14 +75,17 @@ class SimulatedDisk(Disk):
         self._history = History(Volume(), keep=history)
         self._opened: dict[int, int] = {}
         self._nameless: set[int] = set()
-        self._locked: set[str] = set()
+        self._locked: set[int] = set()
+        self._held = HeldInodes()
         self._faults: list[Fault] = []
         self._workers: list[SimulatedExecutor | SimulatedWriter] = []
 
     # What every disk does
 
-    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
-        inode = self._seen.lookup(_parts(path))
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> SimulatedFile:
+        if create:
+            self._held.check(path, self._seen)
+        inode = self._lookup(path)
         if inode is None:
             if not create:
                 self._existing(path)
@@ -95,24 +99,25 @@ class SimulatedDisk(Disk):
 
     def exists(self, path: str) -> bool:
         self._look(Stat, path)
-        return self._seen.lookup(_parts(path)) is not None
+        return self._lookup(path) is not None
 
     def is_directory(self, path: str) -> bool:
         self._look(Stat, path)
-        return self._seen.lookup(_parts(path)) in self._seen.directories
+        return self._lookup(path) in self._seen.directories
 
     def list(self, path: str) -> list[str]:
         self._look(List, path)
         return sorted(self._seen.directories[self._directory(path)])
 
     def make_directory(self, path: str) -> None:
-        parts = _parts(path)
-        for depth in range(1, len(parts) + 1):
-            inode = self._seen.lookup(parts[:depth])
+        self._held.check(path, self._seen)
+        names, (_, below) = parts(path), self._held.locate(path)
+        for depth in range(len(names) - len(below) + 1, len(names) + 1):
+            inode = self._lookup("/".join(names[:depth]))
             if inode is None:
-                self._link("/".join(parts[:depth]), is_directory=True)
+                self._link("/".join(names[:depth]), is_directory=True)
             elif inode not in self._seen.directories:
-                raise os_error(errno.EEXIST if depth == len(parts) else errno.ENOTDIR, path)
+                raise os_error(errno.EEXIST if depth == len(names) else errno.ENOTDIR, path)
 
     def make_temporary_directory(self, prefix: str) -> str:
         path = f"/tmp/{prefix}{self._history.next_inode}"
@@ -120,6 +125,8 @@ class SimulatedDisk(Disk):
         return path
 
     def rename(self, old: str, new: str) -> None:
+        for path in (old, new):
+            self._held.check(path, self._seen)
         self._place(old)
         new_directory, new_name = self._place(new)
         directory, name, inode = self._entry(old)
@@ -128,17 +135,19 @@ class SimulatedDisk(Disk):
             return
         if replaced is not None:
             self._check_replaceable(inode, replaced, new)
-        self._perform(Rename(self._next, _clean(new), directory, name, inode, new_directory, new_name))
+        self._perform(Rename(self.next_index, clean(new), directory, name, inode, new_directory, new_name))
         self._lost_its_name(replaced)
 
     def unlink(self, path: str) -> None:
+        self._held.check(path, self._seen)
         directory, name, inode = self._entry(path)
         if inode in self._seen.directories:
             raise os_error(errno.EISDIR, path)
-        self._perform(Unlink(self._next, _clean(path), directory, name, inode))
+        self._perform(Unlink(self.next_index, clean(path), directory, name, inode))
         self._lost_its_name(inode)
 
     def remove_tree(self, path: str) -> None:
+        self._held.check(path, self._seen)
         self._directory(path)
         for name in self.list(path):
             inner = f"{path}/{name}"
@@ -147,7 +156,7 @@ class SimulatedDisk(Disk):
             else:
                 self.unlink(inner)
         directory, name, inode = self._entry(path)
-        self._perform(Unlink(self._next, _clean(path), directory, name, inode))
+        self._perform(Unlink(self.next_index, clean(path), directory, name, inode))
         self._lost_its_name(inode)
 
     def size(self, path: str) -> int:
@@ -156,7 +165,7 @@ class SimulatedDisk(Disk):
         return 0 if inode in self._seen.directories else self._seen.content(inode).size
 
     def sync_directory(self, path: str) -> None:
-        self._perform(SyncDirectory(self._next, _clean(path), self._directory(path)))
+        self._perform(SyncDirectory(self.next_index, clean(path), self._directory(path)))
 
     def sync_all(self, files: Sequence[File], directories: Sequence[str] = ()) -> None:
         for file in files:
@@ -165,6 +174,7 @@ class SimulatedDisk(Disk):
             self.sync_directory(path)
 
     def free_bytes(self, path: str) -> int:
+        self._held.check(path, self._seen)
         self._existing(path)
         return _ENDLESS_BYTES if self.capacity_bytes is None else max(0, self.capacity_bytes - self._seen.used_bytes())
 
@@ -172,14 +182,35 @@ class SimulatedDisk(Disk):
         self._existing(path)
         return _ENDLESS_BYTES if self.capacity_bytes is None else self.capacity_bytes
 
-    def lock(self, path: str) -> Lock:
-        if _clean(path) in self._locked:
-            raise AlreadyLocked(path, self.pid)
-        file = self.open(path, create=True)
-        file.truncate(0)
-        file.write([b"%d\n" % self.pid], 0)
-        self._locked.add(_clean(path))
-        return SimulatedLock(file, _clean(path), self._locked)
+    def lock(self, path: str, *, read_only: bool = False) -> Lock:
+        directory = posixpath.dirname(clean(path))
+        try:
+            file = self.open(path, create=not read_only, read_only=read_only)
+        except (FileNotFoundError, PermissionError):
+            if not read_only:
+                raise
+            file = None
+        inodes = (self._directory(directory), *([file.inode] if file else []))
+        if not self._locked.isdisjoint(inodes):
+            holder = file.read(32, 0).strip() if file else b""
+            if file:
+                file.close()
+            raise AlreadyLocked(path, int(holder) if holder.isdigit() else None)
+        if file and not read_only:
+            file.truncate(0)
+            file.write([b"%d\n" % self.pid], 0)
+        return SimulatedLock(file, inodes, self._locked, self.hold(directory), signed=not read_only)
+
+    def hold(self, directory: str) -> Lock:
+        inode = self._directory(directory)
+        self._opened[inode] = self._opened.get(inode, 0) + 1
+        self._held.add(directory, inode)
+
+        def let_go() -> None:
+            self._held.remove(directory)
+            self.closed(inode)
+
+        return SimulatedHold(let_go)
 
     def executor(self, name: str, threads: int = 1) -> Executor:
         made = SimulatedExecutor(threads, latency=self.latency, inline=self.inline, quick=self.quick)
@@ -189,6 +220,12 @@ class SimulatedDisk(Disk):
     def async_writer(self) -> AsyncWriter | None:
         self._workers.append(writer := SimulatedWriter(self.at_once, self.latency))
         return writer if self.at_once else None
+
+    def beside(self) -> "SimulatedDisk":
+        """The same volume as another process sees it, which runs at the same time: its locks hold for both."""
+        twin = self._twin(self._history)
+        twin._opened, twin._nameless, twin._locked = self._opened, self._nameless, self._locked
+        return twin
 
     # Faults
 
@@ -225,7 +262,7 @@ class SimulatedDisk(Disk):
 
     def note(self, value: Any) -> None:
         """Remember `value` at this moment. A disk found after a later cut has it in `notes`, one before has not."""
-        self._history.record(Note(self._next, "", value))
+        self._history.record(Note(self.next_index, "", value))
 
     def halt(self) -> None:
         """The process that used it is gone: its executors and writers do nothing more."""
@@ -281,46 +318,47 @@ class SimulatedDisk(Disk):
 
     # What its files call
 
-    def read(self, file: "SimulatedFile", size: int, position: int) -> bytes:
+    def read(self, file: SimulatedFile, size: int, position: int) -> bytes:
         if self._faults:
-            operation = Read(self._next, _clean(file.path), position, size)
+            operation = Read(self.next_index, clean(file.path), position, size)
             if fault := self._struck(operation):
                 raise fault.exception(file.path, operation)
         return self._seen.content(file.inode).read(size, position)
 
-    def write(self, file: "SimulatedFile", data: bytes, position: int) -> None:
+    def write(self, file: SimulatedFile, data: bytes, position: int) -> None:
         room = self._room(file.inode, position, len(data))
-        operation = Write(self._next, _clean(file.path), file.inode, position, data)
+        operation = Write(self.next_index, clean(file.path), file.inode, position, data)
         if data and room == len(data):
             self._perform(operation)
         elif data:
             self._write_part(operation, room)
             raise os_error(errno.ENOSPC, file.path)
 
-    def truncate(self, file: "SimulatedFile", size: int) -> None:
-        self._perform(Truncate(self._next, _clean(file.path), file.inode, size))
+    def truncate(self, file: SimulatedFile, size: int) -> None:
+        self._perform(Truncate(self.next_index, clean(file.path), file.inode, size))
 
-    def sync(self, file: "SimulatedFile", only: int | None = None) -> None:
-        self._perform(Sync(self._next, _clean(file.path), file.inode, only=only))
+    def sync(self, file: SimulatedFile, only: int | None = None) -> None:
+        self._perform(Sync(self.next_index, clean(file.path), file.inode, only=only))
 
-    def size_of(self, file: "SimulatedFile") -> int:
+    def size_of(self, file: SimulatedFile) -> int:
         return self._seen.content(file.inode).size
 
-    def closed(self, file: "SimulatedFile") -> None:
-        self._opened[file.inode] -= 1
-        if file.inode in self._nameless and not self._opened[file.inode]:
-            self._nameless.discard(file.inode)
-            self._seen.drop_inode(file.inode)
+    def closed(self, inode: int) -> None:
+        self._opened[inode] -= 1
+        if inode in self._nameless and not self._opened[inode]:
+            self._nameless.discard(inode)
+            self._seen.drop_inode(inode)
+
+    @property
+    def next_index(self) -> int:
+        """The number of the operation that comes next."""
+        return self._history.next_index
 
     # Inside
 
     @property
     def _seen(self) -> Volume:
         return self._history.seen
-
-    @property
-    def _next(self) -> int:
-        return self._history.next_index
 
     def _twin(self, history: History) -> "SimulatedDisk":
         twin = SimulatedDisk(
@@ -350,7 +388,7 @@ class SimulatedDisk(Disk):
     def _look(self, kind: type[Unrecorded], path: str) -> None:
         """What changes nothing can fail all the same."""
         if self._faults:
-            operation = kind(self._next, _clean(path))
+            operation = kind(self.next_index, clean(path))
             if fault := self._struck(operation):
                 raise fault.exception(path, operation)
 
@@ -372,7 +410,7 @@ class SimulatedDisk(Disk):
     def _link(self, path: str, *, is_directory: bool) -> int:
         directory, name = self._place(path)
         inode = self._history.next_inode
-        self._perform(Link(self._next, _clean(path), directory, name, inode, is_directory))
+        self._perform(Link(self.next_index, clean(path), directory, name, inode, is_directory))
         self._history.next_inode += 1
         return inode
 
@@ -384,18 +422,22 @@ class SimulatedDisk(Disk):
         else:
             self._seen.drop_inode(inode)
 
+    def _lookup(self, path: str) -> int | None:
+        start, below = self._held.locate(path)
+        return self._seen.lookup(below, start)
+
     def _existing(self, path: str) -> int:
-        parts = _parts(path)
-        inode = self._seen.lookup(parts)
+        inode = self._lookup(path)
         if inode is None:
-            self._check_directories(parts, path)
+            self._check_directories(path)
             raise os_error(errno.ENOENT, path)
         return inode
 
-    def _check_directories(self, parts: Sequence[str], path: str) -> None:
+    def _check_directories(self, path: str) -> None:
         """On the way to a name that is not there: is a file in the way?"""
-        for depth in range(1, len(parts)):
-            inode = self._seen.lookup(parts[:depth])
+        start, below = self._held.locate(path)
+        for depth in range(1, len(below)):
+            inode = self._seen.lookup(below[:depth], start)
             if inode is not None and inode not in self._seen.directories:
                 raise os_error(errno.ENOTDIR, path)
 
@@ -407,8 +449,8 @@ class SimulatedDisk(Disk):
 
     def _place(self, path: str) -> tuple[int, str]:
         """Where a name is or would be: its directory, which must exist, and the name."""
-        parent, name = posixpath.split(_clean(path))
-        self._check_directories(_parts(path), path)
+        parent, name = posixpath.split(clean(path))
+        self._check_directories(path)
         return self._directory(parent), name
 
     def _entry(self, path: str) -> tuple[int, str, int]:
@@ -423,78 +465,3 @@ class SimulatedDisk(Disk):
             raise os_error(errno.ENOTDIR, path)
         if directories.get(replaced):
             raise os_error(errno.ENOTEMPTY, path)
-
-
-class SimulatedFile(File):
-    def __init__(self, disk: SimulatedDisk, path: str, inode: int, read_only: bool) -> None:
-        self._disk: SimulatedDisk | None = disk
-        self._path = path
-        self._read_only = read_only
-        self.inode = inode
-
-    @property
-    def path(self) -> str:
-        return self._path
-
-    def write(self, buffers: Sequence[Buffer], position: int) -> None:
-        self._writable().write(self, b"".join(buffers), position)
-
-    def write_synced(self, buffers: Sequence[Buffer], position: int) -> None:
-        self.write_alone(b"".join(buffers), position)()
-
-    def write_blocks_synced(self, buffers: Sequence[Buffer], position: int, size_bytes: int) -> bool:
-        if not self._writable().syncs_blocks:
-            return False
-        self.write_alone(b"".join(buffers), position)()
-        return True
-
-    def write_alone(self, data: bytes, position: int) -> Callable[[], None]:
-        """Write. Returns what makes this write durable, and no other: for an async writer."""
-        disk = self._writable()
-        index = disk._next
-        disk.write(self, data, position)
-        return lambda: disk.sync(self, only=index)
-
-    def read(self, size: int, position: int) -> bytes:
-        return self._open().read(self, size, position)
-
-    def read_cached(self, size: int, position: int) -> Buffer | None:
-        disk = self._open()
-        return None if disk.is_cold(self._path) else memoryview(disk.read(self, size, position))
-
-    def in_memory(self, size: int, position: int) -> bool:
-        return not self._open().is_cold(self._path)
-
-    def size(self) -> int:
-        return self._open().size_of(self)
-
-    def truncate(self, size: int) -> None:
-        self._writable().truncate(self, size)
-
-    def sync(self) -> None:
-        self._open().sync(self)
-
-    def close(self) -> None:
-        disk, self._disk = self._disk, None
-        if disk is not None:
-            disk.closed(self)
-
-    def _open(self) -> SimulatedDisk:
-        if self._disk is None:
-            raise os_error(errno.EBADF, self._path)
-        return self._disk
-
-    def _writable(self) -> SimulatedDisk:
-        if self._read_only:
-            raise os_error(errno.EBADF, self._path)
-        return self._open()
-
-
-@lru_cache(100_000)
-def _clean(path: str) -> str:
-    return posixpath.normpath(f"/{path}").replace("//", "/")
-
-
-@lru_cache(100_000)
-def _parts(path: str) -> Sequence[str]:
-    return tuple(name for name in _clean(path).split("/") if name)

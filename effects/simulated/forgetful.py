@@ -197,6 +197,7 @@ class ForgetfulDisk(SystemDisk):
 
     def __init__(self, *, syncs: bool = True, seed: int = 0) -> None:
         """syncs: whether the device is really asked, which only what outlives the machine needs."""
+        super().__init__()
         self.syncs = syncs
         self._rng = random.Random(seed)
         self._lock = threading.Lock()
@@ -257,9 +258,9 @@ class ForgetfulDisk(SystemDisk):
         for path in directories:
             self.sync_directory(path)
 
-    def lock(self, path: str) -> Lock:
+    def lock(self, path: str, *, read_only: bool = False) -> Lock:
         self.check()
-        lock = super().lock(path)
+        lock = super().lock(path, read_only=read_only)
         self._locks.append(lock)
         return lock
 
@@ -294,15 +295,16 @@ class ForgetfulDisk(SystemDisk):
             writer.close()
         for file in list(self._open):
             file.close()
-        for lock in self._locks:
-            lock.release()
         for path in sorted(self._files):
             self._undo(self._files[path])
+        for lock in self._locks:
+            lock.release()
 
     def _undo(self, unsynced: _Unsynced) -> None:
-        if not unsynced.changes or unsynced.path is None or not os.path.exists(unsynced.path):
+        if not unsynced.changes or unsynced.path is None or not self.exists(unsynced.path):
             return
-        fd = os.open(unsynced.path, os.O_RDWR)
+        name, at = self._held.find(unsynced.path)
+        fd = os.open(name, os.O_RDWR, dir_fd=at)
         try:
             for change in reversed(unsynced.changes[1:]):
                 _take_back(fd, change)

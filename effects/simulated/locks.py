@@ -1,5 +1,6 @@
-"""The lock of a file on a simulated disk."""
+"""The lock of a file on a simulated disk, and of its directory."""
 
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from ..locks import Lock
@@ -10,16 +11,38 @@ class _File(Protocol):
     def close(self) -> None: ...
 
 
-class SimulatedLock(Lock):
-    """One of the paths in `locked`, until released."""
+class SimulatedHold(Lock):
+    """A directory that is looked at."""
 
-    def __init__(self, file: _File, path: str, locked: set[str]) -> None:
-        self._file = file
-        self._path = path
-        self._locked = locked
+    def __init__(self, at_release: Callable[[], None]) -> None:
+        self._at_release: Callable[[], None] | None = at_release
 
     def release(self) -> None:
-        if self._path in self._locked:
-            self._locked.discard(self._path)
-            self._file.truncate(0)
+        at_release, self._at_release = self._at_release, None
+        if at_release is not None:
+            at_release()
+
+
+class SimulatedLock(Lock):
+    """Some inodes in `locked`, until released. file: the one that says who has it, if signed."""
+
+    def __init__(
+        self, file: _File | None, inodes: Collection[int], locked: set[int], hold: Lock, *, signed: bool
+    ) -> None:
+        self._file = file
+        self._inodes = inodes
+        self._locked = locked
+        self._hold: Lock | None = hold
+        self._signed = signed
+        locked.update(inodes)
+
+    def release(self) -> None:
+        hold, self._hold = self._hold, None
+        if hold is None:
+            return
+        hold.release()
+        self._locked.difference_update(self._inodes)
+        if self._file is not None:
+            if self._signed:
+                self._file.truncate(0)
             self._file.close()

@@ -124,9 +124,9 @@ class Volume:
         """To read from."""
         return self._contents[inode]
 
-    def lookup(self, parts: Sequence[str]) -> int | None:
-        """The inode at the end of a path."""
-        inode = ROOT
+    def lookup(self, parts: Sequence[str], start: int = ROOT) -> int | None:
+        """The inode at the end of a path that begins in a directory."""
+        inode = start
         for name in parts:
             names = self.directories.get(inode)
             if names is None or (found := names.get(name)) is None:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from ...effects.disk import AlreadyLocked, Disk, DiskFull
+from ...effects.disk import AlreadyLocked, Disk, DiskFull, Lock
 from .. import checkpoints, layout, store_checkpoint
 from ..journal import kept_parts
 from ..log.index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX
@@ -38,6 +38,7 @@ from .journal_copy import Changed, copy_judged, judge_beside
 from .manifest import BackupFile, BackupRefused, Contents
 
 PASSES = 50
+_READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 WHOLE = 1 << 62  # for a file whose size no checkpoint names: all of it
 
 
@@ -98,16 +99,32 @@ def _begin(target: Disk, backup: str) -> None:
 
 @contextmanager
 def _locked_if_free(disk: Disk, directory: str) -> Iterator[bool]:
-    """Keep a broker from starting meanwhile, if none runs. Yields whether one does."""
+    """Keep a broker from starting meanwhile, if none runs. Yields whether one does.
+
+    Either way the directory stays the same one, whatever is moved to its path meanwhile.
+    """
+    running = False
     try:
-        lock = disk.lock(layout.lock_path(directory))
+        lock = _lock(disk, layout.lock_path(directory))
     except AlreadyLocked:
-        yield True
-        return
+        running = True
+        lock = disk.hold(directory)
     try:
-        yield False
+        yield running
     finally:
         lock.release()
+
+
+def _lock(disk: Disk, path: str) -> Lock:
+    """What is on a file system for reading only, or belongs to somebody else, needs no lock that is written to."""
+    try:
+        return disk.lock(path)
+    except AlreadyLocked:
+        raise
+    except OSError as error:
+        if error.errno not in _READ_ONLY:
+            raise
+        return disk.lock(path, read_only=True)
 
 
 class _Taking:

@@ -5,9 +5,11 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from fencepost.effects import disk as disk_module
+from fencepost.effects import many_syncs
 from fencepost.effects.disk import AlreadyLocked, CannotOpen, DiskFull, SystemDisk
 from fencepost.effects.writing import IOV_MAX
 
@@ -220,6 +222,49 @@ def test_a_lock_holds_though_somebody_removed_its_file(disk, tmp_path):
     disk.lock(path).release()
 
 
+def test_a_directory_that_this_process_cannot_see_any_more_counts_as_held(disk, tmp_path, monkeypatch):
+    lock = disk.lock(str(tmp_path / "lock"))
+    monkeypatch.setattr(os, "stat", mock.Mock(side_effect=PermissionError(errno.EACCES, "not for you")))
+    disk.open(f"{tmp_path}/file", create=True).close()
+    monkeypatch.undo()
+    lock.release()
+
+
+def test_a_directory_is_held_by_the_place_it_had_when_this_process_changes_its_own(disk, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    disk.make_directory("data")
+    lock = disk.lock("data/lock")
+    os.mkdir("elsewhere")
+    monkeypatch.chdir("elsewhere")
+    disk.open("data/file", create=True).close()
+    assert disk.list("data") == sorted(os.listdir(tmp_path / "data")) == ["file", "lock"]
+    lock.release()
+    assert not disk.exists("data")
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.EROFS])
+def test_a_lock_is_let_go_on_a_file_system_that_has_failed(disk, tmp_path, monkeypatch, error):
+    path = str(tmp_path / "lock")
+    lock = disk.lock(path)
+    monkeypatch.setattr(os, "ftruncate", mock.Mock(side_effect=OSError(error, os.strerror(error))))
+    before = len(os.listdir("/proc/self/fd"))
+    lock.release()
+    assert len(os.listdir("/proc/self/fd")) == before - 2
+    monkeypatch.undo()
+    disk.lock(path).release()
+
+
+def test_a_lock_that_cannot_be_signed_is_not_held(disk, tmp_path, monkeypatch):
+    path = str(tmp_path / "lock")
+    before = os.listdir("/proc/self/fd")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", mock.Mock(side_effect=OSError(errno.ENOSPC, "full")))
+        with pytest.raises(OSError, match="full"):
+            disk.lock(path)
+    assert os.listdir("/proc/self/fd") == before
+    disk.lock(path).release()
+
+
 def test_a_lock_needs_no_file_system_that_locks_directories(disk, tmp_path, monkeypatch):
     flock = fcntl.flock
 
@@ -272,12 +317,12 @@ def test_a_lock_nobody_signed_is_refused_without_a_pid(disk, tmp_path):
 
 
 @pytest.mark.parametrize("has_syncfs", [True, False])
-@pytest.mark.parametrize("count", [1, disk_module.MANY_SYNCS])
+@pytest.mark.parametrize("count", [1, many_syncs.MANY_SYNCS])
 def test_many_files_are_each_synced_at_once_whether_the_system_has_syncfs_or_not(
     disk, tmp_path, monkeypatch, count, has_syncfs
 ):
     if not has_syncfs:
-        monkeypatch.setattr(disk_module, "_syncfs", lambda: None)
+        monkeypatch.setattr(many_syncs, "syncfs", lambda: None)
     synced = []
     monkeypatch.setattr(disk_module, "flush_to_device", lambda fd, flush: synced.append(os.fstat(fd).st_ino))
     files = [disk.open(str(tmp_path / f"{i}"), create=True) for i in range(count)]
@@ -290,7 +335,7 @@ def test_many_files_are_each_synced_at_once_whether_the_system_has_syncfs_or_not
 def test_many_files_are_synced_though_the_first_was_deleted_meanwhile(disk, tmp_path, monkeypatch):
     synced = []
     monkeypatch.setattr(disk_module, "flush_to_device", lambda fd, flush: synced.append(fd))
-    files = [disk.open(str(tmp_path / f"{i}"), create=True) for i in range(disk_module.MANY_SYNCS)]
+    files = [disk.open(str(tmp_path / f"{i}"), create=True) for i in range(many_syncs.MANY_SYNCS)]
     disk.unlink(files[0].path)
     disk.sync_all(files)
     assert len(synced) == len(files)
@@ -299,24 +344,24 @@ def test_many_files_are_synced_though_the_first_was_deleted_meanwhile(disk, tmp_
 
 
 def test_many_directories_are_synced_though_the_hint_before_it_cannot_be_given(disk, tmp_path, monkeypatch):
-    paths = [str(tmp_path / f"{i}") for i in range(disk_module.MANY_SYNCS)]
+    paths = [str(tmp_path / f"{i}") for i in range(many_syncs.MANY_SYNCS)]
     for path in paths:
         disk.make_directory(path)
     synced, opened = [], os.open
     refused = [OSError(errno.EMFILE, "too many open files")]
     monkeypatch.setattr(disk_module, "flush_to_device", lambda fd, flush: synced.append(fd))
 
-    def open_second(path, flags):
+    def open_second(path, flags, **how):
         if refused:
             raise refused.pop()
-        return opened(path, flags)
+        return opened(path, flags, **how)
 
     monkeypatch.setattr(os, "open", open_second)
     disk.sync_all([], paths)
     assert len(synced) == len(paths)
 
 
-@pytest.mark.parametrize("count", [1, disk_module.MANY_SYNCS])
+@pytest.mark.parametrize("count", [1, many_syncs.MANY_SYNCS])
 def test_one_failed_sync_of_many_is_reported(disk, tmp_path, monkeypatch, count):
     files = [disk.open(str(tmp_path / f"{i}"), create=True) for i in range(count)]
     bad = os.stat(tmp_path / "0").st_ino
@@ -333,7 +378,7 @@ def test_one_failed_sync_of_many_is_reported(disk, tmp_path, monkeypatch, count)
         file.close()
 
 
-@pytest.mark.parametrize("count", [1, disk_module.MANY_SYNCS])
+@pytest.mark.parametrize("count", [1, many_syncs.MANY_SYNCS])
 def test_a_failed_sync_is_reported_before_a_directory_that_cannot_be_opened(disk, tmp_path, monkeypatch, count):
     files = [disk.open(str(tmp_path / f"{i}"), create=True) for i in range(count)]
     last = os.stat(files[-1].path).st_ino

@@ -108,7 +108,7 @@ def a_synced_write_makes_all_before_it_durable(stack: ExitStack) -> None:
 
 
 def _sync_all(disk: Any, file: Any) -> None:
-    disk._perform(Sync(disk._next, file.path, file.inode))
+    disk._perform(Sync(disk.next_index, file.path, file.inode))
 
 
 @killed_by("tests/broker/test_rounds_in_flight.py")

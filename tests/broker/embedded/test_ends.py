@@ -1,11 +1,13 @@
 """The end of an embedded broker comes at any moment and from any side: nobody waits for ever, and nothing is left."""
 
 import asyncio
+import errno
 import gc
 import os
 import pickle
 import threading
 from concurrent.futures import Future
+from unittest import mock
 
 import pytest
 from eventually import wait_until
@@ -94,6 +96,33 @@ def test_time_that_is_moved_while_a_sync_fails_has_moved_once():
     wait_until(lambda: broker.halted)
     with pytest.raises(BrokerHaltedError):
         broker.stop()
+
+
+def test_a_directory_that_was_moved_halts_it_and_the_hint_says_what_to_do(tmp_path):
+    path, moved = tmp_path / "data", tmp_path / "moved"
+    broker = Broker(data_dir=path).start()
+    path.rename(moved)
+    with pytest.raises(BrokerHaltedError, match=r"data was moved, removed or replaced") as raised:
+        broker.stop()
+    assert raised.value.hint.startswith("stop a broker before its data directory is moved")
+    assert pickle.loads(pickle.dumps(raised.value)).hint == raised.value.hint
+    with Broker(data_dir=moved):
+        pass
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.EROFS])
+def test_lock_and_descriptors_are_let_go_where_the_file_system_is_gone(tmp_path, monkeypatch, error):
+    before = len(os.listdir("/proc/self/fd"))
+    broker = Broker(data_dir=tmp_path).start()
+    with monkeypatch.context() as patched:
+        for step in ("ftruncate", "pwrite", "pwritev", "fsync", "fdatasync", "replace", "unlink"):
+            patched.setattr(os, step, mock.Mock(side_effect=OSError(error, os.strerror(error))))
+        with pytest.raises(BrokerHaltedError, match=os.strerror(error)):
+            broker.stop()
+    assert len(os.listdir("/proc/self/fd")) == before
+    with Broker(data_dir=tmp_path):
+        pass
 
 
 @pytest.fixture

@@ -1,11 +1,14 @@
 """Taking a backup: what is refused, what is left after it failed, and what a directory that is damaged gives."""
 
+import errno
+
 import pytest
 from backed_up import BACKUP, FACTS, overwrite, paths_below
 from crash_points import crash_images
 from failing_steps import fail_each_step
 from fencepost.effects.disk import AlreadyLocked, DiskFull
 from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.effects.simulated.operations import Link, Truncate, Unlink, Write
 from fencepost.storage.backup.manifest import BackupRefused, read
 from fencepost.storage.backup.restore import check_backup, restore_backup
 from fencepost.storage.backup.take import take_backup
@@ -67,6 +70,48 @@ def test_no_broker_starts_while_one_without_a_broker_is_taken(disk):
 
     taken(disk, report=report)
     Driven(disk, settings=SETTINGS).store.close()
+
+
+@pytest.mark.parametrize("error", [errno.EROFS, errno.EACCES])
+@pytest.mark.parametrize("has_lock", [True, False])
+def test_a_directory_that_may_only_be_read_is_taken_all_the_same(disk, has_lock, error):
+    if not has_lock:
+        disk.unlink("/data/lock")
+    changes = (Link, Truncate, Write, Unlink)
+    disk.fail(lambda one: isinstance(one, changes) and one.path.startswith("/data"), error=error, times=None)
+    target = SimulatedDisk()
+    assert not taken(disk, target).running
+    assert check_backup(target, BACKUP)[1] == []
+
+
+def test_a_broker_of_another_mount_is_seen_where_the_directory_may_only_be_read(disk):
+    lock = disk.beside().lock("/data/lock")
+    changes = (Link, Truncate, Write, Unlink)
+    disk.fail(lambda one: isinstance(one, changes) and one.path.startswith("/data"), error=errno.EROFS, times=None)
+    assert taken(disk, SimulatedDisk()).running
+    lock.release()
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_directory_that_is_replaced_meanwhile_is_not_mixed_with_the_other(disk, runs):
+    other = disk.beside()
+    lock = disk.beside().lock("/data/lock") if runs else None
+
+    def report(_done, _of):
+        if not other.exists("/moved"):
+            other.rename("/data", "/moved")
+            for path in paths_below(other, "/moved"):
+                other.make_directory(f"/data{path.removeprefix('/moved').rpartition('/')[0]}")
+                other.open(f"/data{path.removeprefix('/moved')}", create=True).close()
+
+    target = SimulatedDisk()
+    assert taken(disk, target, report=report).warnings == []
+    other.remove_tree("/data")
+    other.rename("/moved", "/data")
+    if lock is not None:
+        lock.release()
+    target.rename(f"{BACKUP}/data", "/data")
+    assert content_of(target) == content_of(other)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,76 @@
+"""Directories that this process has locked: reached by their descriptors, whatever becomes of their paths.
+
+The rule: while a directory is held, nothing below its path is looked up from the root, so what somebody put in its
+place is neither read nor changed. What would change something first asks whether the path still leads to the held
+directory. If not, it raises DirectoryMoved and has done nothing: the holder must end, for others do not find its files.
+Source: Linux `openat(2)`.
+"""
+
+import os
+import stat
+
+from .disk_errors import DirectoryMoved
+
+
+class HeldDirectories:
+    """Those of one disk, each by the path under which it was locked."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self) -> None:
+        self._held: dict[str, tuple[int, str]] = {}  # path with a slash behind it → descriptor, absolute path
+
+    def add(self, directory: str, fd: int) -> None:
+        """From now on `fd`, which stays the caller's, stands for this directory."""
+        self._held[_with_slash(directory)] = (fd, os.path.abspath(directory))
+
+    def remove(self, directory: str) -> None:
+        """Before its descriptor is closed. Idempotent."""
+        self._held.pop(_with_slash(directory), None)
+
+    def find(self, path: str) -> tuple[str, int | None]:
+        """The path, and the descriptor to which it is relative: as `os` takes them, with dir_fd=."""
+        for prefix, (fd, _) in self._held.items():
+            if path.startswith(prefix):
+                return path[len(prefix) :].lstrip("/") or ".", fd
+            if path == prefix[:-1]:
+                return ".", fd
+        return path, None
+
+    def find_to_change(self, path: str) -> tuple[str, int | None]:
+        """As find, for what changes something. Raises: DirectoryMoved."""
+        name, fd = self.find(path)
+        if fd is not None:
+            self._check(fd)
+        return name, fd
+
+    def _check(self, fd: int) -> None:
+        """Compare what the path leads to with what is held. What cannot be seen now is no proof that it has moved."""
+        path = next(absolute for held, absolute in self._held.values() if held == fd)
+        try:
+            found = os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            raise DirectoryMoved(path) from None
+        except OSError:
+            return
+        if not os.path.samestat(found, os.fstat(fd)):
+            raise DirectoryMoved(path)
+
+
+def make_below(name: str, mode: int, at: int) -> None:
+    """As os.makedirs with exist_ok=True, which knows no dir_fd."""
+    try:
+        os.mkdir(name, mode, dir_fd=at)
+    except FileNotFoundError:
+        parent = os.path.dirname(name)
+        if not parent:
+            raise
+        make_below(parent, mode, at)
+        make_below(name, mode, at)
+    except FileExistsError:
+        if not stat.S_ISDIR(os.stat(name, dir_fd=at).st_mode):
+            raise
+
+
+def _with_slash(directory: str) -> str:
+    return f"{directory.rstrip('/')}/"

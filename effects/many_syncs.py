@@ -1,0 +1,27 @@
+"""Many syncs beside each other: one that many others follow finds little to do."""
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+
+from .threads import call_all
+
+MANY_SYNCS = 64
+SYNC_THREADS = 8
+
+
+def run_syncs(syncs: Sequence[Callable[[], None]], write_back: Callable[[], None]) -> None:
+    """Run them all; many in some threads, after write_back, which is a hint to the system. Raises as call_all."""
+    if len(syncs) < MANY_SYNCS:
+        call_all(syncs, "sync", 1)
+        return
+    write_back()
+    call_all(syncs, "sync", SYNC_THREADS)
+
+
+@functools.cache
+def syncfs() -> Callable[[int], int] | None:
+    """syncfs(2), which Python does not have; None where the system does not either."""
+    import ctypes  # costs a start some milliseconds, which only those pay who have many files to sync
+
+    return getattr(ctypes.CDLL(None), "syncfs", None) if sys.platform == "linux" else None

@@ -1,0 +1,52 @@
+"""Paths on a simulated disk, and the directories that its process holds: as effects/held.py, with inodes.
+
+A path is absolute or taken from the root.
+"""
+
+import posixpath
+from collections.abc import Sequence
+from functools import lru_cache
+
+from ..disk_errors import DirectoryMoved
+from .volume import ROOT, Volume
+
+
+@lru_cache(100_000)
+def clean(path: str) -> str:
+    """The one form of a path by which it is known."""
+    return posixpath.normpath(f"/{path}").replace("//", "/")
+
+
+@lru_cache(100_000)
+def parts(path: str) -> Sequence[str]:
+    """The names on the way from the root."""
+    return tuple(name for name in clean(path).split("/") if name)
+
+
+class HeldInodes:
+    """Directories that one process has locked: what is below their paths is looked up in them."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, int] = {}
+
+    def add(self, directory: str, inode: int) -> None:
+        self._held[clean(directory)] = inode
+
+    def remove(self, directory: str) -> None:
+        self._held.pop(clean(directory), None)
+
+    def locate(self, path: str) -> tuple[int, Sequence[str]]:
+        """Where to begin, and the names from there on."""
+        names = parts(path)
+        for directory, inode in self._held.items():
+            above = parts(directory)
+            if names[: len(above)] == above:
+                return inode, names[len(above) :]
+        return ROOT, names
+
+    def check(self, path: str, seen: Volume) -> None:
+        """Before something below is changed. Raises: DirectoryMoved."""
+        for directory, inode in self._held.items():
+            above = parts(directory)
+            if parts(path)[: len(above)] == above and seen.lookup(above) != inode:
+                raise DirectoryMoved(directory)

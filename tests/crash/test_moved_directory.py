@@ -1,0 +1,157 @@
+"""A data directory that is moved, removed or replaced under the broker that serves from it, with real processes."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from broker_process import BrokerProcess
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+pytestmark = pytest.mark.slow
+
+RECORDS = 300
+OFTEN = ("-X", "log.checkpoint.interval.ms=200")
+
+
+class Place:
+    """The directory DIR, and the brokers that are started on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "data"
+        self.moved = folder / "data.old"
+        self.started: list[BrokerProcess] = []
+
+    def serve(self, path: Path | None = None) -> BrokerProcess:
+        broker = BrokerProcess(str(path or self.path), *OFTEN)
+        self.started.append(broker)
+        broker.start()
+        return broker
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    made = Place(tmp_path)
+    yield made
+    for broker in made.started:
+        broker.kill()
+
+
+def fill(broker: BrokerProcess, count: int, word: str) -> None:
+    """Every record is acknowledged at the return."""
+    failed: list[object] = []
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "delivery.timeout.ms": 20_000})
+    for number in range(count):
+        producer.produce("t", f"{word} {number}", on_delivery=lambda error, _: error and failed.append(error))
+    assert producer.flush(30) == 0
+    assert not failed
+
+
+def read(broker: BrokerProcess) -> list[str]:
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g", "enable.partition.eof": True})
+    consumer.assign([TopicPartition("t", 0, 0)])
+    found: list[str] = []
+    try:
+        while (message := consumer.poll(20)) is not None and message.error() is None:
+            found.append(message.value().decode())
+    except KafkaException as error:
+        raise AssertionError(found) from error
+    finally:
+        consumer.close()
+    return found
+
+
+def says_moved(broker: BrokerProcess, place: Place) -> bool:
+    broker.ended()
+    error = f"error: the broker halted: {place.path} was moved, removed or replaced"
+    hints = [line for line in broker.lines if line.startswith("hint: stop a broker before its data directory is moved")]
+    assert not any("Traceback" in line for line in broker.lines), broker.lines
+    return any(line.startswith(error) for line in broker.lines) and len(hints) == 1
+
+
+def test_a_broker_whose_directory_was_moved_takes_nothing_from_its_successor(place: Place) -> None:
+    old = place.serve()
+    fill(old, 5, "old")
+    place.path.rename(place.moved)
+    new = place.serve()
+    fill(new, RECORDS, "new")
+    assert old.stop() == 70
+    assert says_moved(old, place)
+    new.kill()
+    assert read(place.serve()) == [f"new {number}" for number in range(RECORDS)]
+    assert read(place.serve(place.moved)) == [f"old {number}" for number in range(5)]
+
+
+def test_a_busy_broker_whose_directory_was_moved_halts_by_itself_and_says_why(place: Place) -> None:
+    old = place.serve()
+    fill(old, 5, "old")
+    place.path.rename(place.moved)
+    producer = Producer({"bootstrap.servers": old.bootstrap, "delivery.timeout.ms": 20_000})
+    producer.produce("t", "late")
+    producer.poll(0)
+    assert old.ended() == 70
+    assert says_moved(old, place)
+    found = read(place.serve(place.moved))
+    assert found[:5] == [f"old {number}" for number in range(5)]
+    assert found[5:] in ([], ["late"])
+    producer.purge()
+
+
+def test_a_broker_whose_directory_was_removed_halts_by_name_and_makes_no_other(place: Place) -> None:
+    old = place.serve()
+    fill(old, 5, "old")
+    shutil.rmtree(place.path)
+    assert old.stop() == 70
+    assert says_moved(old, place)
+    assert not place.path.exists()
+
+
+def test_a_restored_directory_is_whole_though_the_old_broker_stops_behind_it(place: Place, tmp_path: Path) -> None:
+    old = place.serve()
+    fill(old, 5, "old")
+    backup = str(tmp_path / "backup")
+    fencepost("backup", str(place.path), backup)
+    fill(old, 5, "later")
+    place.path.rename(place.moved)
+    fencepost("restore", backup, str(place.path))
+    kept = {path: path.read_bytes() for path in place.path.rglob("*") if path.is_file()}
+    assert old.stop() == 70
+    assert {path: path.read_bytes() for path in place.path.rglob("*") if path.is_file()} == kept
+    assert read(place.serve()) == [f"old {number}" for number in range(5)]
+
+
+def test_a_moved_directory_cannot_be_served_by_a_second_broker_beside_the_first(place: Place) -> None:
+    old = place.serve()
+    fill(old, 5, "old")
+    assert old.process is not None
+    old.process.send_signal(signal.SIGSTOP)  # else it notices, and ends
+    place.path.rename(place.moved)
+    with pytest.raises(AssertionError, match="is in use by process"):
+        place.serve(place.moved)
+    place.moved.rename(place.path)
+    old.process.send_signal(signal.SIGCONT)
+    assert read(old) == [f"old {number}" for number in range(5)]
+    assert old.stop() == 0
+
+
+def test_a_link_that_leads_elsewhere_now_is_a_moved_directory(place: Place, tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    for each in (one, two):
+        each.mkdir()
+    place.path.symlink_to(one)
+    old = place.serve()
+    fill(old, 5, "old")
+    os.symlink(two, tmp_path / "link")
+    os.replace(tmp_path / "link", place.path)
+    assert old.stop() == 70
+    assert says_moved(old, place)
+    assert list(two.iterdir()) == []
+
+
+def fencepost(*arguments: str) -> None:
+    ended = subprocess.run([sys.executable, "-m", "fencepost", *arguments], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
