@@ -99,6 +99,17 @@ def test_a_bug_in_what_a_round_wakes_halts_the_broker_and_leaves_nobody_waiting(
         end(one)
 
 
+def test_waiting_for_an_idle_journal_leaves_nothing_behind():
+    one = SimulatedBroker(small(), disk=SimulatedDisk(history=False))
+    try:
+        before = len(one.broker.rounds.on_halt)
+        for _ in range(3):
+            one.loop.run_until_complete(one.broker.idle())
+        assert len(one.broker.rounds.on_halt) == before
+    finally:
+        end(one)
+
+
 @pytest.mark.parametrize("mode", ["fsync", "interval"])
 def test_a_machine_suspended_while_the_broker_stops_begins_no_round(mode):
     one = SimulatedBroker(small(durability_mode=mode), disk=SimulatedDisk(history=False))

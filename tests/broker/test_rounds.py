@@ -150,6 +150,19 @@ def test_a_failed_sync_halts_and_nobody_is_told(quick):
     test()
 
 
+@pytest.mark.parametrize("halt", [Rounds.halt, Rounds.halt_unheard])
+def test_who_waits_for_an_idle_journal_is_called_at_a_halt(halt):
+    @driven_by("fsync")
+    async def test(disk, driven, log, rounds):
+        driven.append(log, [b"x"])
+        idle = []
+        rounds.when_idle(lambda: idle.append(True))
+        halt(rounds, RuntimeError("broken"))
+        assert idle == [True]
+
+    test()
+
+
 @driven_by("fsync")
 async def test_a_round_that_ends_well_after_a_halt_releases_nothing(disk, driven, log, rounds):
     """A kill halts while the disk takes nothing more, and says so of nothing."""
