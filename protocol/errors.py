@@ -169,6 +169,8 @@ class KafkaError(Exception):
     """A request, or one item of it, is refused with a code that the client understands."""
 
     def __init__(self, code: ErrorCode, detail: str = "") -> None:
+        """detail: cut here, since whatever is told to clients begins here."""
+        detail = detail[:_LONGEST_TEXT]
         super().__init__(code, detail)
         self.code = code
         self.detail = detail
@@ -176,7 +178,7 @@ class KafkaError(Exception):
     @property
     def text(self) -> str:
         """What a person reads: the detail if there is one, else the code's own words. Short enough for any field."""
-        return self.detail[:_LONGEST_TEXT] or self.code.text
+        return self.detail or self.code.text
 
     def __str__(self) -> str:
         return f"{self.code.name}: {self.text}"

@@ -59,7 +59,7 @@ def _value(field: Field, version: int, asked: Any, error: KafkaError, own: bool)
     if field.name in _CODES:
         return int(error.code)
     if field.name == _MESSAGE:
-        return error.detail or error.code.text
+        return error.text
     kind = field.kind
     if isinstance(kind, Array):
         if not own and isinstance(kind.item, Nested) and _tells(kind.item.cls):

@@ -24,6 +24,7 @@ from fencepost.protocol.messages.offsets import (
     OffsetFetchRequest,
     OffsetForLeaderEpochRequest,
 )
+from fencepost.protocol.messages.quotas import DescribeClientQuotasRequest
 from fencepost.protocol.messages.topics import CreateTopicsRequest, DeleteRecordsRequest, DeleteTopicsRequest
 from fencepost.protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
@@ -37,6 +38,7 @@ from fencepost.protocol.messages.transactions import (
 )
 from fencepost.protocol.schema import Array, Fixed, Text, schema_of
 from produce_requests import batch, fetch, list_offsets, produce
+from simulated_broker import SimulatedBroker
 
 BROKEN = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
 CODE = int(ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -312,3 +314,16 @@ def test_every_api_in_every_version_has_a_refusal_that_can_be_sent(api):
 def test_no_right_is_needed_for_what_the_request_does_not_name():
     assert refused(FetchRequest(max_wait_ms=0, min_bytes=0, topics=[]), 4).responses == []
     assert refused(ListOffsetsRequest(topics=[]), 1).topics == []
+
+
+def test_an_error_that_quotes_a_client_fits_every_answer():
+    long = "\N{GRINNING FACE}" * 40_000
+    assert len(KafkaError(ErrorCode.INVALID_REQUEST, long).detail) == 2_000
+    asked = DescribeClientQuotasRequest(
+        components=[DescribeClientQuotasRequest.Component(entity_type="\0" * 32_000, match_type=0, match="a")]
+    )
+    with SimulatedBroker() as broker:
+        for version in (0, 1):
+            answer = broker.ask(asked, version)
+            assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+            assert len(answer.error_message) <= 2_000
