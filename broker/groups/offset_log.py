@@ -30,6 +30,8 @@ FEW_OFFSETS = 1_000  # are forgotten in one unit
 SLICE_MS = 4
 PAUSE_S = 0.002
 MINUTE_MS = 60_000
+TOMBSTONES_BYTES = 1 << 20  # of one batch that forgets offsets
+LONGEST_TOPIC_NAME = 249
 GROUP_ROW = 2  # values of a row that is a group's
 
 
@@ -127,6 +129,9 @@ class GroupOffsets:
         self.topic.ensure()
         partition = self.topic.partition_for(group)
         position = self.topic.log(partition).end_offset
+        largest_bytes = self._topics.by_name[OFFSETS_TOPIC].settings.max_message_bytes
+        if _least_bytes(group, [key for key, _ in offsets]) > largest_bytes:
+            raise _too_many_bytes(largest_bytes)
         placed = [
             (Place(group, *key), committed._replace(position=position + index))
             for index, (key, committed) in enumerate(offsets)
@@ -139,9 +144,8 @@ class GroupOffsets:
             producer_epoch=producer_epoch,
             transactional=producer_id >= 0,
         )
-        largest_bytes = self._topics.by_name[OFFSETS_TOPIC].settings.max_message_bytes
         if len(part.data[0]) > largest_bytes:
-            raise KafkaError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, f"more than {largest_bytes} bytes of offsets")
+            raise _too_many_bytes(largest_bytes)
         self.topic.commit([*also, part])
         for place, committed in placed:
             self.state.put(partition, place, committed, producer_id)
@@ -193,18 +197,17 @@ class GroupOffsets:
         places = [
             place for place in (Place(group, *key) for key in keys) if state.get(place) or state.is_pending(place)
         ]
-        part = self._tombstones(group, places)
-        if part is not None:
+        parts = self._tombstones(group, places)
+        if parts:
             position = self.topic.log(self.topic.partition_for(group)).end_offset
-            self.topic.commit([part])
+            self.topic.commit(parts)
             for index, place in enumerate(places):
                 self.state.remove(place, position + index)
 
     def delete_group(self, group: str) -> list[Part]:
         """The parts of a unit that forgets all offsets of a group. Once it is committed, call group_deleted."""
         keys = dict.fromkeys([*self.state.of_group(group), *self.state.pending_places(group)])
-        part = self._tombstones(group, [Place(group, *key) for key in keys])
-        return [] if part is None else [part]
+        return self._tombstones(group, [Place(group, *key) for key in keys])
 
     def group_deleted(self, group: str) -> None:
         """The unit that delete_group is a part of was committed."""
@@ -212,11 +215,21 @@ class GroupOffsets:
         for key in [*self.state.of_group(group), *self.state.pending_places(group)]:
             self.state.remove(Place(group, *key), position)
 
-    def _tombstones(self, group: str, places: Sequence[Place]) -> Part | None:
+    def _tombstones(self, group: str, places: Sequence[Place]) -> list[Part]:
+        """Batches of a bounded size each. Raises COORDINATOR_NOT_AVAILABLE where a unit has no room for them."""
         if not places:
-            return None
-        contents = [(records.offset_key(place), None) for place in places]
-        return self.topic.part(self.topic.partition_for(group), contents, now_ms=self._clock.now_ms())
+            return []
+        least_bytes = _least_bytes(group, [place[1:] for place in places])
+        if not self._store.admits(least_bytes, internal=True):
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "there is no room to forget so many offsets at once")
+        at_once = _at_once(group)
+        partition, now_ms = self.topic.partition_for(group), self._clock.now_ms()
+        return [
+            self.topic.part(
+                partition, [(records.offset_key(each), None) for each in places[begin : begin + at_once]], now_ms=now_ms
+            )
+            for begin in range(0, len(places), at_once)
+        ]
 
     # ---- forgetting ------------------------------------------------------------------------------------------
 
@@ -240,7 +253,8 @@ class GroupOffsets:
         offsets = self.state.of_group(group)
         if not offsets or self.state.has_pending(group):
             return False
-        gone = list(islice(self._expired_partitions(group, offsets), FEW_OFFSETS))
+        few = min(FEW_OFFSETS, _at_once(group))
+        gone = list(islice(self._expired_partitions(group, offsets), few))
         if not gone:
             return False
         try:
@@ -250,7 +264,7 @@ class GroupOffsets:
         except KafkaError as error:
             log.warning("offsets of group %s that have expired stay for now: %s", group, error.text)
             return False
-        return len(gone) == FEW_OFFSETS
+        return len(gone) == few
 
     def _expired_partitions(self, group: str, offsets: Mapping[PartitionKey, Committed]) -> Iterator[PartitionKey]:
         """KIP-211: of a group without members all; of a stable one those of topics that nobody subscribes to."""
@@ -263,3 +277,18 @@ class GroupOffsets:
             )
             if expired or not self._counts(committed):
                 yield key
+
+
+def _least_bytes(group: str, keys: Iterable[PartitionKey]) -> int:
+    """Of their records, at least: each has the names of group and topic in it, and a group's may have 32 KB."""
+    group_bytes = len(group.encode())
+    return sum(group_bytes + len(topic) for topic, _ in keys)
+
+
+def _at_once(group: str) -> int:
+    """How many of its offsets are forgotten in one batch."""
+    return max(1, TOMBSTONES_BYTES // (len(group.encode()) + LONGEST_TOPIC_NAME))
+
+
+def _too_many_bytes(largest_bytes: int) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, f"more than {largest_bytes} bytes of offsets")

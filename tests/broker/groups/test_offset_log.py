@@ -10,11 +10,13 @@ from fencepost.broker.groups.records import Committed, Place
 from fencepost.broker.groups.states import State
 from fencepost.protocol.batches import read
 from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.groups import DeleteGroupsRequest
 from fencepost.protocol.messages.offsets import OffsetCommitRequest
 from fencepost.protocol.messages.topics import DeleteTopicsRequest
 from fencepost.storage.journal.journal import Part
 from group_client import alone
 from offset_requests import Producer, commit, delete, fetch
+from peak_memory import peak_bytes
 from simulated_broker import SimulatedBroker
 
 UNSTABLE = -100 - ErrorCode.UNSTABLE_OFFSET_COMMIT
@@ -311,6 +313,41 @@ def test_a_commit_that_no_record_can_hold_is_refused_and_changes_nothing() -> No
         errors = {part.error_code for part in answer.topics[0].partitions}
         assert errors == {ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
         assert fetch(world, "g") == {}
+
+
+def test_a_long_name_of_a_group_costs_no_memory_for_each_of_its_partitions() -> None:
+    """Each record has the name in it: what 400 KB ask for would be 600 MB before anybody looked at its size."""
+    name, many = "g" * 30_000, dict.fromkeys(range(9_000), 1)
+    with SimulatedBroker() as world:
+        world.broker.topics.create("t", 9_000)
+        commit(world, "g", "t", {0: 1})
+        errors: list[int] = []
+        peak = peak_bytes(lambda: errors.extend(commit(world, name, "t", many)))
+        assert set(errors) == {ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
+        assert peak < 50_000_000
+        assert fetch(world, name) == {}
+
+
+def test_many_offsets_under_a_long_name_are_forgotten_in_batches_of_a_bounded_size() -> None:
+    name = "g" * 30_000
+    with SimulatedBroker(kept_for(60)) as world:
+        world.broker.topics.create("t", 300)
+        for begin in range(0, 300, 30):
+            assert not any(commit(world, name, "t", dict.fromkeys(range(begin, begin + 30), 1)))
+        written: list[int] = []
+        kept_commit = world.broker.store.commit
+
+        def commit_and_note(parts: Collection[Part]) -> int:
+            written.extend(len(data) for part in parts for data in part.data)
+            return kept_commit(list(parts))
+
+        world.broker.store.commit = commit_and_note  # type: ignore[method-assign, assignment]
+        assert world.ask(DeleteGroupsRequest(groups_names=[name])).results[0].error_code == 0
+        assert sum(written) > 300 * 30_000
+        assert max(written) < 1_100_000
+        assert fetch(world, name) == {}
+        with world.again() as later:
+            assert fetch(later, name) == {}
 
 
 @pytest.mark.slow
