@@ -25,7 +25,7 @@ from ..snapshots import ConsumerSnapshot
 from ..values import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition
 from .batches import Batch, Batches
 from .list_offsets import READ_COMMITTED, READ_UNCOMMITTED, Listed, list_offsets
-from .polls import CLOSING_MS, Polls, release
+from .polls import CLOSING_MS, Polls
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -120,11 +120,15 @@ class Consumer:
 
     stop = close
 
+    async def _close_after(self, error: BaseException | None, timeout_ms: float = CLOSING_MS) -> None:
+        """Close after a block; with an error, no automatic commit contains the records that were returned last."""
+        await self._polls.close(timeout_ms, is_done=error is None)
+
     def __del__(self) -> None:
         polls = getattr(self, "_polls", None)
         if polls is not None and polls.is_open:
             warnings.warn(f"{self!r} was never closed: use `async with`", ResourceWarning, source=self)
-            polls.cluster.affinity.call_soon(release, polls)
+            polls.end_unheld(CLOSING_MS)
 
     async def __aenter__(self) -> "Consumer":
         try:
@@ -137,7 +141,7 @@ class Consumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
-        await self.close()
+        await self._close_after(error)
 
     # ---- topics and partitions ---------------------------------------------------------------------------------
 
@@ -319,6 +323,7 @@ class Consumer:
                 return reading.batch(taken, metadata)
 
     def _note_asked(self) -> None:
+        self._reading.note_asked()
         if self._spans is not None:
             self._spans.asked()
 

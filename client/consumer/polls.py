@@ -16,6 +16,7 @@ from ..net.cluster import Cluster
 from ..net.environment import Environment
 from ..settings import ConsumerSettings
 from ..snapshots import ConsumerSnapshot, PartitionSnapshot, error_text
+from ..unclosed import Parts
 from ..values import TopicPartition
 from .fetcher import Fetcher
 from .missing_topics import MissingTopics
@@ -28,7 +29,7 @@ CLOSING_MS = 5_000
 _LONGEST_WAIT_MS = 60_000.0
 
 
-class Polls:
+class Polls(Parts):
     """The parts of one consumer, and the order in which a poll calls them.
 
     group: None without a group_id; whole: None with one.
@@ -37,6 +38,7 @@ class Polls:
     def __init__(self, settings: ConsumerSettings, environment: Environment) -> None:
         self._clock = environment.clock
         self.cluster = Cluster(settings, environment)
+        super().__init__(self.cluster.affinity)
         self.cluster.on_broken = self._wake
         self.subscription = Subscription(settings.group_id is not None)
         MissingTopics(self.cluster, self.subscription)
@@ -51,7 +53,7 @@ class Polls:
         self.fetcher = Fetcher(self.cluster, settings, self.subscription, self._wake)
         self.positions = Positions(self.cluster, settings, self.subscription, self.group, self._go_on)
         self._waiting: list[asyncio.Future[None]] = []
-        self._started = self._closed = self._is_idle = False
+        self._started = self._closed = self._is_idle = self._is_done = False
 
     # ---- life --------------------------------------------------------------------------------------------------
 
@@ -62,6 +64,7 @@ class Polls:
 
     def begin(self) -> None:
         """Start, after the cluster is connected."""
+        super().begin()
         self._started = True
         self.subscription.on_change = self._go_on
         self._go_on()
@@ -70,27 +73,40 @@ class Polls:
         if self._closed:
             raise ClosedError("the consumer is closed")
 
-    async def close(self, timeout_ms: float = CLOSING_MS) -> None:
-        """Leave the group and close all connections, within timeout_ms. Idempotent."""
+    async def close(self, timeout_ms: float = CLOSING_MS, *, is_done: bool = True) -> None:
+        """Leave the group and close all connections, within timeout_ms. Idempotent.
+
+        is_done: whether the application has worked on everything that was returned to it.
+        """
         if self._closed:
             return
         self.reading.settle()
-        self._closed = True
+        self._closed, self._is_done = True, is_done
         if self.cluster.affinity.is_elsewhere:  # its tasks cannot be awaited in this loop
-            await self.cluster.close()
+            await self.end_from_other_loop(timeout_ms)
             return
+        await self.end(timeout_ms)
+
+    async def finish(self, timeout_ms: float) -> None:
+        """Commit and leave. Without a close() before, nobody knows whether the newest records were worked on."""
+        unfinished = {} if self._is_done else self.reading.unfinished()
+        self._closed = True
         self.subscription.on_change = lambda: None
         self.fetcher.close()
         self._wake()
         self.positions.close()
-        try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                if self.group is not None and self._started:
-                    await self.group.close(timeout_ms=timeout_ms)
-        except TimeoutError:
-            pass
-        finally:
-            await self.cluster.close()
+        if self.group is not None and self._started:
+            await self.group.close(timeout_ms, unfinished)
+
+    async def release(self) -> None:
+        """Close all connections."""
+        await self.cluster.close()
+
+    def abandon(self) -> None:
+        """Say what others will read again; a group's other members wait for its session to end."""
+        self.reading.settle()
+        if self.group is not None:
+            self.group.abandon()
 
     def state(self, group_id: str | None) -> ConsumerSnapshot:
         """A snapshot of the consumer's state."""
@@ -199,12 +215,3 @@ class Polls:
 def _set_done(future: "asyncio.Future[None]") -> None:
     if not future.done():
         future.set_result(None)
-
-
-_ENDING: set["asyncio.Task[None]"] = set()
-
-
-def release(polls: Polls) -> None:
-    """Close an abandoned consumer in the background. Call this in its loop."""
-    _ENDING.add(task := asyncio.get_running_loop().create_task(polls.close()))
-    task.add_done_callback(_ENDING.discard)

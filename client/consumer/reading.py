@@ -39,11 +39,13 @@ class Reading:
         "_failed",
         "_policy",
         "_run_length",
+        "_run_records",
         "_running",
         "_since",
         "_since_group",
         "_subscription",
         "_turn",
+        "_unfinished",
         "last",
         "on_given",
         "run",
@@ -63,6 +65,8 @@ class Reading:
         self.last: Batch | None = None
         self.run: Iterator[Record] = NO_RECORDS
         self._run_length = 0
+        self._run_records: list[Record] = []
+        self._unfinished: dict[PartitionState, int] = {}  # the first offset of what was returned last
         self.on_given: Callable[[PartitionState, int], None] | None = None  # counts, if anybody does
         self.spans: Any = None  # a ConsumerSpans, where they are traced
 
@@ -109,6 +113,9 @@ class Reading:
         hint: Any = getattr(run, "__length_hint__", None)
         left = hint() if hint is not None else 0
         fetched.give_back(left)
+        if left < self._run_length:
+            self._unfinished = {state: self._run_records[self._run_length - left - 1].offset}
+        self._run_records = []
         if self.on_given is not None:
             self.on_given(state, self._run_length - left)
         if self.spans is not None:
@@ -159,7 +166,9 @@ class Reading:
                     break
             else:
                 state.note_nothing_given(first)
-        self._remember({state: first for state, (first, _) in taken.items()}, group)
+        firsts = {state: first for state, (first, _) in taken.items()}
+        self._unfinished = firsts
+        self._remember(firsts, group)
         if self.spans is not None:
             self.spans.returned([records for _, records in taken.values()])
         return taken
@@ -176,7 +185,7 @@ class Reading:
                 if records:
                     self._remember({state: first}, group)
                     self._running = state, fetched
-                    self.run, self._run_length = iter(records), len(records)
+                    self.run, self._run_length, self._run_records = iter(records), len(records), records
                     if self.spans is not None:
                         self.spans.run_began(records)
                     return self.run
@@ -196,6 +205,19 @@ class Reading:
             else:
                 state.look_up(Need.OFFSET, self._policy)
         raise error
+
+    # ---- what the application may be working on ----------------------------------------------------------------
+
+    def note_asked(self) -> None:
+        """The application asks for more: it is done with what was returned before."""
+        self.settle()
+        self._unfinished = {}
+
+    def unfinished(self) -> dict[TopicPartition, int]:
+        """The first offsets of what was returned last, unless the application has asked for more, or committed it."""
+        self.settle()
+        states = self._unfinished.items()
+        return {state.tp: first for state, first in states if self._subscription.is_current(state)}
 
     # ---- since the last commit or abort ------------------------------------------------------------------------
 
@@ -265,6 +287,9 @@ class Reading:
 
     def note_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Records below these offsets were committed without a transaction."""
+        for state in [*self._unfinished]:
+            if state.tp in offsets:
+                self._unfinished[state] = max(self._unfinished[state], offsets[state.tp].offset)
         self._settle_to(offsets)
         self.last = None
 

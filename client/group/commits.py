@@ -8,19 +8,21 @@ Source: Kafka's ConsumerCoordinator; KIP-447.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
+from ...effects.counts import count_text
 from ...protocol.errors import ErrorCode
 from ..errors import CommitFailedError, FencedInstanceIdError, RebalanceInProgressError
 from ..net.cluster import Cluster
 from ..settings import ConsumerSettings
-from ..values import ConsumerGroupMetadata, TopicPartition
+from ..values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from .consumer_membership import ConsumerMembership
 from .membership import Membership, Stamp
 from .offsets import Committed, GroupOffsets, Offsets
 from .subscription import PartitionState, Subscription
 
 log = logging.getLogger("fencepost.client")
+NAMED = 5  # partitions in one message
 
 
 class GroupCommits:
@@ -49,6 +51,7 @@ class GroupCommits:
         self._timer: asyncio.TimerHandle | None = None
         self._committing: asyncio.Task[None] | None = None
         self._closed = False
+        self._unfinished: Mapping[TopicPartition, int] = {}
         # what a commit that is sent is awaited in, where it is traced
         self.around: Callable[[Iterable[TopicPartition], Awaitable[None]], Awaitable[None]] | None = None
 
@@ -179,13 +182,44 @@ class GroupCommits:
 
     async def commit_or_log(self, timeout_ms: float, offsets: Offsets | None = None) -> None:
         """Like commit, but only logs a failure."""
+        if offsets is None:
+            offsets = self._finished()
         try:
             await self.commit(offsets, timeout_ms=timeout_ms)
         except Exception as error:
             log.warning("group %s: auto-commit failed: %s", self._group_id, error)
 
-    def close(self) -> None:
-        """Start no more automatic commits."""
+    def _finished(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The positions, but not after records that the application may not have worked on."""
+        found = self._subscription.positions()
+        for tp, first in self._unfinished.items():
+            if tp in found and found[tp].offset > first:
+                found[tp] = OffsetAndMetadata(first)
+        return found
+
+    def abandon(self) -> None:
+        """Say what was read and is not committed, with enable_auto_commit."""
+        left = [
+            f"{state.tp} from offset {max(0, state.committed_below)}"
+            for state in self._subscription.assigned.values()
+            if state.is_known and state.position > state.committed_below
+        ]
+        if left and self._settings.enable_auto_commit:
+            log.warning(
+                "group %s: the consumer was never closed: records since the last automatic commit are read again: %s",
+                self._group_id,
+                _named(left),
+            )
+
+    def close(self, unfinished: Mapping[TopicPartition, int]) -> None:
+        """Start no more automatic commits, but the last one: without the records from `unfinished` on."""
+        self._unfinished = unfinished
+        if unfinished and self._settings.enable_auto_commit:
+            log.warning(
+                "group %s: not committed, as the work on these records may not be done: %s",
+                self._group_id,
+                _named([f"{tp} from offset {first}" for tp, first in unfinished.items()]),
+            )
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -194,3 +228,8 @@ class GroupCommits:
         """Cancel a running automatic commit."""
         if self._committing is not None:
             self._committing.cancel()
+
+
+def _named(all_of_them: list[str]) -> str:
+    more = len(all_of_them) - NAMED
+    return ", ".join(all_of_them[:NAMED]) + (f", and {count_text(more, 'partition')} more" if more > 0 else "")

@@ -12,7 +12,7 @@ import inspect
 import logging
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Iterable
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -350,13 +350,27 @@ class Group(ABC):
             if not is_retriable(error) and not isinstance(error, TimeoutError):
                 log.warning("group %s: leaving: %s", self._group_id, error)
 
-    async def close(self, timeout_ms: float = LEAVING_MS) -> None:
-        """Commit with enable_auto_commit, and leave, within timeout_ms. Idempotent. Raises errors of the listener."""
+    def abandon(self) -> None:
+        """Say what the group does not know: the event loop has ended, so nothing can be sent to it any more."""
+        if self._subscription.is_subscribed and self._member.member_id:
+            log.warning(
+                "group %s: the consumer was never closed: its partitions wait until its session ends",
+                self._group_id,
+            )
+        self._commits.abandon()
+
+    async def close(
+        self, timeout_ms: float = LEAVING_MS, unfinished: Mapping[TopicPartition, int] | None = None
+    ) -> None:
+        """Commit with enable_auto_commit, and leave, within timeout_ms. Idempotent. Raises errors of the listener.
+
+        unfinished: an automatic commit leaves out the records from these offsets on.
+        """
         if self._closed:
             return
         self._closed = True
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
-        self._commits.close()
+        self._commits.close(unfinished or {})
         if self._settings.enable_auto_commit and not self._subscription.is_subscribed:
             await self._commits.commit_or_log(timeout_ms)
         try:

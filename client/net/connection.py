@@ -21,7 +21,6 @@ from ..errors import BrokerUnreachableError, FatalError, RequestTimedOutError
 from .versions import NOTHING, SPOKEN, Offer, choose, common
 
 log = logging.getLogger("fencepost.client")
-log.addHandler(logging.NullHandler())
 
 JOIN_BELOW_BYTES = 64 << 10  # smaller buffers are copied into one write
 _API_VERSIONS = APIS[API_VERSIONS]

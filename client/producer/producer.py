@@ -30,6 +30,7 @@ from ..values import NO_IDENTITY, ConsumerGroupMetadata, Headers, HeadersLike, P
 from .batching import Accumulator, Batch, Topic
 from .checks import as_bytes, check_headers, timestamp_error
 from .delivery import Delivery
+from .ending import ProducerParts
 from .send_permission import PlainPermission
 from .sender import Sender
 from .transaction import Transaction, run_until_committed
@@ -123,7 +124,7 @@ class Producer:
         self._plain: PlainPermission | None = None
         if settings.transactional_id is None:
             self._plain = self._sender.permission = PlainPermission(
-                self._cluster, settings, wake=self._sender.wake, on_fatal=self._sender.drop_unsent
+                self._cluster, settings, go_on=self._sender.go_on, on_fatal=self._sender.drop_unsent
             )
             self._sender.renew = self._plain.renew
         else:
@@ -132,6 +133,9 @@ class Producer:
             self._sender.permission = self._driver
         serializers = Serializers(settings.key_serializer, settings.value_serializer)
         self._serializers = serializers if serializers else None
+        self._parts = ProducerParts(
+            self._sender, self._cluster, self._driver, self._plain, owns_cluster=self._owns_cluster
+        )
         self._affinity = self._cluster.affinity
         self._machine = None if self._driver is None else self._driver.machine
         self._is_open = False  # started and not closed
@@ -188,6 +192,7 @@ class Producer:
                     await self._cluster.close()
                 raise
             self._started = self._is_open = True
+            self._parts.begin()
 
     async def __aenter__(self) -> "Producer":
         await self.start()
@@ -207,44 +212,20 @@ class Producer:
             return
         self._closed = True
         self._is_open = False
-        if self._cluster.affinity.is_elsewhere:  # its tasks cannot be awaited in this loop
-            await self._cluster.close()
-            return
-        self._room.set()
         if timeout_ms is None:
             timeout_ms = self.settings.delivery_timeout_ms
-        try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                if self._driver is not None:
-                    await self._driver.close(timeout_ms)
-                elif self._started:
-                    await self._sender.flush()
-        except TimeoutError:
-            pass
-        finally:
-            self._end_sending()
-            if self._owns_cluster:
-                await self._cluster.close()
+        if self._cluster.affinity.is_elsewhere:  # its tasks cannot be awaited in this loop
+            await self._parts.end_from_other_loop(timeout_ms)
+            return
+        self._room.set()
+        await self._parts.end(timeout_ms)
 
     stop = close
-
-    def _end_sending(self) -> None:
-        self._sender.close(ClosedError("the producer was closed before this was acknowledged"))
-        if self._plain is not None:
-            self._plain.close()
 
     def __del__(self) -> None:
         if getattr(self, "_started", False) and not self._closed:
             warnings.warn(f"{self!r} was never closed: use `async with`", ResourceWarning, source=self)
-            self._cluster.affinity.call_soon(self._release, self._sender, self._cluster if self._owns_cluster else None)
-
-    @staticmethod
-    def _release(sender: Sender, cluster: Cluster | None) -> None:
-        sender.close(ClosedError("the producer was never closed"))
-        if cluster is None:
-            return
-        _ENDING.add(task := asyncio.get_running_loop().create_task(cluster.close()))
-        task.add_done_callback(_ENDING.discard)
+            self._parts.end_unheld(self.settings.delivery_timeout_ms)
 
     # ---- records ---------------------------------------------------------------------------------------------------
 
@@ -471,6 +452,3 @@ class Producer:
     async def run_in_transaction(self, work: Callable[[Transaction], Awaitable[T]], retries: int = 3) -> T:
         """Run `work` in a transaction; if it must be aborted, run it again in a new one, at most `retries` times."""
         return await run_until_committed(self.transaction, work, retries)
-
-
-_ENDING: set["asyncio.Task[None]"] = set()

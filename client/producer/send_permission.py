@@ -46,19 +46,19 @@ class SendPermission(Protocol):
 
 
 class PlainPermission(SendPermission):
-    """wake: called when there is an identity. on_fatal: called with the error that makes it impossible to get one."""
+    """go_on: called when a task for an identity has ended. on_fatal: called with an error if there cannot be one."""
 
     def __init__(
         self,
         cluster: Cluster,
         settings: ProducerSettings,
         *,
-        wake: Callable[[], None],
+        go_on: "Callable[[asyncio.Task[None]], None]",
         on_fatal: Callable[[KafkaError], None],
     ) -> None:
         self._cluster = cluster
         self._settings = settings
-        self._wake = wake
+        self._go_on = go_on
         self._on_fatal = on_fatal
         self._identity: ProducerIdentity | None = None
         self._fetching: asyncio.Task[None] | None = None
@@ -70,6 +70,7 @@ class PlainPermission(SendPermission):
     def identity(self) -> ProducerIdentity | None:
         if self._identity is None and self._fetching is None and self._settings.enable_idempotence:
             self._fetching = asyncio.get_running_loop().create_task(self._fetch_identity())
+            self._fetching.add_done_callback(self._fetched)
         return self._identity
 
     def renew(self) -> None:
@@ -102,9 +103,10 @@ class PlainPermission(SendPermission):
                 self._on_fatal(error)
         except Exception as error:  # nobody awaits this
             self._on_fatal(broken("getting a producer id failed", error))
-        finally:
-            self._fetching = None
-        self._wake()
+
+    def _fetched(self, task: "asyncio.Task[None]") -> None:
+        self._fetching = None
+        self._go_on(task)
 
     def close(self) -> None:
         if self._fetching is not None:

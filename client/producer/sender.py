@@ -13,16 +13,16 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from ...effects.counts import count_text
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.produce import ProduceRequest, ProduceResponse
-from ..errors import BrokerUnreachableError, ClientError, DeliveryTimeoutError, code_of, error_of, is_retriable
+from ..errors import BrokerUnreachableError, DeliveryTimeoutError, code_of, error_of, is_retriable
 from ..net.cluster import Cluster
-from ..net.connection import Connection, broken, log
+from ..net.connection import Connection, broken
 from ..net.environment import Environment
 from ..settings import ProducerSettings
 from .batching import Accumulator, Batch, Partition
 from .delivery import resolve
+from .failures import Failures, timeout_error
 from .requests import Answer, answers, cap_of, produce_request
 from .send_permission import SendPermission
 from .sequences import Numbered, PartitionEntry, Sequences, Verdict
@@ -47,6 +47,7 @@ class Sender:
         self.sequences = Sequences(
             idempotent=settings.enable_idempotence, transactional=self._transactional, window=settings.max_in_flight
         )
+        self._failures = Failures(accumulator, self._transactional)
         self._last_identity: Any = None  # the identity under which the last request was sent
         self._flying: dict[int, int] = {}  # requests without a response, by node
         self._throttled_until: dict[int, float] = {}  # ms, by node: the broker's throttle time (KIP-219)
@@ -88,6 +89,14 @@ class Sender:
             self._is_woken = True
             asyncio.get_running_loop().call_soon(self._run)
 
+    def go_on(self, task: "asyncio.Task[None]") -> None:
+        """Wake after the end of a task that was needed for sending.
+
+        If asyncio.run has cancelled all tasks, only for who waits for records even so: another task would never end.
+        """
+        if not task.cancelled() or self._accumulator.hurried:
+            self.wake()
+
     # ---- a turn ----------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
@@ -100,8 +109,9 @@ class Sender:
         except Exception as error:
             self._break(error)
         if self._broken is not None:
-            for batch in list(self._accumulator.incomplete):
-                self._accumulator.finish(batch, self._broken)
+            left = list(self._accumulator.incomplete)
+            self._failures.fail(left, self._broken)
+            for batch in left:
                 self.permission.failed(batch.partition.topic_partition, self._broken)
 
     def _break(self, error: Exception) -> None:
@@ -236,6 +246,7 @@ class Sender:
         if node_id not in self._opening:
             task = asyncio.get_running_loop().create_task(self._connect(node_id))
             self._opening[node_id] = task
+            task.add_done_callback(partial(self._opened, node_id))
 
     async def _connect(self, node_id: int) -> None:
         try:
@@ -251,9 +262,10 @@ class Sender:
                 await asyncio.sleep(self._backoff_ms(0) / 1000)
         except Exception as error:
             self._break(error)
-        finally:
-            del self._opening[node_id]
-        self.wake()
+
+    def _opened(self, node_id: int, task: "asyncio.Task[None]") -> None:
+        del self._opening[node_id]
+        self.go_on(task)
 
     def _why_unreachable(self, node_id: int) -> KafkaError | None:
         return None if self._cluster.ready(node_id) is not None else self._unreachable.get(node_id)
@@ -382,12 +394,8 @@ class Sender:
     def _give_up(self, batch: Batch, error: KafkaError) -> None:
         if batch.done:
             return
-        topic_partition = batch.partition.topic_partition
-        if not batch.is_awaited and not self._transactional:
-            records = count_text(batch.count or len(batch.values), "record")
-            log.warning("delivery failed for %s to %s: %s", records, topic_partition, error)
-        self._accumulator.finish(batch, error)
-        self.permission.failed(topic_partition, error)
+        self._failures.fail([batch], error)
+        self.permission.failed(batch.partition.topic_partition, error)
         if self._transactional:  # the batches after it would leave a gap in the sequences
             self._abandon(batch.partition.entry, error)
 
@@ -415,32 +423,26 @@ class Sender:
         for batch in self._accumulator.expired(now):
             self._accumulator.withdraw(batch)
             self.sequences.dropped(batch.partition.entry, batch)
-            fate = "they may have been written nevertheless" if batch.maybe_written else "they were not written"
-            tried = f"sent {batch.attempts} times" if batch.attempts else "never sent"
-            where = batch.partition.topic_partition
-            detail = (
-                f"no acknowledgement of records for {where} within {self._settings.delivery_timeout_ms} ms ({tried})"
-            )
-            self._give_up(batch, self._timeout_error(batch, f"{detail}; {fate}"))
+            cause = self._why_late(batch)
+            self._give_up(batch, timeout_error(batch, self._settings.delivery_timeout_ms, cause))
         self._watch_deadlines(now)
         self.wake()
 
-    def _timeout_error(self, batch: Batch, detail: str) -> DeliveryTimeoutError:
-        """Its cause is what keeps the producer from the partition's leader, if there is such a thing."""
+    def _why_late(self, batch: Batch) -> KafkaError | None:
+        """What keeps the producer from the partition's leader, if there is such a thing."""
         node_id = self._cluster.metadata.leader(batch.partition.topic_partition)
-        cause = None if node_id is None else self._why_unreachable(node_id)
-        if cause is None:
-            return DeliveryTimeoutError(detail, maybe_written=batch.maybe_written)
-        late = DeliveryTimeoutError(f"{detail}; {cause.text}", hint=_hint_of(cause), maybe_written=batch.maybe_written)
-        late.__cause__ = cause
-        return late
+        return None if node_id is None else self._why_unreachable(node_id)
 
     def drop_unsent(self, error: Exception) -> None:
         """Fail the batches that were never sent. Sent ones continue until their result is known."""
-        for batch in list(self._accumulator.incomplete):
-            if not batch.attempts and batch.sequence < 0 and batch not in batch.partition.entry.window:
-                self._accumulator.withdraw(batch)
-                self._accumulator.finish(batch, error)
+        unsent = [
+            batch
+            for batch in self._accumulator.incomplete
+            if not batch.attempts and batch.sequence < 0 and batch not in batch.partition.entry.window
+        ]
+        for batch in unsent:
+            self._accumulator.withdraw(batch)
+        self._failures.fail(unsent, error)
 
     # ---- waiting ---------------------------------------------------------------------------------------------------
 
@@ -472,8 +474,12 @@ class Sender:
                 handle.cancel()
         for task in self._opening.values():
             task.cancel()
-        for batch in list(self._accumulator.incomplete):
-            self._accumulator.finish(batch, error)
+        self._failures.drop_all(error)
+
+    def lose(self, error: KafkaError) -> None:
+        """Like close, from any thread, after the event loop has ended."""
+        self._is_closed = True
+        self._failures.lose_all(error)
 
 
 class ClosedByLoop(BrokerUnreachableError):
@@ -481,10 +487,6 @@ class ClosedByLoop(BrokerUnreachableError):
 
     def __init__(self) -> None:
         super().__init__("the request was given up", sent=True)
-
-
-def _hint_of(error: KafkaError) -> str:
-    return error.hint if isinstance(error, ClientError) else ""
 
 
 async def _done(batch: Batch) -> None:

@@ -85,10 +85,12 @@ class Consumer(Blocking[AsyncConsumer]):
     stop = close
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        timeout_ms: float
         if error is None or isinstance(error, Exception):
-            self.close()
+            timeout_ms = CLOSING_MS
         else:
-            self.close(timeout_ms=INTERRUPTED_MS)  # after Ctrl-C a user waits for the prompt
+            timeout_ms = INTERRUPTED_MS  # after Ctrl-C a user waits for the prompt
+        self._end(lambda: self._inner._close_after(error, timeout_ms))
 
     def __iter__(self) -> "Consumer":
         return self

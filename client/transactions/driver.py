@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from ...protocol.errors import ErrorCode
 from ..errors import (
@@ -36,21 +36,13 @@ from .answers import Verdict, worst
 from .cancellation import is_cancelled, outlast
 from .machine import ClientTransaction, Outcome, fenced_by
 from .requests import PRODUCE_V1, TransactionRequests
+from .sending import Sending
 from .sources import FromGroup, Offsets, Sources
 from .table import OPEN, Event, State
 from .tries import Tries
 
 SHIELD_S = 5.0
 """How long the abort of a cancelled transaction may take; after that its timeout at the broker ends it."""
-
-
-class Sending(Protocol):
-    """The methods of the Sender that the driver uses. The sender is created after the driver."""
-
-    def wake(self) -> None: ...
-    async def flush(self) -> None: ...
-    def drop_unsent(self, error: KafkaError) -> None: ...
-    async def settle(self) -> None: ...
 
 
 class TransactionDriver:
@@ -429,11 +421,20 @@ class TransactionDriver:
         deadline = Deadline(self._environment.clock, timeout_ms)
         if self._ending is not None:
             await self._await_end(self._ending, deadline.left_ms() / 1000)
+        self._release()
+        if self.machine.state in OPEN:
+            log.warning("transaction %r is open while its producer is closed: it is aborted", self.transactional_id)
         if self.machine.state in OPEN or self.machine.state is State.ABORTABLE_ERROR:
-            aborting = asyncio.get_running_loop().create_task(self.abort())
-            await self._await_end(aborting, deadline.left_ms() / 1000)
+            aborting = await self._abort_within(deadline)
+            if aborting.cancelled() and self.machine.state in OPEN:  # by asyncio.run, before its first step
+                await self._abort_within(deadline)
         self._adding.cancel()
         self.sources.notify(self.machine.outcome)
+
+    async def _abort_within(self, deadline: Deadline) -> "asyncio.Task[None]":
+        task = asyncio.get_running_loop().create_task(self.abort())
+        await self._await_end(task, deadline.left_ms() / 1000)
+        return task
 
     # ---- a commit without a response -------------------------------------------------------------------------
 

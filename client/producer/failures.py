@@ -1,0 +1,76 @@
+"""Records that are not delivered: each fails for those who wait for it, and is counted and logged for everybody else.
+
+The rule: no batch ends with an error in another way than by this module; after a close, or the end of the program, the
+log says how many records were dropped.
+"""
+
+from collections.abc import Iterable
+
+from ...effects.counts import count_text
+from ...protocol.errors import KafkaError
+from ..errors import ClientError, DeliveryTimeoutError
+from ..net.connection import log
+from .batching import Accumulator, Batch
+
+NAMED = 5  # partitions in one message
+
+
+class Failures:
+    """Ends batches with errors. transactional: the transaction fails with a batch, which says it."""
+
+    def __init__(self, accumulator: Accumulator, transactional: bool) -> None:
+        self._accumulator = accumulator
+        self._transactional = transactional
+
+    def fail(self, batches: list[Batch], error: Exception) -> None:
+        """Finish them; log those that nobody awaits."""
+        silent = [batch for batch in batches if not batch.is_awaited]
+        if silent and not self._transactional:
+            log.error("delivery failed for %s: %s", describe(silent), error)
+        for batch in batches:
+            self._accumulator.finish(batch, error)
+
+    def drop_all(self, error: KafkaError) -> None:
+        """Finish all batches, and log them, also those with a record that somebody awaits."""
+        left = list(self._accumulator.incomplete)
+        if left:
+            unsure = sum(len(batch.timestamps) for batch in left if batch.maybe_written)
+            fate = f"{unsure:,} of them may have been written nevertheless" if unsure else "they were not written"
+            log.error("%s: dropped %s; %s", error.text, describe(left), fate)
+        for batch in left:
+            self._accumulator.finish(batch, error)
+
+    def lose_all(self, error: KafkaError) -> None:
+        """Like drop_all, from any thread, after the event loop has ended: nobody waits any more."""
+        for batch in list(self._accumulator.incomplete):
+            batch.on_done.clear()
+        self.drop_all(error)
+
+
+def describe(batches: Iterable[Batch]) -> str:
+    """How many records they have, of which partitions."""
+    counts: dict[str, int] = {}
+    for batch in batches:
+        name = str(batch.partition.topic_partition)
+        counts[name] = counts.get(name, 0) + len(batch.timestamps)
+    records = count_text(sum(counts.values()), "record")
+    if len(counts) == 1:
+        return f"{records} to {next(iter(counts))}"
+    named = [f"{name}: {records}" for name, records in [*counts.items()][:NAMED]]
+    if len(counts) > NAMED:
+        named.append(f"and {count_text(len(counts) - NAMED, 'partition')} more")
+    return f"{records} ({', '.join(named)})"
+
+
+def timeout_error(batch: Batch, timeout_ms: int, cause: KafkaError | None) -> DeliveryTimeoutError:
+    """The error after a batch's deadline. cause: what keeps the producer from writing it, if that is known."""
+    tried = f"sent {batch.attempts} times" if batch.attempts else "never sent"
+    fate = "they may have been written nevertheless" if batch.maybe_written else "they were not written"
+    where = batch.partition.topic_partition
+    detail = f"no acknowledgement of records for {where} within {timeout_ms} ms ({tried}); {fate}"
+    if cause is None:
+        return DeliveryTimeoutError(detail, maybe_written=batch.maybe_written)
+    hint = cause.hint if isinstance(cause, ClientError) else ""
+    late = DeliveryTimeoutError(f"{detail}; {cause.text}", hint=hint, maybe_written=batch.maybe_written)
+    late.__cause__ = cause
+    return late

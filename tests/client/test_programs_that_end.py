@@ -1,0 +1,217 @@
+"""Programs that end, or go on, without closing their clients: what is lost is said, and nothing else is lost.
+
+Each is a process of its own with a real broker. Its producer keeps records back for a minute, so that only the end of
+the producer can send them.
+"""
+
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from fencepost.client import sync
+from fencepost.testing.served import ObservedBroker
+
+pytestmark = pytest.mark.slow
+
+HEAD = """
+import asyncio, gc, os, signal, sys, time
+import fencepost as fp
+from fencepost import sync
+SERVERS, TOPIC = sys.argv[1:]
+SETTINGS = {"enable_auto_commit": True, "auto_offset_reset": "earliest"}
+kept = []
+"""
+ASYNC = """
+async def main():
+    producer = fp.Producer(SERVERS, linger_ms=60_000)
+    await producer.start()
+    for n in range(100):
+        await producer.send(TOPIC, b"%d" % n)
+    END
+asyncio.run(main())
+"""
+SYNC = """
+producer = sync.Producer(SERVERS, linger_ms=60_000)
+producer.start()
+for n in range(100):
+    producer.send(TOPIC, b"%d" % n)
+END
+"""
+KEPT = "kept.append(producer)"  # by a global name, so that it is there until the interpreter ends
+INTERRUPT = "os.kill(os.getpid(), signal.SIGINT); time.sleep(5)"
+TERMINATE = "os.kill(os.getpid(), signal.SIGTERM); time.sleep(5)"
+HANDLED = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(9)); " + TERMINATE
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with ObservedBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def topic(request):
+    return f"t-{abs(hash(request.node.name))}"
+
+
+def run(broker, topic, program, end="pass"):
+    """Runs it to its end. Returns its exit code and what it said."""
+    text = HEAD + textwrap.dedent(program).replace("END", end)
+    ended = subprocess.run(
+        [sys.executable, "-c", text, broker.bootstrap_servers, topic], capture_output=True, text=True, timeout=60
+    )
+    return ended.returncode, ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("program", "end", "code"),
+    [
+        (ASYNC, "pass", 0),
+        (ASYNC, "del producer; await asyncio.sleep(1)", 0),
+        (ASYNC, INTERRUPT, -signal.SIGINT),
+        (SYNC, "pass", 0),
+        (SYNC, "del producer", 0),
+        (SYNC, "raise RuntimeError('a mistake')", 1),
+        (SYNC, "sys.exit(7)", 7),
+        (SYNC, INTERRUPT, -signal.SIGINT),
+        (SYNC, HANDLED, 9),
+    ],
+)
+def test_a_program_that_can_still_send_its_records_does(broker, topic, program, end, code):
+    exit_code, said = run(broker, topic, program, end)
+    assert exit_code == code, said
+    assert len(broker.records(topic)) == 100, said
+    assert "dropped" not in said
+
+
+@pytest.mark.parametrize(
+    ("program", "end", "code"),
+    [
+        (ASYNC, KEPT, 0),
+        (ASYNC, "raise RuntimeError('a mistake')", 1),
+        (ASYNC, HANDLED, 9),
+        (ASYNC, "await producer.close(timeout_ms=0)", 0),
+    ],
+)
+def test_a_program_that_cannot_send_its_records_any_more_says_how_many(broker, topic, program, end, code):
+    exit_code, said = run(broker, topic, program, end)
+    assert exit_code == code, said
+    assert len(broker.records(topic)) == 0
+    assert said.count("dropped 100 records") == 1, said
+    assert "they were not written" in said
+
+
+CONSUMER = """
+def main():
+    consumer = sync.Consumer(SERVERS, topics=[TOPIC], group_id=TOPIC, **SETTINGS)
+    consumer.start()
+    for n in range(3):
+        assert consumer.getone().value == b"%d" % n
+    END
+main()
+"""
+ASYNC_CONSUMER = """
+async def main():
+    consumer = fp.Consumer(SERVERS, topics=[TOPIC], group_id=TOPIC, **SETTINGS)
+    await consumer.start()
+    for n in range(3):
+        assert (await consumer.getone()).value == b"%d" % n
+    END
+asyncio.run(main())
+"""
+
+
+def committed(broker, topic):
+    return {offset.offset for offset in broker.committed(topic).values()}
+
+
+@pytest.fixture
+def numbers(broker, topic):
+    with sync.Producer(broker.bootstrap_servers) as producer:
+        for n in range(10):
+            producer.send(topic, b"%d" % n)
+    return topic
+
+
+@pytest.mark.parametrize(
+    ("program", "end", "code", "offset"),
+    [
+        (CONSUMER, "pass", 0, 2),
+        (CONSUMER, "kept.append(consumer)", 0, 2),
+        (CONSUMER, "raise RuntimeError('a mistake')", 1, 2),
+        (CONSUMER, "sys.exit(7)", 7, 2),
+        (ASYNC_CONSUMER, "await consumer.close()", 0, 3),
+        (ASYNC_CONSUMER, "pass", 0, 2),
+        (ASYNC_CONSUMER, INTERRUPT, -signal.SIGINT, 2),
+    ],
+)
+def test_a_consumer_that_nobody_closed_commits_what_was_surely_worked_on(broker, numbers, program, end, code, offset):
+    exit_code, said = run(broker, numbers, program, end)
+    assert exit_code == code, said
+    assert committed(broker, numbers) == {offset}, said
+    assert ("from offset 2" in said) == (offset == 2), said
+
+
+@pytest.mark.parametrize(("end", "code"), [("kept.append(consumer)", 0), ("raise RuntimeError('a mistake')", 1)])
+def test_a_consumer_whose_loop_has_ended_says_what_is_read_again(broker, numbers, end, code):
+    exit_code, said = run(broker, numbers, ASYNC_CONSUMER, end)
+    assert exit_code == code, said
+    assert committed(broker, numbers) == set(), said
+    assert f"group {numbers}: the consumer was never closed" in said
+    assert f"read again: {numbers}-0 from offset 0" in said
+
+
+TRANSACTION = """
+producer = sync.Producer(SERVERS, transactional_id=TOPIC)
+producer.start()
+producer.begin_transaction()
+producer.send(TOPIC, b"v")
+END
+"""
+ASYNC_TRANSACTION = """
+async def main():
+    producer = fp.Producer(SERVERS, transactional_id=TOPIC)
+    await producer.start()
+    await producer.begin_transaction()
+    await producer.send_and_wait(TOPIC, b"v")
+    END
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "end", "code", "is_open"),
+    [
+        (TRANSACTION, "pass", 0, False),
+        (TRANSACTION, "sys.exit(7)", 7, False),
+        (ASYNC_TRANSACTION, "pass", 0, False),
+        (ASYNC_TRANSACTION, KEPT, 0, True),
+        (ASYNC_TRANSACTION, "raise RuntimeError('a mistake')", 1, True),
+    ],
+)
+def test_a_transaction_that_nobody_ended_is_named(broker, topic, program, end, code, is_open):
+    exit_code, said = run(broker, topic, program, end)
+    assert exit_code == code, said
+    assert f"transaction '{topic}'" in said
+    states = [seen.state for seen in broker.transactions() if seen.transactional_id == topic]
+    assert states == ["Ongoing" if is_open else "CompleteAbort"], said
+    assert broker.records(topic) == []
+
+
+@pytest.mark.parametrize("program", [SYNC, CONSUMER])
+def test_a_signal_without_a_handler_loses_only_what_was_not_sent(broker, numbers, program):
+    exit_code, said = run(broker, numbers, program, TERMINATE)
+    assert exit_code == -signal.SIGTERM, said
+    assert len(broker.records(numbers)) == 10
+    assert committed(broker, numbers) == set()
+
+
+def test_an_admin_client_that_nobody_closed_says_nothing_and_holds_nobody_up(broker, topic):
+    program = """
+        admin = sync.Admin(SERVERS)
+        admin.start()
+        admin.list_topics()
+    """
+    assert run(broker, topic, program)[0] == 0
