@@ -1,8 +1,11 @@
 """Checks a data directory: reads and compares everything that recovery would use. Nothing is written.
 
 Recovery uses the newest checkpoint, its segments up to the sizes in it, and the units of the journal after it. Bytes
-beyond that may be left by a crash: they are listed as notes, not as damage. While a broker runs, files change: then
-apparent damage is checked again with the newest checkpoint.
+beyond that may be left by a crash: they are listed as notes, not as damage.
+
+While a broker runs, it removes and reuses what a checkpoint names as soon as there are two newer ones. So what a pass
+found damaged counts only if fewer came meanwhile, or if several passes in a row, each with the newest checkpoint, found
+it at the same place.
 """
 
 import os
@@ -25,9 +28,11 @@ from ...protocol.batches import Batch, CorruptBatch
 from ...protocol.errors import KafkaError
 from ...protocol.records import records
 from ...storage import checkpoints, layout, store_checkpoint
+from ...storage.backup.journal_copy import BELIEVED_AFTER, Changed, judge_beside
 from ...storage.checkpoints import Damaged, NewerFormat
 from ...storage.journal import kept_parts
 from ...storage.journal.format import APPEND, CREATE, DROP, LOG_START, Part
+from ...storage.journal.scan import Scan
 from ...storage.log import producer_snapshots as snapshots
 from ...storage.log.index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX, IndexRow
 from ...storage.log.manifest import Manifest
@@ -43,6 +48,8 @@ from .facts import Fact
 
 PASSES_BESIDE_A_BROKER = 5
 PAUSE_S = 0.3
+OVERTAKEN_BY = 2  # so many newer checkpoints: files that this one names may be removed
+_OVERTAKEN = "not checked: it was removed or used again meanwhile; verify again while the broker has less to do"
 _NOT_USED = "it is not used: the previous one is, or, without one, all records of the coordinators' logs are read"
 
 
@@ -59,6 +66,17 @@ class Report:
 
     def damage(self, path: str, what: str, position: int | None = None) -> None:
         self._find("damage", path, what, position)
+
+    def places(self) -> set[str]:
+        """What is damaged, and where."""
+        return {repr(finding) for finding in self.findings if finding["is"] == "damage"}
+
+    def discount(self, believed: set[str]) -> None:
+        """Of the damage, only what is among these places counts."""
+        for finding in self.findings:
+            if finding["is"] == "damage" and repr(finding) not in believed:
+                finding.pop("position", None)
+                finding.update({"is": "note", "what": _OVERTAKEN})
 
     def note(self, path: str, what: str) -> None:
         self._find("note", path, what, None)
@@ -89,19 +107,32 @@ def verify_directory(directory: str) -> Report:
     names = disk.list(directory)
     if "journal" not in names and not any(layout.checkpoint_number(name) is not None for name in names):
         raise Failure(f"{directory} has no broker's data", "DIR must be a data directory of fencepost serve")
-    report = _verify_once(disk, directory)
-    for _ in range(PASSES_BESIDE_A_BROKER - 1):
-        if not report.damaged or not _broker_seems_to_run(disk, directory):
-            break
+    hold = disk.hold(directory)  # so that all of it is one directory, whatever is moved to this path meanwhile
+    try:
+        return _verify(disk, directory)
+    finally:
+        hold.release()
+
+
+def _verify(disk: Disk, directory: str) -> Report:
+    found: list[set[str]] = []
+    while True:
+        before, runs = _newest(disk, directory), _broker_seems_to_run(disk, directory)
+        report = Report()
+        _Pass(disk, directory, report, beside_a_broker=runs).run()
+        came = _newest(disk, directory) - before
+        if not report.damaged or (came < OVERTAKEN_BY and (runs or not came)):
+            return report
+        found.append(report.places())
+        believed = set.intersection(*found[-BELIEVED_AFTER:]) if len(found) >= BELIEVED_AFTER else set()
+        if believed or len(found) == PASSES_BESIDE_A_BROKER:
+            report.discount(believed)
+            return report
         time.sleep(PAUSE_S)
-        report = _verify_once(disk, directory)
-    return report
 
 
-def _verify_once(disk: Disk, directory: str) -> Report:
-    report = Report()
-    _Pass(disk, directory, report).run()
-    return report
+def _newest(disk: Disk, directory: str) -> int:
+    return max(store_checkpoint.numbers(disk, directory), default=0)
 
 
 def _broker_seems_to_run(disk: Disk, directory: str) -> bool:
@@ -119,7 +150,8 @@ def _broker_seems_to_run(disk: Disk, directory: str) -> bool:
 class _Pass:
     """One pass over a directory."""
 
-    def __init__(self, disk: Disk, directory: str, report: Report) -> None:
+    def __init__(self, disk: Disk, directory: str, report: Report, *, beside_a_broker: bool = False) -> None:
+        self._beside_a_broker = beside_a_broker
         self._disk = disk
         self._directory = directory
         self._report = report
@@ -327,7 +359,7 @@ class _Pass:
     def _journal(self, content: StoreCheckpoint) -> None:
         directory = layout.journal_directory(self._directory)
         try:
-            found = store_checkpoint.scan_journal(self._disk, self._directory, content)
+            found = self._scan(content)
             self._report.counts["journal files"] = len(found.files)
             for unit in found.units(above=content.through_unit):
                 self._report.counts["journal units"] += 1
@@ -344,6 +376,21 @@ class _Pass:
         except FileNotFoundError as error:
             self._report.damage(str(error.filename or directory), "it is missing")
             self._catalogue_complete = False
+        except Changed:
+            self._report.damage(directory, "it changed while it was read")
+            self._catalogue_complete = False
+
+    def _scan(self, content: StoreCheckpoint) -> Scan:
+        """Raises: Changed, if the broker has made so many checkpoints that what this one needs may be gone."""
+        if not self._beside_a_broker:
+            return store_checkpoint.scan_journal(self._disk, self._directory, content)
+        began = _newest(self._disk, self._directory)
+
+        def check_holds() -> None:
+            if _newest(self._disk, self._directory) >= began + OVERTAKEN_BY:
+                raise Changed
+
+        return judge_beside(self._disk, self._directory, content, check_holds)
 
     def _part(self, path: str, position: int, part: Part) -> None:
         log_id = part.log_id

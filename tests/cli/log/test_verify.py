@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import fencepost.cli.log.verify as verification
 import pytest
 from click.testing import CliRunner
 from fencepost.broker.config.settings import BrokerSettings
@@ -15,6 +16,7 @@ from fencepost.storage import store_checkpoint
 from fencepost.storage.log.index import IndexRow
 from fencepost.storage.log.manifest import Manifest
 from fencepost.storage.producers.aborted import TXN_ENTRY, AbortedTransaction, pack, unpack
+from fencepost.storage.store_checkpoint import scan_journal
 from left_directory import left_in
 from produce_requests import batch, create, idempotent, produce
 from simulated_broker import SimulatedBroker
@@ -205,3 +207,73 @@ def test_a_file_in_the_place_of_the_journal_is_one_line_of_cause(transactions: P
     found = CliRunner().invoke(main, ["log", "verify", str(copy)])
     assert found.exit_code == 1
     assert found.stderr.splitlines()[0] == f"error: {copy}/journal: Not a directory"
+
+
+# ---- beside a broker --------------------------------------------------------------------------------------------
+
+
+class Busy:
+    """A directory with a broker that makes some checkpoints during each pass, and removes a file of a or of b."""
+
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.segments = [next(directory.glob(f"logs/{topic}-0.*/*.log")) for topic in "ab"]
+        self.checkpoints_a_pass = 2
+        self.passes = 0
+        self.missing: Callable[[int], Path | None] = lambda number: None
+        self._looked = self._newest = 0
+        self._content = {path: path.read_bytes() for path in self.segments}
+        monkeypatch.setattr(verification, "PAUSE_S", 0)
+        monkeypatch.setattr(verification, "_broker_seems_to_run", lambda disk, directory: True)
+        monkeypatch.setattr(verification, "_newest", self.newest)
+        monkeypatch.setattr(verification, "judge_beside", lambda disk, path, start, _: scan_journal(disk, path, start))
+
+    def newest(self, _disk: object, _directory: str) -> int:
+        """Asked before and after each pass, and once for the journal."""
+        self._looked += 1
+        if self._looked % 3 == 1:
+            self.passes += 1
+            for path, content in self._content.items():
+                path.write_bytes(content)
+            gone = self.missing(self.passes)
+            if gone is not None:
+                gone.unlink()
+        elif self._looked % 3 == 0:
+            self._newest += self.checkpoints_a_pass
+        return self._newest
+
+
+@pytest.fixture
+def busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Busy:
+    with SimulatedBroker(BrokerSettings(log_dir="/d")) as broker:
+        for topic in "ab":
+            broker.ask(create(topic))
+            broker.ask(produce(topic, batch()))
+        broker.wait(60)
+        left_in(tmp_path / "d", broker.disk, "/d")
+    return Busy(tmp_path / "d", monkeypatch)
+
+
+def test_what_a_busy_broker_removed_meanwhile_is_no_damage_and_is_looked_at_again(busy: Busy, tmp_path: Path) -> None:
+    busy.missing = lambda number: busy.segments[0] if number == 1 else None
+    assert verify(tmp_path / "d") == (0, [])
+    assert busy.passes == 2
+
+
+def test_what_is_gone_in_each_pass_at_another_place_is_a_note_beside_a_busy_broker(busy: Busy, tmp_path: Path) -> None:
+    busy.missing = lambda number: busy.segments[number % 2]
+    assert verify(tmp_path / "d") == (0, [])
+    assert busy.passes == verification.PASSES_BESIDE_A_BROKER
+    found = CliRunner().invoke(main, ["log", "verify", str(tmp_path / "d")])
+    assert "not checked: it was removed or used again meanwhile" in found.output
+
+
+def test_damage_that_stays_where_it_is_counts_beside_the_busiest_broker(busy: Busy, tmp_path: Path) -> None:
+    busy.missing = lambda number: busy.segments[0]
+    code, damage = verify(tmp_path / "d")
+    assert (code, [each["what"] for each in damage], busy.passes) == (1, ["it is missing"], 3)
+
+
+def test_damage_counts_at_once_where_fewer_than_two_checkpoints_came(busy: Busy, tmp_path: Path) -> None:
+    busy.missing, busy.checkpoints_a_pass = lambda number: busy.segments[0], 1
+    code, damage = verify(tmp_path / "d")
+    assert (code, len(damage), busy.passes) == (1, 1, 1)
