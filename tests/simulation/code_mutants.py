@@ -8,11 +8,13 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
+from unittest import mock
 
 from fencepost.broker.config.options import Option
 from fencepost.broker.groups.consumer.coordinator import ConsumerGroups
 from fencepost.broker.groups.memory import GroupMemory
 from fencepost.broker.net import connection, sending
+from fencepost.broker.requests import running_fetch
 from fencepost.broker.requests.dispatch import load_handlers
 from fencepost.broker.rounds import Rounds
 from fencepost.broker.topics import internal_topic, partition
@@ -21,6 +23,7 @@ from fencepost.broker.topics.producer_limit import ProducerLimit
 from fencepost.broker.topics.topics import Topics
 from fencepost.broker.transactions.coordinator import TransactionCoordinator
 from fencepost.broker.transactions.ledger_log import Ledger
+from fencepost.broker.transactions.states import renewal
 from fencepost.broker.upkeep import cleaning
 from fencepost.cli.log.aborts import AbortCheck
 from fencepost.cli.serve import serving
@@ -372,3 +375,27 @@ def a_fence_ends_whatever_the_id_has_open_by_then(stack: ExitStack) -> None:
         return (await self.fence_producers(name))[name]
 
     _replaced(stack, TransactionAdmin, "fence_described", fence)
+
+
+@killed_by("tests/broker/transactions/states/test_renewal.py")
+def a_pair_of_before_a_restore_may_come_again(stack: ExitStack) -> None:
+    def wrapper(renew: Any) -> Any:
+        def renewed(txn: Any, given: Any) -> Any:
+            *before, last = (decision := renew(txn, given)).states
+            return decision._replace(states=(*before, last._replace(last_producer_epoch=txn.last_producer_epoch)))
+
+        return renewed
+
+    _around(stack, renewal, "with_new_producer_id", wrapper)
+
+
+@killed_by("tests/broker/handlers/test_fetch.py")
+def a_session_is_not_told_that_a_partition_is_offline(stack: ExitStack) -> None:
+    def wrapper(has_no_news: Any) -> Any:
+        def known(wanted: Any, partition: Any) -> bool:
+            with mock.patch.object(partition.log, "offline", None):
+                return bool(has_no_news(wanted, partition))
+
+        return known
+
+    _around(stack, running_fetch, "has_no_news", wrapper)

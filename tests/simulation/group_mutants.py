@@ -3,14 +3,22 @@
 import asyncio
 from contextlib import ExitStack
 from typing import Any
+from unittest import mock
 
+from fencepost.broker.groups.consumer import reconciling
 from fencepost.broker.groups.consumer.coordinator import ConsumerGroups
 from fencepost.broker.groups.consumer.machine import ConsumerGroup
 from fencepost.broker.groups.consumer.records import Kind
+from fencepost.broker.groups.consumer.rights import UsersRoster
 from fencepost.broker.groups.consumer.roster import Roster
+from fencepost.broker.groups.kinds import GroupKinds
+from fencepost.broker.groups.offset_log import GroupOffsets
+from fencepost.broker.groups.records import Place
 from fencepost.client.group.consumer_membership import ConsumerMembership
 from simulation.code_mutants import killed_by
 from simulation.mutants import _around, _replaced, mutant
+
+RIGHTS = "tests/broker/groups/consumer/test_rights.py"
 
 # ---- the broker ----------------------------------------------------------------------------------------------
 
@@ -26,6 +34,52 @@ def _check_commits(stack: ExitStack, is_good: Any) -> None:
         return checked
 
     _around(stack, ConsumerGroup, "check_commit", wrapper)
+
+
+@killed_by("tests/broker/groups/consumer/test_reconciling.py")
+def who_drops_a_topic_has_nothing_else_to_give_up(stack: ExitStack) -> None:
+    _replaced(stack, reconciling, "merge", lambda one, other: other)
+
+
+@killed_by("tests/broker/groups/test_coordinator.py")
+def newer_members_are_judged_though_the_log_of_their_group_is_offline(stack: ExitStack) -> None:
+    def wrapper(heartbeat: Any) -> Any:
+        def judged(self: Any, group_id: str, beat: Any) -> Any:
+            with mock.patch.object(self._offsets, "check_online"):
+                return heartbeat(self, group_id, beat)
+
+        return judged
+
+    _around(stack, GroupKinds, "heartbeat", wrapper)
+
+
+@killed_by("tests/broker/groups/test_offset_log.py")
+def an_offset_that_is_only_pending_is_not_deleted(stack: ExitStack) -> None:
+    def wrapper(delete: Any) -> Any:
+        def deleted(self: Any, group: str, keys: Any) -> None:
+            delete(self, group, [key for key in keys if self.state.get(Place(group, *key))])
+
+        return deleted
+
+    _around(stack, GroupOffsets, "delete", wrapper)
+
+
+@killed_by(RIGHTS)
+def rights_that_change_move_no_partitions(stack: ExitStack) -> None:
+    _replaced(stack, UsersRoster, "_rights_changed", property(lambda self: False))
+
+
+@killed_by(RIGHTS)
+def what_is_free_is_given_to_whom_may_not_know_of_it_any_more(stack: ExitStack) -> None:
+    def may_be_given(self: Any, member_id: str, topic_id: bytes, partition: int) -> bool:
+        return bool(self.is_free(topic_id, partition))
+
+    _replaced(stack, UsersRoster, "_may_be_given", may_be_given)
+
+
+@killed_by(RIGHTS)
+def a_pattern_matches_what_no_member_may_know_of(stack: ExitStack) -> None:
+    _replaced(stack, UsersRoster, "is_seen", lambda self, regex, topic: True)
 
 
 @mutant

@@ -76,6 +76,19 @@ def a_group_that_came_back_is_not_assigned_anew(stack: ExitStack) -> None:
 
 
 @killed_by(MIGRATION)
+def a_group_that_a_successor_took_back_is_not_assigned_anew(stack: ExitStack) -> None:
+    """Though somebody waits for its part."""
+
+    def wrapper(make: Any) -> Any:
+        def handed_over(*about: Any, was_replaced: bool) -> Any:
+            return make(*about, was_replaced=was_replaced)._replace(rebalance=not was_replaced)
+
+        return handed_over
+
+    stack.enter_context(mock.patch.object(classic_members, "handed_over", wrapper(classic_members.handed_over)))
+
+
+@killed_by(MIGRATION)
 def a_restart_forgets_that_a_group_came_back(stack: ExitStack) -> None:
     """As in Kafka: what the last member of the newer protocol had is nobody's."""
 

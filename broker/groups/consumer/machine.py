@@ -190,7 +190,7 @@ class ConsumerGroup(UsersRoster):
         self._check_epoch(beat)
 
     def _is_in(self, member_id: str) -> bool:
-        """Whether it is of the newer protocol, and not away. If its join was not answered, it joins again (Kafka's #23542)."""
+        """Whether it is of the newer protocol, and not away: it joins again if its join was not answered (#23542)."""
         return self.current(member_id).epoch != LEAVES_FOR_A_WHILE and self.subscriptions[member_id].classic is None
 
     def _check_released(self, old: str, new: str, instance_id: str) -> None:

@@ -6,6 +6,7 @@ from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.handlers.group_admin import MEMBER_BYTES
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.protocol.errors import ErrorCode, KafkaError
+from fencepost.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
 from fencepost.protocol.messages.groups import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
@@ -373,6 +374,31 @@ def test_members_of_a_group_whose_log_is_offline_try_again_until_it_is_back(brok
     log.offline = None
     groups.update(kept)
     assert broker.ask(beating("g", member, generation)).error_code == 0
+
+
+def test_newer_members_of_a_group_whose_log_is_offline_try_again_until_it_is_back(broker):
+    """Told that there is no such group they gave up everything; and nobody joins one that nothing is known of."""
+    broker.broker.topics.create("t", 1)
+    joins = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["t"], "topic_partitions": []}
+    requests = [
+        ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0, **joins),
+        *(ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=each) for each in (2, -1)),
+    ]
+    assert broker.ask(requests[0]).member_epoch == 2
+    topic, groups = broker.broker.group_offsets.topic, broker.broker.consumer_groups.groups
+    log = topic.log(topic.partition_for("g"))
+    log.offline = "a test"
+    kept = dict(groups)
+    groups.clear()  # as a start leaves it that cannot read the log
+    for request in requests:
+        assert broker.ask(request).error_code == NOT_AVAILABLE
+    assert broker.ask(ConsumerGroupDescribeRequest(group_ids=["g"])).groups[0].error_code == NOT_AVAILABLE
+    assert not groups
+    groups.update(kept)
+    for request in requests:
+        assert broker.ask(request).error_code == NOT_AVAILABLE
+    log.offline = None
+    assert broker.ask(requests[1]).error_code == 0
 
 
 def test_memory_for_members_given_an_id_that_never_come_back_is_bounded_and_freed():

@@ -463,3 +463,16 @@ def test_a_bug_in_forgetting_the_offsets_of_one_group_is_kept_to_it(monkeypatch)
         monkeypatch.undo()
         broker.wait(2)
         assert not offsets.knows("bad")
+
+
+def test_an_offset_that_is_only_pending_is_deleted_too() -> None:
+    """Nothing was committed before, so only the open transaction knows it."""
+    world = SimulatedBroker()
+    world.broker.topics.create("t", 2)
+    producer = Producer(world, "x")
+    producer.send_offsets("g", "t", {0: 5, 1: 6})
+    assert not delete(world, "g", "t", 0).error_code
+    producer.end(commit=True)
+    assert fetch(world, "g") == {("t", 1): 6}
+    with world.after_power_cut() as later:
+        assert fetch(later, "g") == {("t", 1): 6}

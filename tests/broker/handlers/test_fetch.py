@@ -391,6 +391,18 @@ def test_a_session_names_only_what_changed(client):
     assert named(client.ask(incremental(session_id, 3, parts("t", (2, 3))), NAMED)) == set()
 
 
+def test_a_session_is_told_of_a_partition_that_goes_offline(client):
+    """Its reader has read everything, so there would be nothing else to say, for ever."""
+    fill(client, 1)
+    session_id = session(client, parts("t", (0, 3), (1, 0)))
+    assert named(client.ask(incremental(session_id, 1), NAMED)) == set()
+    client.broker.broker.topics.by_name["t"].partitions[0].log.offline = "a test"
+    for epoch in (2, 3):
+        answer = client.ask(incremental(session_id, epoch), NAMED)
+        assert named(answer) == {("t", 0)}
+        assert fetched(answer).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
 def test_a_session_reads_on_from_the_offsets_it_was_told(client):
     fill(client, 3)
     session_id = session(client, parts("t", (0, 0)))

@@ -14,6 +14,7 @@ from fencepost.cli.txn.blocking import sentence
 from fencepost.cli.txn.facts import age
 from fencepost.cli.txn.watch import BAR, View, bar
 from fencepost.client.admin.admin import Admin
+from fencepost.client.admin.values import TransactionDescription
 from served_broker import ServedBroker
 from terminal import FENCEPOST, Terminal
 
@@ -67,6 +68,27 @@ def test_an_open_transaction_is_aborted_by_its_id_and_its_producer_refused(termi
     code, cause, hint = terminal.refused("txn abort to-end")
     assert (code, "no open transaction" in cause, "txn fence" in hint) == (5, True, True)
     assert terminal.run("txn fence to-end").startswith("fenced to-end: producer ")
+
+
+def test_a_transaction_that_began_after_one_looked_is_not_aborted(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its id has a new producer by then: the one that was to be aborted is gone already."""
+    terminal.run("topic create began")
+    terminal.open_transaction("successor", "began", "a")
+    describe, producers = Admin.describe_transactions, []
+
+    async def described(admin: Admin, ids: str) -> dict[str, TransactionDescription]:
+        found = await describe(admin, ids)
+        if not producers:
+            producers.append(await asyncio.to_thread(terminal.open_transaction, "successor", "began", "b"))
+        return found
+
+    monkeypatch.setattr(Admin, "describe_transactions", described)
+    code, cause, _ = terminal.refused("txn abort successor")
+    assert (code != 0, "successor" in cause) == (True, True)
+    assert [each["state"] for each in terminal.objects("txn describe successor")] == ["Ongoing"]
+    producers[0].commit_transaction(10)
 
 
 def test_what_is_open_in_a_partition_is_aborted_by_where_it_begins(terminal: Terminal) -> None:

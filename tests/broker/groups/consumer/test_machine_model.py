@@ -62,11 +62,11 @@ class ConsumerGroupLives(RuleBasedStateMachine):
         self.pick(n).beat(lost=lost, revoke=revoke)
 
     @precondition(lambda self: self.clients)
-    @rule(n=who, topics=subscriptions)
-    def a_member_subscribes_to_other_topics(self, n: int, topics: tuple[str, ...]) -> None:
+    @rule(n=who, topics=subscriptions, revoke=st.booleans())
+    def a_member_subscribes_to_other_topics(self, n: int, topics: tuple[str, ...], revoke: bool) -> None:
         client = self.pick(n)
         client.topics = topics
-        client.beat()
+        client.beat(revoke=revoke)
 
     @precondition(lambda self: self.clients)
     @rule(n=who, for_a_while=st.booleans())

@@ -226,3 +226,19 @@ def test_the_member_that_takes_a_group_back_is_given_its_protocol(broker):
     assert broker.ask(joining("g", "old", protocols=METADATA)).error_code == NONE
     joined = broker.ask(joining("g", "", "i", protocols={"other": METADATA["range"], **METADATA}))
     assert (joined.error_code, joined.protocol_name, type_of(broker)) == (NONE, "range", CLASSIC)
+
+
+def test_a_group_that_is_taken_back_while_somebody_waits_is_assigned_anew(broker):
+    """What the other waits for would have no reader, and nobody would be told to join."""
+    fields = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["t"], "topic_partitions": []}
+    request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="new", member_epoch=0, instance_id="i", **fields)
+    assert broker.ask(request).error_code == NONE
+    waiting = broker.ask(joining("g", "old", protocols=METADATA))
+    assert broker.ask(syncing("g", "old", waiting.generation_id)).error_code == NONE
+    static, old = SimulatedClient(broker), SimulatedClient(broker)
+    taken = static.ask(joining("g", "", "i", protocols=METADATA))
+    assert (taken.error_code, type_of(broker)) == (NONE, CLASSIC)
+    assert broker.ask(beating("g", "old", taken.generation_id)).error_code == REBALANCING
+    static.send(joining("g", taken.member_id, "i", protocols=METADATA))
+    old.send(joining("g", "old", protocols=METADATA))
+    assert sorted((static.receive().error_code, old.receive().error_code)) == [NONE, NONE]

@@ -8,6 +8,7 @@ from acl_client import guarded
 from fencepost.broker.groups.consumer_protocol import assignment_for, read_assignment
 from fencepost.client.assignors.consumer_protocol import Subscription, encode_subscription
 from fencepost.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
+from fencepost.protocol.messages.groups import DeleteGroupsRequest
 from group_client import MEMBER_ID_REQUIRED, beating, joining, syncing
 from guarded_broker import Guarded
 from produce_requests import create
@@ -233,3 +234,17 @@ def test_after_a_restart_each_member_still_has_what_it_may_read(world: World) ->
         later.have(f"deny User:alice READ TOPIC = {OPEN}")
         later.settle(alice, bob)
         assert (alice.owned, bob.owned) == ({SECRET: ALL}, {OPEN: ALL})
+
+
+def test_by_a_pattern_nobody_learns_whether_there_is_a_topic_that_it_may_not_know_of(world: World) -> None:
+    """What it matches would make an epoch."""
+    world.have("deny User:bob READ TOPIC = open")
+    epochs = []
+    for pattern in (SECRET, "nothing"):
+        bob = Member(world, "bob", subscribed_topic_names=None, subscribed_topic_regex=pattern)
+        world.settle(bob)
+        epochs.append(bob.epoch)
+        request = ConsumerGroupHeartbeatRequest(group_id="g", member_id=bob.member_id, member_epoch=-1)
+        world.as_user("bob", lambda asked=request: world.client.ask(asked))  # type: ignore[misc]
+        world.as_user("root", lambda: world.broker.ask(DeleteGroupsRequest(groups_names=["g"])))
+    assert epochs[0] == epochs[1]

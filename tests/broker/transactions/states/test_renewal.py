@@ -1,0 +1,26 @@
+"""A transactional id in a restored directory: no pair of before counts any more, whatever was known of it."""
+
+import pytest
+from fencepost.broker.transactions.states.renewal import with_new_producer_id
+from fencepost.broker.transactions.states.transaction import LAST_EPOCH, NO_EPOCH, Status
+from fencepost.protocol.errors import ErrorCode
+from transaction_states import EPOCH, NEXT_PRODUCER, PRODUCER, Environment, begin, pair, transaction
+
+STATES = [Status.EMPTY, Status.ONGOING, Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT]
+BEFORE = 6  # the producer id that a rotation replaced
+
+
+@pytest.mark.parametrize("status", STATES)
+@pytest.mark.parametrize("last_epoch", [NO_EPOCH, EPOCH - 1, LAST_EPOCH])
+@pytest.mark.parametrize("epoch", [0, EPOCH, LAST_EPOCH])
+def test_no_producer_of_before_is_given_the_new_pair(status: Status, last_epoch: int, epoch: int) -> None:
+    """The pair that the last bump replaced may come again, as a retry (KIP-360): of another life of the directory."""
+    known = transaction(status, epoch, last_producer_epoch=last_epoch, previous_producer_id=BEFORE)
+    environment = Environment()
+    renewed = with_new_producer_id(known, environment.inputs()).states[-1]
+    assert (renewed.producer_id, renewed.producer_epoch) == (NEXT_PRODUCER, 0)
+    for producer_id in (PRODUCER, BEFORE):
+        for old_epoch in {0, epoch, last_epoch, EPOCH - 1, EPOCH, LAST_EPOCH, LAST_EPOCH - 1} - {NO_EPOCH}:
+            asked = begin(renewed, environment, (producer_id, old_epoch))
+            assert (asked.error, asked.states) == (ErrorCode.PRODUCER_FENCED, ()), (producer_id, old_epoch)
+    assert pair(begin(renewed, environment)) == (NEXT_PRODUCER, 1)
