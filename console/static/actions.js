@@ -59,23 +59,23 @@ function askToEnd(cluster, row, action, after) {
     const path = `${inCluster(cluster, ["transactions", id])}:${action}`;
     try {
       const done = await post(path, { confirm: id, ...seen, ...more });
-      notice(done.message ?? `${id}: ${done.done}`);
+      notice(done.message ?? [id, `: ${done.done}`]);
       after?.();
     } catch (error) {
       if (error.code !== 40902 || more) throw error;
       askAboutPrepared(id, verb, error.body.prepared ?? {}, ({ sink, batch }) => send({ confirm_prepared: { sink, batch } }));
     }
   };
-  dialog(`${verb} ${id}?`, [
+  dialog([verb, " ", id, "?"], [
     h("p", null, `${row.state ?? "Open"} for ${duration(row.since === undefined ? row.age_ms : performance.now() - row.since)}, on ${many(places, "partition")}, by producer ${row.producer_id} epoch ${row.producer_epoch}.`),
     h("p", null, meaning),
-  ], [["Keep it", "", null], [`${verb} ${shortened(id)}`, "danger", () => send()]]);
+  ], [["Keep it", "", null], [[verb, " ", shortened(id)], "danger", () => send()]]);
 }
 
 function askAboutPrepared(id, verb, prepared, go) {
-  const what = prepared.sink ? `batch ${prepared.batch} of sink ${prepared.sink}` : "a decision that another system takes";
-  dialog(`${id} is prepared`, [
-    h("p", null, `It waits for ${what}. Its records are complete, and its owner may still commit it.`),
+  const what = prepared.sink ? [`batch ${prepared.batch} of sink `, prepared.sink] : "a decision that another system takes";
+  dialog([id, " is prepared"], [
+    h("p", null, "It waits for ", what, ". Its records are complete, and its owner may still commit it."),
     h("p", null, "If it is ended here, these records are lost for that batch, even if the owner decides to commit."),
   ], [["Keep it", "", null], [`${verb} it in spite of that`, "danger", () => go(prepared)]]);
 }

@@ -7,6 +7,7 @@ import { askForLogin, logIn, readSession, session } from "./api.js";
 import { dialog } from "./actions.js";
 import { h, problemOf, put } from "./dom.js";
 import { begin, listen, refresh, state } from "./live.js";
+import { visible } from "./visible.js";
 
 const PAGES = [
   // name in the address, title, key after g, module
@@ -67,7 +68,7 @@ async function route() {
     main.dataset.shown = hash;
     return;
   }
-  document.title = `${place.parts.slice(1, 2).concat(page[1]).join(" · ")} · fencepost`;
+  document.title = visible(`${place.parts.slice(1, 2).concat(page[1]).join(" · ")} · fencepost`);
   waits = !state.snapshot?.cluster;
   if (waits) {
     put(main, h("h1", null, page[1]), problemOf(state.snapshot?.problem ?? { message: "the cluster was not read yet" }));
@@ -135,7 +136,7 @@ function drawState() {
   const reachable = now.reachable !== false;
   light.className = `light ${!reachable ? "bad" : state.open ? "good" : "warn"}`;
   text.textContent = !reachable ? "broker not reachable" : state.open ? "live" : "reconnecting";
-  text.parentElement.title = now.problem ? [now.problem.message, now.problem.hint].filter(Boolean).join(". ") : "";
+  text.parentElement.title = now.problem ? visible([now.problem.message, now.problem.hint].filter(Boolean).join(". ")) : "";
   const set = (name, value, alarm) => {
     const element = document.getElementById(`count-${name}`);
     if (!element) return;

@@ -1,4 +1,7 @@
-// Elements, and values as text. The rule: content becomes text nodes, never markup, so nothing in it can run.
+// Elements, and values as text. The rule: content becomes text nodes, never markup, so nothing in it can run; what is
+// not printable is shown as �; a text that runs from right to left is isolated, so that what is beside it stays there.
+
+import { turnsAround, visible, visibleLines } from "./visible.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -12,12 +15,14 @@ export function s(tag, props, ...children) {
   return fill(document.createElementNS(SVG, tag), props, children);
 }
 
+const SHOWN = new Set(["title", "aria-label", "placeholder", "alt"]); // attributes that people read
+
 function fill(element, props, children) {
   for (const [name, value] of Object.entries(props ?? {})) {
     if (value == null || value === false) continue;
     if (name === "on") for (const [event, call] of Object.entries(value)) element.addEventListener(event, call);
     else if (name === "href" && !/^[#/]/.test(value)) continue; // links stay within this site
-    else element.setAttribute(name, value === true ? "" : String(value));
+    else element.setAttribute(name, value === true ? "" : SHOWN.has(name) ? visible(String(value)) : String(value));
   }
   append(element, children);
   return element;
@@ -26,9 +31,18 @@ function fill(element, props, children) {
 export function append(element, children) {
   for (const child of children.flat(Infinity)) {
     if (child == null || child === false) continue;
-    element.append(child instanceof Node ? child : document.createTextNode(String(child)));
+    element.append(child instanceof Node ? child : textOf(String(child), element));
   }
   return element;
+}
+
+function textOf(given, element) {
+  const text = element.localName === "pre" ? visibleLines(given) : visible(given);
+  const node = document.createTextNode(text);
+  if (!turnsAround(text) || element.namespaceURI === SVG) return node;
+  const isolated = document.createElement("bdi");
+  isolated.append(node);
+  return isolated;
 }
 
 /** Replace the content of an element. */

@@ -65,7 +65,7 @@ function stuckCard(cluster, rows) {
       h("span", { class: "spring" }), gauge(first.age_ms, first.timeout_ms, first.since)),
     h("p", { class: "lead" }, h("strong", null, many(waiting, "record")), ` in ${many(rows.length, "partition")} cannot be read by read_committed readers`,
       first.hangs ? ", and no coordinator will end this transaction." : "."),
-    first.prepared ? h("p", null, `It is prepared as batch ${first.prepared.batch} of sink ${first.prepared.sink}.`) : null,
+    first.prepared ? h("p", null, `It is prepared as batch ${first.prepared.batch} of sink `, first.prepared.sink, ".") : null,
     h("ul", { class: "places" }, rows.slice(0, 12).map((row) => h("li", null, partitionLink(row),
       h("span", { class: "quiet" }, ` stops at ${count(row.last_stable_offset)} of ${count(row.high_watermark)}`),
       aside("timeline", ["topics", row.topic_name, "timeline"], { partition: row.partition_id }))),
