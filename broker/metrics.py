@@ -82,7 +82,6 @@ class Metrics:
         "refused_connections",
         "request_ns",
         "round_bytes",
-        "space_refusals",
         "stale_epochs",
         "stalls",
         "sync_ns",
@@ -118,7 +117,6 @@ class Metrics:
         self.out_of_order = 0
         self.stale_epochs = 0
         self.fenced_connections = 0  # closed because a request came over them that a newer connection had overtaken
-        self.space_refusals = 0
         self.prepared_for_long = 0  # now: Prepared transactions that wait for longer than transaction.prepared.alert.ms
         self.fetch_waits = 0
         self.fetched_bytes = 0  # of record batches, in answers to Fetch

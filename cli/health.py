@@ -1,7 +1,10 @@
 """`fencepost health`: whether a broker answers, for health checks of containers and scripts that wait for it.
 
-The rule: the exit code is 0 or 1, because Docker reserves the others; the output is one line.
+The rule: the exit code is 0 or 1, because Docker reserves the others; the output is one line. A broker whose disk is
+nearly full answers: a restart frees nothing, so that is said and the exit code stays 0.
 """
+
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,6 +13,9 @@ from .arguments.connecting import Target, connecting
 from .arguments.ranges import DURATION
 from .output.failures import FAILED, Failure
 from .output.tables import duration
+
+if TYPE_CHECKING:
+    from ..client.admin.admin import Admin
 
 RETRY_S = 0.1
 
@@ -26,10 +32,11 @@ def health(to: Target, wait: int) -> None:
             to.output.object({"healthy": False, "cause": failure.message})
         raise Failure(failure.message, failure.hint, FAILED) from None
     brokers = count_text(facts["brokers"], "broker")
-    to.output.result(f"healthy: {to.bootstrap} answers in {duration(facts['answer_ms'])}, {brokers}", facts)
+    low = "".join(f"; but {each}" for each in facts["low"])
+    to.output.result(f"healthy: {to.bootstrap} answers in {duration(facts['answer_ms'])}, {brokers}{low}", facts)
 
 
-async def _wait_for_answer(to: Target, wait_ms: int) -> dict[str, int]:
+async def _wait_for_answer(to: Target, wait_ms: int) -> dict[str, Any]:
     import asyncio
     import time
 
@@ -41,9 +48,21 @@ async def _wait_for_answer(to: Target, wait_ms: int) -> dict[str, int]:
         try:
             async with to.admin() as admin:
                 cluster = await admin.describe_cluster()
-            took_ms = round((time.monotonic() - began) * 1000)
-            return {"healthy": True, "brokers": len(cluster.nodes), "answer_ms": took_ms}
+                took_ms = round((time.monotonic() - began) * 1000)
+                low = await _low_disks(admin)
+            return {"healthy": True, "brokers": len(cluster.nodes), "answer_ms": took_ms, "low": low}
         except RetriableError:
             if time.monotonic() >= until:
                 raise
             await asyncio.sleep(RETRY_S)
+
+
+async def _low_disks(admin: "Admin") -> list[str]:
+    """What is said of disks that are nearly full; nothing where this login may not see them."""
+    from ..client.errors import AuthorizationError, UnsupportedVersionError
+    from .space import low_text
+
+    try:
+        return [low_text(each) for each in await admin.find_low_log_dirs()]
+    except (AuthorizationError, UnsupportedVersionError):
+        return []

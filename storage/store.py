@@ -17,6 +17,7 @@ from ..effects.disk import Buffer, Disk, Lock
 from ..protocol import batches
 from ..protocol.batches import LENGTH_ENDS_AT, Batch, pack_head
 from . import layout
+from .free_space import FreeSpace
 from .journal.journal import APPEND, CREATE, DROP, LOG_START, Journal, Part, PlacedBatch, RoundWrite
 from .log.open_files import OpenFiles
 from .log.partition_log import PartitionLog
@@ -80,6 +81,7 @@ class Store:
         self.drops = 0  # logs dropped since the start
         self.on_change: Callable[[], None] = _nothing
         self.halted: BaseException | None = None
+        self.space = FreeSpace(directory, settings.min_free_bytes)
         self.space_low = False
         self.space_exhausted = False
         self.spare_bytes = 0  # free above the floor; what is in the tail needs its place there too
@@ -307,6 +309,12 @@ class Store:
             return False
         return self.journal.admits(size_bytes + UNIT_OVERHEAD_BYTES)
 
+    def refuse(self, size_bytes: int) -> str:
+        """Why admits() was False, for the answer. Want of space is counted, and logged when it begins."""
+        if self.space_low or self.tail_bytes + size_bytes > self.spare_bytes:
+            return self.space.refuse()
+        return "the journal is full (journal.max.bytes): nothing was written, try again later"
+
     def has_room_for(self, request_bytes: int) -> bool:
         """Whether to append what a large request carries now. False: soon, when a journal file takes it.
 
@@ -336,12 +344,18 @@ class Store:
         full = self.tail_memory_bytes > self.settings.tail_max_bytes or self.journal.nearly_full
         self.congested = full and not self.space_low  # on a full disk nobody waits: admits() refuses at once
 
+    @property
+    def usable_bytes(self) -> int:
+        """Free on the disk now, without what is in memory and needs its place there too. Asks the system."""
+        return max(0, self.disk.free_bytes(self.directory) - self.tail_bytes)
+
     def look_at_free_space(self) -> None:
         """Compare free space with the two floors: first client data stops, then all but what frees."""
         free = self.disk.free_bytes(self.directory)
         self.spare_bytes = free - self.settings.min_free_bytes
         self.space_low = self.tail_bytes >= self.spare_bytes
         self.space_exhausted = free - self.tail_bytes < self.settings.min_free_bytes // 4
+        self.space.look(free - self.tail_bytes)
 
     # ---- rounds ----------------------------------------------------------------------------------------------
 

@@ -380,7 +380,7 @@ def describe_log_dirs(broker: Services, call: Call, request: DescribeLogDirsRequ
                 log_dir=os.path.abspath(broker.store.directory),
                 topics=[topic for topic in topics if topic.partitions],
                 total_bytes=broker.disk.total_bytes(broker.store.directory),
-                usable_bytes=broker.disk.free_bytes(broker.store.directory),
+                usable_bytes=broker.store.usable_bytes,
             )
         ]
     )

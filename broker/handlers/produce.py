@@ -268,8 +268,7 @@ def _no_room(broker: Services, batch: Batch) -> KafkaError:
     largest = broker.store.largest_append_bytes
     if batch.size > largest:
         return KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"the journal takes {largest} bytes at once (journal.max.bytes)")
-    broker.metrics.space_refusals += 1
-    return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "the disk is nearly full: nothing was written, try again later")
+    return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, broker.store.refuse(batch.size))
 
 
 def _check_room_for_producer(broker: Services, producers: ProducerStates, batch: Batch) -> None:

@@ -404,6 +404,6 @@ def _delete_records(broker: Services, name: str, index: int, offset: int) -> int
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
     if start > log.start_offset:
         if not broker.store.admits(0, frees=True):
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "there is no room in the journal; try again later")
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, broker.store.refuse(0))
         broker.store.commit([broker.store.log_start_part(log, start)])
     return log.start_offset

@@ -69,7 +69,7 @@ class SecurityLog:
         log_id = self._ensure()
         batch = keyed_batch(changes, self._clock.now_ms())
         if not self._store.admits(batch.size, internal=True):
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "there is no room on disk for this change; try again later")
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._store.refuse(batch.size))
         try:
             self._store.commit([self._store.append_part(log_id, batch)])
         except UnitRefused as refused:

@@ -59,7 +59,7 @@ class CatalogueLog:
         batch = build(written)
         size = len(batch) + sum(PART_BYTES + sum(map(len, part.data)) for part in parts)
         if not self._store.admits(size, internal=internal, frees=frees):
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "there is no room on disk for this change; try again later")
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._store.refuse(size))
         self._store.commit([self._store.append_part(CATALOGUE_LOG_ID, batch), *parts])
         for key, value in changes:
             self.catalogue.apply(key, value)

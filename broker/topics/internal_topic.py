@@ -108,8 +108,9 @@ class InternalTopic:
 
         Raises KafkaError COORDINATOR_NOT_AVAILABLE while there is none; nothing was changed.
         """
-        if not self._store.admits(sum(sum(map(len, part.data)) for part in parts), internal=True):
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "there is no room on disk; try again later")
+        size = sum(sum(map(len, part.data)) for part in parts)
+        if not self._store.admits(size, internal=True):
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, self._store.refuse(size))
         try:
             return self._store.commit(parts)
         except UnitRefused as refused:

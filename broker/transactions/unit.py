@@ -92,7 +92,7 @@ class TransactionUnit:
     def commit(self) -> None:
         """All of it, or nothing. Raises KafkaError COORDINATOR_NOT_AVAILABLE, and BrokerHalted."""
         if not self._store.admits(self._size, internal=True):
-            raise _no_room()
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, self._store.refuse(self._size))
         try:
             if self._debts:
                 self._commit_with([marker_owed(*key, debt) for key, debt in self._debts.items()])
@@ -108,7 +108,7 @@ class TransactionUnit:
         try:
             self._topics.commit(list(debts), parts)
         except KafkaError as error:
-            raise _no_room() from error
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.text) from error
 
 
 def marker_of(order: MarkerOrder, wall_ms: int, coordinator_epoch: int = COORDINATOR_EPOCH) -> Batch:
@@ -117,7 +117,3 @@ def marker_of(order: MarkerOrder, wall_ms: int, coordinator_epoch: int = COORDIN
     return batch_of(
         memoryview(control_marker(kind, order.producer_id, order.producer_epoch, coordinator_epoch, wall_ms))
     )
-
-
-def _no_room() -> KafkaError:
-    return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "there is no room on disk: nothing was written, try again")

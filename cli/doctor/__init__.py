@@ -1,7 +1,7 @@
 """`fencepost doctor`: checks the connection to a broker step by step, as a client makes it.
 
 Name resolution, connection, protocol, features; then the addresses that the broker advertises, the most common cause;
-then topics, transactions, clock. The rule: it only reads. Each step is one line; a failed one has a hint.
+then disk, topics, transactions, clock. The rule: it only reads. Each step is one line; a failed one has a hint.
 """
 
 from collections.abc import Iterator
@@ -241,7 +241,7 @@ async def _inside(findings: Findings) -> None:
 
     to = findings.to
     async with to.admin() as admin:
-        for check, look in (("topics", _topics), ("transactions", _transactions), ("clock", _clock)):
+        for check, look in (("disk", _disk), ("topics", _topics), ("transactions", _transactions), ("clock", _clock)):
             try:
                 async with asyncio.timeout(to.timeout_ms / 1000):
                     for state, text, hint in await look(admin):
@@ -253,6 +253,16 @@ async def _inside(findings: Findings) -> None:
 
 
 _Found = list[tuple[str, str, str]]
+
+
+async def _disk(admin: Any) -> _Found:
+    from ..space import low_text
+
+    low = await admin.find_low_log_dirs()
+    if not low:
+        return [(OK, "there is room for what is written", "")]
+    hint = "free some space, or lower retention.ms or retention.bytes of the largest topics; it goes on by itself"
+    return [(FAILURE if each.floor_bytes is not None else WARNING, low_text(each), hint) for each in low]
 
 
 async def _topics(admin: Any) -> _Found:

@@ -1,4 +1,4 @@
-"""Prometheus: what to scrape, and six alerts. Written as text: YAML of this shape needs no library."""
+"""Prometheus: what to scrape, and eight alerts. Written as text: YAML of this shape needs no library."""
 
 import json
 from typing import NamedTuple
@@ -67,6 +67,20 @@ ALERTS = (
         "5m",
         "critical",
         "The journal is nearly full: the disk does not keep up, and producers will have to wait.",
+    ),
+    Alert(
+        "FencepostDiskIsNearlyFull",
+        "fencepost_storage_usable_bytes <= fencepost_storage_min_free_bytes",
+        "0m",
+        "critical",
+        "The broker refuses produce requests: its disk is below storage.min.free.bytes.",
+    ),
+    Alert(
+        "FencepostDiskFillsUp",
+        "predict_linear(fencepost_storage_usable_bytes[1h], 4 * 3600) < fencepost_storage_min_free_bytes",
+        "15m",
+        "warning",
+        "In four hours the disk will be nearly full, and the broker will refuse produce requests.",
     ),
     Alert(
         "FencepostIsDown",

@@ -17,8 +17,8 @@ from ..net.environment import SYSTEM, Environment
 from ..net.topology import Node
 from ..settings import AdminSettings, ConnectionKeywords, admin_settings
 from ..snapshots import AdminSnapshot
-from .configs import ConfigAdmin
 from .groups import GroupAdmin
+from .log_dirs import LogDirAdmin
 from .monitoring import MonitoringAdmin
 from .quotas import QuotaAdmin
 from .reading import ReadingAdmin
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from typing import Self, Unpack
 
 
-class Admin(ConfigAdmin, GroupAdmin, TransactionAdmin, SecurityAdmin, QuotaAdmin, MonitoringAdmin, ReadingAdmin):
+class Admin(LogDirAdmin, GroupAdmin, TransactionAdmin, SecurityAdmin, QuotaAdmin, MonitoringAdmin, ReadingAdmin):
     """`async with` starts and closes it. Needs a broker of Kafka 2.1; a newer call raises UnsupportedVersionError."""
 
     def __init__(

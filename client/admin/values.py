@@ -240,6 +240,23 @@ class Blocker:
         return self.description is None or self.open.topic_partition not in self.description.partitions
 
 
+class LogDir(NamedTuple):
+    """A directory of a broker. usable_bytes: free on its disk; None, as total_bytes, where the broker does not say."""
+
+    path: str
+    total_bytes: int | None
+    usable_bytes: int | None
+
+
+class LowLogDir(NamedTuple):
+    """A directory on a nearly full disk. floor_bytes: where its broker begins to refuse; None if that is not known."""
+
+    broker: int
+    path: str
+    usable_bytes: int
+    floor_bytes: int | None
+
+
 class ClientDescription(NamedTuple):
     """Connections of one client to a fencepost broker. idle_ms: since anything came or left, as far as it looked."""
 

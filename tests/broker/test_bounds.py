@@ -197,7 +197,7 @@ def test_large_batches_wait_for_the_files_of_a_new_journal_and_none_is_refused(v
                 client.send(produce("t", batch(value=bytes(900_000), key=b"%d" % number)), version)
         for client in clients:
             assert [answers(client.receive())[0][0] for _ in range(3)] == [OK] * 3
-        assert broker.broker.metrics.space_refusals == 0
+        assert broker.broker.store.space.refusals == 0
 
 
 @pytest.mark.parametrize("version", [FAST, GENERAL])

@@ -4,6 +4,7 @@ A simulated volume, where every byte counts; test_full_volume.py fills a real on
 """
 
 import errno
+import logging
 
 import pytest
 from broker_lives import EARLIEST, end, kill, offset_at, read_all, slow, small, unplug
@@ -102,6 +103,29 @@ def delete_records(broker, name, offset):
     part = DeleteRecordsRequest.Topic.Partition(partition_index=0, offset=offset)
     request = DeleteRecordsRequest(topics=[DeleteRecordsRequest.Topic(name=name, partitions=[part])], timeout_ms=1000)
     return broker.ask(request).topics[0].partitions[0]
+
+
+# ---- what is said of it ----------------------------------------------------------------------------------------
+
+
+def test_both_edges_are_in_the_log_and_each_refusal_names_the_setting(disk, caplog):
+    caplog.set_level(logging.INFO, "fencepost.storage")
+    with begin(disk) as broker:
+        broker.ask(create("t"))
+        assert said(caplog) == []
+        disk.capacity_bytes = VOLUME - disk.free_bytes("/")  # another program takes all of it
+        broker.wait(1)
+        ((code, _),) = answers(broker.ask(produce("t", idempotent(0, producer_id=7, value=bytes(10))), FAST))
+        assert code == REFUSED
+        assert [level for level, _ in said(caplog)] == ["ERROR"]
+        assert broker.broker.store.space.refusals == 1
+        disk.capacity_bytes = VOLUME
+        broker.wait(1)
+        assert [level for level, _ in said(caplog)] == ["ERROR", "WARNING"]
+
+
+def said(caplog):
+    return [(each.levelname, each.getMessage()) for each in caplog.records if "storage.min.free.bytes" in each.message]
 
 
 # ---- a volume that the broker itself fills -------------------------------------------------------------------

@@ -388,7 +388,7 @@ def test_a_nearly_full_disk_refuses_with_an_error_old_clients_retry_and_keeps_al
     assert fetched(client.ask(fetch("t"), 11)).high_watermark == 1
     store.space_low = False
     assert answers(client.ask(produce("t", idempotent(1)))) == [(OK, 1)]
-    assert client.broker.broker.metrics.space_refusals == 1
+    assert client.broker.broker.store.space.refusals == 1
 
 
 def test_an_unknown_producer_turned_away_is_not_overtaken_by_its_next_batch(client):

@@ -4,10 +4,12 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from fencepost.cli.doctor import RELEASES
 from fencepost.cli.doctor.probes import addresses, connects
+from fencepost.effects.disk import SystemDisk
 from served_broker import ServedBroker
 from terminal import Terminal
 
@@ -30,12 +32,27 @@ def test_a_broker_in_order_passes_every_check(terminal: Terminal) -> None:
     assert terminal.code == 0
     assert {each["state"] for each in found.values()} == {"ok"}, found
     assert list(found) == [
-        "connection", "protocol", "features", "cluster", "advertised", "topics", "transactions", "clock",
+        "connection", "protocol", "features", "cluster", "advertised", "disk", "topics", "transactions", "clock",
     ]  # fmt: skip
     assert "transaction.version 2" in found["features"]["text"]
     output = terminal.run(f"doctor {terminal.bootstrap}")
     assert all(line.startswith("✔ ") for line in output.splitlines())
     assert terminal.run(f"doctor {terminal.bootstrap} -q") == ""
+
+
+def test_a_disk_below_its_floor_is_named_by_doctor_and_health_and_health_stays_good(tmp_path: Path) -> None:
+    floor = 2 * SystemDisk().free_bytes(str(tmp_path))
+    with ServedBroker(storage_min_free_bytes=floor) as broker:
+        terminal = Terminal(broker)
+        found = checks(terminal, terminal.bootstrap)
+        assert terminal.code == 1
+        assert found["disk"]["state"] == "failed"
+        assert f"{floor:,} stay free (storage.min.free.bytes), so produce requests are refused" in found["disk"]["text"]
+        assert "retention" in found["disk"]["hint"]
+        assert "but the disk of broker " in terminal.run("health")
+        assert terminal.code == 0, "a restart frees nothing"
+        (facts,) = terminal.objects("health")
+        assert (facts["healthy"], len(facts["low"])) == (True, 1)
 
 
 @pytest.mark.parametrize(

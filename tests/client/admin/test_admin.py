@@ -295,3 +295,18 @@ async def test_names_of_java_and_of_librdkafka_are_taken(broker: ServedBroker) -
     async with Admin.from_config(config) as admin:
         assert isinstance(admin, TransactionAdmin)
         assert await admin.list_topics() is not None
+
+
+async def test_directories_are_described_with_their_room_and_low_ones_found(admin: Admin, broker: ServedBroker) -> None:
+    (node,) = (await admin.describe_cluster()).nodes
+    ((found,),) = (await admin.describe_log_dirs()).values()
+    assert found.path == broker.settings.log_dir
+    assert 0 < (found.usable_bytes or 0) <= (found.total_bytes or 0)
+    assert await admin.describe_log_dirs([node.node_id]) != {}
+    assert await admin.find_low_log_dirs() == []
+    floor = 2 * (found.usable_bytes or 0)
+    with ServedBroker(storage_min_free_bytes=floor) as full:
+        async with Admin(f"127.0.0.1:{full.port}") as other:
+            (low,) = await other.find_low_log_dirs()
+    assert (low.broker, low.path, low.floor_bytes) == (node.node_id, full.settings.log_dir, floor)
+    assert low.usable_bytes < floor

@@ -1,0 +1,14 @@
+"""A nearly full disk of a broker, as one sentence for every command that names it. Pure."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..client.admin.values import LowLogDir
+
+
+def low_text(low: "LowLogDir") -> str:
+    """Where, how much is left, and what that means."""
+    where = f"the disk of broker {low.broker}, {low.path}, is nearly full: {low.usable_bytes:,} bytes are free"
+    if low.floor_bytes is None:
+        return where
+    return f"{where}, {low.floor_bytes:,} stay free (storage.min.free.bytes), so produce requests are refused"

@@ -1,0 +1,48 @@
+"""Says when the disk is low and when it has room again: once each, in the log, with the numbers and the setting.
+
+The rule: it only tells; what is refused is Store's. There is room again once some more than the floor is free, so that
+a disk at its floor does not fill the log.
+"""
+
+import logging
+
+logger = logging.getLogger("fencepost.storage")
+ROOM_AGAIN_BYTES = 4 << 20  # above the floor
+
+
+class FreeSpace:
+    """Of one directory. usable_bytes: free, without what is in memory and needs its place there too."""
+
+    def __init__(self, directory: str, floor_bytes: int) -> None:
+        self._directory = directory
+        self._floor_bytes = floor_bytes
+        self.usable_bytes = 0
+        self.low = False  # what was said last
+        self.refusals = 0  # since the start
+
+    def look(self, usable_bytes: int) -> None:
+        """What is usable now."""
+        self.usable_bytes = usable_bytes
+        if usable_bytes <= self._floor_bytes:
+            self._say_low()
+        elif self.low and usable_bytes >= self._floor_bytes + ROOM_AGAIN_BYTES:
+            self.low = False
+            text = "the disk of %s has room again: %s; %d requests were refused since the start"
+            logger.warning(text, self._directory, self._numbers, self.refusals)
+
+    def refuse(self) -> str:
+        """Count a request that is refused because there is too little. Returns why, for its answer."""
+        self.refusals += 1
+        self._say_low()
+        return f"the disk is nearly full: {self._numbers}; nothing was written, try again later"
+
+    def _say_low(self) -> None:
+        if self.low:
+            return
+        self.low = True
+        what = "produce requests and changes are refused until there is room; reads, commits and deletions go on"
+        logger.error("the disk of %s is nearly full: %s; %s", self._directory, self._numbers, what)
+
+    @property
+    def _numbers(self) -> str:
+        return f"{self.usable_bytes:,} bytes are free, {self._floor_bytes:,} stay free (storage.min.free.bytes)"
