@@ -11,7 +11,7 @@ from .arguments.connecting import Target, connecting, pairs, partition_of
 from .arguments.places import PLACE, Places, resolve
 from .arguments.ranges import PARTITIONS
 from .output.failures import NOT_FOUND, WRONG_USAGE, Failure
-from .output.tables import Column, count, now_ms, number
+from .output.tables import Column, count, now_ms, number, when
 from .output.writing import Cell
 
 if TYPE_CHECKING:
@@ -90,8 +90,9 @@ def create(
 def describe(to: Target, names: Sequence[str], all_configs: bool) -> None:
     """Show partitions, offsets and settings.
 
-    START is the first offset and HW the high watermark. Readers with read_committed read up to LSO, the last stable
-    offset: it is below HW while a transaction is open. OPEN is the difference of HW and LSO.
+    START is the first offset, OLDEST the timestamp of the first record, and HW the high watermark. Readers with
+    read_committed read up to LSO, the last stable offset: it is below HW while a transaction is open. OPEN is the
+    difference of HW and LSO.
     """
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
@@ -108,11 +109,13 @@ async def _facts(admin: "Admin", found: "TopicDescription", configs: "list[Confi
 
     starts, ends = await admin.ends(found.led, EARLIEST), await admin.ends(found.led, LATEST)
     stable = await admin.ends(found.led, LATEST, "read_committed")
+    first = await admin.list_offsets(dict.fromkeys(found.led, 0))
     rows = []
     for tp, each in zip(found.topic_partitions, found.partitions, strict=True):
         row = {"partition": each.partition, "leader": each.leader, "replicas": each.replicas, "isr": each.isr}
         if tp in ends:
             row |= {"start": starts[tp], "lso": stable[tp], "hw": ends[tp], "open": ends[tp] - stable[tp]}
+            row["oldest_ms"] = first[tp].timestamp_ms if first[tp].offset >= 0 else None
         rows.append(row)
     return {
         **_summary(found),
@@ -156,6 +159,7 @@ _OFFSETS = (
     number("LSO", "lso"),
     number("HW", "hw"),
     number("OPEN", "open", _open),
+    Column("OLDEST", "oldest_ms", when),
 )
 
 

@@ -307,7 +307,10 @@ class TopicSettings:
         -1, "Oldest segments are deleted while a partition is larger. -1: no limit.", broker="log.retention.bytes"
     )
     retention_ms: int = option(
-        604_800_000, "Records older than this are deleted. -1: never.", at_least=-1, broker="log.retention.ms"
+        604_800_000,
+        "Records that arrived so long ago are deleted, whatever their timestamps are (Kafka goes by these). -1: never.",
+        at_least=-1,
+        broker="log.retention.ms",
     )
     remote_storage_enable: bool = option(False, "Tiered storage, which does not exist here.", no_effect=True)
     local_retention_ms: int = option(-2, "Of tiered storage.", at_least=-2, no_effect=True)

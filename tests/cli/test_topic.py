@@ -1,10 +1,12 @@
 """`fencepost topic`: what people see, what programs get, what is refused and how."""
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 
 import pytest
+from fencepost.client import sync
 from served_broker import ServedBroker
 from terminal import FENCEPOST, Terminal
 
@@ -26,7 +28,7 @@ def test_topics_are_made_listed_described_and_deleted(terminal: Terminal) -> Non
     producer = terminal.open_transaction("t", "orders", "c")
     described = terminal.run("topic describe orders")
     assert "orders: 2 partitions, 1 replica" in described
-    assert described.splitlines()[2].split() == ["0", "1", "1", "1", "0", "2", "3", "1"]
+    assert described.splitlines()[2].split()[:8] == ["0", "1", "1", "1", "0", "2", "3", "1"]
     assert "retention.ms  1000   topic" in described
     producer.abort_transaction()
     assert terminal.run("topic delete orders bills") == "orders deleted\nbills deleted\n"
@@ -39,6 +41,7 @@ def test_programs_get_the_same_as_objects(terminal: Terminal) -> None:
     (described,) = terminal.objects("topic describe told")
     assert described["offsets"] == [
         {"partition": 0, "leader": 1, "replicas": [1], "isr": [1], "start": 0, "lso": 0, "hw": 0, "open": 0}
+        | {"oldest_ms": None},
     ]
     assert described["configs"]["retention.ms"] == {"value": "1000", "source": "topic"}
     assert terminal.objects("topic create told --if-not-exists") == [{"topic": "told", "created": False}]
@@ -46,6 +49,19 @@ def test_programs_get_the_same_as_objects(terminal: Terminal) -> None:
     assert [each["topic"] for each in terminal.objects("topic list --internal") if each["internal"]] == [
         "__transaction_state"
     ]
+
+
+def test_the_timestamp_of_the_oldest_record_is_shown(terminal: Terminal) -> None:
+    terminal.run("topic create aged -p 2")
+    with sync.Producer(terminal.bootstrap) as producer:
+        for day in (3, 2):
+            producer.send("aged", b"x", partition=0, timestamp_ms=day * 86_400_000)
+    (described,) = terminal.objects("topic describe aged")
+    assert [each["oldest_ms"] for each in described["offsets"]] == [3 * 86_400_000, None]
+    assert "OLDEST" in terminal.run("topic describe aged")
+    first, second = terminal.run("topic describe aged").splitlines()[2:4]
+    assert re.search(r" 1970-01-0[345] ", first)
+    assert second.endswith("-")
 
 
 def test_a_topic_is_changed_grown_and_trimmed(terminal: Terminal) -> None:
