@@ -8,7 +8,9 @@ its own bytes durable (RWF_DSYNC): an error of its bytes is told to that write, 
 The rules: a write covers its own bytes only, never those of another one; it is in whole blocks over bytes that the file
 has already, since the kernel would make the caller wait while it finds new ones. The bytes are copied, since the device
 takes them from aligned memory. Whatever is not possible is refused before anything was begun, so that the caller goes
-another way; what the device refuses later is written again the ordinary way, here.
+another way; what the device refuses later is written again the ordinary way, here. Some file systems do all of a write
+before the call returns (btrfs; ext4 with data=journal), and the loop would wait for their device: after a few such
+writes nothing is begun any more (decision 24).
 Source: Linux `io_submit(2)`, `io_getevents(2)`, include/uapi/linux/aio_abi.h; `open(2)` on O_DIRECT.
 """
 
@@ -18,12 +20,14 @@ import errno
 import mmap
 import os
 import platform
+import select
 import struct
 import sys
 import time
 from collections.abc import Sequence
 
-from .async_writer import AsyncWriter, DirectFile, Done
+from .async_writer import WAITED_FOR, AsyncWriter, DirectFile, Done
+from .executors import QUICK_NS
 from .gathering import Buffer, join_buffers
 from .writing import RWF_DSYNC
 
@@ -107,6 +111,9 @@ class AioWriter(AsyncWriter):
         self._slots: list[_Slot] = []
         self._free: list[int] = []
         self._at_once = MOST_AT_ONCE
+        self._waited_for = 0
+        self._has_ended = select.poll()
+        self._has_ended.register(self._event_fd, select.POLLIN)
         loop.add_reader(self._event_fd, self._ended)
 
     @property
@@ -137,6 +144,8 @@ class AioWriter(AsyncWriter):
                 self._at_once = 0
             return False
         self._free.pop()
+        if len(self._free) == len(self._slots) - 1:
+            self._judge(time.perf_counter_ns() - slot.began_ns)
         return True
 
     def close(self) -> None:
@@ -148,6 +157,15 @@ class AioWriter(AsyncWriter):
             self._loop.remove_reader(self._event_fd)
         os.close(self._event_fd)
         self._event_fd = -1
+
+    def _judge(self, took_ns: int) -> None:
+        """Of a write that is the only one, at the return of the call that began it: whether the loop waited for it."""
+        if not self._has_ended.poll(0):
+            self._waited_for = 0
+        elif took_ns > QUICK_NS:
+            self._waited_for += 1
+            if self._waited_for == WAITED_FOR:
+                self._at_once = 0
 
     def _add_slot(self) -> bool:
         """Their memory is taken when it is first needed."""

@@ -8,6 +8,8 @@ from .gathering import Buffer
 Done = Callable[[OSError | None, int], None]
 """What a write is told with when it has ended: its error, and how many nanoseconds it took."""
 
+WAITED_FOR = 3  # writes in a row that had ended when the call that began them returned, and not soon: no more are begun
+
 
 class DirectFile(Protocol):
     """What of a File is needed here."""
@@ -33,7 +35,7 @@ class AsyncWriter(Protocol):
 
     @property
     def at_once(self) -> int:
-        """How many writes can be under way; 0 once none can be begun any more."""
+        """How many writes can be under way; 0 once none can be begun any more, or the loop had to wait for them."""
         ...
 
     def begin(self, file: DirectFile, position: int, buffers: Sequence[Buffer], size_bytes: int, done: Done) -> bool:

@@ -50,8 +50,9 @@ class SimulatedDisk(Disk):
 
     `is_cold` is true for paths of which nothing is in memory; `latency` when the jobs of executors and writers made
     after it was set take effect; `inline` makes those executors ignore a running loop; `quick` is their own `quick`;
-    `at_once` is how many writes such a writer has under way, 0: there is none; `syncs_blocks` is whether a file writes
-    and syncs blocks in one call. With `history` off operations are not kept: for long simulations, which need
+    `at_once` is how many writes such a writer has under way, 0: there is none; `begins_in_call` is whether it does all
+    of a write when that begins, as on btrfs, and so soon begins none; `syncs_blocks` is whether a file writes and syncs
+    blocks in one call. With `history` off operations are not kept: for long simulations, which need
     `after_power_cut` but not `at`.
     """
 
@@ -70,6 +71,7 @@ class SimulatedDisk(Disk):
         self.inline = inline
         self.quick = False
         self.at_once = 0
+        self.begins_in_call = False
         self.syncs_blocks = True
         self.pid = pid
         self._history = History(Volume(), keep=history)
@@ -218,7 +220,7 @@ class SimulatedDisk(Disk):
         return made
 
     def async_writer(self) -> AsyncWriter | None:
-        self._workers.append(writer := SimulatedWriter(self.at_once, self.latency))
+        self._workers.append(writer := SimulatedWriter(self.at_once, self.latency, in_call=self.begins_in_call))
         return writer if self.at_once else None
 
     def beside(self) -> "SimulatedDisk":
@@ -367,6 +369,7 @@ class SimulatedDisk(Disk):
         twin.is_cold = self.is_cold
         twin.quick = self.quick
         twin.at_once = self.at_once
+        twin.begins_in_call = self.begins_in_call
         twin.syncs_blocks = self.syncs_blocks
         twin._history = history
         return twin

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
-from ..async_writer import AsyncWriter, DirectFile, Done
+from ..async_writer import WAITED_FOR, AsyncWriter, DirectFile, Done
 from ..gathering import Buffer
 from .executors import Latency, later
 
@@ -23,8 +23,10 @@ class SimulatedWriter(AsyncWriter):
     from_bytes = 1
     largest_bytes = 1 << 20
 
-    def __init__(self, at_once: int, latency: Latency | None) -> None:
+    def __init__(self, at_once: int, latency: Latency | None, *, in_call: bool = False) -> None:
+        """in_call: begin() does all of a write, as some file systems do; after WAITED_FOR of them none is begun."""
         self._at_once = at_once
+        self._left = WAITED_FOR if in_call else None
         self._latency = latency
         self._under_way: dict[object, Callable[[], None]] = {}  # what completes each of them
         self._ended = False
@@ -34,12 +36,15 @@ class SimulatedWriter(AsyncWriter):
         return self._at_once
 
     def begin(self, file: DirectFile, position: int, buffers: Sequence[Buffer], size_bytes: int, done: Done) -> bool:
-        if self._ended or len(self._under_way) == self._at_once:
+        if self._ended or len(self._under_way) >= self._at_once:
             return False
         write = _Write(cast(_File, file), b"".join(buffers), position)
         self._under_way[write] = write.complete
         before, after = self._latency() if self._latency else (0.0, 0.0)
         loop = asyncio.get_running_loop()
+        if self._left is not None:
+            self._do_all(loop, write, after, done)
+            return True
         later(loop, before, self._write, loop, write, after, done)
         return True
 
@@ -54,6 +59,18 @@ class SimulatedWriter(AsyncWriter):
         """The process is gone: nothing has an effect any more, nobody is called."""
         self._ended = True
         self._under_way.clear()
+
+    def _do_all(self, loop: asyncio.AbstractEventLoop, write: "_Write", after: float, done: Done) -> None:
+        write.complete()
+        assert self._left is not None
+        self._left -= 1
+        if not self._left:
+            self._at_once = 0
+        later(loop, after, self._tell, write, done)
+
+    def _tell(self, write: "_Write", done: Done) -> None:
+        if self._under_way.pop(write, None):
+            done(write.error, 0)
 
     def _write(self, loop: asyncio.AbstractEventLoop, write: "_Write", after: float, done: Done) -> None:
         if write in self._under_way:
@@ -75,6 +92,7 @@ class _Write:
         self._data = data
         self._position = position
         self._sync: Callable[[], None] | None = None
+        self._done = False
 
     def write(self) -> None:
         try:
@@ -84,6 +102,9 @@ class _Write:
 
     def complete(self) -> None:
         """Do what is left."""
+        if self._done:
+            return
+        self._done = True
         if self._sync is None and self.error is None:
             self.write()
         if self._sync is not None:

@@ -14,92 +14,24 @@ import sys
 from pathlib import Path
 
 import pytest
-from eventually import wait_until
 from fencepost.effects import aio
 from fencepost.effects.aio import BLOCK_BYTES, LARGEST_BYTES, MOST_AT_ONCE, open_writer
 from fencepost.effects.disk import SystemDisk
 from fencepost.effects.gathering import JOINED_BELOW_BYTES
 from fencepost.effects.simulated.disk import SimulatedDisk
-from loops import LOOPS
-from this_machine import bytes_in_memory, goes_past_cache
+from native_aio import (
+    BEFORE,
+    FILE_BYTES,
+    begin,
+    blocks,
+    one_each,
+    run_until,
+    wait_for_device,
+    write,
+)
+from this_machine import bytes_in_memory
 
-FILE_BYTES = 2 * LARGEST_BYTES
-BEFORE = b"before.." * (FILE_BYTES // 8)
-IO_SETUP, IO_DESTROY = {"x86_64": (206, 207), "aarch64": (0, 1)}.get(platform.machine(), (-1, -1))
 IOCB = struct.Struct("<QIiHhIQQqQII")  # include/uapi/linux/aio_abi.h
-
-
-def has_native_aio() -> bool:
-    """Asked of the system: whether a context can be made."""
-    if sys.platform != "linux" or IO_SETUP < 0:
-        return False
-    context = ctypes.c_ulong(0)
-    call = ctypes.CDLL(None).syscall
-    made = call(ctypes.c_long(IO_SETUP), ctypes.c_long(1), ctypes.byref(context)) == 0
-    return made and call(ctypes.c_long(IO_DESTROY), context) == 0
-
-
-@pytest.fixture(params=LOOPS.values(), ids=LOOPS)
-def loop(request):
-    if not has_native_aio():
-        pytest.skip("NO NATIVE AIO HERE: SYNCED WRITES OF A LOOP ARE NOT TESTED")
-    loop, complaints = request.param(), []
-    loop.set_exception_handler(lambda loop, context: complaints.append(context))
-    yield loop
-    loop.close()
-    assert complaints == []
-
-
-@pytest.fixture
-def writer(loop):
-    writer = open_writer(loop)
-    yield writer
-    writer.close()
-
-
-@pytest.fixture(scope="module")
-def has_o_direct(tmp_path_factory):
-    return goes_past_cache(tmp_path_factory.getbasetemp())
-
-
-@pytest.fixture
-def file(tmp_path, has_o_direct):
-    if not has_o_direct:
-        pytest.skip("NO O_DIRECT HERE (tmpfs): SYNCED WRITES OF A LOOP ARE NOT TESTED")
-    file = SystemDisk().open(str(tmp_path / "file"), create=True)
-    file.write([BEFORE], 0)
-    file.sync()
-    yield file
-    file.close()
-
-
-def blocks(count: int, salt: int = 0) -> bytes:
-    """No two blocks are equal, and no two salts."""
-    return b"".join(struct.pack(">II", salt, number) * (BLOCK_BYTES // 8) for number in range(count))
-
-
-def one_each(count: int) -> bytes:
-    return b"".join(blocks(1, salt) for salt in range(count))
-
-
-def begin(writer, file, position, *buffers, told):
-    """Whether it was begun. `told` gets the error of each that ended, and what is no time that it took."""
-    done = lambda error, took_ns: told.append(error if took_ns > 0 else took_ns)  # noqa: E731
-    return writer.begin(file, position, buffers, sum(map(len, buffers)), done)
-
-
-def run_until(loop, done):
-    wait_until(lambda: loop.run_until_complete(asyncio.sleep(0.001)) or done())
-    loop.run_until_complete(asyncio.sleep(0.001))  # what is told twice is told by now
-
-
-def write(loop, writer, file, position, *buffers):
-    """What was told."""
-    told = []
-    assert begin(writer, file, position, *buffers, told=told)
-    run_until(loop, lambda: told)
-    assert len(told) == 1
-    return told[0]
 
 
 def contexts() -> int:
@@ -127,12 +59,6 @@ def no_descriptor_left():
     lowest_free = os.dup(0)
     os.close(lowest_free)
     return limited(resource.RLIMIT_NOFILE, lowest_free)
-
-
-def wait_for_device(writer, count):
-    """Until so many have ended of which the loop knows nothing yet."""
-    state = Path(f"/proc/self/fdinfo/{writer._event_fd}")
-    wait_until(lambda: f"eventfd-count: {count:16x}\n" in state.read_text())
 
 
 def answer_once(writer, number):

@@ -134,6 +134,7 @@ class World:
         self.lives += 1
         self.disk.quick = not self.lives % QUICK_EVERY
         self.disk.at_once = AT_ONCE[(self.seed + self.lives) % len(AT_ONCE)]
+        self.disk.begins_in_call = self.rng(f"begins of life {self.lives}").random() < 0.2
         self.disk.syncs_blocks = self.rng(f"blocks of life {self.lives}").random() < 0.5
         self.disk.is_cold = lambda path: self._cold.random() < self.schedule.cold
         self._slow_executors()

@@ -5,6 +5,7 @@ import errno
 
 import pytest
 from disk_files import read
+from fencepost.effects.async_writer import WAITED_FOR
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.effects.simulated.loop import run
 from fencepost.effects.simulated.operations import Sync, Write
@@ -299,3 +300,22 @@ def test_the_writers_of_a_killed_process_do_nothing_more(disk):
     run(main())
     assert read(disk, "/d/f") == with_bytes((0, b"written"))
     assert durable(disk) == BEFORE
+
+
+def test_on_some_file_systems_beginning_does_it_all_and_is_soon_done_no_more(disk):
+    disk.begins_in_call = True
+    disk.latency = lambda: (0.001, 0.002)
+
+    async def main():
+        writer, file, told = disk.async_writer(), disk.open("/d/f"), []
+        for number in range(WAITED_FOR):
+            assert begin(writer, file, number, b"%d" % number, told)
+            assert durable(disk)[: number + 1] == b"0123456789"[: number + 1]
+        assert told == []
+        assert not begin(writer, file, 9, b"x", told)
+        assert writer.at_once == 0
+        await asyncio.sleep(0.01)
+        assert told == [b"%d" % number for number in range(WAITED_FOR)]
+        writer.close()
+
+    run(main())

@@ -1,0 +1,67 @@
+"""File systems that do all of a write before the call that begins it returns: btrfs, ext4 with data=journal."""
+
+import time
+
+from fencepost.effects import aio
+from fencepost.effects.aio import BLOCK_BYTES, MOST_AT_ONCE, WAITED_FOR
+from native_aio import begin, blocks, run_until, wait_for_device, write
+
+
+def end_in_the_call(writer, pause_s=0.001):
+    """io_submit returns when the write has ended, or so much later."""
+    real = writer._call
+
+    def submit(number, *arguments):
+        result = real(number, *arguments)
+        if number is writer._submit and result == 1:
+            wait_for_device(writer, 1)
+            time.sleep(pause_s)
+        return result
+
+    writer._call = submit
+    return real
+
+
+def test_writes_that_the_loop_had_to_wait_for_are_begun_no_more_and_have_all_ended(loop, writer, file):
+    end_in_the_call(writer)
+    contents = [blocks(1, salt) for salt in range(WAITED_FOR)]
+    for number, content in enumerate(contents):
+        assert writer.at_once == MOST_AT_ONCE
+        assert write(loop, writer, file, number * BLOCK_BYTES, content) is None
+    assert writer.at_once == 0
+    assert not begin(writer, file, 0, blocks(1), told=[])
+    assert file.read(WAITED_FOR * BLOCK_BYTES, 0) == b"".join(contents)
+
+
+def test_a_write_that_goes_on_behind_its_call_acquits_the_file_system(loop, writer, file):
+    for _ in range(3):
+        real = end_in_the_call(writer)
+        for _ in range(WAITED_FOR - 1):
+            assert write(loop, writer, file, 0, blocks(1)) is None
+        held, told = [], []
+        writer._call = lambda *arguments, held=held: held.append(arguments) or 1  # the device has not done it yet
+        assert begin(writer, file, 0, blocks(1), told=told)
+        writer._call = real
+        assert real(*held[0]) == 1
+        run_until(loop, lambda told=told: told)
+    assert writer.at_once == MOST_AT_ONCE
+
+
+def test_writes_that_end_in_the_call_but_soon_are_begun_as_before(loop, writer, file, monkeypatch):
+    end_in_the_call(writer, pause_s=0)
+    monkeypatch.setattr(aio, "QUICK_NS", 1 << 62)
+    for _ in range(2 * WAITED_FOR):
+        assert write(loop, writer, file, 0, blocks(1)) is None
+    assert writer.at_once == MOST_AT_ONCE
+
+
+def test_a_write_beside_another_one_proves_nothing_since_that_may_be_what_has_ended(loop, writer, file):
+    for _ in range(2 * WAITED_FOR):
+        real, told = writer._call, []
+        assert begin(writer, file, 0, blocks(1), told=told)
+        wait_for_device(writer, 1)
+        writer._call = lambda *arguments, real=real: (real(*arguments), time.sleep(0.001))[0]
+        assert begin(writer, file, BLOCK_BYTES, blocks(1), told=told)
+        writer._call = real
+        run_until(loop, lambda told=told: len(told) == 2)
+    assert writer.at_once == MOST_AT_ONCE
