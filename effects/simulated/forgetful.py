@@ -1,6 +1,7 @@
 """The machine's disk with a power cut: what was written and not synced can be taken back, from real files.
 
-The rule: before bytes are overwritten they are remembered, until a sync covers the change. `vanish` ends everything, as
+The rule: there is one way to write, through the page cache, and one to sync; without `syncs` no device is ever waited
+for. Before bytes are overwritten they are remembered, until a sync covers the change. `vanish` ends everything, as
 if the process were gone; `forget` then undoes what no sync covered, but for a torn tail: of the first such write in
 each file some sectors stay, by the seed. Names (creates, renames, unlinks) stay, which is one of the things that power
 cuts do; effects/simulated/disk.py knows the others.
@@ -11,10 +12,9 @@ import os
 import random
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from ..async_writer import AsyncWriter, DirectFile, Done
-from ..disk import Buffer, Executor, File, Lock, SystemDisk, SystemFile
+from ..disk import AsyncWriter, Buffer, Executor, File, Lock, SystemDisk, SystemFile
 from .torn import SECTOR_BYTES
 
 
@@ -29,7 +29,6 @@ class _Change:
     position: int
     before: bytes
     size_before: int
-    alone: bool = False  # of an async writer: no sync of the file covers it, nor does it change the file's size
 
 
 @dataclass(slots=True, eq=False)
@@ -58,53 +57,14 @@ class ForgetfulFile(SystemFile):
             super().write(buffers, position)
 
     def write_past_cache(self, buffers: Sequence[Buffer], position: int, *, paced: bool = False) -> None:
-        with self._unsynced.lock:
-            self._disk.check()
-            self._remember(position, sum(map(len, buffers)))
-            super().write_past_cache(buffers, position, paced=paced)
+        self.write(buffers, position)
 
     def write_synced(self, buffers: Sequence[Buffer], position: int) -> None:
-        synced = self.remember_alone(position, sum(map(len, buffers)))
-        self._disk.sync_begins(self.path)
-        super().write(buffers, position)
-        if self._disk.syncs:
-            super().sync()
-        self._disk.check()
-        synced()
+        self.write(buffers, position)
+        self.sync()
 
     def write_blocks_synced(self, buffers: Sequence[Buffer], position: int, size_bytes: int) -> bool:
-        if not self._disk.syncs:
-            self.write_synced(buffers, position)
-            return True
-        with self._unsynced.lock:
-            self._disk.check()
-            change = self._remember(position, size_bytes, alone=True)
-        self._disk.sync_begins(self.path)
-        done = super().write_blocks_synced(buffers, position, size_bytes)
-        with self._unsynced.lock:
-            self._disk.check()
-            self._unsynced.changes.remove(change)
-            if not done:  # a part may be written, which the next sync of the file covers
-                self._unsynced.changes.append(replace(change, alone=False))
-        return done
-
-    def remember_alone(self, position: int, size: int) -> Callable[[], None]:
-        """For an async writer, before it writes. Returns what says that this write, and no other, is on the device."""
-        with self._unsynced.lock:
-            self._disk.check()
-            change = self._remember(position, size, alone=True)
-
-        def synced() -> None:
-            with self._unsynced.lock:
-                self._unsynced.changes.remove(change)
-
-        return synced
-
-    def write_again(self, buffers: Sequence[Buffer], position: int) -> None:
-        """What is remembered already."""
-        with self._unsynced.lock:
-            self._disk.check()
-            super().write(buffers, position)
+        return False
 
     def truncate(self, size: int) -> None:
         with self._unsynced.lock:
@@ -114,82 +74,22 @@ class ForgetfulFile(SystemFile):
 
     def sync(self) -> None:
         with self._unsynced.lock:
-            covered = {change for change in self._unsynced.changes if not change.alone}
+            covered = len(self._unsynced.changes)
         self._disk.sync_begins(self.path)
         if self._disk.syncs:
             super().sync()
         with self._unsynced.lock:
             self._disk.check()
-            self._unsynced.changes = [change for change in self._unsynced.changes if change not in covered]
+            del self._unsynced.changes[:covered]
 
     def close(self) -> None:
         self._disk.closed(self)
         super().close()
 
-    def _remember(self, position: int, length: int, *, alone: bool = False) -> _Change:
+    def _remember(self, position: int, length: int) -> None:
         size = self.size()
         before = self.read(min(length, size - position), position) if position < size else b""
-        change = _Change(position, before.ljust(length, b"\0") if alone else before, size, alone)
-        self._unsynced.changes.append(change)
-        return change
-
-
-class _Remembered(DirectFile):
-    """A file for the system's writer, which writes again what the device refused: that is no other change."""
-
-    def __init__(self, file: ForgetfulFile) -> None:
-        self._file = file
-
-    @property
-    def path(self) -> str:
-        return self._file.path
-
-    def direct_fileno(self) -> int:
-        return self._file.direct_fileno()
-
-    def write(self, buffers: Sequence[Buffer], position: int) -> None:
-        self._file.write_again(buffers, position)
-
-
-class ForgetfulWriter(AsyncWriter):
-    """What the system has, on files that remember."""
-
-    def __init__(self, disk: "ForgetfulDisk", writer: AsyncWriter) -> None:
-        self._disk = disk
-        self._writer = writer
-
-    @property
-    def from_bytes(self) -> int:
-        return self._writer.from_bytes
-
-    @property
-    def largest_bytes(self) -> int:
-        return self._writer.largest_bytes
-
-    @property
-    def at_once(self) -> int:
-        return self._writer.at_once
-
-    def begin(self, file: DirectFile, position: int, buffers: Sequence[Buffer], size_bytes: int, done: Done) -> bool:
-        assert isinstance(file, ForgetfulFile)
-        synced = file.remember_alone(position, size_bytes)
-
-        def ended(error: OSError | None, took_ns: int) -> None:
-            try:
-                self._disk.sync_begins(file.path)
-                if error is None:
-                    synced()
-            except OSError as refused:
-                error = refused
-            done(error, took_ns)
-
-        if self._writer.begin(_Remembered(file), position, buffers, size_bytes, ended):
-            return True
-        synced()
-        return False
-
-    def close(self) -> None:
-        self._writer.close()
+        self._unsynced.changes.append(_Change(position, before, size))
 
 
 class ForgetfulDisk(SystemDisk):
@@ -206,7 +106,6 @@ class ForgetfulDisk(SystemDisk):
         self._open: set[ForgetfulFile] = set()
         self._locks: list[Lock] = []
         self._executors: list[Executor] = []
-        self._writers: list[AsyncWriter] = []
         self._failing: Callable[[str], bool] | None = None
 
     # ---- what every disk does --------------------------------------------------------------------------------
@@ -270,11 +169,7 @@ class ForgetfulDisk(SystemDisk):
         return executor
 
     def async_writer(self) -> AsyncWriter | None:
-        writer = super().async_writer()
-        if writer is None:
-            return None
-        self._writers.append(writer)
-        return ForgetfulWriter(self, writer)
+        return None
 
     # ---- what goes wrong -------------------------------------------------------------------------------------
 
@@ -291,8 +186,6 @@ class ForgetfulDisk(SystemDisk):
         assert self._gone
         for executor in self._executors:
             executor.close()
-        for writer in self._writers:
-            writer.close()
         for file in list(self._open):
             file.close()
         for path in sorted(self._files):
@@ -315,8 +208,7 @@ class ForgetfulDisk(SystemDisk):
 
     def _tear(self, fd: int, change: _Change) -> None:
         """Take the change back, but for some sectors of it; one at least is lost."""
-        end = change.position + len(change.before) if change.alone else os.fstat(fd).st_size
-        torn = os.pread(fd, max(0, end - change.position), change.position)
+        torn = os.pread(fd, max(0, os.fstat(fd).st_size - change.position), change.position)
         _take_back(fd, change)
         starts = range(0, len(torn), SECTOR_BYTES)
         lost = self._rng.randrange(len(starts) or 1)
@@ -354,5 +246,4 @@ def _is_below(path: str, above: str) -> bool:
 def _take_back(fd: int, change: _Change) -> None:
     if change.before:
         os.pwrite(fd, change.before, change.position)
-    if not change.alone:
-        os.ftruncate(fd, change.size_before)
+    os.ftruncate(fd, change.size_before)
