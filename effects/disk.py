@@ -39,6 +39,7 @@ from .threads import CannotStartThread as CannotStartThread
 FILE_MODE = 0o640
 DIRECTORY_MODE = 0o750
 _NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
+_fdatasync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)  # CPython has none on macOS
 
 
 class File(Protocol):
@@ -317,7 +318,7 @@ class SystemFile(File):
 
     def sync(self) -> None:
         try:
-            flush_to_device(self._fd, os.fdatasync)
+            flush_to_device(self._fd, _fdatasync)
         except OSError as error:
             raise OSError(error.errno, error.strerror, self._path) from None
 

@@ -29,7 +29,7 @@ class ServiceManager:
         if address.startswith(ABSTRACT):
             address = "\0" + address[1:]
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as manager:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
                 manager.setblocking(False)
                 manager.sendto(message.encode(), address)
         except OSError:
