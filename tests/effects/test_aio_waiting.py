@@ -22,7 +22,7 @@ def end_in_the_call(writer, pause_s=0.001):
     return real
 
 
-def test_writes_that_the_loop_had_to_wait_for_are_begun_no_more_and_have_all_ended(loop, writer, file):
+def test_writes_that_the_loop_waited_for_are_begun_no_more_and_have_ended(loop, writer, file):
     end_in_the_call(writer)
     contents = [blocks(1, salt) for salt in range(WAITED_FOR)]
     for number, content in enumerate(contents):
@@ -55,7 +55,7 @@ def test_writes_that_end_in_the_call_but_soon_are_begun_as_before(loop, writer, 
     assert writer.at_once == MOST_AT_ONCE
 
 
-def test_a_write_beside_another_one_proves_nothing_since_that_may_be_what_has_ended(loop, writer, file):
+def test_a_write_beside_another_proves_nothing_as_that_may_have_ended(loop, writer, file):
     for _ in range(2 * WAITED_FOR):
         real, told = writer._call, []
         assert begin(writer, file, 0, blocks(1), told=told)

@@ -148,7 +148,7 @@ def test_syncs_of_many_files_and_directories_cover_them_all(disk, tmp_path):
     assert all((tmp_path / str(number)).read_bytes() == b"x" for number in range(100))
 
 
-def test_there_is_one_way_to_write_and_one_to_sync_and_no_device_is_waited_for_without_syncs(tmp_path, monkeypatch):
+def test_there_is_one_way_to_write_and_without_syncs_no_device_is_asked(tmp_path, monkeypatch):
     def asked(*_, **__):
         raise AssertionError("a device is asked")
 
@@ -166,7 +166,7 @@ def test_there_is_one_way_to_write_and_one_to_sync_and_no_device_is_waited_for_w
         assert broker.failures == []
 
 
-def test_bytes_that_are_to_be_synced_in_one_call_are_written_and_synced_instead(disk, tmp_path):
+def test_bytes_to_be_synced_in_one_call_are_written_and_synced_instead(disk, tmp_path):
     file = disk.open(path_of(tmp_path), create=True)
     assert not file.write_blocks_synced([SECTORS], 0, len(SECTORS))
     file.write_synced([b"synced"], 0)
