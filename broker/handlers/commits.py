@@ -64,7 +64,7 @@ def offset_commit(broker: Services, call: Call, request: OffsetCommitRequest) ->
 
     if request.retention_time_ms >= 0:
         wanted = [each._replace(committed=_expiring(each.committed, request.retention_time_ms)) for each in wanted]
-    with _errors_for_all("OffsetCommit", broker, wanted):
+    with _errors_for_all("OffsetCommit", broker, call, wanted):
         fitting = _fitting("OffsetCommit", broker, wanted)
         if wanted:
             _check_group(broker, call.version, request, _partitions(fitting))
@@ -106,7 +106,7 @@ def txn_offset_commit(broker: Services, call: Call, request: TxnOffsetCommitRequ
         parts = list(_sort_out("TxnOffsetCommit", broker, call, topic, {"name": topic.name}, made, wanted))
         if parts:
             response.topics.append(TxnOffsetCommitResponse.Topic(name=topic.name, partitions=parts))
-    with _errors_for_all("TxnOffsetCommit", broker, wanted):
+    with _errors_for_all("TxnOffsetCommit", broker, call, wanted):
         if wanted:
             _commit_in_transaction(broker, call, request, wanted)
     return response
@@ -170,11 +170,12 @@ def _sort_out(
 
 
 @contextmanager
-def _errors_for_all(api: str, broker: Services, wanted: Sequence[_Wanted]) -> Iterator[None]:
+def _errors_for_all(api: str, broker: Services, call: Call, wanted: Sequence[_Wanted]) -> Iterator[None]:
     """An error of the group, or of the unit, is every partition's."""
     try:
         yield
     except KafkaError as error:
+        broker.note_limit(api, call.client_host, call.client_id, error)
         for each in wanted:
             each.part_answer.error_code = error.code
             broker.metrics.error(api, error.code)

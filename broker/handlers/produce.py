@@ -121,7 +121,7 @@ def _produce(broker: Services, call: Call, request: ProduceRequest, targets: Tar
     response = ProduceResponse(responses=[])
     for topic, of_topic in targets.by_topic:
         answers = [
-            _refusal(broker, target.part.index, NO_TRANSACTIONAL_ID)
+            _refusal(broker, call, target.part.index, NO_TRANSACTIONAL_ID)
             if unauthorized
             else _append_or_refuse(broker, call, request, targets, topic, target)
             for target in of_topic
@@ -178,7 +178,7 @@ def _append_or_refuse(
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "the topic is internal: only the broker writes to it")
         return _append(broker, call, partition, target, request.transactional_id)
     except KafkaError as error:
-        answer = _refusal(broker, target.part.index, error)
+        answer = _refusal(broker, call, target.part.index, error)
         if partition is not None and _tells_log_start(error, target):
             answer.log_start_offset = partition.log.start_offset
         return answer
@@ -293,9 +293,10 @@ def _check_room_for_producer(broker: Services, producers: ProducerStates, batch:
     raise KafkaError(error, why)
 
 
-def _refusal(broker: Services, index: int, error: KafkaError) -> Answer:
+def _refusal(broker: Services, call: Call, index: int, error: KafkaError) -> Answer:
     metrics = broker.metrics
     metrics.error("Produce", error.code)
+    broker.note_limit("Produce", call.client_host, call.client_id, error)
     if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
         metrics.out_of_order += 1
     elif error.code is ErrorCode.INVALID_PRODUCER_EPOCH:

@@ -381,6 +381,7 @@ def _empty_or_refuse(
         broker.access.check(call.session, Operation.DELETE, ResourceType.TOPIC, name)
         answer.low_watermark = _delete_records(broker, name, asked.partition_index, asked.offset)
     except KafkaError as error:
+        broker.note_limit("DeleteRecords", call.client_host, call.client_id, error)
         answer.error_code = error.code
     return answer
 

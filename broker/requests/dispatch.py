@@ -451,9 +451,9 @@ class Dispatcher:
                 return None
 
     def _refusal(self, handler: Handler, call: Call, error: BaseException) -> Any:
-        if not isinstance(error, KafkaError):
-            error = self._bug_error(handler, error)
+        error = self._bug_error(handler, error)
         self._metrics.error(handler.api.name, error.code)
+        self._broker.note_limit(handler.api.name, call.client_host, call.client_id, error)
         return refusal(handler.api.response, call.version, call.request, error)
 
     def _bug_error(self, handler: Handler, error: BaseException) -> KafkaError:

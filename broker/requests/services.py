@@ -1,9 +1,12 @@
 """What the function that answers a request may use: the parts of one broker, all of which are below the handlers."""
 
+import logging
+
 from ...effects.clock import Clock
 from ...effects.disk import Disk
 from ...effects.executors import Executor
 from ...effects.rng import Rng
+from ...protocol.errors import ErrorCode, KafkaError
 from ...storage.store import Store
 from ..config.live_settings import LiveSettings
 from ..config.settings import BrokerSettings
@@ -63,6 +66,13 @@ class Services:
     waiting_places: WaitingPlaces
     fetch_sessions: FetchSessions
     server: Server
+
+    def note_limit(self, api_name: str, host: str, client_id: str | None, error: KafkaError) -> None:
+        """Log which limit a client met (POLICY_VIOLATION): most answers have no place for its name."""
+        if error.code is ErrorCode.POLICY_VIOLATION:
+            self.server.rare_log.write(
+                logging.WARNING, "%s of %s (%r) is refused: %s", api_name, host, client_id, error.text
+            )
 
     @property
     def settings(self) -> BrokerSettings:

@@ -180,6 +180,8 @@ def _refusal(error: ErrorCode, api: int | None, version: int, txn: Transaction |
     """
     if error is ErrorCode.PRODUCER_FENCED:
         return KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, "the producer is fenced by a newer epoch")
+    if error is ErrorCode.POLICY_VIOLATION:
+        return KafkaError(error, machine.TOO_MANY)
     if api is None:
         return KafkaError(error)
     if error is ErrorCode.CONCURRENT_TRANSACTIONS:

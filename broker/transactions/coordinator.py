@@ -255,10 +255,12 @@ class TransactionCoordinator:
         version: int,
         connection: Connection,
     ) -> ErrorCode:
-        """These partitions belong to the transaction from now on, all or none."""
+        """These partitions belong to the transaction from now on, all or none. Raises KafkaError: POLICY_VIOLATION."""
         txn = self._check_sender(transactional_id, producer_id, producer_epoch, api, version, connection)
         given = self.inputs(transactional_id)
         decision = machine.add_partitions(txn, producer_id, producer_epoch, added, 0, given)
+        if decision.error is ErrorCode.POLICY_VIOLATION:
+            raise KafkaError(decision.error, machine.TOO_MANY)
         self.log(transactional_id, decision, given)
         return decision.error
 

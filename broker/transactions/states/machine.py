@@ -29,6 +29,7 @@ _STATE = ErrorCode.INVALID_TXN_STATE
 _MAY_EXPIRE = frozenset({Status.EMPTY, Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT, Status.DEAD})
 _DONE = Decision()
 MOST_PARTITIONS = 40_000  # of one transaction: its end is one unit, and that has room for 50,000 parts
+TOO_MANY = f"a transaction has at most {MOST_PARTITIONS} partitions: commit it, and begin another"
 
 
 def _stranger(txn: Transaction | None, producer_id: int, producer_epoch: int) -> ErrorCode:

@@ -11,7 +11,7 @@ import pytest
 from consumer_group_driver import Client, ConsumerGroupDriver
 from fencepost.broker.groups.consumer.heartbeats import LEAVES_FOR_A_WHILE
 from fencepost.broker.groups.consumer.machine import Rules
-from fencepost.broker.groups.consumer.records import Kind, Resolved
+from fencepost.broker.groups.consumer.records import Kind, MemberState, Resolved
 from fencepost.broker.groups.consumer.states import GroupState
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from hypothesis import settings
@@ -67,6 +67,18 @@ class ConsumerGroupLives(RuleBasedStateMachine):
         client = self.pick(n)
         client.topics = topics
         client.beat(revoke=revoke)
+
+    def those_that_are_to_give_up_something(self) -> list[Client]:
+        group = self.driver.group
+        return [each for each in self.clients if group.current(each.member_id).state is MemberState.UNREVOKED]
+
+    @precondition(lambda self: self.those_that_are_to_give_up_something())
+    @rule(n=who, topics=subscriptions)
+    def one_drops_topics_before_it_gave_up_what_it_is_to_give_up(self, n: int, topics: tuple[str, ...]) -> None:
+        found = self.those_that_are_to_give_up_something()
+        client = found[n % len(found)]
+        client.topics = topics
+        client.beat(revoke=False)
 
     @precondition(lambda self: self.clients)
     @rule(n=who, for_a_while=st.booleans())
