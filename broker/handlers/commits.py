@@ -119,6 +119,8 @@ def _commit_in_transaction(
     group_id, producer_id, producer_epoch = request.group_id, request.producer_id, request.producer_epoch
     if not group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+    if not request.transactional_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a transactional id must not be empty")
     joining = broker.admission.admit_offsets(
         request.transactional_id, producer_id, producer_epoch, group_id, call.version, call.connection
     )

@@ -39,6 +39,13 @@ ZSTD_SINCE = 7  # the version from which on clients know that a consumer may not
 TV2_SINCE = 12  # the version from which on a transaction's partitions are added with their first batch
 TRANSIENT = {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_ENOUGH_REPLICAS}
 UNKNOWN = ErrorCode.UNKNOWN_PRODUCER_ID
+ERRORS_OF_A_REMADE_TOPIC = {
+    ErrorCode.INVALID_TXN_STATE,
+    ErrorCode.TRANSACTION_ABORTABLE,
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    UNKNOWN,
+}
+REMADE = "the topic was deleted and made again since it joined the transaction: abort that, and send everything again"
 ERRORS_OF_OUR_OWN = {ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.POLICY_VIOLATION, UNKNOWN}
 NO_TRANSACTIONAL_ID = KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 NO_TIMESTAMP = -1
@@ -179,8 +186,13 @@ def _append_or_refuse(
         return _append(broker, call, partition, target, request.transactional_id)
     except KafkaError as error:
         answer = _refusal(broker, call, target.part.index, error)
-        if partition is not None and _tells_log_start(error, target):
-            answer.log_start_offset = partition.log.start_offset
+        if partition is not None:
+            if _tells_log_start(error, target):
+                answer.log_start_offset = partition.log.start_offset
+            if error.code in ERRORS_OF_A_REMADE_TOPIC and broker.admission.is_remade(
+                request.transactional_id, partition
+            ):
+                answer.error_message = REMADE
         return answer
 
 

@@ -17,7 +17,7 @@ from ..topics.partition import Partition
 from .coordinator import TransactionCoordinator
 from .fence import HIGHEST_TV1_VERSION, PRODUCE, TXN_OFFSET_COMMIT, Kind
 from .states import machine
-from .states.transaction import PartitionKey, Transaction
+from .states.transaction import PartitionKey, Status, Transaction
 from .unit import PART_BYTES
 
 TV1_PRODUCE, TV1_TXN_OFFSET_COMMIT = HIGHEST_TV1_VERSION[PRODUCE], HIGHEST_TV1_VERSION[TXN_OFFSET_COMMIT]
@@ -90,6 +90,12 @@ class Admission:
         ):
             return False
         return self._fence_policy.passes(txn, Kind.DATA, PRODUCE, version, connection)
+
+    def is_remade(self, transactional_id: str | None, partition: Partition) -> bool:
+        """Whether another topic of the same name is part of the id's open transaction: one that is gone."""
+        txn = self._transactions.get(transactional_id or "")
+        key, log_id = (partition.topic.name, partition.index), partition.log.log_id
+        return txn is not None and txn.status is Status.ONGOING and txn.partitions.get(key, log_id) != log_id
 
     def check_data(
         self, transactional_id: str, producer_id: int, producer_epoch: int, version: int, on: Connection

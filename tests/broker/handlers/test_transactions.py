@@ -1,13 +1,14 @@
 """InitProducerId and DescribeProducers."""
 
 import pytest
+from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.produce import ProduceRequest
 from fencepost.protocol.messages.topics import CreateTopicsRequest
 from fencepost.protocol.messages.transactions import DescribeProducersRequest, InitProducerIdRequest
 from fencepost.protocol.records import Record, build
-from produce_requests import answers, batch, create, produce
+from produce_requests import answers, batch, create, one, produce
 from simulated_broker import SimulatedBroker
-from txn_client import Txn, values
+from txn_client import PRODUCE, Txn, values
 
 
 def init(broker: SimulatedBroker, version: int | None = None, **fields: object) -> tuple[int, int, int]:
@@ -112,3 +113,28 @@ def test_a_produce_of_tv2_to_many_partitions_adds_them_once_and_not_one_by_one(b
     assert log.end_offset == before + 1
     assert txn.commit() == 0
     assert [values(broker, "wide", index) for index in (0, many - 2, many - 1)] == [[b"v"], [b"v"], []]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_topic_that_is_made_again_inside_a_transaction_is_named_as_the_reason(version):
+    """The code alone reads as if the client had made a mistake."""
+    with SimulatedBroker() as broker:
+        broker.ask(create("t", 1))
+        broker.ask(create("u", 1))
+        txn = Txn(broker, "x", version)
+        assert txn.init() == 0
+        txn.write("t", b"1")
+        txn.write("u", b"2")
+        broker.broker.topics.delete(broker.broker.topics.by_name["t"])
+        broker.ask(create("t", 1))
+        refused = one(txn.client.ask(txn.producing("t", b"3"), PRODUCE[version]))
+        assert refused.error_code == (
+            ErrorCode.INVALID_TXN_STATE if version == 1 else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        )
+        assert "deleted and made again" in refused.error_message
+        txn.sequences["u", 0] = 7
+        assert one(txn.client.ask(txn.producing("u", b"4"), PRODUCE[version])).error_message is None
+        assert txn.abort() == 0
+        assert txn.init() == 0
+        txn.write("t", b"5")
+        assert txn.commit() == 0
