@@ -64,7 +64,8 @@ class ProducerSnapshot:
 @dataclass(frozen=True, slots=True)
 class PartitionSnapshot:
     """position: of the next record to be returned, -1 while it is not known; fetched_bytes: in memory;
-    high_watermark: of the last fetch, -1 before; last_error: the error that the next read raises.
+    high_watermark: of the last fetch, -1 before; last_error: the error that the next read raises. unstable_ms: for how
+    long an open transaction has held the group's committed offset, so that there is no position; 0: none does.
     """
 
     position: int
@@ -72,6 +73,7 @@ class PartitionSnapshot:
     fetched_bytes: int
     high_watermark: int
     last_error: str | None
+    unstable_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -223,7 +223,13 @@ class Consumer:
             if self._subscription.has_assignment and all(state.is_known or state.refused for state in states):
                 return self.assignment()
             if not await self._polls.wait(deadline_ms, news=True):
-                raise RequestTimedOutError(f"no assignment within {timeout_ms:g} ms")
+                raise self._late(f"no assignment within {timeout_ms:g} ms")
+
+    def _late(self, text: str) -> RequestTimedOutError:
+        why = self._positions.describe_wait()
+        return RequestTimedOutError(
+            text if why is None else f"{text}: {why}", hint="" if why is None else self._positions.hint
+        )
 
     async def topics(self) -> frozenset[str]:
         """All topics of the cluster without internal ones."""
@@ -366,7 +372,7 @@ class Consumer:
                 raise state.refused
             await self._polls.look(deadline_ms)
             if not await self._polls.wait(deadline_ms, news=True):
-                raise RequestTimedOutError(f"the position of {tp} is not known")
+                raise self._late(f"the position of {tp} is not known")
         return None if state is None else state.position
 
     def seek(self, partition: tuple[str, int], offset: int | OffsetAndMetadata) -> None:

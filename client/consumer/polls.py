@@ -111,6 +111,7 @@ class Polls(Parts):
     def state(self, group_id: str | None) -> ConsumerSnapshot:
         """A snapshot of the consumer's state."""
         self.reading.settle()  # else the position stays before the records that `async for` iterates over
+        now_ms = self._clock.monotonic_ms()
         membership, member_id, generation = (None, "", -1) if self.group is None else self.group.member
         return ConsumerSnapshot(
             life="closed" if self._closed else "open" if self._started else "not started",
@@ -122,7 +123,12 @@ class Polls(Parts):
             subscription=self.subscription.topics,
             partitions={
                 tp: PartitionSnapshot(
-                    state.position, state.paused, state.fetched_bytes, state.high_watermark, error_text(state.refused)
+                    state.position,
+                    state.paused,
+                    state.fetched_bytes,
+                    state.high_watermark,
+                    error_text(state.refused),
+                    state.unstable_ms(now_ms),
                 )
                 for tp, state in self.subscription.assigned.items()
             },

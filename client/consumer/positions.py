@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fencepost.client")
 _Look = Callable[[list[PartitionState]], Awaitable[bool]]
+WARN_AFTER_MS = 5_000
+"""A transaction may end a moment later; after so long without a position the log says what it waits for."""
+WARN_EVERY_MS = 60_000
+NAMED = 5  # partitions in one message
 RESETS = {"earliest": EARLIEST, "latest": LATEST}
 
 
@@ -47,6 +51,7 @@ class Positions:
         self._found = found
         self._tasks: dict[Need, asyncio.Task[None]] = {}
         self._failure: Exception | None = None
+        self._warned_ms = -WARN_EVERY_MS
         self.isolation = READ_COMMITTED if settings.isolation_level == "read_committed" else READ_UNCOMMITTED
         self.policy: int | None = RESETS.get(settings.auto_offset_reset or "none")
 
@@ -99,6 +104,7 @@ class Positions:
         offsets: Committed = dict.fromkeys(wanted)
         if self._group is not None:
             offsets = await self._group.stable_now(wanted, timeout_ms=self._settings.default_api_timeout_ms)
+        self._note_unstable(states, offsets)
         for tp, found in offsets.items():
             state, epoch = wanted[tp]
             if state.epoch != epoch or not self._subscription.is_current(state):
@@ -114,6 +120,37 @@ class Positions:
                 state.move(offset, leader_epoch)
         self._begin(Need.OFFSET, self._look_up_ends)
         return bool(offsets)
+
+    def _note_unstable(self, states: list[PartitionState], offsets: Committed) -> None:
+        """Note the partitions whose committed offset is held by an open transaction; warn if that takes long."""
+        now_ms = self._clock.monotonic_ms()
+        for state in states:
+            if state.tp in offsets:
+                state.unstable_since_ms = None
+            elif state.unstable_since_ms is None:
+                state.unstable_since_ms = now_ms
+        text = self.describe_wait()
+        if text is not None and now_ms - self._warned_ms >= WARN_EVERY_MS:
+            self._warned_ms = now_ms
+            log.warning("%s; %s", text, self.hint)
+
+    def describe_wait(self) -> str | None:
+        """Which partitions have waited for long for the end of transactions that hold the group's committed offsets."""
+        now_ms = self._clock.monotonic_ms()
+        assigned = self._subscription.assigned.values()
+        waits = {state.tp: ms for state in assigned if (ms := state.unstable_ms(now_ms)) >= WARN_AFTER_MS}
+        if not waits:
+            return None
+        named = ", ".join(map(str, [*waits][:NAMED])) + (", and others" if len(waits) > NAMED else "")
+        return (
+            f"group {self._settings.group_id}: an open transaction has held the committed offsets of {named} "
+            f"for {max(waits.values()) // 1000} s, and nothing is read there until it ends"
+        )
+
+    @property
+    def hint(self) -> str:
+        """How to find that transaction."""
+        return f"fencepost txn why-blocked --group {self._settings.group_id}"
 
     def _apply_policy(self, state: PartitionState) -> None:
         if self.policy is not None:

@@ -137,7 +137,12 @@ class GroupOffsets:
         Raises: the error of the group or of the first failed partition.
         """
         wanted = [TopicPartition(*tp) for tp in partitions]
-        return await self._fetch(wanted, require_stable, fetch_codes, timeout_ms)
+        try:
+            return await self._fetch(wanted, require_stable, fetch_codes, timeout_ms)
+        except RequestTimedOutError as late:
+            if late.code is _E.UNSTABLE_OFFSET_COMMIT:
+                late.hint = f"an open transaction holds them: fencepost txn why-blocked --group {self._group_id}"
+            raise
 
     async def stable_now(self, partitions: Iterable[TopicPartition], *, timeout_ms: float) -> Committed:
         """Like committed, but does not wait: leaves out partitions with pending offsets of open transactions."""

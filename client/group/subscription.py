@@ -105,6 +105,7 @@ class PartitionState:
         "rewinds",
         "topic_id",
         "tp",
+        "unstable_since_ms",
     )
 
     def __init__(self, tp: TopicPartition, need: Need) -> None:
@@ -137,6 +138,7 @@ class PartitionState:
         self.last_stable_offset = -1
         self.log_start_offset = -1
         self.topic_id: bytes | None = None
+        self.unstable_since_ms: int | None = None  # since when an open transaction holds the group's committed offset
 
     def __repr__(self) -> str:
         return f"PartitionState({self.tp}, position={self.position}, need={self.need.name})"
@@ -145,6 +147,11 @@ class PartitionState:
     def is_known(self) -> bool:
         """Whether the position is known and need not be looked up."""
         return self.position >= 0 and self.need is Need.NOTHING
+
+    def unstable_ms(self, now_ms: int) -> int:
+        """For how long its position has waited for the end of a transaction that holds the group's committed offset."""
+        waits = self.need is Need.COMMITTED and self.unstable_since_ms is not None
+        return now_ms - self.unstable_since_ms if waits and self.unstable_since_ms is not None else 0
 
     @property
     def offset(self) -> OffsetAndMetadata:
