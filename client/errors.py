@@ -366,6 +366,11 @@ def error_of(code: int, detail: str = "", *, transactional: bool = False) -> Kaf
     return cls(detail, code=known)
 
 
+def refusal(code: int, words: str | None = None) -> KafkaError:
+    """The error for a code in a response that is not final yet. words: the broker's own, which are kept in one line."""
+    return error_of(code, f"{code_of(code).name}: {' '.join(words.split())}" if words else "")
+
+
 _STAYS = frozenset({ErrorCode.INVALID_TXN_STATE})  # fatal in a transaction, too
 
 

@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from ...protocol.errors import ErrorCode
+from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.cluster import MetadataRequest, MetadataResponse
-from ..errors import ClientError, RequestTimedOutError, UnknownTopicError, UnsupportedVersionError, code_of, error_of
+from ..errors import ClientError, RequestTimedOutError, UnknownTopicError, UnsupportedVersionError, error_of, refusal
 from ..net.cluster import Cluster, Target
 from ..net.environment import Environment
 from ..net.retry import Backoff, Deadline
@@ -116,8 +116,8 @@ class Asking:
                 break
             pause_ms = backoff.delay_ms(attempt, self._environment.rng.random())
             if deadline.left_ms() <= pause_ms:
-                first, code = next(iter(retriable.items()))
-                raise RequestTimedOutError(f"{first}: {code_of(code).text}")
+                first, last = next(iter(retriable.items()))
+                raise RequestTimedOutError(f"{first}: {last}", code=last.code) from last
             attempt += 1
             await asyncio.sleep(pause_ms / 1000)
         refuse(each for each in refused if not (skip_missing and each.code in _NOT_RETRIED))
@@ -132,13 +132,13 @@ class Asking:
         refused: list[Answer],
         cap: int | None,
         skip_missing: bool,
-    ) -> dict[TopicPartition, int]:
-        """Returns the partitions to try again, with their error codes. Adds the others to `found` and `refused`."""
-        again: dict[TopicPartition, int] = {}
+    ) -> dict[TopicPartition, KafkaError]:
+        """Returns the partitions to try again, with their errors. Adds the others to `found` and `refused`."""
+        again: dict[TopicPartition, KafkaError] = {}
         by_leader: dict[int, list[TopicPartition]] = {}
         for each, leader in (await self._leaders(partitions, skip_missing=skip_missing)).items():
             if leader < 0:
-                again[each] = ErrorCode.LEADER_NOT_AVAILABLE
+                again[each] = refusal(ErrorCode.LEADER_NOT_AVAILABLE)
             else:
                 by_leader.setdefault(leader, []).append(each)
         requests = (self._ask(leader, request(some), lambda _: (), cap=cap) for leader, some in by_leader.items())
@@ -146,13 +146,13 @@ class Asking:
             answered = {answer[0]: answer for answer in answers(response)}
             for each in asked:
                 if each not in answered:
-                    again[each] = ErrorCode.REQUEST_TIMED_OUT
+                    again[each] = refusal(ErrorCode.REQUEST_TIMED_OUT)
                     continue
                 _, code, message, value = answered[each]
                 if code == ErrorCode.NONE:
                     found[each] = value
                 elif first_retriable([code]) is not ErrorCode.NONE:
-                    again[each] = code
+                    again[each] = refusal(code, message)
                 else:
                     refused.append(Answer(str(each), code, message))
         return again

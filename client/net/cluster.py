@@ -23,6 +23,7 @@ from ..errors import (
     code_of,
     error_of,
     is_retriable,
+    refusal,
 )
 from ..settings import ConnectionSettings
 from .connection import Connection, broken, log
@@ -32,6 +33,7 @@ from .environment import SYSTEM, Environment
 from .loop_affinity import LoopAffinity
 from .retry import Backoff, Deadline
 from .topology import Metadata
+from .words import words_of
 
 Target = int | str | tuple[CoordinatorKind, str] | Callable[[], Awaitable[Connection]]
 
@@ -74,7 +76,7 @@ class Cluster:
         self._wanted: asyncio.Event | None = None
         self._changed: asyncio.Future[None] | None = None
         self._refresher: asyncio.Task[None] | None = None
-        self._refresh_error: KafkaError | None = None
+        self.refresh_error: KafkaError | None = None  # of the last refresh, if it failed
         self._broken: FatalError | None = None
         self.affinity = LoopAffinity()
         self._closed = False
@@ -183,7 +185,7 @@ class Cluster:
         else:
             self.metadata = self.metadata.updated(response, named, now_ms)
             self._adopt()
-        self._refresh_error = None
+        self.refresh_error = None
         self._notify()
         return self.metadata
 
@@ -217,14 +219,14 @@ class Cluster:
                 await asyncio.shield(self._changed)
             self.check()
         except TimeoutError:
-            if self._refresh_error is not None:
-                raise self._refresh_error.with_traceback(None) from None
+            if self.refresh_error is not None:
+                raise self.refresh_error.with_traceback(None) from None
             waited = f"{deadline.timeout_ms:g} ms"
             raise UnknownTopicError(
                 f"there is no topic {topic!r}, and it did not appear within {waited}", hint="create the topic first"
             ) from None
-        if isinstance(self._refresh_error, InvalidConfigurationError):
-            raise self._refresh_error.with_traceback(None)
+        if isinstance(self.refresh_error, InvalidConfigurationError):
+            raise self.refresh_error.with_traceback(None)
         code = self.metadata.error(topic)
         if code is not None and not code.retriable:
             raise error_of(code, f"topic {topic!r}: {code.text}")
@@ -269,7 +271,7 @@ class Cluster:
             try:
                 await self.refresh()
             except KafkaError as error:
-                self._refresh_error = error
+                self.refresh_error = error
                 log.info("metadata: %s", error)
                 self._notify()
                 attempt += 1
@@ -403,9 +405,11 @@ class Cluster:
         timeout_ms: float,
         retry: Callable[[BaseException], bool] = is_retriable,
         cap: int | None = None,
+        note: Callable[[KafkaError], None] = lambda error: None,
     ) -> Any:
         """Send a request until the verdict on a response is NONE. request: one, or a function that creates one.
 
+        note: called with each failure that is followed by another attempt, which has the broker's words if it said any.
         Raises an error that `retry` rejects; else RequestTimedOutError after timeout_ms, with the last error as cause.
         """
         deadline = Deadline(self.environment.clock, timeout_ms)
@@ -418,13 +422,14 @@ class Cluster:
                 code = code_of(verdict(response))
                 if code is ErrorCode.NONE:
                     return response
-                failure = error_of(code)
+                failure = refusal(code, words_of(response, code))
                 self.stale(code, target)
             except KafkaError as error:
                 failure = error
                 self.stale(error.code, target)
             if not retry(failure):
                 raise failure
+            note(failure)
             pause_ms = self.backoff.delay_ms(attempt, self.environment.rng.random())
             attempt += 1
             if deadline.left_ms() <= pause_ms:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from ...protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from ..addresses import Address
-from ..errors import BrokerUnreachableError, code_of, error_of
+from ..errors import BrokerUnreachableError, error_of, refusal
 from .connection import Connection
 
 CoordinatorKind = Literal["group", "transaction"]
@@ -59,8 +59,8 @@ class Coordinators:
                 raise BrokerUnreachableError(f"{connection.name} returned no coordinator for {kind} {key!r}", sent=True)
             found = response.coordinators[0]
         if found.error_code:
-            text = found.error_message or code_of(found.error_code).text
-            raise error_of(found.error_code, f"the coordinator of {kind} {key!r}: {text}")
+            error = refusal(found.error_code, found.error_message)
+            raise error_of(found.error_code, f"the coordinator of {kind} {key!r}: {error}")
         self._addresses[found.node_id] = (found.host, found.port)
         self._nodes[kind, key] = found.node_id
         return found.node_id

@@ -13,6 +13,7 @@ from itertools import accumulate
 from typing import Any
 
 from ...protocol.batches import HEADER_BYTES, read
+from ...protocol.errors import KafkaError
 from ...protocol.primitives import ZERO_UUID
 from ...protocol.producing import compress_records, frame_batch, payload
 from ...protocol.records import records
@@ -50,6 +51,7 @@ class Batch(Numbered):
         "partition",
         "parts",
         "records",
+        "refusal",
         "retry_at_ms",
         "size_bytes",
         "timestamps",
@@ -76,6 +78,7 @@ class Batch(Numbered):
         self.done = False
         self.is_awaited = False
         self.error: Exception | None = None
+        self.refusal: KafkaError | None = None  # of the last attempt that failed
         self.base_offset = -1
         self.log_append_time_ms = -1
         self.parts: list[tuple[int, Batch]] = []

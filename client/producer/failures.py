@@ -71,6 +71,6 @@ def timeout_error(batch: Batch, timeout_ms: int, cause: KafkaError | None) -> De
     if cause is None:
         return DeliveryTimeoutError(detail, maybe_written=batch.maybe_written)
     hint = cause.hint if isinstance(cause, ClientError) else ""
-    late = DeliveryTimeoutError(f"{detail}; {cause.text}", hint=hint, maybe_written=batch.maybe_written)
+    late = DeliveryTimeoutError(f"{detail}; {cause}", hint=hint, maybe_written=batch.maybe_written)
     late.__cause__ = cause
     return late

@@ -356,11 +356,12 @@ class Producer:
                     self._room.clear()
                     await self._room.wait()
         except TimeoutError:
+            why = self._sender.why_full()
             size, limit = accumulator.memory_bytes - accumulator.free_bytes, accumulator.memory_bytes
             raise BufferFullError(
                 f"buffer_memory is full: {size:,} of {limit:,} bytes are unacknowledged, "
-                f"and none was acknowledged for {self.settings.max_block_ms} ms"
-            ) from None
+                f"and none was acknowledged for {self.settings.max_block_ms} ms{'' if why is None else f'; {why}'}"
+            ) from why
         finally:
             accumulator.waiting -= 1
 

@@ -7,6 +7,7 @@ is the highest usable version. Source: KIP-516; KIP-110 for the oldest version w
 from collections.abc import Sequence
 
 from ...protocol.compression import Codec
+from ...protocol.errors import ErrorCode
 from ...protocol.messages.produce import ProduceRequest, ProduceResponse
 from ...protocol.primitives import ZERO_UUID
 from ..errors import UnsupportedVersionError
@@ -17,6 +18,14 @@ LAST_WITH_NAMES = 12
 FIRST_WITH_ZSTD = 7
 
 Answer = ProduceResponse.Topic.Partition
+
+
+def words_of_answer(answer: Answer, code: ErrorCode) -> str:
+    """What the broker says about the batch, or about the first record that it refuses; "" if it says nothing."""
+    if answer.error_message or not answer.record_errors:
+        return answer.error_message or ""
+    first = answer.record_errors[0]
+    return f"record {first.batch_index} of the batch: {first.batch_index_error_message or code.text}"
 
 
 def cap_of(batches: Sequence[Batch], metadata: Metadata, cap: int | None) -> int | None:

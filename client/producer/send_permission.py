@@ -40,6 +40,10 @@ class SendPermission(Protocol):
         """Called when a batch is being sent to this partition."""
         ...
 
+    def refusal(self) -> KafkaError | None:
+        """Why there is no identity, or no permission for a partition, as far as the broker has said it."""
+        ...
+
     def failed(self, topic_partition: TopicPartition, error: KafkaError) -> None:
         """Called when a batch has failed for good, whether or not a caller awaits its records."""
         ...
@@ -62,6 +66,7 @@ class PlainPermission(SendPermission):
         self._on_fatal = on_fatal
         self._identity: ProducerIdentity | None = None
         self._fetching: asyncio.Task[None] | None = None
+        self._refusal: KafkaError | None = None
 
     @property
     def transactional_id(self) -> str | None:
@@ -86,8 +91,14 @@ class PlainPermission(SendPermission):
     def sent(self, topic_partition: TopicPartition) -> None:
         pass
 
+    def refusal(self) -> KafkaError | None:
+        return self._refusal
+
     def failed(self, topic_partition: TopicPartition, error: KafkaError) -> None:
         pass
+
+    def _note(self, error: KafkaError) -> None:
+        self._refusal = error.with_traceback(None)  # which would keep frames alive
 
     async def _fetch_identity(self) -> None:
         """Send InitProducerId until there is an id. The batches that wait for it have their own deadlines."""
@@ -95,8 +106,9 @@ class PlainPermission(SendPermission):
         timeout_ms = self._settings.delivery_timeout_ms
         try:
             response: InitProducerIdResponse = await self._cluster.ask_until(
-                "any", request, verdict=_code_of_answer, timeout_ms=timeout_ms
+                "any", request, verdict=_code_of_answer, timeout_ms=timeout_ms, note=self._note
             )
+            self._refusal = None
             self._identity = ProducerIdentity(response.producer_id, response.producer_epoch)
         except KafkaError as error:
             if not is_retriable(error):

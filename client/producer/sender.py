@@ -15,7 +15,7 @@ from typing import Any
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.produce import ProduceRequest, ProduceResponse
-from ..errors import BrokerUnreachableError, DeliveryTimeoutError, code_of, error_of, is_retriable
+from ..errors import BrokerUnreachableError, DeliveryTimeoutError, code_of, error_of, is_retriable, refusal
 from ..net.cluster import Cluster
 from ..net.connection import Connection, broken
 from ..net.environment import Environment
@@ -23,7 +23,7 @@ from ..settings import ProducerSettings
 from .batching import Accumulator, Batch, Partition
 from .delivery import resolve
 from .failures import Failures, timeout_error
-from .requests import Answer, answers, cap_of, produce_request
+from .requests import Answer, answers, cap_of, produce_request, words_of_answer
 from .send_permission import SendPermission
 from .sequences import Numbered, PartitionEntry, Sequences, Verdict
 
@@ -349,6 +349,7 @@ class Sender:
             self.sequences.dropped(entry, batch)
             self._give_up(batch, error if isinstance(error, KafkaError) else ClosedByLoop())
         else:
+            batch.refusal = error.with_traceback(None) if isinstance(error, KafkaError) else None
             self._try_later(batch)
 
     def _judge(self, batch: Batch, answer: Answer) -> None:
@@ -369,14 +370,12 @@ class Sender:
         if code.retriable:
             self._cluster.stale(code)
         is_hopeless = batch.attempts > self._settings.most_retries or (self._transactional and entry.gap)
+        detail = words_of_answer(answer, code)
         if verdict is Verdict.AGAIN and not is_hopeless:
+            batch.refusal = refusal(code, detail)
             self._try_later(batch)
             return
         self.sequences.dropped(entry, batch)
-        detail = answer.error_message or ""
-        if answer.record_errors:
-            reason = answer.record_errors[0].batch_index_error_message or code.text
-            detail = detail or f"record {answer.record_errors[0].batch_index} of the batch: {reason}"
         error = error_of(answer.error_code, detail, transactional=self._transactional)
         if batch.maybe_written:
             error.add_note("an earlier attempt got no response: the records may have been written nevertheless")
@@ -429,9 +428,14 @@ class Sender:
         self.wake()
 
     def _why_late(self, batch: Batch) -> KafkaError | None:
-        """What keeps the producer from the partition's leader, if there is such a thing."""
+        """What keeps it from being written: the way to the leader, the last answer, or what must come before."""
         node_id = self._cluster.metadata.leader(batch.partition.topic_partition)
-        return None if node_id is None else self._why_unreachable(node_id)
+        cause = self._cluster.refresh_error if node_id is None else self._why_unreachable(node_id)
+        return cause or batch.refusal or self.permission.refusal()
+
+    def why_full(self) -> KafkaError | None:
+        """What keeps the oldest records from being written, if that is known."""
+        return next((cause for batch in self._accumulator.incomplete if (cause := self._why_late(batch))), None)
 
     def drop_unsent(self, error: Exception) -> None:
         """Fail the batches that were never sent. Sent ones continue until their result is known."""

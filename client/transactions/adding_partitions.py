@@ -7,7 +7,7 @@ longer open. Source: Kafka's TransactionManager.AddPartitionsToTxnHandler.
 import asyncio
 from collections.abc import Callable
 
-from ..errors import KafkaError, is_retriable
+from ..errors import KafkaError, error_of, is_retriable
 from ..net.connection import broken
 from .answers import Verdict, worst
 from .machine import ClientTransaction
@@ -24,6 +24,7 @@ class AddingPartitions:
         self._requests = requests
         self._tries = tries
         self._task: asyncio.Task[None] | None = None
+        self.refusal: KafkaError | None = None  # of the last attempt, if it failed
 
     def begin(self, wake: Callable[[], None]) -> None:
         """Start adding, unless that is running. wake is called whenever partitions were added, and at the end."""
@@ -60,12 +61,15 @@ class AddingPartitions:
                 if not is_retriable(error):
                     machine.failed(error)
                     return
+                self.refusal = error.with_traceback(None)
             else:
                 if machine.added(codes) is Verdict.DONE:
                     attempt = 0
+                    self.refusal = None
                     wake()
                     continue
                 code = worst(codes.values())[1]
+                self.refusal = error_of(code, f"AddPartitionsToTxn: {error_of(code)}")
                 self._requests.stale(code, self._requests.target)
             await asyncio.sleep(self._tries.delay_s(attempt, code))
             attempt += 1

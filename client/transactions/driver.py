@@ -66,6 +66,7 @@ class TransactionDriver:
         self.begun = 0  # number of transactions so far
         self._owes_abort = False  # an abort was tried and is not confirmed
         self._resolving = asyncio.Lock()
+        self._unanswered: KafkaError | None = None  # why the last EndTxn did not end the transaction
 
     # ---- SendPermission --------------------------------------------------------------------------------------
 
@@ -98,6 +99,10 @@ class TransactionDriver:
                 self.sender.drop_unsent(self.machine.failure())
 
         asyncio.get_running_loop().call_soon(drop)
+
+    def refusal(self) -> KafkaError | None:
+        """Why partitions are not part of the transaction yet, as far as the broker has said it."""
+        return self._adding.refusal
 
     def sent(self, topic_partition: TopicPartition) -> None:
         """Nothing to do: may_send has noted the partition."""
@@ -171,7 +176,7 @@ class TransactionDriver:
             await self.initialise()
         machine.begin(self._requests.seen_version, self._environment.clock.monotonic_ms())
         self.begun += 1
-        self._owes_abort = False
+        self._owes_abort, self._unanswered = False, None
         self.sources = sources or Sources()
         self.sources.resolve = partial(self._resolve, self.sources)
 
@@ -214,7 +219,9 @@ class TransactionDriver:
         machine, group_id = self.machine, group.group_id
         target: tuple[CoordinatorKind, str] = ("group", group_id)
         deadline = self._tries.deadline()
-        await self._retry(partial(self._check_offsets, group_id), target, deadline, "finding the group's coordinator")
+        await self._retry(
+            partial(self._requests.check_offsets, group_id), target, deadline, "finding the group's coordinator"
+        )
         machine.attempts_offsets()
         if machine.version < 2 and group_id not in machine.groups:
             ask = partial(self._requests.add_offsets, group_id)
@@ -223,10 +230,6 @@ class TransactionDriver:
         await self._retry(
             partial(self._requests.commit_offsets, offsets, group), target, deadline, f"offsets of group {group_id!r}"
         )
-
-    async def _check_offsets(self, group_id: str) -> Iterable[int]:
-        await self._requests.check_offsets(group_id)
-        return ()
 
     async def _retry(
         self,
@@ -364,6 +367,7 @@ class TransactionDriver:
                 self._requests.stale(code, self._requests.target)
             except KafkaError as raised:
                 code, error = 0, raised
+            self._unanswered = error.with_traceback(None)
             if machine.state is not going or machine.needs_identity_to_abort():
                 continue
             if not await self._tries.pause(attempt, deadline, error, code):
@@ -424,24 +428,22 @@ class TransactionDriver:
         self._release()
         if self.machine.state in OPEN:
             log.warning("transaction %r is open while its producer is closed: it is aborted", self.transactional_id)
-        if self.machine.state in OPEN or self.machine.state is State.ABORTABLE_ERROR:
-            aborting = await self._abort_within(deadline)
-            if aborting.cancelled() and self.machine.state in OPEN:  # by asyncio.run, before its first step
-                await self._abort_within(deadline)
+        for _ in range(2):
+            if self.machine.state in OPEN or self.machine.state is State.ABORTABLE_ERROR:
+                aborting = asyncio.get_running_loop().create_task(self.abort())
+                await self._await_end(aborting, deadline.left_ms() / 1000)
+                if not aborting.cancelled():  # by asyncio.run, before its first step
+                    break
         self._adding.cancel()
         self.sources.notify(self.machine.outcome)
-
-    async def _abort_within(self, deadline: Deadline) -> "asyncio.Task[None]":
-        task = asyncio.get_running_loop().create_task(self.abort())
-        await self._await_end(task, deadline.left_ms() / 1000)
-        return task
 
     # ---- a commit without a response -------------------------------------------------------------------------
 
     def _unknown(self) -> CommitOutcomeUnknownError:
         """A new error for the commit with the unknown outcome; all of them resolve the same commit."""
+        why = "" if self._unanswered is None else f"; {self._unanswered}"
         return CommitOutcomeUnknownError(
-            f"the commit of {self.transactional_id!r} got no response: it may have been carried out or not",
+            f"the commit of {self.transactional_id!r} got no response: it may have been carried out or not{why}",
             resolve=self.sources.resolve,
         )
 

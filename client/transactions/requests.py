@@ -139,14 +139,15 @@ class TransactionRequests:
         )
         return [(await self._answer(connection, request, None, self.target)).error_code]
 
-    async def check_offsets(self, group_id: str) -> None:
-        """Raises UnsupportedVersionError if the broker cannot reject a replaced member (KIP-447)."""
+    async def check_offsets(self, group_id: str) -> list[int]:
+        """No error codes. Raises UnsupportedVersionError if the broker cannot reject a replaced member (KIP-447)."""
         connection = await self._cluster.coordinator("group", group_id)
         version = connection.version_of(TxnOffsetCommitRequest)
         if version < _MEMBER_SINCE:
             raise too_old(
                 "TxnOffsetCommit", _MEMBER_SINCE, version, "offsets in a transaction", connection.name, "Kafka 2.5"
             )
+        return []
 
     async def commit_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata

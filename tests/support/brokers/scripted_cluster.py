@@ -81,6 +81,9 @@ class ScriptedPermission:
     def sent(self, topic_partition):
         self.attempts.append(topic_partition)
 
+    def refusal(self):
+        return None
+
     def failed(self, topic_partition, error):
         self.failures.append((topic_partition, error))
 
@@ -92,6 +95,7 @@ class ScriptedCluster:
         self.loop = loop
         self.sent, self.refreshes, self.stale_codes = [], 0, []
         self.on_metadata = []
+        self.refresh_error = None
         self.version = version
         self.up = True
         self.lead(leaders, topic_id)

@@ -1,0 +1,169 @@
+"""An error of the SDK says what the broker said: its code and its words, also where the time ran out over retries."""
+
+import asyncio
+
+import pytest
+from fencepost.client.admin.admin import Admin
+from fencepost.client.errors import (
+    AbortableTransactionError,
+    BufferFullError,
+    CommitOutcomeUnknownError,
+    DeliveryTimeoutError,
+    KafkaError,
+    RequestTimedOutError,
+)
+from fencepost.client.net.words import words_of
+from fencepost.client.producer.producer import Producer
+from fencepost.client.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.topics import CreateTopicsResponse
+from txn_world import BOOTSTRAP, within, write
+
+SOON = {"delivery_timeout_ms": 5_000, "request_timeout_ms": 1_000, "max_block_ms": 5_000}
+FULL = "NOT_ENOUGH_REPLICAS: the disk is nearly full"
+both = pytest.mark.parametrize("version", [1, 2])
+
+
+def plain(world, **keywords):
+    return Producer(BOOTSTRAP, environment=world.world.environment, **{**SOON, **keywords})
+
+
+def fill_disk(world):
+    """From now on the disk has less space than storage.min.free.bytes."""
+    store = world.broker.store
+    store.look_at_free_space = lambda: None
+    store.space_low = True
+
+
+def test_a_delivery_that_times_out_names_the_last_refusal(caplog):
+    async def main(world):
+        async with plain(world) as producer:
+            await producer.send_and_wait("t", b"v")
+            fill_disk(world)
+            with pytest.raises(DeliveryTimeoutError, match=FULL) as late:
+                await producer.send_and_wait("t", b"v")
+            assert late.value.__cause__.code is ErrorCode.NOT_ENOUGH_REPLICAS
+            await producer.send("t", b"nobody awaits this")
+            await producer.flush()
+
+    within(main)
+    assert f"they were not written; {FULL}" in caplog.text
+
+
+def test_a_full_buffer_names_what_keeps_its_records_from_being_written():
+    async def main(world):
+        async with plain(world, buffer_memory=1_000, max_request_size=1_000, max_block_ms=2_000) as producer:
+            await producer.send_and_wait("t", b"v")
+            fill_disk(world)
+            await producer.send("t", bytes(900))
+            with pytest.raises(BufferFullError, match=FULL):
+                await producer.send("t", bytes(900))
+
+    within(main)
+
+
+@both
+def test_a_transaction_that_fails_names_the_refusal_of_its_records(version):
+    async def main(world):
+        producer = await world.producer()
+        await write(producer, b"a")
+        fill_disk(world)
+        with pytest.raises(KafkaError, match=FULL):
+            await write(producer, b"b")
+
+    within(main, version)
+
+
+def test_records_that_wait_for_a_producer_id_name_why_there_is_none():
+    async def main(world):
+        world.faults.error("InitProducerId", "COORDINATOR_LOAD_IN_PROGRESS").every_time()
+        async with plain(world) as producer:
+            with pytest.raises(DeliveryTimeoutError, match=r"never sent.*COORDINATOR_LOAD_IN_PROGRESS"):
+                await producer.send_and_wait("t", b"v")
+
+    within(main)
+
+
+def test_records_that_wait_for_their_partition_to_be_added_name_why_it_is_not():
+    async def main(world):
+        producer = await world.producer()
+        world.faults.error("AddPartitionsToTxn", "COORDINATOR_LOAD_IN_PROGRESS").every_time()
+        with pytest.raises(KafkaError, match="AddPartitionsToTxn: COORDINATOR_LOAD_IN_PROGRESS"):
+            await write(producer, b"v")
+
+    within(main, 1)
+
+
+@both
+def test_a_commit_with_an_unknown_outcome_names_the_last_answer(version):
+    async def main(world):
+        producer = await world.producer()
+        world.faults.error("EndTxn", "COORDINATOR_NOT_AVAILABLE", when="after_write").every_time()
+        with pytest.raises(CommitOutcomeUnknownError, match="EndTxn: COORDINATOR_NOT_AVAILABLE"):
+            await write(producer, b"v")
+        world.faults.clear()
+
+    within(main, version)
+
+
+def test_offsets_of_a_transaction_name_why_their_coordinator_is_not_found():
+    async def main(world):
+        producer = await world.producer()
+        world.faults.error("FindCoordinator", "COORDINATOR_NOT_AVAILABLE").every_time()
+        with pytest.raises(AbortableTransactionError, match="COORDINATOR_NOT_AVAILABLE"):
+            async with producer.transaction() as tx:
+                await tx.send_offsets_to_transaction(
+                    {TopicPartition("t", 0): OffsetAndMetadata(1)}, ConsumerGroupMetadata("g")
+                )
+
+    within(main)
+
+
+def admin(world):
+    return Admin(BOOTSTRAP, environment=world.world.environment, default_api_timeout_ms=3_000)
+
+
+def test_an_admin_call_that_times_out_has_the_broker_s_words():
+    async def main(world):
+        fill_disk(world)
+        async with admin(world) as client:
+            with pytest.raises(KafkaError, match=r"disk|space") as late:
+                await client.create_topics("new")
+            return late.value
+
+    error = within(main)
+    assert not isinstance(error, RequestTimedOutError) or error.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+@pytest.mark.parametrize("api", ["FindCoordinator", "OffsetFetch"])
+def test_an_admin_call_names_the_last_code_over_which_the_time_ran_out(api):
+    async def main(world):
+        world.faults.error(api, "COORDINATOR_LOAD_IN_PROGRESS").every_time()
+        async with admin(world) as client:
+            with pytest.raises(RequestTimedOutError, match="COORDINATOR_LOAD_IN_PROGRESS"):
+                await client.list_group_offsets("g")
+
+    within(main)
+
+
+def test_a_call_to_leaders_names_the_last_code_over_which_the_time_ran_out():
+    async def main(world):
+        async with plain(world) as producer:
+            await producer.send_and_wait("t", b"v")
+        world.faults.error("DeleteRecords", "KAFKA_STORAGE_ERROR").every_time()
+        async with admin(world) as client:
+            with pytest.raises(RequestTimedOutError, match="t-0: KAFKA_STORAGE_ERROR"):
+                await asyncio.wait_for(client.delete_records({TopicPartition("t", 0): 1}), 30)
+
+    within(main)
+
+
+def test_words_are_found_in_items_and_only_beside_their_code():
+    response = CreateTopicsResponse(
+        topics=[
+            CreateTopicsResponse.Topic(name="a", error_code=36, error_message="there it is"),
+            CreateTopicsResponse.Topic(name="b", error_code=56, error_message="no space"),
+        ]
+    )
+    assert words_of(response, 56) == "no space"
+    assert words_of(response, 3) == ""
