@@ -23,6 +23,7 @@ MOST_ITERATIONS = 16_384  # Kafka's limit; the client does this work, except for
 SECRET_BYTES = 32  # of the secret from which decoys are derived
 LONGEST_NAME = 1_000  # characters of a user's name
 LONGEST_SALT_BYTES = 1_024
+LONGEST_SALTED_BYTES = 1_024  # of a salted password
 RECORD_VERSION = 0
 USUAL_KIND = Kind(LEAST_ITERATIONS, Alphabet.BYTES, 24)  # as the SDK and `fencepost user` make them
 USER, SECRET = "scram user", "scram secret"  # kinds of records

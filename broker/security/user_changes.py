@@ -1,8 +1,9 @@
 """What a request to change or list users comes to. Pure.
 
 The rules are Kafka's: each user may be named once in a request, for one mechanism; what is refused of one user changes
-nothing of it, and nothing for the others. Beyond Kafka's, a salted password has the size that its mechanism gives it, a
-salt is not empty, and neither it nor a name is of any length. Asked of Apache Kafka 4.3.1; KIP-554.
+nothing of it, and nothing for the others. As there, a salt may be empty and a salted password of another size than its
+mechanism gives it: clients' own tests put such. Beyond Kafka's, neither they nor a name are of any length, and a salted
+password is not empty (Kafka fails over that one). Asked of Apache Kafka 4.3.1; KIP-554.
 """
 
 from collections.abc import Generator
@@ -18,6 +19,7 @@ from .credentials import (
     LEAST_ITERATIONS,
     LONGEST_NAME,
     LONGEST_SALT_BYTES,
+    LONGEST_SALTED_BYTES,
     MOST_ITERATIONS,
     Change,
     Mechanism,
@@ -86,10 +88,11 @@ def _why_not(users: ScramUsers, asked: Deletion | Upsertion) -> Refusal | None:
         return _unacceptable("Too few iterations")
     if asked.iterations > MOST_ITERATIONS:
         return _unacceptable("Too many iterations")
-    if not 0 < len(asked.salt) <= LONGEST_SALT_BYTES:
-        return _unacceptable(f"Salt must be of 1 to {LONGEST_SALT_BYTES} bytes")
-    size = Mechanism(asked.mechanism).bits // 8
-    return None if len(asked.salted_password) == size else _unacceptable(f"Salted password must be of {size} bytes")
+    if len(asked.salt) > LONGEST_SALT_BYTES:
+        return _unacceptable(f"Salt must not be longer than {LONGEST_SALT_BYTES} bytes")
+    if not 0 < len(asked.salted_password) <= LONGEST_SALTED_BYTES:
+        return _unacceptable(f"Salted password must be of 1 to {LONGEST_SALTED_BYTES} bytes")
+    return None
 
 
 def _unacceptable(text: str) -> Refusal:

@@ -4,6 +4,7 @@ import pytest
 from fencepost.broker.security.credentials import (
     LONGEST_NAME,
     LONGEST_SALT_BYTES,
+    LONGEST_SALTED_BYTES,
     Mechanism,
     ScramUsers,
     credential_from,
@@ -109,12 +110,9 @@ def test_each_user_is_judged_as_by_kafka(users, asked, results):
 @pytest.mark.parametrize(
     "asked",
     [
-        put("c", salt=b""),
         put("c", salt=b"s" * (LONGEST_SALT_BYTES + 1)),
         put("c", salted=b""),
-        put("c", salted=b"p" * 31),
-        put("c", salted=b"p" * 64),
-        put("c", 2, salted=b"p" * 32),
+        put("c", 2, salted=b"p" * (LONGEST_SALTED_BYTES + 1)),
         put("c" * (LONGEST_NAME + 1)),
     ],
 )
@@ -128,6 +126,17 @@ def test_what_cannot_be_a_credential_is_refused_where_kafka_takes_it(users, aske
 def test_sizes_at_their_limits_are_taken(users):
     asked = [put("c", salt=b"s" * LONGEST_SALT_BYTES), put("d", salt=b"s"), put("e" * LONGEST_NAME)]
     assert set(alter(users, *asked).values()) == {OK}
+
+
+@pytest.mark.parametrize("mechanism", list(Mechanism))
+@pytest.mark.parametrize("salt", [b"", b"s"])
+@pytest.mark.parametrize("size", [1, 31, 32, 64, LONGEST_SALTED_BYTES])
+def test_an_empty_salt_and_other_sizes_of_a_salted_password_are_taken_as_by_kafka(users, mechanism, salt, size):
+    salted = b"p" * size
+    assert alter(users, put("c", int(mechanism), salt=salt, salted=salted)) == {"c": OK}
+    assert users.find("c", mechanism) == credential_from(mechanism, salted, salt, 4096)
+    assert alter(users, delete("c", int(mechanism))) == {"c": OK}
+    assert users.find_or_decoy("c", mechanism).salt is not None
 
 
 def test_no_repr_of_a_request_shows_the_password():

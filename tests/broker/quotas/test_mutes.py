@@ -1,0 +1,87 @@
+"""Of several waits of one connection the one that ends last counts."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fencepost.broker.quotas.mutes import LOOKED_AT_AFTER_MS, Mutes
+
+
+class Connection:
+    """One that can be muted."""
+
+    def __init__(self) -> None:
+        self.transport: object | None = object()
+        self.is_muted = self.left = self.aborted = False
+
+    def mute(self) -> None:
+        assert not self.is_muted
+        self.is_muted = True
+
+    def unmute(self) -> None:
+        assert self.is_muted
+        self.is_muted = False
+
+    def has_left(self) -> bool:
+        return self.left
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+class World:
+    """A clock that moves when it is told to, and what was to be called by it."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.calls: list[tuple[float, Callable[..., object], tuple[Any, ...]]] = []
+        self.mutes = Mutes(self, self.call_later)  # type: ignore[arg-type]
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+    def call_later(self, after_s: float, call: Callable[..., object], *given: Any) -> None:
+        self.calls.append((self.now_ms + after_s * 1000, call, given))
+
+    def pass_ms(self, ms: int) -> None:
+        until_ms = self.now_ms + ms
+        while due := sorted((each for each in self.calls if each[0] <= until_ms), key=lambda each: each[0]):
+            self.calls.remove(due[0])
+            self.now_ms = round(due[0][0])
+            due[0][1](*due[0][2])
+        self.now_ms = until_ms
+
+
+@pytest.mark.parametrize("waits", [(8_000, 100), (100, 8_000), (8_000, 100, 200)])
+def test_a_shorter_wait_ends_no_longer_one_and_a_longer_one_counts(waits: tuple[int, ...]) -> None:
+    """A connection is looked at every few seconds, so the waits are longer than that."""
+    world, connection = World(), Connection()
+    for wait_ms in waits:
+        world.mutes.mute(connection, wait_ms)
+    world.pass_ms(7_999)
+    assert connection.is_muted
+    world.pass_ms(1)
+    assert not connection.is_muted
+    assert len(world.mutes) == 0
+    assert world.calls == []
+
+
+def test_a_wait_that_begins_later_counts_by_when_it_ends() -> None:
+    world, connection = World(), Connection()
+    world.mutes.mute(connection, 3_000)
+    world.pass_ms(2_900)
+    world.mutes.mute(connection, 200)
+    world.pass_ms(199)
+    assert connection.is_muted
+    world.pass_ms(1)
+    assert not connection.is_muted
+
+
+def test_a_client_that_leaves_is_noticed_before_its_wait_ends() -> None:
+    world, connection = World(), Connection()
+    world.mutes.mute(connection, 10 * LOOKED_AT_AFTER_MS)
+    connection.left = True
+    world.pass_ms(LOOKED_AT_AFTER_MS)
+    assert connection.aborted
+    assert connection.is_muted
+    assert len(world.mutes) == 0
