@@ -25,6 +25,7 @@ class ConfigType(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    CLASS = 8
     PASSWORD = 9
 
 
@@ -159,6 +160,7 @@ _PARSERS: dict[ConfigType, Callable[[str], Value]] = {
     ConfigType.LONG: _whole_number(64),
     ConfigType.DOUBLE: _number,
     ConfigType.LIST: _entries,
+    ConfigType.CLASS: str,
     ConfigType.PASSWORD: str,
 }
 

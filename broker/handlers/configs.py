@@ -22,11 +22,19 @@ from ...protocol.messages.configs import (
 from ..config.configuration import accepted_names
 from ..config.group_configs import OPTIONS as GROUP_OPTIONS
 from ..config.group_configs import synonyms as group_synonyms
-from ..config.ignored import IGNORED, check_ignored
 from ..config.kafka_names import is_harmless
 from ..config.listener_settings import OVERRIDE
 from ..config.options import ConfigType, InvalidOption, Option, nearest
 from ..config.settings import BROKER_OPTIONS, TOPIC_OPTIONS, Source, topic_synonyms
+from ..config.unobeyed import (
+    SETTABLE,
+    SPELT_OTHERWISE,
+    UNOBEYED,
+    check_unobeyed,
+    left_over,
+    spelt_synonyms,
+    unobeyed_synonyms,
+)
 from ..net.turns import SUBJECT_UNITS, AnswerRoom, Steps, answer_each
 from ..requests.dispatch import Call, handles
 from ..requests.services import Services
@@ -41,7 +49,7 @@ CONFIG_BYTES = 60  # of an answer, beside value and documentation
 
 _Result = DescribeConfigsResponse.Result
 _Described = DescribeConfigsResponse.Result.Config
-_Synonyms = Sequence[tuple[str, str, Source]]
+_Synonyms = Sequence[tuple[str, str | None, Source]]
 _Known = dict[tuple[int, frozenset[tuple[str, str]], frozenset[str]], list[_Described]]  # of one request
 _Merge = Callable[[Mapping[str, str], Mapping[str, Option]], dict[str, str]]
 
@@ -106,7 +114,7 @@ def _check_access(broker: Services, call: Call, operation: Operation, kind: int,
         broker.access.check(call.session, operation, ResourceType.TOPIC, name)
     elif kind == GROUP:
         broker.access.check(call.session, operation, ResourceType.GROUP, name)
-    elif kind == BROKER:
+    elif kind in (BROKER, BROKER_LOGGER, CLIENT_METRICS):
         broker.access.check_on_cluster(call.session, operation)
 
 
@@ -162,11 +170,37 @@ def _resource(
     if kind == BROKER:
         if name:
             _check_broker_id(broker, name, "Broker id", "expected {} or empty string")
-            return BROKER_OPTIONS, broker.settings.synonyms, {"": name}
-        changed = broker.topics.broker_configs("")
-        rows = {option: BROKER_OPTIONS[option] for option in changed if option in BROKER_OPTIONS}
-        return rows, lambda option: [(option, changed[option], Source.DYNAMIC_DEFAULT_BROKER)], {}
+        return _broker_resource(broker, name)
+    if kind == BROKER_LOGGER:
+        _check_logged_broker(broker, name, "Broker id")
+        return {}, lambda option: [], {}
+    if kind == CLIENT_METRICS:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+        return {}, lambda option: [], {}
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
+
+
+def _broker_resource(
+    broker: Services, name: str
+) -> tuple[Mapping[str, Option], Callable[[str], _Synonyms], Mapping[str, str]]:
+    """Of one broker all that Kafka has and all of ours; of all brokers ("") what was set for them."""
+    topics, settings = broker.topics, broker.settings
+    of_all = topics.broker_configs("")
+    of_one = topics.broker_configs(name) if name else {}
+    rows = {**UNOBEYED, **SPELT_OTHERWISE, **BROKER_OPTIONS}
+    rows |= left_over({each: text for each, text in (*of_all.items(), *of_one.items()) if each not in rows})
+
+    def synonyms(option: str) -> _Synonyms:
+        if not name:
+            return [(option, of_all[option], Source.DYNAMIC_DEFAULT_BROKER)]
+        if option in BROKER_OPTIONS:
+            return settings.synonyms(option)
+        if option in SPELT_OTHERWISE:
+            return spelt_synonyms(option, settings)
+        return unobeyed_synonyms(option, of_one, of_all)
+
+    return rows if name else {option: rows[option] for option in of_all}, synonyms, {"": name}
 
 
 def _topic(broker: Services, name: str) -> Topic | None:
@@ -180,6 +214,13 @@ def _check_broker_id(broker: Services, name: str, what: str, expected: str) -> N
     if int(name) != broker.node_id:
         expectation = expected.format(broker.node_id)
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, {expectation}, but received {name}")
+
+
+def _check_logged_broker(broker: Services, name: str, what: str) -> None:
+    """Kafka changes the levels of its loggers by these; there are none here, so a list of them is empty."""
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} must not be empty")
+    _check_broker_id(broker, name, what, "expected {}")
 
 
 def _is_int32(text: str) -> bool:
@@ -287,6 +328,12 @@ def _alter(broker: Services, resource: _Resource, merge: _Merge, validate_only: 
         _alter_group(broker, resource.resource_name, merge, validate_only)
     elif resource.resource_type == BROKER:
         _alter_broker(broker, resource, merge, validate_only)
+    elif resource.resource_type == BROKER_LOGGER:
+        _check_logged_broker(broker, resource.resource_name, "Node id")
+        if resource.configs:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {resource.configs[0].name} does not exist!")
+    elif resource.resource_type == CLIENT_METRICS:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "there are no client metrics subscriptions here")
     else:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
 
@@ -319,10 +366,10 @@ def _alter_broker(broker: Services, resource: _Resource, merge: _Merge, validate
     kept = broker.topics.broker_configs(name)
     _check_settable([config.name for config in resource.configs if not _takes_away(config, kept)])
     try:
-        configs = merge(kept, BROKER_OPTIONS)
+        configs = merge(kept, {**UNOBEYED, **BROKER_OPTIONS})
         for config in resource.configs:
-            if config.name in IGNORED and config.name in configs:
-                check_ignored(config.name, configs[config.name], name)
+            if config.name in SETTABLE and config.name in configs:
+                check_unobeyed(config.name, configs[config.name], name)
         if validate_only:
             broker.topics.check_broker_configs(name, configs)
         else:
@@ -346,7 +393,7 @@ def _check_settable(names: Sequence[str]) -> None:
     if fixed:
         text = f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
         raise KafkaError(ErrorCode.INVALID_REQUEST, text)
-    unknown = next((name for name in names if name not in BROKER_OPTIONS and name not in IGNORED), None)
+    unknown = next((name for name in names if name not in BROKER_OPTIONS and name not in SETTABLE), None)
     if unknown is not None:
         meant = nearest(unknown, list(accepted_names())) if len(unknown) <= LONGEST_NAME else None
         hint = f" (did you mean {meant}?)" if meant else ""
@@ -359,7 +406,7 @@ def _is_fixed(name: str) -> bool:
         return not BROKER_OPTIONS[name].dynamic
     if name in accepted_names() or name.startswith(OVERRIDE):
         return True
-    return is_harmless(name) and name not in IGNORED
+    return is_harmless(name) and name not in SETTABLE
 
 
 def _replacing(resource: AlterConfigsRequest.Resource) -> _Merge:

@@ -1,23 +1,17 @@
 """DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, as Kafka 4.3.1 answers them."""
 
-from typing import Any
-
 import pytest
+from config_requests import APPEND, BROKER, DELETE, OK, SET, SUBTRACT, TOPIC, alter, change, describe, overrides
 from fencepost.broker.config.settings import BROKER_OPTIONS, BrokerSettings
+from fencepost.broker.config.unobeyed import SETTABLE, SPELT_OTHERWISE, UNOBEYED
 from fencepost.broker.topics.catalogue import broker_configs_changed
-from fencepost.broker.topics.config_sizes import ConfigSizes
-from fencepost.protocol.errors import ErrorCode, KafkaError
+from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.configs import (
     AlterConfigsRequest,
     DescribeConfigsRequest,
-    IncrementalAlterConfigsRequest,
 )
-from fencepost.protocol.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
+from fencepost.protocol.messages.topics import CreateTopicsRequest
 from simulated_broker import SimulatedBroker
-
-TOPIC, BROKER = 2, 4
-SET, DELETE, APPEND, SUBTRACT = range(4)
-OK = (0, None)
 
 
 @pytest.fixture
@@ -25,34 +19,6 @@ def topic(broker: SimulatedBroker) -> SimulatedBroker:
     """A broker with a topic a."""
     broker.ask(CreateTopicsRequest(topics=[CreateTopicsRequest.Topic(name="a")]))
     return broker
-
-
-def describe(broker: SimulatedBroker, kind: int, name: str, keys: list[str] | None = None, **asked: Any) -> Any:
-    resource = DescribeConfigsRequest.Resource(resource_type=kind, resource_name=name, configuration_keys=keys)
-    (result,) = broker.ask(DescribeConfigsRequest(resources=[resource], **asked)).results
-    assert (result.resource_type, result.resource_name) == (kind, name)
-    return result
-
-
-def alter(broker: SimulatedBroker, kind: int, name: str, configs: dict[str, str | None], **asked: Any) -> Any:
-    entries = [AlterConfigsRequest.Resource.Config(name=key, value=value) for key, value in configs.items()]
-    resource = AlterConfigsRequest.Resource(resource_type=kind, resource_name=name, configs=entries)
-    (result,) = broker.ask(AlterConfigsRequest(resources=[resource], **asked)).responses
-    return result.error_code, result.error_message
-
-
-Change = IncrementalAlterConfigsRequest.Resource.Config
-
-
-def change(broker: SimulatedBroker, kind: int, name: str, *changes: tuple[str, int, str | None], **asked: Any) -> Any:
-    entries = [Change(name=key, config_operation=operation, value=value) for key, operation, value in changes]
-    resource = IncrementalAlterConfigsRequest.Resource(resource_type=kind, resource_name=name, configs=entries)
-    (result,) = broker.ask(IncrementalAlterConfigsRequest(resources=[resource], **asked)).responses
-    return result.error_code, result.error_message
-
-
-def overrides(broker: SimulatedBroker, topic: str = "a") -> dict[str, str]:
-    return {config.name: config.value for config in describe(broker, TOPIC, topic).configs if config.config_source == 1}
 
 
 # ---- describing ----------------------------------------------------------------------------------------------
@@ -361,77 +327,98 @@ def test_what_an_earlier_version_kept_opens_and_can_be_removed(broker: Simulated
         assert again.broker.topics.broker_configs("1") == {"message.max.bytes": "5000"}
 
 
-# ---- how large settings may be -------------------------------------------------------------------------------
+def test_every_setting_of_a_kafka_broker_is_shown_with_what_is_true_of_one_node() -> None:
+    with SimulatedBroker(BrokerSettings(node_id=7, log_retention_ms=7_200_000)) as broker:
+        (node,) = (str(broker.broker.node_id),)
+        found = {config.name: config for config in describe(broker, BROKER, node, include_documentation=True).configs}
+        kafkas = UNOBEYED.keys() | SPELT_OTHERWISE.keys()
+        assert len(kafkas) == 248, "of the 340 that 4.3.1 has; the others are obeyed"
+        assert kafkas | BROKER_OPTIONS.keys() == found.keys()
+        values = {name: found[name].value for name in kafkas}
+        true_here = {
+            "broker.id": "7",
+            "log.dirs": ".fencepost",
+            "log.retention.hours": "2",
+            "log.retention.minutes": "120",
+            "log.roll.hours": "168",
+            "min.insync.replicas": "1",
+            "default.replication.factor": "1",
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "remote.log.storage.system.enable": "false",
+            "group.coordinator.rebalance.protocols": "classic,consumer",
+            "log.flush.interval.messages": "9223372036854775807",
+            "log.flush.interval.ms": None,
+            "ssl.keystore.password": None,
+        }
+        assert {name: values[name] for name in true_here} == true_here
+        assert found["ssl.keystore.password"].is_sensitive
+        assert all(found[name].documentation for name in kafkas)
+        assert {name for name in kafkas if not found[name].read_only} == SETTABLE
+        for version in (1, 2, 3):
+            resource = DescribeConfigsRequest.Resource(resource_type=BROKER, resource_name=node)
+            (result,) = broker.ask(DescribeConfigsRequest(resources=[resource]), version).results
+            assert len(result.configs) == len(found)
 
-REPLICAS = "leader.replication.throttled.replicas"
-TOO_LONG = (
-    40,
-    "The configuration value cannot be added because it exceeds the maximum value size of 32767 bytes.",
+
+def test_what_is_kept_and_not_obeyed_is_shown(broker: SimulatedBroker) -> None:
+    assert change(broker, BROKER, "", ("log.flush.interval.ms", SET, "6"), ("min.insync.replicas", SET, "2")) == OK
+    assert change(broker, BROKER, "1", ("log.flush.interval.ms", SET, "7")) == OK
+    (flush,) = describe(broker, BROKER, "1", ["log.flush.interval.ms"], include_synonyms=True).configs
+    assert [(each.value, each.source) for each in flush.synonyms] == [("7", 2), ("6", 3), (None, 5)]
+    assert [(each.name, each.value) for each in describe(broker, BROKER, "").configs] == [
+        ("log.flush.interval.ms", "6"),
+        ("min.insync.replicas", "2"),
+    ]
+    for name, value in (("log.flush.interval.messages", "0"), ("log.flush.interval.ms", "soon")):
+        code, text = change(broker, BROKER, "", (name, SET, value))
+        assert code == 42
+        assert text.startswith(f"Invalid value {value} for configuration {name}: ")
+    code, text = change(broker, BROKER, "", ("num.io.threads", APPEND, "9"))
+    assert (code, text) == (40, "Can't APPEND to key num.io.threads because its type is not LIST.")
+
+
+def test_what_an_earlier_version_kept_is_shown_without_its_value(broker: SimulatedBroker) -> None:
+    broker.broker.topics._log.commit([broker_configs_changed("", {"some.password": "secret"})])
+    for of in ("", "1"):
+        (config,) = describe(broker, BROKER, of, ["some.password"], include_synonyms=True).configs
+        assert (config.value, config.is_sensitive, config.read_only) == (None, True, False)
+        assert {each.value for each in config.synonyms} == {None}
+
+
+# ---- loggers and client metrics, of which there are none -----------------------------------------------------
+
+LOGGER, METRICS = 8, 16
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "described", "altered"),
+    [
+        (LOGGER, "1", (0, ""), (40, "Logger interval.ms does not exist!")),
+        (LOGGER, "", (42, "Broker id must not be empty"), (42, "Node id must not be empty")),
+        (
+            LOGGER,
+            "x",
+            (42, "Broker id must be an integer, but it is: x"),
+            (42, "Node id must be an integer, but it is: x"),
+        ),
+        (METRICS, "x", (0, ""), (42, "there are no client metrics subscriptions here")),
+        (
+            METRICS,
+            "",
+            (42, "Client metrics subscription name must not be empty"),
+            (42, "there are no client metrics subscriptions here"),
+        ),
+    ],
 )
-
-
-@pytest.mark.parametrize("verb", [SET, APPEND])
-def test_a_value_may_have_32767_bytes_and_every_client_can_be_told_it(topic: SimulatedBroker, verb: int) -> None:
-    most = "0:1," + "1" * (32_767 - 6) + ":1"
-    assert change(topic, TOPIC, "a", (REPLICAS, verb, most)) == OK
-    assert change(topic, TOPIC, "a", (REPLICAS, APPEND, "2:1")) == TOO_LONG
-    for version in range(1, 5):
-        resource = DescribeConfigsRequest.Resource(resource_type=TOPIC, resource_name="a")
-        (result,) = topic.ask(DescribeConfigsRequest(resources=[resource]), version).results
-        assert most in [config.value for config in result.configs]
-    with topic.again() as again:
-        assert overrides(again) == {REPLICAS: most}
-
-
-def test_bytes_are_counted_and_not_letters(broker: SimulatedBroker) -> None:
-    name = "sasl.kerberos.service.name"
-    assert change(broker, BROKER, "1", (name, SET, "ü" * 16_383)) == OK
-    broker.broker.topics.check_broker_configs("1", {name: "ü" * 16_383})
-    with pytest.raises(KafkaError, match="32767 bytes"):
-        broker.broker.topics.check_broker_configs("1", {name: "ü" * 16_384})
-
-
-def test_hostile_requests_for_settings_leave_a_catalogue_that_opens(topic: SimulatedBroker) -> None:
-    """Each alone may be within all bounds of a request; together they would make a record that no start takes."""
-    for number in range(100):
-        entries = ",".join(f"{number * 3000 + each}:1" for each in range(3_000))
-        change(topic, TOPIC, "a", (REPLICAS, APPEND, entries))
-        change(topic, BROKER, "1", *((f"unknown.{number}.{each}", SET, "x" * 30_000) for each in range(60)))
-        alter(topic, BROKER, "", {f"unknown.{number}.{each}": "x" * 30_000 for each in range(60)})
-    with topic.again() as again:
-        assert len(overrides(again)[REPLICAS]) <= 32_767
-        assert again.broker.topics.broker_configs("1") == again.broker.topics.broker_configs("") == {}
-
-
-def test_all_settings_together_have_a_bound_that_its_error_names() -> None:
-    full = (44, "no room for more settings of topics and brokers: configs.max.bytes")
-    text = "0:1," * 249 + "0:1"
-    with SimulatedBroker(BrokerSettings(configs_max_bytes=2_000)) as broker:
-        for name in ("a", "b", "c"):
-            broker.ask(CreateTopicsRequest(topics=[CreateTopicsRequest.Topic(name=name)]))
-        assert change(broker, TOPIC, "a", (REPLICAS, SET, text)) == OK
-        assert change(broker, TOPIC, "b", (REPLICAS, SET, text)) == full
-        assert change(broker, TOPIC, "b", (REPLICAS, SET, text), validate_only=True) == full
-        assert change(broker, BROKER, "1", ("sasl.kerberos.service.name", SET, text)) == full
-        made = CreateTopicsRequest.Topic
-        with_configs = made(name="d", configs=[made.Config(name=REPLICAS, value=text)])
-        (answer,) = broker.ask(CreateTopicsRequest(topics=[with_configs])).topics
-        assert (answer.error_code, answer.error_message) == full
-        assert change(broker, TOPIC, "a", (REPLICAS, SET, "0:1")) == OK, "less is always taken"
-        assert change(broker, TOPIC, "b", (REPLICAS, SET, text)) == OK
-        with broker.again() as again:
-            assert change(again, TOPIC, "c", (REPLICAS, SET, text)) == full
-            again.ask(DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name="b")], timeout_ms=1))
-            assert change(again, TOPIC, "c", (REPLICAS, SET, text)) == OK
-
-
-def test_one_resource_has_a_bound_of_its_own() -> None:
-    sizes = ConfigSizes()
-    before = {f"n{number}": "x" * 32_000 for number in range(8)}
-    sizes.check({}, before, 1 << 30)
-    with pytest.raises(KafkaError, match="262144 bytes"):
-        sizes.check(before, {**before, "more": "x" * 32_000}, 1 << 30)
-    sizes.check({**before, "n9": "x" * 99_999}, {**before, "n9": "x" * 99_999}, 0)
+def test_loggers_and_client_metrics_are_told_to_be_none(
+    broker: SimulatedBroker, kind: int, name: str, described: tuple[int, str], altered: tuple[int, str]
+) -> None:
+    found = describe(broker, kind, name)
+    assert (found.error_code, found.error_message) == described
+    assert found.configs == []
+    assert change(broker, kind, name, ("interval.ms", SET, "1000")) == altered
+    assert change(broker, kind, name, ("interval.ms", SET, "1000"), validate_only=True) == altered
 
 
 def test_what_is_not_obeyed_is_kept_and_does_not_prevent_a_start(broker: SimulatedBroker) -> None:

@@ -1,0 +1,88 @@
+"""How large settings may be: one value, those of one resource, all together; and a start after all that was asked."""
+
+import pytest
+from config_requests import APPEND, BROKER, OK, SET, TOPIC, alter, change, overrides
+from fencepost.broker.config.settings import BrokerSettings
+from fencepost.broker.topics.config_sizes import ConfigSizes
+from fencepost.protocol.errors import KafkaError
+from fencepost.protocol.messages.configs import DescribeConfigsRequest
+from fencepost.protocol.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
+from simulated_broker import SimulatedBroker
+
+
+@pytest.fixture
+def topic(broker: SimulatedBroker) -> SimulatedBroker:
+    """A broker with a topic a."""
+    broker.ask(CreateTopicsRequest(topics=[CreateTopicsRequest.Topic(name="a")]))
+    return broker
+
+
+REPLICAS = "leader.replication.throttled.replicas"
+TOO_LONG = (
+    40,
+    "The configuration value cannot be added because it exceeds the maximum value size of 32767 bytes.",
+)
+
+
+@pytest.mark.parametrize("verb", [SET, APPEND])
+def test_a_value_may_have_32767_bytes_and_every_client_can_be_told_it(topic: SimulatedBroker, verb: int) -> None:
+    most = "0:1," + "1" * (32_767 - 6) + ":1"
+    assert change(topic, TOPIC, "a", (REPLICAS, verb, most)) == OK
+    assert change(topic, TOPIC, "a", (REPLICAS, APPEND, "2:1")) == TOO_LONG
+    for version in range(1, 5):
+        resource = DescribeConfigsRequest.Resource(resource_type=TOPIC, resource_name="a")
+        (result,) = topic.ask(DescribeConfigsRequest(resources=[resource]), version).results
+        assert most in [config.value for config in result.configs]
+    with topic.again() as again:
+        assert overrides(again) == {REPLICAS: most}
+
+
+def test_bytes_are_counted_and_not_letters(broker: SimulatedBroker) -> None:
+    name = "sasl.kerberos.service.name"
+    assert change(broker, BROKER, "1", (name, SET, "ü" * 16_383)) == OK
+    broker.broker.topics.check_broker_configs("1", {name: "ü" * 16_383})
+    with pytest.raises(KafkaError, match="32767 bytes"):
+        broker.broker.topics.check_broker_configs("1", {name: "ü" * 16_384})
+
+
+def test_hostile_requests_for_settings_leave_a_catalogue_that_opens(topic: SimulatedBroker) -> None:
+    """Each alone may be within all bounds of a request; together they would make a record that no start takes."""
+    for number in range(100):
+        entries = ",".join(f"{number * 3000 + each}:1" for each in range(3_000))
+        change(topic, TOPIC, "a", (REPLICAS, APPEND, entries))
+        change(topic, BROKER, "1", *((f"unknown.{number}.{each}", SET, "x" * 30_000) for each in range(60)))
+        alter(topic, BROKER, "", {f"unknown.{number}.{each}": "x" * 30_000 for each in range(60)})
+    with topic.again() as again:
+        assert len(overrides(again)[REPLICAS]) <= 32_767
+        assert again.broker.topics.broker_configs("1") == again.broker.topics.broker_configs("") == {}
+
+
+def test_all_settings_together_have_a_bound_that_its_error_names() -> None:
+    full = (44, "no room for more settings of topics and brokers: configs.max.bytes")
+    text = "0:1," * 249 + "0:1"
+    with SimulatedBroker(BrokerSettings(configs_max_bytes=2_000)) as broker:
+        for name in ("a", "b", "c"):
+            broker.ask(CreateTopicsRequest(topics=[CreateTopicsRequest.Topic(name=name)]))
+        assert change(broker, TOPIC, "a", (REPLICAS, SET, text)) == OK
+        assert change(broker, TOPIC, "b", (REPLICAS, SET, text)) == full
+        assert change(broker, TOPIC, "b", (REPLICAS, SET, text), validate_only=True) == full
+        assert change(broker, BROKER, "1", ("sasl.kerberos.service.name", SET, text)) == full
+        made = CreateTopicsRequest.Topic
+        with_configs = made(name="d", configs=[made.Config(name=REPLICAS, value=text)])
+        (answer,) = broker.ask(CreateTopicsRequest(topics=[with_configs])).topics
+        assert (answer.error_code, answer.error_message) == full
+        assert change(broker, TOPIC, "a", (REPLICAS, SET, "0:1")) == OK, "less is always taken"
+        assert change(broker, TOPIC, "b", (REPLICAS, SET, text)) == OK
+        with broker.again() as again:
+            assert change(again, TOPIC, "c", (REPLICAS, SET, text)) == full
+            again.ask(DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name="b")], timeout_ms=1))
+            assert change(again, TOPIC, "c", (REPLICAS, SET, text)) == OK
+
+
+def test_one_resource_has_a_bound_of_its_own() -> None:
+    sizes = ConfigSizes()
+    before = {f"n{number}": "x" * 32_000 for number in range(8)}
+    sizes.check({}, before, 1 << 30)
+    with pytest.raises(KafkaError, match="262144 bytes"):
+        sizes.check(before, {**before, "more": "x" * 32_000}, 1 << 30)
+    sizes.check({**before, "n9": "x" * 99_999}, {**before, "n9": "x" * 99_999}, 0)
