@@ -50,6 +50,7 @@ from .security.principals import parse_super_users
 from .security.security_log import SecurityLog
 from .security.security_state import SecurityState
 from .shared import Shared
+from .stopping import Stopping
 from .topics.producer_limit import ProducerLimit
 from .topics.topics import Topics
 from .transactions.admission import Admission
@@ -322,44 +323,56 @@ class Broker(Services):
             known_offline=self.recovery.offline,
         )
 
-    async def stop(self) -> None:
-        """End in order; what was answered is durable, and the directory is free for the next."""
+    async def stop(self, *, is_used_again: bool = True) -> None:
+        """End in order; what was answered is durable, and the directory is free for the next.
+
+        is_used_again: whether there will be a next start on it, which is to be quick.
+        """
         if not self._started:
             return
         self._started = False
+        stopping = Stopping(self.clock, self._loop, is_used_again=is_used_again)
         try:
-            await self._end_work()
+            await self._end_work(stopping)
         finally:
-            await self._close_store()
+            await self._close_store(stopping)
 
-    async def _end_work(self) -> None:
+    async def _end_work(self, stopping: Stopping) -> None:
         if hasattr(self, "listeners"):
             await self.server.stop_listening()
             self.listeners.stop()
             self.server.read_no_more()
-            await self.idle()
-            await self.server.stop()
+            with stopping.waits_for("open writes to become durable"):
+                await self.idle()
+            with stopping.waits_for("clients to take their answers"):
+                await self.server.stop()
         self.waiting.stop()
         if hasattr(self, "groups"):
             self.groups.stop()
             self.consumer_groups.stop()
         if hasattr(self, "coordinator_snapshots"):
-            await self.coordinator_snapshots.take_last()
+            with stopping.waits_for("a snapshot of groups and transactions"):
+                await self.coordinator_snapshots.take_last(stopping.has_time)
         if hasattr(self, "housekeeping"):
-            await self.housekeeping.stop()
+            with stopping.waits_for("flushes, checkpoints and cleaning to end"):
+                await self.housekeeping.end_tasks()
+            with stopping.waits_for("the last checkpoint"):
+                await self.housekeeping.leave_tidy(stopping.has_time)
 
-    async def _close_store(self) -> None:
+    async def _close_store(self, stopping: Stopping) -> None:
         """What must be let go is let go, whatever is raised before."""
         try:
             if hasattr(self, "rounds"):
                 self.rounds.end()
                 if self.halted is None:
                     self.rounds.sync_soon()
-                    await self.idle()
+                    with stopping.waits_for("the last sync of the journal"):
+                        await self.idle()
             if hasattr(self, "listeners"):
                 self.listeners.close()
         finally:
-            self._close_executors()
+            with stopping.waits_for("jobs of workers"):
+                self._close_executors()
             if self._journal_writer is not None:
                 self._journal_writer.close()
             await asyncio.sleep(0)  # what the executors delivered last

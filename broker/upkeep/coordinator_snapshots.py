@@ -7,6 +7,7 @@ whole log, gives the same state. So it is with one that compaction has overtaken
 that undo what it says may be gone. The last two are kept; docs/formats.md has them byte by byte.
 """
 
+import errno
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -135,6 +136,7 @@ class CoordinatorSnapshots:
         self._size_bytes = 0  # of the last one
         self._positions: Positions = {}  # in the last one
         self._taking = False
+        self._has_time: Callable[[], bool] = lambda: True
         self.complete = False  # all coordinators have read their logs to the end: what they know may be written down
         self.taken = 0
 
@@ -206,9 +208,13 @@ class CoordinatorSnapshots:
             except TryLater as error:
                 log.warning("no snapshot of the coordinators, the last one still counts: %s", error)
 
-    async def take_last(self) -> None:
-        """At an orderly end, if anything was appended since the last one, and the state was wholly read."""
-        wanted = self.complete and not self._taking and self._store.halted is None
+    async def take_last(self, has_time: Callable[[], bool] = lambda: True) -> None:
+        """At an orderly end, if anything was appended since the last one, and the state was wholly read.
+
+        One that is not whole when the time is over is dropped.
+        """
+        self._has_time = has_time
+        wanted = self.complete and not self._taking and self._store.halted is None and has_time()
         if not wanted or self._appended_bytes() <= self._taken_bytes:
             return
         try:
@@ -250,6 +256,8 @@ class CoordinatorSnapshots:
             for packed in _slice(source.rows()):
                 of_source.append(packed)
                 await housekeeping.pause(PAUSE_S)
+                if not self._has_time():
+                    raise TryLater(errno.ETIME, "the broker stops")
         number = max(self._numbers(), default=0) + 1
         await housekeeping.synced(store.last_unit)
         self._size_bytes = await housekeeping.job(lambda: self._write(number, positions, slices))

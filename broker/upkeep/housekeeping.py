@@ -83,6 +83,7 @@ class Housekeeping:
         self._removals: deque[Removal] = deque()
         self._congested = False
         self._hurried = False
+        self._has_time: Callable[[], bool] = lambda: True
         self._last_flush_ms = clock.monotonic_ms()
         rounds.on_release.append(self._released)
         store.journal.when_wanted(self.stir)
@@ -101,8 +102,8 @@ class Housekeeping:
         self.keep(cleaning.every(lambda: settings.producer_expiration_check_interval_ms, self._expire_producers))
         self.keep(cleaning.every(settings.cleaner_backoff_ms, cleaning.compaction, cleaning.may_compact))
 
-    async def stop(self) -> None:
-        """End all tasks after what they are doing; then flush and checkpoint, so that the next start is quick."""
+    async def end_tasks(self) -> None:
+        """End all tasks after what they are doing."""
         self._stopping.set()
         self._flush_wanted.set()
         self._fill_wanted.set()
@@ -110,14 +111,19 @@ class Housekeeping:
         self._removal_wanted.set()
         self.stir()
         await asyncio.gather(*self._tasks)
+
+    async def leave_tidy(self, has_time: Callable[[], bool]) -> None:
+        """After end_tasks: flush and checkpoint while there is time, so that the next start is quick."""
+        self._has_time = has_time
         if self._store.halted is None:
             await self._halt_on_error(self._leave_tidy())
 
     async def _leave_tidy(self) -> None:
         try:
-            while await self._flush_once():
+            while self._has_time() and await self._flush_once():
                 pass
-            if self._upkeep.behind or self._upkeep.wanted or self._upkeep.unsaved_age_ms >= SAVED_AGE_MS:
+            wanted = self._upkeep.behind or self._upkeep.wanted or self._upkeep.unsaved_age_ms >= SAVED_AGE_MS
+            if wanted and self._has_time():
                 await self._checkpoint_once()
             await self._remove_all()
         except TryLater:
@@ -253,6 +259,8 @@ class Housekeeping:
         store = self._store
         while not self.ending:
             await self._flush_wanted.wait()
+            if self.ending:  # leave_tidy flushes what there is time for
+                return
             self._flush_wanted.clear()
             self._last_flush_ms = self._clock.monotonic_ms()
             try:
@@ -391,14 +399,14 @@ class Housekeeping:
 
     async def _remove_all(self) -> None:
         """In the order of the checkpoints: an old one goes before the files that it names. None after a halt."""
-        while self._removals and self._store.halted is None:
+        while self._removals and self._store.halted is None and self._has_time():
             await self.job(self._removals[0].run)
             self._removals.popleft()
 
     async def _snapshots(self, logs: Sequence[PartitionLog]) -> None:
         """Of thousands of logs this takes seconds. It ends early where the journal waits for the checkpoint."""
         for number, log in enumerate(logs):
-            if number >= SNAPSHOTS_A_RUN and self._store.journal.nearly_full:
+            if not self._has_time() or (number >= SNAPSHOTS_A_RUN and self._store.journal.nearly_full):
                 return
             while log.prepare_snapshot():
                 await self.pause(SLICE_PAUSE_S)

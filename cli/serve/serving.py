@@ -1,13 +1,13 @@
 """Runs `fencepost serve`: tunes the process, starts and stops the broker, prints its messages."""
 
 import asyncio
+import contextlib
 import ctypes
 import functools
 import gc
 import os
 import resource
 import shlex
-import shutil
 import signal
 import sys
 import tempfile
@@ -24,6 +24,7 @@ from ...broker.config.descriptors import ENOUGH_OPEN_FILES, LEAST_DESCRIPTORS, R
 from ...broker.config.listener_settings import BY_TOKEN
 from ...broker.config.options import InvalidOption
 from ...broker.config.settings import BROKER_OPTIONS, BrokerSettings, Source
+from ...effects.clock import Clock, SystemClock
 from ...effects.net import SystemNet, Writable
 from ...effects.systemd import ALIVE, READY, STOPPING, ServiceManager
 from ..output.failures import WRONG_USAGE, Failure
@@ -41,6 +42,7 @@ OLDEST = 2  # the number of the collector's oldest generation
 DELETED_LOGS = 1_000  # after so many deletions, a full collection may free much of what was frozen
 FULL_COLLECTION_INTERVALS = 10_000  # a full collection takes at most 1/10,000 of the time
 FIRST_FULL_COLLECTION_S = 60.0
+REMOVAL_MS = 3_000
 
 
 def run(
@@ -75,7 +77,22 @@ def run(
         _run_loop(server.run())
     finally:
         if scratch is not None:
-            shutil.rmtree(scratch, ignore_errors=True)
+            remove_scratch(scratch, SystemClock())
+
+
+def remove_scratch(path: str, clock: Clock) -> None:
+    """Remove the directory of an ephemeral broker; what takes longer than REMOVAL_MS stays, and that is said."""
+    until_ms = clock.monotonic_ms() + REMOVAL_MS
+    for folder, folders, files in os.walk(path, topdown=False):
+        for remove, names in ((os.unlink, files), (os.rmdir, folders)):
+            for name in names:
+                if clock.monotonic_ms() >= until_ms:
+                    show(f"warning: removing {path} takes long: what is left of it can be removed now", err=True)
+                    return
+                with contextlib.suppress(OSError):
+                    remove(os.path.join(folder, name))
+    with contextlib.suppress(OSError):
+        os.rmdir(path)
 
 
 def _open_standard_files() -> None:
@@ -253,7 +270,7 @@ class _Server:
             self._print_ready()
         except OSError as error:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the flush at the exit fails too
-            await self._broker.stop()
+            await self._broker.stop(is_used_again=not self._ephemeral)
             hint = "the ready line goes to standard output: redirect it to a file, a pipe or /dev/null"
             raise Failure(f"standard output: {error.strerror}", hint) from None
         self._manager.notify(READY)
@@ -333,7 +350,7 @@ class _Server:
         self._manager.notify(STOPPING)
         if self._broker.halted is None:
             show("stopping   open writes become durable first", err=True)
-        await self._broker.stop()
+        await self._broker.stop(is_used_again=not self._ephemeral)
         if (cause := self._broker.halted) is not None:  # before, or while it stopped
             raise halted(cause)
 

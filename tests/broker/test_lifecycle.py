@@ -54,13 +54,11 @@ def test_a_broker_that_is_halted_in_its_start_does_not_say_that_it_serves():
     disk = SimulatedDisk(history=False)
     loop = SimulatedLoop()
     broker = Broker(small(), disk=disk, clock=loop.clock(), rng=SeededRng(1), net=SimulatedNet(seed=1))
-    begin = disk.executor
 
-    def executor(name: str, threads: int = 1):  # executors begin when recovery is over
+    def recovery_is_over():
         disk.fail_sync(lambda path: path.endswith(".journal"))
-        return begin(name, threads)
 
-    disk.executor = executor
+    disk.async_writer = recovery_is_over
     with pytest.raises(BrokerHalted):
         loop.run_until_complete(broker.start())
     loop.close()

@@ -14,9 +14,12 @@ from fencepost.cli.serve.serving import (
     DELETED_LOGS,
     FIRST_FULL_COLLECTION_S,
     FULL_COLLECTION_INTERVALS,
+    REMOVAL_MS,
     GcFreezer,
+    remove_scratch,
     without_users,
 )
+from fencepost.effects.clock import SystemClock
 
 
 @pytest.fixture
@@ -117,3 +120,34 @@ def test_the_hint_where_nobody_can_log_in_works_as_it_is_printed(tmp_path):
 
 def test_the_hint_for_a_directory_that_is_removed_names_no_vain_command():
     assert without_users("/tmp/x", ephemeral=True).endswith("use --data-dir DIR instead of --ephemeral")
+
+
+class Ticking(SystemClock):
+    """Each look at it takes so long."""
+
+    def __init__(self, ms):
+        self.now, self._ms = 0, ms
+
+    def monotonic_ms(self):
+        self.now += self._ms
+        return self.now
+
+
+def of_many_files(path):
+    for number in range(20):
+        (path / "logs" / f"t-{number}").mkdir(parents=True)
+        (path / "logs" / f"t-{number}" / "0.log").write_bytes(b"x")
+    return str(path)
+
+
+def test_the_directory_of_an_ephemeral_broker_is_removed_as_a_whole(tmp_path, capsys):
+    remove_scratch(of_many_files(tmp_path / "scratch"), SystemClock())
+    assert not (tmp_path / "scratch").exists()
+    assert capsys.readouterr().err == ""
+
+
+def test_a_removal_that_takes_long_ends_and_says_what_is_left(tmp_path, capsys):
+    path = of_many_files(tmp_path / "scratch")
+    remove_scratch(path, Ticking(REMOVAL_MS // 10))
+    assert len(list((tmp_path / "scratch" / "logs").glob("*/*"))) in range(1, 20)
+    assert f"removing {path} takes long" in capsys.readouterr().err

@@ -1,0 +1,44 @@
+"""An orderly stop: what it waits for is said where it takes long, and what need not be done has its time.
+
+The rule: what was answered is durable before any of this. Snapshots, flushes and a checkpoint only make the next start
+quick: what of them does not fit into TIDY_MS is left to the journal, from which that start reads it.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterator
+
+from ..effects.clock import Clock
+
+log = logging.getLogger("fencepost.broker")
+
+TIDY_MS = 4_000  # docker stop waits for 10 s, all in all, and a busy machine takes its part of them
+SAID_AFTER_MS = 1_000
+
+
+class Stopping:
+    """One stop, from its beginning on. is_used_again: whether there will be a next start on this directory."""
+
+    def __init__(self, clock: Clock, loop: asyncio.AbstractEventLoop, *, is_used_again: bool) -> None:
+        self._clock = clock
+        self._loop = loop
+        self._is_used_again = is_used_again
+        self._began_ms = clock.monotonic_ms()
+
+    def has_time(self) -> bool:
+        """For what makes the next start quick."""
+        return self._is_used_again and self._clock.monotonic_ms() - self._began_ms < TIDY_MS
+
+    @contextlib.contextmanager
+    def waits_for(self, what: str) -> Iterator[None]:
+        """Around what may take long: then the log says so, and at the end how long it took."""
+        began_ms = self._clock.monotonic_ms()
+        said = self._loop.call_later(SAID_AFTER_MS / 1000, log.info, "stopping: waiting for %s", what)
+        try:
+            yield
+        finally:
+            said.cancel()
+            took_ms = self._clock.monotonic_ms() - began_ms
+            if took_ms >= SAID_AFTER_MS:
+                log.info("stopping: %s took %.1f s", what, took_ms / 1000)

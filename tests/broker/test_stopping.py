@@ -1,0 +1,82 @@
+"""How long an orderly stop takes, and what it says of that. Simulated disk, network and time."""
+
+import logging
+
+import pytest
+from broker_lives import read_all, slow, small
+from fencepost.broker.stopping import SAID_AFTER_MS, TIDY_MS
+from fencepost.effects.simulated.disk import SimulatedDisk
+from produce_requests import batch, create, produce
+from simulated_broker import SimulatedBroker
+
+TOPICS = 40
+JOB_S = 1.5  # what each job of the segments' workers takes on this disk
+
+
+@pytest.fixture
+def said(caplog):
+    caplog.set_level(logging.INFO, "fencepost.broker")
+    return caplog
+
+
+def filled(disk):
+    """A broker with a batch in each of its topics, none of it in segments."""
+    broker = SimulatedBroker(small(), disk=disk)
+    for number in range(TOPICS):
+        broker.ask(create(f"t{number}"))
+        broker.ask(produce(f"t{number}", batch()))
+    return broker
+
+
+def stop(broker, **how):
+    """How many seconds of virtual time it takes."""
+    began_s = broker.loop.time()
+    broker.loop.run_until_complete(broker.broker.stop(**how))
+    took_s = broker.loop.time() - began_s
+    broker.loop.close()
+    return took_s
+
+
+def assert_all_there(disk):
+    with SimulatedBroker(small(), disk=disk, seed=1) as broker:
+        assert all(read_all(broker, f"t{number}") for number in range(TOPICS))
+
+
+def test_a_stop_on_a_slow_disk_leaves_the_rest_to_the_journal_in_time(said):
+    disk = SimulatedDisk(history=False)
+    delays = slow(disk)
+    broker = filled(disk)
+    delays["segments"] = JOB_S
+    broker.broker.housekeeping._upkeep.snapshots_due = lambda: list(broker.broker.store.logs.values())  # a job each
+    assert TIDY_MS / 1000 < stop(broker) < TIDY_MS / 1000 + 4 * JOB_S
+    assert [line for line in said.messages if line.startswith("stopping: waiting for the last checkpoint")]
+    assert [line for line in said.messages if line.startswith("stopping: the last checkpoint took ")]
+    delays.clear()
+    assert_all_there(disk)
+
+
+def test_a_stop_whose_directory_nobody_uses_again_makes_nothing_ready_for_it():
+    disk = SimulatedDisk(history=False)
+    broker = filled(disk)
+    housekeeping = broker.broker.housekeeping
+    done = housekeeping.flushes, housekeeping.checkpoints, broker.broker.coordinator_snapshots.taken
+    stop(broker, is_used_again=False)
+    assert done == (housekeeping.flushes, housekeeping.checkpoints, broker.broker.coordinator_snapshots.taken)
+    assert_all_there(disk)
+
+
+def test_a_stop_that_takes_no_time_says_nothing(said):
+    broker = filled(SimulatedDisk(history=False))
+    assert stop(broker) * 1000 < SAID_AFTER_MS
+    assert not [line for line in said.messages if line.startswith("stopping")]
+
+
+def test_a_stop_says_that_it_waits_for_a_disk_that_hangs(said):
+    disk = SimulatedDisk(history=False)
+    delays = slow(disk)
+    broker = filled(disk)
+    delays["journal"] = 3.0
+    broker.broker.rounds.sync_soon()
+    assert stop(broker) >= 3
+    assert "stopping: waiting for open writes to become durable" in said.messages
+    assert "stopping: open writes to become durable took 3.0 s" in said.messages
