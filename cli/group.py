@@ -81,7 +81,8 @@ def describe(to: Target, names: Sequence[str], members: bool) -> None:
 
 async def _facts(admin: "Admin", name: str) -> dict[str, Any]:
     from .txn.blocking import blocked_facts
-    from .txn.facts import blockers_or_none
+    from .txn.facts import blockers_or_none, held_or_none
+    from .txn.held import held_facts
 
     known = (await admin.describe_groups(name)).get(name)
     committed = await admin.list_group_offsets(name)
@@ -111,6 +112,7 @@ async def _facts(admin: "Admin", name: str) -> dict[str, Any]:
         "lag_hw": sum(row["lag_hw"] or 0 for row in rows),
         "configs": await _own_configs(admin, name),
         "blocked": [blocked_facts(each, now_ms()) for each in blockers],
+        "held": [held_facts(each, now_ms()) for each in await held_or_none(admin, name)],
     }
 
 
@@ -163,6 +165,7 @@ async def _lags(
 def _show(to: Target, facts: dict[str, Any], members: bool) -> None:
     from ..effects.counts import count_text
     from .txn.blocking import sentence
+    from .txn.held import held_sentence
 
     members_text = count_text(len(facts["members"]), "member")
     if facts["type"] not in ("", *TYPES):  # its members are described by an API of its own
@@ -175,6 +178,8 @@ def _show(to: Target, facts: dict[str, Any], members: bool) -> None:
         to.output.line(f"in all: {facts['lag_lso']:,} to the LSO, {facts['lag_hw']:,} to the HW")
     for each in facts["blocked"]:
         to.output.line(sentence(each))
+    for each in facts["held"]:
+        to.output.line(held_sentence(each))
     for setting, value in facts["configs"].items():
         to.output.line(f"{setting}={value}")
     if members and facts["members"]:

@@ -15,6 +15,7 @@ from ..output.failures import FAILED, WRONG_USAGE, Failure
 from ..output.tables import now_ms
 from ..output.writing import Cell, show
 from ..txn.blocking import blocked_facts, sentence
+from ..txn.held import held_facts, held_sentence
 
 if TYPE_CHECKING:
     from ...client.net.connection import Connection
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 OK, WARNING, FAILURE = "ok", "warning", "failed"
 _MARKS = {OK: Cell("✔", "green"), WARNING: Cell("!", "yellow"), FAILURE: Cell("✘", "red")}
+_MOST_HELD = 10  # groups whose offsets are held, of which there may be many that copy at every moment
 _CONNECT_MS = 3_000  # for one address: a slower one counts as unreachable
 
 RELEASES = ((18, "4.1"), (17, "3.9"), (16, "3.7"), (15, "3.5"), (13, "3.1"), (12, "2.7"), (11, "2.3"), (10, "2.1"))
@@ -288,15 +290,27 @@ def _some(names: list[str], most: int = 5) -> Iterator[str]:
 
 
 async def _transactions(admin: Any) -> _Found:
-    blockers = await admin.find_blockers()
-    if not blockers:
-        return [(OK, "no partition is blocked by an open transaction", "")]
-    found = []
-    for each in blockers:
-        facts = blocked_facts(each, now_ms())
-        state = WARNING if each.hangs or (facts["age_ms"] or 0) > (facts["timeout_ms"] or 0) else OK
-        found.append((state, sentence(facts), ""))
-    return found
+    blocked = [blocked_facts(each, now_ms()) for each in await admin.find_blockers()]
+    found = [(facts, sentence(facts)) for facts in blocked]
+    held = [held_facts(each, now_ms()) for each in await _held_offsets(admin)]
+    found += [(facts, held_sentence(facts)) for facts in held]
+    if not found:
+        return [(OK, "no partition is blocked by an open transaction, no group's offsets are held", "")]
+    return [(WARNING if facts["hangs"] or _is_late(facts) else OK, text, "") for facts, text in found]
+
+
+def _is_late(facts: dict[str, Any]) -> bool:
+    return bool((facts["age_ms"] or 0) > (facts["timeout_ms"] or 0))
+
+
+async def _held_offsets(admin: Any) -> list[Any]:
+    """The oldest, each of a group; none where this login may not see them."""
+    from ...client.errors import AuthorizationError
+
+    try:
+        return (await admin.find_held_offsets())[:_MOST_HELD]
+    except AuthorizationError:
+        return []
 
 
 async def _clock(admin: Any) -> _Found:

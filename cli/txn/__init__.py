@@ -12,9 +12,12 @@ from ..output.tables import Column, duration, now_ms, number, when
 from ..output.writing import Cell
 from .blocking import blocked_facts, sentence
 from .facts import age, facts_of, open_now, state
+from .held import held_facts, held_sentence
 
 if TYPE_CHECKING:
     from ...client.admin.admin import Admin
+    from ...client.admin.values import HeldOffsets
+    from ...client.values import TopicPartition
 
 _NONE_OPEN = "no transactions are open"
 _NO_ID = "fencepost txn list --all shows all known ids"
@@ -232,20 +235,56 @@ def fence(to: Target, ids: Sequence[str]) -> None:
 
 @txn.command("why-blocked")
 @click.argument("wheres", metavar="[TOPIC[:PARTITION]]...", nargs=-1)
+@click.option("-g", "--group", "groups", multiple=True, metavar="GROUP", help="Why this group stands still.")
 @connecting
-def why_blocked(to: Target, wheres: Sequence[str]) -> None:
-    """Show which transaction blocks the read_committed readers of a partition: id, age, owner."""
+def why_blocked(to: Target, wheres: Sequence[str], groups: Sequence[str]) -> None:
+    """Show which transaction blocks readers: id, age, owner.
+
+    It blocks read_committed readers of a partition, or the start of a group's members, whose offsets it holds.
+    """
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
-        found = await admin.find_blockers(await partitions_of(admin, wheres))
-        return [blocked_facts(each, now_ms()) for each in found]
+        partitions = await _read_by(admin, groups) if groups and not wheres else await partitions_of(admin, wheres)
+        found = await admin.find_blockers(partitions)
+        held = await _held(admin, groups, partitions if wheres else None)
+        return [blocked_facts(each, now_ms()) for each in found] + [held_facts(each, now_ms()) for each in held]
 
     rows = to.ask(work)
     for row in rows:
-        to.output.result(sentence(row), row) if to.output.json else to.output.line(sentence(row))
+        text = held_sentence(row) if "group" in row else sentence(row)
+        to.output.result(text, row) if to.output.json else to.output.line(text)
     if not rows:
-        where = " ".join(wheres) or "no partition"
-        to.output.line(f"{where} is not blocked" if wheres else "no partition is blocked")
+        where = " ".join((*wheres, *(f"group {each}" for each in groups)))
+        to.output.line(f"{where} is not blocked" if where else "no partition is blocked")
+
+
+async def _read_by(admin: "Admin", groups: Sequence[str]) -> "list[TopicPartition]":
+    """The partitions of which these groups have offsets, or that their members have."""
+    read: set[TopicPartition] = set()
+    described = await admin.describe_groups(groups)
+    for name in groups:
+        offsets = await admin.list_group_offsets(name)
+        known = described.get(name)
+        if known is None and not offsets and not await admin.find_held_offsets(name):
+            raise Failure(f"there is no group {name}", "fencepost group list shows all groups", NOT_FOUND)
+        read |= {*offsets, *(tp for each in (known.members if known else ()) for tp in each.assignment)}
+    topics = await admin.describe_topics()
+    return sorted(read & {tp for each in topics.values() for tp in each.led})
+
+
+async def _held(
+    admin: "Admin", groups: Sequence[str], partitions: "Sequence[TopicPartition] | None"
+) -> "list[HeldOffsets]":
+    """Of these groups, or of any; of these partitions, or of any. Empty if this login may not see any group's."""
+    from ...client.errors import AuthorizationError
+
+    try:
+        found = await admin.find_held_offsets(groups or None)
+    except AuthorizationError:
+        if groups:
+            raise
+        return []
+    return [each for each in found if partitions is None or {*partitions} & {*each.partitions}]
 
 
 @txn.command()

@@ -8,27 +8,40 @@ from typing import TYPE_CHECKING, Any
 from ..output.tables import duration
 
 if TYPE_CHECKING:
-    from ...client.admin.values import Blocker
+    from ...client.admin.values import Blocker, OpenTransaction, PreparedTransaction, TransactionDescription
 
 
 def blocked_facts(blocker: "Blocker", now_ms: int) -> dict[str, Any]:
     """The facts. age_ms: since its start, or, if that is unknown, since its last record."""
-    producer, owner = blocker.open.producer, blocker.description
-    since = blocker.since_ms
     return {
         "topic": blocker.open.topic_partition.topic,
         "partition": blocker.open.topic_partition.partition,
-        "transactional_id": owner.transactional_id if owner else None,
-        "state": owner.state if owner else None,
-        "producer_id": producer.producer_id,
-        "producer_epoch": producer.producer_epoch,
-        "coordinator": owner.coordinator if owner else None,
-        "age_ms": None if since is None else max(0, now_ms - since),
-        "timeout_ms": owner.timeout_ms if owner else None,
-        "start_offset": blocker.open.start_offset,
+        **transaction_facts(blocker.open, blocker.description, blocker.prepared, blocker.since_ms, now_ms),
         "lso": blocker.last_stable_offset,
         "hw": blocker.high_watermark,
         "hangs": blocker.hangs,
+    }
+
+
+def transaction_facts(
+    found: "OpenTransaction",
+    owner: "TransactionDescription | None",
+    prepared: "PreparedTransaction | None",
+    since_ms: int | None,
+    now_ms: int,
+) -> dict[str, Any]:
+    """Of a transaction that is open in a partition. state: Prepared, where it waits for a decision."""
+    return {
+        "transactional_id": owner.transactional_id if owner else None,
+        "state": "Prepared" if prepared else owner.state if owner else None,
+        "sink": prepared.sink if prepared else None,
+        "batch": prepared.number if prepared else None,
+        "producer_id": found.producer.producer_id,
+        "producer_epoch": found.producer.producer_epoch,
+        "coordinator": owner.coordinator if owner else None,
+        "age_ms": None if since_ms is None else max(0, now_ms - since_ms),
+        "timeout_ms": owner.timeout_ms if owner else None,
+        "start_offset": found.start_offset,
     }
 
 
@@ -38,16 +51,21 @@ def sentence(facts: dict[str, Any]) -> str:
 
     at = f"{facts['topic']}-{facts['partition']}"
     waits = count_text(facts["hw"] - facts["lso"], "offset waits", "offsets wait")
+    held_by = holder(facts, f"{facts['topic']}:{facts['partition']}")
+    return f"{at} is blocked at {facts['lso']} ({waits}) by {held_by}"
+
+
+def holder(facts: dict[str, Any], at: str) -> str:
+    """The transaction of transaction_facts. at: where `txn abort` finds one that hangs."""
     producer = f"producer {facts['producer_id']} epoch {facts['producer_epoch']}"
     age = duration(facts["age_ms"])
     if not facts["hangs"]:
-        return (
-            f"{at} is blocked at {facts['lso']} ({waits}) by transaction {facts['transactional_id']}"
-            f" of {producer}, {facts['state']} for {age} of {duration(facts['timeout_ms'])}"
-        )
+        text = f"transaction {facts['transactional_id']} of {producer}, {facts['state']} for {age}"
+        if facts["state"] == "Prepared":  # its timeout has ended: only the decision counts
+            return f"{text}: it waits for the decision of sink {facts['sink']} about batch {facts['batch']}"
+        return f"{text} of {duration(facts['timeout_ms'])}"
     whose = f"formerly of {facts['transactional_id']}" if facts["transactional_id"] else "of an unknown id"
     return (
-        f"{at} is blocked at {facts['lso']} ({waits}) by a hanging transaction of {producer}, {whose},"
-        f" last written {age} ago: fencepost txn abort {facts['topic']}:{facts['partition']}"
-        f" --start-offset {facts['start_offset']} ends it"
+        f"a hanging transaction of {producer}, {whose}, last written {age} ago:"
+        f" fencepost txn abort {at} --start-offset {facts['start_offset']} ends it"
     )

@@ -8,7 +8,7 @@ from ..output.writing import Cell
 
 if TYPE_CHECKING:
     from ...client.admin.admin import Admin
-    from ...client.admin.values import Blocker, TransactionDescription
+    from ...client.admin.values import Blocker, HeldOffsets, TransactionDescription
     from ...client.values import TopicPartition
 
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
@@ -50,6 +50,16 @@ def age(row: dict[str, Any] | None) -> str | Cell:
         return "-"
     old = row["timeout_ms"] > 0 and row["age_ms"] > OLD_SHARE * row["timeout_ms"]
     return Cell(duration(row["age_ms"]), "red" if old else None)
+
+
+async def held_or_none(admin: "Admin", group: str) -> "list[HeldOffsets]":
+    """What holds a group's offsets; empty where the broker cannot tell, or this login may not see it."""
+    from ...client.errors import AuthorizationError, UnsupportedVersionError
+
+    try:
+        return await admin.find_held_offsets(group)
+    except (UnsupportedVersionError, AuthorizationError):
+        return []
 
 
 async def blockers_or_none(admin: "Admin", partitions: "Sequence[TopicPartition]") -> "list[Blocker]":

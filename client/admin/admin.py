@@ -18,19 +18,18 @@ from ..net.topology import Node
 from ..settings import AdminSettings, ConnectionKeywords, admin_settings
 from ..snapshots import AdminSnapshot
 from .groups import GroupAdmin
+from .held_offsets import HeldOffsetsAdmin
 from .log_dirs import LogDirAdmin
 from .monitoring import MonitoringAdmin
 from .quotas import QuotaAdmin
-from .reading import ReadingAdmin
 from .security import SecurityAdmin
-from .transactions import TransactionAdmin
 from .values import ClusterDescription
 
 if TYPE_CHECKING:
     from typing import Self, Unpack
 
 
-class Admin(LogDirAdmin, GroupAdmin, TransactionAdmin, SecurityAdmin, QuotaAdmin, MonitoringAdmin, ReadingAdmin):
+class Admin(LogDirAdmin, GroupAdmin, HeldOffsetsAdmin, SecurityAdmin, QuotaAdmin, MonitoringAdmin):
     """`async with` starts and closes it. Needs a broker of Kafka 2.1; a newer call raises UnsupportedVersionError."""
 
     def __init__(

@@ -20,7 +20,7 @@ from ...protocol.messages.transactions import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from ..errors import ClientError, UnsupportedVersionError
+from ..errors import AuthorizationError, ClientError, UnsupportedVersionError
 from ..values import NO_IDENTITY, ProducerIdentity, TopicPartition
 from .asking import Answer, all_of, by_topic, one_or_more, only, refuse
 from .offsets import LATEST, OffsetAdmin
@@ -183,7 +183,12 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
         for each in await self.open_transactions(held, skip_missing=True):
             oldest.setdefault(each.topic_partition, each)
         described = await self._owners(each.producer.producer_id for each in oldest.values())
-        return [Blocker(each, *ends[at], described.get(each.producer.producer_id)) for at, each in oldest.items()]
+        decisions = await self._decisions(described.values())
+        return [
+            Blocker(each, *ends[at], described.get(producer), decisions.get(producer))
+            for at, each in oldest.items()
+            for producer in (each.producer.producer_id,)
+        ]
 
     async def find_hanging_transactions(
         self,
@@ -227,6 +232,17 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
         listed = await self.list_transactions(producer_ids=sorted(wanted))
         described = await self.describe_listed_transactions(listed)
         return {each.producer_id: each for each in described.values() if each.producer_id in wanted}
+
+    async def _decisions(self, described: Iterable[TransactionDescription]) -> dict[int, PreparedTransaction]:
+        """The decisions that some of these wait for, by producer id; none where this login may not see them."""
+        names = {each.transactional_id for each in described}
+        if not names:
+            return {}
+        try:
+            prepared = await self.prepared_transactions()
+        except AuthorizationError:
+            return {}
+        return {each.producer_id: each for name, each in prepared.items() if name in names}
 
     # ---- aborting ------------------------------------------------------------------------------------------------
 

@@ -218,13 +218,14 @@ class OpenTransaction(NamedTuple):
 class Blocker:
     """The transaction that keeps a partition's last stable offset below its high watermark.
 
-    description: None if no coordinator knows it.
+    description: None if no coordinator knows it. prepared: the decision that it waits for, if it does.
     """
 
     open: OpenTransaction
     last_stable_offset: int
     high_watermark: int
     description: TransactionDescription | None
+    prepared: PreparedTransaction | None = None
 
     @property
     def since_ms(self) -> int | None:
@@ -238,6 +239,31 @@ class Blocker:
     def hangs(self) -> bool:
         """Whether no coordinator will end it: none knows the transaction, or that it is open in this partition."""
         return self.description is None or self.open.topic_partition not in self.description.partitions
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOffsets:
+    """An open transaction that holds committed offsets of a group: no member learns where to begin in `partitions`.
+
+    open: in the group's partition of __consumer_offsets. description: None if no coordinator knows it. prepared: the
+    decision that it waits for, if it does.
+    """
+
+    group_id: str
+    partitions: tuple[TopicPartition, ...]
+    open: OpenTransaction
+    description: TransactionDescription | None
+    prepared: PreparedTransaction | None
+
+    @property
+    def since_ms(self) -> int | None:
+        """As of Blocker."""
+        return Blocker(self.open, 0, 0, self.description).since_ms
+
+    @property
+    def hangs(self) -> bool:
+        """As of Blocker."""
+        return Blocker(self.open, 0, 0, self.description).hangs
 
 
 class LogDir(NamedTuple):

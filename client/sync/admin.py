@@ -59,6 +59,7 @@ class Admin(Blocking[AsyncAdmin]):
     fence_described = forward(AsyncAdmin.fence_described)
     fence_producers = forward(AsyncAdmin.fence_producers)
     find_blockers = forward(AsyncAdmin.find_blockers)
+    find_held_offsets = forward(AsyncAdmin.find_held_offsets)
     find_low_log_dirs = forward(AsyncAdmin.find_low_log_dirs)
     find_hanging_transactions = forward(AsyncAdmin.find_hanging_transactions)
     list_group_offsets = forward(AsyncAdmin.list_group_offsets)

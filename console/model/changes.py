@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
+from .alarms import ageless, alarm_rows
 from .view import (
     SHOWN_IN_LIST,
     View,
@@ -37,6 +38,9 @@ def changes(before: View, after: View) -> Iterator[Event]:
         rows = blocker_rows(after, MOST_BLOCKERS)
         yield "blockers", {"rows": rows, "complete": len(rows) == len(after.blockers)}
     yield from _groups(before, after)
+    alarms = alarm_rows(after)
+    if ageless(alarms) != ageless(alarm_rows(before)):
+        yield "alarms", {"rows": alarms}
     if before.missing != after.missing:
         yield "missing", {"rows": list(after.missing)}
 

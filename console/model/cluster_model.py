@@ -7,15 +7,17 @@ a reading is LOAD times as long as it took. Groups are read less often, since ea
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from ...client.admin.admin import Admin
-from ...client.admin.values import TopicDescription
+from ...client.admin.values import HeldOffsets, LowLogDir, TopicDescription
 from ...client.consumer.consumer import Consumer
 from ...client.errors import AuthorizationError, KafkaError, UnsupportedVersionError
 from ...client.values import Record, TopicPartition
 from ...effects.clock import Clock
+from .alarms import alarm_rows
 from .changes import MOST_BLOCKERS, changes
 from .events import Events
 from .names import ProducerNames
@@ -70,6 +72,7 @@ class ClusterModel:
         self._rows_of: View | None = None
         self._rows: dict[str, Any] = {}
         self._groups: dict[str, Group] = {}
+        self._alarms: tuple[tuple[HeldOffsets, ...], tuple[LowLogDir, ...]] = ((), ())
         self._groups_due_ms = 0
         self._left_out: tuple[str, ...] = ()
         self._release: str | None = None
@@ -151,11 +154,14 @@ class ClusterModel:
         ends = {at: (each.stable, each.end) for at, each in view.offsets.items()}
         blockers = await _or_none(admin.blockers_at(ends), missing, "what holds back readers")
         groups = await self._read_groups(admin, missing)
+        held, low_disks = self._alarms
         return replace(
             view,
             at_ms=self._clock.now_ms(),
             blockers=tuple(blockers or ()),
             groups=groups,
+            held=held,
+            low_disks=low_disks,
             missing=tuple(missing),
             release=self._release,
         )
@@ -176,7 +182,7 @@ class ClusterModel:
             committed = await asyncio.gather(*(_committed(admin, each.group_id) for each in some))
             for each, offsets in zip(some, committed, strict=True):
                 found[each.group_id] = Group(each, described.get(each.group_id), offsets)
-        self._groups = found
+        self._groups, self._alarms = found, await _read_alarms(admin)
         ended_ms = self._clock.monotonic_ms()
         self._groups_due_ms = ended_ms + max(GROUPS_INTERVAL_MS, LOAD * (ended_ms - began_ms))
         return found
@@ -245,6 +251,7 @@ class ClusterModel:
                 "open_transactions": [],
                 "blockers": [],
                 "blockers_complete": True,
+                "alarms": [],
             }
             return {"at_ms": self._clock.now_ms(), **found, "cluster": None, **nothing, "missing": []}
         if self._rows_of is not view:  # made once for all browsers
@@ -260,6 +267,7 @@ def _rows(view: View) -> dict[str, Any]:
         "open_transactions": open_rows(view, SHOWN_OPEN),
         "blockers": blockers,
         "blockers_complete": len(blockers) == len(view.blockers),
+        "alarms": alarm_rows(view),
         "missing": list(view.missing),
     }
 
@@ -286,6 +294,17 @@ async def _or_none(asking: Awaitable[T], missing: list[str], what: str) -> T | N
     except AuthorizationError as error:
         missing.append(f"{what}: {error}")
     return None
+
+
+async def _read_alarms(admin: Admin) -> tuple[tuple[HeldOffsets, ...], tuple[LowLogDir, ...]]:
+    """Nothing where the broker cannot tell, or this login may not see it: what that is, `missing` has already."""
+    held: list[HeldOffsets] = []
+    low: list[LowLogDir] = []
+    with suppress(UnsupportedVersionError, AuthorizationError):
+        held = await admin.find_held_offsets()
+    with suppress(UnsupportedVersionError, AuthorizationError):
+        low = await admin.find_low_log_dirs()
+    return tuple(held), tuple(low)
 
 
 async def _committed(admin: Admin, group: str) -> dict[TopicPartition, int]:

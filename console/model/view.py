@@ -13,6 +13,8 @@ from ...client.admin.values import (
     ClusterDescription,
     GroupDescription,
     GroupListing,
+    HeldOffsets,
+    LowLogDir,
     PreparedTransaction,
     TopicDescription,
     TransactionDescription,
@@ -57,6 +59,8 @@ class View:
     groups: Mapping[str, Group] = field(default_factory=dict[str, Group])
     missing: tuple[str, ...] = ()
     release: str | None = None  # of fencepost; None: of another broker, or not known
+    held: tuple[HeldOffsets, ...] = ()
+    low_disks: tuple[LowLogDir, ...] = ()
     # Made from the rest when they are first asked for: with many groups and blocked partitions they take long.
     blocks: dict[int, dict[str, int]] | None = field(default=None, init=False, compare=False)
     readers: dict[TopicPartition, list[tuple[str, int]]] | None = field(default=None, init=False, compare=False)
@@ -295,6 +299,7 @@ def group_row(group: Group, view: View) -> dict[str, Any]:
         "consumer_group_id": group.listing.group_id,
         "state": group.description.state if group.description else group.listing.state,
         "members": len(group.description.members) if group.description else 0,
+        "offsets_held": any(each.group_id == group.listing.group_id for each in view.held),
         "lag": group_lag(group, view),
     }
 
@@ -312,6 +317,7 @@ def counts_row(view: View) -> dict[str, Any]:
         "transactions": len(view.listed),
         "open_transactions": len(view.open),
         "blocked_partitions": sum(each.stable < each.end for each in offsets),
+        "held_groups": len({each.group_id for each in view.held}),
         "retained_records": sum(each.end - each.start for each in offsets),
         "held_records": sum(each.end - each.stable for each in offsets),
         "oldest_open_ms": oldest_ms(view.open.values(), view.at_ms),

@@ -59,7 +59,7 @@ _BLOCKED = {
     ),
     "prepared": _PREPARED,
 }
-_COUNTED = ("topics", "partitions", "groups", "transactions", "open_transactions", "blocked_partitions")
+_COUNTED = ("topics", "partitions", "groups", "transactions", "open_transactions", "blocked_partitions", "held_groups")
 _COUNTS = dict.fromkeys((*_COUNTED, "retained_records", "held_records"), NUMBER)
 _ITEMS = {
     "Cluster": _item({"brokers": _LINK, "topics": _LINK, "consumer_groups": _LINK, "controller": or_null(_LINK)}),
@@ -101,6 +101,7 @@ _ITEMS = {
             "group_type": TEXT,
             "is_simple": FLAG,
             "members": NUMBER,
+            "offsets_held": FLAG,
             "lag": or_null(fields(_LAG_SUMS)),
             "coordinator": or_null(_LINK),
             **dict.fromkeys(("consumers", "lag_summary", "lags"), _LINK),
@@ -156,6 +157,7 @@ _OTHERS = {
             "open_transactions": list_of(fields({"kind": TEXT, **_TRANSACTION})),
             "blockers": list_of(fields({"kind": TEXT, **_BLOCKED})),
             "blockers_complete": FLAG,
+            "alarms": list_of({"type": "object", "required": ["kind", "sentence"]}),
             "recent": {"type": "array"},
             "events_from": {"type": "string", "enum": ["log", "poll"]},
             "missing": list_of(TEXT),

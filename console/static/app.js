@@ -146,7 +146,7 @@ function drawState() {
   set("topics", now.counts.topics);
   set("groups", now.counts.groups);
   set("transactions", now.counts.open_transactions);
-  set("overview", now.counts.blocked_partitions, true);
+  set("overview", now.counts.blocked_partitions + (now.alarms?.length ?? 0), true);
 }
 
 // ---- keyboard --------------------------------------------------------------------------------------------------------

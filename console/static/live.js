@@ -38,6 +38,7 @@ function apply({ name, id, data }) {
   else if (now) {
     if (name === "counts") now.counts = dated(data, data.oldest_open_ms);
     else if (name === "blockers") Object.assign(now, { blockers: data.rows.map((each) => dated(each)), blockers_complete: data.complete });
+    else if (name === "alarms") now.alarms = data.rows.map((each) => dated(each));
     else if (name === "missing") now.missing = data.rows;
     else if (name === "txn") remember([data]);
     else if (name === "problem") Object.assign(now, { reachable: false, problem: data });
@@ -77,7 +78,7 @@ function dated(row, age = row.age_ms) {
 
 function adopt(snapshot) {
   state.snapshot = snapshot;
-  for (const each of [...snapshot.blockers, ...snapshot.open_transactions]) dated(each);
+  for (const each of [...snapshot.blockers, ...snapshot.open_transactions, ...(snapshot.alarms ?? [])]) dated(each);
   if (snapshot.counts) dated(snapshot.counts, snapshot.counts.oldest_open_ms);
   if (snapshot.recent) story.splice(0, story.length, ...snapshot.recent);
   state.receivedAt = performance.now();

@@ -32,6 +32,33 @@ def test_lag_is_shown_to_the_lso_and_to_the_end_and_why_they_differ(terminal: Te
     assert (terminal.objects("group describe billing"))[0]["blocked"] == []
 
 
+def test_who_holds_the_offsets_of_a_group_is_named_by_every_tool(terminal: Terminal) -> None:
+    """Nothing else is blocked; another group's older transaction, in the same partition, is not meant."""
+    terminal.run("topic create copied -p 2")
+    terminal.plain("copied", "a", "b", "c")
+    for name in ("copiers", "others"):
+        terminal.run(f"group seek {name} -t copied --to start")
+    other = terminal.hold_offsets("other-1", "others", "copied", 1)
+    holder = terminal.hold_offsets("copier-1", "copiers", "copied", 2)
+    words = "group copiers: its offsets of copied-0 are held by transaction copier-1 of producer "
+    for line in ("group describe copiers", "txn why-blocked --group copiers"):
+        (told,) = [each for each in terminal.run(line).splitlines() if "held by" in each]
+        assert told.startswith(words), line
+        assert "Ongoing for " in told
+        assert told.endswith(" of 1 min; a member that starts waits for the end of it")
+    assert words in terminal.run("doctor")
+    assert {each["group"] for each in terminal.objects("txn why-blocked copied:0")} == {"copiers", "others"}
+    assert terminal.run("txn why-blocked copied:1") == "copied:1 is not blocked\n"
+    (facts,) = terminal.objects("txn why-blocked -g copiers")
+    assert (facts["transactional_id"], facts["holds"], facts["hangs"]) == ("copier-1", ["copied-0"], False)
+    assert (terminal.objects("group describe copiers"))[0]["held"][0]["transactional_id"] == "copier-1"
+    terminal.run("txn abort copier-1")
+    assert terminal.run("txn why-blocked --group copiers") == "group copiers is not blocked\n"
+    assert terminal.refused("txn why-blocked --group nobody")[0] == 3
+    other.abort_transaction()
+    del holder
+
+
 def test_lag_counts_from_the_start_of_the_log_where_a_group_is_behind_it(terminal: Terminal) -> None:
     terminal.run("topic create trimmed")
     terminal.plain("trimmed", *"abcdef")

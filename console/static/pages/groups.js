@@ -2,7 +2,9 @@
 
 import { get, getAll, inCluster } from "../api.js";
 import { badge, count, empty, facts, h, link, partitionLink, put, stateBadge, throttle } from "../dom.js";
+import { state } from "../live.js";
 import { PagedList, Table } from "../table.js";
+import { heldOffsets } from "./overview.js";
 
 export async function show(root, place) {
   if (place.parts.length) return showOne(root, place);
@@ -15,7 +17,7 @@ export async function show(root, place) {
       { label: "Members", kind: "number", cell: (row) => count(row.members) },
       { label: "Lag to LSO", kind: "number", cell: (row) => count(row.lag?.to_stable) },
       { label: "Lag to HW", kind: "number", cell: (row) => count(row.lag?.to_high_watermark) },
-      { label: "Held back", cell: (row) => (row.lag?.blocked_partitions ? badge(`${row.lag.blocked_partitions} of ${row.lag.partitions} partitions`, "warn") : "–") },
+      { label: "Held back", cell: (row) => (row.offsets_held ? badge("its offsets", "bad") : row.lag?.blocked_partitions ? badge(`${row.lag.blocked_partitions} of ${row.lag.partitions} partitions`, "warn") : "–") },
     ],
     key: (row) => row.consumer_group_id,
     nothing: "There are no groups, or none with this name.",
@@ -43,7 +45,9 @@ async function showOne(root, place) {
     { label: "", cell: (row) => (row.blocked ? [badge("held back", "warn"), " ", link("by what", [""])] : "") },
   ], (row) => `${row.topic_name}-${row.partition_id}`, "This group has committed no offsets.");
   const members = h("div", { class: "cards" });
-  put(root, h("p", { class: "crumbs" }, link("Groups", ["groups"]), " / "), h("h1", { class: "name" }, group), about,
+  const held = h("div");
+  const drawHeld = () => put(held, (state.snapshot?.alarms ?? []).filter((each) => each.consumer_group_id === group).map((each) => heldOffsets(place.cluster, each)));
+  put(root, h("p", { class: "crumbs" }, link("Groups", ["groups"]), " / "), h("h1", { class: "name" }, group), about, held,
     h("h2", null, "Partitions"), lags.element, h("h2", null, "Members"), members);
   const load = async () => {
     const [one, summary, rows, consumers] = await Promise.all([get(path()), get(path("lag-summary")), getAll(`${path("lags")}?page_size=1000`), getAll(path("consumers"))]);
@@ -55,7 +59,8 @@ async function showOne(root, place) {
         ["Reads", (each.assignments ?? []).length ? each.assignments.map((at, index) => [index ? ", " : "", partitionLink(at)]) : "nothing"]])))
       : empty("No member is connected."));
   };
+  drawHeld();
   await load();
   const again = throttle(() => void load().catch(() => {}), 1500);
-  return { event: (name, data) => { if (name === "snapshot" || (name === "groups" && (data.more || data.changed.some((each) => each.consumer_group_id === group)))) again(); } };
+  return { event: (name, data) => { if (name === "alarms" || name === "snapshot") drawHeld(); if (name === "snapshot" || (name === "groups" && (data.more || data.changed.some((each) => each.consumer_group_id === group)))) again(); } };
 }

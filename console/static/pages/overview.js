@@ -1,20 +1,22 @@
 // The overview: what holds readers up, first of all; then the counts, what happened lately, and the brokers.
 
 import { endButtons } from "../actions.js";
-import { age, aside, badge, count, duration, empty, gauge, h, link, many, partitionLink, put, throttle, time, transactionLink } from "../dom.js";
+import { age, aside, badge, bytes, count, duration, empty, gauge, h, link, many, partitionLink, put, throttle, time, transactionLink } from "../dom.js";
 import { recent, state } from "../live.js";
 
 export async function show(root, { cluster }) {
   const stuck = h("section", { "aria-labelledby": "stuck" });
   const missing = h("p", { class: "quiet", id: "missing" });
+  const alarms = h("section", { id: "alarms" });
   const tiles = h("div", { class: "tiles" });
   const story = h("section", { class: "card", "aria-labelledby": "story" });
   const brokers = h("section", { class: "card", "aria-labelledby": "brokers" });
-  put(root, h("h1", null, "Overview"), missing, stuck, tiles, h("div", { class: "columns" }, story, brokers));
+  put(root, h("h1", null, "Overview"), missing, alarms, stuck, tiles, h("div", { class: "columns" }, story, brokers));
   const draw = throttle(() => {
     const now = state.snapshot;
     missing.hidden = !now.missing?.length;
     put(missing, now.missing?.length ? `Not all is shown: ${now.missing.join("; ")}.` : null);
+    drawAlarms(alarms, cluster, now.alarms ?? []);
     drawStuck(stuck, cluster, now);
     drawTiles(tiles, now.counts);
     drawStory(story);
@@ -23,6 +25,29 @@ export async function show(root, { cluster }) {
   draw();
   return { event: (name) => { if (state.snapshot.counts && name !== "partitions" && name !== "groups" && name !== "stream") draw(); } };
 }
+
+// ---- what stops somebody though no partition is blocked ----------------------------------------------------------------
+
+function drawAlarms(element, cluster, rows) {
+  const text = JSON.stringify(rows, (name, value) => (["age_ms", "since", "usable_bytes"].includes(name) ? undefined : value));
+  if (element.dataset.drawn === text) return;
+  element.dataset.drawn = text;
+  put(element, rows.map((each) => (each.kind === "low_disk" ? lowDisk(each) : heldOffsets(cluster, each))));
+}
+
+const lowDisk = (row) => h("article", { class: "card stuck" }, h("h3", null, "The disk of broker ", row.broker_id, " is nearly full"),
+  h("p", { class: "lead" }, h("code", null, row.log_dir), `: ${bytes(row.usable_bytes)} are free.`,
+    row.floor_bytes == null ? null : ` ${bytes(row.floor_bytes)} stay free (storage.min.free.bytes): produce requests are refused until there is room.`));
+
+/** A transaction that holds offsets of a group: its members cannot learn where to begin. */
+export const heldOffsets = (cluster, row) => h("article", { class: "card stuck" },
+  h("header", null, h("h3", null, "Group ", link(row.consumer_group_id, ["groups", row.consumer_group_id]), " cannot begin"),
+    badge(row.hangs ? "hanging" : row.state ?? "unknown", row.hangs ? "bad" : row.prepared ? "warn" : "open"), h("span", { class: "spring" }), gauge(row.age_ms, row.timeout_ms, row.since)),
+  h("p", { class: "lead" }, "Its offsets are held by ", row.transactional_id ? ["transaction ", transactionLink(row.transactional_id)] : "a transaction without a known id",
+    ` of producer ${row.producer_id} epoch ${row.producer_epoch}: a member that starts waits for the end of it.`),
+  row.prepared ? h("p", null, `It is prepared as batch ${row.prepared.batch} of sink `, row.prepared.sink, ".") : null,
+  h("ul", { class: "places" }, row.partitions.map((each) => h("li", null, partitionLink(each)))),
+  row.hangs ? null : endButtons(cluster, row));
 
 // ---- what holds readers up -------------------------------------------------------------------------------------------
 

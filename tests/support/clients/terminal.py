@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from click.testing import CliRunner
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from fencepost.cli import main
 from served_broker import ServedBroker
 
@@ -52,6 +52,17 @@ class Terminal:
         for value in values:
             producer.produce(topic, value.encode(), partition=0)
         assert producer.flush(10) == 0
+        return producer
+
+    def hold_offsets(self, transactional_id: str, group: str, topic: str, offset: int) -> Producer:
+        """A transaction of librdkafka that has committed an offset of partition 0 for a group, and stays open."""
+        producer = Producer({"bootstrap.servers": self.bootstrap, "transactional.id": transactional_id})
+        producer.init_transactions(10)
+        producer.begin_transaction()
+        reader = Consumer({"bootstrap.servers": self.bootstrap, "group.id": group})
+        metadata = reader.consumer_group_metadata()
+        producer.send_offsets_to_transaction([TopicPartition(topic, 0, offset)], metadata, 10)
+        reader.close()
         return producer
 
     def plain(self, topic: str, *values: str) -> None:

@@ -1,0 +1,35 @@
+"""Which transaction holds the committed offsets of a group, as facts and as one sentence. Pure.
+
+The rule: as of blocking.py: id, age, owner and group, and the command to run if no coordinator will end it.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from .blocking import holder, transaction_facts
+
+if TYPE_CHECKING:
+    from ...client.admin.values import HeldOffsets
+
+_SHOWN = 5
+
+
+def held_facts(held: "HeldOffsets", now_ms: int) -> dict[str, Any]:
+    """The facts, among them those of the transaction. log_partition: of __consumer_offsets."""
+    return {
+        "group": held.group_id,
+        "holds": [str(each) for each in held.partitions],
+        "log_partition": held.open.topic_partition.partition,
+        **transaction_facts(held.open, held.description, held.prepared, held.since_ms, now_ms),
+        "hangs": held.hangs,
+    }
+
+
+def held_sentence(facts: dict[str, Any]) -> str:
+    """The facts in one sentence."""
+    holds, more = facts["holds"][:_SHOWN], len(facts["holds"]) - _SHOWN
+    where = ", ".join(holds) + (f" and {more} more" if more > 0 else "")
+    at = f"__consumer_offsets:{facts['log_partition']}"
+    return (
+        f"group {facts['group']}: its offsets of {where} are held by {holder(facts, at)};"
+        " a member that starts waits for the end of it"
+    )

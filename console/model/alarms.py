@@ -1,0 +1,60 @@
+"""What stops somebody though no partition is blocked: offsets that a transaction holds, a nearly full disk. Pure.
+
+The rule: each row has a sentence that names the cause; ages are no change.
+"""
+
+from typing import Any
+
+from ...client.admin.values import HeldOffsets, LowLogDir
+from .view import SHOWN_IN_LIST, View, partition_name, prepared_row
+
+MOST_ALARMS = 100
+
+
+def alarm_rows(view: View) -> list[dict[str, Any]]:
+    """So many: disks first, then groups, the longest held first."""
+    rows = [_disk(each) for each in view.low_disks] + [_held(each, view) for each in view.held]
+    return rows[:MOST_ALARMS]
+
+
+def ageless(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What of them is a change."""
+    return [{name: value for name, value in row.items() if name not in ("age_ms", "usable_bytes")} for row in rows]
+
+
+def _disk(low: LowLogDir) -> dict[str, Any]:
+    refused = "" if low.floor_bytes is None else ": produce requests are refused (storage.min.free.bytes)"
+    return {
+        "kind": "low_disk",
+        "broker_id": low.broker,
+        "log_dir": low.path,
+        "usable_bytes": low.usable_bytes,
+        "floor_bytes": low.floor_bytes,
+        "sentence": f"the disk of broker {low.broker} is nearly full{refused}",
+    }
+
+
+def _held(held: HeldOffsets, view: View) -> dict[str, Any]:
+    owner, producer = held.description, held.open.producer
+    return {
+        "kind": "held_offsets",
+        "consumer_group_id": held.group_id,
+        "partitions": [partition_name(each) for each in held.partitions[:SHOWN_IN_LIST]],
+        "partitions_count": len(held.partitions),
+        "transactional_id": owner.transactional_id if owner else None,
+        "state": "Prepared" if held.prepared else owner.state if owner else None,
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.producer_epoch,
+        "age_ms": None if held.since_ms is None else max(0, view.at_ms - held.since_ms),
+        "timeout_ms": owner.timeout_ms if owner else None,
+        "hangs": held.hangs,
+        "prepared": prepared_row(held.prepared),
+        "sentence": f"the offsets of group {held.group_id} are held by {_holder(held)}",
+    }
+
+
+def _holder(held: HeldOffsets) -> str:
+    producer = f"producer {held.open.producer.producer_id} epoch {held.open.producer.producer_epoch}"
+    if held.hangs or held.description is None:
+        return f"a transaction of {producer} that no coordinator will end"
+    return f"transaction {held.description.transactional_id} of {producer}"
