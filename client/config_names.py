@@ -64,6 +64,7 @@ _OURS_ALONE = {  # keywords that no other client has with dots
     "sasl_oauth_token_provider",
     "sasl_plain_password",
     "sasl_plain_username",
+    "start_timeout_ms",
     "ssl_cafile",
     "ssl_certfile",
     "ssl_check_hostname",

@@ -49,6 +49,7 @@ class ConnectionSettings:
     client_id: str = "fencepost"
     request_timeout_ms: int = 30_000
     connect_timeout_ms: int = 10_000
+    start_timeout_ms: int | None = None  # None: 3 seconds, or connect_timeout_ms if that is less
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
     metadata_max_age_ms: int = 300_000
@@ -61,7 +62,9 @@ class ConnectionSettings:
         _set(self, "bootstrap_servers", addresses_of(self.bootstrap_servers))
         _check_positive(self, ("request_timeout_ms", "connect_timeout_ms", "retry_backoff_ms"))
         _check_positive(self, ("retry_backoff_max_ms", "metadata_max_age_ms", "default_api_timeout_ms"))
-        _check_positive(self, ("connections_max_idle_ms",))
+        _check_positive(
+            self, ("connections_max_idle_ms", *(["start_timeout_ms"] if self.start_timeout_ms is not None else []))
+        )
         _check_true_or_false(self)
         if not _is_sendable(self.client_id):
             raise InvalidConfigurationError("client_id must be a str of at most 32,767 bytes")
@@ -250,6 +253,7 @@ class ConnectionKeywords(TypedDict, total=False):
     client_id: str
     request_timeout_ms: int
     connect_timeout_ms: int
+    start_timeout_ms: int | None
     retry_backoff_ms: int
     retry_backoff_max_ms: int
     metadata_max_age_ms: int

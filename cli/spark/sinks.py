@@ -16,12 +16,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_NO_LEDGER = (
+    "on Apache Kafka the sink delivers at least once and keeps nothing at the broker: there is nothing to list or reset"
+)
 _KNOWN = "fencepost spark list --all shows every sink"
 
 
 def _run(to: Target, work: "Callable[[Cluster], Coroutine[Any, Any, T]]") -> T:
     """Run `work` with the cluster, within --timeout."""
     from ...client.config_names import settings_from
+    from ...client.errors import UnsupportedVersionError
     from ...client.net.cluster import Cluster
     from ...client.settings import AdminSettings
 
@@ -30,6 +34,8 @@ def _run(to: Target, work: "Callable[[Cluster], Coroutine[Any, Any, T]]") -> T:
         try:
             await cluster.start()
             return await work(cluster)
+        except UnsupportedVersionError as error:
+            raise Failure(f"there is no ledger of sinks here: {error}", _NO_LEDGER) from None
         finally:
             await cluster.close()
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from weakref import ref
 
+from ..errors import InvalidConfigurationError
 from ..snapshots import ClientMetricsSnapshot, DurationsSnapshot, PartitionLag
 from ..values import TopicPartition
 
@@ -91,9 +92,18 @@ class ClientMetrics:
         return received
 
     def collector(self) -> Any:
-        """For a registry of prometheus_client, which the extra fencepost[metrics] installs."""
-        from .collector import ClientCollector
+        """For a registry of prometheus_client, which the extra fencepost[metrics] installs.
 
+        Raises InvalidConfigurationError without it.
+        """
+        try:
+            from .collector import ClientCollector
+        except ModuleNotFoundError as missing:
+            if missing.name is None or missing.name.partition(".")[0] != "prometheus_client":
+                raise
+            raise InvalidConfigurationError(
+                "a collector needs prometheus-client, which is not installed", hint='pip install "fencepost[metrics]"'
+            ) from None
         return ClientCollector(self.snapshot)
 
     # ---- called by clients -----------------------------------------------------------------------------------

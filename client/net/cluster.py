@@ -84,7 +84,7 @@ class Cluster:
     # ---- life --------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Connect and fetch metadata. Tries for BOOTSTRAP_MS, or connect_timeout_ms if that is less.
+        """Connect and fetch metadata. Tries for start_timeout_ms; without it, for BOOTSTRAP_MS or connect_timeout_ms.
 
         Raises BrokerUnreachableError, AuthenticationError and other errors of the broker.
         """
@@ -93,7 +93,8 @@ class Cluster:
             self.affinity.check()
             return
         self.affinity.enter()
-        deadline = Deadline(self.environment.clock, min(BOOTSTRAP_MS, self.settings.connect_timeout_ms))
+        usual_ms = min(BOOTSTRAP_MS, self.settings.connect_timeout_ms)
+        deadline = Deadline(self.environment.clock, self.settings.start_timeout_ms or usual_ms)
         while True:
             try:
                 await self.refresh()

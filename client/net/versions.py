@@ -13,6 +13,7 @@ from ..errors import UnsupportedVersionError
 
 OWN_APIS_FROM = 20_000  # API keys of fencepost's own, known by OWN_FEATURE and not by the list of ApiVersions
 OWN_FEATURE = "fencepost.version"
+_NOT_OURS = "only fencepost has this API: this is another broker, such as Apache Kafka, or an older fencepost"
 MONITORING_FROM = 20_004  # the API keys of what level 2 of that feature adds
 MONITORING_LEVEL = 2
 TRANSACTION_FEATURE = "transaction.version"
@@ -64,7 +65,7 @@ def choose(known: Mapping[type, tuple[int, int]], request_class: type, cap: int 
     if low > high:
         raise UnsupportedVersionError(
             f"{where} does not support {api.name} in a version that this client supports ({api.min} to {api.max})",
-            hint="the broker is too old or too new for this client",
+            hint=_NOT_OURS if api.key >= OWN_APIS_FROM else "the broker is too old or too new for this client",
         )
     if cap is None or cap >= high:
         return high

@@ -4,6 +4,7 @@ CONNECTION = {
     "client_id": "A name for this client, shown in the broker's log and metrics.",
     "request_timeout_ms": "How long to wait for a response; then the connection is closed, and the request retried.",
     "connect_timeout_ms": "How long opening a connection may take, including TLS and SASL.",
+    "start_timeout_ms": "How long `start()` tries to reach a broker that is down: by default 3 seconds at most.",
     "retry_backoff_ms": "The wait before a request is sent again; it doubles each time.",
     "retry_backoff_max_ms": "The longest such wait.",
     "metadata_max_age_ms": "After how long metadata of topics and leaders are refreshed.",

@@ -46,3 +46,11 @@ def test_the_doctor_names_the_release(terminal: Terminal) -> None:
     found = {each["check"]: each for each in terminal.objects("doctor")}
     assert "as Kafka 2." in found["protocol"]["text"]
     assert found["features"]["text"].startswith("transaction.version 0")
+
+
+@pytest.mark.parametrize("line", ["spark list", "spark abort sink", "spark reset sink"])
+def test_a_broker_without_a_ledger_has_no_sinks_to_manage(terminal: Terminal, line: str) -> None:
+    code, cause, hint = terminal.refused(line)
+    assert code == 1
+    assert "there is no ledger of sinks here" in cause
+    assert "on Apache Kafka the sink delivers at least once" in hint

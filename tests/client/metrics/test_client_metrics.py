@@ -169,3 +169,15 @@ def test_clients_without_metrics_do_not_import_them() -> None:
         "sys.exit('fencepost.client.metrics.counters' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_who_asks_for_a_collector_without_its_extra_is_told_how_to_install_it() -> None:
+    program = (
+        "import sys; sys.modules['prometheus_client'] = None\n"
+        "import fencepost as fp\n"
+        "try: fp.ClientMetrics().collector()\n"
+        "except fp.InvalidConfigurationError as error: print(error, '|', error.hint)"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    told = 'a collector needs prometheus-client, which is not installed | pip install "fencepost[metrics]"\n'
+    assert (ended.stdout, ended.stderr) == (told, "")

@@ -398,6 +398,25 @@ def test_nobody_at_the_bootstrap_servers_is_reported_after_a_short_while(connect
     run(main)
 
 
+@pytest.mark.parametrize(("start_timeout_ms", "begins_after_s"), [(60_000, 40), (1_000, 0.5)])
+def test_start_timeout_ms_is_how_long_a_client_waits_for_a_broker_that_is_down(start_timeout_ms, begins_after_s):
+    async def main(world):
+        starting = asyncio.create_task(_later(world, begins_after_s))
+        await world.cluster(start_timeout_ms=start_timeout_ms, connect_timeout_ms=2_000)
+        await starting
+
+    run(main)
+
+
+def test_after_start_timeout_ms_it_waits_no_longer():
+    async def main(world):
+        with pytest.raises(BrokerUnreachableError, match=r"127\.0\.0\.1:9092"):
+            await world.cluster(start_timeout_ms=20_000)
+        assert 15 < world.loop.time() < 20
+
+    run(main)
+
+
 async def _later(world, seconds):
     await asyncio.sleep(seconds)
     await world.start_broker()
