@@ -45,7 +45,8 @@ async def browse(
     ends = await ends_of(admin, where)
     end = ends.stable if isolation == "read_committed" else ends.high
     start = await first_offset(admin, where, ends, asked, limit, end)
-    window = await read_window(admin, where, start, Limits(end, records=limit))
+    hidden = _HIDDEN if isolation == "read_committed" else frozenset[str]()
+    window = await read_window(admin, where, start, Limits(end, records=limit, hidden=hidden))
     known = await find_names(admin, window.entries, names or {})
     rows, next_offset = _rows(where, window, limit, isolation, known)
     return {

@@ -26,7 +26,8 @@ LARGEST_BATCH_BYTES = 32 << 20
 class Limits:
     """Where a window ends: at offset `end` (exclusive), or once it has so many records, batches or bytes.
 
-    scan_bytes: how much is read after it in search of markers.
+    scan_bytes: how much is read after it in search of markers. hidden: fates that are left out where they are known at
+    once, which is below the last stable offset: they count only as hidden_bytes, of which a reader sees nothing.
     """
 
     end: int
@@ -34,6 +35,8 @@ class Limits:
     batches: int = 2_000
     bytes: int = 8 << 20
     scan_bytes: int = 8 << 20
+    hidden: frozenset[str] = frozenset()
+    hidden_bytes: int = 64 << 20
 
 
 @dataclass(slots=True)
@@ -76,6 +79,7 @@ class _Reading:
         self.at_end = False
         self.is_full = False
         self._scanned = 0
+        self._hidden_bytes = 0
 
     def is_complete(self) -> bool:
         """Whether nothing is left to read: the window is full, and its fates are known or cost too much."""
@@ -86,6 +90,11 @@ class _Reading:
         window, limits = self.window, self.limits
         is_shown = not self.is_full and batch.base_offset < limits.end
         self.is_full = not is_shown
+        if is_shown and fate in limits.hidden:
+            window.next_offset = batch.next_offset
+            self._hidden_bytes += batch.size
+            self.is_full = batch.next_offset >= limits.end or self._hidden_bytes >= limits.hidden_bytes
+            return
         marker = marker_word(batch) if batch.is_control else ""
         if not is_shown and not marker:
             self._scanned += batch.size

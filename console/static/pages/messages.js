@@ -62,7 +62,14 @@ export async function show(body, place) {
   };
   for (const each of [partition, isolation, view]) each.addEventListener("change", apply);
   at.addEventListener("change", () => { if (at.value) { offset.value = ""; void apply(); } });
-  older.addEventListener("click", () => jump(Math.max(page.log_start_offset, page.start_offset - Number(asked.limit))));
+  older.addEventListener("click", async () => { // what read_committed leaves out may be many offsets: go on until something older is shown
+    const first = page.data[0]?.offset ?? page.next_offset;
+    for (let at = page.start_offset, step = Number(asked.limit); at > page.log_start_offset; step *= 4) {
+      at = Math.max(page.log_start_offset, at - step);
+      await jump(at);
+      if (!page || (page.data[0]?.offset ?? first) < first) break;
+    }
+  });
   newer.addEventListener("click", () => jump(page.next_offset));
   follow.addEventListener("click", () => jump(undefined));
   await read();

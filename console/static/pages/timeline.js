@@ -1,4 +1,4 @@
-// The transaction timeline: a lane for each partition, offsets across, batches as blocks coloured by transaction.
+// The transaction timeline: a lane for each partition, offsets across, batches as blocks coloured by producer.
 //
 // A block is hatched while its transaction is open, solid once committed, struck once aborted; ◆ is a marker. Lines show
 // LSO and HW, and the part between them, which read_committed readers cannot reach, is shaded.
@@ -97,12 +97,12 @@ function legend() {
       : shape({ state, transactional: state !== "plain", producer_id: 0 }, 2, 2, 30, 14, 0, "legend")), text);
   return h("ul", { class: "legend", "aria-label": "Legend" }, sample("committed", "committed"), sample("open", "open"), sample("aborted", "aborted"),
     sample("plain", "not transactional"), sample("undecided", "undecided here"), sample("marker", "marker"),
-    h("li", { class: "quiet" }, "Each transaction has a colour."));
+    h("li", { class: "quiet" }, "Each producer has a colour."));
 }
 
 const diamond = (x, y, r) => `M${x} ${y - r}L${x + r} ${y}L${x} ${y + r}L${x - r} ${y}Z`;
 
-/** A block: filled by its transaction's colour; the pattern says the state. */
+/** A block: filled by its producer's colour; the pattern says the state. */
 function shape(block, x, y, width, height, colour, id) {
   const hue = block.transactional ? `tx${colour % 8}` : "tx-none";
   const parts = [s("rect", { x, y, width, height, rx: Math.min(4, width / 3), class: `fill ${hue}` })];

@@ -8,9 +8,11 @@ import pytest
 import pytest_asyncio
 from confluent_kafka import Producer
 from fencepost.client.admin.admin import Admin
+from fencepost.client.values import TopicPartition
 from fencepost.console.http.problems import Problem
 from fencepost.console.reading import records, timeline
 from fencepost.console.reading.records import SHOWN_BYTES, shown
+from fencepost.console.reading.window import Limits, read_window
 from fencepost.protocol.errors import KafkaError
 from served_broker import ServedBroker
 
@@ -180,3 +182,35 @@ def test_text_that_is_cut_within_a_character_stays_text() -> None:
     assert found["text"] == "x" + whole[: SHOWN_BYTES // 2 - 1]
     assert "base64" in (shown(b"\xff") or {})
     assert shown(None) is None
+
+
+async def test_a_committed_page_has_records_however_many_are_aborted(admin: Admin, broker: ServedBroker) -> None:
+    """Empty pages would have to be clicked through: what is left out does not count."""
+    common = {"bootstrap.servers": f"127.0.0.1:{broker.port}", "linger.ms": 0, "batch.num.messages": 1}
+    loser = Producer(common | {"transactional.id": "loser-of-many"})
+    loser.init_transactions(10)
+    loser.begin_transaction()
+    for _ in range(3_000):  # each a batch of its own: more than a page has
+        loser.produce("aborted", b"lost", partition=0)
+    assert loser.flush(30) == 0
+    loser.abort_transaction()
+    plain = Producer({"bootstrap.servers": common["bootstrap.servers"]})
+    plain.produce("aborted", b"kept", partition=0)
+    assert plain.flush(10) == 0
+    query = {"offset": "0", "limit": "50", "isolation": "read_committed"}
+    page = await records.browse(admin, "aborted", 0, query)
+    assert [each["value"]["text"] for each in page["data"]] == ["kept"]
+    assert page["next_offset"] == page["high_watermark"]
+
+
+async def test_what_a_page_passes_over_is_bounded(admin: Admin, broker: ServedBroker) -> None:
+    loser = Producer({"bootstrap.servers": f"127.0.0.1:{broker.port}", "transactional.id": "loser-of-much"})
+    loser.init_transactions(10)
+    loser.begin_transaction()
+    for _ in range(4):
+        loser.produce("passed", bytes(1_000), partition=0)
+        assert loser.flush(10) == 0
+    loser.abort_transaction()
+    limits = Limits(5, hidden=frozenset({"aborted"}), hidden_bytes=2_000)
+    window = await read_window(admin, TopicPartition("passed", 0), 0, limits)
+    assert (window.entries, window.next_offset) == ([], 2)
