@@ -1,7 +1,7 @@
 """Bad histories of users whose rights change, and good ones beside them."""
 
 from simulation.golden import bad
-from simulation.rights_rules import Attempt, Change, Found, Right
+from simulation.rights_rules import Attempt, Change, Found, Right, Settled, Told, may
 
 MAY = Right("alice", "WRITE", "TOPIC", "t")
 
@@ -64,3 +64,48 @@ def a_user_is_refused_that_has_the_right(s):
 @bad("refused with the right")
 def a_right_that_is_given_again_does_not_hold(s):
     change(s, True), change(s, False), change(s, True), attempt(s, False)
+
+
+def give(s, *rights):
+    for right in rights:
+        s._op("warden", Change(right, True), True)
+
+
+def told(s, *topics, user="alice"):
+    return s._op(f"{user}'s member", Told(user), True, topics)
+
+
+def settled(s, **topics):
+    return s._op("the guarded group", Settled(), True, tuple(topics.items()))
+
+
+def members_are_given_what_they_may_read(s):
+    """A good one: of what nobody may read, somebody who may know of it; what nobody may know of stays unread."""
+    give(s, may("bob", "READ", "t"), may("alice", "WRITE", "t"), may("bob", "WRITE", "u"), may("carol", "READ", "v"))
+    told(s, "t", user="bob"), told(s, "t"), told(s, user="carol")
+    settled(s, alice=(), bob=("t", "u"))
+
+
+@bad("told without the right")
+def a_member_hears_of_a_topic_that_it_may_not_know_of(s):
+    give(s, may("bob", "READ", "t")), told(s, "t")
+
+
+@bad("told without the right")
+def a_member_hears_of_a_topic_after_its_right_is_gone(s):
+    change(s, True), told(s, "t"), change(s, False), told(s, "t")
+
+
+@bad("read by the wrong member")
+def a_topic_that_one_may_read_is_given_to_one_who_may_not(s):
+    give(s, may("bob", "READ", "t"), MAY), settled(s, alice=("t",), bob=())
+
+
+@bad("read by the wrong member")
+def a_topic_that_one_may_read_is_read_by_nobody(s):
+    give(s, may("bob", "READ", "t")), settled(s, alice=(), bob=())
+
+
+@bad("read by the wrong member")
+def a_topic_has_two_readers(s):
+    give(s, may("bob", "READ", "t"), may("alice", "READ", "t")), settled(s, alice=("t",), bob=("t",))

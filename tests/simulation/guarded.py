@@ -13,6 +13,7 @@ from acl_client import creating, deleting
 from fencepost.broker.security.acls import Operation, PatternType, ResourceType
 from fencepost.broker.security.credentials import LEAST_ITERATIONS, Mechanism, salted_password
 from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.cluster import MetadataRequest
 from fencepost.protocol.messages.ledger import PrepareTxnRequest
 from fencepost.protocol.messages.scram_users import AlterUserScramCredentialsRequest
 from fencepost.protocol.messages.security import SaslAuthenticateRequest, SaslHandshakeRequest
@@ -22,12 +23,13 @@ from produce_requests import answers, create, fetch, fetched, produce
 from quota_client import altering, entry
 from simulation.lines import PATIENCE_S, Caller, Line, Unanswered
 from simulation.plain_clients import batches_in
-from simulation.rights_rules import Attempt, Change, Found, Right
+from simulation.rights_rules import Attempt, Change, Found, Right, may
 from simulation.world import GUARDED_PORT, TXN_TIMEOUT_MS, World
 
 TOPICS = ("guarded-a", "guarded-b")
 USERS = ("alice", "bob", "carol")
 IDS = ("id-of-alice", "id-of-bob")
+GROUP = "guarded-group"
 PASSWORD, SALT = b"secret", b"salt"
 LATE_S = 8.0  # after so long no copy of a change that was not answered is on its way any more
 REFUSED = {
@@ -39,10 +41,6 @@ REFUSED = {
 
 def may_log_in(user: str) -> Right:
     return Right(user, "LOGIN", "USER", user)
-
-
-def may(user: str, operation: str, topic: str) -> Right:
-    return Right(user, operation, "TOPIC", topic)
 
 
 def may_use(user: str, transactional_id: str) -> Right:
@@ -68,6 +66,12 @@ class Warden:
     async def run(self) -> None:
         for topic in TOPICS:
             await self._insist(create(topic, 1), lambda answer: _is_there(answer.topics[0].error_code))
+        for topic in TOPICS:
+            asked = MetadataRequest(topics=[MetadataRequest.Topic(name=topic)], allow_auto_topic_creation=False)
+            await self._insist(asked, self._note_id)
+        await self._insist(
+            creating(f"allow User:* READ GROUP = {GROUP}"), lambda answer: not answer.results[0].error_code
+        )
         for right in self._rights:
             if right.kind == "USER" or self.rng.random() < 0.6:
                 await self._change(right)
@@ -82,6 +86,12 @@ class Warden:
             elif logins:
                 await self._change(self.rng.choice(logins))
         self.caller.close()
+
+    def _note_id(self, answer: Any) -> bool:
+        (found,) = answer.topics
+        if not found.error_code:
+            self.world.topic_names[found.topic_id] = found.name
+        return not found.error_code
 
     async def _change(self, right: Right) -> None:
         is_given = not self._held[right]

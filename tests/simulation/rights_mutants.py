@@ -3,12 +3,13 @@
 from contextlib import ExitStack
 from typing import Any
 
+from fencepost.broker.groups.consumer.rights import UsersRoster, _View
 from fencepost.broker.security.access import Access
 from fencepost.broker.security.acls import Operation, ResourceType
 from fencepost.broker.security.authorizer import Authorizer
 from fencepost.broker.security.credentials import ScramUsers
 from fencepost.broker.security.security_log import SecurityLog
-from simulation.mutants import _around, mutant
+from simulation.mutants import _around, _replaced, mutant
 from simulation.security_mutants import answers_outlive_the_rule_that_is_removed
 
 
@@ -83,3 +84,33 @@ def a_removed_user_still_logs_in(stack: ExitStack) -> None:
         return kept
 
     _around(stack, ScramUsers, "_put", wrapper)
+
+
+@mutant
+def members_of_a_group_are_given_topics_without_a_look_at_their_rights(stack: ExitStack) -> None:
+    """As by Kafka, where one of them may know of a topic."""
+
+    def view(self: Any, ids: Any, user: Any) -> Any:
+        yield 1
+        return _View(ids, ids)
+
+    _replaced(stack, UsersRoster, "_view", view)
+
+
+@mutant
+def whoever_may_know_of_a_topic_counts_as_its_reader(stack: ExitStack) -> None:
+    _around(stack, UsersRoster, "_view", _reading_all)
+
+
+def _reading_all(make: Any) -> Any:
+    def view(self: Any, ids: Any, user: Any) -> Any:
+        found = yield from make(self, ids, user)
+        return found._replace(readable=found.described)
+
+    return view
+
+
+@mutant
+def a_pattern_is_looked_up_for_one_member_alone(stack: ExitStack) -> None:
+    """What it matches is what the first of them may know of, and stays so."""
+    _replaced(stack, UsersRoster, "_resolves_anew", property(lambda self: False))

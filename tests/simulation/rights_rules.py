@@ -12,6 +12,8 @@ from typing import NamedTuple
 from simulation.facts import Anomaly, Facts
 from simulation.history import OK, Op
 
+KNOWING = ("READ", "WRITE")  # either lets one know of a topic
+
 
 class Right(NamedTuple):
     """operation and kind: by their names in Kafka; of a login "LOGIN" and "USER"."""
@@ -20,6 +22,10 @@ class Right(NamedTuple):
     operation: str
     kind: str
     name: str
+
+
+def may(user: str, operation: str, topic: str) -> Right:
+    return Right(user, operation, "TOPIC", topic)
 
 
 class Change(NamedTuple):
@@ -39,6 +45,16 @@ class Attempt(NamedTuple):
 
 class Found(NamedTuple):
     """What stands in the guarded topics in the end. Result: values."""
+
+
+class Told(NamedTuple):
+    """A heartbeat of a member of the guarded group. Result: the topics of which it heard then, and not before."""
+
+    user: str
+
+
+class Settled(NamedTuple):
+    """The guarded group long after the last change. Result: for each member its user, and the topics that it reads."""
 
 
 def what_was_done_was_allowed(facts: Facts) -> Iterator[Anomaly]:
@@ -67,6 +83,30 @@ def what_was_refused_is_not_written(facts: Facts) -> Iterator[Anomaly]:
                     yield Anomaly("done without the right", f"{value!r} is written without {right}", (op, found))
 
 
+def members_hear_of_what_they_may_know_of(facts: Facts) -> Iterator[Anomaly]:
+    """To know of a topic takes the right to read it or to write to it."""
+    rights = _Rights(facts)
+    for op, told in facts.history.of(Told):
+        for topic in op.result:
+            known = (rights.states(may(told.user, operation, topic), op.invoked, op.done) for operation in KNOWING)
+            if all(states == {False} for states in known):
+                yield Anomaly("told without the right", f"{told.user} of {topic}", (op,))
+
+
+def what_somebody_may_read_is_read(facts: Facts) -> Iterator[Anomaly]:
+    """Of the members that are there: by one that may read it; where none may, by one that may know of it."""
+    rights = _Rights(facts)
+    for op, _ in facts.history.of(Settled):
+        for topic in sorted({right.name for right in rights.known if right.kind == "TOPIC"}):
+            may_do = [
+                {user for user, _ in op.result if rights.states(may(user, each, topic), op.invoked, op.done) == {True}}
+                for each in KNOWING
+            ]
+            owners = [user for user, topics in op.result if topic in topics]
+            if len(owners) != bool(may_do[0] | may_do[1]) or not set(owners) <= (may_do[0] or may_do[1]):
+                yield Anomaly("read by the wrong member", f"{topic} by {owners}, of {may_do}", (op,))
+
+
 class _Rights:
     """When which right held."""
 
@@ -74,6 +114,7 @@ class _Rights:
         self._changes: dict[Right, list[tuple[Op, bool]]] = defaultdict(list)
         for op, change in facts.history.of(Change, only_ok=False):
             self._changes[change.right].append((op, change.is_given))
+        self.known = list(self._changes)
 
     def states(self, right: Right, begin: int, end: int) -> set[bool]:
         """Whether it held between two moments: always, never, or both at times or perhaps."""
@@ -89,4 +130,9 @@ class _Rights:
         return found
 
 
-RIGHTS_RULES = [what_was_done_was_allowed, what_was_refused_is_not_written]
+RIGHTS_RULES = [
+    what_was_done_was_allowed,
+    what_was_refused_is_not_written,
+    members_hear_of_what_they_may_know_of,
+    what_somebody_may_read_is_read,
+]

@@ -13,6 +13,7 @@ from simulation.faults import Faults
 from simulation.followers import Followers
 from simulation.group_clients import GROUP, PLAIN_GROUP, Mover, PlainCommitter, stand_of
 from simulation.guarded import guarded_clients_of
+from simulation.guarded_members import GuardedGroup
 from simulation.heavy_requests import Asker
 from simulation.history import EMPTIED, Dump, Entry, Finish, Healed, Listed, Place, name_of
 from simulation.lines import Caller, Unanswered
@@ -94,7 +95,7 @@ def clients_of(world: World) -> list[Any]:
     clients += [once(world, f"on{number}", 1 + number % 2) for number in range(2)]
     clients += limited_clients_of(world)
     if world.is_guarded:
-        clients += guarded_clients_of(world)
+        clients += [*guarded_clients_of(world), *GuardedGroup(world).members]
     if world.schedule.has_follower:
         clients.append(Followers(world))
     for place in (*PLACES[:7], *PLACES[11:]):

@@ -138,7 +138,14 @@ def test_equal_histories_have_equal_digests():
     assert good_history(random.Random(5)).digest() != good_history(random.Random(6)).digest()
 
 
-@pytest.mark.parametrize("tell", [golden_rights.rights_come_and_go, golden_rights.a_change_that_is_not_acknowledged])
+@pytest.mark.parametrize(
+    "tell",
+    [
+        golden_rights.rights_come_and_go,
+        golden_rights.a_change_that_is_not_acknowledged,
+        golden_rights.members_are_given_what_they_may_read,
+    ],
+)
 def test_users_that_do_what_they_may_raise_no_alarm(tell):
     story = Story()
     tell(story)

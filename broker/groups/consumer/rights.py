@@ -87,8 +87,11 @@ class UsersRoster(FencedRoster):
         """Whether a partition is free, and its topic one that the member may know of by now."""
         if not self.is_free(topic_id, partition):
             return False
-        user, name = self.users.get(member_id), self._topics.name_of(topic_id)
-        return user is None or name is None or self._rights.describes(user, name)
+        user = self.users.get(member_id)
+        if user is None:
+            return True
+        name = self._topics.name_of(topic_id)
+        return name is None or self._rights.describes(user, name)
 
     # ---- assignments -----------------------------------------------------------------------------------------
 
