@@ -81,7 +81,7 @@ class RecordsRefused(KafkaError):
 
 
 def records(batch: Batch, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> Iterator[Record]:
-    """The records of the batch, in order. Decompressed, they may take at most `limit` bytes.
+    """The records of the batch, in order. If they are compressed, they may take at most `limit` bytes.
 
     Raises: KafkaError, at the first record that is not sound.
     """
@@ -109,9 +109,15 @@ def records(batch: Batch, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> Iterator[
 
 
 def payload_of(batch: Batch, limit: int) -> bytes:
-    """The records of the batch, one after the other, decompressed. Raises: KafkaError."""
+    """The records of the batch, one after the other, decompressed.
+
+    limit: of what is compressed, since it may be much larger than what arrived. Other batches are in memory already, so
+    none is refused for its size: the broker's own logs are not compressed, and whatever was written to them is read.
+    Raises: KafkaError.
+    """
     if batch.record_count == 0 and batch.size == HEADER_BYTES:  # emptied by cleaning
         return b""
+    limit = limit if batch.codec else batch.size
     payload = decompress(batch.codec, batch.buffer[HEADER_BYTES:], limit=limit)
     if batch.record_count * SMALLEST_RECORD_BYTES > len(payload):
         lies(f"{batch.record_count} records cannot fit into {len(payload)} bytes")

@@ -5,15 +5,16 @@ directory synced; a checksum over everything behind it; kind and version by name
 two. Byte by byte in docs/formats.md. Source: a rename without these syncs was seen undone on ext4 and xfs.
 """
 
+import errno
 import os.path
 import struct
 
 from crc32c import crc32c
 
-from ..effects.disk import Disk, File
+from ..effects.disk import Disk, File, TryLater
 
 FORMAT = 1
-LARGEST_BYTES = 1 << 30  # no file of ours comes near; a lying length is refused before it is read
+LARGEST_BYTES = 1 << 30  # no file of ours comes near; neither written nor read, so a lying length costs no memory
 
 _HEADER = struct.Struct(">8sII16sIQ")  # magic, crc, format, kind, version, payload length
 _MAGIC = b"FENCECHK"
@@ -39,8 +40,17 @@ class NewerFormat(Exception):
         self.version = version
 
 
+class TooLarge(TryLater):
+    """What was to be written is more than would be read. Nothing was written, and the file before it still counts."""
+
+
 def write_file(disk: Disk, path: str, kind: str, version: int, payload: bytes) -> None:
-    """Put a file in place, whole and durable, or not at all. Raises DiskFull (nothing is left behind) or OSError."""
+    """Put a file in place, whole and durable, or not at all.
+
+    Raises: TooLarge, DiskFull (nothing is left behind); OSError.
+    """
+    if _HEADER.size + len(payload) > LARGEST_BYTES:
+        raise TooLarge(errno.EFBIG, f"{len(payload)} bytes are more than it may have", path)
     rest = _HEADER.pack(_MAGIC, 0, FORMAT, _kind(kind), version, len(payload))[_CHECKED:]
     head = _MAGIC + crc32c(payload, crc32c(rest)).to_bytes(4, "big") + rest
     temporary = path + UNFINISHED

@@ -5,7 +5,7 @@ compresses sixteen to one passes whatever its size; what is refused is refused a
 clients then split it and try again. Pure.
 """
 
-from ...protocol.batches import Batch
+from ...protocol.batches import HEADER_BYTES, Batch
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import DECOMPRESSED_LIMIT_BYTES, payload_of
 
@@ -38,8 +38,11 @@ class DecompressionBudget:
             raise OverBudget(f"{self._records} records")
         if not self._bytes_left:
             raise self._too_many_bytes()
+        limit = min(self._bytes_left, DECOMPRESSED_LIMIT_BYTES)
+        if not batch.codec and batch.size - HEADER_BYTES > limit:
+            raise self._too_many_bytes()
         try:
-            payload = payload_of(batch, min(self._bytes_left, DECOMPRESSED_LIMIT_BYTES))
+            payload = payload_of(batch, limit)
         except KafkaError as error:
             self._bytes_left = max(0, self._bytes_left - FAILURE_COSTS_BYTES)
             if error.code is ErrorCode.MESSAGE_TOO_LARGE:

@@ -10,6 +10,7 @@ from fencepost.protocol.compression import Codec, decompress
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.raw_records import drop_records
 from fencepost.protocol.records import (
+    DECOMPRESSED_LIMIT_BYTES,
     Marker,
     Record,
     _read_any_marker,
@@ -174,6 +175,13 @@ def test_a_count_too_large_for_the_bytes_is_refused_before_the_first_record():
     lying = opened(batch(record(), count=2**31 - 1, last_offset_delta=2**31 - 2))
     with pytest.raises(KafkaError, match="cannot fit"):
         next(records(lying))
+
+
+def test_what_is_not_compressed_is_read_whatever_its_size():
+    """It is in memory already; and the broker's own logs are never refused for what was once written to them."""
+    large = bytes(DECOMPRESSED_LIMIT_BYTES)
+    (record,) = records(opened(build([Record(0, 0, b"k", large)])), limit=100)
+    assert record.value == large
 
 
 def test_records_are_decompressed_up_to_the_limit_and_no_further():

@@ -4,6 +4,7 @@ import pytest
 from crash_points import crash_images
 from fencepost.effects.disk import DiskFull, SystemDisk
 from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.storage import checkpoints
 from fencepost.storage.checkpoints import UNFINISHED, Damaged, NewerFormat, read_file, write_file
 
 PATH = "/data/checkpoint-1"
@@ -145,3 +146,14 @@ def test_after_a_failed_sync_the_old_one_stays(disk):
     with pytest.raises(OSError):
         write_file(disk, PATH, "store", 1, b"new")
     assert read_file(disk.after_power_cut(), PATH, "store", 1) == b"old"
+
+
+def test_the_largest_that_is_written_is_read_and_a_byte_more_is_not_written(disk, monkeypatch):
+    monkeypatch.setattr(checkpoints, "LARGEST_BYTES", 1_000)
+    payload = bytes(1_000 - checkpoints._HEADER.size)
+    write_file(disk, "/c-1", "test", 1, payload)
+    assert read_file(disk, "/c-1", "test", 1) == payload
+    with pytest.raises(checkpoints.TooLarge):
+        write_file(disk, "/c-1", "test", 1, payload + b"x")
+    assert read_file(disk, "/c-1", "test", 1) == payload
+    assert not disk.exists("/c-1" + UNFINISHED)
