@@ -13,7 +13,11 @@ from broker_process import BrokerProcess
 from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer, TopicPartition
 from eventually import wait_until
+from fencepost.broker.config.settings import BrokerSettings
 from fencepost.cli import main
+from left_directory import left_in
+from produce_requests import batch, create, produce
+from simulated_broker import SimulatedBroker
 
 TOPICS = ("a", "b")
 
@@ -105,6 +109,24 @@ def test_backups_of_a_broker_under_load_hold_whole_transactions_in_order(broker,
         again = Producer({"bootstrap.servers": copy.bootstrap, "transactional.id": "load"})
         again.init_transactions(30)
         assert copy.stop() == 0
+
+
+def test_a_backup_of_a_damaged_directory_has_the_rest_and_ends_with_code_1(tmp_path):
+    with SimulatedBroker(BrokerSettings(log_dir="/d")) as world:
+        for topic in "ab":
+            world.ask(create(topic))
+            world.ask(produce(topic, batch()))
+        world.wait(60)
+        directory = left_in(tmp_path / "d", world.disk, "/d")
+    assert run("backup", directory, tmp_path / "whole").exit_code == 0
+    segment = next(directory.glob("logs/a-0.*/*.log"))
+    segment.unlink()
+    cause, hint = refused("backup", directory, tmp_path / "rest")
+    assert cause == f"{directory} was damaged before: the backup has what could be read"
+    assert hint.startswith(f"fencepost log verify {directory} shows more")
+    assert run("backup", directory, tmp_path / "again").exit_code == 1
+    assert run("restore", "--check", tmp_path / "rest").exit_code == 0
+    assert list((tmp_path / "rest").glob("data/logs/b-0.*/*.log"))
 
 
 @pytest.mark.slow

@@ -41,6 +41,24 @@ def test_a_topic_deleted_in_a_slow_flush_neither_fails_that_nor_leaves_its_folde
     assert driver.disk.list(f"{DIRECTORY}/logs") == []
 
 
+def test_the_folder_of_a_deleted_topic_stays_for_as_long_as_its_compaction_runs():
+    driver = Driven(SimulatedDisk())
+    log = driver.create("t", cleanup_policy="compact")
+    driver.append(log, [b"a"])
+    driver.round()
+    driver.flush()
+    driver.checkpoint()
+    log.begin_compaction()
+    driver.store.commit([driver.store.drop_part(log)])
+    driver.round()
+    for _ in range(4):
+        driver.checkpoint()
+        assert driver.disk.exists(log.directory)
+    log.compacting = False
+    driver.checkpoint()
+    assert not driver.disk.exists(log.directory)
+
+
 def test_a_deleted_topic_leaves_the_disk_with_the_second_checkpoint_without_it():
     driver = Driven(SimulatedDisk())
     log = driver.create("t")

@@ -3,12 +3,10 @@
 import errno
 import re
 from dataclasses import replace
-from posixpath import dirname
 
 import pytest
 from failing_steps import fail_each_step
 from fencepost.effects.simulated.disk import SimulatedDisk
-from fencepost.effects.simulated.operations import Link, Rename, SyncDirectory
 from fencepost.protocol import batches
 from fencepost.protocol.records import Marker, control_marker
 from fencepost.storage.checkpoints import Damaged
@@ -212,32 +210,6 @@ def test_no_crash_in_a_start_that_keeps_parts_loses_any_or_tears_a_unit(found):
         outcomes.add(len(both[0]))
         assert image.list(KEPT) == [] if image.exists(KEPT) else True
     assert outcomes == ({0, 1} if found == "after a power cut" else {1})
-
-
-@pytest.mark.slow
-def test_no_name_that_a_power_cut_takes_from_a_start_that_keeps_parts_loses_any():
-    """Each name in the data directory alone, for as long as it is not synced, while all else reached the device."""
-    driver = begun()
-    folder = driver.log("t").directory
-    disk = driver.disk.after_power_cut()
-    copy = copied(disk, folder)
-    lose(disk, folder)
-    first = len(disk.operations)
-    Driven(disk)
-    named = [
-        one for one in disk.operations[first:] if isinstance(one, Link | Rename) and dirname(one.path) == DIRECTORY
-    ]
-    assert KEPT in [one.path for one in named]
-    for one in named:
-        synced = next(each.index for each in disk.operations[one.index :] if is_sync_of(each, DIRECTORY))
-        for number in range(one.index + 1, synced + 1):
-            image = disk.at(number, dropped=(one.index,))
-            put_back(image, folder, copy)
-            assert values_of(Driven(image).log("t")) == ALL, (str(one), number)
-
-
-def is_sync_of(operation, path):
-    return isinstance(operation, SyncDirectory) and operation.path == path
 
 
 @pytest.mark.slow

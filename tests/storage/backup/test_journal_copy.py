@@ -1,0 +1,53 @@
+"""What is believed of a scan beside a broker that writes: damage that stays where it is, and no other."""
+
+import pytest
+from fencepost.storage.backup import journal_copy
+from fencepost.storage.backup.journal_copy import Changed, judge_beside
+from fencepost.storage.journal.reading import JournalDamaged
+
+SOUND = object()
+
+
+@pytest.fixture
+def scans(monkeypatch):
+    """Set what the scans find, one after the other: the position of damage, or SOUND. Returns how many there were."""
+    found, made = [], []
+
+    def scan(*_):
+        made.append(found[min(len(made), len(found) - 1)])
+        if made[-1] is SOUND:
+            return SOUND
+        raise JournalDamaged("/data/journal/1", made[-1], "a round fails its checksum")
+
+    monkeypatch.setattr(journal_copy, "scan_journal", scan)
+    found_by = found.extend
+    return found_by, made
+
+
+def judge():
+    return judge_beside(None, "/data", None, lambda: None)
+
+
+@pytest.mark.parametrize("found", [[4096, SOUND], [4096, 4096, SOUND], [4096, 4096, 8192, 8192, 4096, SOUND]])
+def test_damage_that_is_gone_at_a_later_scan_was_a_round_under_way(scans, found):
+    find, made = scans
+    find(found)
+    assert judge() is SOUND
+    assert made == found
+
+
+@pytest.mark.parametrize("found", [[4096] * 3, [8192, 4096, 4096, 4096]])
+def test_damage_at_one_place_in_three_scans_in_a_row_is_damage(scans, found):
+    find, made = scans
+    find(found)
+    with pytest.raises(JournalDamaged):
+        judge()
+    assert made == found
+
+
+def test_damage_that_is_elsewhere_at_each_scan_is_a_journal_that_changes(scans):
+    find, made = scans
+    find(range(4096, 4096 * 200, 4096))
+    with pytest.raises(Changed):
+        judge()
+    assert len(made) == journal_copy.ATTEMPTS

@@ -1,0 +1,53 @@
+"""A start that keeps parts of the journal, and a power cut in it that takes a name: the file's own, or its folder's."""
+
+from posixpath import dirname
+
+import pytest
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.effects.simulated.operations import Link, Rename, SyncDirectory
+from store_driver import DIRECTORY, Driven, values_of
+
+KEPT = f"{DIRECTORY}/journal-parts"
+ALL = [(0, b"a"), (1, b"acknowledged")]
+
+
+def left_by_a_power_cut():
+    """(disk, folder of a log): one record is in its segment, another one in the journal."""
+    driver = Driven(SimulatedDisk())
+    log = driver.create("t")
+    driver.append(log, [b"a"])
+    driver.round()
+    driver.flush()
+    driver.checkpoint()
+    driver.append(log, [b"acknowledged"])
+    driver.round(sync=True)
+    return driver.disk.after_power_cut(), log.directory
+
+
+@pytest.mark.slow
+def test_no_name_that_a_power_cut_takes_from_a_start_that_keeps_parts_loses_any():
+    """Each name in the data directory alone, for as long as it is not synced, while all else reached the device."""
+    disk, folder = left_by_a_power_cut()
+    disk.rename(folder, "/aside")
+    for changed in ("/", f"{DIRECTORY}/logs"):
+        disk.sync_directory(changed)
+    first = len(disk.operations)
+    Driven(disk)
+    named = [
+        one for one in disk.operations[first:] if isinstance(one, Link | Rename) and dirname(one.path) == DIRECTORY
+    ]
+    assert KEPT in [one.path for one in named]
+    for one in named:
+        synced = next(each.index for each in disk.operations[one.index :] if is_sync_of(each, DIRECTORY))
+        for number in range(one.index + 1, synced + 1):
+            image = disk.at(number, dropped=(one.index,))
+            if image.exists(folder):
+                image.remove_tree(folder)
+            image.rename("/aside", folder)  # as the hint says
+            again = Driven(image)
+            assert not again.report.offline, (str(one), number)
+            assert values_of(again.log("t")) == ALL, (str(one), number)
+
+
+def is_sync_of(operation, path):
+    return isinstance(operation, SyncDirectory) and operation.path == path
