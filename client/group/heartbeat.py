@@ -51,7 +51,7 @@ class HeartbeatTask:
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._broken: FatalError | None = None
-        self._unreleased_ms: float | None = None  # since when another member has its instance id
+        self._unreleased_ms: int | None = None  # since when another member has its instance id
         self.times = HeartbeatTimes(
             interval_ms=settings.heartbeat_interval_ms,
             session_timeout_ms=settings.session_timeout_ms,
@@ -152,7 +152,7 @@ class HeartbeatTask:
         if turn in (Turn.REFUSE, Turn.COMPLAIN):
             self._on_news(membership.refusal(response))
 
-    def _wait_for_release(self, membership: ConsumerMembership, response: Any, now_ms: float) -> Turn:
+    def _wait_for_release(self, membership: ConsumerMembership, response: Any, now_ms: int) -> Turn:
         """WAIT while the member that has the instance id may be a dead predecessor; then REFUSE."""
         since_ms = self._unreleased_ms
         if since_ms is None:

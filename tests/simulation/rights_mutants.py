@@ -9,6 +9,7 @@ from fencepost.broker.security.acls import Operation, ResourceType
 from fencepost.broker.security.authorizer import Authorizer
 from fencepost.broker.security.credentials import ScramUsers
 from fencepost.broker.security.security_log import SecurityLog
+from simulation.code_mutants import killed_by
 from simulation.mutants import _around, _replaced, mutant
 from simulation.security_mutants import answers_outlive_the_rule_that_is_removed
 
@@ -110,7 +111,6 @@ def _reading_all(make: Any) -> Any:
     return view
 
 
-@mutant
-def a_pattern_is_looked_up_for_one_member_alone(stack: ExitStack) -> None:
-    """What it matches is what the first of them may know of, and stays so."""
+@killed_by("tests/broker/groups/consumer/test_rights.py")
+def a_pattern_is_not_looked_up_anew_for_rights_that_changed(stack: ExitStack) -> None:
     _replaced(stack, UsersRoster, "_resolves_anew", property(lambda self: False))

@@ -173,9 +173,9 @@ def sdk_a_blocking_call_that_is_interrupted_at_once_never_runs(stack: ExitStack)
 @killed_by("tests/client/test_closing.py")
 def sdk_a_consumer_that_is_closed_in_no_time_keeps_its_heart(stack: ExitStack) -> None:
     def wrapper(close: Any) -> Any:
-        async def closed(self: Any, timeout_ms: float = 5_000) -> None:
+        async def closed(self: Any, timeout_ms: float = 5_000, unfinished: Any = None) -> None:
             await asyncio.sleep(0)
-            await close(self, timeout_ms)
+            await close(self, timeout_ms, unfinished)
 
         return closed
 
