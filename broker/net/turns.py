@@ -150,7 +150,7 @@ class Turns:
         return len(self._short) + len(self._long)
 
     def is_spent(self) -> bool:
-        """Whether what comes now has to wait for another turn. Asked when nothing seems left of the allowance."""
+        """Whether what comes now has to wait for another turn."""
         self._renew()
         return self.left <= 0
 

@@ -60,6 +60,15 @@ class Parked:
         else:
             on_answer(self.outcome)
 
+    def take_place_of(self, place: "Parked") -> None:
+        """The answer goes where that of `place` was to go."""
+        if place.cancelled:
+            self.cancel()
+        place.on_cancel = self.cancel
+        place.expect(self.expected_bytes)
+        self.slot = place.slot
+        self.then(place.answer)
+
     def divert(self, way: Callable[[Callable[[object], None], object], None]) -> None:
         """Hand the answer to `way`, with whoever would have got it: for faults in tests."""
         on_answer = self._on_answer

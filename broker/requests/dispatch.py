@@ -5,9 +5,13 @@ shape, close the connection; anything else raised is a bug: logged with its trac
 UNKNOWN_SERVER_ERROR. Reply barrier: a reply waits for the last unit at the moment it was decided, so nobody learns of
 what a power cut could take back; handlers that read released state only say waits=False. Requests of one connection
 act in order: where what it sent before is not released yet, one that reads released state waits for that
-(reads_released), and what is sent behind it waits too. Kafka handles one request of a connection at a time. How much
-of a turn of the loop a request may take is decided in net/turns.py. A Produce that comes when the turn is over is put
-back, for the whole of it is one step, and it may have no reply that could be put off.
+(reads_released), and what is sent behind it waits too. Kafka handles one request of a connection at a time.
+
+The way of a request: one job reads it, answers it and encodes the answer, in steps. Its first slice is worked at once,
+which nearly always is all; what is left keeps the request's place among the replies and takes turns with other
+requests (net/turns.py). What comes of a job is an Outcome: a frame, the end of the connection, or a Parked, which the
+handler answers later. A Produce is no job: the whole of it is one step, before which nothing else acts. One that comes
+when the turn is over is put back, since it may have no reply that could be put off.
 """
 
 import importlib
@@ -72,7 +76,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Call:
     """Who asks, and how: what a handler may know beside the request itself. request: None until it is read.
 
-    meter: what it costs, where its client has a quota.
+    handler: who answers. meter: what it costs, where its client has a quota.
     """
 
     __slots__ = (
@@ -80,6 +84,7 @@ class Call:
         "client_id",
         "connection",
         "correlation_id",
+        "handler",
         "listener_address",
         "meter",
         "parked_ns",
@@ -87,8 +92,9 @@ class Call:
         "version",
     )
 
-    def __init__(self, connection: Connection, header: RequestHeader) -> None:
+    def __init__(self, connection: Connection, handler: "Handler", header: RequestHeader) -> None:
         self.connection = connection
+        self.handler = handler
         self.version = header.api_version
         self.correlation_id = header.correlation_id
         self.client_id: str | None = header.client_id
@@ -133,17 +139,15 @@ class Handler:
         self.in_steps = in_steps
 
 
-class Encoded:
-    """What a request comes to, as the frame that is to be sent; None closes the connection."""
-
-    __slots__ = ("frame",)
-
-    def __init__(self, frame: list[Buffer] | None) -> None:
-        self.frame = frame
+class _Close:
+    """There is no reply: the connection is closed when those before it have left."""
 
 
-NO_REPLY = Encoded([])
-NOT_YET = Encoded([])  # the request cannot be handled before something is released
+CLOSE = _Close()
+NO_REPLY: list[Buffer] = []
+
+Outcome = list[Buffer] | Parked | _Close
+"""What a request comes to: the frame of its reply, or NO_REPLY; what will have its answer; or the connection's end."""
 
 
 HANDLERS: dict[int, Handler] = {}
@@ -216,252 +220,216 @@ class Dispatcher:
             connection.fail(f"not a request: {error}")
             return
         handler = self._handlers.get(header.api_key)
+        connection.client_id = header.client_id
         if handler is None or (
             not handler.api.serves(header.api_version)
             and header.api_version != highest_served(handler.api, self._broker.settings)
         ):
-            connection.client_id = header.client_id
             self._refuse_unsupported(connection, header.api_key, header.api_version, header.correlation_id)
             return
-        self._requests[place_of_count(header.api_key)] += 1
-        connection.client_id = header.client_id
-        call, turns = Call(connection, header), self._turns
-        if self._measures.is_active:
-            call.meter = self._throttling.meter(connection, header.api_key, header.client_id, len(frame))
+        call = Call(connection, handler, header)
         if header.api_key == PRODUCE:
-            if turns.left <= 0 and turns.is_spent():
-                connection.put_back(frame)
-                self._requests[PRODUCE] -= 1  # it is counted when it comes again
-                turns.enqueue(Job(_go_on(connection)), long=len(frame) > SMALL_BYTES)
-                return
-        else:
-            if turns.left <= 0 and turns.is_spent():
-                steps = _meter(call, self._read_and_answer(handler, call, frame, header))
-                self._enqueue(handler, call, self._put_off(handler, call), steps)
-                return
-            turns.left -= REQUEST_UNITS + len(frame) // BYTES_PER_UNIT
-            if len(frame) > SMALL_BYTES:
-                self._begin(handler, call, self._read_and_answer(handler, call, frame, header))
-                return
-        try:
-            call.request = self._read(handler, frame, header)
-        except MalformedFrame as error:
-            connection.fail(str(error))
+            self._serve_produce(call, frame, header)
             return
+        self._requests[handler.place] += 1
+        self._add_meter(call, len(frame))
+        job = Job(_metered(call, self._answer_frame(call, frame, header)))
         if handler.reads_released and connection.newest_unit > self._broker.store.released_unit:
-            self._answer_when_released(handler, call, self._put_off(handler, call))
-            return
-        if header.api_key == PRODUCE:
-            turns.spend(sum(len(topic.partition_data) for topic in call.request.topic_data) * PARTITION_UNITS)
-        self._answer(handler, call)
+            self._enqueue_when_released(call, job)
+        elif self._turns.is_spent():
+            self._enqueue(call, job)
+        else:
+            self._begin(call, job)
 
-    def _read(self, handler: Handler, frame: Readable, header: RequestHeader) -> Any:
-        """A small request, or a Produce. Raises MalformedFrame."""
+    def _serve_produce(self, call: Call, frame: Readable, header: RequestHeader) -> None:
+        """All of it is one step, which acts before anything else can: a Produce has no slices."""
+        turns = self._turns
+        if turns.is_spent():
+            call.connection.put_back(frame)
+            turns.enqueue(Job(_go_on(call.connection)), long=len(frame) > SMALL_BYTES)
+            return
+        self._requests[call.handler.place] += 1
+        self._add_meter(call, len(frame))
         try:
             if len(frame) > SMALL_BYTES:
                 check_extent(frame, header)
-            return decode_request(handler.api, header.api_version, frame, header.position)
+            call.request = decode_request(call.handler.api, header.api_version, frame, header.position)
         except MalformedFrame as error:
-            raise _unreadable(handler, header, error) from error
-
-    def _answer(self, handler: Handler, call: Call) -> None:
+            call.connection.fail(_unreadable(call, error))
+            return
+        turns.spend(sum(len(topic.partition_data) for topic in call.request.topic_data) * PARTITION_UNITS)
         try:
-            if handler.in_steps:
-                steps = _meter(call, self._answer_in_steps(handler, call))
-                job = Job(steps)
-                if not self._turns.begin(job):
-                    self._enqueue(handler, call, self._put_off(handler, call), steps)
-                    return
-                outcome = job.result
-                if isinstance(outcome, OlderConnection):
-                    raise outcome
-            else:
-                outcome = handler.answer(self._broker, call, call.request)
-                if outcome.__class__ is GeneratorType:
-                    self._begin(handler, call, self._encode_in_steps(handler, call, outcome))
-                    return
+            outcome = self._outcome(call, call.handler.answer(self._broker, call, call.request))
         except BrokerHalted:
             call.connection.abort()
             return
         except OlderConnection:
-            call.connection.close_after_replies()
-            return
+            outcome = CLOSE
         except Exception as error:
-            outcome = self._bug_error(handler, error)
-        if outcome is None:
-            if call.meter is not None:
-                self._throttling.judge(call.meter, None)
-            return
-        if outcome.__class__ is Parked:
-            if call.meter is not None:
-                call.meter.pause()
-            call.parked_ns = call.parked_ns or self._times.now_ns()
-            slot = call.connection.park(outcome)
-            outcome.then(lambda answer: self._fill(slot, handler, call, answer))
-            return
-        reply = self._encode(handler, call, outcome)
-        if reply is None:
-            call.connection.close_after_replies()
-        else:
-            call.connection.reply(reply, self._times.note_answer(handler.place, handler.waits))
-
-    # ---- what is not done at once ----------------------------------------------------------------------------
-
-    def _put_off(self, handler: Handler, call: Call) -> Parked:
-        """The request keeps its place among the replies; those behind it on its connection are not begun."""
+            outcome = self._outcome(call, error)
         if call.meter is not None:
             call.meter.pause()
-        call.parked_ns = self._times.now_ns()
-        parked = Parked()
-        slot = call.connection.park(parked)
-        parked.then(lambda answer: self._fill(slot, handler, call, answer))
-        call.connection.hold()
-        return parked
+        self._reply(call, outcome)
 
-    def _begin(self, handler: Handler, call: Call, steps: Steps[object]) -> None:
-        """Do these steps: the first slice of them now."""
-        steps = _meter(call, steps)
-        parked, job = self._put_off(handler, call), Job(steps)
+    def _add_meter(self, call: Call, size_bytes: int) -> None:
+        if self._measures.is_active:
+            call.meter = self._throttling.meter(call.connection, call.handler.api.key, call.client_id, size_bytes)
+
+    # ---- the work of a request -------------------------------------------------------------------------------
+
+    def _answer_frame(self, call: Call, frame: Readable, header: RequestHeader) -> Steps[Outcome]:
+        """Read the request, answer it, and encode the answer. Raises BrokerHalted."""
         try:
-            is_done = self._turns.begin(job)
+            if len(frame) > SMALL_BYTES:
+                call.request = yield from read_in_steps(call.handler.api, header, memoryview(frame))
+            else:
+                call.request = decode_request(call.handler.api, header.api_version, frame, header.position)
+                yield REQUEST_UNITS + len(frame) // BYTES_PER_UNIT
+        except MalformedFrame as error:
+            call.connection.fail(_unreadable(call, error))
+            return CLOSE
+        try:
+            answer = call.handler.answer(self._broker, call, call.request)
         except BrokerHalted:
-            call.connection.abort()
-            return
-        if is_done:
-            self._finish(handler, call, parked, job.result)
-        else:
-            self._enqueue(handler, call, parked, steps, long=job.is_long)
-
-    def _enqueue(
-        self, handler: Handler, call: Call, parked: Parked, steps: Steps[object], *, long: bool = False
-    ) -> None:
-        """Do the rest of these steps, or all of them, in turns with other requests."""
-        job = Job(steps)
-        if handler.in_steps:  # else it is little, and what a client sent before it left is done
-            job.wanted = lambda: not (parked.cancelled or call.connection.has_left())
-        job.finish = lambda: self._finish(handler, call, parked, job.result)
-        self._turns.enqueue(job, long=long)
-
-    def _answer_when_released(self, handler: Handler, call: Call, parked: Parked) -> None:
-        """Call the handler when what was sent before the request is released, as Kafka would."""
-
-        def released() -> None:
-            if not parked.cancelled:
-                self._enqueue(handler, call, parked, _meter(call, self._answer_in_steps(handler, call)))
-
-        self._broker.rounds.when_released(call.connection.newest_unit, released)
-
-    def _read_and_answer(self, handler: Handler, call: Call, frame: Readable, header: RequestHeader) -> Steps[object]:
-        """A large request, or one that comes when the turn's allowance is spent."""
-        if len(frame) > SMALL_BYTES:
-            try:
-                call.request = yield from read_in_steps(handler.api, header, memoryview(frame))
-            except MalformedFrame as error:
-                raise _unreadable(handler, header, error) from error
-        else:
-            call.request = self._read(handler, frame, header)
-            yield REQUEST_UNITS + len(frame) // BYTES_PER_UNIT
-        if handler.reads_released and call.connection.newest_unit > self._broker.store.released_unit:
-            return NOT_YET
-        return (yield from self._answer_in_steps(handler, call))
-
-    def _answer_in_steps(self, handler: Handler, call: Call) -> Steps[object]:
-        """Returns a Parked, None for no reply, or Encoded. Raises BrokerHalted, OlderConnection."""
-        try:
-            outcome = handler.answer(self._broker, call, call.request)
-        except (BrokerHalted, OlderConnection):
             raise
+        except OlderConnection:
+            return CLOSE
         except Exception as error:
-            outcome = error
-        return (yield from self._encode_in_steps(handler, call, outcome))
+            answer = error
+        if answer.__class__ is GeneratorType or call.handler.in_steps:
+            return (yield from self._outcome_in_steps(call, answer))
+        return self._outcome(call, answer)
 
-    def _encode_in_steps(self, handler: Handler, call: Call, outcome: Any) -> Steps[object]:
-        """As _answer_in_steps, from what the handler returned."""
+    def _outcome_in_steps(self, call: Call, answer: Any) -> Steps[Outcome]:
+        """As _outcome, of an answer that may be Steps, and whose encoding is work in steps too. Raises BrokerHalted."""
         try:
-            if outcome.__class__ is GeneratorType:
-                outcome = yield from outcome
-            if outcome is None or outcome.__class__ is Parked:
-                return outcome
-            if isinstance(outcome, Exception):
-                raise outcome
-            api = handler.api
+            if answer.__class__ is GeneratorType:
+                answer = yield from answer
+            if answer.__class__ is Parked or isinstance(answer, Exception):
+                return self._outcome(call, answer)
             if call.meter is not None:
-                outcome = self._throttling.judge(call.meter, outcome)
-            return Encoded((yield from encode_response_in_steps(api, call.version, call.correlation_id, outcome)))
-        except (BrokerHalted, OlderConnection):
+                answer = self._throttling.judge(call.meter, answer)
+            return (yield from encode_response_in_steps(call.handler.api, call.version, call.correlation_id, answer))
+        except BrokerHalted:
             raise
-        except Exception as error:
-            return Encoded(self._encode(handler, call, error))
+        except OlderConnection:
+            return CLOSE
+        except Exception as error:  # rows are made while they are encoded
+            return self._outcome(call, error)
 
-    def _finish(self, handler: Handler, call: Call, parked: Parked, outcome: object) -> None:
-        """The steps are done; what came of them may itself be a reply that comes later."""
-        if outcome is NOT_YET:
-            self._answer_when_released(handler, call, parked)
-            return
-        if isinstance(outcome, Parked):
-            if parked.cancelled:
-                outcome.cancel()
-            parked.on_cancel = outcome.cancel
-            parked.expect(outcome.expected_bytes)
-            outcome.slot = parked.slot
-            outcome.then(parked.answer)
-        elif isinstance(outcome, OlderConnection | MalformedFrame):
-            parked.answer(NO_REPLY)
-            if isinstance(outcome, MalformedFrame):
-                call.connection.fail(str(outcome))
-            call.connection.close_after_replies()
-        else:
-            parked.answer(NO_REPLY if outcome is None else outcome)
-        self._turns.enqueue(Job(_go_on(call.connection)))
-
-    # ---- replies ---------------------------------------------------------------------------------------------
-
-    def _fill(self, slot: Slot, handler: Handler, call: Call, outcome: object) -> None:
-        if outcome.__class__ is GeneratorType:
-            job = Job(_meter(call, self._encode_in_steps(handler, call, outcome)))
-            job.wanted = lambda: call.connection.transport is not None
-            job.finish = lambda: self._fill(slot, handler, call, job.result)
-            self._turns.enqueue(job)
-            return
-        reply = self._encode(handler, call, outcome)
-        if reply is None:
-            slot.close()
-        else:
-            slot.fill(reply, self._times.note_late_answer(handler.place, handler.waits, call.parked_ns))
-
-    def _encode(self, handler: Handler, call: Call, outcome: Any) -> list[Buffer] | None:
-        """The frame of a response, or of the refusal for an error; None if neither can be encoded."""
-        if outcome.__class__ is Encoded:
-            return outcome.frame
-        api = handler.api
+    def _outcome(self, call: Call, answer: Any) -> Outcome:
+        """What a handler returned or raised, encoded: a response, None for no reply, an error, or a Parked as it is."""
+        if answer.__class__ is Parked:
+            return answer
+        api = call.handler.api
         try:
-            if isinstance(outcome, BaseException):
-                outcome = self._refusal(handler, call, outcome)
+            if isinstance(answer, BaseException):
+                answer = self._refusal(call, answer)
             if call.meter is not None:
-                outcome = self._throttling.judge(call.meter, outcome)
-            return encode_response(api, call.version, call.correlation_id, outcome)
+                answer = self._throttling.judge(call.meter, answer)
+            return NO_REPLY if answer is None else encode_response(api, call.version, call.correlation_id, answer)
         except Exception as error:
-            self._bug_error(handler, error)
+            self._bug_error(call, error)
             try:
                 failure = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
                 response = refusal(api.response, call.version, call.request, failure)
                 return encode_response(api, call.version, call.correlation_id, response)
             except Exception:
                 log.exception("%s cannot be answered, closing the connection", api.name)
-                return None
+                return CLOSE
 
-    def _refusal(self, handler: Handler, call: Call, error: BaseException) -> Any:
-        error = self._bug_error(handler, error)
-        self._metrics.error(handler.api.name, error.code)
-        self._broker.note_limit(handler.api.name, call.client_host, call.client_id, error)
-        return refusal(handler.api.response, call.version, call.request, error)
+    # ---- its turns -------------------------------------------------------------------------------------------
 
-    def _bug_error(self, handler: Handler, error: BaseException) -> KafkaError:
+    def _begin(self, call: Call, job: Job) -> None:
+        """Work the first slice now, which nearly always is all."""
+        try:
+            is_finished = self._turns.begin(job)
+        except BrokerHalted:
+            call.connection.abort()
+            return
+        if is_finished:
+            self._reply(call, job.result)
+        else:
+            self._enqueue(call, job)
+
+    def _enqueue(self, call: Call, job: Job) -> None:
+        """Work the job, or what is left of it, in turns with other requests."""
+        self._hold_place(call, job)
+        self._turns.enqueue(job, long=job.is_long)
+
+    def _enqueue_when_released(self, call: Call, job: Job) -> None:
+        """As _enqueue, when what its connection sent before is released, as Kafka would."""
+        place = self._hold_place(call, job)
+        self._broker.rounds.when_released(
+            call.connection.newest_unit, lambda: None if place.cancelled else self._turns.enqueue(job)
+        )
+
+    def _hold_place(self, call: Call, job: Job) -> Parked:
+        """Keep the request's place among the replies; those behind it on its connection are begun when it is done."""
+        if call.meter is not None:
+            call.meter.pause()
+        place = self._park(call, Parked())
+        call.connection.hold()
+        if call.handler.in_steps:  # else it is little, and what a client sent before it left is done
+            job.wanted = lambda: not (place.cancelled or call.connection.has_left())
+        job.finish = lambda: self._finish(call, place, job.result)
+        return place
+
+    def _finish(self, call: Call, place: Parked, outcome: Outcome | Exception | None) -> None:
+        """A job that held a place is done; None: nobody wanted it any more."""
+        if isinstance(outcome, Parked):
+            outcome.take_place_of(place)
+        else:
+            place.answer(outcome if outcome is not None else NO_REPLY)
+        self._turns.enqueue(Job(_go_on(call.connection)))
+
+    # ---- replies ---------------------------------------------------------------------------------------------
+
+    def _reply(self, call: Call, outcome: Outcome | Exception) -> None:
+        """The outcome of a request that needed no other turn."""
+        if isinstance(outcome, Exception):
+            outcome = self._outcome(call, outcome)
+        if isinstance(outcome, Parked):
+            self._park(call, outcome)
+        elif isinstance(outcome, _Close):
+            call.connection.close_after_replies()
+        elif outcome:
+            call.connection.reply(outcome, self._times.note_answer(call.handler.place, call.handler.waits))
+
+    def _park(self, call: Call, parked: Parked) -> Parked:
+        """Give what will have the answer its place among the replies. Returns it."""
+        call.parked_ns = call.parked_ns or self._times.now_ns()
+        slot = call.connection.park(parked)
+        parked.then(lambda answer: self._fill(slot, call, answer))
+        return parked
+
+    def _fill(self, slot: Slot, call: Call, answer: object) -> None:
+        """The answer has come: an outcome if a job has worked on it, else as a handler returns it."""
+        if answer.__class__ is GeneratorType:
+            job = Job(_metered(call, self._outcome_in_steps(call, answer)))
+            job.wanted = lambda: call.connection.transport is not None
+            job.finish = lambda: self._fill(slot, call, job.result)
+            self._turns.enqueue(job)
+            return
+        outcome = answer if answer.__class__ in (list, _Close) else self._outcome(call, answer)
+        if isinstance(outcome, list):
+            slot.fill(outcome, self._times.note_late_answer(call.handler.place, call.handler.waits, call.parked_ns))
+        else:
+            slot.fill(NO_REPLY, 0)
+            call.connection.close_after_replies()
+
+    def _refusal(self, call: Call, error: BaseException) -> Any:
+        error, name = self._bug_error(call, error), call.handler.api.name
+        self._metrics.error(name, error.code)
+        self._broker.note_limit(name, call.client_host, call.client_id, error)
+        return refusal(call.handler.api.response, call.version, call.request, error)
+
+    def _bug_error(self, call: Call, error: BaseException) -> KafkaError:
         """What is no KafkaError is a bug here: say so loudly, and tell the client that it is not its fault."""
         if isinstance(error, KafkaError):
             return error
         self._metrics.failed(error)
-        log.error("%s failed", handler.api.name, exc_info=error)
+        log.error("%s failed", call.handler.api.name, exc_info=error)
         return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def _refuse_unsupported(self, connection: Connection, key: int, version: int, correlation_id: int) -> None:
@@ -483,11 +451,11 @@ class Dispatcher:
         return f"{api.name} (API {key}) v{version} is not served: {api.min} to {newest} are"
 
 
-def _unreadable(handler: Handler, header: RequestHeader, error: MalformedFrame) -> MalformedFrame:
-    return MalformedFrame(f"a {handler.api.name} request v{header.api_version} that does not parse: {error}")
+def _unreadable(call: Call, error: MalformedFrame) -> str:
+    return f"a {call.handler.api.name} request v{call.version} that does not parse: {error}"
 
 
-def _meter(call: Call, steps: Steps[object]) -> Steps[object]:
+def _metered(call: Call, steps: Steps[Outcome]) -> Steps[Outcome]:
     return steps if call.meter is None else call.meter.pieces(steps)
 
 

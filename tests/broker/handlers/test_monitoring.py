@@ -269,7 +269,7 @@ def test_errors_are_counted_under_names_of_apis() -> None:
         found
         for path in broker.rglob("*.py")
         for found in re.findall(r"metrics\.error\(([^,]+),", path.read_text())
-        if found not in ("api", "handler.api.name")
+        if found not in ("api", "name")
     ]
     assert len(calls) > 30
     assert {name.strip('"') for name in calls} <= {api.name for api in APIS.values()}

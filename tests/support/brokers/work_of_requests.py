@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from acl_client import creating, guarded
 from fencepost.protocol.apis import APIS, encode_request
+from fencepost.protocol.compile import decoder, decoder_in_steps, encoder, encoder_in_steps
 from fencepost.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
 from fencepost.protocol.messages.groups import JoinGroupRequest, SyncGroupRequest
 from fencepost.protocol.messages.scram_users import AlterUserScramCredentialsRequest
@@ -182,9 +183,17 @@ def _count_to(count: int) -> int:
 
 
 def frame_of(request: Any, version: int | None = None) -> bytes:
-    """A request as it goes over the wire, by default in the newest version that has names."""
+    """A request as it goes over the wire, by default in the newest version that has names.
+
+    Its codecs are made here: the first request of each kind does that, which is no work of the request.
+    """
     api = APIS[schema_of(type(request)).api or 0]
-    return b"".join(encode_request(api, api.max if version is None else version, 1, "me", request))
+    version = api.max if version is None else version
+    for make in (encoder, encoder_in_steps):
+        make(api.response, version)
+    for make in (decoder, decoder_in_steps):
+        make(api.request, version)
+    return b"".join(encode_request(api, version, 1, "me", request))
 
 
 def consumer_heartbeats(count: int, topics: list[str]) -> Callable[[World], list[Any]]:
