@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import click
 
-from ...effects.disk import DiskFull
+from ...effects.disk import DirectoryMoved, DiskFull
 from ...storage.backup.manifest import BackupRefused
 from ...storage.checkpoints import Damaged, NewerFormat
 from .failures import Failure
@@ -59,7 +59,7 @@ def size_text(size_bytes: int) -> str:
 
 def failure_of(error: Exception, damaged_hint: str) -> Failure:
     """damaged_hint: what to do where a file has an unexpected content."""
-    if isinstance(error, BackupRefused):
+    if isinstance(error, BackupRefused | DirectoryMoved):
         return Failure(str(error), error.hint)
     if isinstance(error, Damaged):
         return Failure(str(error), damaged_hint)

@@ -31,7 +31,10 @@ from fencepost.client.admin.transactions import TransactionAdmin
 from fencepost.effects import executors, net
 from fencepost.effects.disk import SystemLock
 from fencepost.effects.disk_errors import NO_SPACE, DiskFull
+from fencepost.effects.held import HeldDirectories
 from fencepost.effects.simulated import faults
+from fencepost.effects.simulated.paths import HeldInodes, parts
+from fencepost.effects.simulated.volume import ROOT
 from fencepost.storage import layout
 from fencepost.storage.log import (
     indexes as log_indexes,
@@ -117,6 +120,17 @@ def damage_in_what_a_start_reads_is_found_behind_the_replay(stack: ExitStack) ->
 @killed_by("tests/effects/test_disk.py")
 def the_lock_of_a_data_directory_is_its_file_alone(stack: ExitStack) -> None:
     _replaced(stack, SystemLock, "_lock_directory", lambda self: None)
+
+
+@killed_by("tests/effects/test_held.py")
+def a_locked_directory_is_reached_by_its_path(stack: ExitStack) -> None:
+    _replaced(stack, HeldDirectories, "find", lambda self, path: (path, None))
+    _replaced(stack, HeldInodes, "locate", lambda self, path: (ROOT, parts(path)))
+
+
+@killed_by("tests/broker/test_outsiders.py")
+def a_directory_that_was_moved_goes_unnoticed(stack: ExitStack) -> None:
+    _replaced(stack, HeldInodes, "check", lambda self, path, seen: None)
 
 
 @killed_by("tests/cli/serve/test_serving.py")

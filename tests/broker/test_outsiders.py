@@ -1,0 +1,88 @@
+"""Somebody else in the file system: a directory that is renamed, removed or served by another broker meanwhile."""
+
+from collections.abc import Callable
+
+import pytest
+from fencepost.broker.config.settings import BrokerSettings
+from fencepost.effects.disk import AlreadyLocked, DirectoryMoved
+from fencepost.effects.simulated.disk import SimulatedDisk
+from produce_requests import batch, create, produce
+from simulated_broker import SimulatedBroker
+
+SETTINGS = BrokerSettings(log_dir="/data/fencepost")
+MOVED = "/data/moved"
+
+Change = Callable[[SimulatedDisk], None]
+
+
+def rename(disk: SimulatedDisk) -> None:
+    disk.rename(SETTINGS.log_dir, MOVED)
+
+
+def rename_parent(disk: SimulatedDisk) -> None:
+    disk.rename("/data", "/elsewhere")
+
+
+def remove(disk: SimulatedDisk) -> None:
+    disk.remove_tree(SETTINGS.log_dir)
+
+
+def end_of(world: SimulatedBroker, topic: str) -> int:
+    found: int = world.broker.topics.by_name[topic].partitions[0].log.end_offset
+    return found
+
+
+def served(world: SimulatedBroker, records: int = 3) -> SimulatedBroker:
+    world.ask(create("t"))
+    for _ in range(records):
+        world.ask(produce("t", batch()))
+    return world
+
+
+@pytest.mark.parametrize("waits_s", [0, 1, 60], ids=["at once", "a moment later", "later"])
+@pytest.mark.parametrize("change", [rename, rename_parent, remove])
+def test_what_a_successor_acknowledged_outlives_the_old_brokers_end(change: Change, waits_s: int) -> None:
+    disk = SimulatedDisk(history=False)
+    old = served(SimulatedBroker(SETTINGS, disk=disk), records=2)
+    outsider = disk.beside()
+    change(outsider)
+    new = served(SimulatedBroker(SETTINGS, disk=disk.beside()), records=300)
+    old.wait(waits_s)
+    old.stop()
+    assert isinstance(old.broker.halted, DirectoryMoved)
+    with new.after_power_cut() as again:
+        assert end_of(again, "t") == 300
+
+
+@pytest.mark.parametrize("change", [rename, rename_parent, remove])
+def test_a_broker_at_work_notices_by_itself(change: Change) -> None:
+    disk = SimulatedDisk(history=False)
+    world = served(SimulatedBroker(SETTINGS, disk=disk))
+    change(disk.beside())
+    world.wait(5)
+    assert isinstance(world.broker.halted, DirectoryMoved)
+    world.stop()
+
+
+def test_all_that_was_acknowledged_is_in_the_directory_that_was_moved() -> None:
+    disk = SimulatedDisk(history=False)
+    old = served(SimulatedBroker(SETTINGS, disk=disk))
+    outsider = disk.beside()
+    rename(outsider)
+    with pytest.raises(AlreadyLocked):
+        outsider.lock(f"{MOVED}/lock")
+    old.stop()
+    outsider.rename(MOVED, SETTINGS.log_dir)
+    with SimulatedBroker(SETTINGS, disk=outsider) as again:
+        assert end_of(again, "t") == 3
+
+
+def test_a_directory_that_is_back_in_time_was_never_missed() -> None:
+    disk = SimulatedDisk(history=False)
+    world = served(SimulatedBroker(SETTINGS, disk=disk))
+    world.wait(60)
+    outsider = disk.beside()
+    rename(outsider)
+    outsider.rename(MOVED, SETTINGS.log_dir)
+    with world.again() as later:
+        assert end_of(later, "t") == 3
