@@ -60,8 +60,10 @@ check-asyncio: $(STAMP) ## broker, clients and other libraries on asyncio's own 
 		tests/effects tests/broker tests/client tests/testing tests/interop
 
 test: $(STAMP) $(JAVA_CLIENTS) $(GO_CLIENTS) ## all tests that fit a few minutes
-	$(PYTEST) -q -rs -n $(TEST_WORKERS) --dist worksteal -m 'not long and not jvm'
-	$(PYTEST) -q -rs -m 'jvm and not long' tests/spark
+	@mkdir -p build && rm -f build/untested
+	UNTESTED="$(CURDIR)/build/untested" $(PYTEST) -q -rs -n $(TEST_WORKERS) --dist worksteal -m 'not long and not jvm'
+	UNTESTED="$(CURDIR)/build/untested" $(PYTEST) -q -rs -m 'jvm and not long' tests/spark
+	@$(BIN)/python tests/support/untested.py build/untested
 
 dist: $(STAMP)      ## sdist and wheel in dist/; the wheel is installed into an empty environment, where it runs the demo
 	rm -rf dist build/dist

