@@ -259,7 +259,7 @@ class Housekeeping:
         store = self._store
         while not self.ending:
             await self._flush_wanted.wait()
-            if self.ending:  # leave_tidy flushes what there is time for
+            if self._stopping.is_set():  # leave_tidy flushes what there is time for
                 return
             self._flush_wanted.clear()
             self._last_flush_ms = self._clock.monotonic_ms()
