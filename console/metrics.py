@@ -10,6 +10,7 @@ Sources: danielqsj/kafka_exporter for names and labels, Prometheus' text format 
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -17,8 +18,14 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from ..client.admin.admin import Admin
-from ..client.admin.values import ClusterDescription, GroupDescription, MetricFamily, TopicDescription
-from ..client.errors import BrokerUnreachableError, KafkaError, RetriableError, UnsupportedVersionError
+from ..client.admin.values import ClusterDescription, GroupDescription, HeldOffsets, MetricFamily, TopicDescription
+from ..client.errors import (
+    AuthorizationError,
+    BrokerUnreachableError,
+    KafkaError,
+    RetriableError,
+    UnsupportedVersionError,
+)
 from ..client.values import TopicPartition
 from ..effects.threads import MORE_THREADS, CannotStartThread, call_in_thread
 from .model.offsets import read_offsets
@@ -60,6 +67,8 @@ READ = (
     Exported("kafka_consumergroup_lag_sum", (GROUP, TOPIC), "That, of all partitions."),
     Exported("fencepost_consumergroup_lag_stable", (GROUP, TOPIC, PARTITION),
              "From the committed offset to the last stable offset: what a read_committed consumer can read now."),
+    Exported("fencepost_consumergroup_offsets_held", (GROUP,),
+             "Partitions whose committed offsets an open transaction holds: a member that starts there waits."),
     Exported("fencepost_partition_high_watermark", (TOPIC, PARTITION), "High watermark."),
     Exported("fencepost_partition_last_stable_offset", (TOPIC, PARTITION), "Where read_committed consumers stop."),
     Exported("fencepost_scrape_errors", ("part",), "1 for each part of this scrape that failed."),
@@ -139,6 +148,8 @@ async def metrics_text(admin: Admin) -> bytes:
         raise
     except KafkaError:
         failed["groups"] = True
+    with suppress(UnsupportedVersionError, AuthorizationError):  # an older broker, or a login that may not see it
+        _add_held(samples, await admin.find_held_offsets())
     try:
         own = await admin.describe_metrics()
     except UnsupportedVersionError:
@@ -230,6 +241,15 @@ async def _add_groups(samples: _Samples, admin: Admin, ends: _Ends) -> None:
         for name in some:
             left_out += not await _add_group(samples, admin, name, described.get(name), ends)
     samples.add("fencepost_scrape_left_out", left_out, "groups")
+
+
+def _add_held(samples: _Samples, found: Iterable[HeldOffsets]) -> None:
+    held: dict[str, set[TopicPartition]] = {}
+    for each in found:
+        held.setdefault(each.group_id, set()).update(each.partitions)
+    for name, partitions in held.items():
+        if samples.has_room([(1, (name,))]):
+            samples.add("fencepost_consumergroup_offsets_held", len(partitions), name)
 
 
 async def _add_group(samples: _Samples, admin: Admin, name: str, group: GroupDescription | None, ends: _Ends) -> bool:

@@ -1,4 +1,4 @@
-"""Prometheus: what to scrape, and eight alerts. Written as text: YAML of this shape needs no library."""
+"""Prometheus: what to scrape, and nine alerts. Written as text: YAML of this shape needs no library."""
 
 import json
 from typing import NamedTuple
@@ -67,6 +67,13 @@ ALERTS = (
         "5m",
         "critical",
         "The journal is nearly full: the disk does not keep up, and producers will have to wait.",
+    ),
+    Alert(
+        "FencepostGroupOffsetsAreHeld",
+        "fencepost_consumergroup_offsets_held > 0",
+        "5m",
+        "warning",
+        "A transaction holds offsets of group {{ $labels.consumergroup }}: its members cannot begin.",
     ),
     Alert(
         "FencepostDiskIsNearlyFull",

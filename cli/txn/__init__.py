@@ -11,7 +11,7 @@ from ..output.failures import CONFLICT, NOT_FOUND, WRONG_USAGE, Failure
 from ..output.tables import Column, duration, now_ms, number, when
 from ..output.writing import Cell
 from .blocking import blocked_facts, sentence
-from .facts import age, facts_of, open_now, state
+from .facts import age, decisions_or_none, facts_of, open_now, state
 from .held import held_facts, held_sentence
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ def list_transactions(to: Target, everything: bool, states: Sequence[str], older
             return await open_now(admin)
         listed = await admin.list_transactions(states=states)
         described = await admin.describe_transactions(each.transactional_id for each in listed)
-        return [facts_of(each, now_ms()) for each in described.values()]
+        decisions = await decisions_or_none(admin)
+        return [facts_of(each, now_ms(), decisions) for each in described.values()]
 
     rows = to.ask(work)
     if older_than is not None:
@@ -76,7 +77,8 @@ def describe(to: Target, ids: Sequence[str]) -> None:
         for each in ids:
             if each not in found:
                 raise Failure(f"there is no transactional id {each}", _NO_ID, NOT_FOUND)
-        return [facts_of(found[each], now_ms()) for each in dict.fromkeys(ids)]
+        decisions = await decisions_or_none(admin)
+        return [facts_of(found[each], now_ms(), decisions) for each in dict.fromkeys(ids)]
 
     for i, row in enumerate(to.ask(work)):
         if to.output.json:
@@ -89,6 +91,8 @@ def describe(to: Target, ids: Sequence[str]) -> None:
         to.output.line(f"  {open_for}, timeout {duration(row['timeout_ms'])}, started {when(row['started_ms'])}")
         owner = f"producer {row['producer_id']} epoch {row['producer_epoch']}"
         to.output.line(f"  {owner}, coordinator {row['coordinator']}")
+        if row["sink"] is not None:
+            to.output.line(f"  waits for the decision of sink {row['sink']} about batch {row['batch']}")
         to.output.line(f"  partitions: {' '.join(row['partitions']) or 'none'}")
 
 

@@ -1,6 +1,6 @@
 """Facts of a transaction, how its state and age are shown, and which readers it blocks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..output.tables import duration, now_ms
@@ -8,7 +8,7 @@ from ..output.writing import Cell
 
 if TYPE_CHECKING:
     from ...client.admin.admin import Admin
-    from ...client.admin.values import Blocker, HeldOffsets, TransactionDescription
+    from ...client.admin.values import Blocker, HeldOffsets, PreparedTransaction, TransactionDescription
     from ...client.values import TopicPartition
 
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
@@ -21,11 +21,16 @@ def state(name: str | None) -> str | Cell:
     return Cell(name or "-", colours.get(name or "", "magenta" if (name or "").startswith("Prepare") else None))
 
 
-def facts_of(found: "TransactionDescription", at_ms: int) -> dict[str, Any]:
-    """The facts of one transaction. age_ms: None if it is not open."""
+def facts_of(
+    found: "TransactionDescription", at_ms: int, decisions: "Mapping[str, PreparedTransaction] | None" = None
+) -> dict[str, Any]:
+    """The facts of one transaction. age_ms: None if it is not open. decisions: those that prepared ones wait for."""
+    prepared = (decisions or {}).get(found.transactional_id) if found.is_open else None
     return {
         "transactional_id": found.transactional_id,
-        "state": found.state,
+        "state": "Prepared" if prepared else found.state,
+        "sink": prepared.sink if prepared else None,
+        "batch": prepared.number if prepared else None,
         "producer_id": found.producer_id,
         "producer_epoch": found.producer_epoch,
         "age_ms": max(0, at_ms - found.started_ms) if found.started_ms is not None else None,
@@ -40,8 +45,19 @@ async def open_now(admin: "Admin") -> list[dict[str, Any]]:
     """All open transactions, the oldest first."""
     listed = await admin.list_transactions(states=OPEN_STATES[:3])
     described = await admin.describe_listed_transactions(listed)
-    rows = [facts_of(each, now_ms()) for each in described.values() if each.is_open]
+    decisions = await decisions_or_none(admin) if described else {}
+    rows = [facts_of(each, now_ms(), decisions) for each in described.values() if each.is_open]
     return sorted(rows, key=lambda row: -(row["age_ms"] or 0))
+
+
+async def decisions_or_none(admin: "Admin") -> "Mapping[str, PreparedTransaction]":
+    """The prepared transactions; none where this login may not see them."""
+    from ...client.errors import AuthorizationError
+
+    try:
+        return await admin.prepared_transactions()
+    except AuthorizationError:
+        return {}
 
 
 def age(row: dict[str, Any] | None) -> str | Cell:

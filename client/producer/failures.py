@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from ...effects.counts import count_text
 from ...protocol.errors import KafkaError
-from ..errors import ClientError, DeliveryTimeoutError
+from ..errors import ClientError, DeliveryTimeoutError, ErrorCode, error_of
 from ..net.connection import log
 from .batching import Accumulator, Batch
 
@@ -74,3 +74,9 @@ def timeout_error(batch: Batch, timeout_ms: int, cause: KafkaError | None) -> De
     late = DeliveryTimeoutError(f"{detail}; {cause}", hint=hint, maybe_written=batch.maybe_written)
     late.__cause__ = cause
     return late
+
+
+def no_leader(batch: Batch) -> KafkaError:
+    """Why a batch is not sent though the broker answers."""
+    words = "has no leader: its broker is down, or its log is offline; the broker's log says why"
+    return error_of(ErrorCode.LEADER_NOT_AVAILABLE, f"{batch.partition.topic_partition} {words}")

@@ -22,7 +22,7 @@ from ..net.environment import Environment
 from ..settings import ProducerSettings
 from .batching import Accumulator, Batch, Partition
 from .delivery import resolve
-from .failures import Failures, timeout_error
+from .failures import Failures, no_leader, timeout_error
 from .requests import Answer, answers, cap_of, produce_request, words_of_answer
 from .send_permission import SendPermission
 from .sequences import Numbered, PartitionEntry, Sequences, Verdict
@@ -431,7 +431,7 @@ class Sender:
         """What keeps it from being written: the way to the leader, the last answer, or what must come before."""
         node_id = self._cluster.metadata.leader(batch.partition.topic_partition)
         cause = self._cluster.refresh_error if node_id is None else self._why_unreachable(node_id)
-        return cause or batch.refusal or self.permission.refusal()
+        return cause or batch.refusal or self.permission.refusal() or (no_leader(batch) if node_id is None else None)
 
     def why_full(self) -> KafkaError | None:
         """What keeps the oldest records from being written, if that is known."""
