@@ -53,7 +53,7 @@ def _visible_refusals() -> Iterator[None]:
     except click.UsageError as error:
         from .output.writing import visible
 
-        error.message = visible(error.message)
+        error.message = visible(error.message)  # type: ignore[misc]  # shown later; click does not compare it
         raise
 
 

@@ -192,8 +192,9 @@ def _line(view: View, entry: Entry) -> str:
     else:
         content = Cell(_text(entry.record.value))
     key = "" if entry.record is None or entry.record.key is None else _text(entry.record.key)
-    named = [Cell(key, "blue"), GAP] if key else []
-    return "".join(map(styled, (SIGNS[entry.fate], f" {at}  ", Cell(f"{owner:<7}", dim=True), " ", *named, content)))
+    named: tuple[str | Cell, ...] = (Cell(key, "blue"), GAP) if key else ()
+    parts: tuple[str | Cell, ...] = (SIGNS[entry.fate], f" {at}  ", Cell(f"{owner:<7}", dim=True), " ", *named, content)
+    return "".join(map(styled, parts))
 
 
 def _text(content: bytes) -> str:

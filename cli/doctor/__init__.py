@@ -308,9 +308,10 @@ async def _held_offsets(admin: Any) -> list[Any]:
     from ...client.errors import AuthorizationError
 
     try:
-        return (await admin.find_held_offsets())[:_MOST_HELD]
+        found: list[Any] = await admin.find_held_offsets()
     except AuthorizationError:
         return []
+    return found[:_MOST_HELD]
 
 
 async def _clock(admin: Any) -> _Found:

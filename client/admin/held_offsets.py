@@ -41,9 +41,9 @@ class HeldOffsetsAdmin(TransactionAdmin, ReadingAdmin):
         for each in await self.open_transactions(at, skip_missing=True):
             by_partition.setdefault(each.topic_partition, []).append(each)
         for partition, transactions in by_partition.items():
-            for (txn, group), held in (await self._held_in(partition, transactions)).items():
+            for (txn, group), partitions in (await self._held_in(partition, transactions)).items():
                 if names is None or group in names:
-                    found[txn, group] = held
+                    found[txn, group] = partitions
         owners = await self._owners(txn.producer.producer_id for txn, _ in found)
         decisions = await self._decisions(owners.values())
         held = [
