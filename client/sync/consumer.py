@@ -90,7 +90,7 @@ class Consumer(Blocking[AsyncConsumer]):
             timeout_ms = CLOSING_MS
         else:
             timeout_ms = INTERRUPTED_MS  # after Ctrl-C a user waits for the prompt
-        self._end(lambda: self._inner._close_after(error, timeout_ms))
+        self._end(lambda: self._inner._close_after(error, timeout_ms))  # pyright: ignore[reportPrivateUsage]
 
     def __iter__(self) -> "Consumer":
         return self
