@@ -5,7 +5,7 @@ topic that no subscriber may read, those count that may describe it: their fetch
 told of a topic that it may not describe. Of a pattern the topics are looked up that any of its members may describe.
 Rights change while members stay, so an assignment is made again after any change of the rules, and it counts if it is
 another one. Who is behind a member is known from its requests, so not between a restart and its next one: until then
-it keeps the topics that it has. Kafka resolves patterns by the rights of whoever asks, and nothing else (decision 33).
+it keeps the topics that it has. Kafka resolves patterns by the rights of whoever asks, and nothing else (decision 30).
 """
 
 from collections.abc import Generator, Mapping
