@@ -155,15 +155,17 @@ def _join_together(
 ) -> None:
     """What TV2 adds to the transaction, once for the whole request as Kafka does: each time writes down all of it.
 
-    A single partition joins in one unit with its batch. What cannot join gets its error when its turn comes.
+    A single partition joins in one unit with its batch. What cannot join gets its error when its turn comes. One that
+    was made again inside the transaction is left to its turn too: its batch is refused there, and then told why.
     """
     if call.version < TV2_SINCE or len(found) > 1 or request.acks not in ACKS or not broker.store.admits(0):
         return
+    is_remade = partial(broker.admission.is_remade, request.transactional_id)
     added = {
         (partition.topic.name, partition.index): partition.log.log_id
         for target in targets.all
         if target.transactional and (partition := target.partition) is not None
-        if not partition.rules.internal and partition.log.offline is None
+        if not partition.rules.internal and partition.log.offline is None and not is_remade(partition)
     }
     if len(added) > 1:
         ((producer_id, epoch),) = found

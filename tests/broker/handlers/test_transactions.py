@@ -138,3 +138,27 @@ def test_a_topic_that_is_made_again_inside_a_transaction_is_named_as_the_reason(
         assert txn.init() == 0
         txn.write("t", b"5")
         assert txn.commit() == 0
+
+
+def test_each_partition_made_again_is_named_where_a_produce_writes_to_several():
+    """TV2 adds those of one request together, which must not make the broker forget that they are others now."""
+    with SimulatedBroker() as broker:
+        broker.ask(create("t", 2))
+        broker.ask(create("u", 1))
+        txn = Txn(broker, "x", 2)
+        assert txn.init() == 0
+        for topic, partition in (("t", 0), ("t", 1), ("u", 0)):
+            txn.write(topic, b"1", partition)
+        broker.broker.topics.delete(broker.broker.topics.by_name["t"])
+        broker.ask(create("t", 2))
+        request = txn.producing("t", b"2", 0)
+        for more in (txn.producing("t", b"2", 1), txn.producing("u", b"2", 0)):
+            request.topic_data += more.topic_data
+        for _ in range(2):
+            response = txn.client.ask(request, PRODUCE[2])
+            *remade, other = (part for topic in response.responses for part in topic.partition_responses)
+            assert [part.error_code for part in remade] == [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER] * 2
+            assert all("deleted and made again" in (part.error_message or "") for part in remade)
+            assert (other.error_code, other.error_message) == (0, None)
+        assert txn.abort() == 0
+        assert [values(broker, "t", 0), values(broker, "u", 0)] == [[], []]

@@ -33,6 +33,9 @@ class Partitions:
         assert internal, "it may use the last of the space"
         return size_bytes <= self.room_bytes
 
+    def refuse(self, size_bytes):
+        return f"no room for {size_bytes:,} bytes"
+
     def append_together(self, appends):
         self.written.append([(log.log_id, written) for log, written in appends])
 
