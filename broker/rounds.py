@@ -112,7 +112,7 @@ class Rounds:
             self._schedule()
 
     def touch_first(self, connection: Replying) -> None:
-        """As touch, but its replies are sent before all others of this turn. Costs extra time for each call."""
+        """As touch(), but send the replies before all others of this turn. Each call costs extra time."""
         self.touch(connection)
         self._touched = {connection: None, **self._touched}
         self._waiting = {connection: None, **self._waiting}
@@ -320,7 +320,7 @@ class Rounds:
             self._call_idle()  # it will not come
 
     def halt_unheard(self, error: BaseException) -> None:
-        """As halt, but without on_halt."""
+        """As halt(), but without calling the functions in on_halt."""
         self._store.halt(error)
         self._call_idle()
 

@@ -15,9 +15,9 @@ from .topics.topics import Topics
 
 
 class Tasks(Protocol):
-    """What somebody who works from time to time needs of whoever runs them all.
+    """What a background task needs of whoever runs them all.
 
-    pause: wait so many seconds, or until the broker ends; returns whether it does.
+    pause: wait this number of seconds, or until the broker ends; returns whether it ends.
     """
 
     @property

@@ -22,7 +22,7 @@ NOT_SETTINGS = frozenset(_OF_SERVE | _OF_CLIENT_COMMANDS)
 
 
 class UnknownName(InvalidOption):
-    """A name that is no option's; `hint` names the nearest that is."""
+    """The name of a setting that does not exist. hint: names the nearest one that does."""
 
     def __init__(self, shown: str, origin: str, hint: str) -> None:
         super().__init__(f"unknown setting {shown} ({origin})", shown)

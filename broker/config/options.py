@@ -81,7 +81,7 @@ class Option:
         return value
 
     def parse_dynamic(self, text: str) -> Value:
-        """As parse, of what is set while the broker runs."""
+        """As parse(), for a value set while the broker runs: dynamic_at_least is its least. Raises InvalidOption."""
         value = self.parse(text)
         least = self.dynamic_at_least
         if least is not None and isinstance(value, int) and value < least:

@@ -83,7 +83,10 @@ class _Reader:
         return found
 
     def count(self, smallest_bytes: int) -> int:
-        """Of items that have so many bytes at least; 0 for null."""
+        """Read the number of items of an array; 0 for null. smallest_bytes: the least size of one item.
+
+        Raises UnreadableMetadata if that many items do not fit in the bytes left.
+        """
         found = self.number(_INT32)
         if found < -1 or found * smallest_bytes > len(self._content) - self._position:
             raise UnreadableMetadata(f"{found} items")

@@ -93,7 +93,10 @@ class GroupCoordinator:
         self._loaded.clear()
 
     def _empty_since_ms(self, kept: KeptGroup) -> int | None:
-        """By the store's age; a record written by another broker has the wall time only."""
+        """When the group became empty, in the store's age; None if it has members.
+
+        A record that another broker wrote has the wall time only, from which the age is computed.
+        """
         if kept.members:
             return None
         if kept.since_age_ms != UNKNOWN_AGE:
@@ -209,7 +212,7 @@ class GroupCoordinator:
     def check_commit(
         self, group_id: str, generation: int, member_id: str, group_instance_id: str | None, *, transactional: bool
     ) -> None:
-        """Check that offsets may be committed; the session of the member begins anew. Raises KafkaError.
+        """Check that offsets may be committed, and restart the member's session timeout. Raises KafkaError.
 
         Offsets committed without a member create the group if it does not exist.
         """
@@ -229,7 +232,7 @@ class GroupCoordinator:
         return self.groups.get(group_id)
 
     def ids(self) -> list[str]:
-        """Of every group, and perhaps of some whose offsets count no more."""
+        """The ids of all groups. Some may have only expired offsets, which have not been removed yet."""
         return list(dict.fromkeys([*self._offsets.state.committed, *self.groups]))
 
     def delete(self, group_id: str) -> None:

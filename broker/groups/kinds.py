@@ -48,7 +48,7 @@ class GroupKinds:
     # ---- records ---------------------------------------------------------------------------------------------
 
     def apply(self, key: bytes, value: bytes | None) -> None:
-        """A record that is no offset's, at start. Raises ValueError."""
+        """Load a group's record from the log, at start: any record except a committed offset. Raises ValueError."""
         if int.from_bytes(key[:2], "big") in KINDS:
             self._consumer.apply(key, value)
         else:
@@ -181,7 +181,7 @@ class GroupKinds:
         return is_here or self._offsets.knows(group_id)
 
     def ids(self) -> list[str]:
-        """Of every group, and perhaps of some whose offsets count no more."""
+        """The ids of all groups. Some may have only expired offsets, which have not been removed yet."""
         return list(dict.fromkeys([*self._classic.ids(), *self._consumer.groups]))
 
     def check_commit(

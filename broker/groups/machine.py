@@ -465,7 +465,7 @@ class Group(Roster):
             self._rebalance(now_ms)
 
     def _touch(self, member: Member, now_ms: int) -> None:
-        """Its session begins anew."""
+        """Restart the member's session timeout."""
         member.deadline_ms = now_ms + member.session_timeout_ms
         self._wake_at(member.deadline_ms)
 

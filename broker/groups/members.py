@@ -178,7 +178,7 @@ class Member:
         self.size_bytes = held_bytes(self.client_id, self.instance_id, protocols)
 
     def vote(self, candidates: Collection[str]) -> str:
-        """Of the candidates, the one it likes best. It knows them all."""
+        """The candidate that comes first in the member's list of protocols. The member knows all candidates."""
         return next(name for name, _ in self.protocols if name in candidates)
 
     def metadata(self, protocol: str | None) -> bytes:
@@ -204,7 +204,7 @@ def protocols_bytes(protocols: Protocols) -> int:
 
 
 def held_bytes(client_id: str, instance_id: str | None, protocols: Protocols) -> int:
-    """The memory that a member takes, but for its assignment."""
+    """The memory in bytes that a member takes, without its assignment."""
     of_protocols = sum(PROTOCOL_BYTES + text_bytes(name) + len(metadata) for name, metadata in protocols)
     return MEMBER_BYTES + text_bytes(client_id) + text_bytes(instance_id) + of_protocols
 

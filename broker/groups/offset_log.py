@@ -280,7 +280,10 @@ class GroupOffsets:
 
 
 def _least_bytes(group: str, keys: Iterable[PartitionKey]) -> int:
-    """Of their records, at least: each has the names of group and topic in it, and a group's may have 32 KB."""
+    """The least size in bytes of the records for these offsets: each contains the names of its group and topic.
+
+    A group's name may have 32 KB.
+    """
     group_bytes = len(group.encode())
     return sum(group_bytes + len(topic) for topic, _ in keys)
 

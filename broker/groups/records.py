@@ -40,7 +40,7 @@ class UnreadableRecord(ValueError):
 
 
 class Place(NamedTuple):
-    """Of what an offset is committed."""
+    """What an offset is committed for: one partition, by one group."""
 
     group: str
     topic: str
@@ -109,7 +109,10 @@ def offset_value(committed: Committed) -> bytes:
 
 
 def read_offset_value(value: bytes, position: int = -1) -> Committed:
-    """What offset_value wrote, or Kafka. position: of the record in the log. Raises UnreadableRecord."""
+    """Decode a committed offset, as offset_value() or Kafka wrote it. Raises UnreadableRecord.
+
+    position: of the record in the log.
+    """
     try:
         version = int.from_bytes(value[:2], "big", signed=True)
         found = _read_flexible(value) if version >= _VERSION else _read_legacy(value, version)

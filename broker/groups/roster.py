@@ -96,7 +96,7 @@ class Roster:
         return any(self._knowing[name] == len(self.members) for name, _ in asked.protocols)
 
     def vote(self) -> str:
-        """Of the protocols that all know, the one most like best; of equals, the one first voted for."""
+        """The protocol that most members prefer, among those that all know. On a tie the one that got a vote first."""
         candidates = {name for name, count in self._knowing.items() if count == len(self.members)}
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return votes.most_common(1)[0][0]

@@ -1,7 +1,8 @@
 """The states of a classic consumer group, and what each event means in each of them: one table. Pure.
 
-A row is an event, a column a state. An entry is what to do, or the error that is the whole answer. What is no event,
-such as which offsets may expire, asks for the state itself. Source: Kafka's ClassicGroup and GroupMetadataManager.
+A row is an event, a column a state. An entry is what to do, or the error that is the whole answer. Questions that are
+not events, such as which offsets may expire, ask for the state itself.
+Source: Kafka's ClassicGroup and GroupMetadataManager.
 """
 
 from collections.abc import Mapping

@@ -44,7 +44,7 @@ from ..topics.topics import Topic
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32  # resource types
 SET, DELETE, APPEND, SUBTRACT = range(4)
-LONGEST_NAME = 100  # of any setting, about; what is longer is no slip of the hand
+LONGEST_NAME = 100  # of any setting, about; a longer one is not a typing error
 CONFIG_BYTES = 60  # of an answer, beside value and documentation
 
 _Result = DescribeConfigsResponse.Result
@@ -119,7 +119,7 @@ def _check_access(broker: Services, call: Call, operation: Operation, kind: int,
 
 
 def _size_bytes(result: _Result) -> int:
-    """Of the answer, about."""
+    """The approximate size in bytes of this resource in the answer."""
     return sum(
         CONFIG_BYTES + (1 + len(config.synonyms)) * len(config.value or "") + len(config.documentation or "")
         for config in result.configs or ()
@@ -184,7 +184,11 @@ def _resource(
 def _broker_resource(
     broker: Services, name: str
 ) -> tuple[Mapping[str, Option], Callable[[str], _Synonyms], Mapping[str, str]]:
-    """Of one broker all that Kafka has and all of ours; of all brokers ("") what was set for them."""
+    """The options of a broker, a function that returns an option's synonyms, and what is set by AlterConfigs.
+
+    For one broker these are all settings that Kafka and fencepost have; for the default of all brokers (name "") only
+    those that were set.
+    """
     topics, settings = broker.topics, broker.settings
     of_all = topics.broker_configs("")
     of_one = topics.broker_configs(name) if name else {}

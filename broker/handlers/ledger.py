@@ -62,7 +62,7 @@ def prepare_txn(broker: Services, call: Call, request: PrepareTxnRequest) -> Pre
 
 
 def _check_access(broker: Services, call: Call, operation: Operation, name: str) -> None:
-    """Of a transactional id or a ledger key. Raises TRANSACTIONAL_ID_AUTHORIZATION_FAILED."""
+    """Check the right to a transactional id or ledger key. Raises TRANSACTIONAL_ID_AUTHORIZATION_FAILED."""
     broker.access.check(call.session, operation, ResourceType.TRANSACTIONAL_ID, name)
 
 

@@ -77,7 +77,10 @@ def _bytes_of_names(owner: Owner) -> int:
 def describe_transaction_owners(
     broker: Services, call: Call, request: DescribeTransactionOwnersRequest
 ) -> Steps[DescribeTransactionOwnersResponse]:
-    """Of these ids, or of all with an open transaction that whoever asks may describe."""
+    """Describe the owners of the transactional ids named in the request.
+
+    Without names: of all ids with an open transaction that the client may describe.
+    """
     broker.access.check_on_cluster(call.session, Operation.DESCRIBE)
     coordinator, named = broker.transactions, request.transactional_ids
     asked = list(coordinator.open) if named is None else named

@@ -176,7 +176,10 @@ def _join_together(
 def _append_or_refuse(
     broker: Services, call: Call, request: ProduceRequest, targets: Targets, topic: Topic, target: Target
 ) -> Answer:
-    """One partition, from its records to its answer. What is no KafkaError is a bug and fails the whole request."""
+    """Append the records for one partition and return its answer, or the answer for the KafkaError that was raised.
+
+    Any other exception is a bug and fails the whole request.
+    """
     partition = target.partition
     try:
         if partition is None:
@@ -234,7 +237,7 @@ def _append(broker: Services, call: Call, partition: Partition, target: Target, 
 def _check_may_write_as(broker: Services, call: Call, producer_id: int) -> None:
     """Raises TRANSACTIONAL_ID_AUTHORIZATION_FAILED for an id that belongs to somebody else's transactional id.
 
-    A batch outside of transactions is no sign of that, and would still fence its producer, or pass for its next one.
+    Such a batch outside of transactions would still fence the producer that has the id, or pass as its next batch.
     So would one with an id that was never given out (UNKNOWN_PRODUCER_ID), once it is. Apache Kafka takes both.
     """
     transactional_id = broker.transactions.by_producer_id.get(producer_id)

@@ -137,7 +137,10 @@ def add_partitions(broker: Services, call: Call, request: AddPartitionsToTxnRequ
 
 
 def _not_attempted(broker: Services, codes: dict[PartitionKey, ErrorCode]) -> AddPartitionsToTxnResponse:
-    """As in Kafka each partition is answered once here, however often it was named."""
+    """Answer AddPartitionsToTxn where it added nothing, because some partitions had errors.
+
+    As in Kafka each partition is answered once, even if the request named it more than once.
+    """
     broker.metrics.error("AddPartitionsToTxn", ErrorCode.OPERATION_NOT_ATTEMPTED)
     topics: dict[str, list[_Result]] = {}
     for (name, index), code in codes.items():

@@ -3,7 +3,7 @@
 The rules: replies leave in request order (slots), each only when it is known and the unit it waits for is released;
 at most one write per turn, by flush(); a client that does not read, asks too much ahead, or sends while the store is
 full is not read until that has passed, and keeps nobody else from being served. Bytes that are no frame close this
-connection and no other. Pure but for the transport it is given. Source: Kafka's SocketServer, but pipelined.
+connection and no other. Pure except for the transport it is given. Source: Kafka's SocketServer, but pipelined.
 """
 
 from collections import deque
@@ -224,7 +224,7 @@ class Connection:
         if self._backlog or self._stopped & (AT_WORK | LOGGING_IN):  # that frame may be held back
             return
         framer = self._framer
-        if self._reserved_for != framer.completed:  # the next frame asks anew, behind those who wait
+        if self._reserved_for != framer.completed:  # the next frame asks again, behind those who wait
             self._give_back_room()
             self._reserved_for = framer.completed
         wanted, reserved = framer.wanted_bytes, self._reserved_bytes
@@ -292,11 +292,11 @@ class Connection:
         return transport is None or has_left(transport)
 
     def go_on(self, reason: int = AT_WORK) -> None:
-        """It has taken effect."""
+        """The request that hold() waited for has taken effect: handle those behind it, soon."""
         self._allow(reason)
 
     def go_on_now(self) -> None:
-        """As go_on, and those behind it are handled in this call."""
+        """The request that hold() waited for has taken effect: handle those behind it before this returns."""
         if self._stopped & AT_WORK:
             self._stopped &= ~AT_WORK
             if not self._stopped:
@@ -474,7 +474,7 @@ class Connection:
             self._owner.touch(self)
 
     def close_after_writes(self) -> None:
-        """As close_after_replies, and when all that was written so far is released, whoever wrote it."""
+        """Close after the replies, and after everything written so far by any connection is released."""
         self.close_after_replies(self._store.last_unit)
 
     def read_no_more(self) -> None:

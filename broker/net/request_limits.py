@@ -108,7 +108,10 @@ def _check_produce(frame: Readable, position: int, version: int) -> None:
 
 
 def _less(left: int, count: int) -> int:
-    """So many partitions fewer may come, or tagged fields, which take as long to step over."""
+    """Subtract count from the partitions still allowed. Raises MalformedFrame if too few are left.
+
+    Tagged fields count too: one takes as long to step over as a partition.
+    """
     if left < count:
         raise MalformedFrame(f"more than {MOST_PARTITIONS} partitions in one request")
     return left - count

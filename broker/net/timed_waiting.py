@@ -7,7 +7,7 @@ from .waiting import Waiter, Waiting
 
 
 class TimedWaiting(Waiting):
-    """As Waiting, which is pure; expire() is called by itself."""
+    """A Waiting with a timer on the event loop, which calls expire() at the next deadline. Waiting itself is pure."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()

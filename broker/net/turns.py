@@ -53,7 +53,7 @@ SUBJECT_UNITS = 20  # a topic is made or deleted, or its settings are looked up:
 
 
 def answer_each(items: Iterable[T], answer: Callable[[T], R], units: int = 1) -> Steps[list[R]]:
-    """[answer(item) for item in items], an item a step of so many units."""
+    """Return [answer(item) for item in items], computed in steps. units: of work, for each item."""
     answers = []
     for item in items:
         answers.append(answer(item))

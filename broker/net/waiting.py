@@ -40,7 +40,7 @@ class Parked:
         self.slot: Expecting | None = None  # its place among the replies of its connection, once it has one
 
     def expect(self, size_bytes: int) -> None:
-        """The answer may come to so many bytes: a connection begins no more while those expected are many."""
+        """Say how large the answer may be. A connection whose expected answers are large begins no more requests."""
         self.expected_bytes = size_bytes
         if self.slot is not None:
             self.slot.expect(size_bytes)
@@ -107,7 +107,7 @@ class Slot:
         self.expected_bytes = 0
 
     def expect(self, size_bytes: int) -> None:
-        """The reply may come to so many bytes."""
+        """Say how large the reply may be, and count the difference for the connection."""
         self.connection.count(size_bytes - self.expected_bytes)
         self.expected_bytes = size_bytes
 

@@ -1,4 +1,4 @@
-"""Limits the rate of new connections, of each address and of the broker. Pure but for the timer.
+"""Limits the rate of new connections, of each address and of the broker. Pure except for the timer.
 
 The rules are Kafka's (KIP-612). Over the broker's rate (`max.connection.creation.rate`), new connections wait in
 order. A connection over the rate of its address (the quota `connection_creation_rate`) is not read for the time that

@@ -46,7 +46,7 @@ RULES = {
 
 
 class Limit(NamedTuple):
-    """What counts for a client: so much a second, or so many percent, for all clients that `owner` covers."""
+    """A quota. value: units per second, or percent for request time, shared by all clients that `owner` covers."""
 
     owner: Owner
     value: float
@@ -63,7 +63,7 @@ def is_of_address(entity: Entity) -> bool:
 
 
 def plain_address(text: str) -> str | None:
-    """The normal form of an address, as principals.plain_host writes it; None if the text is no address."""
+    """The normal form of an address, as principals.plain_host writes it; None if the text is not an address."""
     try:
         address = ip_address(text)
     except ValueError:

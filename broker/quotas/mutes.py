@@ -1,4 +1,4 @@
-"""Connections that are not read for a while, because their clients are over a quota (KIP-219). Pure but for the timer.
+"""Connections not read for a while, because their clients are over a quota (KIP-219). Pure except for the timer.
 
 The rule: a connection is read again after its wait; of several waits the one that ends last counts. While a
 connection is not read, the loop does not notice that its client has left, so this looks for that every few seconds.

@@ -113,7 +113,7 @@ class Call:
 
     @property
     def listener_name(self) -> str:
-        """Of the listener by which the client came."""
+        """The name of the listener that the client connected to."""
         assert self.connection.listener is not None
         return self.connection.listener.name
 
@@ -301,7 +301,7 @@ class Dispatcher:
         return self._outcome(call, answer)
 
     def _outcome_in_steps(self, call: Call, answer: Any) -> Steps[Outcome]:
-        """As _outcome, of an answer that may be Steps, and whose encoding is work in steps too. Raises BrokerHalted."""
+        """As _outcome(), but the answer may be a generator of steps, and is encoded in steps. Raises BrokerHalted."""
         try:
             if answer.__class__ is GeneratorType:
                 answer = yield from answer
@@ -358,7 +358,7 @@ class Dispatcher:
         self._turns.enqueue(job, long=job.is_long)
 
     def _enqueue_when_released(self, call: Call, job: Job) -> None:
-        """As _enqueue, when what its connection sent before is released, as Kafka would."""
+        """As _enqueue(), once all that its connection wrote before is released, as Kafka does."""
         place = self._hold_place(call, job)
         self._broker.rounds.when_released(
             call.connection.newest_unit, lambda: None if place.cancelled else self._turns.enqueue(job)
@@ -425,7 +425,7 @@ class Dispatcher:
         return refusal(call.handler.api.response, call.version, call.request, error)
 
     def _bug_error(self, call: Call, error: BaseException) -> KafkaError:
-        """What is no KafkaError is a bug here: say so loudly, and tell the client that it is not its fault."""
+        """The error to answer. Any exception except a KafkaError is a bug: log it, and answer UNKNOWN_SERVER_ERROR."""
         if isinstance(error, KafkaError):
             return error
         self._metrics.failed(error)

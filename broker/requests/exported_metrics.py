@@ -29,7 +29,7 @@ Samples = Iterable[tuple[tuple[str, ...], float]]
 
 @dataclass(slots=True)
 class TopicSums:
-    """Of the partitions of one topic."""
+    """Sums over all partitions of one topic."""
 
     records: int = 0
     appended_bytes: int = 0

@@ -124,7 +124,7 @@ class Session:
         self.cached_size = -1  # partitions when last touched; -1: not in the cache
 
     def update(self, wanted: dict[Key, Wanted], forgotten: Iterable[Key]) -> None:
-        """What the client added, asked anew, and no longer wants."""
+        """Add or change the wanted partitions, and remove the forgotten ones."""
         for key, newer in wanted.items():
             known = self.partitions.get(key)
             if known is None:
@@ -228,7 +228,7 @@ class SessionCache:
             self._by_size.add((session.cached_size, session.id))
 
     def has_outgrown(self, session: Session) -> bool:
-        """Whether it has so many partitions now that there is no room for it."""
+        """Whether the session has more partitions than one session, or the cache, may keep."""
         size = len(session.partitions)
         return size > MOST_OF_A_SESSION or self.partitions - session.cached_size + size > MOST_OF_ALL
 

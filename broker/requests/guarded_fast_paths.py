@@ -26,7 +26,7 @@ class GuardedFastProduce(FastProduce):
         return super().serve(connection, frame)
 
     def _route_of(self, connection: Connection, frame: Readable) -> Route:
-        """As without an authorizer. Raises LookupError if the client may not do this, too."""
+        """The route, as without an authorizer. Raises LookupError also if the client lacks the right to write there."""
         route = super()._route_of(connection, frame)
         route.allowed_to = connection.session, self._access.version
         if not self._is_allowed(connection, route):

@@ -1,4 +1,4 @@
-"""Produce requests whose batches take long to look into, or to compress anew: a worker does that beforehand.
+"""Produce requests whose batches take long to look into, or to compress again: a worker does that beforehand.
 
 The rules: the worker only calls `Partition.accept`, and changes nothing; whatever may have changed meanwhile
 is looked up again; then all partitions are judged and appended in one step, as always. Until then the connection waits,
@@ -36,7 +36,7 @@ class LongProduce:
         answered: bool,
         meter: Meter | None = None,
     ) -> None:
-        """finish: judge and append; it may not raise but for a halt. meter: what counts the time, if it is counted.
+        """finish: checks and appends; may raise BrokerHalted only. meter: what counts the time, if it is counted.
 
         answered: whether the client waits for an answer.
         """

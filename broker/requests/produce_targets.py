@@ -62,7 +62,7 @@ class Target:
         return seen is not None and seen is self.partition and self._rules is seen.rules
 
     def accept(self, partition: Partition, records: memoryview, wall_ms: int) -> Batch:
-        """As Partition.accept, which is called if no worker has done so. Raises what that raises."""
+        """The result of Partition.accept(): called now, unless a worker has called it. Raises what that raises."""
         found = self._found if self.is_looked_into else None
         if found is None:
             return partition.accept(records, wall_ms)

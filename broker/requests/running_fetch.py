@@ -217,7 +217,7 @@ class RunningFetch:
     # ---- reading ---------------------------------------------------------------------------------------------
 
     def _read(self) -> bool:
-        """Read all partitions anew. Returns whether the answer need not wait for more."""
+        """Read all partitions again. Returns whether the answer can be sent without waiting for more records."""
         self.begin_reading()
         self.read_some(self.parts)
         return self.is_enough()
@@ -468,7 +468,7 @@ class RunningFetch:
         return FetchResponse(error_code=fetching.error or 0, session_id=fetching.session_id, responses=[]), named
 
     def _answer_bytes(self) -> int:
-        """What the answer comes to, but for some bytes."""
+        """The approximate size of the answer in bytes."""
         return ANSWER_BYTES + sum(PARTITION_BYTES + read.size_bytes for read in self.reads)
 
     def add_answers(self, response: FetchResponse, reads: Sequence[PartitionRead], named: set[Key] | None) -> None:

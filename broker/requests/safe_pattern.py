@@ -14,7 +14,7 @@ from typing import Any
 
 LONGEST = 1_000  # characters of a pattern
 MOST_STATES = 5_000
-MOST_SETS = 2_000  # remembered; then it is begun anew
+MOST_SETS = 2_000  # remembered; then the cache is emptied
 MOST_WORK = 500_000  # states followed to sets that were not remembered: a fifth of a second, and some tens of megabytes
 MOST_WORK_AT_ONCE = 150_000  # of these for one text, which is one step: everybody else waits for it
 

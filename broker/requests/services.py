@@ -76,7 +76,7 @@ class Services:
 
     @property
     def settings(self) -> BrokerSettings:
-        """As they are now."""
+        """The broker's current settings."""
         return self.live_settings.now
 
     @property

@@ -132,6 +132,6 @@ class WideFetch:
 
 
 def _response_steps(response: FetchResponse) -> Steps[FetchResponse]:
-    """As steps, so that it is encoded in steps."""
+    """Return the response from a generator, because the answer of one is encoded in steps."""
     yield 0
     return response

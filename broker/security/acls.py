@@ -191,7 +191,7 @@ def _wrong_with(binding: AclBinding) -> str | None:
 
 
 def check_filter(wanted: AclFilter) -> None:
-    """Of what is to be removed. Raises INVALID_REQUEST if it has a code that is none's, which lets no rule through."""
+    """Check a filter for rules to remove. Raises INVALID_REQUEST if a code in it is unknown: it would match no rule."""
     kinds = (wanted.resource_type, wanted.pattern_type, wanted.operation, wanted.permission)
     if not all(kinds):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The filter contains UNKNOWN elements.")

@@ -1,4 +1,4 @@
-"""What a name that is no user's is answered in a SCRAM login: a salt and an iteration count like those of users. Pure.
+"""Answers to SCRAM logins with an unknown user's name: a salt and an iteration count like those of users. Pure.
 
 The rules: a name always gets the same decoy; the kinds of decoys are as frequent among names as the kinds of
 credentials are among users; a user that is added or removed changes the decoys of as few names as possible (weighted
@@ -48,7 +48,7 @@ _BASE_36 = _CHARACTERS[Alphabet.BASE_36].encode()
 
 
 class Kind(NamedTuple):
-    """What a client that asks for one name sees of it, but for chance.
+    """The properties of credentials that are visible in a SCRAM login: all except the random bytes of the salt.
 
     length: of the salt, for BASE_64 after decoding; 0 if it is random.
     """
@@ -89,7 +89,7 @@ class Kinds:
         self._commonest: list[tuple[Kind, int]] | None = None
 
     def add(self, kind: Kind, count: int) -> None:
-        """So many more, or fewer if it is negative."""
+        """Add `count` users whose credentials are of this kind; a negative count removes them."""
         self._counts[kind] += count
         if not self._counts[kind]:
             del self._counts[kind]
@@ -121,7 +121,7 @@ def _distance(seed: bytes, kind: Kind, weight: int) -> float:
 
 
 def _salt(kind: Kind, seed: bytes) -> bytes:
-    """Of this alphabet, and of no smaller one."""
+    """A salt of this kind, drawn until it fits in no smaller alphabet, at most DRAWS times."""
     salt = b""
     for draw in range(DRAWS):
         salt = _draw(kind, seed + bytes([draw]))

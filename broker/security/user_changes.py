@@ -117,16 +117,16 @@ def refusal(name: str, error: KafkaError) -> Altered:
 
 
 Infos = tuple[tuple[int, int], ...]
-"""Of each credential of a user its mechanism and its iterations: what is no secret."""
+"""The mechanism and iterations of each credential of a user. They are not secret."""
 
 
 def infos_of(users: ScramUsers, name: str) -> Infos:
-    """As they are now."""
+    """The mechanism and iterations of each credential that the user has now."""
     return tuple(sorted((int(each.mechanism), each.iterations) for each in users.of(name)))
 
 
 def describe(name: str, infos: Infos) -> Described:
-    """A user with these credentials; none: there is no such user."""
+    """A user with these credentials. If there are none, the user does not exist."""
     if not infos:
         text = f"Attempt to describe a user credential that does not exist: {name}"
         return Described(user=name, error_code=ErrorCode.RESOURCE_NOT_FOUND, error_message=text)

@@ -15,7 +15,7 @@ TOTAL = "configs.max.bytes"
 
 
 def size_bytes(configs: Mapping[str, str]) -> int:
-    """Of the names and values of one topic or broker."""
+    """The size in bytes of the names and values of one topic's or broker's settings."""
     return sum(len(name.encode()) + len(text.encode()) for name, text in configs.items())
 
 

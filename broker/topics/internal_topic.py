@@ -57,7 +57,7 @@ class InternalTopic:
 
     @property
     def partitions(self) -> int:
-        """Of the topic as it is, else as it would be."""
+        """The number of partitions of the topic; if it does not exist yet, the number it would be created with."""
         topic = self._topics.by_name.get(self.name)
         return self._partitions if topic is None else len(topic.partitions)
 

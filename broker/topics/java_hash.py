@@ -17,6 +17,6 @@ def java_hash(text: str) -> int:
 
 
 def partition_for(key: str, partitions: int) -> int:
-    """The partition, of so many, that holds the state of this group or transactional id."""
+    """The index, below `partitions`, of the partition that has the state of this group or transactional id."""
     found = java_hash(key)
     return 0 if found == LOWEST else abs(found) % partitions

@@ -25,7 +25,7 @@ class ProducerIds:
         return self._next - 1
 
     def skip(self, count: int) -> None:
-        """Give none of the next so many: somebody may have them. Raises KafkaError while that cannot be written."""
+        """Never give out the next `count` ids: producers may have them. Raises KafkaError if that cannot be written."""
         self._log.commit([producer_ids_given(self._log.catalogue.next_producer_id + count)])
         self._next = self._end = 0
 

@@ -81,7 +81,7 @@ class ProducerLimit:
         return went > 0
 
     def _longest_silent(self) -> PartitionLog | None:
-        """The log with the producer that has been idle for longest. Ages in the queue may be too low: mended here."""
+        """The log with the producer that has been idle for longest. Fixes ages in the queue that are too low."""
         queue = self._queue
         while queue:
             queued_ms, log_id = queue[0]

@@ -30,7 +30,10 @@ def checked_batches(log: PartitionLog, offset: int) -> Iterator[Batch]:
 
 
 def raise_what_says_nothing(error: Exception, log: PartitionLog) -> None:
-    """Of the bytes, that is: an error of the system, such as no memory or no descriptors."""
+    """Raise the OSError behind `error` if the log is not offline for it.
+
+    Such an error of the system, for example no memory or no descriptors, does not mean that the bytes are damaged.
+    """
     if isinstance(error.__cause__, OSError) and log.offline is None:
         raise error.__cause__ from None
 

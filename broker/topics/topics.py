@@ -117,7 +117,7 @@ class Topics:
         return self._producer_ids.next()
 
     def skip_producer_ids(self, count: int) -> None:
-        """Give none of the next so many. Raises KafkaError while that cannot be written."""
+        """Never give out the next `count` producer ids. Raises KafkaError while that cannot be written."""
         self._producer_ids.skip(count)
 
     def gave_producer_id(self, producer_id: int) -> bool:
@@ -144,7 +144,7 @@ class Topics:
         return self._settings(configs)
 
     def check_room(self, added: int) -> None:
-        """Raises POLICY_VIOLATION if there may not be so many partitions more. Not for topics of the broker itself."""
+        """Raises POLICY_VIOLATION if `added` more partitions are over the limit. Not for the broker's own topics."""
         most = self._broker_settings.now.max_partitions
         if self.partition_count + added > most:
             text = f"there are {self.partition_count} partitions, and {most} are allowed: max.partitions"
@@ -385,7 +385,7 @@ def _layer(broker: str) -> Source:
 
 
 def _known_settings(configs: Mapping[str, str]) -> dict[str, str]:
-    """Of what is kept, what means anything to this version."""
+    """The stored settings that this version knows and can change while it runs; the others are ignored."""
     return {name: text for name, text in configs.items() if name in BROKER_OPTIONS and BROKER_OPTIONS[name].dynamic}
 
 

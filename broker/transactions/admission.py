@@ -116,7 +116,10 @@ class Admission:
         version: int,
         connection: Connection,
     ) -> Joining | None:
-        """As admit_batch, for what TxnOffsetCommit writes on behalf of a producer."""
+        """May TxnOffsetCommit write offsets for this producer, and what is to be logged with them? Raises KafkaError.
+
+        As admit_batch(), for the partition of the group's offsets.
+        """
         self._fence_policy.check_policy(TXN_OFFSET_COMMIT, version)
         txn = self._transactions.get(transactional_id)
         key, log_id = self._coordinator.offsets_of(group_id)

@@ -152,7 +152,7 @@ class TransactionCoordinator:
             self.apply(transactional_id, None if decision.gone else decision.states[-1])
 
     def log_all(self, decisions: Sequence[tuple[str, Decision]], given: Inputs) -> None:
-        """As log, for several decisions in one unit. Raises KafkaError, and nothing was changed."""
+        """As log(), for several decisions in one unit. Raises KafkaError; then nothing was changed."""
         unit = self.new_unit()
         for transactional_id, decision in decisions:
             self._write(unit, transactional_id, decision, given)
@@ -306,7 +306,7 @@ class TransactionCoordinator:
     # ---- what nobody asks for --------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Replay the log, but for partitions that are offline, whose ids cannot be served. Raises as replay does."""
+        """Replay the log without its offline partitions, whose ids cannot be served. Raises what replay() raises."""
         self.topic.load(self.replay)
         self.unused = OrderedDict.fromkeys(sorted(self.unused, key=self._updated_age_ms))
 

@@ -54,7 +54,7 @@ HIGHEST_TV1_VERSION = {
 
 
 class Fence:
-    """Of one transactional id at one producer id and epoch."""
+    """Refuses requests from an older connection, for one transactional id at one producer id and epoch."""
 
     __slots__ = ("_newest",)
 

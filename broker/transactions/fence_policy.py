@@ -44,7 +44,10 @@ class FencePolicy:
             )
 
     def admit(self, txn: Transaction, kind: Kind, api: int, version: int, connection: Connection) -> None:
-        """Of a request whose pair is the current one. Raises OlderConnection for one of TV1 that came late."""
+        """Check a request with the current producer id and epoch.
+
+        Raises OlderConnection if it is of TV1 and comes from an older connection than one already served.
+        """
         if version > HIGHEST_TV1_VERSION[api] or self._settings.now.transaction_v1_policy != FENCING:
             return
         fence = self._fences.of(txn.transactional_id, txn.producer_id, txn.producer_epoch)

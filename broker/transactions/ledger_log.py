@@ -111,7 +111,10 @@ class Ledger:
         return decision
 
     def _check_limits(self, timeout_ms: int) -> None:
-        """Of one more transaction that is to wait. Raises KafkaError INVALID_TRANSACTION_TIMEOUT, POLICY_VIOLATION."""
+        """Check that one more transaction may wait for a decision, and for `timeout_ms`.
+
+        Raises KafkaError INVALID_TRANSACTION_TIMEOUT, POLICY_VIOLATION.
+        """
         settings, waiting = self._settings.now, len(self.coordinator.prepared)
         if timeout_ms == NEVER_MS and not settings.transaction_two_phase_commit_enable:
             raise KafkaError(

@@ -66,5 +66,5 @@ class Owners:
         return self._owners.get(transactional_id)
 
     def of(self, transactional_ids: Iterable[str]) -> list[tuple[str, Owner]]:
-        """Of these ids those whose owner is known."""
+        """The pairs (id, owner) of those ids whose owner is known."""
         return [(each, self._owners[each]) for each in transactional_ids if each in self._owners]

@@ -45,7 +45,7 @@ class TransactionUnit:
         self._ends: dict[int, int] = {}  # of logs of __consumer_offsets in this unit
 
     def add(self, append: Append) -> None:
-        """What is no marker."""
+        """Add a batch that is not a marker."""
         self.appends.append(append)
         self._size += PART_BYTES + append[1].size
 

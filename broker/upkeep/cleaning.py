@@ -67,7 +67,10 @@ class Cleaning:
                     return
 
     async def _pause(self, interval_ms: Callable[[], int]) -> bool:
-        """As pause; an interval that is changed meanwhile counts within LONGEST_PAUSE_S."""
+        """Wait for interval_ms(). Returns whether the broker ends.
+
+        An interval that is changed meanwhile takes effect within LONGEST_PAUSE_S.
+        """
         waited_s = 0.0
         while (left_s := max(interval_ms() / 1000, 2 * PAUSE_S) - waited_s) > 0:
             pause_s = min(left_s, LONGEST_PAUSE_S)

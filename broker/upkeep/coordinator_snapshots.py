@@ -69,7 +69,7 @@ class Snapshot(NamedTuple):
 
 
 def snapshot_number(name: str) -> int | None:
-    """The number in a file's name, or None if it is no snapshot's."""
+    """The number in a file's name, or None if it is not the name of a snapshot."""
     return layout.parse_number(name, f"{KIND}-")
 
 
@@ -281,7 +281,7 @@ class CoordinatorSnapshots:
 
 
 def _numbers(disk: Disk, directory: str) -> list[int]:
-    """Of the snapshots on disk, the newest first."""
+    """The numbers of the snapshots on disk, the newest first."""
     numbers = [snapshot_number(name) for name in disk.list(directory)]
     found = [each for each in numbers if each is not None and not disk.is_directory(_path(directory, each))]
     return sorted(found, reverse=True)

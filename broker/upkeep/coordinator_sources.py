@@ -16,7 +16,7 @@ assert Transaction._fields[-1] == "prepared"
 
 
 def sources_of(offsets: GroupOffsets, transactions: TransactionCoordinator, entries: Ledger) -> list[Source]:
-    """Of groups and their offsets, of transactions, and of the ledger."""
+    """The sources of snapshots: groups with their offsets, transactions, and the ledger."""
     return [
         Source(offsets.topic, (*Place._fields, *Committed._fields), offsets.rows, offsets.read_row, offsets.put_row),
         Source(

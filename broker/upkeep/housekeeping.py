@@ -344,7 +344,10 @@ class Housekeeping:
                 await self.pause(TICK_S)
 
     def _may_lose_ms(self) -> int:
-        """Of the store's age: a broker killed over and over would else never come to the end of a timeout."""
+        """How many ms of the store's age a crash may take back.
+
+        Fewer while a timeout is pending: else it would never end in a broker that is killed again and again.
+        """
         return min(self._settings.checkpoint_interval_ms, LOST_AGE_MS) if self.timeout_pending() else LOST_AGE_MS
 
     async def _until_next_look(self) -> bool:
@@ -404,7 +407,10 @@ class Housekeeping:
             self._removals.popleft()
 
     async def _snapshots(self, logs: Sequence[PartitionLog]) -> None:
-        """Of thousands of logs this takes seconds. It ends early where the journal waits for the checkpoint."""
+        """Write the snapshots of producers of these logs. Ends early if the journal waits for the checkpoint.
+
+        With thousands of logs this takes seconds.
+        """
         for number, log in enumerate(logs):
             if not self._has_time() or (number >= SNAPSHOTS_A_RUN and self._store.journal.nearly_full):
                 return

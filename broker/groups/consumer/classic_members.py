@@ -66,7 +66,7 @@ class MixedGroup(ConsumerGroup):
         return len(self.subscriptions) == self.classic_members
 
     def heartbeat(self, beat: Heartbeat, now_ms: int, wall_ms: int, first: Sequence[Change] = ()) -> Answer:
-        """Of a member of the newer protocol, from now on."""
+        """Answer a heartbeat of the newer protocol, which the member uses from now on: drop its classic requests."""
         answer = super().heartbeat(beat, now_ms, wall_ms, first)
         self._joins.pop(beat.member_id, None)
         self._syncs.pop(beat.member_id, None)

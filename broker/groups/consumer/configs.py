@@ -94,7 +94,7 @@ def _warn_of_bounds(group_id: str, given: Mapping[str, str], obeyed: GroupConfig
 
 
 def _usable(group_id: str, given: Mapping[str, str]) -> dict[str, str]:
-    """Of what is kept, what means anything to this version."""
+    """The stored settings that this version knows and accepts; each of the others is logged and ignored."""
     found = {}
     for name, text in given.items():
         try:

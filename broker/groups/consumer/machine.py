@@ -294,7 +294,7 @@ class ConsumerGroup(UsersRoster):
     # ---- the target assignment -------------------------------------------------------------------------------
 
     def _assign_if_due(self, now_ms: int, wall_ms: int) -> None:
-        """Of a small group at once. A large one goes on with the last one until somebody has worked out the next."""
+        """Assign small groups now. Large ones keep the last assignment until the next is computed."""
         if not self.is_assignment_due(now_ms):
             return
         is_first = Kind.TARGET_EPOCH not in self._kept
@@ -304,13 +304,13 @@ class ConsumerGroup(UsersRoster):
             self.is_assigning = False
 
     def is_assignment_due(self, now_ms: int) -> bool:
-        """Whether the target assignment is to be made anew, and may be by now."""
+        """Whether the target assignment is older than the group's epoch and may be computed now."""
         if self.is_assigning or not self.subscriptions or self.target_epoch.epoch >= self.epoch.epoch:
             return False
         return self._may_assign(now_ms)
 
     def is_assignment_doubtful(self, now_ms: int) -> bool:
-        """Whether the target assignment is to be made anew to see whether members still have the rights to it."""
+        """Whether access rights have changed, so the assignment must be computed again, and may be computed now."""
         return self._rights_changed and not self.is_assigning and bool(self.subscriptions) and self._may_assign(now_ms)
 
     def _may_assign(self, now_ms: int) -> bool:
@@ -439,7 +439,7 @@ class ConsumerGroup(UsersRoster):
     # ---- time ------------------------------------------------------------------------------------------------
 
     def _touch(self, member_id: str, now_ms: int) -> None:
-        """Its session begins anew."""
+        """Restart the member's session timeout."""
         classic = self.subscriptions[member_id].classic
         timeout_ms = self._rules().session_timeout_ms if classic is None else classic.session_timeout_ms
         self._wake_at(self._sessions, member_id, now_ms + timeout_ms)

@@ -100,7 +100,10 @@ def _upgraded(group: Group, topics: TopicView) -> list[Change]:
 
 
 def _held(partitions: ByTopic, epoch: int, topics: TopicView, taken: set[tuple[TopicId, int]]) -> Held:
-    """Those of topics that exist, but for what another member has: a leader may have given it twice."""
+    """The partitions of existing topics that are not in `taken` yet, and add them to it.
+
+    The leader of a classic group may have assigned one partition to two members: only the first gets it.
+    """
     found: dict[TopicId, dict[int, int]] = {}
     for topic, numbers in partitions.items():
         topic_id = topics.id_of(topic)

@@ -300,7 +300,7 @@ class _Reader:
         return found
 
     def count(self) -> int:
-        """Of an array's items, each of which is a byte at least."""
+        """Read the number of items of an array. Raises UnreadableRecord if there are fewer bytes left than items."""
         found = self.uvarint() - 1
         if not 0 <= found <= len(self._buffer) - self._position:
             raise UnreadableRecord(f"{found} items in {len(self._buffer) - self._position} bytes")

@@ -200,12 +200,12 @@ class Roster:
         return self._last_ids[1]
 
     def metadata_hash(self) -> int:
-        """Of the topics subscribed to."""
+        """A hash of the subscribed topics and their partition counts; see metadata_hash()."""
         return metadata_hash(self._topics, self.subscribed_names())
 
 
 def metadata_hash(topics: TopicView, names: Iterable[str]) -> int:
-    """Of those of the topics that exist: another one if any is made, deleted or gets partitions.
+    """A hash of the existing topics among `names`: it changes when one is created or deleted or gets partitions.
 
     A hash of our own: nobody else compares it. Ids are random, so a sum is enough, and their order does not matter.
     """

@@ -40,7 +40,7 @@ class Status(IntEnum):
 
     @property
     def text(self) -> str:
-        """As ListTransactions and DescribeTransactions name it."""
+        """The name of the state in ListTransactions and DescribeTransactions."""
         return _TEXTS[self]
 
 
@@ -57,7 +57,7 @@ _TEXTS = (
 
 
 class Prepared(NamedTuple):
-    """As PrepareTxn had it: the transaction waits for the decision `number` of a ledger entry.
+    """What PrepareTxn has set: the transaction waits for the decision `number` of a ledger entry.
 
     timeout_ms: from since_age_ms on; -1 never.
     """
