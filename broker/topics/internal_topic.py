@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ...protocol.batches import Batch, CorruptBatch
 from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.java_hash import partition_for
 from ...protocol.records import Record, keyed_batch, records
 from ...storage.journal.journal import Part, UnitRefused
 from ...storage.log.opening import leave_as_it_is
 from ...storage.log.partition_log import PartitionLog
 from ...storage.store import Store
-from .java_hash import partition_for
 from .reading import checked_batches, raise_what_says_nothing, why_refused
 from .topics import Topics
 

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterable
 
 from ...protocol.batches import Batch
+from ...protocol.java_hash import partition_for
 from ...protocol.records import records
 from ..settings import LEAST_DECOMPRESSED_LIMIT
 from ..values import TopicPartition
@@ -34,7 +35,7 @@ class HeldOffsetsAdmin(TransactionAdmin, ReadingAdmin):
         names = None if group_ids is None else set(one_or_more(group_ids))
         at = topic.led
         if names is not None:
-            homes = {_java_hash(name) % len(topic.partitions) for name in names}
+            homes = {partition_for(name, len(topic.partitions)) for name in names}
             at = [each for each in at if each.partition in homes]
         found: dict[tuple[OpenTransaction, str], set[TopicPartition]] = {}
         by_partition: dict[TopicPartition, list[OpenTransaction]] = {}
@@ -103,11 +104,3 @@ def _string(data: bytes, position: int) -> tuple[str, int]:
     (size,) = struct.unpack_from(">h", data, position)
     end = position + 2 + size
     return data[position + 2 : end].decode(), end
-
-
-def _java_hash(text: str) -> int:
-    """String.hashCode of Java without its sign: it chooses the partition of a group."""
-    found = 0
-    for (unit,) in struct.iter_unpack(">H", text.encode("utf-16-be", "surrogatepass")):
-        found = (31 * found + unit) & 0xFFFF_FFFF
-    return found & 0x7FFF_FFFF

@@ -7,6 +7,7 @@ So a leader needs the same order to compute the same assignment. Source: java.ut
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from ...protocol.java_hash import java_hash
 from ..values import TopicPartition
 
 T = TypeVar("T")
@@ -16,11 +17,7 @@ _SMALLEST_TABLE = 16
 
 def text_hash(text: str) -> int:
     """Java's `String.hashCode` of this text, as an unsigned number."""
-    units = text.encode("utf-16-be", "surrogatepass")
-    found = 0
-    for position in range(0, len(units), 2):
-        found = (31 * found + (units[position] << 8 | units[position + 1])) & _MASK
-    return found
+    return java_hash(text) & _MASK
 
 
 def partition_hash(place: TopicPartition) -> int:

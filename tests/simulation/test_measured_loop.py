@@ -1,7 +1,7 @@
 """What a step of a broker takes is counted, and nothing else is."""
 
 import pytest
-from fencepost.broker.topics.java_hash import java_hash
+from fencepost.protocol.java_hash import java_hash
 from simulation.measured_loop import MOST_CALLS, MeasuredLoop
 from simulation.processes import Process
 

@@ -1,7 +1,7 @@
 """Which partition a group's or a transaction's state is in: as Java counts, since clients and tools compute it too."""
 
 import pytest
-from fencepost.broker.topics.java_hash import java_hash, partition_for
+from fencepost.protocol.java_hash import java_hash, partition_for
 
 
 @pytest.mark.parametrize(
