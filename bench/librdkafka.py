@@ -28,7 +28,7 @@ FAST_CONSUMER = {
     "fetch.queue.backoff.ms": QUEUE_FULL_MS,
 }
 LOOK_S = 0.1  # the longest wait inside the library, where signals are not noticed
-LATENCY_EVERY = 1000  # one delivery report in so many is timed: a callback each would measure Python
+LATENCY_EVERY = 1000  # every 1000th delivery report is timed: a callback each would measure Python
 
 
 @dataclass(frozen=True, slots=True)

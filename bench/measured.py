@@ -63,7 +63,7 @@ class Measured:
     histogram: str = ""
 
     def values(self, figure: str) -> tuple[float, ...]:
-        """Of each round. The p99 over the p50 is made of both, so no result has it."""
+        """The values of a figure, one for each round. p99_over_p50 is computed from both, since no result has it."""
         if figure != "p99_over_p50":
             return self.figures.get(figure, ())
         pairs = zip(self.figures.get("p99_ms", ()), self.figures.get("p50_ms", ()), strict=False)

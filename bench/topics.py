@@ -13,7 +13,7 @@ from .wire import Wire
 
 
 class NotAnAddress(ValueError):
-    """What was given for a broker is no HOST:PORT."""
+    """The address given for a broker does not have the form HOST:PORT."""
 
 
 class NoTopic(LookupError):
@@ -60,7 +60,7 @@ def check_exists(host: str, port: int, name: str) -> None:
 
 
 def names(host: str, port: int) -> set[str]:
-    """Of all topics that the broker has. Raises: OSError where no broker answers."""
+    """The names of all topics that the broker has. Raises: OSError where no broker answers."""
     wire = Wire(host, port)
     try:
         return {str(found.name) for found in wire.call(MetadataRequest(topics=None), 4).topics}

@@ -9,7 +9,7 @@ SHORT = 0.25  # the share of an aim by which a run may fall short of it
 
 
 class Outcome(StrEnum):
-    """Of an aim in one run."""
+    """How the measurements of one run compare with an aim."""
 
     MET = "met"  # in every round
     MUST = "must"  # the aim was not met in every round, but its lower bar (Aim.must) was

@@ -109,7 +109,7 @@ class PoolSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class DurationsSnapshot:
-    """buckets: (at most so many ms, how many), of all up to the bound; the last bound is infinite."""
+    """Durations, counted. buckets: (bound in ms, how many took at most that); the last bound is infinite."""
 
     count: int
     total_ms: int

@@ -36,5 +36,5 @@ class Asked(NamedTuple):
 
     @property
     def now_ms(self) -> int:
-        """Of a clock that is never set back, for logins."""
+        """The time in ms by a clock that is never set back, for logins."""
         return self.parts.clock.monotonic_ms()

@@ -84,7 +84,7 @@ class _Samples:
         self._left_bytes = MOST_BYTES
 
     def has_room(self, series: Iterable[tuple[int, tuple[str, ...]]]) -> bool:
-        """Whether there is room for so many series with these names, which take it then."""
+        """Take room for these series, given as (count, names). Returns False, and takes none, if it is not enough."""
         size = sum(count * (SERIES_BYTES + sum(map(_written_bytes, names))) for count, names in series)
         if size > self._left_bytes:
             return False

@@ -1,6 +1,6 @@
 """The table of what the console answers to: method, path, who may ask, parameters, body, and what the answer is.
 
-The rule: the application, /openapi.json and its test are all made from this table. Pure but for the handlers it names.
+The rule: the application, /openapi.json and its test are all made from this table. Pure except for its handlers.
 """
 
 from collections.abc import Awaitable, Callable

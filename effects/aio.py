@@ -159,7 +159,10 @@ class AioWriter(AsyncWriter):
         self._event_fd = -1
 
     def _judge(self, took_ns: int) -> None:
-        """Of a write that is the only one, at the return of the call that began it: whether the loop waited for it."""
+        """Judge whether the call that began a write made the loop wait; if such calls often do, begin no more this way.
+
+        Called when that call has returned and no other write is in flight. took_ns: how long the call took.
+        """
         if not self._has_ended.poll(0):
             self._waited_for = 0
         elif took_ns > QUICK_NS:

@@ -42,7 +42,7 @@ def choose(context: ssl.SSLContext, names: Sequence[str]) -> None:
 
 
 def openssl_name(name: str) -> str:
-    """Of a suite of TLS 1.2, by its IANA name or its OpenSSL name."""
+    """The OpenSSL name of a TLS 1.2 cipher suite, given its IANA name or its OpenSSL name."""
     found = _IANA.fullmatch(name)
     if found is None:
         return name
@@ -57,7 +57,7 @@ def openssl_name(name: str) -> str:
 
 
 def _checked(name: str) -> str:
-    """Its OpenSSL name. Raises BadCipherSuites for what is no suite of TLS 1.2 that protects."""
+    """The suite's OpenSSL name. Raises BadCipherSuites if it is not a TLS 1.2 suite that protects."""
     ours = openssl_name(name)
     probe = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:

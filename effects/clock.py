@@ -22,7 +22,7 @@ class Clock(Protocol):
         ...
 
     def work_ns(self) -> int:
-        """As monotonic_ms, in nanoseconds: for how long a piece of work takes."""
+        """A monotonic time in nanoseconds, to measure how long a piece of work takes."""
         return self.monotonic_ms() * _NS_PER_MS
 
 

@@ -58,7 +58,7 @@ class File(Protocol):
         ...
 
     def write_past_cache(self, buffers: Sequence[Buffer], position: int, *, paced: bool = False) -> None:
-        """As `write`, for much that is seldom read back: where the system can, memory keeps none of it.
+        """As write(), for much that is seldom read back: where the system can, the page cache keeps none of it.
 
         paced: where the system can, one piece after another, each waited for: a sync of another file that comes
         meanwhile stands behind one piece at the device, and not behind all of this.
@@ -66,7 +66,7 @@ class File(Protocol):
         self.write(buffers, position)
 
     def write_synced(self, buffers: Sequence[Buffer], position: int) -> None:
-        """As `write` and then `sync`, but of what was written before nothing need be on the device."""
+        """As write() and then sync(), but earlier writes need not be on the device when it returns."""
         self.write(buffers, position)
         self.sync()
 
@@ -83,7 +83,7 @@ class File(Protocol):
         ...
 
     def read_cached(self, size: int, position: int) -> Buffer | None:
-        """As `read`, but None if it had to wait for the device (where the system cannot tell, it reads)."""
+        """As read(), but None if that would wait for the device. Where the system cannot tell, it reads."""
         ...
 
     def in_memory(self, size: int, position: int) -> bool:
@@ -91,7 +91,7 @@ class File(Protocol):
         return False
 
     def send(self, socket_fd: int, size: int, position: int) -> int:
-        """Hand a socket so many bytes from `position`, uncopied. Returns how many it took; 0: the file ends there.
+        """Send `size` bytes from `position` to a socket, uncopied. Returns how many it took; 0: the file ends there.
 
         Raises: BlockingIOError if it takes none now; OSError of the socket or the file, or where this is not possible.
         """
@@ -165,7 +165,7 @@ class Disk(Protocol):
         ...
 
     def sync_all(self, files: Sequence[File], directories: Sequence[str] = ()) -> None:
-        """As `sync` of each file and `sync_directory` of each directory, and much quicker if there are many.
+        """Do sync() for each file and sync_directory() for each directory, much faster than one by one.
 
         Raises the OSError of one that failed; the others are then in doubt too. CannotOpen, if no sync failed.
         """
@@ -190,7 +190,7 @@ class Disk(Protocol):
         ...
 
     def hold(self, directory: str) -> Lock:
-        """As lock, for a directory that somebody else may have locked: its paths lead to it until this is released."""
+        """Hold a directory as lock() does, but also one that another process has locked. Raises: OSError."""
         ...
 
     def executor(self, name: str, threads: int = 1) -> Executor:

@@ -144,7 +144,7 @@ class Executor(Protocol):
         ...
 
     def abandon(self) -> None:
-        """As close(), without the wait: for jobs that change nothing, and may take seconds."""
+        """As close(), without waiting for jobs that run: for jobs that change nothing and may take seconds."""
         ...
 
 

@@ -83,7 +83,7 @@ def slices(buffers: Sequence[Buffer], position: int, slice_bytes: int) -> Iterat
 
 
 def join_neighbours(out: Sequence[_Sent | Buffer], below_bytes: int) -> list[_Sent | Buffer]:
-    """For a socket: as few pieces as there can be without copying buffers of below_bytes or more, or what is no buffer.
+    """Join neighbours smaller than below_bytes, for a socket. Larger ones, and items that are not buffers, stay as is.
 
     A transport sends each piece as it comes, and a large one must not be copied only to stand beside a small one.
     """

@@ -38,14 +38,14 @@ class HeldDirectories:
         return path, None
 
     def find_to_change(self, path: str) -> tuple[str, int | None]:
-        """As find, for what changes something. Raises: DirectoryMoved."""
+        """As find(), before an operation that changes something: also check the directory. Raises: DirectoryMoved."""
         name, fd = self.find(path)
         if fd is not None:
             self._check(fd)
         return name, fd
 
     def _check(self, fd: int) -> None:
-        """Compare what the path leads to with what is held. What cannot be seen now is no proof that it has moved."""
+        """Raises DirectoryMoved if the path does not lead to the held directory. Other errors of stat prove nothing."""
         path = next(absolute for held, absolute in self._held.values() if held == fd)
         try:
             found = os.stat(path)
@@ -58,7 +58,10 @@ class HeldDirectories:
 
 
 def make_below(name: str, mode: int, at: int) -> None:
-    """As os.makedirs with exist_ok=True, which knows no dir_fd."""
+    """Make a directory and its missing parents, relative to the descriptor `at`; they may exist.
+
+    As os.makedirs() with exist_ok=True, which has no dir_fd.
+    """
     try:
         os.mkdir(name, mode, dir_fd=at)
     except FileNotFoundError:

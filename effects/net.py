@@ -156,9 +156,9 @@ def send_now(fd: int, left: deque[Buffer | Elsewhere], begin: int) -> tuple[int,
 
 
 class Writable:
-    """Calls whenever a transport's socket takes bytes, or breaks; by a descriptor of its own, as loops want it.
+    """Calls a function whenever a transport's socket can be written to, or breaks. Has its own descriptor for the loop.
 
-    room: for so many in this process at one time, since a write to a log must never be short of a descriptor.
+    room: limits how many exist in this process at one time, since a write to a log must never lack a descriptor.
     """
 
     room = threading.Semaphore(WRITABLES)

@@ -24,7 +24,7 @@ def holds(fd: int, size: int, position: int) -> bool:
 
 @functools.cache
 def _cachestat() -> Callable[[int, int, int], int] | None:
-    """(descriptor, size, position) → pages, −1 for an error; None where there is no such call, or it is forbidden."""
+    """(descriptor, size, position) → pages, −1 for an error; None if the call does not exist, or is forbidden."""
     if sys.platform != "linux":
         return None
     import ctypes  # not needed by a broker that nobody reads much from

@@ -41,7 +41,7 @@ def write(fd: int, buffers: Sequence[Buffer], position: int, flags: int = 0) -> 
 
 
 def write_past_cache(fd: int, buffers: Sequence[Buffer], position: int, *, paced: bool = False) -> None:
-    """As write; where the system can, memory keeps little of it. paced: the device has one piece of it at a time.
+    """As write(); where the system can, the page cache keeps little of it. paced: the device has one piece at a time.
 
     Raises: OSError.
     """
@@ -52,12 +52,12 @@ def write_past_cache(fd: int, buffers: Sequence[Buffer], position: int, *, paced
 
 
 def write_synced(fd: int, buffers: Sequence[Buffer], position: int) -> bool:
-    """As write, and these bytes are on the device then. False: the system cannot. Raises: OSError."""
+    """As write(), and these bytes are on the device when it returns. False: the system cannot. Raises: OSError."""
     return bool(RWF_DSYNC) and _write_flagged(fd, buffers, position, RWF_DSYNC)
 
 
 def write_blocks_synced(direct_fd: int, buffers: Sequence[Buffer], position: int, size_bytes: int) -> bool:
-    """As write_synced, past the cache, of so many bytes that are whole blocks and stand in the file already.
+    """As write_synced(), past the page cache, over whole blocks that the file already has.
 
     direct_fd: of direct.open_again. False: the system cannot; any part may be written. Raises: OSError.
     """

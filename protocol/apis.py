@@ -167,7 +167,7 @@ def decode_request(api: Api, version: int, frame: Readable, position: int) -> An
 
 
 def decode_request_in_steps(api: Api, version: int, frame: memoryview, position: int) -> Generator[int, None, Any]:
-    """As decode_request. Yields how many items of its lists were read since it last did."""
+    """As decode_request(), in steps: yields how many list items were read since the last yield."""
     try:
         decode = api.request_decoders_in_steps[version]
     except KeyError:
@@ -188,7 +188,7 @@ def encode_response(api: Api, version: int, correlation_id: int, response: Any) 
 def encode_response_in_steps(
     api: Api, version: int, correlation_id: int, response: Any
 ) -> Generator[int, None, list[Buffer]]:
-    """As encode_response, some instances of its arrays a step; these may be made while they are written (Lazy)."""
+    """As encode_response(), in steps: yields how many array items were written. They may be made meanwhile (Lazy)."""
     try:
         encode = api.response_encoders_in_steps[version]
     except KeyError:

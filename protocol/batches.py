@@ -1,6 +1,6 @@
 """Record batches, format v2: the unit from socket to disk and back.
 
-A batch is opaque bytes but for its 61-byte header. Placing one in a log rewrites only the first 16 bytes (base offset,
+A batch is opaque bytes except its 61-byte header. Placing one in a log rewrites only the first 16 bytes (base offset,
 length, leader epoch), which the CRC does not cover; everything from byte 16 on is written as the client sent it.
 `read` trusts nothing but checks no CRC; `verify` checks that; `check_produced` is all a broker demands of a client.
 Source: Kafka's DefaultRecordBatch, LogValidator and ProduceRequest.validateRecords; KIP-98.

@@ -23,7 +23,7 @@ def decoder(cls: type, version: int) -> Decoder:
 
 @cache
 def decoder_in_steps(cls: type, version: int) -> DecoderInSteps:
-    """As decoder, for a view; what it returns is a generator, which yields how many items of a list it has read."""
+    """As decoder(), for a memoryview, but it decodes in steps: a generator that yields how many list items it read."""
     source = decoder_in_steps_source(cls, version, _flexible(cls, version))
     return source.compile("decode", _title(cls, version, "decoder in steps"))
 
@@ -39,7 +39,7 @@ def encoder(cls: type, version: int) -> Encoder:
 
 @cache
 def encoder_in_steps(cls: type, version: int) -> EncoderInSteps:
-    """As encoder, but what it returns is a generator, which yields how many instances in arrays it has written."""
+    """As encoder(), but it encodes in steps: a generator that yields how many array items it has written."""
     source = encoder_source(cls, version, _flexible(cls, version), in_steps=True)
     return source.compile("encode", _title(cls, version, "encoder in steps"))
 

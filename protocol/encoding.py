@@ -28,7 +28,7 @@ class Rows(list[tuple[Any, ...]]):
 
 
 class Lazy(list[T]):
-    """So many entries of an array, each made when it is written: no more than one of them is ever in memory."""
+    """`count` entries of an array, each made when it is written: at most one of them is ever in memory."""
 
     def __init__(self, count: int, entries: Iterable[T]) -> None:
         super().__init__()

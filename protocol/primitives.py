@@ -90,7 +90,7 @@ def rest_of_uvarint(data: Readable, position: int, first: int) -> tuple[int, int
 
 
 def rest_of_string_length(data: Readable, position: int, first: int) -> tuple[int, int]:
-    """As `rest_of_uvarint`, for the length of a string: refuses what is longer than any string may be."""
+    """As rest_of_uvarint(), for the length of a string. Raises MalformedFrame above LARGEST_STRING_BYTES."""
     number, position = rest_of_uvarint(data, position, first)
     if number > LARGEST_STRING_BYTES + 1:
         raise MalformedFrame(f"a string of {number - 1} bytes")

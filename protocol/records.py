@@ -290,7 +290,7 @@ def batch_of_payload(
     producer_epoch: int = -1,
     transactional: bool = False,
 ) -> Batch:
-    """The batch of so many records, written one behind the other by keyed_record."""
+    """Make a batch of `count` records, which keyed_record() wrote one behind the other into `payload`."""
     checked = _CHECKED_HEAD.pack(
         TRANSACTIONAL_BIT * transactional,
         count - 1,

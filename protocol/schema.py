@@ -210,7 +210,7 @@ def _field(name: str, annotation: Any, value: Any) -> Field:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """All there is to know of one class. `api` is None where the class is no request or response."""
+    """What the decorators say of one message class. `api` is None if it is not a request or response."""
 
     fields: tuple[Field, ...]
     versions: Versions = ALL

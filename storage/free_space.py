@@ -11,7 +11,10 @@ ROOM_AGAIN_BYTES = 4 << 20  # above the floor
 
 
 class FreeSpace:
-    """Of one directory. usable_bytes: free, without what is in memory and needs its place there too."""
+    """Watches the free space of one directory, and logs when it becomes low and when it is enough again.
+
+    usable_bytes: free, less the bytes in memory that will be written there.
+    """
 
     def __init__(self, directory: str, floor_bytes: int) -> None:
         self._directory = directory
@@ -21,7 +24,7 @@ class FreeSpace:
         self.refusals = 0  # since the start
 
     def look(self, usable_bytes: int) -> None:
-        """What is usable now."""
+        """Take note of the bytes usable now, and log a change between low and enough."""
         self.usable_bytes = usable_bytes
         if usable_bytes <= self._floor_bytes:
             self._say_low()

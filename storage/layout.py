@@ -65,7 +65,7 @@ def checkpoint_path(directory: str, number: int) -> str:
 
 
 def checkpoint_number(name: str) -> int | None:
-    """The number in a checkpoint's file name, or None if the name is no checkpoint's."""
+    """The number in a checkpoint's file name, or None if it is not the name of a checkpoint."""
     return parse_number(name, CHECKPOINT)
 
 

@@ -396,7 +396,7 @@ class _Recovery:
                 warnings.append(f"what the journal had for {log.directory} is kept in {', '.join(log.kept_parts)}")
         self.report.warnings += warnings + name_foreign_files(self.disk, self.directory)
 
-    # ---- everything anew -------------------------------------------------------------------------------------
+    # ---- everything again ------------------------------------------------------------------------------------
 
     def _write_put_by(self, *, all_of_it: bool) -> None:
         for log in self.logs.values():

@@ -132,7 +132,7 @@ class Store:
         sequence: int,
         transactional: bool = False,
     ) -> int:
-        """As append, for a checked batch that simply goes on (PartitionLog.apply_next), and without making a Batch.
+        """As append(), for a checked batch that PartitionLog.apply_next() takes, without making a Batch.
 
         rest: its bytes from the sixteenth on. Returns the unit. Raises: UnitRefused, if the journal has no room for
         it; then nothing was changed.
@@ -187,7 +187,7 @@ class Store:
         return unit
 
     def append_together(self, appends: Sequence[tuple[PartitionLog, Batch]]) -> int:
-        """As commit, for a unit of nothing but checked batches, none of them for the catalogue. Returns the unit.
+        """As commit(), for a unit of checked batches only, none of them for the catalogue. Returns the unit's number.
 
         One Batch may go to many logs. One batch alone goes this way if a batch in another log is worthless without it:
         the start of a transaction.

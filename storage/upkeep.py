@@ -63,7 +63,7 @@ class FlushRun:
         return bool(self.jobs)
 
     def parts(self, threads: int) -> list[Callable[[], None]]:
-        """The same in so many parts, for workers beside each other, where it is enough to keep more than one busy."""
+        """The run split in up to `threads` functions for parallel workers; not split if it is small or paced."""
         batches = sum(len(job.batches) for _, job in self.jobs)
         if self.paced or self.size_bytes < max(SHARED_RUN_BYTES, SMALL_BATCH_BYTES * batches):
             return [self.run]

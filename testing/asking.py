@@ -100,7 +100,7 @@ class Asker:
         return self._line(self._bootstrap).ask(request, cap=cap)
 
     def metadata(self, *topics: str) -> Any:
-        """Of these topics, or of all. Creates none."""
+        """The metadata of these topics; without names, of all. Creates no topic."""
         wanted = [MetadataRequest.Topic(name=name) for name in topics] or None
         response = self.any(MetadataRequest(topics=wanted, allow_auto_topic_creation=False))
         self._nodes = {node.node_id: (node.host, node.port) for node in response.brokers}
@@ -116,7 +116,7 @@ class Asker:
         }
 
     def coordinator(self, kind: int, key: str) -> Line:
-        """Of a group or a transactional id."""
+        """A line to the coordinator of a group or a transactional id. kind: the key type in FindCoordinator."""
         found = self.any(FindCoordinatorRequest(key=key, key_type=kind), cap=3)
         check(found.error_code, key)
         return self._line((found.host, found.port))

@@ -39,7 +39,7 @@ class Asserting(Observed):
         assert not problems, f"{source} → {destination}, {wanted.total()} records: " + "; ".join(problems)
 
     def assert_atomic(self, topics: Iterable[str], txn: KeyOf) -> None:
-        """Of each transaction all records are visible, once, or none is.
+        """Check that of each transaction either all records are visible, once each, or none is.
 
         txn: returns a record's transaction, for example a header that the test has set; None for records in no
         transaction. All written records are read with read_uncommitted, so an attempt that was aborted and repeated

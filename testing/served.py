@@ -64,7 +64,7 @@ class ObservedBroker(Asserting, Broker):
         acls: Iterable[Rule] | None = None,
         **settings: Setting,
     ) -> None:
-        """As Broker(). With users there is one more, a super user, as whom assertions and fixtures log in."""
+        """Takes what Broker() takes. If there are users, adds a super user, as whom assertions and fixtures log in."""
         if users is not None:
             self._login = OWN_USER, os.urandom(16).hex()
             users = dict([*users.items(), self._login])

@@ -1,8 +1,8 @@
 """What a client library costs its user: one load of one library in a process of its own, the same work for each.
 
 Run as `python -m fencepost.bench.bounds.client_loads WORK LIBRARY BOOTSTRAP TOPIC RECORDS SIZE`; prints units per
-second (records, or transactions for `txn`). Every library runs as its documentation shows it, at its defaults but for
-what is named here.
+second (records, or transactions for `txn`). Every library runs as its documentation shows it, at its defaults except
+for what is named here.
 """
 
 import asyncio

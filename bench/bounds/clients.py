@@ -64,7 +64,7 @@ class Start:
     before: str = ""
 
     def measure(self, name: str, size: Size, say: Say) -> Iterator[Measured]:
-        """Of a round the middle one."""
+        """Start several times in each round, and yield the middle duration in ms of each round."""
         program = f"import time\n{self.before}\nbegan = time.perf_counter()\n{self.timed}\n"
         program += "print(time.perf_counter() - began)\nif 'broker' in globals(): broker.stop()"
         rounds = []

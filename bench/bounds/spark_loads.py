@@ -24,7 +24,7 @@ ERROR_CHARACTERS = 2000  # of one that Spark raised, which has the whole plan in
 
 
 def session(form: str) -> Any:
-    """Of two cores; with the jar of SPARK_KAFKA_PACKAGES for Spark's own connector."""
+    """A Spark session with two cores; for Spark's own connector with the jar of SPARK_KAFKA_PACKAGES."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[2]")
@@ -79,7 +79,7 @@ def copy(spark: Any, form: str, order: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     form = sys.argv[1]
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what Spark prints is no answer
+    os.dup2(2, 1)  # what Spark prints is not the answer
     spark = session(form)
     spark.sparkContext.setLogLevel("ERROR")
     print(json.dumps({"spark": spark.version}), file=answers, flush=True)

@@ -279,7 +279,7 @@ def _idle_connection(peer: Peer) -> socket.socket:
 
 
 def _allow_files(count: int) -> None:
-    """Raises: OSError where this process may not have so many files open."""
+    """Allow this process to have `count` files open. Raises: OSError if the system does not let it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < count:
         if hard != resource.RLIM_INFINITY and hard < count:

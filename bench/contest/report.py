@@ -190,7 +190,7 @@ _VALUES = ("rate", "mb_per_second", "cpu_us", "cpu_ms_per_mb", "p50_ms", "p99_ms
 
 
 def values(result: Result) -> str:
-    """Medians of all that was measured; what is no window in a list of its own."""
+    """Medians of all measurements, as Markdown; those without a rate are in a separate list."""
     found = [each for name in dict.fromkeys(f.scenario for f in result.findings) for each in _of(result.findings, name)]
     titles = ["", "server", "per second", "MB/s", "CPU, µs each", "CPU, ms/MB", "p50, ms", "p99", "p99.9", "memory, MB"]
     lines = [

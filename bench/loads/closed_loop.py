@@ -1,4 +1,4 @@
-"""The closed loop in C (closed_loop.c) against a server: whole frames, so many outstanding on each connection."""
+"""The closed loop in C (closed_loop.c) against a server: whole frames, a fixed number in flight on each connection."""
 
 import contextlib
 import functools

@@ -96,7 +96,7 @@ def id_frame(number: int) -> bytes:
 
 
 def _pipeline(connection: socket.socket, frames: Iterator[bytes]) -> None:
-    """Send them, so many at a time, and read as many answers."""
+    """Send the frames, PIPELINED at a time, and read as many answers."""
     while chunk := [frame for _, frame in zip(range(PIPELINED), frames, strict=False)]:
         connection.sendall(b"".join(chunk))
         for _ in chunk:

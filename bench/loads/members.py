@@ -139,7 +139,7 @@ class Members:
         self._number = 0
 
     def add(self, group: str, count: int, topics: list[str] | None = None, *, regex: str | None = None) -> None:
-        """So many come at once."""
+        """Connect `count` new members of the group at once."""
         for _ in range(count):
             connection = socket.create_connection((self.host, self.port), 60)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -164,7 +164,7 @@ class Members:
         self.all = [member for member in self.all if id(member) not in gone]
 
     def settle(self, group: str, partitions: int) -> None:
-        """Until so many have one owner each, all of the group in one epoch."""
+        """Wait until each of `partitions` has one owner, and all members of the group have the same epoch."""
         until = time.monotonic() + SETTLED_S
         while not self._is_settled(group, partitions):
             if time.monotonic() > until:

@@ -25,7 +25,7 @@ class Latencies:
             self._histogram.decode_and_add(text)
 
     def record_us(self, value: float, count: int = 1) -> None:
-        """Add `count` answers that took so many microseconds each."""
+        """Add `count` answers that took `value` microseconds each."""
         self._histogram.record_value(min(max(round(value), SHORTEST_US), LONGEST_US), count)
 
     def add(self, other: "Latencies") -> None:

@@ -1,7 +1,7 @@
 """Apache Kafka as a peer: its jars by Maven coordinates (kafka/pom.xml), and one node of its own on loopback.
 
-Its settings are its defaults, but for what one node alone asks for: replication factors of 1, no wait for a group's
-first members, and no topics but those that were asked for. The JVM has what Kafka's own start script gives it.
+Its settings are its defaults, except for those that one node alone needs: replication factors of 1, no wait for the
+first members of a group, and no topics except those that were asked for. The JVM gets Kafka's default options.
 """
 
 import os

@@ -64,7 +64,7 @@ def _clients() -> dict[str, str]:
 
 
 def _commit(directory: Path) -> str:
-    """Of the tree that was measured, with a + where it was not as committed; of an installed package there is none."""
+    """The commit of the tree that was measured, with a + if it had changes; UNKNOWN for an installed package."""
     if not _output("git", "-C", str(directory), "ls-files", Path(__file__).name):
         return UNKNOWN  # the tree, if there is one, is of somebody who has this package inside
     commit = _output("git", "-C", str(directory), "rev-parse", "--short=12", "HEAD")

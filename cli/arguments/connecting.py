@@ -136,7 +136,7 @@ def connecting(command: F) -> F:
 
 
 def connecting_with_own_password(command: F) -> F:
-    """As connecting, for a command that reads a password of its own from standard input: not that of the login."""
+    """As connecting(), for a command whose standard input is another password, not that of the login."""
     return _connecting(command, password_stdin=False)
 
 

@@ -62,7 +62,7 @@ class Broker:
 
 
 def lines_of_text(count: int) -> list[str]:
-    """So many lines of the project's documents, or of its sources if it is installed without documents."""
+    """`count` lines of the project's documents, or of its sources if it is installed without documents."""
     root = Path(__file__).resolve().parents[2]
     files = sorted([*root.glob("*.md"), *root.glob("docs/**/*.md")]) or sorted(root.glob("**/*.py"))
     lines = [line for file in files for line in file.read_text(errors="replace").splitlines() if line.strip()]

@@ -48,7 +48,7 @@ from .facts import Fact
 
 PASSES_BESIDE_A_BROKER = 5
 PAUSE_S = 0.3
-OVERTAKEN_BY = 2  # so many newer checkpoints: files that this one names may be removed
+OVERTAKEN_BY = 2  # newer checkpoints: after these, files that this one names may be removed
 _OVERTAKEN = "not checked: it was removed or used again meanwhile; verify again while the broker has less to do"
 _NOT_USED = "it is not used: the previous one is, or, without one, all records of the coordinators' logs are read"
 
@@ -72,7 +72,7 @@ class Report:
         return {repr(finding) for finding in self.findings if finding["is"] == "damage"}
 
     def discount(self, believed: set[str]) -> None:
-        """Of the damage, only what is among these places counts."""
+        """Change each finding of damage that is not in `believed` into a note."""
         for finding in self.findings:
             if finding["is"] == "damage" and repr(finding) not in believed:
                 finding.pop("position", None)
@@ -381,7 +381,7 @@ class _Pass:
             self._catalogue_complete = False
 
     def _scan(self, content: StoreCheckpoint) -> Scan:
-        """Raises: Changed, if the broker has made so many checkpoints that what this one needs may be gone."""
+        """Scan the journal after this checkpoint. Raises: Changed, if files it needs may be gone meanwhile."""
         if not self._beside_a_broker:
             return store_checkpoint.scan_journal(self._disk, self._directory, content)
         began = _newest(self._disk, self._directory)

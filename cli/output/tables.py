@@ -105,7 +105,7 @@ def table(rows: Sequence[Facts], columns: Sequence[Column]) -> list[str]:
 
 
 def _cell(written: str | Cell) -> Cell:
-    """As it will be shown, so that its width is known."""
+    """The cell with its text as the terminal will show it, so that its width is known."""
     cell = written if isinstance(written, Cell) else Cell(written)
     return cell._replace(text=visible(cell.text))
 

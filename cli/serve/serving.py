@@ -296,7 +296,7 @@ class _Server:
         await end_console(self._running_console)
 
     def _report_alive(self) -> None:
-        """As long as the loop turns, and often enough for the service manager, if it asked for that."""
+        """Tell the service manager, if it asked for that, that the process is alive: now and at each interval."""
         interval_s = self._manager.alive_interval_s
         if interval_s is not None:
             self._manager.notify(ALIVE)

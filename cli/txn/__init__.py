@@ -279,7 +279,10 @@ async def _read_by(admin: "Admin", groups: Sequence[str]) -> "list[TopicPartitio
 async def _held(
     admin: "Admin", groups: Sequence[str], partitions: "Sequence[TopicPartition] | None"
 ) -> "list[HeldOffsets]":
-    """Of these groups, or of any; of these partitions, or of any. Empty if this login may not see any group's."""
+    """The held offsets of these groups (none named: of all) in these partitions (None: in all).
+
+    Empty if no groups are named and this login may not see those of any.
+    """
     from ...client.errors import AuthorizationError
 
     try:

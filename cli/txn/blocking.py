@@ -30,7 +30,7 @@ def transaction_facts(
     since_ms: int | None,
     now_ms: int,
 ) -> dict[str, Any]:
-    """Of a transaction that is open in a partition. state: Prepared, where it waits for a decision."""
+    """The facts about a transaction that is open in a partition. state: Prepared if it waits for a decision."""
     return {
         "transactional_id": owner.transactional_id if owner else None,
         "state": "Prepared" if prepared else owner.state if owner else None,

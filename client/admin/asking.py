@@ -63,7 +63,7 @@ class Asking:
     async def _metadata(self, topics: Iterable[str] | None, *, skip_missing: bool = False) -> MetadataResponse:
         """Metadata of these topics, or of all. Raises UnknownTopicError and INVALID_TOPIC_EXCEPTION.
 
-        skip_missing: an unknown topic is no error; it has no partitions.
+        skip_missing: an unknown topic is not an error; it has no partitions.
         """
         named = None if topics is None else [MetadataRequest.Topic(name=name) for name in topics]
         request = MetadataRequest(topics=named, allow_auto_topic_creation=False)

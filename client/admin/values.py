@@ -257,12 +257,12 @@ class HeldOffsets:
 
     @property
     def since_ms(self) -> int | None:
-        """As of Blocker."""
+        """The start of the transaction, or, if that is unknown, its last record there; None if neither is known."""
         return Blocker(self.open, 0, 0, self.description).since_ms
 
     @property
     def hangs(self) -> bool:
-        """As of Blocker."""
+        """Whether no coordinator will end it: none knows the transaction, or that it is open in that partition."""
         return Blocker(self.open, 0, 0, self.description).hangs
 
 

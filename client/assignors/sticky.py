@@ -121,7 +121,10 @@ def _assign(
 
 
 def settle(partitions: Partitions, members: Members, claims: dict[str, Claim]) -> Claims:
-    """Of several claims the one of the newest generation wins; of two in the same generation none does."""
+    """Decide which member keeps each partition that several claim: the one of the newest generation.
+
+    If two claims are of that generation, nobody keeps it.
+    """
     found = Claims()
     holder: dict[TopicPartition, str] = {}
     for member, claim in claims.items():

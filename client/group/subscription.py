@@ -70,8 +70,8 @@ class PartitionState:
     after which records are read again. jumps: counts all other changes, such as seeks.
     claimed_by: the open transaction that uses batches of this partition. claimed_end: (jumps, offset) of the end of the
     last of them. committed: the same for the end of batches that transactions have committed. Both are only for batches
-    that were read after so many jumps. committed_below: all offsets below this that were returned since the last jump
-    are known to be committed. held: no records are returned until on_partitions_assigned, which may seek, has ended.
+    that were read after this count of jumps. committed_below: all offsets below it, returned since the last jump, are
+    known to be committed. held: no records are returned until on_partitions_assigned, which may seek, has ended.
     """
 
     __slots__ = (

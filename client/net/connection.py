@@ -168,7 +168,7 @@ class Connection(asyncio.Protocol):
             self._flush()
 
     def send_past_hold(self, request: Any, version: int, *, timeout_ms: float) -> "asyncio.Future[Any]":
-        """As send, before all requests that are held back; it is no use of the connection, which may be idle.
+        """Send a request before all that are held back. It does not count as use of the connection, which may be idle.
 
         timeout_ms: after the last request before it has its own.
         """

@@ -74,7 +74,7 @@ class Connections:
         return connection
 
     def free(self) -> Connection | None:
-        """Of the open connections without a purpose, the one with the fewest requests in flight, or None."""
+        """The open connection with the fewest requests in flight, of those without a purpose; None if there is none."""
         found = [slot.connection for slot in self._slots.values() if slot.connection is not None and not slot.purpose]
         return min((one for one in found if not one.closed and not one.is_retired), key=_in_flight, default=None)
 

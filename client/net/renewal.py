@@ -17,7 +17,7 @@ EARLIEST, LATEST = 0.85, 0.95  # fractions of a session's life
 
 
 class Renewal:
-    """Of one connection, from its login to its end."""
+    """Logs in again on one connection before its session ends, for as long as it is open."""
 
     def __init__(self, connection: Connection, login: Login, rng: Rng) -> None:
         self._connection = connection
@@ -27,7 +27,7 @@ class Renewal:
         self._task: asyncio.Task[None] | None = None
 
     def renew_in(self, lifetime_ms: float) -> None:
-        """The session holds for so long; 0: for ever."""
+        """Log in again before `lifetime_ms` have passed, the life of the session; 0: it does not end."""
         if lifetime_ms <= 0:
             return
         if self._end not in self._connection.on_lost:

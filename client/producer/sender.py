@@ -80,7 +80,7 @@ class Sender:
 
     @property
     def buffered_bytes(self) -> int:
-        """Of records that are not acknowledged."""
+        """The bytes of memory that records take which are not acknowledged yet."""
         return self._accumulator.memory_bytes - self._accumulator.free_bytes
 
     def wake(self) -> None:

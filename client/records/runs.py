@@ -130,7 +130,7 @@ def _shape(payload: bytes, start: int) -> _Shape | None:
 
 
 def _short(payload: bytes, at: int) -> tuple[int, int]:
-    """A varint of at most two bytes, unsigned, and its end. A longer one gives an odd number, which is no length."""
+    """A varint of at most two bytes, unsigned, and its end. A longer one gives 3: an odd number, so not a length."""
     number = payload[at]
     if number < 0x80:
         return number, at + 1

@@ -22,7 +22,7 @@ from .spans import Spans, note_error
 
 
 class ConsumerSpans:
-    """Of one consumer."""
+    """Makes the spans of one consumer: poll, process, commit."""
 
     def __init__(self, spans: Spans, client_id: str, group: str | None, now_ms: Callable[[], int]) -> None:
         self._spans = spans
@@ -57,7 +57,7 @@ class ConsumerSpans:
         self._run = records, contexts.get_current(), self._asked_ns, self._now_ns()
 
     def run_ended(self, count: int) -> None:
-        """It got so many of them."""
+        """The application got `count` records of the run: end the span of its poll."""
         run, self._run = self._run, None
         try:
             if run is not None and count:

@@ -21,7 +21,7 @@ log = logging.getLogger("fencepost.client")
 
 
 class Spans:
-    """Of one Tracing. contexts: reads and writes the headers of records."""
+    """Starts spans with the tracer of one Tracing. contexts: reads and writes the headers of records."""
 
     def __init__(self, provider: Any, propagator: Any) -> None:
         self._tracer = trace.get_tracer("fencepost", __version__, provider, conventions.SCHEMA_URL)

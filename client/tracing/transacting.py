@@ -20,7 +20,7 @@ from .spans import Spans, note_error
 
 
 class TransactionSpans:
-    """Of one producer."""
+    """Makes the spans of one producer's transactions."""
 
     def __init__(self, spans: Spans, driver: Any, client_id: str) -> None:
         self._spans = spans

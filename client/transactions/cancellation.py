@@ -5,7 +5,7 @@ from typing import Any
 
 
 async def outlast(task: "asyncio.Task[Any]", seconds: float) -> None:
-    """Wait for the task for up to so many seconds, even if the caller is cancelled meanwhile."""
+    """Wait up to `seconds` for the task to end, even if the caller is cancelled meanwhile."""
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
     while not task.done() and (left := until - loop.time()) > 0:

@@ -82,7 +82,7 @@ class ClientTransaction:
 
     @property
     def outcome(self) -> Outcome | None:
-        """Of the last transaction."""
+        """The outcome of the last transaction; None from begin() until the end is known."""
         return self._outcome
 
     @outcome.setter

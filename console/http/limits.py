@@ -37,7 +37,7 @@ class ConnectionLimits(Generic[K]):
         return list(self._addresses)
 
     def admit(self, key: K, address: str) -> list[K] | None:
-        """Count a new connection. Returns those to close for it; None: there is no room, and it is not counted."""
+        """Count a new connection. Returns those to close for it; None: all places are taken, and it is not counted."""
         counted = counted_as(address)
         closed: list[K] = []
         if self._counts[counted] >= self._most_of_address:

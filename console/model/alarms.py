@@ -12,7 +12,7 @@ MOST_ALARMS = 100
 
 
 def alarm_rows(view: View) -> list[dict[str, Any]]:
-    """So many: disks first, then groups, the longest held first."""
+    """Up to MOST_ALARMS rows: disks first, then groups, the longest held first."""
     rows = [_disk(each) for each in view.low_disks] + [_held(each, view) for each in view.held]
     return rows[:MOST_ALARMS]
 

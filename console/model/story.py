@@ -77,7 +77,7 @@ class Story:
 
 
 def status_of(listed: TransactionListing, described: TransactionDescription | None) -> Status:
-    """Of an id in a list, with its description if its transaction is open."""
+    """The status of a listed transactional id. described: if its transaction is open."""
     if described is None:
         return Status(listed.state, listed.producer_id, None, frozenset())
     partitions = frozenset(described.partitions)

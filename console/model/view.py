@@ -29,7 +29,7 @@ NAME_CHARS = 200_000  # in the transactional ids of one list
 
 
 class Offsets(NamedTuple):
-    """Of a partition: where its log begins, its last stable offset, its high watermark."""
+    """Three offsets of a partition: where its log begins, its last stable offset, its high watermark."""
 
     start: int
     stable: int
@@ -99,7 +99,7 @@ def transaction_row(
     blocks: Mapping[int, Mapping[str, int]],
     shown: int = SHOWN_PARTITIONS,
 ) -> dict[str, Any]:
-    """blocks: of blocks_by_producer. shown: so many partitions."""
+    """The row of one transaction. blocks: from blocks_by_producer(). shown: how many partitions at most."""
     is_open = found.is_open
     age = max(0, view.at_ms - found.started_ms) if found.started_ms is not None and is_open else None
     return {
@@ -122,7 +122,7 @@ def transaction_row(
 
 
 def listed_row(found: TransactionListing) -> dict[str, Any]:
-    """Of an id without an open transaction, from the list alone: what only a description has is null."""
+    """The row of an id without an open transaction, from the list alone: fields that need a description are null."""
     return {
         "kind": "KafkaTransaction",
         "transactional_id": found.transactional_id,
@@ -195,9 +195,9 @@ def waiting_groups(blocker: Blocker, view: View) -> list[dict[str, Any]]:
 
 
 def blocker_row(blocker: Blocker, view: View, shown: int = SHOWN_PARTITIONS) -> dict[str, Any]:
-    """One blocked partition, and which transaction holds its last stable offset. shown: so many partitions and groups.
+    """One blocked partition, and which transaction holds its last stable offset.
 
-    Groups that would wait come first.
+    shown: how many partitions and groups at most. Groups that would wait come first.
     """
     at, producer, owner = blocker.open.topic_partition, blocker.open.producer, blocker.description
     age = None if blocker.since_ms is None else max(0, view.at_ms - blocker.since_ms)
@@ -243,14 +243,14 @@ def _sentence(row: Mapping[str, Any]) -> str:
 
 
 def blocker_rows(view: View, most: int) -> list[dict[str, Any]]:
-    """So many, the oldest first."""
+    """The rows of up to `most` blocked partitions, the longest blocked first."""
     oldest = nsmallest(most, view.blockers, key=lambda each: (each.since_ms or 0, each.open.topic_partition))
     names = (each.description.transactional_id if each.description else "" for each in oldest)
     return [blocker_row(each, view, SHOWN_IN_LIST) for each in oldest[: _fitting(names)]]
 
 
 def open_rows(view: View, most: int) -> list[dict[str, Any]]:
-    """So many, the oldest first."""
+    """The rows of up to `most` open transactions, the oldest first."""
     blocks = blocks_by_producer(view)
     oldest = nsmallest(
         most, view.open.values(), key=lambda each: (each.started_ms or view.at_ms, each.transactional_id)

@@ -1,4 +1,4 @@
-"""Where in a partition to read: its ends now, an offset, a time, or so many records before the end.
+"""Where in a partition to read: its ends now, an offset, a time, or a number of records before the end.
 
 The rule: an offset outside of the log becomes the nearest one inside, so a link stays useful after retention.
 """

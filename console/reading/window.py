@@ -24,7 +24,7 @@ LARGEST_BATCH_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Where a window ends: at offset `end` (exclusive), or once it has so many records, batches or bytes.
+    """Where a window ends: at offset `end` (exclusive), or once it has these numbers of records, batches or bytes.
 
     scan_bytes: how much is read after it in search of markers. hidden: fates that are left out where they are known at
     once, which is below the last stable offset: they count only as hidden_bytes, of which a reader sees nothing.

@@ -167,7 +167,7 @@ async def timeline(asked: Asked) -> dict[str, Any]:
 
 
 async def raw(asked: Asked) -> web.StreamResponse:
-    """As an attachment of no particular type, so that no browser shows or runs it.
+    """Send a key, value or header as an attachment of no particular type, so that no browser shows or runs it.
 
     A value is in memory until it is taken, so few are sent at once, and none for longer than DOWNLOAD_S.
     """

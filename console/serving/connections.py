@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class Answering(web.RequestHandler):
-    """Answers what is no request of HTTP, which never reaches the application, as all else: nothing is echoed."""
+    """Answer input that is not valid HTTP, without echoing it. It never reaches the application."""
 
     __slots__ = ()
 

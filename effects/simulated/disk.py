@@ -272,15 +272,15 @@ class SimulatedDisk(Disk):
             worker.halt()
 
     def after_process_crash(self) -> "SimulatedDisk":
-        """As a new process finds it: all bytes are there, what was not synced still is not, locks are free."""
+        """The disk as a new process finds it: all bytes are there, unsynced ones are still unsynced, locks are free."""
         return self._twin(self._history.after_process_crash())
 
     def killed_at(self, n: int) -> "SimulatedDisk":
-        """As a new process finds it if this one was killed right after the first `n` operations."""
+        """The disk as a new process finds it if this one was killed right after the first `n` operations."""
         return self._twin(self._history.killed_at(n))
 
     def after_power_cut(self) -> "SimulatedDisk":
-        """As found with only what was synced."""
+        """The disk after a power cut from which only synced operations survive."""
         return self.found(self._history.cut.found(kept=()), self.notes)
 
     def at(
@@ -292,7 +292,7 @@ class SimulatedDisk(Disk):
         torn: Mapping[int, Tear] | None = None,
         order: Sequence[int] = (),
     ) -> "SimulatedDisk":
-        """As found after a power cut right after the first `n` operations.
+        """The disk after a power cut right after the first `n` operations.
 
         Of what was not synced then, all reached the device (or only the `kept`, by index), less the `dropped`, some of
         them `torn`; those in `order` in that order among themselves.

@@ -145,7 +145,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def later(loop: asyncio.AbstractEventLoop, seconds: float, call: Callable[..., None], *arguments: Any) -> None:
-    """In so many seconds, or in the next turn."""
+    """Call the function after this number of seconds; in the loop's next turn if it is 0."""
     if seconds > 0:
         loop.call_later(seconds, call, *arguments)
     else:

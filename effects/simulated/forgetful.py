@@ -2,7 +2,7 @@
 
 The rule: there is one way to write, through the page cache, and one to sync; without `syncs` no device is ever waited
 for. Before bytes are overwritten they are remembered, until a sync covers the change. `vanish` ends everything, as
-if the process were gone; `forget` then undoes what no sync covered, but for a torn tail: of the first such write in
+if the process were gone; `forget` then undoes what no sync covered, except for a torn tail: of the first such write in
 each file some sectors stay, by the seed. Names (creates, renames, unlinks) stay, which is one of the things that power
 cuts do; effects/simulated/disk.py knows the others.
 """
@@ -207,7 +207,7 @@ class ForgetfulDisk(SystemDisk):
         unsynced.changes.clear()
 
     def _tear(self, fd: int, change: _Change) -> None:
-        """Take the change back, but for some sectors of it; one at least is lost."""
+        """Undo the change, except for some sectors of it. At least one sector is lost."""
         torn = os.pread(fd, max(0, os.fstat(fd).st_size - change.position), change.position)
         _take_back(fd, change)
         starts = range(0, len(torn), SECTOR_BYTES)

@@ -31,7 +31,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     """`asyncio.Runner(loop_factory=SimulatedLoop)` or `run(main())`.
 
     With a `seed` each timer is late by up to `late_ms`, so that timers due together run in any order.
-    The methods of BaseEventLoop that run for every callback are written anew, without file descriptors, threads and
+    The methods of BaseEventLoop that run for every callback are replaced, without file descriptors, threads and
     debugging: a simulation spends a good part of its time in them.
     """
 
@@ -173,7 +173,7 @@ class LoopClock(SimulatedClock):
         return self._loop._now_us // 1000 + self._wall_ahead_ms
 
     def advance(self, ms: int) -> None:
-        """As if the process had been stopped for so long."""
+        """Let `ms` pass at once, as if the process had been stopped that long."""
         if ms < 0:
             raise ValueError("a monotonic clock does not go back; jump_wall does")
         self._loop.pass_time(ms / 1000)

@@ -91,7 +91,7 @@ class MovableTimers:
         return timer
 
     def _timer_handle_cancelled(self, timer: asyncio.TimerHandle) -> None:
-        """As asyncio's handles ask: let go of what is cancelled, once it is much."""
+        """Called by asyncio's handles when cancelled. Removes the cancelled timers once they are many."""
         self._cancelled += 1
         if self._cancelled > CANCELLED_KEPT and self._cancelled * 2 > len(self._due):
             self._due = [one for one in self._due if not one.cancelled() and one is not timer]

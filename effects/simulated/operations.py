@@ -70,7 +70,7 @@ class Unlink(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Sync(Operation):
-    """Of all that was done to the inode before; or of the one write of that index, and no other."""
+    """A sync of all that was done to the inode before. only: of the one write with that index."""
 
     inode: int
     failed: bool = False

@@ -117,7 +117,7 @@ class Wire:
         self._arrived.clear()
 
     def cut_after(self, size: int, then: Callable[[], None]) -> None:
-        """The receiver gets so many bytes more, then a reset; `then` is called when they have arrived."""
+        """Let the receiver get `size` more bytes, then a reset. `then` is called when they have arrived."""
         self._cut = (size, then)
 
     def go_on(self) -> None:
@@ -130,7 +130,7 @@ class Wire:
             self._turn_set = self._loop.call_at(self._flying[0][0], self._turn)
 
     def go_on_now(self) -> None:
-        """As `go_on`, when the receiver has changed: a timer for what flies must not delay what has arrived."""
+        """As go_on(), but now: the receiver has changed, and must not wait for the timer of bytes still in flight."""
         if self._turn_set is not None:
             self._turn_set.cancel()
         self.go_on()

@@ -16,7 +16,7 @@ class DescribeUserScramCredentialsRequest:
 
 @response(to=DescribeUserScramCredentialsRequest)
 class DescribeUserScramCredentialsResponse:
-    """Of each user the mechanisms, and nothing that is secret."""
+    """The mechanisms and iterations of each user's credentials, which are not secret."""
 
     @struct
     class Result:

@@ -240,7 +240,7 @@ class _Output:
         )
 
     def draws_on(self, state: SegmentState) -> None:
-        """Batches of this input may follow: the output is no older than it."""
+        """Widen the output's ages (first and last) to include those of an input segment whose batches may follow."""
         self._first_age_ms = min(self._first_age_ms, state.first_age_ms)
         self._last_age_ms = max(self._last_age_ms, state.last_age_ms)
 

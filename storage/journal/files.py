@@ -77,7 +77,7 @@ class JournalFiles:
         return False
 
     def is_ready_for(self, unit_bytes: int) -> bool:
-        """As admits(), but True as well where waiting helps nothing: no file is that large, or the disk has no room."""
+        """As admits(), but also True if waiting would not help: no file can be that large, or the disk has no room."""
         return unit_bytes > self.largest_unit_bytes or self.starved or self.admits(unit_bytes)
 
     def advance(self) -> JournalFile:
@@ -94,7 +94,7 @@ class JournalFiles:
     def retire(
         self, through_unit: int, start_file: int, synced_round: int, in_use: Collection[File]
     ) -> list[JournalFile]:
-        """Units up to here are needed no more: their files may be used again, but for those in use. Returns which.
+        """Take out the files whose units are not needed any more, except those in use. Returns them, to be used again.
 
         start_file: with which a scan begins. Files before it may go unsynced: no scan reads them. A later one, and
         itself (if it was the current one, its units may all be older), stays until a round in its successor is synced:
@@ -162,7 +162,7 @@ class JournalFiles:
             file.file.close()
 
     def _size_to_make(self, wanted: int) -> int:
-        """Of a new file: the next doubling, or more if a unit of `wanted` bytes asks for it."""
+        """The size in bytes of a new file: the next doubling, or more if a unit of `wanted` bytes needs it."""
         least = blocks(wanted + AROUND_UNITS_BYTES) if wanted else 0
         if least > self._largest:
             return least

@@ -236,7 +236,7 @@ def unit_bytes(parts: Sequence[Part]) -> int:
 
 
 def frame_batches(incarnation: int, number: int, batches: Sequence[PlacedBatch]) -> list[Buffer]:
-    """As frame_unit, for a unit of nothing but batches. Raises UnitRefused."""
+    """As frame_unit(), for a unit of batches only. Raises UnitRefused."""
     if not 0 < len(batches) <= MAX_PARTS:
         raise UnitRefused(f"a unit of {len(batches)} parts; 1 to {MAX_PARTS} are allowed")
     buffers: list[Buffer] = [_UNIT_CHECKED.pack(incarnation, number, len(batches))]
@@ -273,7 +273,7 @@ def frame_unit(incarnation: int, number: int, parts: Sequence[Part]) -> list[Buf
 def first_fault(body: memoryview, header: RoundHeader) -> str:
     """Why these bytes are not the units the header announces; "" if they are.
 
-    A run of NULs is no unit: a length below the least is refused before its checksum is looked at.
+    A run of NULs is not a unit: a length below the least is refused before its checksum is looked at.
     """
     unpack = _UNIT.unpack_from
     incarnation = header.incarnation
@@ -350,7 +350,7 @@ def _parts(body: memoryview, count: int) -> Iterator[tuple[int, int, int, memory
 
 
 def read_units(body: memoryview, header: RoundHeader, path: str, position: int, above: int = 0) -> Iterator[Unit]:
-    """As read_parts, whole units with the place of each, for tools. `position`: of `body` in the file."""
+    """Read whole units above a number, each with its place in the file, for tools. position: of `body` in the file."""
     at = 0
     while at < len(body):
         length, _, incarnation, number, count = _UNIT.unpack_from(body, at)

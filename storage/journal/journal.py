@@ -270,7 +270,7 @@ class Journal:
         return number
 
     def append_batches(self, batches: Sequence[PlacedBatch]) -> int:
-        """As append, for a unit of nothing but batches, whose bytes are not copied where they are many."""
+        """As append(), for a unit of batches only. Large batches are not copied. Returns the unit's number."""
         number = self.next_unit
         framed = frame_batches(self.incarnation, number, batches)
         size = sum(map(len, framed))

@@ -66,7 +66,7 @@ def file_name(sequence: int) -> str:
 
 
 def file_sequence(name: str) -> int | None:
-    """The number in a journal file's name, None if the name is no journal file's."""
+    """The number in a journal file's name, None if it is not the name of a journal file."""
     digits = name.removesuffix(SUFFIX)
     is_ours = name.endswith(SUFFIX) and len(digits) == 20 and digits.isascii() and digits.isdecimal()
     return int(digits) if is_ours else None

@@ -69,7 +69,7 @@ class Scan:
                 yield from read_units(body, header, path, start, above)
 
     def parts(self, above: int = 0) -> Iterator[FlatPart]:
-        """As units, but their parts, flat: the quick way."""
+        """The parts of the units above a number, in order, without Unit objects: faster than units()."""
         for path, start, _, body in self._bodies(above):
             with _reading(path, start):
                 yield from read_parts(body, above)
@@ -92,7 +92,7 @@ class Scan:
 
 
 def _body(reader: Reader, start: int, header: RoundHeader, checksum: int) -> memoryview:
-    """A round that was judged good, if it is still the same."""
+    """Read the units of a round that scan() has checked. Raises JournalDamaged if it changed between the two reads."""
     if header.length <= reader.size - start:
         body = reader.view(start, header.length)
         if crc32c(body) == checksum:

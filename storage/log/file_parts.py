@@ -4,7 +4,7 @@ The rules: every CRC in it has been checked, it begins where a reader is known t
 index says that a batch begins, so there is nothing to look at. All of it was in memory a moment ago, so that sending
 does not wait for the device. The file stays open until the part has left or is let go of, whatever becomes of its name.
 What is in a socket is a page of the cache and not a copy, even when this process is gone: so only what the newest
-checkpoint names is left there, since a recovery cuts and writes anew what comes after it.
+checkpoint names is left there, since a recovery cuts what comes after it and writes it again.
 Source: Kafka's FileRecords.writeTo.
 """
 
@@ -26,7 +26,7 @@ LEFT_FROM_BYTES = 64 << 10  # less is copied: no more is saved than is spent her
 
 
 class FilePart:
-    """So many bytes of an open file; a buffer to whoever only counts. Of whoever has it last, it is to be let go."""
+    """A range of bytes of an open file, whose len() is like a buffer's. The last owner must let go of it."""
 
     __slots__ = ("_log", "_opened", "_position", "_size_bytes", "_state")
 
@@ -56,7 +56,7 @@ class FilePart:
         return self._file.send(socket_fd, self._size_bytes - begin, self._position + begin)
 
     def read(self, begin: int = 0, size: int | None = None) -> bytes:
-        """So many bytes from `begin` on; None: all.
+        """Read `size` bytes from `begin` on; None: all that follow.
 
         Raises: KafkaError KAFKA_STORAGE_ERROR; then the log is offline, if this counts yet.
         """

@@ -65,7 +65,7 @@ class _Growing:
         )
 
     def take(self, batches: Sequence[TailBatch], number: int, stop_bytes: int) -> int:
-        """Take some batches from this number on, up to so many bytes of the segment or until it is full.
+        """Take some batches from this number on, until the segment has `stop_bytes` bytes or is full.
 
         A flush of small batches spends its time here, with the interpreter's lock: so it goes by columns, and no line
         is run for each batch. Returns the next number.

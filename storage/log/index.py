@@ -206,7 +206,7 @@ class IndexCache:
         self._lock = threading.Lock()
 
     def get(self, path: str, covers_bytes: int) -> Indexes | None:
-        """The indexes of this segment, if they speak of so many bytes of it at least."""
+        """The indexes of this segment, if they cover at least its first `covers_bytes` bytes; else None."""
         with self._lock:
             found = self._loaded.get(path)
             if found is None or found.covers_bytes < covers_bytes:

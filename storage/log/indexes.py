@@ -2,7 +2,7 @@
 
 An index file is never synced and never believed: it counts if it holds what the segment's row in the checkpoint says.
 Whatever is wrong with it, only the segment's own bytes can put a log offline: then the entries are derived from those.
-What is derived is what was written, unless the interval was configured anew, or the segment in which a transaction
+What is derived is what was written, unless the interval was changed, or the segment in which a transaction
 began is gone. If so to the byte, it is put back into the file, so that it need not be derived again.
 """
 

@@ -22,7 +22,7 @@ class Manifest(NamedTuple):
 
     @classmethod
     def from_row(cls, row: object) -> "Manifest":
-        """Raises TypeError or ValueError if this is no manifest."""
+        """Make a manifest from its stored row. Raises TypeError or ValueError if the row is not a manifest."""
         if not isinstance(row, Sequence):
             raise TypeError(f"a manifest is a row, not {row!r}")
         start_offset, end_offset, cleaned_offset, snapshots, segments = row

@@ -51,9 +51,9 @@ class OpenFile:
         self.pool._release(self, lent=True)
 
     def abandon(self) -> None:
-        """As give_back, but done when the next use of any file ends: may be called wherever the garbage collector runs.
+        """As give_back(), for __del__: takes effect when the next use of any file ends.
 
-        So also by a thread that holds the lock.
+        The garbage collector may call it anywhere, also in a thread that holds the lock.
         """
         self.pool._abandoned.append(self)
 
@@ -86,7 +86,7 @@ class OpenFiles:
         return self.use_if_open(path) or self._open(path, create)
 
     def use_if_open(self, path: str) -> OpenFile | None:
-        """As use, but None where the file would have to be opened: that may wait for the device."""
+        """As use(), but None if the file is not open: opening it may wait for the device."""
         with self._lock:
             entry = self._entries.get(path)
             if entry is not None:
@@ -96,9 +96,9 @@ class OpenFiles:
             return entry
 
     def lend(self, path: str) -> OpenFile | None:
-        """As use_if_open, for as long as a client likes: None also where so many files are lent that it costs others.
+        """As use_if_open(), for any length of time: a client decides when it ends. None also if most_lent() are lent.
 
-        They stay open when they are forgotten, beyond the limit.
+        A lent file that is forgotten stays open, and is not counted in the limit.
         """
         entry = self.use_if_open(path)
         if entry is not None:
@@ -120,7 +120,7 @@ class OpenFiles:
         self.sync_all([path])
 
     def sync_all(self, paths: Sequence[str], directories: Sequence[str] = ()) -> None:
-        """As sync of each of these files, and the names in directories too. Raises as sync."""
+        """As sync(), for all of these files, and for the names in these directories. Raises as sync()."""
         # A file that is not open was synced when it was closed.
         entries = [entry for path in paths if (entry := self.use_if_open(path)) is not None]
         seen = [entry.dirty for entry in entries]
@@ -240,5 +240,5 @@ class OpenFiles:
 
 
 def most_lent(limit: int) -> int:
-    """How many files a pool of this limit lends at one time; so many more may be open when they are forgotten."""
+    """How many files a pool of this limit lends at one time. Forgotten ones may add that number to the open files."""
     return min(LENT, limit // LENT_SHARE)

@@ -99,7 +99,7 @@ class PartitionLog(LogState):
                 self._aborted.append(aborted)
 
     def apply_next(self, batch: TailBatch, producer_id: int, sequence: int, transactional: bool = False) -> None:
-        """As apply, for a batch that simply goes on: no marker, and of no producer (-1) or one that is in line."""
+        """As apply(), for a batch that is not a marker, and next in the sequence of its producer if it has one (-1)."""
         last_offset, base_offset, size, timestamp, _, now_ms, _ = batch
         self._tail.append(batch)
         self.tail_bytes += size
@@ -141,7 +141,7 @@ class PartitionLog(LogState):
 
     @property
     def size_bytes(self) -> int:
-        """Of segments and tail, as far as they are not wholly below the start."""
+        """The bytes of the tail and of the segments that are not entirely below the start offset."""
         start = self.start_offset
         return sum(state.size_bytes for state in self.segments if state.end_offset > start) + self.tail_bytes
 
@@ -194,7 +194,7 @@ class PartitionLog(LogState):
         return TimeLookup(self, tail, below, timestamp)
 
     def offset_of_latest_time(self, below: int) -> LatestLookup | None:
-        """As offset_for_time, for the first record with the largest timestamp."""
+        """The job that finds the first record with the largest timestamp; see offset_for_time()."""
         self._must_be_online()
         start = self.released_start
         tail = [batch for batch in self._tail if start <= batch[0] < below]
@@ -253,7 +253,7 @@ class PartitionLog(LogState):
         self.tail_bytes -= job.size_bytes
 
     def put_by(self) -> None:
-        """In recovery: the tail goes towards the segments, since nobody reads it yet."""
+        """In recovery: move the tail into what write_put_by() writes to the segments. Nobody reads it yet."""
         if self._replay is None:
             self._replay = Replay(
                 self.open_files,
@@ -268,7 +268,7 @@ class PartitionLog(LogState):
         self.tail_bytes = 0
 
     def write_put_by(self, *, all_of_it: bool) -> None:
-        """In recovery: write that out. With all of it in segment files the log is ready, but for their syncs."""
+        """In recovery: write to the segments what put_by() took. After all_of_it the log is ready, except for syncs."""
         replay = self._replay
         if replay is None:
             return
@@ -428,7 +428,7 @@ class PartitionLog(LogState):
 
 
 def _drop_synced(unsynced: dict[str, int], synced: dict[str, int]) -> None:
-    """Take out what was synced, but for what a later flush wrote to."""
+    """Remove from `unsynced` the files that were synced, except those that a later flush wrote to."""
     for path, number in synced.items():
         if unsynced.get(path) == number:
             del unsynced[path]

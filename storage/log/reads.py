@@ -120,7 +120,7 @@ class ColdRead:
 
 
 def read_warm(log: LogState, states: Sequence[SegmentState], span: Span) -> Slice | None:
-    """As ColdRead, but without waiting: None if it had to."""
+    """Read a span from segment files without waiting for the device. None if that is not possible: use a ColdRead."""
     files = log.open_files
     for number in range(segment_number(states, span.offset), len(states)):
         state = states[number]
@@ -158,7 +158,7 @@ class AbortedLookup:
             return self.find(self._below)
 
     def find(self, below: int) -> list[AbortedTransaction]:
-        """Of [offset, below). Raises: SegmentDamaged, OSError."""
+        """The aborted transactions in [offset, below), by first offset. Raises: SegmentDamaged, OSError."""
         found = _aborted_in(self._states, self._offset, below, lambda at: load_indexes(self._log, self._states, at))
         return sorted(found + [entry for entry in self._known if entry.first_offset < below], key=by_first_offset)
 

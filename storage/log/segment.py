@@ -260,7 +260,7 @@ class _Walk:
             self._raise_damaged(at, f"the batch ends at offset {last}, in the index at {known}")
 
     def _check(self, chunk: memoryview, at: int, after: int) -> bool:
-        """Check a batch's CRC. False: enough for one read."""
+        """Check a batch's CRC. False: this read has checked MOST_CHECKS batches; stop here."""
         if self.checks >= MOST_CHECKS:
             return False
         self.checks += 1
@@ -273,7 +273,10 @@ class _Walk:
 
 
 def base_offset_at(file: File, position: int, last_offset: int) -> int:
-    """Of the batch that begins there, and ends at `last_offset`. −1: there is none such, or it had to be waited for."""
+    """The base offset of the batch that begins at `position` and ends with record `last_offset`.
+
+    -1 if there is no such batch, or if reading it would wait for the device.
+    """
     header = file.read_cached(HEADER_BYTES, position)
     if header is None or len(header) < HEADER_BYTES:
         return -1

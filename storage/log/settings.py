@@ -20,7 +20,7 @@ class UnknownSetting(NewerFormat):
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """Frozen: a changed configuration is another object, put in place whole. Sizes in bytes; −1 is no limit."""
+    """The settings of one log. Frozen: a change replaces the whole object. Sizes in bytes; -1 means no limit."""
 
     durability_mode: str = "fsync"
     segment_bytes: int = 1 << 30

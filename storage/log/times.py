@@ -45,7 +45,7 @@ class _Lookup(ABC):
 
     @abstractmethod
     def _find(self) -> Timestamped | None:
-        """As run, before an error is judged."""
+        """The record, or None. run() calls this, and judges the errors that it raises."""
 
     def _batches(self, number: int, relative_offset: int = 0) -> Iterator[Batch]:
         """Batches of one segment within the bounds, from one that ends at or before this offset, if there is one."""
@@ -146,7 +146,7 @@ class LatestLookup(_Lookup):
         return best
 
     def _in_batch(self, batch: Batch) -> Timestamped | None:
-        """Of the records from the start on: the log may start within a batch."""
+        """The first record with the largest timestamp in a batch, among those at or after the log's start."""
         best: Timestamped | None = None
         for offset, timestamp in self._times(batch):
             if best is None or timestamp > best.timestamp:

@@ -128,7 +128,7 @@ class SnapshotInSlices:
             self._slice.append(_pack(producer_id, producer))
 
     def advance(self, at_most: int) -> list[bytes] | None:
-        """Pack so many more. When none is left, returns the pieces of the whole snapshot."""
+        """Pack up to `at_most` more producers. Once none is left: returns the pieces of the whole snapshot."""
         end = self._position + at_most
         for producer_id in self._waiting[self._position : end]:
             producer = self._producers.get(producer_id)

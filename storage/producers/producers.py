@@ -239,7 +239,7 @@ class ProducerStates:
         now_ms: int,
         transactional: bool = False,
     ) -> None:
-        """As apply, for a batch of which is_next() is true."""
+        """As apply(), for a batch for which is_next() is true."""
         producer = self._producers[producer_id]
         if self._snapshot is not None:
             self._snapshot.keep(producer_id, producer)
@@ -287,7 +287,10 @@ class ProducerStates:
         del self._idle[producer_id]
 
     def _apply_marker(self, producer: Producer, batch: Batch) -> AbortedTransaction | None:
-        """A control batch: it is no part of the sequences, ends the open transaction, and may bring a new epoch."""
+        """Apply a control batch: it has no sequence, ends the open transaction, and may have a new epoch.
+
+        Returns the transaction it aborts, if it does.
+        """
         if batch.producer_epoch > producer.epoch:
             producer.epoch = batch.producer_epoch
             producer.window.clear()
