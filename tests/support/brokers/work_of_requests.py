@@ -103,19 +103,24 @@ class World:
 
     def work(self, frames: list[bytes]) -> "Work":
         """What comes of requests that are sent at once."""
-        client = SimulatedClient(self.broker)
-        counter = _Counter(self.broker.loop)
-        with counter:
-            client.send_raw(b"".join(frames))
-            replies = [client.receive_frame() for _ in frames]
-        client.close()
-        return Work(
-            max(counter.turns),
-            int(max(counter.cpu_ns) / counter.line_ns),
-            sum(counter.turns),
-            sum(map(len, replies)),
-            len(self.broker.broker.turns),
-        )
+        return work_of(self.broker, frames)
+
+
+def work_of(broker: SimulatedBroker, frames: list[bytes]) -> "Work":
+    """What comes of requests that are sent at once."""
+    client = SimulatedClient(broker)
+    counter = _Counter(broker.loop)
+    with counter:
+        client.send_raw(b"".join(frames))
+        replies = [client.receive_frame() for _ in frames]
+    client.close()
+    return Work(
+        max(counter.turns),
+        int(max(counter.cpu_ns) / counter.line_ns),
+        sum(counter.turns),
+        sum(map(len, replies)),
+        len(broker.broker.turns),
+    )
 
 
 class Work(NamedTuple):
