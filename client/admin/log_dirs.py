@@ -37,7 +37,7 @@ class LogDirAdmin(ConfigAdmin):
         Fencepost's below storage.min.free.bytes, where it refuses what needs space; another's below 1 GiB and 2 %
         of the disk.
         """
-        low = []
+        low: list[LowLogDir] = []
         for node, directories in (await self.describe_log_dirs()).items():
             floor = await self._floor_of(node)
             for each in directories:
