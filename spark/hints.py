@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ..client.config_names import names_of
-from ..client.errors import AbortableTransactionError, ClientError
+from ..client.errors import AbortableTransactionError, ClientError, UnknownTopicError
 from ..client.settings import ConsumerSettings, ProducerSettings, keywords_of
 from ..protocol.errors import ErrorCode
 from .options import KAFKA
@@ -43,6 +43,8 @@ def _hint(error: ClientError) -> str:
             " SINK#writes, where SINK is its sinkId, or else the query's id; a df.write without a sinkId to"
             " fencepost.once.fencepost.write.* and fencepost.write.*"
         )
+    if isinstance(error, UnknownTopicError) and ": there is no partition " in error.detail:
+        return "the column 'partition' names it: drop it, and the partitioner chooses"
     if error.code == ErrorCode.POLICY_VIOLATION and "max.ledger.entries" in error.detail:
         return "raise max.ledger.entries of the broker, which can be changed while it runs"
     if error.code == ErrorCode.POLICY_VIOLATION and "PrepareTxn" in error.detail:

@@ -62,6 +62,28 @@ def test_a_batch_is_written_as_a_whole_and_read_again(spark, place):
     assert copied.exceptAll(rows).count() == 0
 
 
+def test_a_frame_of_the_source_is_written_as_it_is_to_the_partitions_that_it_names(spark, spark_broker, place):
+    whole, narrow = f"{place.target}-whole", f"{place.target}-narrow"
+    spark_copies.topics(spark_broker.bootstrap, whole, partitions=spark_copies.SOURCE_PARTITIONS)
+    spark_copies.topics(spark_broker.bootstrap, narrow)
+    frame = spark.read.format("fencepost").options(**place.options()).option("subscribe", place.source).load()
+
+    def write(rows, topic: str) -> None:
+        rows.write.format("fencepost").options(**place.options()).option("topic", topic).mode("append").save()
+
+    write(frame, whole)
+    copied = {(partition, value) for partition, _, value in spark_copies.read(spark_broker.bootstrap, whole)}
+    asked = {(partition, value) for partition, _, value in spark_copies.read(spark_broker.bootstrap, place.source)}
+    assert copied == asked
+    with pytest.raises(Exception, match=r"has 1 partition: there is no partition \d(.|\n)*drop it"):
+        write(frame, narrow)
+    assert spark_copies.read(spark_broker.bootstrap, narrow) == []
+    write(frame.drop("partition"), narrow)
+    assert len(spark_copies.read(spark_broker.bootstrap, narrow)) == RECORDS
+    with pytest.raises(Exception, match="column 'partition' must be int, not bigint"):
+        write(frame.selectExpr("value", "cast(partition as bigint) partition"), narrow)
+
+
 def test_a_stream_copies_every_record_once_and_a_batch_appears_as_a_whole(spark, spark_broker, place):
     with spark_copies.watched(spark_broker.bootstrap, place) as seen:
         assert finished(spark, place) == 1

@@ -20,14 +20,14 @@ KINDS = pytest.mark.parametrize("is_stream", [False, True], ids=["batch", "strea
 
 
 class Sink:
-    """One topic of one partition, to which one test writes."""
+    """One topic, by default of one partition, to which one test writes."""
 
-    def __init__(self, broker, topic, *, is_new=True):
+    def __init__(self, broker, topic, *, is_new=True, partitions=1):
         self.topic, self.servers = topic, f"127.0.0.1:{broker.port}"
         if not is_new:
             return
         with sync.Admin(self.servers) as admin:
-            admin.create_topics([NewTopic(topic, 1)])
+            admin.create_topics([NewTopic(topic, partitions)])
 
     def job(self, is_stream, *, number=0, schema=SCHEMA, query="", **more):
         options = {"kafka.bootstrap.servers": self.servers, "topic": self.topic, **more}
@@ -58,10 +58,10 @@ class Sink:
             assert time.monotonic() < deadline, f"never {count} prepared"
             time.sleep(0.05)
 
-    def rows(self):
-        """How a read_committed reader finds the topic: the values, in order."""
+    def rows(self, partition=0):
+        """How a read_committed reader finds this partition: the values, in order."""
         with sync.Consumer(self.servers, auto_offset_reset="earliest") as consumer:
-            tp = TopicPartition(self.topic, 0)
+            tp = TopicPartition(self.topic, partition)
             consumer.assign([tp])
             (end,) = consumer.end_offsets([tp]).values()
             found = []
