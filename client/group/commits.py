@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-from ...effects.counts import count_text
+from ...effects.counts import list_text
 from ...protocol.errors import ErrorCode
 from ..errors import CommitFailedError, FencedInstanceIdError, RebalanceInProgressError
 from ..net.cluster import Cluster
@@ -22,7 +22,6 @@ from .offsets import Committed, GroupOffsets, Offsets
 from .subscription import PartitionState, Subscription
 
 log = logging.getLogger("fencepost.client")
-NAMED = 5  # partitions in one message
 
 
 class GroupCommits:
@@ -208,7 +207,7 @@ class GroupCommits:
             log.warning(
                 "group %s: the consumer was never closed: records since the last automatic commit are read again: %s",
                 self._group_id,
-                _named(left),
+                list_text(left, "partition"),
             )
 
     def close(self, unfinished: Mapping[TopicPartition, int]) -> None:
@@ -218,7 +217,7 @@ class GroupCommits:
             log.warning(
                 "group %s: not committed, as the work on these records may not be done: %s",
                 self._group_id,
-                _named([f"{tp} from offset {first}" for tp, first in unfinished.items()]),
+                list_text([f"{tp} from offset {first}" for tp, first in unfinished.items()], "partition"),
             )
         self._closed = True
         if self._timer is not None:
@@ -228,8 +227,3 @@ class GroupCommits:
         """Cancel a running automatic commit."""
         if self._committing is not None:
             self._committing.cancel()
-
-
-def _named(all_of_them: list[str]) -> str:
-    more = len(all_of_them) - NAMED
-    return ", ".join(all_of_them[:NAMED]) + (f", and {count_text(more, 'partition')} more" if more > 0 else "")

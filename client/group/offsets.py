@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
+from ...effects.counts import list_text
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.offsets import (
     OffsetCommitRequest,
@@ -78,13 +79,19 @@ class GroupOffsets:
         codes: Callable[[Any], Iterable[ErrorCode]],
         timeout_ms: float,
         again: Collection[ErrorCode] = (),
+        error_for: Callable[[Any, ErrorCode], Exception] | None = None,
     ) -> Any:
-        """again: codes after which a new request is made, with the member's newest epoch."""
+        """again: codes after which a new request is made, with the member's newest epoch.
+
+        error_for: the error for a retriable code in a response; None: the code says it all.
+        """
 
         def verdict(response: Any) -> ErrorCode:
             code = _retriable_code(codes(response), again)
             if code in _ELSEWHERE:
                 self._cluster.forget_coordinator("group", self._group_id)
+            if error_for is not None and code is not _E.NONE:
+                raise error_for(response, code)
             return code
 
         def retry(error: BaseException) -> bool:
@@ -115,19 +122,19 @@ class GroupOffsets:
         def codes_of(answer: OffsetCommitResponse) -> Iterable[ErrorCode]:
             return commit_codes(answer, offsets).values()
 
+        def error_for(answer: OffsetCommitResponse, worst: ErrorCode) -> Exception:
+            return commit_error(worst, [tp for tp, code in commit_codes(answer, offsets).items() if code is worst])
+
+        def request() -> OffsetCommitRequest:
+            return commit_request(offsets, member if newest is None else newest())
+
+        again = () if newest is None else (_E.STALE_MEMBER_EPOCH,)
         async with self._commit_lock:
-            if newest is None:
-                response = await self._ask_until(commit_request(offsets, member), codes_of, timeout_ms)
-            else:
-                current = newest  # for the check of types
-                response = await self._ask_until(
-                    lambda: commit_request(offsets, current()), codes_of, timeout_ms, (_E.STALE_MEMBER_EPOCH,)
-                )
-        codes = commit_codes(response, offsets)
-        worst = worst_of(codes.values())
+            response = await self._ask_until(request, codes_of, timeout_ms, again, error_for)
+        worst = worst_of(codes_of(response))
         if worst is not _E.NONE:
             refused(worst)
-            raise commit_error(worst, [tp for tp, code in codes.items() if code is worst])
+            raise error_for(response, worst)
 
     async def committed(
         self, partitions: Iterable[TopicPartition], *, timeout_ms: float, require_stable: bool = True
@@ -206,7 +213,7 @@ def commit_codes(response: OffsetCommitResponse, sent: Iterable[TopicPartition])
 
 def commit_error(code: ErrorCode, partitions: Iterable[TopicPartition] = ()) -> Exception:
     """The error for a refused commit."""
-    named = ", ".join(map(str, partitions))
+    named = list_text([*map(str, partitions)], "partition")
     if code in (_E.ILLEGAL_GENERATION, _E.UNKNOWN_MEMBER_ID, _E.STALE_MEMBER_EPOCH):
         return CommitFailedError(
             "the group has rebalanced without this member: other members own its partitions", code=code

@@ -222,15 +222,25 @@ class Cluster:
         except TimeoutError:
             if self.refresh_error is not None:
                 raise self.refresh_error.with_traceback(None) from None
-            waited = f"{deadline.timeout_ms:g} ms"
-            raise UnknownTopicError(
-                f"there is no topic {topic!r}, and it did not appear within {waited}", hint="create the topic first"
-            ) from None
+            missing = self._missing(topic, f"{deadline.timeout_ms:g} ms")
+            raise missing from missing.__cause__
         if isinstance(self.refresh_error, InvalidConfigurationError):
             raise self.refresh_error.with_traceback(None)
         code = self.metadata.error(topic)
         if code is not None and not code.retriable:
             raise error_of(code, f"topic {topic!r}: {code.text}")
+
+    def _missing(self, topic: str, waited: str) -> UnknownTopicError:
+        """The error for a topic that did not appear. Metadata has a code for it, and no room for words."""
+        text = f"there is no topic {topic!r}, and it did not appear within {waited}"
+        code = self.metadata.error(topic)
+        if code is None or code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return UnknownTopicError(text, hint="create the topic first")
+        why = error_of(code)
+        hint = f"`fencepost topic create {topic}` shows more of the broker's reason"
+        missing = UnknownTopicError(f"{text}; {why}", code=code, hint=hint)
+        missing.__cause__ = why
+        return missing
 
     def _notify(self) -> None:
         changed, self._changed = self._changed, None

@@ -6,13 +6,11 @@ log says how many records were dropped.
 
 from collections.abc import Iterable
 
-from ...effects.counts import count_text
+from ...effects.counts import count_text, list_text
 from ...protocol.errors import KafkaError
 from ..errors import ClientError, DeliveryTimeoutError, ErrorCode, error_of
 from ..net.connection import log
 from .batching import Accumulator, Batch
-
-NAMED = 5  # partitions in one message
 
 
 class Failures:
@@ -56,10 +54,7 @@ def describe(batches: Iterable[Batch]) -> str:
     records = count_text(sum(counts.values()), "record")
     if len(counts) == 1:
         return f"{records} to {next(iter(counts))}"
-    named = [f"{name}: {records}" for name, records in [*counts.items()][:NAMED]]
-    if len(counts) > NAMED:
-        named.append(f"and {count_text(len(counts) - NAMED, 'partition')} more")
-    return f"{records} ({', '.join(named)})"
+    return f"{records} ({list_text([f'{name}: {count}' for name, count in counts.items()], 'partition')})"
 
 
 def timeout_error(batch: Batch, timeout_ms: int, cause: KafkaError | None) -> DeliveryTimeoutError:

@@ -148,15 +148,15 @@ class TaskProducer(Producer):
         )
         waits = True
 
-        async def ask() -> list[int]:
+        async def ask() -> dict[str, int]:
             nonlocal waits
             answer: PrepareTxnResponse = await self._cluster.ask(
                 ("transaction", driver.transactional_id), request, timeout_ms=self.settings.request_timeout_ms
             )
             if answer.error_code == ErrorCode.LEDGER_CONFLICT:
                 waits = False
-                return []
-            return [answer.error_code]
+                return {}
+            return {"PrepareTxn": answer.error_code}
 
         await driver.prepare(ask)
         return waits

@@ -9,7 +9,9 @@ KIP-890, KIP-1050.
 from collections.abc import Iterable, Mapping
 from enum import Enum
 
+from ...effects.counts import list_text
 from ...protocol.errors import ErrorCode
+from ..errors import KafkaError, error_of
 
 
 class Verdict(Enum):
@@ -79,6 +81,12 @@ def of_failure(code: int) -> Verdict:
     """For the error of a batch that failed for good."""
     verdict = _WRITING.get(code, Verdict.ABORT)
     return verdict if verdict in (Verdict.FENCED, Verdict.FATAL) else Verdict.ABORT
+
+
+def refused(codes: Mapping[str, int], code: int) -> KafkaError:
+    """The error for this code. codes: of each thing that was asked for, by the name that it gets in the error."""
+    names = [name for name, each in codes.items() if each == code]
+    return error_of(code, f"{list_text(names, 'partition')}: {error_of(code)}")
 
 
 _WORST = (Verdict.FATAL, Verdict.FENCED, Verdict.ABORT, Verdict.AGAIN)

@@ -8,7 +8,7 @@ Sources: Kafka's TransactionManager and KafkaProducer; KIP-447, KIP-588, KIP-890
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -32,10 +32,10 @@ from ..net.retry import Deadline
 from ..settings import ProducerSettings
 from ..values import ConsumerGroupMetadata, ProducerIdentity, TopicPartition
 from .adding_partitions import AddingPartitions
-from .answers import Verdict, worst
+from .answers import Verdict, refused, worst
 from .cancellation import is_cancelled, outlast
 from .machine import ClientTransaction, Outcome, fenced_by
-from .requests import PRODUCE_V1, TransactionRequests
+from .requests import PRODUCE_V1, Codes, TransactionRequests
 from .sending import Sending
 from .sources import FromGroup, Offsets, Sources
 from .table import OPEN, Event, State
@@ -233,21 +233,21 @@ class TransactionDriver:
 
     async def _retry(
         self,
-        ask: Callable[[], Awaitable[Iterable[int]]],
+        ask: Callable[[], Awaitable[Codes]],
         target: tuple[CoordinatorKind, str],
         deadline: Deadline,
         what: str,
     ) -> None:
         """Call `ask` until it succeeds. If it cannot, fails the transaction and raises its error."""
-        machine = self.machine
-        attempt = 0
+        machine, attempt = self.machine, 0
         while machine.state in OPEN:
             code = 0
             try:
-                verdict, code = worst(await ask())
+                codes = await ask()
+                verdict, code = worst(codes.values())
                 if verdict is Verdict.DONE:
                     return
-                error = error_of(code, f"{what}: {error_of(code)}")
+                error = refused(codes, code)
             except KafkaError as raised:
                 verdict, error = (Verdict.AGAIN if is_retriable(raised) else Verdict.ABORT), raised
             self._requests.stale(code, target)
@@ -297,7 +297,7 @@ class TransactionDriver:
             await self._explain()
             raise machine.failure()
 
-    async def prepare(self, ask: Callable[[], Awaitable[Iterable[int]]]) -> None:
+    async def prepare(self, ask: Callable[[], Awaitable[Codes]]) -> None:
         """Wait for every write, then call `ask`, which prepares the transaction. The producer has ended after that.
 
         Raises AbortableTransactionError and the like: abort it.

@@ -30,6 +30,9 @@ from ..net.versions import TRANSACTION_FEATURE, too_old
 from ..values import ConsumerGroupMetadata, OffsetAndMetadata, ProducerIdentity, TopicPartition
 from .machine import ClientTransaction, Described, partitions_by_topic
 
+Codes = Mapping[str, int]
+"""The error code of each thing that was asked for, by its name in an error."""
+
 PRODUCE_V1 = 11
 """The highest version of Produce for transactions version 1."""
 
@@ -128,7 +131,7 @@ class TransactionRequests:
         }
         return {tp: codes.get(tp, ErrorCode.REQUEST_TIMED_OUT) for tp in partitions}  # left out: as if not answered
 
-    async def add_offsets(self, group_id: str) -> list[int]:
+    async def add_offsets(self, group_id: str) -> Codes:
         machine = self._machine
         connection = await self._coordinator()
         request = AddOffsetsToTxnRequest(
@@ -137,9 +140,9 @@ class TransactionRequests:
             producer_epoch=machine.identity.epoch,
             group_id=group_id,
         )
-        return [(await self._answer(connection, request, None, self.target)).error_code]
+        return {"AddOffsetsToTxn": (await self._answer(connection, request, None, self.target)).error_code}
 
-    async def check_offsets(self, group_id: str) -> list[int]:
+    async def check_offsets(self, group_id: str) -> Codes:
         """No error codes. Raises UnsupportedVersionError if the broker cannot reject a replaced member (KIP-447)."""
         connection = await self._cluster.coordinator("group", group_id)
         version = connection.version_of(TxnOffsetCommitRequest)
@@ -147,11 +150,11 @@ class TransactionRequests:
             raise too_old(
                 "TxnOffsetCommit", _MEMBER_SINCE, version, "offsets in a transaction", connection.name, "Kafka 2.5"
             )
-        return []
+        return {}
 
     async def commit_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
-    ) -> list[int]:
+    ) -> Codes:
         machine = self._machine
         connection = await self._cluster.coordinator("group", group.group_id)
         topics: dict[str, list[TxnOffsetCommitRequest.Topic.Partition]] = {}
@@ -178,7 +181,7 @@ class TransactionRequests:
         codes = {
             (topic.name, one.partition_index): one.error_code for topic in response.topics for one in topic.partitions
         }
-        return [codes.get(tp, ErrorCode.REQUEST_TIMED_OUT) for tp in offsets]  # left out: as if not answered
+        return {str(tp): codes.get(tp, ErrorCode.REQUEST_TIMED_OUT) for tp in offsets}  # left out: as if not answered
 
     async def end(self, commit: bool) -> tuple[int, ProducerIdentity]:
         """Send EndTxn. If it may have arrived without a response, sets the transaction's maybe_ended."""

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from fencepost.client.admin.admin import Admin
+from fencepost.client.consumer.consumer import Consumer
 from fencepost.client.errors import (
     AbortableTransactionError,
     BufferFullError,
@@ -11,6 +12,7 @@ from fencepost.client.errors import (
     DeliveryTimeoutError,
     KafkaError,
     RequestTimedOutError,
+    UnknownTopicError,
 )
 from fencepost.client.net.words import words_of
 from fencepost.client.producer.producer import Producer
@@ -115,6 +117,58 @@ def test_offsets_of_a_transaction_name_why_their_coordinator_is_not_found():
                 await tx.send_offsets_to_transaction(
                     {TopicPartition("t", 0): OffsetAndMetadata(1)}, ConsumerGroupMetadata("g")
                 )
+
+    within(main)
+
+
+MISSING = {TopicPartition("t", 0): 1, TopicPartition("t", 7): 1}
+
+
+@both
+def test_offsets_of_a_partition_that_does_not_exist_end_in_time_and_name_it(version):
+    async def main(world):
+        producer = await world.producer()
+        await write(producer, b"v")
+        with pytest.raises(AbortableTransactionError, match=r"within 5000 ms: .*\bt-7: UNKNOWN_TOPIC_OR_PART") as late:
+            async with producer.transaction() as tx:
+                await tx.send_offsets_to_transaction(MISSING, ConsumerGroupMetadata("g"))
+        assert "t-0" not in str(late.value)
+
+    within(main, version)
+
+
+def test_a_consumer_s_commit_of_a_partition_that_does_not_exist_names_it():
+    async def main(world):
+        async with plain(world) as producer:
+            await producer.send_and_wait("t", b"v")
+        given = {"group_id": "g", "enable_auto_commit": False, "default_api_timeout_ms": 5_000}
+        async with Consumer(BOOTSTRAP, environment=world.world.environment, **given) as consumer:
+            consumer.assign([TopicPartition("t", 0)])
+            with pytest.raises(RequestTimedOutError, match=r"within 5000 ms: .*\bt-7\b.*no such topic or part") as late:
+                await consumer.commit(MISSING)
+            assert "t-0" not in str(late.value)
+
+    within(main)
+
+
+def test_a_topic_that_cannot_be_made_is_missed_with_the_broker_s_reason():
+    async def main(world):
+        fill_disk(world)
+        async with plain(world) as producer:
+            with pytest.raises(UnknownTopicError, match=r"there is no topic 'new'.*KAFKA_STORAGE_ERROR") as missed:
+                await producer.send("new", b"v")
+            assert missed.value.code is missed.value.__cause__.code is ErrorCode.KAFKA_STORAGE_ERROR
+            assert "fencepost topic create new" in missed.value.hint
+
+    within(main)
+
+
+def test_a_topic_that_nobody_makes_is_missed_without_another_reason():
+    async def main(world):
+        async with plain(world, allow_auto_create_topics=False) as producer:
+            with pytest.raises(UnknownTopicError, match=r"there is no topic 'new', .* within 5000 ms$") as missed:
+                await producer.send("new", b"v")
+            assert missed.value.hint == "create the topic first"
 
     within(main)
 
