@@ -27,13 +27,13 @@ def test_a_bug_is_kept_to_what_it_was_met_in(metrics, caplog):
 
 @pytest.mark.parametrize("error", [BrokerHalted("halted"), OSError(5, "broken"), KeyboardInterrupt()], ids=repr)
 @pytest.mark.parametrize("more", [{}, {"besides": KafkaError}])
-def test_what_concerns_everything_is_raised(metrics, error, more):
+def test_contain_bugs_raises_exceptions_that_concern_the_whole_process(metrics, error, more):
     with pytest.raises(type(error)), contain_bugs(metrics, "thing", **more):
         raise error
     assert not metrics.failures
 
 
-def test_what_the_caller_wants_for_itself_is_raised(metrics):
+def test_contain_bugs_raises_the_kinds_that_the_caller_names(metrics):
     refused = KafkaError(ErrorCode.POLICY_VIOLATION, "no")
     with pytest.raises(KafkaError), contain_bugs(metrics, "thing", besides=KafkaError):
         raise refused

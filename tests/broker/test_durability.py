@@ -237,7 +237,7 @@ def test_list_offsets_never_returns_a_record_that_is_not_durable(broker):
     assert [asked(LATEST), asked(by_time), asked(latest_time)] == [1, 0, 0]
 
 
-def test_what_was_shown_or_answered_survives_a_power_cut_and_the_rest_does_not(broker):
+def test_records_shown_or_acknowledged_survive_a_power_cut(broker):
     producer = SimulatedClient(broker)
     for sequence in range(10):
         producer.send(produce("t", idempotent(sequence)))

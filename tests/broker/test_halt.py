@@ -121,7 +121,7 @@ def test_a_failed_sync_of_any_file_halts_the_broker_no_ack_no_reply(sites):
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
-def test_what_a_checkpoint_has_synced_beside_the_rounds_halts_the_broker_too(number, monkeypatch):
+def test_a_failed_sync_of_a_checkpoint_halts_the_broker(number, monkeypatch):
     """With durability os: what is finished is synced by a job of the checkpoint's, and by no round."""
     jobs, run = [], SyncJob.run
 

@@ -41,7 +41,7 @@ def served(world: SimulatedBroker, records: int = 3) -> SimulatedBroker:
 
 @pytest.mark.parametrize("waits_s", [0, 1, 60], ids=["at once", "a moment later", "later"])
 @pytest.mark.parametrize("change", [rename, rename_parent, remove])
-def test_what_a_successor_acknowledged_outlives_the_old_brokers_end(change: Change, waits_s: int) -> None:
+def test_records_of_a_successor_survive_the_end_of_the_old_broker(change: Change, waits_s: int) -> None:
     disk = SimulatedDisk(history=False)
     old = served(SimulatedBroker(SETTINGS, disk=disk), records=2)
     outsider = disk.beside()

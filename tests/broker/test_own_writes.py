@@ -145,7 +145,7 @@ def test_a_connection_does_not_wait_for_what_others_sent(broker, client):
     assert offset(client.receive()) == 5
 
 
-def test_what_is_sent_behind_a_read_waits_with_it(broker, client):
+def test_answers_behind_a_waiting_read_wait_with_it(broker, client):
     rounds = HeldRounds(broker)
     client.send_together(produced(), list_offsets("t", LATEST))
     client.send(*produced())

@@ -106,7 +106,7 @@ async def test_in_mode_fsync_nothing_is_released_before_its_sync(disk, driven, l
 
 
 @driven_by("fsync")
-async def test_what_arrives_during_a_sync_shares_the_next_one(disk, driven, log, rounds):
+async def test_units_that_arrive_during_a_sync_share_the_next_one(disk, driven, log, rounds):
     driven.append(log, [b"first"])
     await asyncio.sleep(0.001)
     before = len(syncs(disk))
@@ -151,7 +151,7 @@ def test_a_failed_sync_halts_and_nobody_is_told(quick):
 
 
 @pytest.mark.parametrize("halt", [Rounds.halt, Rounds.halt_unheard])
-def test_who_waits_for_an_idle_journal_is_called_at_a_halt(halt):
+def test_a_halt_calls_those_that_wait_for_an_idle_journal(halt):
     @driven_by("fsync")
     async def test(disk, driven, log, rounds):
         driven.append(log, [b"x"])
@@ -192,7 +192,7 @@ async def test_a_journal_that_is_about_to_be_synced_is_not_idle(disk, driven, lo
 
 
 @driven_by("fsync")
-async def test_who_is_touched_first_is_told_before_others_that_wait_since_earlier(disk, driven, log, rounds):
+async def test_touch_first_sends_its_replies_before_connections_that_wait_longer(disk, driven, log, rounds):
     """The leader of a group before its followers, whose connections wait for something of their own."""
     reported = []
 
@@ -234,7 +234,7 @@ def test_once_it_is_to_end_rounds_are_only_for_what_is_asked_for(mode):
 
 
 @driven_by("fsync")
-async def test_who_waits_for_a_unit_is_called_with_its_release_and_not_that_of_another(disk, driven, log, rounds):
+async def test_when_released_calls_back_with_the_release_of_its_own_unit(disk, driven, log, rounds):
     released = []
     for data in (b"x", b"y", b"z"):
         driven.append(log, [data])
@@ -322,7 +322,7 @@ async def test_a_round_waits_a_turn_for_a_client_that_was_just_answered(disk, dr
 
 
 @driven_by("fsync", quick=True)
-async def test_what_needs_no_sync_is_answered_before_the_second_look(disk, driven, log, rounds):
+async def test_answers_that_need_no_sync_leave_before_the_second_look(disk, driven, log, rounds):
     ask(driven, log, rounds)
     await end_of_turn()
     waits = ask(driven, log, rounds)

@@ -121,7 +121,7 @@ async def test_no_more_are_in_flight_than_the_writer_takes_and_the_rest_shares_a
 
 
 @in_world
-async def test_what_is_small_waits_for_the_round_in_flight(world):
+async def test_a_small_round_waits_for_the_round_in_flight(world):
     await world.send(data=b"x" * 5000)
     world.writer.from_bytes = 5000
     for _ in range(3):
@@ -135,7 +135,7 @@ async def test_what_is_small_waits_for_the_round_in_flight(world):
 
 
 @in_world
-async def test_what_need_not_be_synced_waits_for_those_that_must(world):
+async def test_units_in_mode_os_wait_for_a_round_in_flight_that_is_synced(world):
     await world.send()
     await world.send(world.os)
     assert len(world.writer.steps) == 1
@@ -146,7 +146,7 @@ async def test_what_need_not_be_synced_waits_for_those_that_must(world):
 
 
 @in_world
-async def test_what_was_written_and_not_synced_is_synced_with_the_next_round_by_a_worker(world):
+async def test_unsynced_units_are_synced_with_the_next_round_by_a_worker(world):
     await world.send(world.os)
     assert world.answered == [0]
     await world.send()
@@ -192,7 +192,7 @@ async def test_the_failure_of_a_later_round_halts_before_the_earlier_ones_are_to
 
 
 @in_world
-async def test_who_asks_for_a_sync_gets_it_under_a_load_without_a_gap(world):
+async def test_when_synced_calls_back_also_under_a_load_without_a_gap(world):
     """The next round is not begun beside those in flight, so that they come to an end."""
     synced = []
     await world.send()
@@ -298,7 +298,7 @@ async def test_it_names_them_too_if_a_round_came_behind_that_sync(world):
 
 
 @in_world
-async def test_who_asks_for_a_release_that_has_been_is_called_at_once(world):
+async def test_when_released_calls_back_at_once_for_a_released_unit(world):
     await world.send(world.os)
     told = []
     world.rounds.when_released(world.driven.store.released_unit, lambda: told.append(True))
@@ -318,7 +318,7 @@ async def test_no_round_is_begun_beside_one_that_a_worker_writes(world):
 
 
 @in_world
-async def test_what_is_too_large_to_be_begun_gathers_until_it_has_its_turn(world):
+async def test_a_round_too_large_to_begin_gathers_units_until_its_turn(world):
     await world.send()
     world.writer.largest_bytes = 100
     for _ in range(3):

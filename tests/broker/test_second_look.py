@@ -47,7 +47,7 @@ def test_there_is_one_look_for_a_round(look):
     assert not look.is_wanted(set("b"))
 
 
-def test_whoever_came_before_the_look_is_in_the_round_too(look):
+def test_clients_that_come_before_the_second_look_share_the_round(look):
     begin(look, "ab")
     assert begin(look, "a", late="b")
     assert not begin(look, "ab")

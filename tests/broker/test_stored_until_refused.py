@@ -151,9 +151,7 @@ def stored(world: SimulatedBroker) -> list[Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ROWS)
-def test_what_was_stored_until_it_was_refused_is_there_after_a_start(
-    monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_entries_stored_until_the_limit_are_there_after_a_restart(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(quota_changes, "MOST_ENTITIES", 500)
     row = ROWS[name]
     world = SimulatedBroker(guarded(**row.limits))

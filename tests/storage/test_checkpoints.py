@@ -33,7 +33,7 @@ def replace(disk, found):
 
 
 @pytest.mark.parametrize("payload", [b"", b"x", bytes(range(256)) * 4000])
-def test_what_was_written_is_read_back(disk, payload):
+def test_a_checkpoint_file_reads_back_as_it_was_written(disk, payload):
     write_file(disk, PATH, "store", 3, payload)
     assert read_file(disk, PATH, "store", 3) == payload
     assert disk.list("/data") == ["checkpoint-1"]

@@ -23,7 +23,7 @@ def test_batches_for_logs_that_need_no_sync_ask_for_none(driven, mode):
     assert store.interval_wanted == (mode == "interval")
 
 
-def test_what_others_may_build_on_is_all_but_a_clients_batch(driven):
+def test_last_joint_unit_covers_all_units_except_single_client_batches(driven):
     """A checkpoint waits for the sync of such units, and of no others."""
     log = driven.create("a", durability_mode="os")
     store, journal = driven.store, driven.store.journal

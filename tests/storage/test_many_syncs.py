@@ -44,7 +44,7 @@ def test_one_failed_sync_among_them_is_reported(disk):
         run_syncs(made)
 
 
-def test_no_jobs_are_no_syncs(disk):
+def test_without_jobs_run_syncs_syncs_nothing(disk):
     run_syncs([])
     assert synced(disk) == []
 

@@ -20,7 +20,7 @@ def disk():
     return disk
 
 
-def test_what_was_written_is_read_back(disk):
+def test_a_store_checkpoint_reads_back_as_it_was_written(disk):
     content = StoreCheckpoint(*HEAD[:8], JournalStart(3, 7), logs=[LogEntry(*ROW)])
     store_checkpoint.write(disk, "/data", 1, content)
     assert store_checkpoint.read(disk, "/data", 1) == content

@@ -32,7 +32,7 @@ Script = Callable[[SimulatedDisk], Any]
         ([errno.EIO, errno.ENOSPC, errno.ENOENT, errno.EROFS, errno.ESTALE], False, False),
     ],
 )
-def test_which_errors_may_pass_and_which_are_about_all_files(numbers, limit, passes):
+def test_each_errno_is_known_as_passing_or_as_a_limit_or_as_neither(numbers, limit, passes):
     for number in numbers:
         error = OSError(number, "")
         assert is_limit(error) is limit

@@ -178,7 +178,7 @@ def _without_the_newest_checkpoint(disk, at_least):
     assert len(found) >= at_least
 
 
-def test_what_the_journal_lost_though_synced_before_a_checkpoint_refuses_the_start():
+def test_a_journal_that_lost_synced_units_before_a_checkpoint_refuses_to_start():
     """Nothing else stands behind it there that would say so: it would pass for a tail that no one was told of."""
     driver = Driven(SimulatedDisk())
     log = driver.create("t")
@@ -335,7 +335,7 @@ def test_a_flush_takes_more_at_once_while_rounds_are_not_synced(monkeypatch):
     assert (len(unsynced.jobs[0][1].batches), len(synced.jobs[0][1].batches)) == (3, 1)
 
 
-def test_one_large_log_is_no_work_for_two(monkeypatch):
+def test_a_flush_of_one_large_log_is_not_split(monkeypatch):
     monkeypatch.setattr(upkeep, "SHARED_RUN_BYTES", 5_000)
     driver = Driven(SimulatedDisk())
     log = driver.create("t")
@@ -450,7 +450,7 @@ def recovers_from_the_older(driven: Driven, log: PartitionLog) -> None:
     assert dump_log(again.log("t")) == dump_log(log)
 
 
-def test_what_was_flushed_is_freed_some_batches_at_a_time(monkeypatch):
+def test_flushed_batches_are_freed_in_slices(monkeypatch):
     monkeypatch.setattr(upkeep, "LET_GO_BATCHES", 3)
     driver = Driven(SimulatedDisk())
     for name, count in (("a", 7), ("b", 2)):

@@ -17,7 +17,7 @@ def test_a_flag_wins_over_the_environment_and_that_over_the_file() -> None:
     assert warnings == []
 
 
-def test_variables_of_the_other_commands_are_no_settings_of_the_broker() -> None:
+def test_the_broker_ignores_environment_variables_of_other_commands() -> None:
     variables = {BOOTSTRAP_VARIABLE: "h:1", USER_VARIABLE: "u", PASSWORD_VARIABLE: "p", CONFIG_VARIABLE: "f"}
     assert broker_settings({}, variables, {}) == broker_settings({}, {}, {})
 

@@ -33,9 +33,7 @@ def test_shares_never_exceed_the_whole_and_leave_room_for_those_who_are_refused(
     ("descriptors", "given", "expected"),
     [(1024, None, 256), (8192, None, 1024), (20_000, None, 5000), (1 << 20, None, 8192), (1 << 20, "2000", 2000)],
 )
-def test_open_files_take_more_where_connections_do_not_need_it_and_nobody_set_it(
-    descriptors, given, expected, monkeypatch
-):
+def test_max_open_files_defaults_to_a_share_of_the_descriptors(descriptors, given, expected, monkeypatch):
     monkeypatch.setattr(resource, "getrlimit", lambda which: (descriptors, descriptors))
     settings = BrokerSettings() if given is None else BrokerSettings(max_open_files=int(given))
     found, most = _within_descriptors(settings)

@@ -37,7 +37,7 @@ BROKER = BrokerSettings()
         ({"consumer.assignor.offload.enable": "false"}, "Unknown group config name: consumer.assignor.offload.enable"),
     ],
 )
-def test_what_a_group_may_not_have_is_refused_in_kafkas_words(configs: dict[str, str], refusal: str) -> None:
+def test_an_invalid_group_config_is_refused_with_kafkas_error_text(configs: dict[str, str], refusal: str) -> None:
     with pytest.raises(InvalidOption) as refused:
         check(configs, BROKER)
     assert str(refused.value) == refusal

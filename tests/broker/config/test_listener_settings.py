@@ -34,7 +34,7 @@ def test_an_address_is_host_and_port_with_ipv6_in_brackets(text: str, parsed: tu
     "text",
     ["::1:9092", "host", "host:", "host:x", "host:65536", "", "[::1]", "a:1:2", "two words:1", "host\t:1", "h\0:1"],
 )
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_an_invalid_listener_address_is_refused(text: str) -> None:
     with pytest.raises(InvalidOption, match="HOST:PORT"):
         address(text)
 
@@ -156,7 +156,7 @@ def test_mechanisms_count_only_where_somebody_logs_in() -> None:
     assert listeners("a:1", sasl_enabled_mechanisms="GSSAPI")
 
 
-def test_what_is_set_for_one_listener_outlasts_a_change_of_other_settings() -> None:
+def test_a_listeners_own_setting_survives_a_change_of_other_settings() -> None:
     own = {"listener.name.sasl_plaintext.connections.max.reauth.ms": "7"}
     made = BrokerSettings(listeners=("SASL_PLAINTEXT://a:1",), listener_overrides=own)
     read = BrokerSettings.of({Source.STATIC_BROKER: {"listeners": "SASL_PLAINTEXT://a:1", **own}})

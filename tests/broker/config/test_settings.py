@@ -128,7 +128,7 @@ def test_a_topics_setting_is_its_own_else_the_brokers_else_the_default() -> None
     ]
 
 
-def test_what_an_admin_set_while_running_wins_over_file_and_flags() -> None:
+def test_a_dynamic_broker_setting_wins_over_file_and_flags() -> None:
     static = BrokerSettings.of({Source.STATIC_BROKER: {"message.max.bytes": "1"}})
     both = static.with_layer(Source.DYNAMIC_BROKER, {"message.max.bytes": "3"}).with_layer(
         Source.DYNAMIC_DEFAULT_BROKER, {"message.max.bytes": "2", "log.roll.ms": "9"}

@@ -137,7 +137,7 @@ def just_ended(monkeypatch):
         monkeypatch.undo()
 
 
-def test_what_is_asked_of_a_broker_that_has_just_ended_is_answered(just_ended):
+def test_calls_to_a_broker_that_has_just_ended_return_or_raise(just_ended):
     before = just_ended.clock.monotonic_ms()
     begin(just_ended.advance, 600).result(WITHIN_S)
     assert 600_000 <= just_ended.clock.monotonic_ms() - before < 1_200_000
@@ -152,7 +152,7 @@ def test_a_broker_that_has_just_ended_is_not_paused(just_ended):
     assert not just_ended.paused
 
 
-def test_what_look_raises_comes_out():
+def test_an_exception_in_the_function_given_to_inside_is_raised():
     with Broker() as broker, pytest.raises(ZeroDivisionError):
         broker.inside(lambda inner: 1 / 0)
 
@@ -194,7 +194,7 @@ async def test_a_start_that_is_cancelled_leaves_no_temporary_directory():
         assert broker.running
 
 
-async def test_a_start_that_fails_while_it_is_cancelled_is_no_complaint_of_asyncios(tmp_path, caplog):
+async def test_a_start_that_fails_while_cancelled_causes_no_asyncio_warning(tmp_path, caplog):
     async with Broker(tmp_path):
         with pytest.raises(AlreadyLocked):
             await used(Broker(tmp_path))

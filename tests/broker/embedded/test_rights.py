@@ -116,7 +116,7 @@ def test_users_of_a_kept_directory_stay_with_what_was_changed(tmp_path):
         ({"acls": [AclBinding("alice", "write", "topic", "")]}, "empty resource name"),
     ],
 )
-def test_what_cannot_be_is_refused_before_the_start(given, text):
+def test_invalid_users_and_rules_are_refused_before_the_start(given, text):
     with pytest.raises(ValueError, match=text):
         Broker(**given)
 

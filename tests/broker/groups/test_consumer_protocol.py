@@ -50,7 +50,7 @@ def test_an_assignment_goes_to_a_client_and_back_in_the_version_of_its_subscript
     assert read_assignment(encode_assignment(Assignment(OWNED, b"data"))) == {"t": [0, 2], "u": [1]}
 
 
-def test_who_was_given_nothing_yet_has_no_bytes():
+def test_an_empty_assignment_reads_as_no_partitions():
     assert read_assignment(b"") == {}
 
 

@@ -329,7 +329,7 @@ def test_the_log_of_a_coordinator_comes_into_being_with_the_first_who_looks_for_
     assert list(topics) == ["__consumer_offsets", "__transaction_state"]
 
 
-def test_while_there_is_no_room_for_the_log_there_is_no_coordinator(broker):
+def test_find_coordinator_fails_while_the_offsets_topic_cannot_be_created(broker):
     broker.broker.store.space_exhausted = True
     found = broker.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g", "h"])).coordinators
     assert [(each.key, each.error_code, each.node_id) for each in found] == [("g", 15, -1), ("h", 15, -1)]

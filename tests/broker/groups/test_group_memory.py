@@ -17,7 +17,7 @@ def broker():
         yield broker
 
 
-def test_what_members_send_is_bounded_in_all_groups_together_and_given_back():
+def test_metadata_of_members_is_bounded_over_all_groups_and_freed_when_they_leave():
     with begin(group_metadata_max_bytes=1 << 20) as broker:
         client = SimulatedClient(broker)
         large = {"range": bytes(250_000)}  # and once more in the record

@@ -91,7 +91,7 @@ groups = st.builds(
 
 
 @given(groups)
-def test_what_is_written_is_read(group: KeptGroup) -> None:
+def test_a_group_reads_back_as_it_was_written(group: KeptGroup) -> None:
     assert group_records.read_value(group_records.value(group)) == group
 
 
@@ -104,7 +104,7 @@ def test_a_record_that_ends_early_is_refused(value: str) -> None:
 
 
 @pytest.mark.parametrize("length", [b"\xff" * 6, b"\xff\xff\xff\xff\x7f"])
-def test_a_length_that_is_no_varint_is_refused(length: bytes) -> None:
+def test_a_length_with_an_invalid_varint_is_refused(length: bytes) -> None:
     with pytest.raises(UnreadableGroup):
         group_records.read_value(b"\0\4" + length + bytes(40))
 

@@ -212,7 +212,7 @@ def test_a_member_that_joins_with_another_subscription_has_everybody_join_again(
     assert driver.group.state is State.PREPARING_REBALANCE
 
 
-def test_who_may_commit_without_being_a_member() -> None:
+def test_commits_without_a_member_need_an_empty_group_or_a_transaction() -> None:
     """Clients that manage their partitions themselves, while nobody is in the group; old ones in transactions."""
     driver = GroupDriver()
     assert driver.commit("", -1) is ErrorCode.NONE
@@ -225,7 +225,7 @@ def test_who_may_commit_without_being_a_member() -> None:
         assert driver.commit(member_id, transactional=transactional) is ErrorCode.NONE
 
 
-def test_who_waits_for_the_others_needs_no_heartbeats() -> None:
+def test_a_member_waiting_for_its_join_answer_needs_no_heartbeats() -> None:
     driver = GroupDriver()
     first, second = driver.stable(2, session_timeout_ms=6_000)
     answer = driver.join(first, session_timeout_ms=6_000)
@@ -301,7 +301,7 @@ def test_a_static_member_back_unassigned_has_as_long_to_sync_as_its_predecessor(
     assert (driver.group.state, list(driver.group.members)) == (State.PREPARING_REBALANCE, [first])
 
 
-def test_whom_the_leader_forgets_has_nothing_whatever_it_had_before() -> None:
+def test_a_member_the_leader_leaves_out_gets_an_empty_assignment() -> None:
     driver = GroupDriver()
     first, second = driver.stable(2)
     driver.join(first)
@@ -406,7 +406,7 @@ def test_a_restart_finds_the_last_generation_and_its_assignments() -> None:
         assert driver.commit(member_id) is ErrorCode.NONE
 
 
-def test_what_a_restart_makes_of_a_record_makes_the_same_record_again() -> None:
+def test_a_restored_group_writes_the_same_record_again() -> None:
     driver = GroupDriver()
     driver.stable(3, static=True)
     driver.restarted()

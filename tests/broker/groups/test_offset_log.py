@@ -39,7 +39,7 @@ def end_offsets(world: SimulatedBroker) -> list[int]:
 
 
 @pytest.mark.requirement("S-05", "S-09")
-def test_what_was_committed_is_there_after_a_power_cut_and_what_was_not_is_not() -> None:
+def test_exactly_the_committed_offsets_are_there_after_a_power_cut() -> None:
     world = SimulatedBroker()
     world.broker.topics.create("t", 3)
     assert commit(world, "g", "t", {0: 5, 2: 7}) == [0, 0]

@@ -188,7 +188,7 @@ def test_a_replay_gives_the_state_of_who_was_there_all_the_time(script: Any) -> 
 
 @given(actions, st.integers(1, 3))
 @settings(max_examples=300)
-def test_what_compaction_leaves_gives_the_same_state_with_transactions_open_too(script: Any, times: int) -> None:
+def test_a_compacted_offset_log_replays_to_the_same_state_with_open_transactions(script: Any, times: int) -> None:
     log, state = played(script)
     assert pictured(replayed(log.compacted(times))) == pictured(state)
 

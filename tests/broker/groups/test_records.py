@@ -35,7 +35,7 @@ def test_a_record_of_apache_kafka_is_read_as_it_was_meant() -> None:
     assert read_offset_value(KAFKAS_VALUE_IN_TRANSACTION) == Committed(7, -1, "", 0x1A1FC458F65, UNKNOWN_AGE)
 
 
-def test_what_kafkas_format_can_express_is_written_in_its_bytes() -> None:
+def test_offsets_are_written_in_the_same_bytes_as_by_kafka() -> None:
     assert offset_key(Place("offs-raw-g", "offs-raw", 0)) == KAFKAS_KEY
     assert offset_value(Committed(5, -1, "meta\0", 0x1A1FC458F1A, UNKNOWN_AGE, TOPIC_ID)) == KAFKAS_VALUE
     assert offset_value(Committed(7, -1, "", 0x1A1FC458F65, UNKNOWN_AGE)) == KAFKAS_VALUE_IN_TRANSACTION

@@ -44,7 +44,7 @@ def test_without_an_authorizer_every_item_is_refused() -> None:
         assert broker.ask(describing()).error_code == DISABLED
 
 
-def test_who_may_describe_the_cluster_reads_rules_and_who_may_alter_it_changes_them() -> None:
+def test_describe_on_the_cluster_lets_read_acls_and_alter_lets_change_them() -> None:
     with SimulatedBroker(guarded()) as broker:
         created(broker, ALLOW, "allow User:ANONYMOUS DESCRIBE CLUSTER = kafka-cluster")
         with broker.again(guarded(super_users="User:admin")) as reading:
@@ -68,7 +68,7 @@ def test_a_change_is_in_force_for_the_next_request_of_the_same_connection() -> N
         assert [each.error_code for each in first.results + second.results] == [OK, FORBIDDEN]
 
 
-def test_what_is_wrong_with_one_rule_is_no_matter_for_the_others() -> None:
+def test_an_invalid_rule_is_refused_and_the_others_are_created() -> None:
     with SimulatedBroker(guarded()) as broker:
         wrong = ["allow alice READ TOPIC = t", "allow User:alice READ CLUSTER = t", "allow User:a ANY TOPIC = t"]
         long = [f"allow User:{'x' * 996} READ TOPIC = t", f"allow User:a READ TOPIC = {'x' * 1_001}"]
@@ -78,7 +78,7 @@ def test_what_is_wrong_with_one_rule_is_no_matter_for_the_others() -> None:
         assert described(broker) == sorted([ALLOW, OTHER, fitting])
 
 
-def test_there_are_no_more_rules_than_max_acls() -> None:
+def test_rules_beyond_max_acls_are_refused() -> None:
     with SimulatedBroker(guarded(max_acls=2)) as broker:
         assert created(broker, ALLOW, ALLOW, DENY, OTHER, ALLOW) == [OK, OK, OK, POLICY, OK]
         assert created(broker, OTHER, DENY) == [POLICY, OK]
@@ -148,7 +148,7 @@ def test_a_rule_that_somebody_else_has_removed_meanwhile_is_removed_once() -> No
             assert described(restarted) == []
 
 
-def test_who_changes_rules_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_changes_of_rules_are_logged_with_the_user_and_address(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO), SimulatedBroker(guarded()) as broker:
         created(broker, ALLOW, DENY)
         deleted(broker, {"principal_filter": "User:alice"})

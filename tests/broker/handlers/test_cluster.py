@@ -66,7 +66,7 @@ def test_every_version_of_api_versions_is_answered(broker: SimulatedBroker, vers
     assert response.api_keys
 
 
-def test_an_odd_client_name_is_no_reason_to_refuse(broker: SimulatedBroker) -> None:
+def test_an_empty_client_software_name_is_accepted(broker: SimulatedBroker) -> None:
     # Kafka answers INVALID_REQUEST, which kafka-python takes for a response of version 0 and cannot read.
     assert broker.ask(ApiVersionsRequest(client_software_name="", client_software_version="-")).error_code == 0
 
@@ -203,7 +203,9 @@ def test_the_cluster_is_one_broker(broker: SimulatedBroker) -> None:
         (3, 115, "Unsupported endpoint type 3"),
     ],
 )
-def test_the_broker_is_no_controller_endpoint(broker: SimulatedBroker, endpoint: int, code: int, text: str) -> None:
+def test_describing_the_cluster_for_controllers_is_refused(
+    broker: SimulatedBroker, endpoint: int, code: int, text: str
+) -> None:
     response = broker.ask(DescribeClusterRequest(endpoint_type=endpoint))
     assert (response.error_code, response.error_message, response.brokers) == (code, text, [])
 

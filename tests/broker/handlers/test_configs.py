@@ -236,7 +236,9 @@ def test_a_brokers_setting_changes_at_run_time_for_topics_that_do_not_override_i
 
 @pytest.mark.parametrize("name", ["max.connections", "max.connections.per.ip"])
 @pytest.mark.parametrize("of", ["", "1"], ids=["all brokers", "this broker"])
-def test_what_would_keep_everybody_out_cannot_be_set_over_the_wire(broker: SimulatedBroker, name: str, of: str) -> None:
+def test_a_limit_that_would_keep_all_clients_out_cannot_be_set_by_alter_configs(
+    broker: SimulatedBroker, name: str, of: str
+) -> None:
     """It could not be set back: nobody could connect, over restarts too, and whatever a flag says."""
     for value in ("0", "1", "9"):
         refused = change(broker, BROKER, of, (name, SET, value))
@@ -247,7 +249,7 @@ def test_what_would_keep_everybody_out_cannot_be_set_over_the_wire(broker: Simul
         assert change(again, BROKER, of, (name, DELETE, None)) == OK
 
 
-def test_what_an_earlier_version_let_be_set_keeps_nobody_out() -> None:
+def test_a_stored_limit_that_would_keep_all_clients_out_is_ignored() -> None:
     with SimulatedBroker() as broker:
         stored = {"max.connections": "0", "message.max.bytes": "5000"}
         broker.broker.topics._log.commit([broker_configs_changed("1", stored)])
@@ -274,7 +276,7 @@ def test_a_start_that_ignores_what_was_set_while_running_lets_it_be_set_back() -
 
 
 @pytest.mark.parametrize("number", ["9" * 5_000, "2147483648", "-2147483649", "1.0", "", "-"])
-def test_a_broker_id_that_is_no_int_is_refused_and_the_other_resources_are_served(topic: SimulatedBroker, number: str):
+def test_a_nonnumeric_broker_id_is_refused_and_other_resources_are_described(topic: SimulatedBroker, number: str):
     resources = [
         DescribeConfigsRequest.Resource(resource_type=BROKER, resource_name=number or "x"),
         DescribeConfigsRequest.Resource(resource_type=TOPIC, resource_name="a"),
@@ -315,7 +317,7 @@ def test_nothing_that_can_be_set_over_the_wire_is_a_secret() -> None:
     assert not [row.name for row in BROKER_OPTIONS.values() if row.dynamic and row.is_secret]
 
 
-def test_what_an_earlier_version_kept_opens_and_can_be_removed(broker: SimulatedBroker) -> None:
+def test_unknown_settings_stored_by_an_earlier_version_can_be_removed(broker: SimulatedBroker) -> None:
     stored = {"mesage.max.bytes": "1", "listener.name.a.ssl.key.password": "x", "long": "x" * 40_000}
     broker.broker.topics._log.commit([broker_configs_changed("1", stored)])
     broker.wait(1)
@@ -361,7 +363,7 @@ def test_every_setting_of_a_kafka_broker_is_shown_with_what_is_true_of_one_node(
             assert len(result.configs) == len(found)
 
 
-def test_what_is_kept_and_not_obeyed_is_shown(broker: SimulatedBroker) -> None:
+def test_settings_without_effect_are_described_with_their_stored_values(broker: SimulatedBroker) -> None:
     assert change(broker, BROKER, "", ("log.flush.interval.ms", SET, "6"), ("min.insync.replicas", SET, "2")) == OK
     assert change(broker, BROKER, "1", ("log.flush.interval.ms", SET, "7")) == OK
     (flush,) = describe(broker, BROKER, "1", ["log.flush.interval.ms"], include_synonyms=True).configs
@@ -378,7 +380,7 @@ def test_what_is_kept_and_not_obeyed_is_shown(broker: SimulatedBroker) -> None:
     assert (code, text) == (40, "Can't APPEND to key num.io.threads because its type is not LIST.")
 
 
-def test_what_an_earlier_version_kept_is_shown_without_its_value(broker: SimulatedBroker) -> None:
+def test_an_unknown_stored_setting_is_described_without_its_value(broker: SimulatedBroker) -> None:
     broker.broker.topics._log.commit([broker_configs_changed("", {"some.password": "secret"})])
     for of in ("", "1"):
         (config,) = describe(broker, BROKER, of, ["some.password"], include_synonyms=True).configs
@@ -421,7 +423,7 @@ def test_loggers_and_client_metrics_are_told_to_be_none(
     assert change(broker, kind, name, ("interval.ms", SET, "1000"), validate_only=True) == altered
 
 
-def test_what_is_not_obeyed_is_kept_and_does_not_prevent_a_start(broker: SimulatedBroker) -> None:
+def test_a_setting_without_effect_is_stored_and_survives_a_restart(broker: SimulatedBroker) -> None:
     name = "sasl.kerberos.min.time.before.relogin"
     assert change(broker, BROKER, "1", (name, SET, "60000")) == (0, None)
     assert change(broker, BROKER, "1", (name, SET, "soon"))[0] == 42

@@ -80,7 +80,7 @@ def test_partitions_are_read_in_order_and_only_the_first_may_exceed_the_limit(cl
     assert [(part.partition_index, offsets(part)) for part in topic.partitions] == [(0, []), (2, [(0, 2)]), (1, [])]
 
 
-def test_empty_is_no_records_and_not_null(client):
+def test_a_fetch_without_records_returns_empty_bytes_and_not_null(client):
     assert fetched(client.ask(fetch("t"), NAMED)).records is not None
 
 
@@ -175,13 +175,13 @@ def test_a_reader_whose_log_is_longer_than_ours_is_told_where_they_part(client):
     assert code(client.ask(fetch("t", 0, last_fetched_epoch=1), NAMED)) == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_there_are_no_other_replicas_to_fetch_for(client):
+def test_a_fetch_for_another_replica_is_refused(client):
     request = fetch("t")
     request.replica_id = 5
     assert code(client.ask(request, NAMED)) == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_read_committed_lists_no_aborted_transactions_where_there_are_none(client):
+def test_without_aborts_read_committed_gets_an_empty_list_and_others_null(client):
     fill(client, 1)
     assert fetched(client.ask(fetch("t", committed=True), NAMED)).aborted_transactions == []
     assert fetched(client.ask(fetch("t"), NAMED)).aborted_transactions is None

@@ -69,7 +69,7 @@ def test_other_partitions_are_served_in_the_same_answer(client):
     assert log_of(client, 1).offline is None
 
 
-def test_what_lies_before_the_damage_is_given_to_those_who_ask_for_no_more(client):
+def test_a_fetch_that_ends_before_damaged_bytes_succeeds(client):
     damage(client, 10)
     part = fetched(client.ask(fetch("t", 0, max_bytes=200), NAMED))
     assert part.error_code == ErrorCode.NONE

@@ -86,7 +86,7 @@ def test_parts_of_two_partitions_go_in_one_answer(client, found):
     assert let_go_of(found) == [True, True]
 
 
-def test_what_is_not_enough_is_let_go_of_while_the_fetch_waits(client, found):
+def test_a_waiting_fetch_releases_the_file_parts_it_has_read(client, found):
     client.send(fetch("t", max_wait_ms=5_000, min_bytes=1 << 20), NAMED)
     client.broker.wait(1)
     assert let_go_of(found) == [True]
@@ -96,7 +96,7 @@ def test_what_is_not_enough_is_let_go_of_while_the_fetch_waits(client, found):
     assert let_go_of(found) == [True, True]
 
 
-def test_what_is_still_not_enough_is_let_go_of_each_time_that_a_fetch_looks(client, found):
+def test_a_woken_fetch_that_goes_on_waiting_releases_what_it_read(client, found):
     client.send(fetch("t", committed=True, max_wait_ms=5_000, min_bytes=1 << 20), NAMED)
     client.broker.wait(1)
     broker = client.broker.broker

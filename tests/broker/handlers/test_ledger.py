@@ -22,7 +22,7 @@ def broker() -> Iterator[SimulatedBroker]:
         yield topics(broker)
 
 
-def test_what_is_prepared_becomes_visible_all_at_once_with_the_decision(broker):
+def test_prepared_transactions_become_visible_together_with_the_decision(broker):
     txns = [prepared(broker, f"t{n}", topic=topic, partition=n) for n, topic in enumerate("aab")]
     assert values(broker, "a") == values(broker, "a", 1) == values(broker, "b", 2) == []
     answer = decide(broker, *txns)
@@ -61,7 +61,7 @@ def test_a_prepared_transaction_survives_a_power_cut_and_is_decided_then(broker)
         assert values(again, "a") == [b"t"]
 
 
-def test_whoever_else_waits_for_that_number_or_one_below_is_aborted_in_the_same_unit(broker):
+def test_transactions_left_out_of_a_decision_are_aborted_in_the_same_unit(broker):
     listed = prepared(broker, "listed", 5)
     for name, number in (("left", 5), ("older", 3)):
         prepared(broker, name, number, partition=1)
@@ -205,7 +205,7 @@ def test_nothing_is_produced_or_added_while_it_waits(broker, version):
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("commit", [True, False])
-def test_its_producer_may_end_it_after_all_and_then_has_to_begin_anew_with_tv1(broker, version, commit):
+def test_a_producer_may_end_its_prepared_transaction_without_a_decision(broker, version, commit):
     txn = prepared(broker, "t", version=version)
     pair = txn.producer_id, txn.epoch + 1
     assert txn.end(commit) == 0
@@ -252,7 +252,7 @@ def test_an_end_that_makes_no_sense_is_an_invalid_request(broker):
 
 
 @pytest.mark.slow
-def test_what_waits_for_longer_than_its_prepared_timeout_is_aborted():
+def test_a_transaction_that_waits_beyond_its_prepared_timeout_is_aborted():
     settings = BrokerSettings(
         transaction_abort_timed_out_transaction_cleanup_interval_ms=1000, transaction_two_phase_commit_enable=True
     )
@@ -321,7 +321,7 @@ def test_no_more_than_max_ledger_entries_are_kept():
         assert decide(broker, key="one", number=2).error_code == 0
 
 
-def test_who_waits_for_long_is_named_in_the_log_once_and_counted(caplog):
+def test_a_transaction_prepared_for_long_is_logged_once_and_counted(caplog):
     settings = BrokerSettings(transaction_prepared_alert_ms=120_000)
     with SimulatedBroker(settings) as broker, caplog.at_level(logging.WARNING, "fencepost.broker"):
         topics(broker)

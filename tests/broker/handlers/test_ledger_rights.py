@@ -59,7 +59,7 @@ def test_a_decision_needs_the_key_and_every_transaction_it_names(world: Guarded)
     assert waiting(world) == []
 
 
-def test_who_has_the_key_aborts_what_others_prepared_under_it(world: Guarded) -> None:
+def test_a_decider_with_the_key_aborts_transactions_others_prepared_under_it(world: Guarded) -> None:
     """Whoever prepares under a key has agreed to that: it takes the right to the key, too."""
     mine = prepared(world, "mine-1")
     prepared(world, "others-1")

@@ -97,7 +97,7 @@ def test_a_client_that_is_silent_is_idle_and_one_that_left_is_gone(broker: Simul
     assert "app" not in clients(broker)
 
 
-def test_what_connections_moved_still_counts_when_they_have_left(broker: SimulatedBroker) -> None:
+def test_bytes_of_closed_connections_stay_in_the_counters(broker: SimulatedBroker) -> None:
     client, metrics = SimulatedClient(broker, "app"), broker.broker.metrics
     client.ask(ApiVersionsRequest(), 3)
     before = metrics.bytes_in, metrics.bytes_out
@@ -175,7 +175,7 @@ def test_every_family_is_named_as_prometheus_wants_it() -> None:
         assert (each.counted is not None) == (each.kind == HISTOGRAM), each.name
 
 
-def test_what_is_produced_and_fetched_is_counted_from_this_start_on(broker: SimulatedBroker) -> None:
+def test_records_and_bytes_produced_and_fetched_are_counted_since_the_start(broker: SimulatedBroker) -> None:
     for _ in range(3):
         broker.ask(produce("t", batch()))
     found = exported(broker)

@@ -39,7 +39,7 @@ def test_the_first_record_at_or_after_a_time(client):
     assert {time: found(client, time)[1:] for time in expected} == expected
 
 
-def test_what_is_not_found_is_no_error(client):
+def test_a_time_after_the_last_record_gives_offset_minus_1_without_error(client):
     assert found(client, 301) == (OK, -1, -1)
     assert found(client, TIERED) == found(client, PENDING) == (OK, -1, -1)
     assert found(client, MAX, partition=1) == found(client, 0, partition=1) == (OK, -1, -1)

@@ -176,7 +176,7 @@ def test_a_batch_larger_than_a_segment_is_refused(client):
 
 
 @pytest.mark.requirement("S-37")
-def test_what_does_not_exist_is_refused_by_itself(client):
+def test_an_unknown_partition_is_refused_and_the_others_are_written(client):
     response = client.ask(produce("t", batch(), batch(), batch(), batch()))
     unknown = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
     assert answers(response) == [(OK, 0)] * 3 + [unknown]
@@ -303,7 +303,7 @@ def test_a_compacted_topic_takes_no_record_without_a_key(client):
 
 @pytest.mark.parametrize(("kind", "codec"), [("uncompressed", 0), ("gzip", 1), ("snappy", 2), ("lz4", 3), ("zstd", 4)])
 @pytest.mark.parametrize("sent", range(5))
-def test_a_topic_with_a_codec_of_its_own_compresses_anew(client, kind, codec, sent):
+def test_a_topic_with_compression_type_recompresses_batches(client, kind, codec, sent):
     client.ask(create("packed", compression_type=kind))
     assert code(client.ask(produce("packed", idempotent(0, 20, value=b"x" * 50, codec=sent)))) == OK
     (found,) = stored(client, "packed")
@@ -313,7 +313,7 @@ def test_a_topic_with_a_codec_of_its_own_compresses_anew(client, kind, codec, se
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_a_batch_is_kept_byte_by_byte_but_for_offset_and_epoch(client, codec):
+def test_a_batch_is_stored_unchanged_except_for_offset_and_leader_epoch(client, codec):
     client.ask(produce("t", batch(3)))
     sent = batch(7, value=b"abc" * 30, codec=codec)
     client.ask(produce("t", sent))

@@ -45,7 +45,7 @@ def test_quotas_are_the_same_after_a_restart_and_after_a_power_cut(flushed: bool
             assert described(restarted) == expected
 
 
-def test_what_does_not_change_is_not_written_and_one_request_is_one_unit() -> None:
+def test_an_unchanged_quota_is_not_written_and_one_request_is_one_unit() -> None:
     with SimulatedBroker() as broker:
         set_quota(broker, "user=alice", producer_byte_rate=1)
         store = broker.broker.store
@@ -69,7 +69,7 @@ def test_many_changes_are_several_units_and_all_are_made() -> None:
         assert described(broker).keys() == {"user=alice", *names}
 
 
-def test_who_may_describe_configs_reads_quotas_and_who_may_alter_them_sets_them() -> None:
+def test_describe_configs_lets_read_quotas_and_alter_configs_lets_set_them() -> None:
     with SimulatedBroker(guarded()) as broker:
         set_quota(broker, "user=alice", producer_byte_rate=1)
         broker.ask(creating("allow User:ANONYMOUS DESCRIBE_CONFIGS CLUSTER = kafka-cluster"))

@@ -41,7 +41,7 @@ def world() -> Iterator[Guarded]:
         (["allow User:alice READ TOPIC = t", "allow User:alice WRITE TRANSACTIONAL_ID = *"], NO_CLUSTER),
     ],
 )
-def test_who_may_write_to_some_topic_may_be_an_idempotent_producer(
+def test_init_producer_id_without_an_id_needs_write_on_any_topic(
     world: Guarded, rules: list[str], expected: ErrorCode
 ) -> None:
     world.have(*rules)
@@ -77,7 +77,7 @@ def test_batches_are_judged_by_what_they_are_not_by_what_the_request_says(world:
 
 @pytest.mark.requirement("S-35", "S-37")
 @pytest.mark.parametrize("version", [1, 2])
-def test_who_may_not_use_an_id_does_not_write_as_its_producer(world: Guarded, version: int) -> None:
+def test_a_user_without_the_transactional_id_cannot_write_with_its_producer_id(world: Guarded, version: int) -> None:
     """Outside of transactions, where a request names no id: as its next batch, with a newer epoch, elsewhere first."""
     world.have("allow User:alice WRITE TOPIC = t", "allow User:bob WRITE TOPIC = t")
     world.have("allow User:alice WRITE TRANSACTIONAL_ID = x")

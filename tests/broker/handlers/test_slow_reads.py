@@ -163,7 +163,7 @@ def test_a_partition_is_read_again_only_for_who_still_may(door, version, may_sti
 
 
 @pytest.mark.parametrize("version", [NAMED, NAMED + 1])
-def test_who_may_not_read_any_more_does_not_learn_where_a_log_begins(door, version):
+def test_a_reader_that_loses_its_right_does_not_learn_the_log_start(door, version):
     def meanwhile():
         delete_below(door.client, 9)
         forbid(door.client)
@@ -172,7 +172,7 @@ def test_who_may_not_read_any_more_does_not_learn_where_a_log_begins(door, versi
     assert (part.error_code, part.log_start_offset) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1)
 
 
-def test_who_may_not_read_any_more_does_not_learn_that_a_topic_was_deleted(door):
+def test_a_reader_that_loses_its_right_does_not_learn_of_a_deletion(door):
     def meanwhile():
         door.client.broker.ask(DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name="t")], timeout_ms=1000))
         forbid(door.client)

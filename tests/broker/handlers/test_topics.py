@@ -258,7 +258,7 @@ def test_older_versions_delete_by_name(broker: SimulatedBroker, version: int) ->
 
 
 @pytest.mark.parametrize(("version", "code"), [(1, 42), (3, 73), (6, 73)])
-def test_where_deletion_is_off_every_topic_is_answered_so(version: int, code: int) -> None:
+def test_with_delete_topic_enable_off_every_deletion_is_refused(version: int, code: int) -> None:
     with SimulatedBroker(BrokerSettings(delete_topic_enable=False)) as broker:
         create(broker, New(name="a"))
         request = DeleteTopicsRequest(topic_names=["a"], topics=[Gone(name="a")], timeout_ms=1000)
@@ -323,7 +323,9 @@ Replicas = More.Assignment
         (More(name="a", count=3, assignments=[Replicas(broker_ids=[1])]), 0, None),
     ],
 )
-def test_what_is_no_growth_is_refused(broker: SimulatedBroker, asked: More, code: int, text: str | None) -> None:
+def test_create_partitions_without_growth_is_refused(
+    broker: SimulatedBroker, asked: More, code: int, text: str | None
+) -> None:
     create(broker, New(name="a", num_partitions=2))
     ((found, message),) = grow(broker, asked, validate_only=True)
     assert found == code

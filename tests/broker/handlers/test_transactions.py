@@ -62,7 +62,9 @@ def test_a_transactional_id_keeps_its_producer_id_at_the_next_epoch(broker: Simu
 
 @pytest.mark.requirement("S-109", "C-10")
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
-def test_a_timeout_that_is_none_or_above_the_brokers_is_refused(broker: SimulatedBroker, timeout_ms: int) -> None:
+def test_a_transaction_timeout_below_1_or_above_the_brokers_limit_is_refused(
+    broker: SimulatedBroker, timeout_ms: int
+) -> None:
     assert init(broker, transactional_id="t", transaction_timeout_ms=timeout_ms) == (50, -1, -1)
 
 

@@ -21,7 +21,7 @@ def init(broker, **more):
     return broker.ask(InitProducerIdRequest(**asked), 6)
 
 
-def test_without_the_setting_there_is_no_version_6():
+def test_without_two_phase_commit_version_6_of_init_producer_id_is_not_offered():
     with SimulatedBroker() as broker:
         assert listed(broker) == 5
         with pytest.raises(ConnectionError):

@@ -112,7 +112,7 @@ def bytes_of(disk: Any, directory: str) -> bytes:
     return held
 
 
-def test_who_may_describe_the_cluster_sees_users_and_who_may_alter_it_changes_them() -> None:
+def test_describe_on_the_cluster_lets_list_users_and_alter_lets_change_them() -> None:
     with SimulatedBroker(guarded()) as broker:
         altered(broker, putting("alice"))
         broker.ask(creating("allow User:ANONYMOUS DESCRIBE CLUSTER = kafka-cluster"))
@@ -126,7 +126,7 @@ def test_who_may_describe_the_cluster_sees_users_and_who_may_alter_it_changes_th
         assert (answer.error_code, answer.results) == (FORBIDDEN, [])
 
 
-def test_there_are_no_more_users_than_max_users() -> None:
+def test_users_beyond_max_users_are_refused() -> None:
     with SimulatedBroker(BrokerSettings(max_users=2)) as broker:
         assert altered(broker, putting("a"), putting("b"), putting("c")) == {"a": OK, "b": OK, "c": FULL}
         assert altered(broker, putting("a", 2)) == {"a": OK}

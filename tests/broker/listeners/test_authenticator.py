@@ -43,7 +43,7 @@ def principals(broker):
 @pytest.mark.parametrize(
     "request_", [NO_TOPICS, create("t"), produce("t", batch())], ids=lambda one: type(one).__name__
 )
-def test_whoever_asks_for_anything_before_the_login_is_cut(broker, client, request_):
+def test_a_request_before_the_login_closes_the_connection(broker, client, request_):
     client.send(request_)
     assert client.closed()
     assert client.line.received == b""
@@ -98,7 +98,7 @@ def test_a_frame_that_promises_gigabytes_is_not_waited_for(broker, client, lengt
     assert client.closed()
 
 
-def test_who_does_not_log_in_in_time_is_cut_and_who_has_is_not(broker, client):
+def test_a_connection_without_a_login_in_time_is_closed_and_others_stay(broker, client):
     silent, slow = SimulatedClient(broker), SimulatedClient(broker)
     choose(slow, "PLAIN")
     assert log_in(client).error_code == 0
@@ -136,7 +136,7 @@ def test_versions_are_not_told_any_more_once_a_mechanism_is_chosen(broker, clien
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_who_proves_its_password_is_served_under_its_name(broker, client, mechanism):
+def test_a_client_with_the_right_password_is_served_as_that_user(broker, client, mechanism):
     assert log_in(client, "bob", mechanism=mechanism).error_code == 0
     assert principals(broker) == ["User:bob"]
     assert client.ask(create("t")).topics[0].error_code == 0
@@ -188,7 +188,7 @@ def test_a_long_password_is_waited_for_like_a_short_one(broker, client, is_right
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
-def test_what_is_sent_behind_the_last_message_of_a_login_waits_for_it(broker, client, mechanism):
+def test_requests_sent_behind_the_last_login_message_wait_for_the_login(broker, client, mechanism):
     if mechanism == "PLAIN":
         choose(client, "PLAIN")
         client.send_together(SaslAuthenticateRequest(auth_bytes=plain("alice")), (NO_TOPICS, 9), (NO_TOPICS, 9))

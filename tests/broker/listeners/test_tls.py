@@ -194,7 +194,7 @@ def test_only_the_cipher_suites_that_are_set_are_spoken(authority):
             connect(broker, other)
 
 
-def test_who_speaks_no_tls_is_cut_and_others_are_served(broker, authority):
+def test_a_client_that_does_not_speak_tls_is_cut_and_others_are_served(broker, authority):
     with WireClient("127.0.0.1", port(broker, 1)) as plain:
         plain.send(ApiVersionsRequest(), 0)
         with contextlib.suppress(Closed):

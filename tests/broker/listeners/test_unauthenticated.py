@@ -20,7 +20,7 @@ def test_one_more_of_all_ends_the_oldest_of_all():
     assert "a" not in clients
 
 
-def test_who_is_late_comes_first_and_who_left_does_not_count():
+def test_the_earliest_deadline_is_late_first_and_removed_clients_do_not_count():
     clients = UnauthenticatedClients()
     assert clients.next_deadline_ms() is None
     for at, name in enumerate("abc"):

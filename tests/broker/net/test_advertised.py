@@ -31,7 +31,7 @@ NAMED = ("SASL_PLAINTEXT://0.0.0.0:2", "PLAINTEXT://127.0.0.1:0")
         (NAMED, ("PLAINTEXT://a:11", "SASL_PLAINTEXT://:12"), 0, ("10.0.0.7", 2), ("10.0.0.7", 12)),
     ],
 )
-def test_the_advertised_address_is_what_was_told_or_what_the_client_reached(
+def test_the_advertised_address_is_the_configured_or_the_reached_one(
     listeners: tuple[str, ...],
     reported: tuple[str, ...],
     came_by: int,

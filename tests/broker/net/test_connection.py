@@ -157,7 +157,7 @@ def test_a_parked_reply_waits_for_the_unit_it_was_decided_at():
     assert wire.written == [b"x"]
 
 
-def test_a_frame_that_is_none_closes_after_what_was_owed():
+def test_a_malformed_frame_closes_the_connection_after_the_replies_owed():
     connection, owner, wire = connect(echo)
     connection.data_received(frame(b"good") + struct.pack(">i", -1) + b"junk")
     assert len(owner.complaints) == 1

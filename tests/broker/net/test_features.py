@@ -35,7 +35,7 @@ def test_our_own_apis_are_offered_only_whole() -> None:
     assert names(dict(list(OURS.items())[:6])) == ["metadata.version"]
 
 
-def test_what_begins_at_0_is_not_supported_before_version_4() -> None:
+def test_features_whose_lowest_version_is_0_are_listed_from_version_4_on() -> None:
     features = list(FEATURES)
     for version in range(4):
         assert [each.name for each in named_as_supported(features, version)] == [

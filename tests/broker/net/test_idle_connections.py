@@ -68,7 +68,7 @@ def test_a_download_that_nobody_takes_is_idle(world, client):
     assert client.line.closed
 
 
-def test_an_answer_that_comes_late_begins_the_time_anew(world, client):
+def test_a_late_answer_restarts_the_idle_time(world, client):
     """A long poll of nearly the whole time, and then as long again until the next request."""
     client.send(fetch("t", offset=10, max_wait_ms=IDLE_S * 900, min_bytes=1), NAMED)
     assert client.receive()

@@ -106,7 +106,7 @@ def test_no_request_has_so_many_tagged_fields(served, count):
 
 
 @pytest.mark.parametrize("version", range(3, 14))
-def test_large_batches_are_no_reason(version):
+def test_large_batches_do_not_count_towards_the_limits(version):
     check(frame_of(produce("t", batch(value=bytes(5_000_000)), batch(value=bytes(5_000_000))), version))
 
 
@@ -162,7 +162,7 @@ def fetched_partitions(count):
     return FetchRequest(max_wait_ms=0, min_bytes=0, topics=[FetchRequest.Topic(topic="t", partitions=parts)])
 
 
-def test_what_is_described_at_length_is_so_many_times_only(served):
+def test_a_request_with_too_many_subjects_closes_its_connection(served):
     with served.connect() as client, served.connect() as greedy:
         client.call(create("a"))
         assert len(client.call(described(["a"] * 3), 4).results) == 3  # as Kafka: each as often as it is asked for
@@ -234,7 +234,7 @@ def assigning(count, size=0):
 @pytest.mark.parametrize(
     ("request_of", "version"), [(joining, v) for v in range(10)] + [(assigning, v) for v in range(6)]
 )
-def test_what_members_tell_each_other_may_be_large_and_not_in_many_pieces(request_of, version):
+def test_members_may_send_large_protocols_but_not_too_many_of_them(request_of, version):
     check(frame_of(request_of(2, 5_000_000), version))
     check(frame_of(request_of(MOST_BLOBS), version))
     with pytest.raises(MalformedFrame, match="members or protocols"):

@@ -87,7 +87,7 @@ def test_announcing_much_and_sending_little_costs_nobody_anything(world, speed):
 
 @small_pool
 @pytest.mark.parametrize("speed", [0, 1, LEAST_BYTES_PER_S // 2, 80_000])
-def test_whoever_has_filled_the_room_blocks_the_others_for_seconds_only(world, caplog, speed):
+def test_clients_that_fill_the_request_memory_are_cut_within_seconds(world, caplog, speed):
     caplog.set_level(logging.WARNING)
     liars = begin(world, speed, speed, speed, first=10 * MIB)
     assert took_to_produce(world) <= 3 * ENOUGH_S

@@ -431,7 +431,7 @@ def test_of_a_part_only_a_window_is_read_until_the_transport_has_sent_that():
     assert [part.released for part in parts] == [1, 1]
 
 
-def test_what_is_written_while_a_part_waits_comes_behind_it_and_a_close_behind_that():
+def test_writes_and_a_close_during_a_waiting_file_part_come_behind_it():
     wire = Wire(takes=1)
     wire.close = lambda: wire.written.append("closed")
     sender = Sender(wire)

@@ -126,7 +126,7 @@ def test_pipelined_requests_take_turns_with_those_of_others(handled, crowded):
     assert handled.count("many") == 20
 
 
-def test_whoever_comes_first_is_served_first_whatever_the_others_sent(handled, crowded):
+def test_connections_with_queued_requests_are_served_in_turns(handled, crowded):
     clients = [SimulatedClient(crowded, f"{number}") for number in range(5)]
     for _ in range(10):
         for client in clients:
@@ -173,7 +173,7 @@ def test_bytes_that_do_not_parse_close_the_connection_after_the_replies_before_t
     assert len(handled) == 4
 
 
-def test_what_waits_is_dropped_when_its_client_goes(handled, crowded):
+def test_queued_requests_are_dropped_when_their_client_disconnects(handled, crowded):
     gone, stays = SimulatedClient(crowded, "gone"), SimulatedClient(crowded, "stays")
     for client in (stays, gone):
         for _ in range(50):
@@ -208,7 +208,7 @@ def test_a_broker_that_stops_does_not_finish_what_takes_long(broker):
     assert len(broker.broker.topics.by_name) < 1_000
 
 
-def test_what_fits_a_turn_is_done_in_it_whatever_was_done_in_turns_before(monkeypatch, broker):
+def test_a_request_that_fits_in_a_turn_is_not_queued_for_work_of_earlier_turns(monkeypatch, broker):
     monkeypatch.setattr(turns, "SLICE_UNITS", 50)
     monkeypatch.setattr(turns, "ARRIVAL_UNITS", 70)
     broker.ask(create(["t"]))
@@ -347,7 +347,7 @@ def test_a_job_that_nobody_wants_is_closed_and_reported_and_takes_no_time():
     assert not later
 
 
-def test_what_arrives_after_the_queues_has_the_whole_allowance_of_the_turn():
+def test_requests_that_arrive_after_the_queues_get_a_whole_turns_allowance():
     store, later = SimpleNamespace(turn=0), []
     queue = turns.Turns(store, SimpleNamespace(monotonic_ms=lambda: 0), later.append, lambda: False)
     queue.spend(turns.ARRIVAL_UNITS)
@@ -376,7 +376,7 @@ def test_a_slice_ends_with_its_time_looked_at_every_twenty_units_of_any_steps():
     assert turns.Job(7 for _ in range(10)).work(Clock(0, 1), 100, 10**9) == (True, 70)
 
 
-def test_what_took_long_counts_by_its_time():
+def test_a_step_that_takes_long_counts_by_its_duration():
     clock = Clock()
     queue = turns.Turns(SimpleNamespace(turn=0), clock, lambda call: None, lambda: False)
 

@@ -449,7 +449,7 @@ def states_of_transactions(world: World) -> list[int]:
         (states_of_transactions, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
     ],
 )
-def test_what_an_answer_has_no_room_for_is_to_be_asked_for_again(monkeypatch, codes_of, later):
+def test_subjects_beyond_the_answers_size_get_a_retriable_error(monkeypatch, codes_of, later):
     monkeypatch.setattr(turns, "LEAST_ANSWER_BYTES", 0)
     monkeypatch.setattr(turns, "MOST_ANSWER_BYTES", 20_000)
     world = World()

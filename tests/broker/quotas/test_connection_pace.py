@@ -96,7 +96,7 @@ def test_over_the_rate_of_the_broker_they_wait_in_order_and_all_are_let_in() -> 
     assert place.metrics.throttles[OF_BROKER] > 0
 
 
-def test_who_gives_up_waiting_holds_up_nobody() -> None:
+def test_a_waiting_client_that_disconnects_does_not_delay_those_behind_it() -> None:
     place = Place(most=1)
     arrivals = [Arrival() for _ in range(40)]
     for arrival in arrivals:
@@ -173,7 +173,9 @@ def test_a_connection_over_the_rate_is_not_heard_and_then_closed() -> None:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_what_a_connection_sends_while_it_waits_stays_in_its_socket(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_of_a_connection_that_waits_to_be_accepted_stay_in_its_socket(
+    loop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """uvloop reads on though reading was paused in connection_made."""
     monkeypatch.setattr("served_broker.new_loop", LOOPS[loop])
     frames = (b"\0\0\x20\0" + b"\0\x12\0\0" + b"x" * (0x2000 - 4)) * 100

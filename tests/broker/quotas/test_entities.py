@@ -48,7 +48,7 @@ def test_each_kind_of_quota_is_looked_up_by_itself() -> None:
     assert quotas.limit(PRODUCER_BYTE_RATE, "bob", "app") is None
 
 
-def test_who_names_no_client_id_falls_under_the_default_like_all_others() -> None:
+def test_a_client_without_a_client_id_shares_the_default_quota() -> None:
     quotas = Quotas()
     quotas.put(entity_of({CLIENT_ID: None}), PRODUCER_BYTE_RATE, 1.0)
     assert quotas.limit(PRODUCER_BYTE_RATE, "alice", "") == Limit(("", ""), 1.0)
@@ -64,7 +64,7 @@ def test_an_address_has_its_own_rate_or_that_of_all() -> None:
     assert quotas.address_limit("10.0.0.1") == 5.0
 
 
-def test_what_is_removed_leaves_nothing_behind() -> None:
+def test_removed_quotas_leave_no_entity_behind() -> None:
     quotas = Quotas()
     changes = []
     quotas.on_change = lambda: changes.append(len(quotas))

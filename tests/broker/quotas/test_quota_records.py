@@ -24,7 +24,7 @@ values = st.floats(min_value=1e-9, allow_infinity=True)
 
 
 @given(st.lists(st.tuples(entities, st.sampled_from(sorted(RULES)), values | st.none())))
-def test_what_is_written_is_read_and_the_newest_counts(wanted) -> None:
+def test_quota_records_read_back_and_the_newest_value_wins(wanted) -> None:
     quotas, expected = Quotas(), {}
     for entity, key, value in wanted:
         if (entity[0][0] == IP) != RULES[key].of_address:

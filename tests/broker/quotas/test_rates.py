@@ -56,7 +56,9 @@ def test_a_rate_is_that_of_the_windows_that_count(shape: Windows, came: list[tup
 
 
 @given(shapes, events)
-def test_what_is_fresh_measures_as_if_nothing_had_ever_come(shape: Windows, came: list[tuple[int, float]]) -> None:
+def test_a_rate_whose_windows_have_passed_measures_like_a_new_one(
+    shape: Windows, came: list[tuple[int, float]]
+) -> None:
     rate, now_ms = WindowedRate(), 0
     for pause_ms, amount in came:
         now_ms += pause_ms
@@ -72,9 +74,7 @@ def test_what_is_fresh_measures_as_if_nothing_had_ever_come(shape: Windows, came
 
 
 @given(st.floats(10, 1e6), st.lists(st.tuples(st.integers(0, 50), st.floats(1, 1e6)), min_size=1, max_size=60))
-def test_who_waits_as_long_as_told_keeps_to_the_limit_in_the_long_run(
-    limit: float, came: list[tuple[int, float]]
-) -> None:
+def test_a_client_that_waits_its_throttle_times_keeps_to_the_limit(limit: float, came: list[tuple[int, float]]) -> None:
     rate, now_ms, total = WindowedRate(), 0, 0.0
     largest = max(amount for _, amount in came)
     for pause_ms, amount in came:
@@ -85,7 +85,7 @@ def test_who_waits_as_long_as_told_keeps_to_the_limit_in_the_long_run(
         assert total <= limit * (now_ms + KAFKAS.all_ms) / 1000 * 1.25 + largest
 
 
-def test_what_is_taken_back_did_not_come() -> None:
+def test_an_amount_that_is_taken_back_is_not_in_the_rate() -> None:
     rate = WindowedRate()
     rate.record(100.0, 0, KAFKAS)
     rate.record(1e6, 500, KAFKAS)

@@ -32,5 +32,5 @@ def test_with_an_authorizer_each_name_is_a_step() -> None:
     assert looked_up(is_enforced=True) == ([UNITS] * len(NAMES), NAMES[1::2])
 
 
-def test_without_one_all_names_are_no_work() -> None:
+def test_without_an_authorizer_all_names_are_allowed_without_a_lookup() -> None:
     assert looked_up(is_enforced=False) == ([], NAMES)

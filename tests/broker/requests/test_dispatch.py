@@ -142,7 +142,7 @@ def test_a_handler_knows_who_asks(broker, answering):
         (1, 3, "Fetch (API 1) v3 is not served: 4 to 18 are"),
     ],
 )
-def test_what_is_not_served_closes_the_connection_and_is_named_in_the_log(broker, caplog, key, version, says):
+def test_an_unsupported_api_or_version_closes_the_connection_and_is_logged(broker, caplog, key, version, says):
     client = SimulatedClient(broker)
     frame = struct.pack(">hhih", key, version, 7, 5) + b"probe"
     client.send_raw(struct.pack(">i", len(frame)) + frame)

@@ -111,7 +111,7 @@ def test_the_fast_path_is_taken(client):
     assert metrics.requests[0] == 11
 
 
-def test_a_client_that_changes_its_version_is_read_anew(client):
+def test_a_client_may_change_the_version_of_produce_between_requests(client):
     for version in (7, 8, 7, 9, 11, 3, 7):
         assert code(client.ask(produce("t", batch()), version)) == OK
 

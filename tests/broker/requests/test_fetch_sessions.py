@@ -102,7 +102,7 @@ def test_an_incremental_fetch_without_changes_reads_all_partitions_and_names_non
     assert fetching.finish(reported("a", "b"), 0) == set()
 
 
-def test_partitions_are_added_asked_anew_and_forgotten():
+def test_a_request_adds_changes_and_removes_partitions_of_a_session():
     cache = sessions()
     session_id = opened(cache, "a", "b")
     fetching = begin(cache, session_id, 1, wanted("b", "c", offset=9), forget=[("a", 0), ("never", 0)])
@@ -110,7 +110,7 @@ def test_partitions_are_added_asked_anew_and_forgotten():
     assert names(fetching.finish(reported("b", "c"), 0)) == {"c"}
 
 
-def test_a_session_that_forgets_everything_ends_and_the_answer_says_so():
+def test_a_session_without_partitions_ends_and_its_id_is_no_longer_answered():
     cache = sessions()
     session_id = opened(cache, "a")
     fetching = begin(cache, session_id, 1, forget=[("a", 0)])
@@ -243,7 +243,7 @@ STATES = st.dictionaries(st.sampled_from("abcd"), st.tuples(st.integers(0, 3), E
 
 
 @given(st.lists(STATES, min_size=1, max_size=12))
-def test_what_the_client_believes_always_equals_what_the_broker_has(history):
+def test_incremental_answers_give_the_client_all_that_the_broker_has(history):
     """The client drops and adds partitions as `history` says; it must know watermark and error of each, at any time."""
     cache = sessions()
     believed, session_id, epoch = {}, NO_SESSION, INITIAL_EPOCH

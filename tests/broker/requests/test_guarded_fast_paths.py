@@ -24,7 +24,7 @@ def world() -> Iterator[Guarded]:
         yield Guarded(broker)
 
 
-def test_who_may_write_takes_the_fast_path_of_produce(world: Guarded) -> None:
+def test_with_the_write_right_produce_takes_the_fast_path(world: Guarded) -> None:
     world.have(ALICE_WRITES)
     assert [world.write("alice") for _ in range(3)] == [OK] * 3
     assert [world.write("root") for _ in range(3)] == [OK] * 3
@@ -32,7 +32,7 @@ def test_who_may_write_takes_the_fast_path_of_produce(world: Guarded) -> None:
     assert world.written() == 6
 
 
-def test_who_may_not_write_is_refused_however_often_others_did(world: Guarded) -> None:
+def test_a_client_without_the_write_right_is_refused_after_others_wrote(world: Guarded) -> None:
     world.have(ALICE_WRITES)
     for _ in range(3):
         assert (world.write("alice"), world.write("bob")) == (OK, NO_TOPIC)
@@ -109,7 +109,7 @@ def test_a_topic_that_may_not_be_written_does_not_join_a_transaction(world: Guar
     assert world.as_user("alice", lambda: txn.add("t", 0)) == [NO_TOPIC]
 
 
-def test_what_only_the_broker_writes_to_does_not_join_a_transaction(world: Guarded) -> None:
+def test_an_internal_topic_cannot_be_added_to_a_transaction(world: Guarded) -> None:
     """Not even for a super user, and by no short way."""
     txn = Txn(world.broker, client=world.client)
     world.as_user("root", txn.init)  # which makes the topic of transactions

@@ -29,7 +29,7 @@ def ask(world: Guarded, user: str, request: FetchRequest, version: int = 12) -> 
     return world.as_user(user, lambda: world.client.ask(request, version))
 
 
-def test_what_may_not_be_read_is_answered_at_once_and_brings_no_records(world: Guarded) -> None:
+def test_a_fetch_without_the_read_right_is_refused_at_once_without_records(world: Guarded) -> None:
     assert world.write("root") == OK
     found = fetched(ask(world, "bob", fetch("t", max_wait_ms=60_000)))
     assert (found.error_code, bytes_of(found), found.high_watermark) == (NO_TOPIC, b"", -1)

@@ -173,7 +173,7 @@ def test_a_topic_deleted_meanwhile_is_unknown(broker, client, workers):
     assert answers(client.receive()) == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]
 
 
-def test_a_topic_deleted_and_created_anew_meanwhile_judges_by_its_own_rules(broker, client, workers):
+def test_a_topic_recreated_meanwhile_checks_records_by_its_own_rules(broker, client, workers):
     begun(client, workers, produce("keys", batch(MANY)))
     broker.ask(delete("keys"))
     broker.ask(create("keys"))
@@ -327,7 +327,7 @@ def test_batches_that_do_not_decompress_use_up_the_budget_too(broker, client, wo
     assert found == [ErrorCode.CORRUPT_MESSAGE] * refused + [ErrorCode.MESSAGE_TOO_LARGE] * (40 - refused)
 
 
-def test_what_an_honest_producer_compresses_well_passes(broker, client, workers):
+def test_a_batch_that_compresses_well_is_accepted(broker, client, workers):
     """15 MB in one batch, far smaller on the wire than a sixteenth."""
     sent = packed(15_000, value=bytes(range(256)) * 4)
     assert len(sent) < LEAST_BYTES // 4

@@ -57,13 +57,13 @@ def test_each_topic_is_looked_up_once_however_many_its_partitions(topics, versio
         (BY_ID, ["t"], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
-def test_what_is_not_there_has_no_partition_and_says_what_is_missing(topics, version, names, code):
+def test_a_missing_target_has_no_partition_and_the_matching_error_code(topics, version, names, code):
     targets = Targets(topics, request(topics, names, indexes=(-1, 3)), version)
     assert [target.partition for target in targets.all] == [None, None]
     assert targets.refusal_of_missing(targets.by_topic[0][0]).code is code
 
 
-def test_what_a_worker_found_counts_for_the_partition_and_the_rules_that_it_saw(topics):
+def test_a_workers_result_is_dropped_if_partition_or_rules_have_changed(topics):
     targets = Targets(topics, request(topics, ["t"], indexes=(0,)), BY_NAME)
     (target,) = targets.all
     partition, found = target.partition, ValueError("what the worker found")

@@ -71,7 +71,7 @@ def test_an_answer_that_waits_took_until_the_release_of_its_round(turns: Turns) 
     assert (turns.found(END_TXN), turns.found(PRODUCE)) == ((1, 10), (3, 30))
 
 
-def test_what_comes_while_a_round_is_written_waits_for_the_next(turns: Turns) -> None:
+def test_requests_that_come_while_a_round_is_written_are_timed_to_the_next(turns: Turns) -> None:
     turns.units.last_unit = 1
     turns.times.begin_turn()
     turns.metrics.fast_requests[PRODUCE] += 1
@@ -91,7 +91,7 @@ def test_what_comes_while_a_round_is_written_waits_for_the_next(turns: Turns) ->
     assert turns.found(PRODUCE) == (2, 6 + 5)
 
 
-def test_what_waits_for_a_unit_that_is_being_written_needs_no_round_of_its_own(turns: Turns) -> None:
+def test_an_answer_that_waits_for_a_unit_in_flight_is_timed_to_its_release(turns: Turns) -> None:
     turns.units.last_unit = 1
     turns.times.begin_turn()
     turns.metrics.fast_requests[PRODUCE] += 1
@@ -105,7 +105,7 @@ def test_what_waits_for_a_unit_that_is_being_written_needs_no_round_of_its_own(t
     assert (turns.found(PRODUCE), turns.found(END_TXN)) == ((1, 5), (1, 3))
 
 
-def test_what_was_put_off_is_timed_by_itself(turns: Turns) -> None:
+def test_a_request_that_was_put_off_is_timed_from_then_on(turns: Turns) -> None:
     turns.now = 100
     assert turns.times.note_late_answer(FETCH, False, 40) == 0
     turns.units.last_unit = 1

@@ -57,7 +57,7 @@ REFUSED = ["(", "[", "*", r"(a)\1", "(?=a)", "(?<!a)b", r"\b", "a" * 1001, "(a{5
 
 
 @pytest.mark.parametrize("pattern", REFUSED)
-def test_what_is_no_such_pattern_is_refused(pattern):
+def test_an_unsafe_or_invalid_pattern_is_refused(pattern):
     with pytest.raises(InvalidPattern):
         SafePattern(pattern)
 

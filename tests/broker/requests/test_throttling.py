@@ -46,7 +46,7 @@ def produced(client: SimulatedClient, value: bytes = KB, **more: Any) -> int:
 # ---- Produce -------------------------------------------------------------------------------------------------
 
 
-def test_who_is_over_its_quota_is_answered_at_once_and_then_not_read_for_a_while(broker: SimulatedBroker) -> None:
+def test_a_client_over_its_quota_is_answered_and_then_not_read_for_a_while(broker: SimulatedBroker) -> None:
     set_quota(broker, "client-id=fast", producer_byte_rate=1000)
     fast, other = SimulatedClient(broker, "fast"), SimulatedClient(broker, "other")
     begun = now_ms(broker)
@@ -184,7 +184,7 @@ def test_a_fetch_over_its_quota_brings_nothing_tells_to_wait_and_does_not_count(
     assert (third.throttle_time_ms, len(bytes_of(fetched(third))) > 900) == (0, True)
 
 
-def test_a_fetch_is_no_larger_than_what_its_quota_can_ever_bear(broker: SimulatedBroker) -> None:
+def test_a_fetch_is_limited_to_what_its_quota_allows_in_all_windows(broker: SimulatedBroker) -> None:
     filled(broker)
     set_quota(broker, "client-id=reader", consumer_byte_rate=1000)
     response = SimulatedClient(broker, "reader").ask(fetch("t"), 12)
@@ -205,7 +205,7 @@ def test_a_batch_larger_than_its_quota_can_bear_comes_and_is_waited_for(broker: 
         assert now_ms(broker) - begun == pytest.approx(50_000 * number, abs=2_000)
 
 
-def test_a_new_connection_is_no_way_around_the_wait_for_a_large_batch(broker: SimulatedBroker) -> None:
+def test_a_new_connection_has_to_wait_for_a_large_batch_as_well(broker: SimulatedBroker) -> None:
     """The windows of the quota forget within eleven seconds what takes a minute to wait for."""
     writer = SimulatedClient(broker, "writer")
     for number in range(2):
@@ -325,7 +325,7 @@ def test_request_time_over_its_quota_waits_one_window_at_the_most(working: Simul
 
 
 @pytest.mark.parametrize("quota_of", ["client-id=payments", "user=default"])
-def test_who_does_not_log_in_uses_up_nobodys_request_time(quota_of: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_logins_do_not_use_up_a_users_request_time(quota_of: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with SimulatedBroker(asking()) as broker:
         add_users(broker.broker)
         names = {"client-id": "payments"} if quota_of.startswith("client-id") else {"user": None}
@@ -450,7 +450,7 @@ def test_of_a_long_client_id_only_what_may_have_a_quota_is_kept(broker: Simulate
     assert max(len(client_id) for _, client_id in measures.produce._by_owner) == LONGEST_NAME + 1
 
 
-def test_what_is_as_good_as_new_is_dropped_long_before_there_is_no_room(broker: SimulatedBroker) -> None:
+def test_rates_that_measure_nothing_any_more_are_dropped(broker: SimulatedBroker) -> None:
     set_quota(broker, "client-id=<default>", producer_byte_rate=1000)
     measures = broker.broker.throttling.measures
     for number in range(5_000):

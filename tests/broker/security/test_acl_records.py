@@ -67,7 +67,7 @@ def test_the_bytes_of_a_record_are_those_of_the_documentation() -> None:
         (KEY, b"\xc1"),
     ],
 )
-def test_what_was_not_written_so_is_damage(key: object, value: object) -> None:
+def test_a_record_that_is_not_a_valid_rule_is_damage(key: object, value: object) -> None:
     authorizer = Authorizer()
     packed = [part if isinstance(part, bytes) else msgpack.packb(part) for part in (key, value)]
     with pytest.raises(DamagedAclRecord):
@@ -79,7 +79,7 @@ def test_what_was_not_written_so_is_damage(key: object, value: object) -> None:
     ("key", "value"),
     [(KEY, [1]), (KEY, [9, "more"]), ([ACL, 8, *KEY[2:]], [0]), ([*KEY[:6], 16, 3], [0]), ([*KEY[:7], 4], None)],
 )
-def test_what_a_later_version_may_have_written_is_reported_as_that(key: object, value: object) -> None:
+def test_a_record_of_a_later_version_raises_newer_acl_record(key: object, value: object) -> None:
     authorizer = Authorizer()
     with pytest.raises(NewerAclRecord):
         apply_acl(authorizer, msgpack.packb(key), None if value is None else msgpack.packb(value))

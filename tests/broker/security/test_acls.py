@@ -127,7 +127,7 @@ def test_names_are_compared_as_the_type_of_the_pattern_says(
 
 
 @pytest.mark.parametrize("field", ["resource_type", "pattern_type", "operation", "permission"])
-def test_a_filter_with_a_code_that_is_none_is_refused(field: str) -> None:
+def test_a_filter_with_an_unknown_code_is_refused(field: str) -> None:
     check_filter(ALL)
     with pytest.raises(KafkaError) as refused:
         check_filter(ALL._replace(**{field: member_of(type(getattr(ALL, field)), 99)}))
@@ -135,6 +135,6 @@ def test_a_filter_with_a_code_that_is_none_is_refused(field: str) -> None:
 
 
 @pytest.mark.parametrize("code", [-128, -1, 0, 16, 127])
-def test_a_code_that_is_none_is_unknown(code: int) -> None:
+def test_an_unassigned_code_is_read_as_unknown(code: int) -> None:
     assert member_of(Operation, code) is Operation.UNKNOWN
     assert member_of(ResourceType, code) is ResourceType.UNKNOWN

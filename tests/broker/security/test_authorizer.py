@@ -92,7 +92,7 @@ def authorizer_of(*rules: str, **more: Any) -> Authorizer:
         (["allow alice READ = orders", "deny Group:* READ = orders"], True),
     ],
 )
-def test_what_rules_decide_about_one_request(rules: list[str], allowed: bool) -> None:
+def test_the_order_of_rules_does_not_change_what_they_allow(rules: list[str], allowed: bool) -> None:
     for made in (authorizer_of(*rules), authorizer_of(*reversed(rules))):
         assert made.allows(ALICE, HERE, READ, TOPIC, "orders") is allowed
         assert made.allows(ALICE, HERE, READ, TOPIC, "orders") is allowed, "asked again"
@@ -374,7 +374,7 @@ def test_the_order_in_which_rules_came_does_not_matter(rules: list[AclBinding], 
 
 
 @given(BINDINGS)
-def test_what_everybody_is_denied_nobody_may_do_whatever_allows_it(rule: AclBinding) -> None:
+def test_a_deny_rule_for_everybody_wins_over_any_allow_rule(rule: AclBinding) -> None:
     denied = rule._replace(resource_type=TOPIC, principal="User:*", host="*", permission=Permission.DENY)
     allowed = denied._replace(permission=Permission.ALLOW, operation=ALL)
     everything = allowed._replace(pattern_type=PatternType.LITERAL, resource_name="*")

@@ -71,7 +71,7 @@ def test_a_name_is_written_as_java_writes_it(name, written):
 
 
 @given(st.binary(max_size=60), st.integers(0, len(CERTIFICATE)))
-def test_what_is_no_certificate_is_refused_and_breaks_nothing(noise, at):
+def test_broken_certificates_raise_bad_certificate_only(noise, at):
     for broken in (noise, CERTIFICATE[:at], CERTIFICATE[:at] + noise + CERTIFICATE[at + len(noise) :]):
         for read in (subject_of, expires_ms):
             try:

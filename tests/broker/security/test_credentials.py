@@ -80,7 +80,7 @@ def test_a_proof_of_another_size_or_of_zeros_proves_nothing(proof):
 
 
 @pytest.mark.parametrize("field", ["stored_key", "server_key"])
-def test_what_is_kept_is_no_proof_and_no_password(field):
+def test_stored_keys_are_not_accepted_as_a_proof_or_password(field):
     credential = made()
     assert not credential.proves(AUTH_MESSAGE, getattr(credential, field))
     assert not credential.is_made_from(getattr(credential, field))
@@ -132,7 +132,7 @@ def test_a_new_credential_takes_the_place_of_the_old():
     assert len(list(users.of("alice"))) == 1
 
 
-def test_what_is_not_there_may_be_removed_as_compaction_leaves_it():
+def test_a_removal_of_an_unknown_credential_changes_nothing():
     users = table()
     users.apply(*credential_removed("nobody", SHA_256))
     assert list(users.names) == list(USERS)
@@ -184,7 +184,7 @@ def test_a_decoy_checks_passwords_by_the_mechanisms_that_users_have():
 # ---- records -----------------------------------------------------------------------------------------------------
 
 
-def test_what_is_written_holds_no_password_and_no_salted_password():
+def test_the_credential_record_contains_neither_password_nor_salted_password():
     key, value = credential_set("alice", made())
     written = key + value
     assert PASSWORD.encode() not in written
@@ -245,7 +245,7 @@ def test_a_damaged_key_is_refused(key):
         table().apply(key, VALUE)
 
 
-def test_what_a_later_version_wrote_is_not_guessed_at():
+def test_a_user_record_of_a_later_version_raises_newer_user_record():
     for record in ((KEY, with_field(0, 1)), (msgpack.packb(["scram token", "a"]), VALUE)):
         with pytest.raises(NewerUserRecord):
             table().apply(*record)
@@ -265,7 +265,7 @@ def test_any_bytes_at_all_are_applied_or_refused(key, value):
 
 
 @given(st.text(max_size=20), st.sampled_from(Mechanism), st.binary(max_size=40), st.integers(4096, 16_384))
-def test_what_is_written_is_read_again(name, mechanism, salt, iterations):
+def test_a_credential_reads_back_as_it_was_written(name, mechanism, salt, iterations):
     size = mechanism.bits // 8
     credential = ScramCredential(mechanism, salt, iterations, b"k" * size, b"v" * size)
     users = table()

@@ -75,7 +75,7 @@ def test_a_missing_key_brings_the_next_fetch_forward_but_not_each_time(world):
 
 
 @pytest.mark.parametrize("failure", [OSError("no route"), b"no keys", key_set(), CannotFetch("why it is so")])
-def test_what_cannot_be_had_leaves_the_keys_as_they_are_and_is_asked_for_again(world, failure, caplog):
+def test_a_failed_fetch_keeps_the_old_keys_and_is_repeated_soon(world, failure, caplog):
     world.wait(1)
     world.text = failure
     world.wait(EVERY_MS / 1000)

@@ -88,7 +88,7 @@ OK, ENDS, ILLEGAL_AND_ENDS, ILLEGAL = (0, False), (FAILED, True), (34, True), (3
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_who_proves_its_password_is_known_from_then_on(mechanism):
+def test_the_right_password_logs_the_user_in_without_expiry(mechanism):
     line = Line()
     assert line.login.name is None
     assert code(line.log_in(mechanism=mechanism)) == OK
@@ -98,7 +98,7 @@ def test_who_proves_its_password_is_known_from_then_on(mechanism):
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_who_does_not_is_told_so_and_let_go(mechanism):
+def test_a_wrong_password_is_refused_and_ends_the_connection(mechanism):
     for name in ("alice", "nobody"):
         line = Line()
         reply = line.log_in(name, "wrong", mechanism)

@@ -78,7 +78,7 @@ def test_a_token_without_a_signature_or_of_no_algorithm_is_refused(algorithm, si
 
 @pytest.mark.parametrize("digest", ["HS256", "HS384", "HS512"])
 @pytest.mark.parametrize("form", ["pem", "der", "json"])
-def test_a_public_key_is_no_shared_secret(digest, form):
+def test_a_public_key_used_as_hmac_secret_is_refused(digest, form):
     public = private_key("rsa-1").public_key()
     encodings = {"pem": serialization.Encoding.PEM, "der": serialization.Encoding.DER}
     if form == "json":
@@ -122,7 +122,7 @@ def test_a_token_with_critical_extensions_is_refused(headers):
     assert refused(f"{encoded({'alg': 'RS256', 'kid': 'rsa-1'} | headers)}.{claims}.{signature}")
 
 
-def test_a_signature_of_zeros_is_none_on_any_curve():
+def test_a_signature_of_zeros_is_refused_on_any_curve():
     for name, size in (("p256-1", 64), ("p384-1", 96), ("ed25519-1", 64)):
         algorithm = token(name).split(".")[0]
         assert refused(f"{algorithm}.{encoded(CLAIMS)}.{encoded(bytes(size))}")
@@ -146,7 +146,7 @@ def test_any_character_of_a_token_changed_makes_it_worthless(name):
         forged({"alg": "RS256", "kid": "rsa-1"}, b"[" * 10_000),
     ],
 )
-def test_what_is_no_token_is_refused(text):
+def test_text_that_is_not_a_token_is_refused(text):
     assert refused(text)
 
 
@@ -208,7 +208,7 @@ def test_clocks_may_differ_by_the_skew_and_no_more():
 
 
 @pytest.mark.parametrize("claims", [b"", b"null", b"[]", b'"alice"', b"{", b"\xff", b"[" * 50_000])
-def test_a_signed_payload_that_is_no_object_is_refused(claims):
+def test_a_signed_payload_that_is_not_a_json_object_is_refused(claims):
     import jwt
 
     text = jwt.PyJWS().encode(claims, private_key("rsa-1"), "RS256", {"kid": "rsa-1"})
@@ -255,7 +255,7 @@ def test_a_key_that_is_of_no_use_is_left_out(what):
 @pytest.mark.parametrize(
     "text", [b"", b"{}", b"[]", b"null", b'{"keys": 1}', b'{"keys": {}}', b"\xff", b"[" * 100_000, key_set(*[{}] * 101)]
 )
-def test_what_is_no_set_of_keys_is_refused(text):
+def test_text_that_is_not_a_key_set_is_refused(text):
     with pytest.raises(BadKeySet, match="no JSON object"):
         read_key_set(text)
 

@@ -22,13 +22,13 @@ from fencepost.broker.security.principals import (
         ("Group:User:x", Principal("Group", "User:x")),
     ],
 )
-def test_a_principal_is_what_is_before_and_behind_the_first_colon(text: str, principal: Principal) -> None:
+def test_a_principal_is_split_at_the_first_colon(text: str, principal: Principal) -> None:
     assert parse_principal(text) == principal
     assert str(principal) == text
 
 
 @pytest.mark.parametrize("text", ["", "alice", "*"])
-def test_a_text_without_a_colon_is_no_principal(text: str) -> None:
+def test_a_principal_without_a_colon_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not of the form User:name"):
         parse_principal(text)
 

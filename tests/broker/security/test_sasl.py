@@ -95,7 +95,7 @@ def test_every_user_gets_in_by_either_mechanism_under_its_own_name(name, mechani
 
 
 @pytest.mark.parametrize("gs2", ["n,,", "y,,", "n,a=alice,", "y,a=alice,"])
-def test_who_binds_no_channel_and_names_itself_at_most_gets_in(gs2):
+def test_scram_accepts_clients_without_channel_binding_that_name_only_themselves(gs2):
     assert logged_in(scram(), ScramClient("alice", "alice-pw", gs2=gs2)) == Identity("alice")
 
 
@@ -128,7 +128,7 @@ def test_a_password_of_the_other_mechanism_does_not_do():
 
 
 @pytest.mark.parametrize("gs2", ["n,a=bob,", "y,a=nobody,", "n,a=Alice,", "n,a=alice ,"])
-def test_who_asks_to_be_somebody_else_is_refused_before_anything_is_looked_up(gs2):
+def test_scram_refuses_another_authorization_identity(gs2):
     assert fails(scram(), ScramClient("alice", "alice-pw", gs2=gs2)) == OTHER_IDENTITY
 
 
@@ -167,7 +167,7 @@ def test_who_asks_to_be_somebody_else_is_refused_before_anything_is_looked_up(gs
         b"n,,n=alice,r=" + b"a" * LONGEST_SCRAM_MESSAGE,
     ],
 )
-def test_a_first_message_that_is_none_ends_the_login(first):
+def test_a_malformed_first_scram_message_ends_the_login(first):
     with pytest.raises(LoginFailed) as failed:
         scram().receive(first, 0)
     assert str(failed.value) == ""
@@ -344,7 +344,7 @@ def test_plain_of_nobody_takes_as_long_as_that_of_most_users(mechanism):
         (b"\0alice\xff\0alice-pw", WRONG_PASSWORD),
     ],
 )
-def test_plain_that_is_none_is_told_what_kafka_tells(message, expected):
+def test_a_malformed_plain_message_gets_kafkas_error_text(message, expected):
     with pytest.raises(LoginFailed) as failed:
         PlainExchange(USERS).receive(message, 0)
     assert str(failed.value) == expected
@@ -399,7 +399,7 @@ def test_a_token_that_is_verified_says_who_it_is_and_until_when(message):
         b"n,,\x01auth=Bearer aaa.bbb-_.ccc\x01\x01x",
     ],
 )
-def test_what_is_no_message_with_one_token_ends_the_login(message):
+def test_a_malformed_oauth_message_ends_the_login(message):
     with pytest.raises(LoginFailed) as failed:
         bearer().receive(message, 0)
     assert str(failed.value) == ""
@@ -430,7 +430,7 @@ def test_a_token_of_somebody_else_is_refused():
 
 
 @pytest.mark.parametrize("more", [b"\x01", b"", b"n,,\x01auth=Bearer %b\x01\x01" % TOKEN.encode()])
-def test_a_token_that_is_refused_is_answered_in_two_steps_and_there_is_no_second_try(more):
+def test_a_refused_token_gets_a_challenge_and_then_the_login_fails(more):
     reasons: list[str] = []
     exchange = bearer(reasons)
     assert exchange.receive(b"n,,\x01auth=Bearer zzz\x01\x01", 0) == Challenge(INVALID_TOKEN.encode())
@@ -441,7 +441,7 @@ def test_a_token_that_is_refused_is_answered_in_two_steps_and_there_is_no_second
 
 
 @given(st.binary(max_size=100))
-def test_bytes_by_chance_are_no_token(message):
+def test_random_bytes_are_refused_as_an_oauth_message(message):
     with pytest.raises(LoginFailed):
         bearer().receive(message, 0)
 

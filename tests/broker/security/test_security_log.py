@@ -27,7 +27,7 @@ def folders(broker: SimulatedBroker) -> list[str]:
     return [log.directory for log in broker.broker.store.logs.values() if log.topic == "__security"]
 
 
-def test_there_is_no_log_before_there_is_something_to_keep_and_then_one() -> None:
+def test_the_security_log_is_created_with_the_first_rule() -> None:
     with SimulatedBroker(guarded(log_dir="/d")) as broker:
         assert described(broker) == []
         broker.ask(creating())
@@ -72,7 +72,7 @@ def test_the_rules_are_the_same_after_a_restart_and_after_a_power_cut(flushed: b
 
 
 @pytest.mark.parametrize("mode", ["interval", "os"])
-def test_what_was_answered_outlives_a_power_cut_in_every_durability_mode(mode: str) -> None:
+def test_answered_rule_changes_survive_a_power_cut_in_every_durability_mode(mode: str) -> None:
     with SimulatedBroker(guarded(durability_mode=mode, durability_interval_ms=60_000)) as broker:
         broker.ask(creating(ALLOW, DENY))
         broker.ask(deleting({"principal_filter": "User:alice"}))

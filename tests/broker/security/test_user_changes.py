@@ -116,7 +116,7 @@ def test_each_user_is_judged_as_by_kafka(users, asked, results):
         put("c" * (LONGEST_NAME + 1)),
     ],
 )
-def test_what_cannot_be_a_credential_is_refused_where_kafka_takes_it(users, asked):
+def test_an_unusable_credential_is_refused_though_kafka_takes_it(users, asked):
     ((code, text),) = alter(users, asked).values()
     assert code == ErrorCode.UNACCEPTABLE_CREDENTIAL
     assert text
@@ -154,7 +154,7 @@ def test_a_user_is_described_with_mechanisms_and_iterations(users):
     assert [(one.mechanism, one.iterations) for one in reported.credential_infos] == [(1, 6000), (2, 5000)]
 
 
-def test_whom_there_is_not_and_who_is_named_twice_is_an_error(users):
+def test_describing_an_unknown_user_or_one_named_twice_is_an_error(users):
     unknown, twice = describe("nobody", infos_of(users, "nobody")), refuse_duplicate("bob")
     text = "Attempt to describe a user credential that does not exist: nobody"
     assert (unknown.error_code, unknown.error_message, unknown.credential_infos) == (91, text, [])
@@ -162,7 +162,7 @@ def test_whom_there_is_not_and_who_is_named_twice_is_an_error(users):
     assert (twice.error_code, twice.error_message, twice.credential_infos) == (92, text, [])
 
 
-def test_there_are_no_more_users_than_may_be(users):
+def test_new_users_beyond_max_users_are_refused(users):
     full = (ErrorCode.POLICY_VIOLATION, "there may be 5 users (max.users)")
     assert alter(users, put("c"), put("d"), put("e"), put("f"), put("alice", 2)) == {
         **dict.fromkeys("cde", OK),

@@ -36,7 +36,7 @@ def compacted(changes: list[Change]) -> list[Change]:
     return [change for number, change in enumerate(changes) if last[change.key] == number]
 
 
-def test_a_topic_is_what_its_last_record_says() -> None:
+def test_the_last_record_of_a_topic_wins() -> None:
     grown = TopicEntry("a", IDS[0], (1, 2, 7), {})
     catalogue = replayed([topic_changed(TOPIC), topic_changed(grown)])
     assert catalogue.topics == {IDS[0]: grown}
@@ -79,7 +79,7 @@ def test_a_marker_is_owed_to_a_log_until_it_is_paid() -> None:
     assert replayed([marker_owed(5, 1000, debts[0]), marker_paid(5, 1000)]).marker_debts == {}
 
 
-def test_what_a_later_version_wrote_is_refused_by_name() -> None:
+def test_a_catalogue_record_of_a_later_version_is_refused_by_name() -> None:
     with pytest.raises(NewerCatalogue, match="'teapot'"):
         Catalogue().apply(b"\x91\xa6teapot", b"\x80")
     key, value = cluster_begun("abc")

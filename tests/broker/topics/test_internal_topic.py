@@ -60,7 +60,7 @@ def test_a_topic_that_was_made_with_another_number_of_partitions_keeps_it() -> N
         assert topic.partition_for("hello") == 99162322 % 5
 
 
-def test_without_room_there_is_no_coordinator_and_nothing_was_made() -> None:
+def test_without_disk_space_the_topic_is_not_created_and_ensure_raises() -> None:
     with SimulatedBroker() as world:
         topic = topic_of(world.broker)
         world.broker.store.space_low = True
@@ -82,7 +82,7 @@ def test_without_room_nothing_is_committed() -> None:
 
 
 @pytest.mark.requirement("S-59")
-def test_what_was_committed_is_replayed_in_order_after_a_power_cut_markers_included() -> None:
+def test_committed_records_and_markers_replay_in_order_after_a_power_cut() -> None:
     world = SimulatedBroker()
     topic = topic_of(world.broker)
     topic.ensure()

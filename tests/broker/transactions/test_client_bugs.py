@@ -42,7 +42,7 @@ def test_librdkafka_1_7_a_marker_in_a_partition_without_data_hides_nothing(broke
 
 
 @BOTH
-def test_librdkafka_2_5_a_retry_rebuilt_with_other_records_is_no_duplicate(broker, version):
+def test_librdkafka_2_5_a_retry_with_other_records_is_refused(broker, version):
     txn = begun(broker, version)
     txn.write("t", b"0")
     made = idempotent(1, 3, producer_id=txn.producer_id, epoch=txn.epoch, transactional=True)

@@ -36,7 +36,7 @@ def broker():
 
 @BOTH
 @pytest.mark.requirement("S-65", "S-88", "S-90", "S-98", "S-106")
-def test_what_was_written_in_a_transaction_is_seen_in_every_partition_at_once(broker, version):
+def test_committed_records_become_visible_in_all_partitions_at_once(broker, version):
     txn = begun(broker, version)
     txn.write("t", b"a", 0, 1)
     txn.write("u", b"b", 0)
@@ -49,7 +49,7 @@ def test_what_was_written_in_a_transaction_is_seen_in_every_partition_at_once(br
 
 @BOTH
 @pytest.mark.requirement("S-75", "S-100")
-def test_what_was_aborted_is_never_seen_by_a_committed_reader_and_stays_in_the_log(broker, version):
+def test_aborted_records_stay_in_the_log_and_read_committed_skips_them(broker, version):
     txn = begun(broker, version)
     txn.write("t", b"no")
     assert txn.abort() == OK
@@ -136,7 +136,7 @@ def test_a_fenced_producer_is_refused_everywhere_and_what_it_left_open_is_aborte
 # ---- TV2 -------------------------------------------------------------------------------------------------------------
 
 
-def test_tv2_bumps_the_epoch_with_every_transaction_and_sequences_begin_anew(broker):
+def test_tv2_bumps_the_epoch_with_every_transaction_and_restarts_sequences(broker):
     txn = begun(broker, 2)
     for epoch in range(5):
         assert txn.epoch == epoch
@@ -227,7 +227,7 @@ def test_the_timeout_of_an_open_transaction_runs_on_over_restarts(broker):
 
 
 @pytest.mark.requirement("S-113")
-def test_an_id_that_nobody_uses_is_forgotten_and_stays_so():
+def test_an_unused_id_expires_and_is_still_gone_after_a_restart():
     settings = BrokerSettings(
         transactional_id_expiration_ms=60_000, transaction_remove_expired_transaction_cleanup_interval_ms=1_000
     )
@@ -342,13 +342,13 @@ def test_transactions_are_listed_by_state_producer_duration_and_pattern(broker):
     assert listed(broker, transactional_id_pattern=".*1") == ["pay-1", "ship-1"]
 
 
-def test_a_state_that_is_none_passes_nothing_and_is_named(broker):
+def test_listing_by_an_unknown_state_returns_the_name_and_no_transactions(broker):
     begun(broker)
     response = broker.ask(ListTransactionsRequest(state_filters=["Nonsense"]))
     assert (response.unknown_state_filters, response.transaction_states) == (["Nonsense"], [])
 
 
-def test_a_pattern_that_is_none_is_refused(broker):
+def test_listing_by_an_invalid_pattern_is_refused(broker):
     response = broker.ask(ListTransactionsRequest(transactional_id_pattern="("))
     assert response.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
 
@@ -388,7 +388,7 @@ def test_a_topic_made_again_inside_a_transaction_gets_no_marker_of_it(broker, ve
     assert offset_at(broker, "t", -1) == 0
 
 
-def test_tv1_must_add_a_topic_made_again_anew(broker):
+def test_tv1_must_add_a_recreated_topic_again(broker):
     txn = begun(broker)
     txn.write("t", b"x")
     delete(broker, "t")

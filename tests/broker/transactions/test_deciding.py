@@ -81,7 +81,7 @@ def test_10_000_markers_take_no_more_than_so_many_steps_each(broker):
     assert lines[-1] < 60 * 10_000
 
 
-def test_what_changes_while_a_decision_is_being_made_is_looked_at_again(broker):
+def test_a_decision_looks_again_at_transactions_that_changed_meanwhile(broker):
     """Through the parts of it, step by step, as other requests would come in between."""
     from fencepost.broker.transactions.deciding import Deciding
     from fencepost.broker.transactions.ledger import Item, Proposal, Verdict
@@ -117,7 +117,7 @@ def test_a_transaction_of_more_partitions_than_one_unit_holds_is_refused(broker,
     assert len(waiting(broker)) == 2
 
 
-def test_a_decision_for_which_there_is_no_room_changes_nothing(broker, monkeypatch):
+def test_a_decision_without_room_in_the_journal_changes_nothing(broker, monkeypatch):
     txn = prepared(broker, "t")
     with monkeypatch.context() as full:
         full.setattr(broker.broker.store, "admits", lambda *_, **__: False)

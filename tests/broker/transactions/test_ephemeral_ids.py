@@ -118,7 +118,7 @@ def test_after_a_power_cut_nothing_is_left_either(broker, version):
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_what_comes_late_is_refused_because_its_transaction_is_unknown(broker, version):
+def test_a_late_request_is_refused_because_its_transaction_is_unknown(broker, version):
     txn = Txn(broker, "once-1", version)
     txn.init()
     txn.write("a", b"v")

@@ -29,7 +29,7 @@ def test_a_new_epoch_begins_without_a_fence():
     assert not fences.of("id", 8, 0).passes(Kind.COORDINATOR, 1)
 
 
-def test_what_is_remembered_is_one_fence_for_each_id():
+def test_only_the_fence_of_the_newest_epoch_is_kept_for_each_id():
     fences = Fences()
     for epoch in range(100):
         fences.of("id", 7, epoch).passes(Kind.DATA, epoch)

@@ -440,7 +440,7 @@ def test_redpanda_17827_14624_a_decision_ends_although_the_producer_is_forgotten
             assert again.commit() == OK
 
 
-def test_kafka_19999_a_decision_ended_a_second_time_after_a_restart_is_no_livelock(broker):
+def test_kafka_19999_a_restart_completes_a_commit_whose_marker_is_already_there(broker):
     """The marker was there, its COMPLETE record not: the same marker again was refused, again and again."""
     txn = begun(broker, 2)
     txn.write("t", b"x")

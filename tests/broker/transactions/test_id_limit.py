@@ -69,7 +69,7 @@ def test_a_flood_of_new_ids_evicts_none_that_is_open_or_prepared(version):
 
 
 @BOTH
-def test_what_an_evicted_id_had_ends_no_transaction_of_the_same_id_begun_anew(version):
+def test_the_old_producer_of_an_evicted_id_cannot_end_the_new_transaction(version):
     with SimulatedBroker(BrokerSettings(max_transactional_ids=1)) as broker:
         broker.ask(create("t", 1))
         evicted = begun(broker, version, "a")

@@ -86,7 +86,7 @@ def test_a_partition_that_went_can_be_aborted_but_not_committed():
     assert wrong_with(ITEM, prepared(), asked(3, commit=False), lambda log_id: log_id != 12) == 0
 
 
-def test_who_waits_is_found_by_the_key_and_up_to_a_number():
+def test_prepared_ids_are_found_by_key_and_up_to_a_number():
     ids = PreparedIds()
     for name, number in (("a", 1), ("b", 2), ("c", 3)):
         ids.follow(name, prepared(number=number))
@@ -116,7 +116,7 @@ def test_a_record_is_as_documented():
         st.integers(0, 2**62),
     ),
 )
-def test_what_is_written_is_read_back(key, entry):
+def test_a_ledger_record_reads_back_as_it_was_written(key, entry):
     assert read_record(record_key(key), record_value(entry)) == (key, entry)
     assert read_record(record_key(key), None) == (key, None)
 
@@ -147,6 +147,6 @@ def test_newer_and_damaged_records_are_refused_by_name():
         (asked(items=(ITEM,)), None),
     ],
 )
-def test_what_makes_no_sense_has_a_reason(proposal, reason):
+def test_an_invalid_proposal_is_refused_with_its_reason(proposal, reason):
     found = ledger.wrong_in(proposal)
     assert (reason in found) if reason else found is None

@@ -88,7 +88,7 @@ def without_ours(written: bytes) -> bytes:
 
 @pytest.mark.requirement("S-59", "S-64")
 @pytest.mark.parametrize("name", BY_KAFKA)
-def test_what_kafka_wrote_is_read_and_written_alike(name):
+def test_a_record_written_by_kafka_is_read_and_written_in_the_same_bytes(name):
     written, txn = bytes.fromhex(BY_KAFKA[name][0]), BY_KAFKA[name][1]
     expected = txn._replace(updated_age_ms=77, started_age_ms=-1 if txn.start_ms < 0 else 77)
     assert read(bytes.fromhex(KEY), written, age_ms=77) == (NAME, expected)
@@ -136,7 +136,7 @@ TRANSACTIONS = st.builds(
 
 
 @given(TRANSACTIONS)
-def test_what_is_written_is_read_back(txn):
+def test_a_transaction_reads_back_as_it_was_written(txn):
     name, found = read(key(txn.transactional_id), value(txn))
     assert (name, found) == (txn.transactional_id, txn)
 
@@ -205,7 +205,7 @@ def test_a_null_name_of_a_topic_is_refused():
         read(key("id"), head + b"\x02\x00" + bytes(30))
 
 
-def test_a_status_that_is_none_is_refused():
+def test_a_record_with_an_unknown_status_is_refused():
     written = bytearray(value(in_state("EMPTY")))
     written[16] = 8
     with pytest.raises(DamagedTransactionRecord, match="a status of 8"):

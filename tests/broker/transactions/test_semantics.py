@@ -94,7 +94,7 @@ def test_no_partition_votes_on_a_commit_and_none_can_hold_it_up(broker, version)
 
 @BOTH
 @pytest.mark.requirement("S-79")
-def test_what_is_written_in_a_transaction_is_in_the_log_on_disk_before_it_ends(broker, version):
+def test_records_of_an_open_transaction_survive_a_power_cut_and_stay_undecided(broker, version):
     txn = begun(broker, version)
     txn.write("t", b"undecided")
     with broker.after_power_cut() as second:
@@ -144,7 +144,7 @@ def filtered(broker: SimulatedBroker, topic: str, wanted: int, limit: int) -> li
 
 @BOTH
 @pytest.mark.requirement("S-101", "S-102", "S-103", "S-104", "C-8")
-def test_what_the_broker_lists_is_enough_for_clients_to_skip_just_what_was_aborted(broker, version):
+def test_the_aborted_list_lets_clients_skip_exactly_the_aborted_records(broker, version):
     """From every offset and with every size of answer; producers abort, commit and write without transactions."""
     txns = [begun(broker, version, f"id-{number}") for number in range(3)]
     expected: list[int] = []

@@ -153,7 +153,7 @@ def test_damaged_snapshots_are_named_and_the_state_is_the_same(damaged: int, cap
     assert ("no snapshot of the coordinators" in caplog.text) == (damaged == 2)
 
 
-def test_what_bears_nearly_a_snapshots_name_is_left_alone_and_not_taken_for_one(
+def test_files_with_names_similar_to_snapshots_are_ignored_and_kept(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = SimulatedBroker(SETTINGS)
@@ -271,7 +271,7 @@ OFTEN_CLEANED = BrokerSettings(
 
 
 @pytest.mark.parametrize("newer", [False, True])
-def test_what_was_deleted_long_ago_does_not_come_back_from_an_older_snapshot(
+def test_offsets_deleted_long_ago_do_not_come_back_from_an_older_snapshot(
     newer: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Compaction takes the tombstone away in the end, and then a replay does not find what undoes the snapshot."""
@@ -385,7 +385,7 @@ def test_a_damaged_partition_comes_back_whole_from_a_copy_and_the_journal(with_s
         assert pictured(mended.broker)[0] == before[0]
 
 
-def test_what_an_offline_partition_holds_is_known_again_when_it_is_back() -> None:
+def test_the_state_of_an_offline_partition_is_replayed_when_it_is_back() -> None:
     """Nobody read it meanwhile, so no snapshot of that time may say that it is known."""
     world = SimulatedBroker(SETTINGS)
     busy(world, 1)

@@ -106,7 +106,7 @@ def test_no_pair_is_given_again_that_was_given_after_the_backup(origin):
             assert (other.producer_id, other.epoch) not in pairs
 
 
-def test_what_waits_for_a_decision_is_decided_by_its_pair_and_goes_on_with_another(origin):
+def test_a_restored_prepared_transaction_can_be_decided_and_fences_its_producer(origin):
     txn = begun(origin, 2)
     txn.write("a", b"prepared")
     assert prepare(txn).error_code == 0

@@ -35,7 +35,7 @@ def expected(disk):
     return found
 
 
-def test_what_is_restored_is_what_was_there(backup, expected):
+def test_a_restored_store_has_the_content_of_the_original(backup, expected):
     restore_backup(backup, BACKUP, "/data")
     assert backup.exists(mark_path("/data"))
     recovered = Driven(backup.after_power_cut(), settings=SETTINGS)
@@ -56,7 +56,7 @@ def test_the_root_of_a_file_system_is_empty(backup):
     assert backup.exists("/data/lost+found")
 
 
-def test_what_is_no_backup_is_refused(backup):
+def test_a_directory_without_a_whole_backup_is_refused(backup):
     with pytest.raises(BackupRefused, match="/nowhere is no backup"):
         restore_backup(backup, "/nowhere", "/data")
     backup.unlink(f"{BACKUP}/manifest")

@@ -123,7 +123,7 @@ def test_a_target_that_holds_anything_is_refused(disk, folder, cause):
         take_backup(disk, "/data", disk, folder, **FACTS)
 
 
-def test_what_is_no_data_directory_is_refused_and_left_alone(disk):
+def test_a_directory_that_is_not_a_data_directory_is_refused_and_unchanged(disk):
     disk.make_directory("/elsewhere")
     with pytest.raises(BackupRefused, match="/elsewhere has no broker's data"):
         take_backup(disk, "/elsewhere", disk, BACKUP, **FACTS)
@@ -231,7 +231,7 @@ def test_without_its_newest_checkpoint_the_one_before_is_taken(disk):
     assert content_of(disk) == content_of(original)
 
 
-def test_what_is_kept_for_a_partition_that_is_offline_is_in_the_backup():
+def test_a_backup_includes_the_journal_parts_kept_for_an_offline_partition():
     """The segment is lost; what the journal had above it is in journal-parts, and waits for the segment's return."""
     disk = SimulatedDisk()
     flush_and_checkpoint(disk)

@@ -105,7 +105,7 @@ def test_damage_met_by_compaction_puts_the_log_offline() -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM, errno.EACCES, errno.EIO])
-def test_a_run_that_cannot_open_or_read_a_file_is_no_damage(number: int) -> None:
+def test_a_run_that_cannot_open_or_read_a_file_reports_no_damage(number: int) -> None:
     """Snapshot of the producers, indexes, segments: at every open and read of a run."""
     for step in range(1_000):
         disk = SimulatedDisk(history=False)
@@ -261,7 +261,7 @@ def test_segments_stay_while_a_run_reads_them() -> None:
     assert log.start_offset == start
 
 
-def test_what_was_swapped_after_a_manifest_was_taken_is_still_named_by_it() -> None:
+def test_a_segment_swapped_after_the_manifest_stays_until_the_next_checkpoint() -> None:
     driver = compacted_log()
     for number in range(12):
         put(driver, (b"k", b"%d" % number))

@@ -64,7 +64,7 @@ def test_nothing_at_or_above_the_bound_goes() -> None:
         assert start(states, 0, bound=bound, retention_bytes=0) == expected
 
 
-def test_what_lies_below_the_start_is_not_counted() -> None:
+def test_segments_below_the_start_are_not_counted_in_retention_bytes() -> None:
     states = segments(0, 0, 0)
     assert start(states, 0, start=15, retention_bytes=100) == 20
     assert start(states, 0, start=15, retention_bytes=150) is None

@@ -60,7 +60,7 @@ def test_a_file_header_of_another_format_is_recognised_by_its_number(version):
         form.read_file_header(bytes(block))
 
 
-def test_the_last_round_of_a_file_says_so():
+def test_the_header_of_a_files_last_round_has_its_flag_set():
     last = ROUND._replace(units=0, length=0, ends_file=True)
     packed = form.pack_round_header(last, FILE.seed, 8192)
     assert packed[10:12] == b"\0\1"
@@ -75,17 +75,17 @@ def test_a_unit_is_as_documented():
 
 
 @pytest.mark.parametrize("size", [0, 1, 47])
-def test_too_few_bytes_are_no_round_header(size):
+def test_a_round_header_that_is_too_short_reads_as_none(size):
     assert form.read_round_header(bytes(size), 0, 4096) is None
 
 
 @pytest.mark.parametrize("size", [0, 8, 4095])
-def test_too_few_bytes_are_no_file_header(size):
+def test_a_file_header_that_is_too_short_is_malformed(size):
     with pytest.raises(form.Malformed, match="bytes"):
         form.read_file_header(form.pack_file_header(FILE)[:size])
 
 
-def test_nuls_are_no_unit():
+def test_a_run_of_nuls_is_refused_as_a_unit():
     """A length of 0 with a checksum of 0 over nothing would pass if nobody asked for the least length."""
     assert "impossible length" in form.first_fault(memoryview(bytes(100)), ROUND)
     assert form.highest_number(memoryview(bytes(100)), 0) == 0

@@ -177,7 +177,7 @@ def test_a_new_life_uses_no_number_of_a_round_behind_a_hole(driven, writer, thre
     assert again.append(b"new") == 4
 
 
-def test_what_a_synced_round_covers_is_not_synced_beside_it(driven, writer):
+def test_a_sync_job_leaves_out_files_that_a_synced_round_in_flight_covers(driven, writer):
     driven.append(b"written")
     driven.round(sync=False)
     assert driven.journal.sync_job() is not None

@@ -90,7 +90,7 @@ def test_nothing_is_released_before_its_round_is_written_or_synced_before_its_sy
     assert (journal.released_unit, journal.synced_unit) == (1, 1)
 
 
-def test_what_arrives_while_a_round_is_in_flight_is_the_next_round(driven):
+def test_units_that_arrive_while_a_round_is_in_flight_form_the_next_round(driven):
     journal = driven.journal
     driven.append(b"one")
     write = journal.take_round(sync=True)
@@ -179,7 +179,7 @@ def test_nothing_that_is_still_needed_is_reused(disk, driven):
     assert [unit.number for unit in recovered(disk)][-19:] == list(range(6, 25))
 
 
-def test_what_is_not_synced_is_not_reused_whatever_the_caller_claims(disk, driven):
+def test_files_with_unsynced_units_are_not_reused(disk, driven):
     for _ in range(12):
         driven.append(b"x" * 3000)
         driven.round(sync=False)
@@ -269,7 +269,7 @@ def test_a_journal_on_a_real_disk(tmp_path):
     assert result.cut_bytes == 0
 
 
-def test_the_size_of_a_unit_is_what_it_takes_in_the_file(disk, driven):
+def test_unit_bytes_equals_the_size_of_the_framed_unit(disk, driven):
     parts = [Part(CREATE, 1, 0, (b"abc", b"de")), Part(DROP, 1, 0, ())]
     framed = journal_format.frame_unit(1, 1, parts)
     assert sum(map(len, framed)) == journal_format.unit_bytes(parts)

@@ -104,7 +104,7 @@ def test_a_copy_that_is_too_old_is_refused_and_says_which_offsets_are_missing():
     assert values_of(Driven(disk).log("t")) == [*ALL, (4, b"newest")]
 
 
-def test_what_is_kept_survives_a_power_cut_and_is_not_in_the_logs_folder():
+def test_kept_parts_survive_a_power_cut_outside_the_logs_folder():
     driver = begun()
     disk = driver.disk.after_power_cut()
     folder = driver.log("t").directory
@@ -432,7 +432,7 @@ def whole_log() -> tuple[SimulatedDisk, str]:
     return driver.disk.after_power_cut(), log.directory
 
 
-def test_what_an_older_version_kept_in_the_folder_is_applied_and_then_removed():
+def test_parts_an_older_version_kept_in_the_folder_are_applied_and_removed():
     disk, folder = whole_log()
     old_parts(disk, folder, 0, (2, b"acknowledged"), torn=b"a crash tore it")
     old_parts(disk, folder, 1, (2, b"acknowledged"), (3, b"too"))
@@ -463,7 +463,7 @@ def test_a_batch_that_an_older_version_kept_and_that_is_damaged_is_not_applied()
     assert disk.exists(path)
 
 
-def test_what_an_older_version_kept_and_does_not_fit_stays_where_it_is():
+def test_parts_of_an_older_version_behind_a_gap_stay_and_the_log_is_offline():
     disk, folder = whole_log()
     path = old_parts(disk, folder, 0, (5, b"after a hole"))
     again = Driven(disk)
@@ -471,7 +471,7 @@ def test_what_an_older_version_kept_and_does_not_fit_stays_where_it_is():
     assert disk.exists(path)
 
 
-def test_what_an_older_version_kept_and_is_damaged_keeps_the_log_offline():
+def test_damaged_parts_of_an_older_version_keep_the_log_offline():
     disk, folder = whole_log()
     path = old_parts(disk, folder, 0, (2, b"acknowledged"), torn=b"rotten" * 20)
     again = Driven(disk)

@@ -62,7 +62,7 @@ def test_a_scan_changes_nothing(disk, driven):
     assert (disk.fingerprint(), len(disk.operations)) == (before, done)
 
 
-def test_files_that_are_none_of_the_journals_are_left_alone(disk, driven):
+def test_a_scan_ignores_files_that_do_not_belong_to_the_journal(disk, driven):
     disk.open(f"{DIRECTORY}/7.journal", create=True).close()
     disk.open(f"{DIRECTORY}/{99:020d}.journal.preparing", create=True).close()
     disk.open(f"{DIRECTORY}/#a note before all others", create=True).close()
@@ -118,7 +118,7 @@ def test_a_bad_last_round_not_known_to_be_synced_is_cut_whole_and_reported(disk,
     assert result.files[1].path in result.cut_reason
 
 
-def test_a_round_that_left_nothing_but_nuls_is_no_cut(disk):
+def test_a_last_round_of_nuls_only_does_not_count_as_cut(disk):
     result = torn_tail(disk, lambda disk, path, start: patch(disk, path, start, bytes(BLOCK)))
     assert (result.last_unit, result.cut_bytes, result.cut_reason) == (2, 0, "")
 
@@ -353,7 +353,7 @@ def test_files_that_all_say_that_the_journal_began_behind_them_are_damage(disk):
 
 
 @pytest.mark.parametrize("incarnation", [1, 1_000])
-def test_a_start_later_than_the_checkpoints_is_no_damage(disk, incarnation):
+def test_an_incarnation_later_than_the_checkpoints_is_not_damage(disk, incarnation):
     driven = Driven(disk)
     for path in driven.files():
         header = form.read_file_header(read(disk, path))

@@ -17,7 +17,7 @@ def driven(disk):
     return Driven(disk)
 
 
-def test_what_was_never_synced_is_reused_if_a_scan_begins_behind_it(disk, driven):
+def test_unsynced_files_before_the_start_of_a_scan_are_reused(disk, driven):
     for _ in range(12):
         driven.append(b"x" * 3000)
         driven.round(sync=False)
@@ -105,7 +105,7 @@ def test_the_first_round_of_the_start_may_be_missing_if_none_knew_it_synced(disk
     assert found.highest_unit == 12
 
 
-def test_the_first_round_of_the_start_is_no_other(disk, middle):
+def test_a_start_that_names_another_first_round_is_damage(disk, middle):
     start = middle["start"]
     with pytest.raises(JournalDamaged, match=f"and not {start.round - 1} from"):
         scan(disk, DIRECTORY, **middle | {"start": start._replace(round=start.round - 1)})

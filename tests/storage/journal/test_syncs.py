@@ -189,7 +189,7 @@ def test_a_sync_beside_rounds_that_was_not_run_is_made_up_for_by_the_next(disk, 
     assert len(recovered(disk.after_power_cut())) == 1
 
 
-def test_what_a_sync_beside_rounds_made_durable_is_said_by_the_next_round(disk, driven):
+def test_the_next_round_header_names_the_round_that_a_sync_job_synced(disk, driven):
     driven.append(b"one")
     driven.round(sync=False)
     job = driven.journal.sync_job()

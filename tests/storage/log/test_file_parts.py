@@ -71,7 +71,7 @@ def path_of(driver):
     return f"{DIRECTORY}/{driver.log.segments[0].stem}.log"
 
 
-def test_what_nobody_has_checked_is_read_and_then_left_in_its_file():
+def test_unchecked_bytes_are_read_once_and_then_sent_from_the_file():
     driver = flushed()
     assert left(driver) is None
     ((_, whole, end),) = read_all(driver)
@@ -117,7 +117,7 @@ def test_cold_little_or_unflushed_is_not_left(monkeypatch):
     assert uses(driver.files) == 0
 
 
-def test_what_the_newest_checkpoint_does_not_name_is_not_left():
+def test_bytes_the_newest_checkpoint_does_not_name_are_not_sent_from_the_file():
     driver = flushed()
     named = driver.log.end_offset
     for _ in range(10):
@@ -305,7 +305,7 @@ def test_trouble_with_the_place_where_it_would_end_is_left_to_a_read():
     assert uses(driver.files) == 0
 
 
-def test_what_retention_removes_stays_readable_until_the_last_part_closes_the_file():
+def test_a_file_part_stays_readable_after_retention_removed_its_segment():
     driver = flushed(segment_bytes=600)
     driver.values(b"last")
     driver.settle()

@@ -152,7 +152,7 @@ def test_large_batches_are_written_in_slices_of_64_kib() -> None:
 
 
 @pytest.mark.parametrize("paced", [True, False])
-def test_what_is_flushed_in_bulk_goes_past_the_cache(monkeypatch: pytest.MonkeyPatch, paced: bool) -> None:
+def test_a_bulk_flush_writes_past_the_page_cache(monkeypatch: pytest.MonkeyPatch, paced: bool) -> None:
     sizes: list[int] = []
     paced_seen: set[bool] = set()
 
@@ -236,7 +236,7 @@ def test_a_checkpoint_names_only_what_its_sync_job_makes_durable() -> None:
     assert [batch.buffer.tobytes() for batch in driver.batches()] == before
 
 
-def test_what_is_written_during_a_sync_is_synced_by_the_next() -> None:
+def test_bytes_written_during_a_sync_are_synced_by_the_next() -> None:
     disk = SimulatedDisk()
     driver = LogDriver(disk)
     driver.values(b"one")

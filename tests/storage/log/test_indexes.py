@@ -113,7 +113,7 @@ def flip(driver: LogDriver) -> None:
 
 @pytest.mark.parametrize("make", MADE)
 @pytest.mark.parametrize("harm", [lose, empty, flip])
-def test_what_is_derived_is_what_was_written_and_is_put_back(
+def test_damaged_indexes_are_derived_again_and_written_back(
     make: Callable[[], LogDriver], harm: Callable[[LogDriver], None]
 ) -> None:
     driver = make()
@@ -302,7 +302,7 @@ def derived_at(driver: LogDriver, states: Sequence[SegmentState], number: int) -
     return load_indexes(driver.log, states, number).aborted
 
 
-def test_who_reads_a_log_without_indexes_walks_each_segment_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deriving_the_indexes_of_a_log_reads_each_segment_once(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = plain()
     log, walked, walk = driver.log, list[str](), indexes._batches
     monkeypatch.setattr(indexes, "_batches", lambda log, state: walked.append(state.stem) or walk(log, state))

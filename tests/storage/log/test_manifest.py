@@ -8,7 +8,7 @@ from fencepost.storage.log.producer_snapshots import Snapshot
 from fencepost.storage.log.segment import SegmentState
 
 
-def test_what_msgpack_makes_of_a_manifest_is_taken_back():
+def test_a_manifest_reads_back_from_msgpack():
     segment = SegmentState(0, 1, 200, 9, offset_index=IndexRow(3, 4))
     manifest = Manifest(1, 9, 0, (Snapshot(0, True), Snapshot(5, False, 1)), (segment, segment))
     assert Manifest.from_row(msgpack.unpackb(msgpack.packb(manifest))) == manifest

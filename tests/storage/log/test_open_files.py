@@ -135,7 +135,7 @@ def test_without_a_descriptor_files_are_synced_and_closed_and_the_open_tried_aga
     assert sum(found.size(path) for path in paths) >= 20 * len(b"content")
 
 
-def test_a_directory_that_cannot_be_opened_is_no_failed_sync(disk: SimulatedDisk, files: OpenFiles) -> None:
+def test_a_sync_that_cannot_open_its_directory_can_be_repeated(disk: SimulatedDisk, files: OpenFiles) -> None:
     write(files, "/0")
     disk.fail(lambda one: isinstance(one, SyncDirectory), error=errno.EMFILE)
     with pytest.raises(CannotOpen):

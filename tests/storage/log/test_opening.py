@@ -480,7 +480,7 @@ def test_segments_below_the_start_go_although_nothing_is_appended_any_more() -> 
     assert snapshot_names(driver) == ["00000000000000000015.producers", "00000000000000000018.producers"]
 
 
-def test_a_failed_sync_for_want_of_space_is_no_full_disk() -> None:
+def test_a_sync_that_fails_for_lack_of_space_does_not_raise_disk_full() -> None:
     """Bytes that were counted as written are lost then, so it must halt the broker, not be tried again."""
     import errno
 

@@ -84,7 +84,7 @@ def test_many_small_batches_of_the_tail_are_joined() -> None:
     assert len(driver.batches()) == 100
 
 
-def test_what_is_not_released_is_not_below_the_high_watermark() -> None:
+def test_the_high_watermark_ends_before_unreleased_batches() -> None:
     driver = LogDriver()
     driver.append(batch_of([b"one"]))
     driver.append(batch_of([b"two"]), release=False)
@@ -215,7 +215,7 @@ def test_aborted_transactions_are_listed_by_first_offset(flushed: bool, reopened
     assert [record.value for record in driver.committed()] == [b"plain", b"c"]
 
 
-def test_a_marker_alone_is_no_transaction() -> None:
+def test_a_marker_without_data_aborts_nothing() -> None:
     driver = LogDriver()
     driver.marker(1, 3, Marker.ABORT)
     assert driver.log.aborted_between(0, 1) == []

@@ -113,7 +113,7 @@ def test_a_name_says_which_snapshot_is_in_the_file(offset, copy):
 
 
 @pytest.mark.parametrize("name", ["1.producers", f"{1:020d}", f"{1:020d}.copy", f"{1:020d}.producers.copy", "²" * 20])
-def test_other_names_are_none_of_ours(name):
+def test_other_file_names_are_not_parsed_as_snapshots(name):
     assert parse_name(name) is None
 
 

@@ -108,7 +108,7 @@ def test_the_second_pass_checks_nothing(checks: Checks) -> None:
     assert checks.taken() == 0
 
 
-def test_what_is_not_returned_is_not_checked(checks: Checks) -> None:
+def test_only_batches_that_are_returned_are_checked(checks: Checks) -> None:
     driver = flushed()
     driver.read(4, 1)
     assert checks.taken() == 1
@@ -137,7 +137,7 @@ def test_damage_before_the_place_where_a_reader_began_is_found_by_who_reads_it()
     assert "at byte 0" in refused(driver)
 
 
-def test_damage_after_it_was_read_is_found_when_the_segment_is_next_looked_at_anew() -> None:
+def test_damage_after_a_read_is_found_once_the_cached_index_is_gone() -> None:
     """Files below are promised as they were when first read: checking each time would cost every reader."""
     driver = flushed()
     before = read_all(driver)
@@ -174,7 +174,7 @@ def test_the_last_batch_of_a_segment_cannot_hide_records_by_a_smaller_delta() ->
     assert "ends at offset 1" in refused(driver, 1)
 
 
-def test_a_compacted_segment_is_checked_anew(checks: Checks) -> None:
+def test_a_compacted_segment_is_checked_again(checks: Checks) -> None:
     driver = LogDriver(cleanup_policy="compact", segment_bytes=300, min_cleanable_dirty_ratio=0.0)
     for number in range(8):
         driver.append(keyed([(b"k%d" % (number % 3), b"v%d" % number)]))

@@ -116,7 +116,7 @@ def test_markers_have_a_time_too() -> None:
     assert first(driver, 6) == (1, 1000)
 
 
-def test_batches_without_timestamps_are_no_answer() -> None:
+def test_a_lookup_by_time_skips_batches_without_timestamps() -> None:
     driver = LogDriver(cleanup_policy="compact", segment_bytes=150, min_cleanable_dirty_ratio=0.0)
     for number in range(6):
         driver.values(b"v", key=b"k", timestamp=100 + number, producer_id=1, producer_epoch=number, base_sequence=0)
@@ -143,7 +143,7 @@ def test_a_batch_whose_timestamps_lie_is_a_corrupt_message() -> None:
 
 @pytest.mark.parametrize("at", [42, 65], ids=["in the largest timestamp", "in a record"])
 @pytest.mark.parametrize(("asked", "number"), [(lambda driver: first(driver, 1_050), 5), (latest, 9)])
-def test_a_damaged_batch_is_no_answer_and_puts_the_log_offline(
+def test_a_lookup_that_meets_a_damaged_batch_puts_the_log_offline(
     at: int, asked: Callable[[LogDriver], object], number: int
 ) -> None:
     driver = LogDriver()

@@ -50,7 +50,7 @@ def test_members_of_both_protocols_share_the_partitions(driver, protocol):
     assert [driver.heartbeat(Caller(old.member_id, None, old.generation))] == [ErrorCode.NONE]
 
 
-def test_a_partition_of_a_cooperative_member_goes_on_only_when_it_says_so(driver):
+def test_a_cooperative_members_partition_moves_only_after_it_gives_it_up(driver):
     old = driver.classic_member(COOPERATIVE)
     old.settle()
     new = driver.join()
@@ -155,7 +155,7 @@ def test_all_that_a_classic_member_reported_is_kept_over_a_restart(driver):
     assert old.errors == new.errors == []
 
 
-def test_what_a_join_does_not_keep_it_has_not_changed(driver):
+def test_a_join_that_cannot_be_logged_changes_nothing(driver):
     new = driver.join()
     old = driver.classic_member()
     before = {change[:2]: change.value for change in driver.group.changes()}
@@ -185,7 +185,7 @@ def test_the_partitions_of_a_classic_group_stay_with_their_readers(driver):
     assert (held, new.owned, driver.classic) == (had, frozenset(), None)
 
 
-def test_what_a_cooperative_member_still_reads_in_a_rebalance_is_not_given_away(driver):
+def test_partitions_a_cooperative_member_still_reads_are_not_reassigned(driver):
     one = driver.classic_member(COOPERATIVE)
     one.settle()
     two = driver.classic_member(COOPERATIVE)
@@ -224,7 +224,7 @@ def test_a_classic_group_larger_than_a_consumer_group_may_be_stays_one(driver):
     assert driver.consumer is None
 
 
-def test_who_waits_in_a_rebalance_hears_that_it_has_to_join_again(driver):
+def test_a_classic_member_waiting_in_a_rebalance_is_told_to_rejoin(driver):
     one = driver.classic_member()
     one.settle()
     two = driver.classic_member()

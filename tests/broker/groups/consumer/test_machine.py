@@ -179,7 +179,7 @@ def test_the_last_epoch_is_good_only_while_the_member_owns_what_it_was_given(dri
     assert code_of(driver.beat, one.member_id, one.epoch, owned=None) is FENCED
 
 
-def test_who_is_no_member_is_told_so_unless_it_joins(driver):
+def test_requests_of_an_unknown_member_fail_unless_it_joins(driver):
     driver.join()
     assert code_of(driver.beat, "nobody", 2) is UNKNOWN
     assert code_of(driver.group.leave, _leaving("nobody")) is UNKNOWN
@@ -200,7 +200,7 @@ def test_a_full_group_takes_nobody_in_and_keeps_who_is_there():
     assert one.errors == []
 
 
-def test_what_the_log_refuses_has_never_happened(driver):
+def test_a_change_that_the_log_refuses_leaves_the_group_unchanged(driver):
     one = driver.join()
     before = list(driver.group.changes())
     driver.refuse = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -428,7 +428,7 @@ def test_an_older_epoch_commits_what_is_to_be_given_up_as_well(driver):
     assert code_of(driver.group.check_commit, one.member_id, None, 2, [(T, 4)], version=9) is STALE
 
 
-def test_whoever_is_no_member_commits_while_nobody_is(driver):
+def test_a_client_without_membership_commits_while_the_group_is_empty(driver):
     driver.group.check_commit("", None, -1, [], version=2)
     one = driver.join()
     one.leave()
@@ -436,7 +436,7 @@ def test_whoever_is_no_member_commits_while_nobody_is(driver):
     assert code_of(driver.group.check_commit, "x", None, 3, [], version=9) is UNKNOWN
 
 
-def test_offsets_are_fetched_with_the_epoch_of_the_member_or_by_who_is_none(driver):
+def test_fetching_offsets_needs_the_current_epoch_or_no_member_id_at_all(driver):
     one = driver.join()
     driver.group.check_fetch(None, -1)
     driver.group.check_fetch(one.member_id, one.epoch)

@@ -228,7 +228,7 @@ def test_the_member_that_takes_a_group_back_is_given_its_protocol(broker):
     assert (joined.error_code, joined.protocol_name, type_of(broker)) == (NONE, "range", CLASSIC)
 
 
-def test_a_group_that_is_taken_back_while_somebody_waits_is_assigned_anew(broker):
+def test_a_downgraded_group_with_a_waiting_member_gets_a_new_assignment(broker):
     """What the other waits for would have no reader, and nobody would be told to join."""
     fields = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["t"], "topic_partitions": []}
     request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="new", member_epoch=0, instance_id="i", **fields)

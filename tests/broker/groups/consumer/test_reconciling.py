@@ -19,7 +19,7 @@ def test_a_partition_that_is_the_members_again_before_it_gave_it_up_needs_no_rel
 
 
 @pytest.mark.parametrize("free", [False, True])
-def test_what_another_member_still_has_is_waited_for_in_the_new_epoch(free: bool):
+def test_a_partition_another_member_still_has_is_waited_for_in_the_new_epoch(free: bool):
     before = Current(1, 1, MemberState.STABLE, {TOPIC: {0: 1}})
     after = reconcile(before, goal(0, 1, free=free), None, other_subscription=False)
     state = MemberState.STABLE if free else MemberState.UNRELEASED

@@ -44,7 +44,7 @@ VALUES = {
 kinds = st.sampled_from(sorted(VALUES))
 
 
-def test_what_kafka_wrote_is_read_and_written_again_byte_for_byte():
+def test_records_of_kafka_are_read_and_written_again_byte_for_byte():
     changes = [records.read(key, value) for key, value in ROWS]
     assert [records.record(group, change) for group, change in changes] == ROWS
     assert {change.kind for _, change in changes} == set(VALUES)
@@ -57,7 +57,7 @@ def test_what_kafka_wrote_is_read_and_written_again_byte_for_byte():
 
 
 @given(group=text, name=text, data=st.data(), kind=kinds)
-def test_what_is_written_is_read_back(group, name, data, kind):
+def test_any_record_reads_back_as_the_change_that_was_written(group, name, data, kind):
     change = Change(kind, "" if kind in records.OF_THE_GROUP else name, data.draw(VALUES[kind] | st.none()))
     assert records.read(*records.record(group, change)) == (group, change)
 
@@ -103,6 +103,6 @@ def test_a_newer_version_is_refused():
         records.read(records.key("g", Kind.EPOCH, ""), b"\x00\x01" + bytes(5))
 
 
-def test_what_older_kafkas_wrote_of_partitions_is_read_over():
+def test_partition_metadata_records_of_older_kafkas_are_ignored():
     key = records.key("g", Kind.PARTITION_METADATA, "")
     assert records.read(key, b"anything") == ("g", Change(Kind.PARTITION_METADATA, "", None))

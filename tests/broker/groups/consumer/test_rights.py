@@ -121,7 +121,7 @@ def test_a_pattern_means_for_each_member_the_topics_it_may_read(world: World, fi
     assert alice.owned.get(OPEN, set()) | bob.owned[OPEN] == ALL
 
 
-def test_what_one_may_read_is_not_given_to_who_may_only_know_of_it(world: World) -> None:
+def test_a_member_with_describe_but_not_read_is_not_assigned_the_topic(world: World) -> None:
     world.have(f"allow User:alice READ TOPIC = {SECRET}", f"allow User:bob DESCRIBE TOPIC = {SECRET}")
     alice, bob = Member(world, "alice", **NAMES), Member(world, "bob", **NAMES)
     world.settle(alice, bob)
@@ -158,7 +158,7 @@ def test_a_right_that_goes_takes_what_was_named(world: World) -> None:
     assert (alice.owned[SECRET], set(bob.owned)) == (ALL, {OPEN})
 
 
-def test_who_waits_for_partitions_does_not_hear_of_them_without_the_right(world: World) -> None:
+def test_a_member_that_loses_its_right_is_not_given_partitions_it_waited_for(world: World) -> None:
     """The assignment that has them was made before."""
     world.have(f"allow User:alice READ TOPIC = {SECRET}", f"allow User:bob READ TOPIC = {SECRET}")
     alice, bob = Member(world, "alice", **NAMES), Member(world, "bob", **NAMES)

@@ -52,7 +52,7 @@ def test_the_same_id_keeps_its_producer_id_and_moves_to_the_next_epoch(environme
 
 
 @pytest.mark.requirement("S-63")
-def test_what_the_one_before_left_open_is_aborted_in_the_same_unit_at_once(environment):
+def test_init_aborts_the_open_transaction_in_the_same_unit(environment):
     decision = begin(transaction(Status.ONGOING), environment, timeout_ms=30_000)
     assert [state.status for state in decision.states] == [Status.PREPARE_ABORT, Status.COMPLETE_ABORT, Status.EMPTY]
     assert decision.marker == MarkerOrder(False, PRODUCER, EPOCH + 1, PARTITIONS)
@@ -82,7 +82,7 @@ def test_an_empty_id_and_half_a_pair_are_invalid_requests(environment):
     assert environment.ids_given == 0
 
 
-def test_an_id_that_was_forgotten_is_given_anew_whatever_pair_its_producer_had(environment):
+def test_a_producer_of_an_expired_id_gets_a_new_producer_id(environment):
     """Its producer comes back after more than transactional.id.expiration.ms, knowing its old pair."""
     assert pair(begin(None, environment, (PRODUCER, EPOCH))) == (NEXT_PRODUCER, 0)
 
@@ -313,7 +313,7 @@ def test_after_an_admins_abort_of_one_partition_commit_is_refused_the_rest_abort
     assert end(decision.states[-1], True, environment, version=version).error is error
 
 
-def test_a_marker_for_a_hanging_transaction_is_none_of_the_coordinators_business(environment):
+def test_a_marker_for_a_hanging_transaction_changes_no_coordinator_state(environment):
     for spoken_of in [
         {"partition": ("payments", 0)},
         {"producer": 9},
@@ -362,7 +362,7 @@ def test_the_same_prepare_again_is_a_success_and_any_other_is_refused(environmen
 
 
 @pytest.mark.parametrize("producer", [PRODUCER - 1, PRODUCER + 1])
-def test_who_comes_with_another_producer_id_is_unknown(environment, producer):
+def test_requests_with_another_producer_id_are_refused(environment, producer):
     txn = transaction(Status.ONGOING)
     assert machine.add_partitions(txn, producer, EPOCH, NEW, 0, environment.inputs()).error is UNKNOWN
     assert machine.verify(txn, producer, EPOCH, ("orders", 0), 11) is UNKNOWN
