@@ -66,7 +66,7 @@ class LimitSettings:
     )
     configs_max_bytes: int = option(
         64 * MIB,
-        "Names and values of all settings that topics and brokers were given; above it none is added. One value may "
-        "have 32767 bytes, those of one topic or broker 262144.",
+        "Names and values of all settings that topics and brokers were given, those of the broker's own topics not "
+        "counted; above it none is added. One value may have 32767 bytes, those of one topic or broker 262144.",
         at_least=0,
     )

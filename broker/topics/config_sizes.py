@@ -2,7 +2,8 @@
 
 The rule: what a request asks for is refused, never what is there already: a catalogue of an earlier version may hold
 more, and every change that does not add to it is taken. The bound of one value is Kafka's, whose older clients cannot
-be told a longer one; the others are ours, so that no number of requests makes a catalogue that takes long to open.
+be told a longer one; the others are ours, so that no number of requests makes a catalogue that takes long to open. The
+broker's own topics have no part in the bound of all: they are few, and have to be made whatever clients have filled.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +21,7 @@ def size_bytes(configs: Mapping[str, str]) -> int:
 
 
 class ConfigSizes:
-    """What all of them take together."""
+    """What those that are counted take together: of all brokers, and of all topics but the broker's own."""
 
     def __init__(self) -> None:
         self.total_bytes = 0
@@ -33,8 +34,11 @@ class ConfigSizes:
         """One topic or broker had these, and has those."""
         self.total_bytes += size_bytes(after) - size_bytes(before)
 
-    def check(self, before: Mapping[str, str], after: Mapping[str, str], most_bytes: int) -> None:
-        """Whether one may go from these to those. Raises INVALID_CONFIG, POLICY_VIOLATION."""
+    def check(self, before: Mapping[str, str], after: Mapping[str, str], most_bytes: int | None) -> None:
+        """Whether one may go from these to those. Raises INVALID_CONFIG, POLICY_VIOLATION.
+
+        most_bytes: that all may take; None for one that is not counted.
+        """
         for name, text in after.items():
             if len(text) * 4 > LARGEST_VALUE_BYTES and text != before.get(name):
                 _check_value(text)
@@ -44,7 +48,7 @@ class ConfigSizes:
         if size_bytes(after) > LARGEST_RESOURCE_BYTES:
             text = f"The settings of one resource may take no more than {LARGEST_RESOURCE_BYTES} bytes together."
             raise KafkaError(ErrorCode.INVALID_CONFIG, text)
-        if self.total_bytes + grown > most_bytes:
+        if most_bytes is not None and self.total_bytes + grown > most_bytes:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"no room for more settings of topics and brokers: {TOTAL}")
 
 

@@ -103,7 +103,7 @@ class Topics:
         if not self.cluster_id:
             self._log.commit([cluster_begun(self._new_text_id())])
         self._sizes.count(self.catalogue.broker_configs.values())
-        self._sizes.count(entry.configs for entry in self.catalogue.topics.values())
+        self._sizes.count(entry.configs for entry in self.catalogue.topics.values() if entry.name not in INTERNAL)
         self._broker_settings.now = self._with_dynamic(self._broker_settings.now)
         for topic_id in self.catalogue.topics:
             self._reflect(topic_id)
@@ -140,7 +140,7 @@ class Topics:
         check_collision(name, self._alike.get(unify(name), ()))
         if partitions > MOST_PARTITIONS:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
-        self._check_sizes({}, configs)
+        self._check_sizes({}, configs, internal=name in INTERNAL)
         return self._settings(configs)
 
     def check_room(self, added: int) -> None:
@@ -162,7 +162,8 @@ class Topics:
         parts = [self._store.create_part(log_id, name, topic_id, i, logs) for i, log_id in enumerate(log_ids)]
         change = topic_changed(TopicEntry(name, topic_id, tuple(log_ids), configs))
         self._log.commit([change], parts, internal=False)
-        self._sizes.change({}, configs)
+        if name not in INTERNAL:
+            self._sizes.change({}, configs)
         self._reflect(topic_id)
         return self.by_id[topic_id]
 
@@ -183,7 +184,8 @@ class Topics:
         """End a topic and its logs; fetches that wait for it are answered."""
         logs = [partition.log for partition in topic.partitions]
         self._log.commit([topic_gone(topic.id)], [self._store.drop_part(log) for log in logs], frees=True)
-        self._sizes.change(topic.configs, {})
+        if not topic.internal:
+            self._sizes.change(topic.configs, {})
         self._reflect(topic.id)
         self._wake(logs)
 
@@ -204,7 +206,8 @@ class Topics:
         """Let these be all of the topic's overrides. Raises INVALID_CONFIG, POLICY_VIOLATION."""
         self.check_configs(topic, configs)
         self._log.commit([topic_changed(replace(self.catalogue.topics[topic.id], configs=dict(configs)))])
-        self._sizes.change(topic.configs, configs)
+        if not topic.internal:
+            self._sizes.change(topic.configs, configs)
         self._reflect(topic.id)
 
     def _settings(self, configs: Mapping[str, str]) -> TopicSettings:
@@ -235,11 +238,11 @@ class Topics:
 
     def check_configs(self, topic: Topic, configs: Mapping[str, str]) -> None:
         """Raises INVALID_CONFIG and POLICY_VIOLATION where alter_configs would."""
-        self._check_sizes(topic.configs, configs)
+        self._check_sizes(topic.configs, configs, internal=topic.internal)
         self._settings(configs)
 
-    def _check_sizes(self, before: Mapping[str, str], after: Mapping[str, str]) -> None:
-        self._sizes.check(before, after, self._broker_settings.now.configs_max_bytes)
+    def _check_sizes(self, before: Mapping[str, str], after: Mapping[str, str], *, internal: bool = False) -> None:
+        self._sizes.check(before, after, None if internal else self._broker_settings.now.configs_max_bytes)
 
     # ---- settings changed while running ----------------------------------------------------------------------
 

@@ -8,11 +8,13 @@ thousand of them leave: the catalogue of a broker once grew beyond what its own 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import offset_requests
 import pytest
 from acl_client import creating, guarded
 from config_requests import APPEND, BROKER, SET, TOPIC
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.quotas import quota_changes
+from fencepost.broker.topics.names import INTERNAL, LEDGER_TOPIC, OFFSETS_TOPIC
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
 from fencepost.protocol.messages.scram_users import AlterUserScramCredentialsRequest
@@ -20,6 +22,7 @@ from fencepost.protocol.messages.topics import CreatePartitionsRequest
 from produce_requests import create
 from quota_client import altering, entry
 from simulated_broker import SimulatedBroker
+from txn_client import Txn
 
 GROUP = 32
 KIB, MIB = 1 << 10, 1 << 20
@@ -149,6 +152,12 @@ def stored(world: SimulatedBroker) -> list[Any]:
     ]
 
 
+def check_that_groups_and_transactions_work(world: SimulatedBroker) -> None:
+    """What the broker keeps for itself has its place, whatever clients have filled."""
+    assert offset_requests.commit(world, "g", "t", {0: 1}) == [ErrorCode.NONE]
+    assert Txn(world).init() == ErrorCode.NONE
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ROWS)
 def test_entries_stored_until_the_limit_are_there_after_a_restart(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
@@ -171,6 +180,8 @@ def test_entries_stored_until_the_limit_are_there_after_a_restart(monkeypatch: p
     assert stored(again) == kept
     assert codes_in(again.ask(row.ask(number))) - {ErrorCode.NONE} == {row.refused_with}, "the bound counts on"
     kept = stored(again)
+    check_that_groups_and_transactions_work(again)
+    kept = stored(again)
     with again.again() as third:
         assert stored(third) == kept
         assert codes_in(third.ask(create("one"))) <= {ErrorCode.NONE, POLICY}, "and it serves"
@@ -183,3 +194,21 @@ def test_a_bound_that_is_lowered_later_refuses_no_start() -> None:
     kept = stored(world)
     with world.again(BrokerSettings(configs_max_bytes=0, max_partitions=0)) as later:
         assert stored(later) == kept
+
+
+def test_the_broker_makes_its_own_topics_though_no_setting_has_room() -> None:
+    with SimulatedBroker(BrokerSettings(configs_max_bytes=0, max_partitions=1)) as world:
+        world.ask(create("t"))
+        check_that_groups_and_transactions_work(world)
+        assert set(world.broker.topics.by_name) == {"t", *INTERNAL} - {LEDGER_TOPIC, "__share_group_state"}
+
+
+def test_settings_of_the_brokers_own_topics_take_no_room_of_others() -> None:
+    room = len("retention.ms") + len("1")
+    with SimulatedBroker(BrokerSettings(configs_max_bytes=room)) as world:
+        world.ask(create("t"))
+        check_that_groups_and_transactions_work(world)
+        assert codes_in(world.ask(changing(TOPIC, OFFSETS_TOPIC, ("segment.ms", SET, "86400000")))) == {ErrorCode.NONE}
+        with world.again() as again:
+            assert codes_in(again.ask(changing(TOPIC, "t", ("retention.ms", SET, "1")))) == {ErrorCode.NONE}
+            assert codes_in(again.ask(changing(TOPIC, "t", ("retention.ms", SET, "10")))) == {POLICY}
