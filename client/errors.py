@@ -343,6 +343,9 @@ _OTHERS: dict[ErrorCode, type[ClientError]] = {
     ErrorCode.REQUEST_TIMED_OUT: RequestTimedOutError,
     ErrorCode.INVALID_TXN_STATE: FatalError,
 }
+_HINTS = {
+    ErrorCode.POLICY_VIOLATION: "the broker's log names the limit that was met; for a new topic perhaps max.partitions"
+}
 _CODES = {int(code): code for code in ErrorCode}
 _CLASSES = _RECOVERABLE | _SET_UP_WRONG | _OTHERS
 
@@ -363,7 +366,7 @@ def error_of(code: int, detail: str = "", *, transactional: bool = False) -> Kaf
     if transactional and known not in _RECOVERABLE and known not in _SET_UP_WRONG and known not in _STAYS:
         return AbortableTransactionError(detail or known.text, code=known)
     cls = _CLASSES.get(known) or (RetriableError if known.retriable else ClientError)
-    return cls(detail, code=known)
+    return cls(detail, code=known, hint=_HINTS.get(known, ""))
 
 
 def refusal(code: int, words: str | None = None) -> KafkaError:

@@ -205,6 +205,7 @@ def _answer(broker: Services, call: Call, asked: MetadataRequest.Topic, may_crea
             broker.topics.auto_create(asked.name)
     except KafkaError as error:
         if error.code is not ErrorCode.THROTTLING_QUOTA_EXCEEDED:  # which means to ask again, too
+            broker.note_limit("Metadata", call.client_host, call.client_id, error)
             return _refusal(error.code, asked.name, ZERO_UUID)
     # Kafka names a topic only after it is made: the client whose request created it asks again, and gets none that
     # somebody has just deleted.

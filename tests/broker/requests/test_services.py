@@ -6,6 +6,7 @@ import pytest
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.transactions.states import machine
 from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.cluster import MetadataRequest
 from fencepost.protocol.messages.topics import DeleteRecordsRequest
 from produce_requests import create, one
 from simulated_broker import SimulatedBroker
@@ -56,6 +57,11 @@ def delete_records(broker: SimulatedBroker) -> int:
     return int(answer.topics[0].partitions[0].error_code)
 
 
+def make_by_asking(broker: SimulatedBroker) -> int:
+    request = MetadataRequest(topics=[MetadataRequest.Topic(name="demanded")], allow_auto_topic_creation=True)
+    return int(broker.ask(request).topics[0].error_code)
+
+
 @pytest.mark.parametrize(
     ("meet", "api", "name"),
     [
@@ -65,6 +71,7 @@ def delete_records(broker: SimulatedBroker) -> int:
         (produce, "Produce", PARTITIONS),
         (send_offset, "TxnOffsetCommit", PARTITIONS),
         (delete_records, "DeleteRecords", CLEANUP),
+        (make_by_asking, "Metadata", "max.partitions"),
     ],
 )
 def test_the_limit_that_was_met_is_named(
@@ -75,7 +82,7 @@ def test_the_limit_that_was_met_is_named(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(machine, "MOST_PARTITIONS", 1)
-    with SimulatedBroker(BrokerSettings(max_transactional_ids=1)) as broker:
+    with SimulatedBroker(BrokerSettings(max_transactional_ids=1, max_partitions=3, num_partitions=2)) as broker:
         broker.ask(create("t", 2))
         assert meet(broker) == POLICY
     (line,) = [each.getMessage() for each in caplog.records if "is refused" in each.getMessage()]

@@ -175,6 +175,20 @@ def test_a_topic_name_that_is_not_valid_is_an_error_at_once():
     run(main)
 
 
+def test_a_topic_that_has_no_room_is_an_error_with_a_hint():
+    async def main(world):
+        await world.start_broker(max_partitions=1)
+        cluster = await world.cluster()
+        assert await cluster.partitions_of("first", timeout_ms=30_000) == 1
+        with pytest.raises(KafkaError) as caught:
+            await cluster.partitions_of("second", timeout_ms=30_000)
+        assert caught.value.code is ErrorCode.POLICY_VIOLATION
+        assert "the broker's log names the limit" in caught.value.hint
+        assert "max.partitions" in caught.value.hint
+
+    run(main)
+
+
 @pytest.mark.parametrize("error", [InvalidConfigurationError("no such mechanism"), BrokerUnreachableError("gone")])
 def test_each_who_waits_for_a_topic_is_told_of_its_own_wait_alone(error):
     """The one error is raised for all: its traceback grew with each of them, and kept the frames of every one."""
