@@ -88,6 +88,6 @@ def test_who_gives_seconds_as_other_clients_take_them_is_refused(of, limit):
 
 
 @pytest.mark.parametrize("text", [5, 5.0, "5"])
-def test_a_number_without_its_unit_is_no_timeout_of_a_test(text):
+def test_a_test_timeout_without_a_unit_is_refused(text):
     with pytest.raises(pytest.UsageError, match="'5s' or '500ms', not"):
         assert Wishes(transaction_timeout=text).transaction_timeout_ms

@@ -24,7 +24,7 @@ def test_the_time_of_a_thread_that_ended_stays():
     assert accounting.usage(os.getpid()).since(before).cpu_ns >= BURNT_S * 1e9
 
 
-def test_memory_is_what_is_in_ram():
+def test_rss_bytes_grows_with_the_memory_in_use():
     before = accounting.usage(os.getpid()).rss_bytes
     block = bytearray(b"." * (64 << 20))
     assert accounting.usage(os.getpid()).rss_bytes - before > len(block) // 2

@@ -35,7 +35,7 @@ def compared(directory: Path, after: Sequence[Measured], *options: str, **facts:
     )
 
 
-def test_a_run_is_no_worse_than_itself(tmp_path: Path) -> None:
+def test_a_run_compared_with_itself_has_no_regressions(tmp_path: Path) -> None:
     found = compared(tmp_path, BEFORE)
     assert (found.exit_code, found.stdout) == (0, "5 figures compared, 5 the same, 0 regressions\n")
 
@@ -49,7 +49,7 @@ small 64x1  Kafka            requests/s          81.0  50.0  0.62  0.60 to 0.64 
 """
 
 
-def test_what_changed_is_a_table_and_a_regression_is_exit_code_1(tmp_path: Path) -> None:
+def test_changes_are_shown_in_a_table_and_a_regression_exits_with_1(tmp_path: Path) -> None:
     after = [
         rates("small 64x1", FSYNC, 58.0, 60.0, 62.0, cpu_us=[4.0, 4.1, 3.9], p99_ms=[1.0, 1.2, 1.1]),
         rates("small 64x1", KAFKA, 49.0, 50.0, 51.0),
@@ -97,12 +97,12 @@ def test_worse_is_outside_of_both_spreads_and_by_more_than_a_tenth(
     assert compared(tmp_path, [rates("small 64x1", FSYNC, *rounds)]).exit_code == int(worse)
 
 
-def test_other_brokers_are_no_regression(tmp_path: Path) -> None:
+def test_slower_figures_of_other_brokers_are_not_regressions(tmp_path: Path) -> None:
     found = compared(tmp_path, [rates("small 64x1", KAFKA, 10.0, 11.0)])
     assert (found.exit_code, "worse" in found.stdout) == (0, True)
 
 
-def test_a_single_round_is_no_regression(tmp_path: Path) -> None:
+def test_a_slower_single_round_is_not_a_regression(tmp_path: Path) -> None:
     assert compared(tmp_path, [rates("small 64x1", FSYNC, 10.0)]).exit_code == 0
 
 
@@ -111,7 +111,7 @@ def test_another_machine_is_reported(tmp_path: Path) -> None:
     assert found.stderr == "not the same machine: cores: 2 in A, 64 in B\n"
 
 
-def test_what_of_ours_is_not_in_the_second_run_is_named(tmp_path: Path) -> None:
+def test_figures_missing_in_the_second_run_are_named(tmp_path: Path) -> None:
     found = compared(tmp_path, BEFORE[1:2])
     assert (found.exit_code, found.stderr) == (
         0,
@@ -119,7 +119,7 @@ def test_what_of_ours_is_not_in_the_second_run_is_named(tmp_path: Path) -> None:
     )
 
 
-def test_what_cannot_be_compared_is_reported(tmp_path: Path) -> None:
+def test_results_that_cannot_be_compared_exit_with_2_and_a_hint(tmp_path: Path) -> None:
     nothing = compared(tmp_path, [rates("another", FSYNC, 1.0)])
     assert (nothing.exit_code, "no scenario in common" in nothing.stderr) == (2, True)
     (tmp_path / "no.json").write_text("{}")

@@ -41,7 +41,7 @@ def test_figures_have_the_names_of_the_open_messaging_benchmark_where_it_has_one
         ("[" * 100_000, "no result"),
     ],
 )
-def test_what_is_no_result_is_reported(tmp_path: Path, text: str, cause: str) -> None:
+def test_a_file_that_is_not_a_result_is_refused_with_the_cause(tmp_path: Path, text: str, cause: str) -> None:
     path = tmp_path / "result.json"
     path.write_text(text)
     with pytest.raises(NotAResult, match=cause):
@@ -49,7 +49,7 @@ def test_what_is_no_result_is_reported(tmp_path: Path, text: str, cause: str) ->
 
 
 @pytest.mark.parametrize("value", ['"100"', "NaN", "-Infinity", "true", "null"])
-def test_a_figure_that_is_no_number_is_reported(tmp_path: Path, value: str) -> None:
+def test_a_figure_that_is_not_a_number_is_refused(tmp_path: Path, value: str) -> None:
     document = as_json(made_result())
     document["findings"][0]["figures"]["publishRate"] = ["here"]
     path = tmp_path / "result.json"

@@ -32,7 +32,7 @@ def test_lag_is_shown_to_the_lso_and_to_the_end_and_why_they_differ(terminal: Te
     assert (terminal.objects("group describe billing"))[0]["blocked"] == []
 
 
-def test_who_holds_the_offsets_of_a_group_is_named_by_every_tool(terminal: Terminal) -> None:
+def test_every_command_names_the_transaction_that_holds_a_groups_offsets(terminal: Terminal) -> None:
     """Nothing else is blocked; another group's older transaction, in the same partition, is not meant."""
     terminal.run("topic create copied -p 2")
     terminal.plain("copied", "a", "b", "c")
@@ -146,5 +146,5 @@ def test_settings_of_a_group_are_changed_and_shown(terminal: Terminal) -> None:
     [("group describe nope", 3), ("group delete nope", 3), ("group seek nope --to start", 3),
      ("group seek g -t nope --to start", 3), ("group seek g -t orders:x --to start", 2)],
 )  # fmt: skip
-def test_what_does_not_exist_is_an_error_that_names_it(terminal: Terminal, line: str, code: int) -> None:
+def test_an_unknown_group_or_topic_exits_with_its_code(terminal: Terminal, line: str, code: int) -> None:
     assert terminal.refused(line)[0] == code

@@ -164,7 +164,7 @@ def test_the_names_are_there_to_be_seen(name: str, outputs: dict[str, list[str]]
     assert "w��[2J�" in outputs[name][0]
 
 
-def test_what_is_watched_is_text_that_is_drawn_in_place() -> None:
+def test_txn_watch_draws_hostile_names_as_printable_text() -> None:
     with ServedBroker() as broker:
         terminal = Terminal(broker)
         terminal.run("topic create t")

@@ -19,7 +19,7 @@ def terminal(request: pytest.FixtureRequest) -> Iterator[Terminal]:
         holder.abort_transaction()
 
 
-def test_what_is_open_is_explained_once_the_end_of_the_log_is_reached(terminal: Terminal) -> None:
+def test_consume_explains_open_records_once_it_reaches_the_end_of_the_log(terminal: Terminal) -> None:
     assert [each["fate"] for each in terminal.objects("consume held --explain")] == ["open", "open"]
     output = terminal.run("consume held --explain").splitlines()
     assert output[0].startswith("─── LSO 0 < HW 2: read_committed stops here")
@@ -33,7 +33,7 @@ def test_lag_is_shown_and_its_reason_left_out(terminal: Terminal) -> None:
 
 
 @pytest.mark.parametrize("line", ["txn list", "txn why-blocked held", "txn find-hanging held --older-than 0s"])
-def test_what_cannot_be_known_of_transactions_is_one_line(terminal: Terminal, line: str) -> None:
+def test_txn_commands_on_an_older_broker_exit_with_1_and_a_hint(terminal: Terminal, line: str) -> None:
     code, cause, hint = terminal.refused(line)
     assert (code, "too old" in hint) == (1, True), (cause, hint)
 

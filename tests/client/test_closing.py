@@ -27,7 +27,7 @@ async def _closed_within(producer, seconds, timeout_ms):
 
 @both
 @pytest.mark.parametrize(("timeout_ms", "seconds"), [(1_000, 1.5), (None, 31)])
-def test_who_waits_for_a_commit_while_its_producer_closes_hears_that_nobody_knows(version, timeout_ms, seconds):
+def test_a_commit_cut_off_by_close_raises_commit_outcome_unknown(version, timeout_ms, seconds):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         await _write(producer, b"a")
@@ -42,7 +42,7 @@ def test_who_waits_for_a_commit_while_its_producer_closes_hears_that_nobody_know
 
 
 @both
-def test_who_waits_for_records_to_be_committed_while_their_producer_closes_hears_it(version):
+def test_a_transaction_cut_off_by_close_before_its_commit_raises_closed_error(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         await _write(producer, b"a")
@@ -131,7 +131,7 @@ def test_a_cancelled_transaction_lasts_its_shield_and_the_next_one_aborts_it(ver
 
 
 @pytest.mark.parametrize("how", ["close", "unsubscribe"])
-def test_who_polls_is_not_cancelled_when_a_listener_is_waited_for_no_longer(how):
+def test_a_poll_is_not_cancelled_when_close_stops_waiting_for_a_listener(how):
     class Slow:
         async def on_partitions_assigned(self, partitions):
             await asyncio.sleep(1_000)
@@ -201,7 +201,7 @@ def counted_polls(monkeypatch):
 
 
 @pytest.mark.parametrize("slow", ["the listener", "LeaveGroup"])
-def test_who_polls_waits_while_another_task_unsubscribes(slow, monkeypatch):
+def test_a_poll_waits_while_another_task_unsubscribes(slow, monkeypatch):
     async def main(world: TxnWorld) -> None:
         await make(world)
         consumer = reader(world, group_id="g")
@@ -222,7 +222,7 @@ def test_who_polls_waits_while_another_task_unsubscribes(slow, monkeypatch):
     within(main)
 
 
-def test_what_is_subscribed_to_while_the_group_hears_that_the_member_left_is_read():
+def test_topics_subscribed_to_while_leaving_the_group_are_read():
     async def main(world: TxnWorld) -> None:
         await write(world, b"a")
         async with member(world) as consumer:

@@ -25,7 +25,7 @@ def consumer(**more):
     return settings_from(ConsumerSettings, BROKER | {name.replace("_", "."): value for name, value in more.items()})
 
 
-def test_what_is_decompressed_at_most_grows_with_what_is_fetched_and_can_be_set():
+def test_max_decompressed_bytes_defaults_to_twice_the_fetch_limit():
     assert consumer().decompressed_limit == 128 << 20
     assert consumer(fetch_max_bytes=1 << 30).decompressed_limit == 2 << 30
     assert consumer(max_decompressed_bytes="1000").decompressed_limit == 1000
@@ -191,7 +191,7 @@ def test_no_limit_is_expressed_as_each_client_expects():
         consumer(group_id="g", enable_auto_commit=2)
 
 
-def test_what_belongs_to_another_client_is_no_hint():
+def test_the_hint_does_not_suggest_settings_of_another_client():
     with pytest.raises(InvalidConfigurationError) as refused:
         consumer(compression_level=3)
     assert "did you mean 'compression.level'" not in str(refused.value)
@@ -210,7 +210,7 @@ def test_the_group_protocol_is_a_setting_of_consumers_by_javas_names():
 
 
 @pytest.mark.parametrize("name", ["session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"])
-def test_what_the_broker_decides_in_the_newer_protocol_cannot_be_set(name):
+def test_settings_the_broker_decides_are_refused_with_the_consumer_protocol(name):
     config = {"bootstrap.servers": "a:1", "group.id": "g", name: "range" if "strategy" in name else 10_000}
     settings_from(ConsumerSettings, config)
     with pytest.raises(InvalidConfigurationError, match=name.replace(".", "_")) as raised:

@@ -107,7 +107,7 @@ async def test_a_certificate_takes_the_place_of_a_login(broker: ServedBroker, au
             await nobody.describe_acls()
 
 
-async def test_who_may_do_nothing_is_let_in_and_refused_afterwards(broker: ServedBroker) -> None:
+async def test_a_user_without_rights_can_log_in_and_its_requests_are_refused(broker: ServedBroker) -> None:
     async with Admin(address(broker, CLEAR), **login("PLAIN", "bob")) as bob:
         with pytest.raises(AuthorizationError):
             await bob.create_topics("of-bob")

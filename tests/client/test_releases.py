@@ -56,7 +56,7 @@ def test_the_new_transactions_are_learnt_from_the_finalized_features(release):
     run(main)
 
 
-def test_what_a_release_does_not_know_is_refused_by_name():
+def test_an_api_that_a_release_lacks_raises_an_error_with_its_name():
     async def main(world: World) -> None:
         await world.start_broker(release="2.8")
         cluster = await world.cluster()

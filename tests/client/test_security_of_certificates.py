@@ -93,7 +93,7 @@ def test_a_key_with_a_password_is_decrypted_and_nobody_is_asked_for_one(authorit
         assert "hush" not in str(caught.value) + caught.value.hint
 
 
-def test_who_shows_no_certificate_or_a_strangers_is_refused(authority):
+def test_a_client_without_a_trusted_certificate_is_refused(authority):
     stranger = trustme.CA()
     for keywords in (texts(authority), texts(authority, stranger.issue_cert("mallory@example.com"))):
         # TLS 1.3 tells a client after its handshake; what it has sent until then may reset the connection first.
@@ -153,7 +153,7 @@ def test_settings_that_cannot_be_are_refused(keywords, what):
         {"ssl_certificate_pem": "-----BEGIN CERTIFICATE-----\nhush\n-----END CERTIFICATE-----\n"},
     ],
 )
-def test_what_cannot_be_read_is_an_error_with_a_hint(keywords):
+def test_an_unreadable_certificate_file_is_an_error_with_a_hint(keywords):
     with pytest.raises(InvalidConfigurationError, match="TLS cannot be set up") as caught:
         producer_settings("h", security_protocol="SSL", **keywords).security.tls_context()
     assert "ssl_cafile" in caught.value.hint

@@ -140,7 +140,7 @@ def test_objects_of_kafka_python_are_called_as_their_methods_want(made, way):
         ("json", "is not callable"),
     ],
 )
-def test_what_could_be_meant_in_two_ways_is_refused_when_the_client_is_made(function, why):
+def test_an_ambiguous_serializer_is_refused_when_the_client_is_made(function, why):
     with pytest.raises(InvalidConfigurationError, match=f"value_serializer: .*{why}") as caught:
         producer_settings(BOOTSTRAP, value_serializer=function)
     assert caught.value.hint
@@ -253,7 +253,7 @@ def test_a_schema_id_may_be_in_the_headers():
     within(main)
 
 
-def test_what_does_not_serialize_says_its_topic_and_is_not_sent():
+def test_a_value_that_cannot_be_serialized_names_its_topic_and_is_not_sent():
     async def main(world):
         with schema_registry() as registry, SchemaRegistryClient({"url": registry.url, "max.retries": 0}) as client:
             async with producer(world, value_serializer=AvroSerializer(client, USER)) as sender:
@@ -274,7 +274,7 @@ def test_what_does_not_serialize_says_its_topic_and_is_not_sent():
 
 
 @pytest.mark.parametrize("read", ["getone", "getmany", "batches"])
-def test_what_does_not_deserialize_says_where_it_is_and_can_be_passed(read):
+def test_a_record_that_cannot_be_deserialized_names_its_offset_and_can_be_skipped(read):
     async def main(world):
         with schema_registry() as registry, SchemaRegistryClient({"url": registry.url, "max.retries": 0}) as client:
             value = AvroSerializer(client, USER)

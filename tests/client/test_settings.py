@@ -85,7 +85,7 @@ def test_bootstrap_servers_are_written_in_many_ways(servers, found):
 
 
 @pytest.mark.parametrize("servers", ["", "a:b", "a:0", "a:70000", ":1", [], "a:1;b:2", "a:1 b:2"])
-def test_what_is_no_address_is_refused(servers):
+def test_invalid_bootstrap_addresses_are_refused(servers):
     with pytest.raises(InvalidConfigurationError, match="bootstrap_servers"):
         producer_settings(servers)
 
@@ -187,20 +187,20 @@ def test_errors_say_what_can_be_done_and_survive_being_pickled():
 
 
 @pytest.mark.parametrize("servers", [None, 5, b"a:9092", [5]])
-def test_bootstrap_servers_that_are_none_are_refused_by_name(servers):
+def test_empty_bootstrap_servers_are_refused_with_the_settings_name(servers):
     with pytest.raises(InvalidConfigurationError, match="bootstrap_servers"):
         producer_settings(servers)
 
 
 @pytest.mark.parametrize("what", ["username", "password"])
-def test_what_others_call_a_sasl_setting_is_pointed_to_ours(what):
+def test_a_sasl_setting_by_another_clients_name_gets_a_hint_with_ours(what):
     with pytest.raises(TypeError, match=f"did you mean 'sasl_plain_{what}'"):
         producer_settings("a", **{f"sasl_{what}": "x"})
 
 
 @pytest.mark.parametrize("value", [None, "false", 1])
 @pytest.mark.parametrize("name", ["enable_idempotence", "allow_auto_create_topics", "ssl_check_hostname"])
-def test_what_is_true_or_false_is_nothing_else(name, value):
+def test_a_boolean_setting_with_another_value_is_refused(name, value):
     assert name.removeprefix("ssl_") in str(_refused(**{name: value}))
 
 

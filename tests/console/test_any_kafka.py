@@ -82,7 +82,7 @@ async def console(servers: str, story: Story) -> AsyncIterator[ConsoleClient]:
 
 
 @no_kafka
-def test_the_recorded_answer_is_what_kafka_answers() -> None:
+def test_kafka_gives_the_recorded_api_versions_answer() -> None:
     host, _, port = KAFKA.rpartition(":")
     with WireClient(host, int(port)) as client:
         found = client.call(ApiVersionsRequest(client_software_name="test", client_software_version="1"), version=3)
@@ -90,7 +90,7 @@ def test_the_recorded_answer_is_what_kafka_answers() -> None:
     assert {each.name: each.max_version_level for each in found.finalized_features} == OFFERS["features"]
 
 
-async def test_what_only_fencepost_has_is_absent(console: ConsoleClient) -> None:
+async def test_parts_that_only_fencepost_has_are_absent_for_kafka(console: ConsoleClient) -> None:
     (cluster,) = (await console.get("/v3/clusters"))["data"]
     assert cluster["fencepost"] is False
     assert OWN_FEATURE not in cluster["features"]
@@ -105,7 +105,7 @@ async def test_what_only_fencepost_has_is_absent(console: ConsoleClient) -> None
     assert "fencepost_requests_total" not in metrics
 
 
-async def test_what_every_kafka_knows_is_shown(console: ConsoleClient, run: str) -> None:
+async def test_the_story_of_a_topic_on_kafka_is_shown(console: ConsoleClient, run: str) -> None:
     topic = f"topics/{run}-story"
     page = await console.get(f"{topic}/partitions/0/records?offset=0")
     while page["high_watermark"] < len(FATES):  # Kafka writes a marker after it has answered a commit

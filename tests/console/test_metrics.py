@@ -85,7 +85,7 @@ async def test_of_another_broker_its_own_counters_are_absent_and_all_else_is_the
     assert not {each.name for each in FAMILIES} & found.keys()
 
 
-async def test_what_is_forbidden_is_left_out_and_reported() -> None:
+async def test_metrics_without_the_right_are_left_out_and_counted_as_errors() -> None:
     settings = {"authorizer_class_name": guarded().authorizer_class_name, "super_users": "User:root"}
     with ServedBroker(**settings) as broker:
         found = await scraped(broker)
@@ -155,7 +155,7 @@ async def test_it_is_served_and_needs_the_token_where_there_is_one() -> None:
             assert (await client.ask("GET", "/metrics", headers=bearer))[0] == 200
 
 
-async def test_without_a_broker_there_is_no_answer_that_looks_like_one() -> None:
+async def test_scraping_without_a_broker_raises_an_error() -> None:
     async def connected() -> Admin:
         raise fp.BrokerUnreachableError("nobody is there")
 

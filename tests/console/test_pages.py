@@ -179,7 +179,7 @@ def test_the_message_browser_shows_states_and_what_a_committed_reader_gets(page:
     assert download.value.path().read_bytes() == b"order-1"
 
 
-def test_what_holds_readers_up_is_on_the_first_page_and_can_be_ended_there(
+def test_the_first_page_shows_blocking_transactions_and_can_abort_them(
     page: Page, console: ServedConsole, story: Story
 ) -> None:
     story.create(stuck=1)
@@ -289,7 +289,9 @@ def test_a_transaction_of_any_name_has_a_page_and_is_ended_there(
     del story.open[name]
 
 
-def test_what_happens_appears_without_reloading(page: Page, console: ServedConsole, story: Story) -> None:
+def test_new_transactions_appear_on_the_timeline_without_reloading(
+    page: Page, console: ServedConsole, story: Story
+) -> None:
     story.create(living=1)
     visit(page, console, "topics/living/timeline")
     expect(page.locator("#live")).to_have_text("live")

@@ -274,7 +274,7 @@ def test_following_the_hint_about_a_damaged_file_restores_all_records(lives):
 
 
 @pytest.mark.parametrize("topic", ["plain-0.1", "mixed-0.2", "__consumer_offsets-0.4", "__transaction_state-0.3"])
-def test_what_was_kept_for_a_damaged_log_comes_back_from_a_copy_as_well(topic):
+def test_journal_parts_kept_for_a_damaged_log_are_restored_from_a_copy_as_well(topic):
     """The log's folder and what the journal had for it are damaged one after the other."""
     random_ = random.Random(f"{SEED} kept {topic}")
     copy = left_by_a_broker()

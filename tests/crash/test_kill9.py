@@ -102,7 +102,7 @@ def check(load: Load, found: dict[int, list[tuple[int, int]]]) -> None:
 
 
 @pytest.mark.requirement("S-11", "S-14", "S-31")
-def test_what_was_acknowledged_survives_kill_9_under_load_once_and_in_order(tmp_path):
+def test_acknowledged_records_survive_kill_9_under_load_once_and_in_order(tmp_path):
     rounds = int(os.environ.get("ROUNDS", "20"))
     seed = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}, {rounds} rounds")

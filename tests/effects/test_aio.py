@@ -123,7 +123,7 @@ def test_the_disk_gives_a_writer_of_the_loop_that_runs(loop, file):
     writer.close()
 
 
-def test_who_is_told_may_begin_the_next(loop, writer, file):
+def test_the_callback_of_a_write_may_begin_the_next(loop, writer, file):
     told = []
 
     def next_one(error, took_ns):
@@ -179,7 +179,7 @@ def test_the_kernel_is_asked_to_make_each_write_durable(loop, writer, file):
 @pytest.mark.parametrize(
     ("position", "size"), [(1, 4096), (512, 4096), (0, 4095), (0, 512), (0, LARGEST_BYTES + BLOCK_BYTES)]
 )
-def test_what_is_in_no_whole_blocks_or_too_large_is_refused(loop, writer, file, position, size):
+def test_a_write_of_partial_blocks_or_too_many_is_refused(loop, writer, file, position, size):
     assert not begin(writer, file, position, bytes(size), told=[])
     assert write(loop, writer, file, 0, blocks(1)) is None  # the next may be as it should
     assert file.read(size, BLOCK_BYTES) == BEFORE[:size]
@@ -207,7 +207,7 @@ def test_a_file_of_another_disk_has_no_such_descriptor(loop, writer):
 
 
 @pytest.mark.parametrize("wanting", ["a descriptor", "memory", "a place in the kernel"])
-def test_what_cannot_be_had_now_is_asked_for_again_later(loop, writer, file, monkeypatch, wanting):
+def test_a_lack_of_memory_or_descriptors_is_tried_again_later(loop, writer, file, monkeypatch, wanting):
     def no_memory(*_, **__):
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
 
@@ -239,7 +239,7 @@ def test_a_kernel_that_knows_no_such_write_is_asked_once(loop, writer, file, num
 
 
 @pytest.mark.parametrize("refused", ["io_setup", "eventfd"])
-def test_where_the_system_does_not_let_us_there_is_none_and_nothing_stays(loop, monkeypatch, refused):
+def test_open_writer_returns_none_and_leaks_nothing_where_aio_is_refused(loop, monkeypatch, refused):
     before = descriptors(), contexts()
     if refused == "io_setup":
         monkeypatch.setattr(aio, "_ALL", ctypes.c_long(1 << 30))  # no kernel has so many
@@ -293,7 +293,7 @@ def synced(monkeypatch, file):
 
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.EOPNOTSUPP])
-def test_what_the_device_refuses_is_made_durable_the_ordinary_way(loop, writer, file, synced, number):
+def test_a_write_that_the_device_refuses_is_written_and_synced_by_a_worker(loop, writer, file, synced, number):
     """And no other is begun; but what was begun before goes on."""
     results(writer, -number)
     told = []
@@ -322,7 +322,7 @@ def test_of_a_write_in_part_all_is_written_again_and_the_next_may_be_begun(loop,
 
 
 @pytest.mark.parametrize(("first", "count"), [(0, 3), (1, 1)], ids=["after a part", "at once"])
-def test_what_fails_for_good_is_told_with_the_files_path(loop, writer, file, synced, first, count):
+def test_an_error_of_a_write_carries_the_files_path(loop, writer, file, synced, first, count):
     told = []
     with limited(resource.RLIMIT_FSIZE, BLOCK_BYTES):
         assert begin(writer, file, first * BLOCK_BYTES, blocks(count), told=told)
@@ -383,7 +383,7 @@ def test_close_leaves_no_descriptor_whether_the_loop_is_closed_or_not(loop, file
     assert Path(file.path).read_bytes()[: count * BLOCK_BYTES] == one_each(count)
 
 
-def test_who_is_told_may_close_it_and_then_nobody_else_is_told(loop, writer, file):
+def test_after_a_callback_closes_the_writer_no_other_is_called(loop, writer, file):
     told = []
 
     def close(error, took_ns):

@@ -79,7 +79,7 @@ def test_blocks_go_to_the_device_in_one_call_and_the_file_is_not_synced(file, sy
     assert file.read(5 * BLOCK_BYTES, 0) == content
 
 
-def test_what_is_in_the_page_cache_and_not_on_the_device_is_replaced(file):
+def test_a_direct_write_replaces_unsynced_bytes_in_the_page_cache(file):
     file.write([b"o" * len(BEFORE)], 0)
     assert write(file, b"n" * BLOCK_BYTES)
     file.write([b"later"], BLOCK_BYTES)
@@ -142,12 +142,12 @@ def test_where_the_rest_fills_no_block_it_is_for_another_way(file, monkeypatch):
 
 
 @pytest.mark.parametrize(("size_bytes", "position"), [(BLOCK_BYTES, 512), (512, BLOCK_BYTES)])
-def test_what_is_no_whole_block_is_not_written(file, calls, size_bytes, position):
+def test_a_direct_write_of_partial_blocks_is_refused(file, calls, size_bytes, position):
     assert not write(file, bytes(size_bytes), position)
     assert calls == []
 
 
-def test_what_does_not_fit_the_buffer_is_not_written(file, calls):
+def test_a_direct_write_larger_than_the_buffer_is_refused(file, calls):
     assert not write(file, bytes(PIECE_BYTES + BLOCK_BYTES))
     assert calls == []
 

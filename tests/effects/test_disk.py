@@ -306,7 +306,7 @@ def test_a_lock_ends_with_the_process_that_held_it(disk, tmp_path):
     disk.lock(path).release()
 
 
-def test_a_lock_nobody_signed_is_refused_without_a_pid(disk, tmp_path):
+def test_a_held_lock_file_without_a_pid_is_refused_without_a_pid(disk, tmp_path):
     path = tmp_path / "lock"
     lock = disk.lock(str(path))
     path.write_bytes(b"")
@@ -427,7 +427,7 @@ def test_a_name_that_finds_no_space_is_a_full_disk_too(monkeypatch, tmp_path, fu
         call(SystemDisk(), str(tmp_path / "f"))
 
 
-def test_what_is_missing_is_not_a_full_disk(disk, tmp_path):
+def test_a_missing_file_raises_file_not_found(disk, tmp_path):
     with pytest.raises(FileNotFoundError):
         disk.unlink(str(tmp_path / "none"))
     with pytest.raises(FileNotFoundError):

@@ -49,7 +49,7 @@ def test_a_executor_of_one_thread_keeps_the_order_and_answers_on_the_loop(run):
     run(main)
 
 
-def test_what_a_job_raises_is_handed_over(run):
+def test_the_exception_of_a_job_is_handed_to_done(run):
     async def main():
         executor = SystemDisk().executor("journal")
 
@@ -141,7 +141,7 @@ class Busy:
         self.executor.close()
 
 
-def test_whose_jobs_wait_take_turns_and_keep_their_own_order(run):
+def test_owners_with_waiting_jobs_take_turns_and_keep_their_own_order(run):
     async def main():
         busy = Busy()
         for name in ("a1", "a2", "a3", "b1", "c1", "b2"):
@@ -294,7 +294,7 @@ async def test_what_workers_take_counts_too(executor, took):
     assert executor.quick
 
 
-def test_what_is_run_here_answers_and_fails_here(executor, took):
+def test_run_here_runs_in_the_calling_thread_and_raises_there(executor, took):
     assert executor.run_here(threading.current_thread) is threading.main_thread()
     with pytest.raises(ZeroDivisionError):
         executor.run_here(lambda: 1 // 0)

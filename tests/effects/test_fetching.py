@@ -60,7 +60,7 @@ def test_a_page_and_a_file_are_read(server: str, tmp_path) -> None:  # type: ign
     ("path", "reason"),
     [("/missing", "Not Found"), ("/elsewhere", "not allowed"), ("/silent", "timed out"), ("/endless", "0.2 s")],
 )
-def test_what_cannot_be_had_is_refused_with_a_reason(server: str, path: str, reason: str) -> None:
+def test_a_failed_fetch_raises_cannot_fetch_with_its_reason(server: str, path: str, reason: str) -> None:
     with pytest.raises(CannotFetch, match=reason):
         fetch(server + path, 0.2, 10**9)
 
@@ -105,7 +105,7 @@ def test_an_answer_that_comes_byte_by_byte_is_not_waited_for(scheme: str, begin:
 
 
 @pytest.mark.parametrize("answer", [b"hello\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: " + b"a" * 70_000 + b"\r\n\r\n"])
-def test_what_is_no_answer_of_a_web_server_is_refused(answer: bytes) -> None:
+def test_a_malformed_http_answer_raises_cannot_fetch(answer: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def send() -> None:
@@ -129,7 +129,7 @@ def test_more_bytes_than_are_wanted_are_not_read(server: str, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("url", ["", "x", "ftp://h/x", "file:", "file://", "http://", "data:,x", "/etc/passwd"])
-def test_other_urls_are_none(url: str) -> None:
+def test_urls_of_other_schemes_are_refused(url: str) -> None:
     with pytest.raises(ValueError, match="is no URL"):
         scheme_of(url)
     with pytest.raises(CannotFetch):

@@ -92,7 +92,7 @@ def test_small_buffers_are_joined_and_others_are_not_copied(size, count):
     assert count == 1 or all(one is other for one, other in zip(found, buffers, strict=True))
 
 
-def test_what_is_small_is_joined_with_its_neighbours_for_a_socket():
+def test_small_buffers_are_joined_with_their_neighbours_for_a_socket():
     large, part = bytes(100), object()
     found = join_neighbours([b"a", memoryview(b"b"), large, bytearray(b"c"), part, b"d", b"", b"e"], 100)
     assert found == [b"ab", large, b"c", part, b"de"]

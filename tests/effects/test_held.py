@@ -71,7 +71,7 @@ def two(request, tmp_path):
     made.lock.release()
 
 
-def test_what_is_read_below_a_held_directory_is_its_own_though_another_is_there(two: Two) -> None:
+def test_reads_below_a_held_directory_find_its_files_after_it_was_replaced(two: Two) -> None:
     two.replace()
     assert read(two.disk, f"{two.path}/file") == b"mine"
     assert read(two.other, f"{two.path}/file") == b"theirs"
@@ -139,7 +139,7 @@ def test_a_lock_for_reading_only_writes_nothing_and_is_a_lock(two: Two, has_file
     two.other.lock(f"{two.path}/lock").release()
 
 
-def test_a_directory_that_is_held_to_be_read_is_no_locked_one(two: Two) -> None:
+def test_holding_a_directory_does_not_lock_it(two: Two) -> None:
     two.lock.release()
     hold = two.disk.hold(two.path)
     two.replace()

@@ -227,7 +227,7 @@ class Taken:
         self.released = True
 
 
-def test_what_a_socket_takes_at_once_leaves_in_order():
+def test_send_now_sends_buffers_and_file_parts_in_order():
     here, there = socket.socketpair()
     with here, there:
         part = Taken(b"part")
@@ -238,7 +238,7 @@ def test_what_a_socket_takes_at_once_leaves_in_order():
         assert there.recv(100) == b"headparttail"
 
 
-def test_what_it_does_not_take_stays_from_there_on():
+def test_send_now_keeps_the_rest_that_the_socket_does_not_take():
     here, there = socket.socketpair()
     with here, there:
         here.setblocking(False)

@@ -20,7 +20,7 @@ def file(tmp_path):
 
 
 @needs_cachestat
-def test_what_was_just_written_is_in_memory_up_to_its_last_page(file):
+def test_bytes_just_written_are_in_memory_up_to_their_last_page(file):
     assert file.in_memory(SIZE, 0)
     assert file.in_memory(1, SIZE - 1)
     assert file.in_memory(2, 4095)
@@ -30,7 +30,7 @@ def test_what_was_just_written_is_in_memory_up_to_its_last_page(file):
 
 
 @needs_cachestat
-def test_what_was_dropped_is_missed_until_it_is_read_again(file):
+def test_bytes_dropped_from_memory_are_missing_until_they_are_read_again(file):
     file.sync()
     fd = os.open(file.path, os.O_RDONLY)
     try:

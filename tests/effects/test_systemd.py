@@ -27,7 +27,7 @@ def test_messages_arrive_one_by_one(manager):
 
 
 @pytest.mark.parametrize("address", ["", "nowhere", "/there/is/none", "@nobody-listens-here", "/" + "long" * 100])
-def test_a_manager_that_cannot_be_reached_is_no_error(address):
+def test_a_service_manager_that_cannot_be_reached_raises_nothing(address):
     ServiceManager({"NOTIFY_SOCKET": address}).notify(READY)
 
 

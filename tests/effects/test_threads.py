@@ -97,7 +97,7 @@ def test_many_syncs_are_all_made_with_however_few_threads(tmp_path, left):
 
 
 @pytest.mark.parametrize("left", [0, 7])
-def test_what_one_of_many_calls_raises_comes_before_a_descriptor_that_is_missing(left):
+def test_call_all_raises_a_calls_own_error_before_a_lack_of_descriptors(left):
     def raises(error):
         raise error
 

@@ -126,7 +126,7 @@ def flags_given(monkeypatch, with_dontcache):
 
 @pytest.mark.parametrize("position", [0, 1, 4_095, 4_096, 70_000])
 @pytest.mark.parametrize("size", [0, 1, 4_095, 4_096, 8_191, 12_289, PIECE_BYTES - 1, 2 * PIECE_BYTES + 5_000])
-def test_what_is_written_past_the_cache_is_what_a_reader_finds(file, position, size, paced):
+def test_bytes_written_past_the_cache_read_back_the_same(file, position, size, paced):
     file.write([b"before" * 20_000], 0)
     content = blocks(600)[3 : size + 3]
     pieces = [content[:7], memoryview(content)[7:5_000], bytearray(content[5_000:])]
@@ -145,7 +145,7 @@ def test_neighbours_written_past_the_cache_share_a_block(file, paced):
     assert file.size() == len(content)
 
 
-def test_what_is_written_past_the_cache_is_not_kept_in_memory(file, tmp_path, paced):
+def test_bytes_written_past_the_cache_are_not_kept_in_memory(file, tmp_path, paced):
     if not goes_past_cache(tmp_path):
         pytest.skip("this file system keeps all it has in memory (tmpfs), or has no O_DIRECT")
     content = blocks(2_500)
@@ -186,7 +186,7 @@ def test_the_kernel_is_asked_not_to_keep_what_goes_past_the_cache(file, flags_gi
     assert flags_given[-1] == 0
 
 
-def test_what_is_paced_is_given_to_the_device_in_pieces(file, monkeypatch, flags_given):
+def test_a_paced_write_goes_to_the_device_in_pieces(file, monkeypatch, flags_given):
     if not goes_past_cache(Path(file.path).parent):
         pytest.skip("NO O_DIRECT HERE (tmpfs): PACED WRITES ARE NOT TESTED")
     real, sizes = os.pwrite, []
@@ -245,7 +245,7 @@ def test_what_fails_after_a_part_was_written_fails(file, monkeypatch, flags_give
 
 @pytest.mark.usefixtures("with_dontcache")
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
-def test_what_fails_past_the_cache_is_not_tried_another_way(file, monkeypatch, number):
+def test_a_write_past_the_cache_that_fails_is_not_tried_another_way(file, monkeypatch, number):
     calls = []
 
     def failing(fd, buffers, position, flags):

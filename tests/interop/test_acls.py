@@ -172,7 +172,7 @@ def test_rules_are_made_described_and_removed_and_outlive_a_restart_and_kill_9(
 
 
 @CLIENTS
-def test_who_may_not_change_rules_is_told_so(tmp_path: Any, connect: Callable[[str], Any]) -> None:
+def test_changing_acls_without_the_right_is_refused(tmp_path: Any, connect: Callable[[str], Any]) -> None:
     """And who may not read them; but confluent-kafka 2.16 drops the error of DescribeAcls."""
     options = (*ON, "-X", "super.users=User:admin")
     with broker_process(str(tmp_path / "data"), *options) as broker, closing(connect(broker.bootstrap)) as admin:

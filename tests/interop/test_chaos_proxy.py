@@ -47,7 +47,7 @@ def test_a_held_request_arrives_after_those_of_a_newer_connection(address, proxy
             client.close()
 
 
-def test_what_is_sent_behind_a_held_request_waits_for_it(proxy, name):
+def test_requests_behind_a_held_request_wait_for_it(proxy, name):
     client = connected(proxy.bootstrap)
     held = proxy.hold(METADATA)
     client.send(MetadataRequest(topics=[]), 9)

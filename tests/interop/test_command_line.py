@@ -50,7 +50,7 @@ def shell(broker: Any) -> Iterator[Shell]:
     opened(f"topic delete {opened.topic}")
 
 
-def test_what_became_of_each_record_and_who_blocks_whom(shell: Shell) -> None:
+def test_consume_explain_shows_each_records_fate_and_the_blocker(shell: Shell) -> None:
     topic, one, two = shell.topic, f"{shell.topic}-1", f"{shell.topic}-2"
     assert "committed 3 records" in shell(f"produce {topic} -p 0 --txn {one}", "1\n2\n3\n")
     assert "aborted 2 records" in shell(f"produce {topic} -p 0 --txn {one} --abort", "4\n5\n")
@@ -78,7 +78,7 @@ def test_what_became_of_each_record_and_who_blocks_whom(shell: Shell) -> None:
         holder.stderr.close()
 
 
-def test_what_is_open_in_a_partition_is_ended_by_a_marker(shell: Shell) -> None:
+def test_txn_abort_by_start_offset_ends_an_open_transaction(shell: Shell) -> None:
     holder = shell.hold(f"{shell.topic}-h", "1\n")
     holder.kill()
     holder.wait()

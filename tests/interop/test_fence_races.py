@@ -62,7 +62,7 @@ def test_a_client_that_loses_patience_by_itself_goes_on_over_a_newer_connection(
         assert set(pool.map(race, kinds)) == {None}
 
 
-def test_what_remains_open_is_a_late_record_that_no_newer_connection_has_overtaken(fenced, name):
+def test_a_late_tv1_record_without_a_newer_connection_is_not_fenced(fenced, name):
     """The fence cannot know of a connection over which nothing has come yet (docs/guarantees.md). TV2 has epochs."""
     assert races.corruptions(f"127.0.0.1:{fenced.port}", "raw", races.abandoned_produce_alone, name, 3) == 3
 

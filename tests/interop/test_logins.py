@@ -107,7 +107,7 @@ def java_or_skip(request):
 @pytest.mark.slow
 @pytest.mark.parametrize("library", [*LIBRARIES, "java"])
 @pytest.mark.parametrize("wrong", ["password", "user", "authority", "certificate", "ended certificate"])
-def test_who_is_not_let_in_is_told_and_sends_nothing(world, request, name, library, wrong):
+def test_a_refused_login_raises_an_error_and_sends_no_records(world, request, name, library, wrong):
     ways = {
         "password": lambda: world.way("SASL_SSL", "SCRAM-SHA-256", password="wrong"),
         "user": lambda: world.way("SASL_SSL", "SCRAM-SHA-512", user="nobody"),

@@ -132,7 +132,7 @@ def test_users_are_added_described_removed_and_survive_a_restart_and_kill_9(
 
 
 @CLIENTS
-def test_what_is_refused_is_reported(broker: BrokerProcess, connect: Callable[[str], Any]) -> None:
+def test_refused_user_changes_return_kafkas_error_text(broker: BrokerProcess, connect: Callable[[str], Any]) -> None:
     with closing(connect(broker.bootstrap)) as admin:
         assert admin.remove("alice", SHA_256) == "Attempt to delete a user credential that does not exist"
         assert admin.put("alice", SHA_256, 1000) == "Too few iterations"
@@ -140,7 +140,7 @@ def test_what_is_refused_is_reported(broker: BrokerProcess, connect: Callable[[s
 
 
 @CLIENTS
-def test_who_may_not_change_users_is_told_so(tmp_path: Any, connect: Callable[[str], Any]) -> None:
+def test_changing_users_without_the_right_is_refused(tmp_path: Any, connect: Callable[[str], Any]) -> None:
     """confluent-kafka 2.16 ends its process over the error of DescribeUserScramCredentials, Apache Kafka's as well."""
     options = ("-X", f"authorizer.class.name={STANDARD_AUTHORIZER}", "-X", "super.users=User:admin")
     with broker_process(str(tmp_path / "data"), *options) as broker, closing(connect(broker.bootstrap)) as admin:

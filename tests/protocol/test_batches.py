@@ -175,7 +175,7 @@ def test_log_append_time_sets_the_bit_the_time_and_the_crc():
 
 
 @pytest.mark.parametrize(("size", "code"), [(25, ErrorCode.CORRUPT_MESSAGE), (26, ErrorCode.INVALID_RECORD)])
-def test_what_no_message_of_any_magic_is_as_small_as_is_corrupt_whatever_its_magic(size, code):
+def test_a_batch_below_the_least_size_is_corrupt_whatever_its_magic(size, code):
     with pytest.raises(KafkaError) as caught:
         check_produced(view(batch(magic=0, length=size - 12)))
     assert caught.value.code == code

@@ -23,7 +23,7 @@ def refused(codec, content, limit=MIB) -> ErrorCode:
 
 
 @given(st.sampled_from(Codec), st.binary(max_size=3000), st.integers(1, 80))
-def test_what_is_compressed_comes_back(codec, content, times):
+def test_decompressing_gives_the_original_bytes(codec, content, times):
     whole = content * times
     packed = compress(codec, whole)
     assert decompress(codec, packed, limit=len(whole)) == whole
@@ -63,7 +63,7 @@ def test_a_cut_anywhere_is_corruption_and_nothing_else(codec):
     assert outcomes == {ErrorCode.CORRUPT_MESSAGE}
 
 
-def test_a_number_that_is_no_codec_is_corruption():
+def test_an_unknown_codec_number_is_a_corrupt_message():
     assert refused(6, b"abc") is ErrorCode.CORRUPT_MESSAGE
 
 

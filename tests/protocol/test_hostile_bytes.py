@@ -196,7 +196,7 @@ def test_a_broken_tagged_section_is_malformed(section: bytes) -> None:
         decode_request(APIS[1], 12, request + section, 0)
 
 
-def test_a_null_where_there_is_none_is_malformed() -> None:
+def test_a_null_in_a_field_that_is_not_nullable_is_malformed() -> None:
     topic = b"\x00\x00\x00\x01" + b"\xff\xff" + bytes(14)
     with pytest.raises(MalformedFrame, match="name is null"):
         decoder(CreateTopicsRequest, 2)(topic + bytes(20), 0)
@@ -204,7 +204,7 @@ def test_a_null_where_there_is_none_is_malformed() -> None:
         decoder(CreateTopicsRequest, 2)(b"\xff\xff\xff\xff" + bytes(20), 0)
 
 
-def test_text_that_is_no_utf_8_is_malformed() -> None:
+def test_text_that_is_not_utf_8_is_malformed() -> None:
     with pytest.raises(MalformedFrame):
         decode_request(APIS[18], 3, b"\x03\xff\xfe\x01\x00", 0)
 

@@ -102,7 +102,7 @@ def test_the_bytes_are_those_of_the_documentation(message, written):
 
 @pytest.mark.parametrize("key", range(20_000, 20_007))
 @given(data=st.data())
-def test_what_is_written_is_read_back(key, data):
+def test_ledger_messages_read_back_as_they_were_written(key, data):
     api = APIS[key]
     for cls, encoders, decoders in (
         (api.request, api.request_encoders, api.request_decoders),

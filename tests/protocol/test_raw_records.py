@@ -57,7 +57,7 @@ def test_under_log_append_time_all_records_have_the_time_of_the_batch():
 
 
 @given(some, st.sampled_from(Codec), st.booleans(), st.data())
-def test_what_is_kept_has_the_bytes_and_the_header_that_it_had(shapes, codec, appended, data):
+def test_records_kept_by_a_rewrite_have_their_original_bytes_and_header(shapes, codec, appended, data):
     sent = contents(shapes)
     keep = data.draw(st.lists(st.booleans(), min_size=len(sent), max_size=len(sent)).filter(any))
     before = opened(build(sent, codec=codec, producer_id=9, producer_epoch=1, base_sequence=2**31 - 2, leader_epoch=0))

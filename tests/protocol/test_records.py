@@ -77,7 +77,7 @@ def as_seen_by(other) -> list[Record]:
 
 
 @given(shapes(), st.sampled_from(Codec))
-def test_what_is_built_is_read_back_and_acceptable_to_the_broker(contents, codec):
+def test_a_built_batch_reads_back_and_is_accepted_by_the_broker(contents, codec):
     found = check_produced(memoryview(build(contents, codec=codec)))
     assert list(records(found)) == contents
     assert found.codec == codec
@@ -132,7 +132,7 @@ def test_uncompressed_batches_are_the_same_byte_for_byte(contents):
     assert ours == theirs
 
 
-def test_a_header_key_that_is_no_utf8_survives_a_round_trip():
+def test_a_header_key_that_is_not_utf8_survives_a_round_trip():
     sent = batch(record(headers=[(b"\xff\xfe", b"x")]))
     (found,) = records(opened(sent))
     assert build([found], leader_epoch=-1)[61:] == sent[61:]
@@ -177,7 +177,7 @@ def test_a_count_too_large_for_the_bytes_is_refused_before_the_first_record():
         next(records(lying))
 
 
-def test_what_is_not_compressed_is_read_whatever_its_size():
+def test_an_uncompressed_batch_is_read_beyond_the_decompression_limit():
     """It is in memory already; and the broker's own logs are never refused for what was once written to them."""
     large = bytes(DECOMPRESSED_LIMIT_BYTES)
     (record,) = records(opened(build([Record(0, 0, b"k", large)])), limit=100)
@@ -292,7 +292,7 @@ def test_aiokafka_reads_our_markers():
     assert ControlRecord.parse(only.key).type_ == Marker.COMMIT
 
 
-def test_control_records_of_other_kinds_and_emptied_ones_are_no_markers():
+def test_control_records_of_other_kinds_and_emptied_ones_read_as_no_marker():
     assert read_marker(opened(build([Record(0, 0, b"\0\0\0\2", b"")], control=True))) is None
     assert read_marker(opened(drop_records(opened(control_marker(Marker.ABORT, 5, 3, 11, 0))))) is None
 
@@ -339,7 +339,7 @@ def test_offsets_end_with_64_bits():
     st.integers(0, 2**50),
     st.booleans(),
 )
-def test_a_keyed_batch_is_what_build_makes_of_the_same(contents, timestamp, transactional):
+def test_keyed_batch_and_build_make_the_same_bytes(contents, timestamp, transactional):
     built = build(
         [Record(number, timestamp, key, value) for number, (key, value) in enumerate(contents)],
         producer_id=7,

@@ -91,7 +91,7 @@ def test_a_field_of_each_type_survives(version: int) -> None:
             decoder(EverythingRequest, version)(data[:end], 0)
 
 
-def test_what_a_version_does_not_carry_is_left_out_and_read_as_its_default() -> None:
+def test_fields_that_a_version_lacks_are_left_out_and_read_as_defaults() -> None:
     message = everything(later=[1], tagged=8, tagged_names=["x"])
     read, _ = decoder(EverythingRequest, 1)(b"".join(encoder(EverythingRequest, 1)(message)), 0)
     assert (read.later, read.tagged, read.tagged_names, read.tagged_part) == ([], 7, [], None)

@@ -89,7 +89,7 @@ def test_produce_is_listed_from_0_and_served_from_3() -> None:
     assert all(api.advertised_min == api.min for api in APIS.values() if api is not produce)
 
 
-def test_what_only_brokers_ask_and_what_is_not_settled_is_declared_and_not_served() -> None:
+def test_versions_for_brokers_only_are_declared_and_not_served() -> None:
     beyond = {api.name: (api.max, api.declared.high) for api in APIS.values() if api.declared.high > api.max}
     assert beyond == {"InitProducerId": (5, 6), "AddPartitionsToTxn": (3, 5)}
 
@@ -209,7 +209,7 @@ def test_a_struct_that_may_be_null_has_a_byte_before_it() -> None:
 
 
 @pytest.mark.parametrize("readable", [bytes, memoryview])
-def test_a_length_beyond_the_frame_is_no_shorter_value(readable: type) -> None:
+def test_a_length_beyond_the_frame_is_malformed(readable: type) -> None:
     partition = ProduceRequest.Topic.Partition(index=0, records=memoryview(b"r" * 50))
     topic = ProduceRequest.Topic(name="t", partition_data=[partition])
     for version in (3, 9):

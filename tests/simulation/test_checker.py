@@ -86,14 +86,14 @@ def test_a_connection_that_sees_what_it_sent_raises_no_alarm(tell):
 
 
 @pytest.mark.parametrize("tell", [golden_trims.deleted_and_read_on, golden_trims.deleted_to_its_end])
-def test_what_somebody_asked_to_delete_is_not_lost(tell):
+def test_records_below_a_delete_records_request_are_not_anomalies(tell):
     story = Story()
     tell(story)
     assert story.anomalies == set()
 
 
 @pytest.mark.parametrize("tell", golden_limits.GOOD)
-def test_what_a_limit_costs_is_no_anomaly(tell):
+def test_refusals_by_a_limit_are_not_anomalies(tell):
     story = Story()
     tell(story)
     assert story.anomalies == set()
@@ -107,7 +107,7 @@ def test_members_that_do_as_the_broker_says_raise_no_alarm(tell):
 
 
 @pytest.mark.parametrize("tell", golden_cleanups.GOOD)
-def test_what_retention_and_compaction_may_take_is_not_lost(tell):
+def test_records_that_retention_or_compaction_may_take_are_not_anomalies(tell):
     story = Story()
     tell(story)
     assert story.anomalies == set()
@@ -126,7 +126,7 @@ def test_a_thousand_good_histories_raise_no_alarm():
         assert check(history) == [], f"seed {seed}"
 
 
-def test_what_is_unknown_is_not_taken_for_failed():
+def test_a_transaction_with_an_unknown_outcome_may_be_visible():
     story = Story()
     story.begin("t"), story.send("x", txn="t", ok=None), story.commit("t", ok=None)
     story.read((0, "x"), upto=2)

@@ -31,7 +31,7 @@ def loop():
 
 
 @pytest.mark.parametrize("work", [a_step_that_never_ends, steps_without_time])
-def test_who_never_ends_is_named_with_its_stack(loop, work, capfd):
+def test_a_process_that_never_ends_is_named_with_its_stack(loop, work, capfd):
     async def play():
         await Process(loop, "sdk-reader").start(work())
 

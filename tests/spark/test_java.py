@@ -68,7 +68,7 @@ def test_without_a_jdk_the_one_of_pip_starts_with_the_argument_that_it_does_not_
     )
 
 
-def test_what_was_set_by_us_before_is_left_as_it_is(nowhere):
+def test_java_home_is_left_unchanged_if_it_was_set_before(nowhere):
     home = java.java_home(nowhere)
     assert java.java_home(nowhere | {"JAVA_HOME": str(home)}) == home
 

@@ -35,7 +35,7 @@ def refusal(options, streaming=True):
     return f"{caught.value} {caught.value.hint}"
 
 
-def test_defaults_are_those_of_spark_but_for_the_isolation_level():
+def test_defaults_are_those_of_spark_except_for_the_isolation_level():
     options = stream()
     assert options.reads_committed
     assert options.fail_on_loss
@@ -61,7 +61,7 @@ def test_a_name_that_is_not_known_is_refused_with_the_nearest():
     assert "isolation.level" in refusal(SERVERS | {"subscribe": "t", "kafka.isolation.levl": "x"})
 
 
-def test_what_the_connector_of_spark_refuses_is_refused_with_a_reason():
+def test_options_that_sparks_own_connector_refuses_are_refused():
     for name in ("kafka.auto.offset.reset", "kafka.key.deserializer", "kafka.enable.auto.commit"):
         assert "not supported" in refusal(SERVERS | {"subscribe": "t", name: "x"})
 
@@ -199,6 +199,6 @@ def test_options_travel_to_other_processes_and_share_a_connection():
 
 @pytest.mark.parametrize("name", ["failOnDataLoss", "includeHeaders"])
 @pytest.mark.parametrize("wrong", ["yes", "1", ""])
-def test_what_is_neither_true_nor_false_is_refused(name, wrong):
+def test_a_boolean_option_with_another_value_is_refused(name, wrong):
     with pytest.raises(InvalidConfigurationError, match=f"'{name}' must be true or false, not {wrong!r}"):
         source_options(SERVERS | {"subscribe": "t", name: wrong}, streaming=False)

@@ -138,7 +138,7 @@ def test_a_delayed_answer_is_of_what_was_done_at_once(faults, client, broker, to
     assert answers(client.receive())[0] == (0, 0)
 
 
-def test_what_was_delayed_is_done_even_if_its_client_has_left(faults, client, broker, topic):
+def test_a_delayed_request_is_done_even_if_its_client_has_left(faults, client, broker, topic):
     faults.delay("Produce", 3600).once()
     client.send(produce(topic, batch(timestamp=now())))
     assert client.nothing_comes()

@@ -73,7 +73,7 @@ def test_a_single_round_decides_nothing() -> None:
     )
 
 
-def test_what_was_not_measured_is_absent() -> None:
+def test_an_aim_without_measurements_of_both_peers_is_absent() -> None:
     ours, theirs = rates("small 64x1", FSYNC, 8), rates("small 64x1", KAFKA, 10)
     for found in (
         [],
@@ -104,7 +104,7 @@ def test_the_p99_over_the_p50_is_judged_round_by_round() -> None:
     assert judge([rates("transactions", FSYNC, 1.0, p50_ms=[0.0], p99_ms=[1.0])], [steady])[0].outcome is Outcome.ABSENT
 
 
-def test_what_is_durable_is_steady_and_beside_kafka_that_flushes() -> None:
+def test_the_aims_include_two_bounds_for_durable_writes() -> None:
     """Two bounds that were lost once, when others moved here."""
     aims = [replace(each, row="") for each in AIMS]
     assert Aim("", "transactions 16p 4x1", "p99_over_p50", FSYNC, None, 3, 0) in aims
@@ -137,7 +137,7 @@ def test_findings_of_a_contest_become_figures_round_by_round() -> None:
     assert first.latencies.count == 3
 
 
-def test_what_a_window_could_not_see_is_left_out() -> None:
+def test_figures_without_a_measurement_are_left_out() -> None:
     found = Finding("end to end 2,000/s", "record", OS, [Sample(10, 0, 1.0, 0, 0, 0.0)]).as_measured()
     assert found.figures == {"rate": (10,)}
     assert (found.median("cpu_us"), found.spread("cpu_us")) == (None, None)

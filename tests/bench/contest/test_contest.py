@@ -86,7 +86,7 @@ def test_rounds_go_there_and_back(around):
     assert turns([A, B], 1) == [B, A]
 
 
-def test_what_is_no_jvm_is_warmed_by_one_window_of_a_third(around):
+def test_a_peer_without_a_jvm_is_warmed_by_a_third_of_a_window(around):
     load = Load(around)
     played(load, [A], rounds=1)
     assert load.windows == [("A", 1.0), ("A", 3.0)]
@@ -138,7 +138,7 @@ def test_the_disk_is_quiet_before_each_measured_window(around):
     assert around.quieted == 2 + 4  # the two that warm, and the rounds
 
 
-def test_what_the_idle_peers_take_is_reported(around):
+def test_the_cpu_time_of_idle_peers_is_reported(around):
     found, _ = played(Load(around, peers=frozenset({"A"})), [A, B, JVM], rounds=1)
     assert [finding.peer for finding in found] == ["A"]
     assert found[0].samples[0].others_cpu == pytest.approx(1.0)  # two of them, half a processor each

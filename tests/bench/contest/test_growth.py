@@ -56,7 +56,7 @@ def test_a_start_has_a_time_and_a_memory_for_each_round(progress):
     assert not progress.failures
 
 
-def test_who_cannot_start_is_told_and_the_others_are_measured(progress, monkeypatch):
+def test_a_peer_that_cannot_start_is_reported_and_the_others_are_measured(progress, monkeypatch):
     start = peers.start
 
     def broken(name: str):

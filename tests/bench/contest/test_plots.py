@@ -61,7 +61,7 @@ def test_text_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
     assert f"<{FSYNC}> & 'more'" in texts(svg)
 
 
-def test_what_was_not_measured_is_not_drawn(tmp_path: Path) -> None:
+def test_plots_leave_out_scenarios_that_were_not_measured(tmp_path: Path) -> None:
     assert draw([rates("small 64x1", FSYNC, 90.0)], tmp_path / "none") == []
     assert not (tmp_path / "none").exists()
     assert throughput([each for each in FINDINGS if not each.scenario.startswith("small 1x")], LIGHT) is not None

@@ -69,7 +69,7 @@ def test_the_table_has_for_each_aim_how_far_it_was_reached() -> None:
     assert row(text, "ready after start")[2:4] == ["–", "–"]
 
 
-def test_what_limits_a_figure_is_reported() -> None:
+def test_the_report_names_what_limits_a_figure() -> None:
     cold = replace(rates("small 64x1", KAFKA, 1.0, p99_ms=[2.0]), warm=False)
     found = (replace(rates("small 64x1", FSYNC, 1.0, p99_ms=[3.0]), saturated=True, others_cpu=0.034), cold)
     text = report.remarks(result_file.Result(FACTS, found, tuple(judge(found))))
@@ -129,7 +129,7 @@ def test_the_table_of_aims_in_the_documents_is_the_one_that_is_judged() -> None:
     assert f"\n{report.sought()}\n" in (report.ROOT / "docs" / "benchmarks.md").read_text()
 
 
-def test_a_result_is_shown_by_the_module_and_what_is_none_is_reported(tmp_path: Path) -> None:
+def test_the_report_module_prints_a_result_and_refuses_other_files(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     path.write_text(json.dumps(result_file.as_json(RESULT)))
     assert CliRunner().invoke(report.main, [str(path)]).output == table(RESULT)

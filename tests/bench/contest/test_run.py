@@ -26,7 +26,7 @@ class Load:
 LOADS = [Load("small 64x1"), Load("small 16x5"), Load("consume", frozenset({names.FSYNC, names.KAFKA}))]
 
 
-def test_what_is_ahead_counts_windows_and_one_warming_for_each_kind_and_jvm():
+def test_ahead_counts_windows_and_one_warming_for_each_kind_and_jvm():
     found = ahead(LOADS, [names.FSYNC, names.KAFKA, names.MOCK], 3, frozenset())
     assert (found.preparations, found.warmings) == (8, 2)
     assert found.openings == 8 * 3 + 6  # the others are warmed by a third of a window
@@ -96,7 +96,7 @@ def test_a_run_that_is_interrupted_keeps_what_it_has(monkeypatch, capsys):
     assert "interrupted" in capsys.readouterr().err
 
 
-def test_what_is_measured_without_the_brokers_comes_after_the_contest(monkeypatch):
+def test_measurements_without_brokers_come_after_the_contest(monkeypatch):
     monkeypatch.setattr(run, "run", lambda *_: iter(["contest"]))
     assert run.measured(LOADS, [], TABLE, None, lambda tells: iter(["start", "growth"]), run.ProgressLines()) == [
         "contest",
@@ -183,7 +183,7 @@ def test_a_failure_outside_of_the_contest_is_printed_again_at_the_end(monkeypatc
         (["--peer", "Pulsar"], "Pulsar"),
     ],
 )
-def test_what_cannot_be_run_is_reported_before_anything_is_started(options, cause, monkeypatch):
+def test_wrong_options_are_reported_before_anything_is_started(options, cause, monkeypatch):
     monkeypatch.setattr(run, "play", None)
     found = CliRunner().invoke(run.main, options)
     assert (found.exit_code, cause in found.stderr) == (2, True)

@@ -168,7 +168,7 @@ def test_an_answer_that_cannot_be_ends_it(given, text):
 
 
 @pytest.mark.parametrize(("frames", "text"), [(b"\0", "no frame"), (frame(b"whole") + b"\0\0\0\5half", "half a frame")])
-def test_frames_that_are_none_are_refused(frames, text):
+def test_malformed_frames_are_refused_before_connecting(frames, text):
     with FrameServer(answered) as server:
         assert text in refused(run(server, frames=frames))
         assert server.opened == 0

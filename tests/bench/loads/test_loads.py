@@ -150,7 +150,9 @@ def test_a_reader_of_committed_records_sees_no_aborted_ones_and_the_other_sees_a
         assert reader.seen == visible
 
 
-def test_a_reader_that_finds_nothing_says_so(served: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_finds_no_records_raises_how_many_are_missing(
+    served: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(consume_load, "PATIENCE_S", 0)
     topics.create(served.host, served.port, "empty", 1)
     reader = consume_load.Reader(consume_load.TimedConsume(served.bootstrap, "empty", 1, 10, SECONDS))
@@ -209,7 +211,7 @@ def test_a_copy_has_all_that_was_copied_and_its_markers(served: Peer) -> None:
     assert fetched(served, txn_load.COPIES, 4) >= sample.units + sample.latencies.count
 
 
-def test_what_is_committed_is_visible_when_the_commit_returns(served: Peer) -> None:
+def test_committed_records_are_visible_when_the_commit_returns(served: Peer) -> None:
     sample = measured(txn_load.Visible(warm_seconds=WARM), served)
     assert sample.latencies.count == sample.units
     assert sample.latencies.percentile_ms(1) == 0.001

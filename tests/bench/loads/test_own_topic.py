@@ -37,7 +37,7 @@ def test_a_windows_own_topic_is_deleted_and_then_waited_for(done):
     assert done == ["made with 4", "loaded bench-1", "deleted", "bench-1 freed in /somewhere"]
 
 
-def test_what_a_load_left_is_deleted_and_then_waited_for(done):
+def test_a_loads_topic_is_deleted_and_its_space_waited_for(done):
     Surroundings().delete(PEER, "left")
     assert done == ["deleted left", "left freed in /somewhere"]
 

@@ -34,12 +34,12 @@ def test_a_turn_counts_with_what_the_loop_ran_and_with_its_waits() -> None:
     assert not found.lost
 
 
-def test_a_call_that_wakes_others_is_no_wait() -> None:
+def test_a_futex_call_that_wakes_others_is_not_counted_as_a_wait() -> None:
     kinds = [event.kind for event in read_events(LINES.splitlines()) if event.thread == WORKER]
     assert Kind.WAITS not in kinds
 
 
-def test_what_is_under_way_at_either_end_is_left_out() -> None:
+def test_spans_under_way_at_either_end_are_left_out() -> None:
     events = [
         Event(0, LOOP, Kind.GOES_ON),
         Event(1, LOOP, Kind.POLLS),
@@ -62,7 +62,7 @@ def test_events_are_taken_in_the_order_of_time_and_gaps_are_told() -> None:
     assert "gaps" in show(found, None)[-1]
 
 
-def test_what_is_shown_is_for_100000_requests() -> None:
+def test_figures_are_shown_per_100000_requests() -> None:
     found = measure(read_events(LINES.splitlines()), LOOP)
     shown = show(found, 20_000)
     assert shown[1] == "lock held, ms: ≥0.25 5.0  ≥0.5 5.0  ≥1 5.0  ≥2 0.0  ≥3 0.0  ≥4 0.0  longest 1.31"

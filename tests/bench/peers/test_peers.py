@@ -20,7 +20,7 @@ def test_java_tells_its_version_in_two_ways():
     assert apache.java_version("java: command not found") is None
 
 
-def test_a_machine_without_java_has_no_kafka_and_says_so(monkeypatch, capsys):
+def test_kafka_is_reported_absent_on_a_machine_without_java(monkeypatch, capsys):
     monkeypatch.setattr(apache.shutil, "which", lambda name: None)
     assert apache.absence() == "no JDK ≥ 17"
     with peers.start(names.KAFKA) as peer:
@@ -69,7 +69,7 @@ def test_the_jars_that_maven_fetched_are_kept(monkeypatch, tmp_path, capsys):
     assert [path.name for path in found.parent.iterdir()] == [found.name]
 
 
-def test_jars_that_maven_cannot_find_are_none_and_leave_nothing(monkeypatch, tmp_path, capsys):
+def test_a_failed_download_of_the_jars_returns_none_and_leaves_no_files(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     failed = apache.subprocess.CompletedProcess([], 1, "", "no net")
     monkeypatch.setattr(apache.subprocess, "run", lambda command, **options: failed)
@@ -129,7 +129,7 @@ def test_a_mock_cluster_that_does_not_start_is_reported(monkeypatch):
         pass
 
 
-def test_without_a_compiler_there_is_no_floor_and_that_is_reported(monkeypatch, capsys):
+def test_the_floor_peer_is_reported_absent_without_a_c_compiler(monkeypatch, capsys):
     monkeypatch.setattr(peers.shutil, "which", lambda name: None)
     with peers.start(names.FLOOR) as peer:
         assert peer is None

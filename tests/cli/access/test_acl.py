@@ -45,7 +45,7 @@ def test_rules_are_added_listed_and_removed(terminal: Terminal) -> None:
     assert "no rules; fencepost acl add adds one" in terminal.err
 
 
-def test_what_is_missing_or_wrong_is_reported(terminal: Terminal) -> None:
+def test_wrong_acl_arguments_exit_with_their_code_and_cause(terminal: Terminal) -> None:
     for line, code, cause in [
         ("acl add", 2, "no user is given"),
         ("acl add --allow a", 2, "no resource is given"),
@@ -68,7 +68,7 @@ def test_a_broker_without_an_authorizer_says_how_to_turn_it_on() -> None:
     assert "authorizer.class.name" in hint
 
 
-def test_who_may_not_change_rules_is_told_what_to_do() -> None:
+def test_acl_add_without_the_right_exits_with_6_and_a_hint() -> None:
     with ServedBroker(authorizer_class_name=STANDARD_AUTHORIZER, super_users="User:admin") as closed:
         code, cause, hint = Terminal(closed).refused("acl add --allow a --operation read --topic t")
         assert code == 6

@@ -66,7 +66,9 @@ def test_a_running_broker_is_left_alone_and_the_hint_says_what_to_do(tmp_path: P
         ("acl list --data-dir=", 2, "--data-dir is empty"),
     ],
 )
-def test_what_is_wrong_about_the_directory_is_reported(tmp_path: Path, line: str, code: int, cause: str) -> None:
+def test_wrong_data_dir_options_exit_with_their_code_and_create_nothing(
+    tmp_path: Path, line: str, code: int, cause: str
+) -> None:
     shell = Shell()
     shell.run(line.format(tmp_path))
     assert shell.code == code

@@ -46,7 +46,7 @@ def test_quotas_are_set_listed_and_removed(terminal: Terminal) -> None:
     assert "no quotas; fencepost quota set sets one" in terminal.err
 
 
-def test_what_is_missing_or_wrong_is_reported(terminal: Terminal) -> None:
+def test_wrong_quota_arguments_exit_with_their_code_and_cause(terminal: Terminal) -> None:
     for line, code, cause in [
         ("quota set user=alice", 2, "no quota is given"),
         ("quota set --produce 5", 2, "nobody is named"),

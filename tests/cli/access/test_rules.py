@@ -99,7 +99,7 @@ def test_options_that_make_no_rule_say_what_is_missing(asked: Wanted, cause: str
     assert raised.value.hint
 
 
-def test_what_is_left_out_of_a_filter_includes_all() -> None:
+def test_a_filter_matches_any_value_of_the_options_left_out() -> None:
     (everything,) = filters_of(NOTHING, applying=True)
     assert AclFilter(**everything) == AclFilter()
     (of_alice,) = filters_of(wanted(principals=[ALICE]), applying=False)

@@ -43,7 +43,7 @@ def test_a_user_is_added_listed_and_removed(terminal: Terminal, broker: ServedBr
     assert "no users; fencepost user add NAME adds one" in terminal.err
 
 
-def test_who_is_not_there_is_not_found_and_nobody_is_removed(terminal: Terminal) -> None:
+def test_an_unknown_user_exits_with_3_and_removes_nobody(terminal: Terminal) -> None:
     terminal.run("user add bob --password-stdin", given=b"x\n")
     code, cause, hint = terminal.refused("user rm bob carol")
     assert (code, cause, hint) == (3, "there is no user carol", "fencepost user list shows all users")
@@ -85,6 +85,6 @@ def test_a_password_that_cannot_be_one_is_refused_and_not_shown(terminal: Termin
     assert terminal.objects("user list") == []
 
 
-def test_a_password_is_no_argument(terminal: Terminal) -> None:
+def test_a_password_as_an_argument_is_wrong_usage(terminal: Terminal) -> None:
     terminal.run("user add alice secret")
     assert (terminal.code, "unexpected extra argument" in terminal.err) == (2, True)

@@ -101,7 +101,7 @@ def test_a_password_comes_from_stdin_the_environment_or_the_file_in_this_order(
     assert login_properties(**asked, login_password_stdin=True)["sasl.password"] == "of stdin"
 
 
-def test_what_follows_the_password_on_stdin_is_left_for_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_after_the_password_on_stdin_are_left_for_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = type_in(monkeypatch, b"hush\r\nrecord 1\nrecord 2\n")
     assert password_from_stdin() == "hush"
     assert stream.read() == b"record 1\nrecord 2\n"
@@ -116,7 +116,9 @@ def test_what_follows_the_password_on_stdin_is_left_for_the_command(monkeypatch:
         ({"login_config": "/none/there"}, "/none/there: No such file"),
     ],
 )
-def test_what_is_missing_is_reported(monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], cause: str) -> None:
+def test_a_missing_user_or_password_exits_with_2_and_a_hint(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], cause: str
+) -> None:
     type_in(monkeypatch, b"")
     with pytest.raises(Failure, match=cause) as raised:
         login_properties(**options)
@@ -207,7 +209,7 @@ def test_a_wrong_password_is_one_line_of_cause_and_one_of_hint(broker: ServedBro
     assert (code, "SCRAM-SHA-1" in reported, "hush-x" in reported) == (2, True, False)
 
 
-def test_who_does_not_log_in_is_told_to(broker: ServedBroker) -> None:
+def test_a_command_without_a_login_exits_with_4_and_the_hint_names_user(broker: ServedBroker) -> None:
     code, _, reported = Shell(broker).run("topic list --timeout 3s")
     assert code == 4
     assert reported.splitlines()[1] == "hint: if the broker asks for a login, --user NAME logs in"

@@ -21,7 +21,7 @@ def test_each_partition_may_have_one_of_its_own_and_the_rest_another() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "soon", "@", "@later", "@-", "@-5x", "0:", "a:5", "1:2:3", "1.5"])
-def test_what_is_no_place_is_refused(text: str) -> None:
+def test_an_invalid_place_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         places(text)
 
@@ -35,6 +35,6 @@ def test_durations(text: str, ms: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "s", "5 weeks", "-5s", "1e99d", "nan"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_an_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(Exception, match=r"duration|out of range"):
         DURATION.convert(text, None, None)

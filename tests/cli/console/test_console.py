@@ -46,7 +46,9 @@ def test_it_serves_until_ctrl_c_and_reads_only_by_default(broker: ServedBroker) 
         (["-b", "127.0.0.1:1", "--http", "127.0.0.1:0", "--timeout", "1s"], 4, "127.0.0.1:1"),
     ],
 )
-def test_what_is_wrong_is_one_line_of_cause_and_one_of_hint(options: list[str], code: int, expected: str) -> None:
+def test_wrong_console_options_print_one_line_of_cause_and_one_of_hint(
+    options: list[str], code: int, expected: str
+) -> None:
     result = CliRunner().invoke(main, ["console", *options])
     assert result.exit_code == code
     assert expected in result.output

@@ -79,7 +79,7 @@ def test_each_partition_has_a_heading_where_there_are_several(terminal: Terminal
     assert output[-1] == "story[1]: from 0 to 0"
 
 
-def test_what_would_spoil_a_terminal_is_not_written_to_it(terminal: Terminal) -> None:
+def test_consume_does_not_write_control_characters_to_a_terminal(terminal: Terminal) -> None:
     terminal.run("topic create spoiling")
     terminal.plain("spoiling", "\x1b[2J\r\n", "x" * 1_000)
     out = terminal.run("consume spoiling --explain")
@@ -184,5 +184,7 @@ def test_a_full_output_is_reported(terminal: Terminal, story: str, more: str) ->
      ("consume story -g g --from 3", 2), ("consume story:0 -g g", 2), ("consume story -b 127.0.0.1:1", 4),
      ("consume story -X isolation.level=sometimes -e", 2)],
 )  # fmt: skip
-def test_what_cannot_be_read_is_refused(terminal: Terminal, story: str, line: str, code: int) -> None:
+def test_consume_with_wrong_arguments_exits_with_their_code(
+    terminal: Terminal, story: str, line: str, code: int
+) -> None:
     assert terminal.refused(line)[0] == code

@@ -80,7 +80,7 @@ def test_a_command_that_is_sent_away_says_where_to_and_who_knows_more() -> None:
     assert hint.endswith(f"fencepost doctor {terminal.bootstrap} checks it")
 
 
-def test_what_blocks_readers_is_reported(terminal: Terminal) -> None:
+def test_doctor_names_the_transaction_that_blocks_readers(terminal: Terminal) -> None:
     terminal.run("topic create blocked")
     producer = terminal.open_transaction("blocker", "blocked", "a")
     assert "by transaction blocker" in checks(terminal, terminal.bootstrap)["transactions"]["text"]
@@ -94,14 +94,14 @@ def test_it_stops_where_nothing_more_can_be_found_out(terminal: Terminal) -> Non
     assert terminal.refused("doctor 127.0.0.1:port")[0] == 2
 
 
-def test_a_listener_that_speaks_something_else_is_no_broker(terminal: Terminal) -> None:
+def test_doctor_reports_a_port_that_does_not_speak_kafkas_protocol(terminal: Terminal) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         other.settimeout(20)
         found = checks(terminal, f"127.0.0.1:{other.getsockname()[1]}", "300ms")
     assert (found["connection"]["state"], found["protocol"]["state"]) == ("ok", "failed")
 
 
-def test_what_to_do_about_a_wrong_password_is_in_words_of_the_command(terminal: Terminal) -> None:
+def test_the_hint_for_a_wrong_password_names_the_commands_options(terminal: Terminal) -> None:
     with Broker(users={"alice": "right"}) as broker:
         wrong = {**broker.client_config("alice"), "sasl.password": "wrong"}
         options = " ".join(f"-X {name}={value}" for name, value in wrong.items() if name != "bootstrap.servers")

@@ -73,7 +73,7 @@ def test_the_unit_is_the_one_of_the_page_about_deployment() -> None:
     assert run("systemd") == (DOCS / "deploy" / "fencepost.service").read_text()
 
 
-def test_the_page_is_what_the_tables_say() -> None:
+def test_the_metrics_page_is_the_one_generated_from_the_tables() -> None:
     assert (DOCS / "metrics.md").read_text() == metrics_page.page(), (
         "write it anew: python -m fencepost.cli.generate.metrics_page > docs/metrics.md"
     )

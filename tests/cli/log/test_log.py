@@ -227,7 +227,7 @@ def test_foreign_files_are_refused_or_reported_as_damage_never_with_a_traceback(
 # ---- verify --------------------------------------------------------------------------------------------------
 
 
-def test_a_sound_directory_is_called_so(copy: Path) -> None:
+def test_verify_calls_an_undamaged_directory_sound(copy: Path) -> None:
     found = run("verify", copy)
     assert found.exit_code == 0, found.output
     assert found.output.splitlines()[-1].startswith("sound: ")
@@ -333,7 +333,7 @@ def start_once(directory: Path) -> dict[str, str]:
     return report.offline
 
 
-def test_what_the_journal_had_for_a_log_that_is_offline_is_shown_and_noted(copy: Path, tmp_path: Path) -> None:
+def test_journal_parts_kept_for_an_offline_log_are_dumped_and_noted(copy: Path, tmp_path: Path) -> None:
     folder = only(copy, "logs/a-0.*")
     shutil.copytree(folder, tmp_path / "a copy of it")
     shutil.rmtree(folder)
@@ -388,7 +388,7 @@ def test_a_second_snapshot_of_the_same_offset_is_looked_at_as_well(trimmed: Path
     assert f"damage   {copy}: " in found.output
 
 
-def test_a_tail_that_was_acknowledged_to_nobody_is_no_damage(copy: Path) -> None:
+def test_verify_does_not_count_a_never_synced_tail_as_damage(copy: Path) -> None:
     last = max(path for path in copy.glob("journal/*.journal") if _rounds(path))
     content = bytearray(last.read_bytes())
     end = max(fact["position"] for fact in facts("dump", last) if fact["is"] == "round")
@@ -411,7 +411,7 @@ def test_a_bad_index_is_noted_and_no_damage(copy: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["nope", "file", "empty"])
-def test_what_is_no_data_directory_is_refused(tmp_path: Path, name: str) -> None:
+def test_verify_refuses_a_path_that_is_not_a_data_directory(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_bytes(b"x")
     (tmp_path / "empty").mkdir()
     found = run("verify", tmp_path / name)
@@ -420,7 +420,7 @@ def test_what_is_no_data_directory_is_refused(tmp_path: Path, name: str) -> None
 
 
 @pytest.mark.parametrize("inside", [["sub/x.txt"], ["sub/"], []])
-def test_a_directory_that_is_none_of_ours_is_named_as_it_was_given(tmp_path, inside):
+def test_the_error_names_a_foreign_directory_as_it_was_given(tmp_path, inside):
     for name in inside:
         (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / name).mkdir() if name.endswith("/") else (tmp_path / name).write_text("x")

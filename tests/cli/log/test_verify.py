@@ -118,7 +118,7 @@ def test_an_index_that_differs_is_damage_however_well_its_checksum_fits(
     assert any(what in fact["what"] for fact in damage), damage
 
 
-def test_an_index_of_which_nothing_is_believed_is_no_damage(copy: Path) -> None:
+def test_a_broken_or_missing_index_is_not_counted_as_damage(copy: Path) -> None:
     (index,) = copy.glob("logs/t-0.*/*.txnindex")
     index.write_bytes(b"\0" * index.stat().st_size)
     assert verify(copy) == (0, [])
@@ -253,13 +253,13 @@ def busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Busy:
     return Busy(tmp_path / "d", monkeypatch)
 
 
-def test_what_a_busy_broker_removed_meanwhile_is_no_damage_and_is_looked_at_again(busy: Busy, tmp_path: Path) -> None:
+def test_a_file_that_a_busy_broker_removed_causes_a_second_pass(busy: Busy, tmp_path: Path) -> None:
     busy.missing = lambda number: busy.segments[0] if number == 1 else None
     assert verify(tmp_path / "d") == (0, [])
     assert busy.passes == 2
 
 
-def test_what_is_gone_in_each_pass_at_another_place_is_a_note_beside_a_busy_broker(busy: Busy, tmp_path: Path) -> None:
+def test_files_missing_in_different_places_in_each_pass_are_a_note(busy: Busy, tmp_path: Path) -> None:
     busy.missing = lambda number: busy.segments[number % 2]
     assert verify(tmp_path / "d") == (0, [])
     assert busy.passes == verification.PASSES_BESIDE_A_BROKER

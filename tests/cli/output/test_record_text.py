@@ -17,7 +17,7 @@ def test_a_format_says_what_of_a_record_is_written() -> None:
     )
 
 
-def test_what_is_null_has_no_bytes_and_a_size_below_zero() -> None:
+def test_a_null_key_or_value_prints_no_bytes_and_size_minus_1() -> None:
     assert form_of("%k|%s|%K|%S")(Record("t", 0, 0, 0, 0, None, None)) == b"||-1|-1"
 
 
@@ -31,7 +31,7 @@ maybe_bytes = st.none() | st.binary(max_size=20)
 
 
 @given(maybe_bytes, maybe_bytes, st.lists(st.tuples(st.text(max_size=5), maybe_bytes), max_size=3))
-def test_what_consume_prints_as_json_produce_takes_unchanged(
+def test_the_json_lines_of_consume_are_valid_input_for_produce(
     key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]
 ) -> None:
     record = Record("t", 1, 2, 3, 0, key, value, tuple(headers))
@@ -50,6 +50,6 @@ def test_a_value_may_be_any_json_and_headers_a_plain_object() -> None:
      (b'{"value": "", "partition": "1"}', "partition"), (b'{"value": "", "headers": [1]}', "headers"),
      (b"\xff", "not JSON")],
 )  # fmt: skip
-def test_a_line_that_is_no_record_is_refused_with_its_reason(line: bytes, why: str) -> None:
+def test_a_json_line_that_is_not_a_record_is_refused_with_its_reason(line: bytes, why: str) -> None:
     with pytest.raises(BadLine, match=why):
         parse(line)

@@ -26,7 +26,7 @@ def test_columns_line_up_texts_by_their_beginning_and_numbers_by_their_end() -> 
     assert lines == ["NAME          LAG", "a               5", "longer  1,234,567"]
 
 
-def test_what_is_coloured_or_wide_takes_the_room_it_takes_on_a_terminal() -> None:
+def test_coloured_and_wide_cells_are_aligned_by_their_terminal_width() -> None:
     columns = (Column("N", "n", lambda text: Cell(str(text), "red")), Column("V", "v"))
     lines = [click.unstyle(line) for line in table([{"n": "注文", "v": 1}, {"n": "ab", "v": 2}], columns)]
     assert [width(line) for line in lines] == [7, 7, 7]

@@ -23,7 +23,7 @@ HOSTILE = "a\nb\rc\x1b[2J\x07\x9b2J\x7f\u202ed\u2066e\u2028f\ud800"
 SHOWN = "a�b�c�[2J��2J��d�e�f�"
 
 
-def test_what_is_not_printable_is_shown_as_a_replacement_character() -> None:
+def test_unprintable_characters_are_shown_as_replacement_characters() -> None:
     assert visible(HOSTILE) == SHOWN
     assert visible("orders-1 注文 e\u0301") == "orders-1 注文 e\u0301"
     assert click.unstyle(styled(Cell(HOSTILE, "red"))) == SHOWN
@@ -58,7 +58,7 @@ def test_an_error_and_its_hint_are_a_line_each(capsys: pytest.CaptureFixture[str
     assert [line[:6] for line in capsys.readouterr().err.split("\n")] == ["error:", "hint: ", ""]
 
 
-def test_what_click_refuses_is_quoted_as_it_can_be_shown() -> None:
+def test_arguments_quoted_in_usage_errors_are_made_printable() -> None:
     error = CliRunner().invoke(main, [f"x{HOSTILE[:-1]}"]).stderr
     assert set(map(str.isprintable, error.splitlines())) == {True}
     assert "x" + SHOWN[:-1] in error

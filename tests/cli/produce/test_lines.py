@@ -48,7 +48,7 @@ async def test_many_lines_are_read_no_further_ahead_than_a_few_blocks() -> None:
     assert await all_lines([numbers]) == numbers.splitlines()
 
 
-async def test_what_cannot_be_read_is_raised() -> None:
+async def test_an_error_of_reading_the_input_is_raised() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     os.close(writer)

@@ -82,7 +82,7 @@ def test_objects_set_it_for_each_record_and_null_is_a_tombstone(terminal: Typing
     assert (second["value"], second["key"]) == (None, "k")
 
 
-def test_a_line_that_is_no_record_aborts_the_transaction_it_would_be_in(terminal: Typing) -> None:
+def test_an_invalid_line_aborts_its_transaction(terminal: Typing) -> None:
     terminal.run("topic create spoilt")
     code, out, err = terminal.typed(b'{"value": "1"}\nno\n', "spoilt", "--jsonl", "--txn", "t")
     assert (code, out) == (2, "")
@@ -90,7 +90,7 @@ def test_a_line_that_is_no_record_aborts_the_transaction_it_would_be_in(terminal
     assert ("1", "committed") not in terminal.fates("spoilt")
 
 
-def test_what_was_committed_before_a_failure_is_reported(terminal: Typing) -> None:
+def test_a_failure_reports_how_many_records_were_committed_before(terminal: Typing) -> None:
     given = b'{"value": "1"}\n{"value": "2"}\n' + b" " * (1 << 17) + b"no\n"
     code, _, err = terminal.typed(given, "partly", "--jsonl", "--txn", "t", "--txn-every", "1")
     assert (code, err.splitlines()[0]) == (2, "2 records committed before that")
@@ -132,7 +132,7 @@ def test_ctrl_c_while_it_waits_for_input_is_clean(terminal: Typing) -> None:
     assert terminal.objects("txn list") == []
 
 
-def test_a_producer_that_was_fenced_meanwhile_is_told_so(terminal: Typing) -> None:
+def test_produce_exits_with_5_when_its_producer_was_fenced(terminal: Typing) -> None:
     process = terminal.start("produce", "fenced", "--txn", "twice")
     assert process.stdin is not None
     process.stdin.write(b"1\n")
@@ -157,7 +157,9 @@ def test_a_producer_that_was_fenced_meanwhile_is_told_so(terminal: Typing) -> No
         (("no such topic",), 2),
     ],
 )
-def test_what_cannot_be_sent_is_refused(terminal: Typing, words: tuple[str, ...], code: int) -> None:
+def test_produce_with_wrong_arguments_exits_with_their_code_and_a_hint(
+    terminal: Typing, words: tuple[str, ...], code: int
+) -> None:
     got, out, err = terminal.typed(b"line\n", *words)
     assert (got, out, err.startswith("error: "), "\nhint: " in err) == (code, "", True, True), err
 
@@ -169,7 +171,7 @@ def test_a_closed_input_is_reported(terminal: Typing) -> None:
     assert done.stderr.startswith("error: standard input is closed\nhint: ")
 
 
-def test_without_a_broker_it_says_so(terminal: Typing) -> None:
+def test_produce_without_a_broker_exits_with_4(terminal: Typing) -> None:
     command = [sys.executable, "-m", "fencepost", "produce", "t", "-b", "127.0.0.1:1"]
     done = subprocess.run(command, input=b"x\n", capture_output=True, timeout=30)
     assert (done.returncode, done.stderr.startswith(b"error: cannot connect")) == (4, True)

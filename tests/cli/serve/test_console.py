@@ -161,7 +161,7 @@ def _runs(number: int) -> bool:
         (["--http", "127.0.0.1:0", "--sasl", "SCRAM-SHA-256"], "--http-client-config"),
     ],
 )
-def test_what_cannot_be_served_is_refused_before_the_broker_starts(
+def test_wrong_console_options_are_refused_before_the_broker_starts(
     tmp_path: Path, options: list[str], expected: str
 ) -> None:
     directory = tmp_path / "data"

@@ -58,7 +58,7 @@ def test_the_unit_of_systemd_is_told_when_the_broker_serves_lives_and_stops(tmp_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("file", ["Dockerfile", "docs/deploy/compose.yaml"])
-def test_the_container_serves_and_its_health_check_says_so(tmp_path, file):
+def test_the_health_check_of_the_container_succeeds_while_it_serves(tmp_path, file):
     image, text = (ROOT / "Dockerfile").read_text(), (ROOT / file).read_text()
     assert list_after("ENTRYPOINT", image) == ["fencepost"]
     assert re.search(r"FENCEPOST_BOOTSTRAP[=:] *\"?127\.0\.0\.1:909[23]", text)

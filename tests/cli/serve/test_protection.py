@@ -79,7 +79,9 @@ def settings(*listen: str, **texts: str) -> Any:
         (("SASL_PLAINTEXT://0.0.0.0:1", "PLAINTEXT://127.0.0.1:2"), {}, ""),
     ],
 )
-def test_what_other_machines_reach_asks_who_connects(listen: Any, texts: dict[str, str], reason: str) -> None:
+def test_serving_other_machines_without_logins_is_refused_with_a_hint(
+    listen: Any, texts: dict[str, str], reason: str
+) -> None:
     if not reason:
         check_protection(settings(*listen, **texts))
         return
@@ -133,7 +135,7 @@ def test_flags_stand_for_settings() -> None:
         (["--listen", "INSIDE://127.0.0.1:0"], "no security protocol is defined", "add INSIDE:PLAINTEXT"),
     ],
 )
-def test_what_cannot_protect_does_not_start(arguments: list[str], reason: str, hint: str) -> None:
+def test_protection_that_cannot_work_prevents_the_start(arguments: list[str], reason: str, hint: str) -> None:
     result = CliRunner().invoke(main, ["serve", "--ephemeral", *arguments])
     assert result.exit_code != 0
     cause, advice = result.stderr.strip().splitlines()[-2:]

@@ -32,7 +32,7 @@ def freezing(store, *now_s):
     return GcFreezer(SimpleNamespace(store=store), *now_s)
 
 
-def test_what_a_collection_leaves_is_not_looked_at_again(store):
+def test_objects_that_survive_a_full_collection_are_frozen(store):
     gc.unfreeze()
     watched = freezing(store)
     watched.collected("start", {"generation": 2})

@@ -91,7 +91,7 @@ def test_a_transaction_that_began_after_one_looked_is_not_aborted(
     producers[0].commit_transaction(10)
 
 
-def test_what_is_open_in_a_partition_is_aborted_by_where_it_begins(terminal: Terminal) -> None:
+def test_txn_abort_by_partition_and_start_offset_ends_the_transaction(terminal: Terminal) -> None:
     terminal.run("topic create marked")
     terminal.open_transaction("hangs", "marked", "a")
     assert terminal.objects("txn find-hanging marked --older-than 0s") == []  # its coordinator knows it
@@ -105,7 +105,7 @@ def test_what_is_open_in_a_partition_is_aborted_by_where_it_begins(terminal: Ter
     [("txn describe nope", 3), ("txn abort nope", 3), ("txn producers nope", 3), ("txn why-blocked nope", 3),
      ("txn list --state Sleeping", 2), ("txn abort marked --start-offset 1", 2)],
 )  # fmt: skip
-def test_what_does_not_exist_is_an_error_that_names_it(terminal: Terminal, line: str, code: int) -> None:
+def test_an_unknown_transaction_exits_with_its_code(terminal: Terminal, line: str, code: int) -> None:
     assert terminal.refused(line)[0] == code
 
 
@@ -155,7 +155,7 @@ def test_a_hanging_transaction_comes_with_the_command_that_ends_it() -> None:
     assert reported.endswith("fencepost txn abort t:0 --start-offset 5 ends it")
 
 
-def test_what_is_soon_over_its_timeout_is_red() -> None:
+def test_a_transaction_near_its_timeout_is_shown_in_red() -> None:
     young, old = ({"age_ms": ms, "timeout_ms": 60_000} for ms in (10_000, 50_000))
     assert (age(young), age(old)) == (Cell("10 s"), Cell("50 s", "red"))
     assert bar(young) == Cell("██░░░░░░░░░░", "green")

@@ -239,7 +239,9 @@ class _Forgetful(Admin):
         return {}
 
 
-async def test_what_no_coordinator_knows_hangs_and_is_ended_by_a_marker(admin: Admin, broker: ServedBroker) -> None:
+async def test_a_transaction_no_coordinator_knows_hangs_and_is_ended_by_a_marker(
+    admin: Admin, broker: ServedBroker
+) -> None:
     await admin.create_topics("hung")
     tp = TopicPartition("hung", 0)
     await asyncio.to_thread(transaction, broker, "hanger", "hung", 2)
@@ -256,7 +258,7 @@ async def test_what_no_coordinator_knows_hangs_and_is_ended_by_a_marker(admin: A
     assert await admin.open_transactions([tp]) == []
 
 
-async def test_a_state_that_is_none_is_refused_with_the_states_there_are(admin: Admin) -> None:
+async def test_an_unknown_transaction_state_is_refused_and_the_hint_lists_all(admin: Admin) -> None:
     with pytest.raises(KafkaError, match="Sleeping") as raised:
         await admin.list_transactions(states=["Sleeping"])
     assert "Ongoing" in raised.value.hint  # type: ignore[attr-defined]

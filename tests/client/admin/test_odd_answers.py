@@ -71,7 +71,7 @@ def test_a_plain_tuple_names_a_partition_everywhere():
 
 
 @pytest.mark.parametrize(("offset", "error"), [(-1, ValueError), ("x", TypeError), (None, TypeError)])
-def test_an_offset_that_is_none_does_not_replace_what_a_group_has(offset, error):
+def test_an_invalid_offset_does_not_replace_a_groups_committed_offset(offset, error):
     async def main(world):
         await make(world)
         async with admin(world) as asking:

@@ -60,7 +60,7 @@ async def test_quotas_are_set_described_by_a_filter_and_removed(admin: Admin) ->
     assert await admin.describe_client_quotas() == {}
 
 
-async def test_what_is_refused_names_the_entity(admin: Admin) -> None:
+async def test_a_refused_quota_names_the_entity_in_the_error(admin: Admin) -> None:
     with pytest.raises(KafkaError, match="user alice, client id <default>: producer_byte_rate") as refused:
         await admin.alter_client_quotas(OTHERS, set={"producer_byte_rate": 0})
     assert refused.value.code == ErrorCode.INVALID_REQUEST

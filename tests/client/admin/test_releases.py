@@ -48,7 +48,7 @@ def test_topics_settings_offsets_and_groups_are_looked_after_on_every_release(re
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_what_a_release_cannot_know_of_transactions_is_reported(release: str) -> None:
+def test_admin_calls_that_a_release_lacks_raise_unsupported_version(release: str) -> None:
     async def main(world: World) -> None:
         await world.start_broker(release=release)
         async with admin_of(world) as admin:

@@ -129,7 +129,7 @@ def test_a_password_is_in_no_repr() -> None:
     assert "hush" not in repr(ScramUpsertion("alice", "hush"))
 
 
-async def test_who_may_not_is_told_so() -> None:
+async def test_admin_calls_without_the_right_raise_an_authorization_error() -> None:
     with ServedBroker(authorizer_class_name=STANDARD_AUTHORIZER, super_users="User:admin") as closed:
         async with Admin(f"127.0.0.1:{closed.port}") as admin:
             for call in (
@@ -143,7 +143,7 @@ async def test_who_may_not_is_told_so() -> None:
                     await call
 
 
-async def test_without_an_authorizer_there_are_no_rules() -> None:
+async def test_acl_calls_without_an_authorizer_raise_security_disabled() -> None:
     with ServedBroker() as open_:
         async with Admin(f"127.0.0.1:{open_.port}") as admin:
             for call in (admin.create_acls(READ), admin.describe_acls(), admin.delete_acls(AclFilter())):

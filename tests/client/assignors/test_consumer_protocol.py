@@ -61,7 +61,7 @@ def test_older_and_newer_versions_are_read_as_far_as_they_are_known(hexed, read)
 
 
 @given(SUBSCRIPTIONS, st.integers(0, 60))
-def test_what_is_cut_off_is_refused(subscription, kept):
+def test_a_truncated_subscription_is_malformed(subscription, kept):
     written = encode_subscription(subscription)
     if kept < len(written):
         with pytest.raises(MalformedFrame):

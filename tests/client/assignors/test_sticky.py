@@ -151,7 +151,7 @@ def test_the_newest_generation_is_believed():
     assert settle({"t": 2}, members, claims).owned == {"old": [], "new": list(tps("t0 t1"))}
 
 
-def test_what_two_claim_in_one_generation_neither_keeps():
+def test_a_partition_that_two_claim_in_one_generation_is_kept_by_neither():
     members = {"a": keeping("t", tps("t0")), "b": keeping("t", tps("t0"))}
     claims = {name: Claim(said.owned, said.generation) for name, said in members.items()}
     found = settle({"t": 2}, members, claims)

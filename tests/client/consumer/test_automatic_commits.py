@@ -106,7 +106,7 @@ def test_a_block_that_ends_while_it_waits_for_more_has_worked_on_everything(ends
     assert not [said for said in caplog.records if said.levelno >= logging.WARNING]
 
 
-def test_what_the_block_has_committed_itself_is_not_taken_back():
+def test_an_error_in_the_block_does_not_undo_its_own_commits():
     async def read(world):
         async with member(world, enable_auto_commit=True) as consumer:
             await consumer.getmany(timeout_ms=5_000, max_records=3)

@@ -222,7 +222,7 @@ def test_a_consumer_that_commits_by_itself_has_no_transactions(how):
 
 
 @pytest.mark.parametrize("how", ["transaction", "commit"])
-def test_what_is_given_while_its_predecessors_are_committed_is_rolled_back_as_well(how):
+def test_an_abort_also_rolls_back_batches_read_while_earlier_ones_were_committed(how):
     async def main(world):
         await write(world, *(b"%d" % number for number in range(6)))
         producer = await world.producer()

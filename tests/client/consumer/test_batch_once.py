@@ -195,7 +195,7 @@ def test_a_batch_the_consumer_committed_survives_the_rollback_of_a_later_one():
     within(main)
 
 
-def test_what_was_committed_may_be_read_and_committed_again_after_a_seek():
+def test_committed_records_may_be_read_and_committed_again_after_a_seek():
     async def main(world):
         await write(world, b"a", b"b")
         producer = await world.producer()

@@ -160,7 +160,7 @@ def test_a_partition_that_was_away_is_not_rewound():
     within(main)
 
 
-def test_what_was_given_one_by_one_is_a_batch_for_a_transaction():
+def test_records_returned_by_getone_form_a_batch_for_a_transaction():
     async def main(world):
         await write(world, b"a", b"b", b"c")
         async with reader(world, group_id="g", topics=["t"]) as consumer:
@@ -189,7 +189,7 @@ def test_a_topic_that_was_not_there_at_the_start_is_read_soon_after_it_is_made()
 
 
 @pytest.mark.parametrize("topics", ["t", [5], ["t", b"u"]])
-def test_topics_that_are_no_list_of_texts_are_a_type_error(topics):
+def test_topics_that_are_not_a_list_of_strings_are_a_type_error(topics):
     with pytest.raises(TypeError, match="must be a list of"):
         Consumer(BOOTSTRAP, topics=topics)
 
@@ -335,7 +335,7 @@ def test_commits_are_of_what_was_given():
     within(main)
 
 
-def test_what_lies_here_is_bounded():
+def test_fetched_bytes_of_a_partition_are_bounded():
     async def main(world):
         await write(world, *[b"x" * 1000 for _ in range(60)])
         async with reader(world, max_partition_fetch_bytes=5_000) as consumer:
@@ -348,7 +348,7 @@ def test_what_lies_here_is_bounded():
     within(main)
 
 
-def test_what_the_producer_wrote_compressed_can_be_read_however_large_it_is():
+def test_a_large_compressed_batch_is_read_up_to_max_decompressed_bytes():
     async def main(world):
         value = bytes(20 << 20)
         large = {"compression_type": "zstd", "max_request_size": 32 << 20}

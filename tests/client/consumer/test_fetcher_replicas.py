@@ -52,7 +52,7 @@ def test_after_an_error_of_the_follower_the_leader_gives_the_records_itself(clus
     assert cluster.values() == [b"from the leader"]
 
 
-def test_a_follower_that_has_less_than_was_read_is_no_truncated_log(cluster):
+def test_a_follower_behind_the_consumer_is_not_taken_for_a_truncated_log(cluster):
     """To a fetch that names an epoch it answers with where its own log ends, not with OFFSET_OUT_OF_RANGE."""
     followed(cluster).answer(0, b"0")
     asked = cluster.next()
@@ -68,7 +68,7 @@ def test_a_follower_that_has_less_than_was_read_is_no_truncated_log(cluster):
 
 
 @pytest.mark.parametrize("answer", [{"code": ErrorCode.OFFSET_OUT_OF_RANGE}, {"ends_at": 0}])
-def test_what_a_follower_answers_about_its_log_does_not_count_as_the_leaders(cluster, answer):
+def test_a_late_answer_of_a_follower_does_not_count_as_the_leaders(cluster, answer):
     asked = followed(cluster)
     asked.answer(0, b"0")
     asked = cluster.next()

@@ -90,7 +90,7 @@ def test_a_partition_whose_position_is_looked_up_is_not_among_them(where):
 
 
 @pytest.mark.parametrize("how", ["by the consumer", "in a transaction"])
-def test_what_was_committed_by_number_does_not_come_again(how):
+def test_records_below_an_explicitly_committed_offset_are_not_read_again(how):
     async def main(world):
         await write(world, b"a", b"b", b"c")
         producer = await world.producer()
@@ -189,7 +189,7 @@ def test_without_a_seek_an_abort_leaves_assigned_partitions_that_gave_nothing():
     within(main)
 
 
-def test_what_was_given_before_a_seek_to_the_committed_offset_is_not_among_them():
+def test_records_read_before_a_seek_to_the_committed_offset_are_left_out():
     async def main(world):
         await make(world, 2)
         await write(world, b"0")

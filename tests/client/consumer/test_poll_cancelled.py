@@ -94,7 +94,7 @@ def test_a_second_task_reads_nothing_while_the_listener_is_at_work():
     within(main)
 
 
-def test_what_a_listener_raises_after_its_poll_was_cancelled_comes_out_of_the_next():
+def test_an_error_of_a_listener_after_a_cancelled_poll_is_raised_by_the_next():
     class Fails(Seeks):
         async def on_partitions_assigned(self, partitions):
             await super().on_partitions_assigned(partitions)

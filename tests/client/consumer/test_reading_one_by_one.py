@@ -23,7 +23,7 @@ async def with_t0_filling_the_room(world, consumer):
     await write(world, b"late", partition=1)
 
 
-def test_what_lies_here_of_a_paused_partition_makes_room_and_comes_again():
+def test_fetched_records_of_a_paused_partition_make_room_and_come_again():
     async def main(world):
         async with reader(world, **SMALL) as consumer:
             await with_t0_filling_the_room(world, consumer)
@@ -37,7 +37,7 @@ def test_what_lies_here_of_a_paused_partition_makes_room_and_comes_again():
 
 
 @pytest.mark.parametrize("how", ["getone", "getmany"])
-def test_what_lies_here_of_others_does_not_keep_a_partition_from_being_read(how):
+def test_fetched_records_of_other_partitions_do_not_block_reading_one(how):
     async def main(world):
         async with reader(world, **SMALL) as consumer:
             await with_t0_filling_the_room(world, consumer)

@@ -24,7 +24,7 @@ def test_a_topic_that_there_can_never_be_is_refused_at_once(name):
     [(0, InvalidConfigurationError), (-1, InvalidConfigurationError), ("x", TypeError), (1.5, TypeError),
      (True, TypeError)],
 )  # fmt: skip
-def test_a_number_of_records_that_is_none_is_refused(most, error):
+def test_an_invalid_max_records_is_refused(most, error):
     async def main(world):
         async with Consumer(BOOTSTRAP, environment=world.world.environment) as consumer:
             consumer.assign([T0])
@@ -40,7 +40,7 @@ def test_a_number_of_records_that_is_none_is_refused(most, error):
     ("offset", "error"),
     [(-1, ValueError), (OffsetAndMetadata(-1), ValueError), ("x", TypeError), (None, TypeError), (True, TypeError)],
 )
-def test_an_offset_that_is_none_is_not_committed(offset, error):
+def test_an_invalid_offset_is_refused_and_not_committed(offset, error):
     async def main(world):
         async with Consumer(BOOTSTRAP, environment=world.world.environment, group_id="g") as consumer:
             with pytest.raises(error):
@@ -64,7 +64,7 @@ def test_offsets_are_asked_for_by_plain_pairs():
     within(main)
 
 
-def test_who_has_not_joined_the_group_yet_has_no_metadata_for_a_transaction():
+def test_group_metadata_before_joining_the_group_is_an_illegal_state():
     async def main(world):
         await make(world)
         async with member(world) as consumer:

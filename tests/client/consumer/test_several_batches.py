@@ -130,7 +130,7 @@ def test_the_later_batch_alone_is_refused_once_the_earlier_was_part_of_the_work(
 
 
 @pytest.mark.parametrize("how", ["all positions", "named offsets", "a transaction with the batch"])
-def test_what_was_committed_before_does_not_come_again(how):
+def test_records_committed_before_an_abort_do_not_come_again(how):
     async def main(world):
         await write(world, *FOUR)
         producer = await world.producer()
@@ -202,7 +202,7 @@ def test_after_a_seek_nothing_from_before_it_comes_again():
     within(main)
 
 
-def test_what_comes_again_is_not_passed_over_by_the_next_abort():
+def test_an_abort_after_a_rollback_returns_to_the_committed_offset():
     async def main(world):
         await write(world, *FOUR)
         producer = await world.producer()

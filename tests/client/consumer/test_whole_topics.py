@@ -114,7 +114,7 @@ def test_without_a_policy_nothing_is_guessed():
     within(main)
 
 
-def test_what_only_a_group_has_is_refused_with_a_hint():
+def test_commits_without_a_group_id_are_refused_with_a_hint():
     async def main(world):
         await make(world)
         await write(world, b"a")

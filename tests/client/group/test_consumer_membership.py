@@ -139,7 +139,7 @@ def test_nothing_is_added_while_a_list_without_it_is_in_flight():
     assert not b.reads
 
 
-def test_what_is_given_up_is_reported_before_anything_else_comes():
+def test_a_revoked_partition_is_reported_to_the_group_with_the_next_heartbeat():
     member = stable(0, 1)
     beat(member, response(1, 0))
     assert member.state is State.RECONCILING
@@ -178,7 +178,7 @@ def test_a_fenced_member_loses_everything_and_joins_again_with_the_same_id(code)
     assert take(member).added == (T0,)
 
 
-def test_what_was_read_before_a_loss_cannot_be_committed_after_joining_again():
+def test_offsets_read_before_losing_membership_are_not_committed_after_rejoining():
     driver = ConsumerGroupDriver(t=1)
     reader = Reader(driver, "a", ["t"])
     reader.run()
@@ -300,7 +300,7 @@ def test_a_member_that_was_refused_with_its_new_subscription_is_left():
     assert (refused.state, refused.farewell) == (State.UNJOINED, None), "it never was a member"
 
 
-def test_what_is_offered_and_withdrawn_between_two_polls_is_reported():
+def test_a_partition_assigned_and_withdrawn_between_two_polls_is_reported():
     driver = ConsumerGroupDriver(Rules(assignors=("range",)), t=1)
     late, early = Reader(driver, "n", ["t"]), Reader(driver, "a", ["t"])
     late.poll()
@@ -366,7 +366,7 @@ def test_partitions_of_a_topic_without_a_known_name_wait_for_it():
     assert member.unknown_topics(lambda _: None) == ()
 
 
-def test_a_topic_made_again_is_given_up_and_taken_anew():
+def test_a_recreated_topic_is_revoked_and_assigned_again():
     member = stable(0)
     other = topic_id("t", 1)
     beat(

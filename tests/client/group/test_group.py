@@ -37,7 +37,7 @@ def test_one_member_gets_everything_in_its_first_poll():
     run(scenario)
 
 
-def test_eager_members_give_all_up_and_share_anew():
+def test_eager_members_revoke_all_partitions_and_get_a_new_assignment():
     async def scenario(broker):
         a, b = [await Member(broker, seed=seed).start() for seed in (1, 2)]
         await a.poll()
@@ -133,7 +133,7 @@ def test_between_polls_a_member_only_heartbeats(strategy):
     run(scenario)
 
 
-def test_whoever_waits_is_woken_when_the_group_wants_something():
+def test_on_needs_poll_is_called_when_the_group_needs_a_poll():
     async def scenario(broker):
         a, b = [await Member(broker, seed=seed).start() for seed in (1, 2)]
         await a.poll()
@@ -266,7 +266,7 @@ class Failing(RecordingListener):
             raise ZeroDivisionError("revoked")
 
 
-def test_what_a_listener_raises_comes_out_of_the_poll_after_all_is_done():
+def test_the_poll_raises_a_listeners_error_after_the_rebalance_is_done():
     async def scenario(broker):
         a = await Member(broker, listener=Failing("assigned", "revoked")).start()
         with pytest.raises(ZeroDivisionError, match="assigned"):
@@ -459,7 +459,7 @@ def test_a_listener_that_reads_is_told_that_it_may_not():
 # ---- what cannot be ------------------------------------------------------------------------------------------
 
 
-def test_what_the_group_refuses_comes_out_of_the_poll():
+def test_the_poll_raises_the_error_that_the_group_answers():
     async def scenario(broker):
         a = await Member(broker, session_timeout_ms=1_500_000_000, heartbeat_interval_ms=1_000).start()
         for _ in range(2):

@@ -5,7 +5,7 @@ import re
 from group_members import ALL, Member, run
 
 
-def test_who_subscribes_to_a_pattern_after_a_poll_without_topics_joins():
+def test_subscribing_to_a_pattern_after_a_poll_without_topics_joins_the_group():
     async def scenario(broker):
         a = await Member(broker, topics=()).start()
         a.subscription.subscribe((), re.compile("t"))

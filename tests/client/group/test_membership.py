@@ -171,7 +171,7 @@ def test_a_sync_that_another_asked_is_not_believed_while_ours_is_under_way(asked
 
 
 @pytest.mark.parametrize(("leader", "leads"), [("m0", False), ("m1", True), ("m2", False)])
-def test_who_leads_is_who_is_named(leader, leads):
+def test_a_member_leads_if_the_join_response_names_it(leader, leads):
     m = member()
     m.join_request({"t"}, ())
     joined(m, leader=leader)

@@ -171,7 +171,7 @@ def test_clients_without_metrics_do_not_import_them() -> None:
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
-def test_who_asks_for_a_collector_without_its_extra_is_told_how_to_install_it() -> None:
+def test_a_collector_without_prometheus_client_names_the_extra_to_install() -> None:
     program = (
         "import sys; sys.modules['prometheus_client'] = None\n"
         "import fencepost as fp\n"

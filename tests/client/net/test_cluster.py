@@ -91,7 +91,7 @@ def test_a_broker_at_another_port_is_found_by_the_metadata():
     run(main)
 
 
-def test_when_no_known_broker_is_left_the_bootstrap_servers_are_asked_anew():
+def test_the_bootstrap_servers_are_asked_again_when_no_known_broker_is_left():
     async def main(world):
         old = await start_scripted(world.net, 9095)
         old.nodes = {7: ("127.0.0.1", 9095)}
@@ -238,7 +238,7 @@ def test_metadata_is_looked_up_now_and_then():
     run(main)
 
 
-def test_a_cluster_that_says_begin_anew_is_found_anew():
+def test_rebootstrap_required_makes_the_client_ask_the_bootstrap_servers():
     def confused(line, request, version, number):
         answer = MetadataResponse(brokers=[], topics=[], error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
         line.reply(MetadataRequest, version, number, answer)

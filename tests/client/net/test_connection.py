@@ -84,7 +84,7 @@ def test_a_wrong_correlation_id_closes_the_connection_and_fails_all_who_wait():
         pytest.param(b"HTTP/1.1 400 Bad Request\r\n\r\n", id="another protocol"),
     ],
 )
-def test_bytes_that_are_no_response_close_this_connection_and_no_other(lie):
+def test_a_malformed_response_closes_its_own_connection_only(lie):
     async def main(world, server):
         bad, good = await _open(world), await _open(world)
         waiting = _send(bad)

@@ -292,7 +292,7 @@ def test_a_producer_and_a_consumer_live_through_many_sessions_on_their_connectio
     of_a_broker(main)
 
 
-def test_who_may_not_log_in_any_more_is_out_at_the_end_of_its_session():
+def test_a_client_whose_credentials_are_removed_is_out_when_its_session_ends():
     from fencepost.broker.security.credentials import Mechanism, credential_removed
 
     async def main(world, broker):

@@ -124,7 +124,7 @@ def test_a_record_that_was_lost_and_whom_nobody_asked_for_is_logged(world, caplo
     assert "delivery failed for 1 record to t-0" in caplog.text
 
 
-def test_what_somebody_awaits_is_not_logged_when_it_fails(world, caplog):
+def test_a_failed_delivery_that_is_awaited_is_not_logged(world, caplog):
     cluster = world()
 
     async def main():

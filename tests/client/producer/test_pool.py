@@ -137,7 +137,7 @@ def test_work_that_has_to_be_aborted_is_done_again_on_a_slot_that_is_free():
 # ---- waiting -------------------------------------------------------------------------------------------------------
 
 
-def test_who_waits_for_too_long_is_told_so_and_what_to_do_and_nothing_was_begun():
+def test_waiting_longer_than_max_wait_ms_raises_pool_busy_and_begins_nothing():
     async def main(world: TxnWorld) -> None:
         async with pool_of(world, size=1, max_wait_ms=500) as pool:
             holding = asyncio.create_task(one(pool, b"a", seconds=2))
@@ -251,7 +251,7 @@ def test_a_commit_without_an_answer_is_asked_for_by_the_next_who_gets_the_slot(v
     within(main, version)
 
 
-def test_whoever_asks_for_an_outcome_while_the_pool_does_gets_the_same_answer():
+def test_resolve_and_the_pool_get_the_same_outcome_at_the_same_time():
     async def main(world: TxnWorld) -> None:
         async with pool_of(world, size=1) as pool:
             silence = world.faults.blackhole("EndTxn", when="after_write")
@@ -326,7 +326,7 @@ def test_a_pool_that_was_fenced_by_another_says_so_to_all_and_takes_no_id_back(v
 
 
 @both
-def test_who_waits_for_a_slot_of_a_pool_that_is_fenced_meanwhile_takes_no_id_back(version):
+def test_waiting_in_a_pool_that_is_fenced_meanwhile_does_not_fence_back(version):
     async def main(world: TxnWorld) -> None:
         async with pool_of(world, size=1) as old:
             await one(old, b"a")
@@ -357,7 +357,7 @@ def test_a_slot_that_was_fenced_because_it_was_slow_is_used_again():
         within(main, version)
 
 
-def test_an_operators_abort_is_no_fence_of_the_pool():
+def test_an_operators_abort_fails_one_transaction_and_not_the_pool():
     async def main(world: TxnWorld) -> None:
         async with pool_of(world, size=1) as pool:
             working = asyncio.create_task(one(pool, b"a", seconds=1))
@@ -373,7 +373,7 @@ def test_an_operators_abort_is_no_fence_of_the_pool():
 
 
 @pytest.mark.parametrize("given", [{"prefix": ""}, {"prefix": None}, {"size": 0}, {"transactional_id": "x"}])
-def test_what_makes_no_pool_is_refused(given):
+def test_invalid_pool_settings_are_refused(given):
     with pytest.raises(InvalidConfigurationError):
         ProducerPool(BOOTSTRAP, **{"prefix": "api", **given})
 

@@ -85,7 +85,7 @@ def test_bytes_that_their_owner_may_change_are_copied_at_once():
         ({"headers": [(b"h", b"v")]}, "header name must be a str, not bytes"),
     ],
 )
-def test_what_is_not_bytes_is_a_type_error_that_says_what_to_do(what, hint):
+def test_a_key_or_value_that_is_not_bytes_is_a_type_error_with_a_hint(what, hint):
     async def main(world):
         async with plain(world) as producer:
             with pytest.raises(TypeError, match=hint):
@@ -94,7 +94,7 @@ def test_what_is_not_bytes_is_a_type_error_that_says_what_to_do(what, hint):
     within(main)
 
 
-def test_what_cannot_be_written_is_refused_at_once_and_spoils_nothing_after_it():
+def test_an_invalid_record_is_refused_at_once_and_later_ones_are_written():
     async def main(world):
         async with plain(world) as producer:
             for timestamp_ms in (-1, 1 << 63):
@@ -286,7 +286,7 @@ def test_a_full_buffer_makes_send_wait_and_after_max_block_ms_fail():
     within(main)
 
 
-def test_who_waits_for_room_is_served_in_turn_and_may_be_cancelled():
+def test_sends_waiting_for_buffer_memory_go_on_in_order_and_can_be_cancelled():
     async def main(world):
         async with plain(world, buffer_memory=1_000, max_request_size=1_000) as producer:
             await producer.send("t", b"0".ljust(900))
@@ -437,13 +437,13 @@ def chaos_with_deadlines(seed, count=200):
 
 @pytest.mark.requirement("S-41")
 @pytest.mark.parametrize("seed", range(6))
-def test_what_ran_out_of_time_is_reported_as_that(seed):
+def test_records_over_their_delivery_timeout_are_reported_as_such(seed):
     chaos_with_deadlines(seed)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(6, 200))
-def test_what_ran_out_of_time_is_reported_as_that_at_length(seed):
+def test_records_over_their_delivery_timeout_are_reported_as_such_at_length(seed):
     chaos_with_deadlines(seed)
 
 

@@ -20,7 +20,7 @@ async def send_all(producer, sent, count=COUNT):
 
 
 @pytest.mark.slow
-def test_what_was_not_sent_when_it_was_cancelled_anywhere_is_sent_again_once():
+def test_records_left_unsent_by_a_cancelled_send_can_be_sent_again_once():
     """With batches of three records."""
 
     async def main(world, cancelling):

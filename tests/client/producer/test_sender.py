@@ -86,7 +86,7 @@ def test_at_most_five_requests_are_on_their_way_to_a_broker(world):
     assert [delivery.done() for delivery in deliveries] == [True] + [False] * 6
 
 
-def test_a_request_is_no_larger_than_allowed(world):
+def test_a_request_does_not_exceed_max_request_size(world):
     cluster = world(leaders=(1, 1, 1), max_request_size=1000)
     cluster.inside(lambda: [cluster.append(partition, bytes(600)) for partition in range(3)])
     cluster.turn()
@@ -181,7 +181,7 @@ def test_a_duplicate_counts_as_delivered_at_an_unknown_offset(world):
 
 @pytest.mark.requirement("S-07", "S-41")
 @pytest.mark.parametrize("maybe", [True, False])
-def test_what_is_not_acknowledged_in_time_fails_and_says_if_it_may_be_written(world, maybe):
+def test_a_delivery_timeout_error_says_if_the_record_may_be_written(world, maybe):
     cluster = world(delivery_timeout_ms=1_000)
     delivery = cluster.put()
     while cluster.loop.time() < 0.9:
@@ -415,7 +415,7 @@ def test_a_transactions_failed_batch_fails_the_permission_and_those_behind_it(wo
     assert (cluster.sent[-1].batch().producer_epoch, cluster.sent[-1].batch().base_sequence) == (1, 0)
 
 
-def test_what_an_ended_transaction_left_unanswered_never_reaches_the_next(world):
+def test_a_batch_unanswered_at_the_end_of_a_transaction_is_not_sent_in_the_next(world):
     cluster = world(transactional_id="x")
     delivery = cluster.put(b"old")
     late = cluster.next()

@@ -39,7 +39,7 @@ def test_batches_acknowledged_out_of_order_leave_what_was_acknowledged_last():
         assert entry.acked == acked
 
 
-def test_what_is_acknowledged_under_an_older_identity_changes_nothing_of_this_one():
+def test_an_acknowledgement_for_an_older_identity_changes_nothing():
     sequences, entry = producer(transactional=True)
     late = Sent(5)
     send(sequences, entry, late)
@@ -55,7 +55,7 @@ def test_what_is_acknowledged_under_an_older_identity_changes_nothing_of_this_on
 
 @pytest.mark.parametrize("which", [0, 1, 2])
 @pytest.mark.parametrize("transactional", [False, True])
-def test_a_numbered_batch_that_is_given_up_is_a_gap_and_one_without_a_number_is_none(which, transactional):
+def test_dropping_a_batch_leaves_a_gap_only_if_it_has_a_sequence(which, transactional):
     sequences, entry = producer(transactional=transactional)
     batches = [Sent(2) for _ in range(3)]
     send(sequences, entry, *batches)
@@ -166,7 +166,7 @@ def test_a_duplicate_was_written():
 
 
 @pytest.mark.requirement("S-41")
-def test_what_timed_out_and_may_be_written_makes_the_lane_begin_a_new_epoch():
+def test_a_timed_out_batch_that_may_be_written_makes_its_lane_begin_an_epoch():
     sequences, entry = producer()
     batch = Sent(4)
     send(sequences, entry, batch)
@@ -189,7 +189,7 @@ def test_a_gap_that_a_later_batch_proves_to_be_none_costs_no_epoch():
     assert sequences.identity == (7, 0)
 
 
-def test_librdkafka_4438_what_may_be_written_is_never_numbered_anew_but_asked_for():
+def test_librdkafka_4438_a_batch_that_may_be_written_keeps_its_sequence():
     sequences, entry = producer()
     first, second, third = batches = [Sent(name=n) for n in range(3)]
     send(sequences, entry, *batches)
@@ -206,7 +206,7 @@ def test_librdkafka_4438_what_may_be_written_is_never_numbered_anew_but_asked_fo
     assert sequences.judge(entry, third, ErrorCode.DUPLICATE_SEQUENCE_NUMBER) is Verdict.DUPLICATE
 
 
-def test_what_may_be_written_and_is_not_expected_any_more_may_still_be_written():
+def test_a_retry_with_an_unexpected_sequence_may_still_have_been_written():
     """It may have forgotten the producer since: then it finds unexpected what it has written."""
     sequences, entry = producer()
     first, second, third = batches = [Sent(name=n) for n in range(3)]
@@ -292,7 +292,7 @@ def test_other_lanes_go_on_under_the_epoch_they_have():
     assert fresh.identity == (7, 1)
 
 
-def test_each_lane_that_begins_anew_has_an_epoch_of_its_own():
+def test_each_lane_that_restarts_its_sequence_gets_its_own_epoch():
     sequences, one = producer()
     other = PartitionEntry()
     for entry in (one, other):
@@ -326,7 +326,7 @@ def test_an_epoch_the_broker_no_longer_takes_needs_a_new_id():
     assert batch.identity == (8, 0)
 
 
-def test_librdkafka_3575_a_transaction_never_begins_anew_by_itself():
+def test_librdkafka_3575_a_transaction_never_takes_a_new_epoch_by_itself():
     """librdkafka #3575: it asked for a new epoch in the middle of a transaction, and the commit lost records."""
     sequences, entry = producer(transactional=True)
     first, second = Sent(), Sent()

@@ -40,7 +40,7 @@ def test_every_slot_is_free_or_had_by_one_and_nobody_waits_beside_a_free_one(siz
         assert not queue or len(held) == size
 
 
-def test_who_cannot_take_a_slot_gives_it_back_to_the_next():
+def test_a_slot_that_is_given_back_goes_to_the_next_waiter():
     slots = Slots(1)
     assert slots.take() == 0
     slots.wait("a")

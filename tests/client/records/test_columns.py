@@ -116,7 +116,7 @@ def test_runs_of_records_alike_are_the_same_records(drawn, asked, low, high):
 
 
 @given(st.binary(max_size=60), st.integers(1, 3))
-def test_bytes_that_are_no_records_are_refused_alike(noise, count):
+def test_malformed_records_are_refused_by_both_readers_alike(noise, count):
     sound = bytearray(build([Record(n, 0, b"k", b"v") for n in range(count)]))
     broken = sound[:61] + noise
     broken[8:12] = (len(broken) - 12).to_bytes(4, "big")

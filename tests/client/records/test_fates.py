@@ -44,7 +44,7 @@ def test_a_marker_decides_what_its_producer_wrote_since_the_one_before() -> None
     ]
 
 
-def test_what_is_known_to_be_open_holds_back_nothing() -> None:
+def test_records_of_a_transaction_known_to_be_open_hold_back_no_others() -> None:
     fates = Fates({7: 3})
     assert fed(fates, [record(1, 7), marker(2, 7, COMMIT), record(3, 7), record(4)]) == [
         (1, COMMITTED),

@@ -44,7 +44,7 @@ def test_runs_end_where_batches_end_and_positions_follow():
     assert fetched.run(5) == []
 
 
-def test_what_was_not_given_goes_back():
+def test_give_back_moves_the_position_back():
     fetched = opened(written(0, b"a", b"b", b"c"))
     fetched.run(3)
     fetched.give_back(2)
@@ -87,7 +87,7 @@ def test_a_batch_that_was_cut_off_comes_with_the_next_fetch():
         assert (fetched.next_offset, values(fetched.run(9)), fetched.is_done) == (1, [b"a"], True)
 
 
-def test_a_fetch_of_a_part_of_one_batch_says_so():
+def test_a_fetch_with_only_a_part_of_one_batch_raises_record_too_large():
     fetched = opened(written(0, b"a" * 100)[:90])
     with pytest.raises(RecordTooLargeError):
         fetched.run(1)

@@ -12,7 +12,7 @@ from fencepost.client.settings import ConsumerSettings, ProducerSettings, keywor
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "sdk-reference.md"
 
 
-def test_the_page_is_what_the_code_says():
+def test_the_sdk_reference_is_the_page_generated_from_the_code():
     written = reference_page.page()
     assert PAGE.read_text() == written, (
         "write it anew: python -m fencepost.client.reference.page > docs/sdk-reference.md"

@@ -48,7 +48,7 @@ def make_pool(servers):
 
 @pytest.mark.parametrize("make", [make_producer, make_pool])
 @pytest.mark.parametrize("interruption", [TimeLimitError, KeyboardInterrupt])
-def test_who_is_interrupted_when_a_transaction_has_just_begun_leaves_none_open(servers, make, interruption):
+def test_an_interrupt_while_a_transaction_begins_leaves_none_open(servers, make, interruption):
     with make(servers) as client:
         begun = client.transaction()
         begun._thread = InterruptedThread(begun._thread, interruption())
@@ -66,7 +66,7 @@ def test_one_that_is_refused_beside_another_leaves_the_other_open(servers):
     assert tx.outcome == "committed"
 
 
-def test_what_is_interrupted_before_its_first_step_runs_and_is_cancelled_then():
+def test_an_interrupt_before_the_first_step_cancels_the_call_after_that_step():
     """An `__exit__` that never ran would leave its transaction open."""
     seen = []
 

@@ -166,7 +166,9 @@ async def test_a_batch_that_was_sent_again_counts_its_attempts(broker: fp.Broker
 
 
 @pytest.mark.parametrize("record_spans", [True, False])
-async def test_what_is_not_sampled_still_carries_a_context_that_says_so(broker: fp.Broker, record_spans: bool) -> None:
+async def test_an_unsampled_record_has_a_traceparent_without_the_sampled_flag(
+    broker: fp.Broker, record_spans: bool
+) -> None:
     spans, topic = CollectedSpans(ALWAYS_OFF), f"unsampled-{record_spans}"
     tracing = fp.Tracing(spans.provider, record_spans=record_spans)
     async with fp.Producer(broker.bootstrap_servers, tracing=tracing) as producer:

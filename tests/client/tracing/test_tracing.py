@@ -136,7 +136,7 @@ def test_settings_by_the_names_of_other_clients_may_be_traced_too(broker: fp.Bro
 
 
 @pytest.mark.parametrize("make", [fp.Producer, fp.Consumer, lambda at, **more: fp.ProducerPool(at, prefix="p", **more)])
-async def test_what_no_provider_is_is_refused(make: Any) -> None:
+async def test_an_invalid_tracing_argument_is_a_type_error(make: Any) -> None:
     with pytest.raises(TypeError, match="tracing must be True, a TracerProvider or a Tracing, not str"):
         make("localhost:9092", tracing="yes")
 
@@ -163,7 +163,7 @@ def test_naming_the_class_imports_nothing_of_opentelemetry() -> None:
     assert run(program) == "False"
 
 
-def test_who_has_not_installed_it_is_told_how() -> None:
+def test_tracing_without_opentelemetry_names_the_extra_to_install() -> None:
     program = (
         "import sys; sys.modules['opentelemetry'] = None\n"
         "import fencepost as fp\n"

@@ -64,7 +64,7 @@ def test_cancelled_while_its_commit_is_on_the_way_it_is_committed_and_then_cance
 
 
 @both
-def test_cancelled_with_no_answer_to_its_commit_the_next_use_says_so(version):
+def test_after_a_cancelled_commit_without_an_answer_the_next_use_raises_unknown(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer(request_timeout_ms=2_000)
         silence = world.faults.blackhole("EndTxn")

@@ -186,7 +186,7 @@ def test_the_repr_of_a_transaction_has_its_state():
     within(main)
 
 
-def test_what_is_meant_for_one_transaction_does_not_go_into_the_next():
+def test_an_ended_transactions_handle_cannot_write_to_the_next_one():
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         async with producer.transaction() as first:
@@ -395,7 +395,7 @@ def test_run_in_transaction_does_the_work_again_after_an_abort(version):
     within(main, version)
 
 
-def test_who_begins_a_second_transaction_beside_the_first_is_told_what_to_do():
+def test_beginning_a_second_transaction_beside_the_first_has_a_hint():
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         async with producer.transaction() as tx:

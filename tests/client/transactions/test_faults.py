@@ -86,7 +86,7 @@ def test_a_commit_that_never_came_is_aborted_or_unknown_once_the_broker_aborted_
 
 
 @both
-def test_who_does_not_want_to_know_may_begin_anew(version):
+def test_after_an_unknown_outcome_init_transactions_lets_the_producer_go_on(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         silence = world.faults.blackhole("EndTxn")
@@ -102,7 +102,7 @@ def test_who_does_not_want_to_know_may_begin_anew(version):
 
 @both
 @pytest.mark.parametrize("code", ["UNKNOWN_SERVER_ERROR", "COORDINATOR_NOT_AVAILABLE", "CONCURRENT_TRANSACTIONS"])
-def test_kgo_6ecd2f9_an_error_that_may_pass_is_no_commit_and_no_abort(version, code):
+def test_kgo_6ecd2f9_a_retriable_error_of_end_txn_is_retried(version, code):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         world.faults.error("EndTxn", code).times(2)
@@ -251,7 +251,7 @@ def test_kafka_12152_13794_late_batches_of_an_aborted_one_do_not_disturb_the_nex
 
 @both
 @pytest.mark.requirement("S-67")
-def test_a_write_that_fails_while_the_commit_begins_is_no_commit(version):
+def test_a_write_that_fails_while_the_commit_begins_prevents_the_commit(version):
     """In whichever turn of the loop its answer comes: what was written beside it must not be committed without it."""
 
     async def main(world: TxnWorld) -> None:
@@ -278,7 +278,7 @@ def test_a_write_that_fails_while_the_commit_begins_is_no_commit(version):
 
 
 @both
-def test_a_write_that_fails_in_the_turn_of_the_commit_is_no_commit(version):
+def test_a_write_that_fails_in_the_turn_of_the_commit_prevents_the_commit(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         await producer.begin_transaction()
@@ -442,7 +442,7 @@ def test_kafka_13412_a_new_epoch_that_came_too_late_may_be_asked_for_again():
 
 @both
 @pytest.mark.parametrize("error", ["INVALID_TXN_STATE", "INVALID_PRODUCER_EPOCH", "TOPIC_AUTHORIZATION_FAILED"])
-def test_who_waits_for_a_record_that_cannot_be_sent_any_more_is_told_at_once(version, error):
+def test_send_and_wait_of_a_record_that_cannot_be_sent_fails_at_once(version, error):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer(delivery_timeout_ms=60_000)
         await write(producer, b"a")

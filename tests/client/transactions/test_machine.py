@@ -66,7 +66,7 @@ def test_every_event_has_an_answer_in_every_state():
 
 
 @pytest.mark.parametrize("event", ASKED)
-def test_what_a_user_asks_for_is_never_a_bug(event):
+def test_calls_of_the_application_are_never_treated_as_a_bug(event):
     assert not {cell(event, state) for state in State} & {Refusal.BUG, Refusal.IGNORED}
 
 
@@ -258,7 +258,7 @@ def test_no_permission_for_the_id_is_fatal():
         ("CompleteAbort", ProducerIdentity(8, 0), 60_000, "newer_producer"),
     ],
 )
-def test_who_fenced_a_producer_is_read_off_what_it_left(state, identity, elapsed_ms, reason):
+def test_the_reason_of_a_fence_is_derived_from_the_transactions_state(state, identity, elapsed_ms, reason):
     assert fenced_by(FIRST, Described(state, identity), elapsed_ms, 60_000) == reason
     assert fenced_by(FIRST, None, elapsed_ms, 60_000) == "unknown"
 
@@ -297,7 +297,7 @@ def test_a_record_that_fails_while_the_commit_waits_for_it_fails_the_commit():
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.COORDINATOR_NOT_AVAILABLE, 9999])
-def test_kgo_6ecd2f9_an_error_that_proves_nothing_is_no_commit(code):
+def test_kgo_6ecd2f9_an_error_that_proves_nothing_leaves_the_outcome_unknown(code):
     client = committing()
     assert client.ended(code, NO_IDENTITY) is Verdict.PERHAPS
     assert client.state is State.COMMITTING
@@ -326,7 +326,7 @@ def test_kgo_f25fe06_an_abort_that_was_not_answered_is_still_owed(version):
     assert not client.ends_without_request(), "it is sent again"
 
 
-def test_kgo_351dd40_a_partition_counts_as_added_only_when_the_broker_says_so():
+def test_kgo_351dd40_a_partition_counts_as_added_only_after_the_brokers_success():
     client = begun(1, wrote=False)
     assert not client.may_write_to(A)
     assert client.added({A: ErrorCode.CONCURRENT_TRANSACTIONS}) is Verdict.AGAIN
@@ -397,7 +397,7 @@ def test_confluent_python_1125_librdkafka_3928_fenced_is_final():
             client.request(event)
 
 
-def test_an_identity_that_is_none_is_no_success():
+def test_an_invalid_identity_from_init_producer_id_is_fatal():
     client = ClientTransaction("x", 60_000)
     client.request(Event.INIT)
     client.initialised(0, NO_IDENTITY)

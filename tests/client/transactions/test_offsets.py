@@ -63,7 +63,7 @@ def test_offsets_of_an_aborted_transaction_do_not_get_into_the_next(version, how
 
 
 @both
-def test_who_gives_up_sending_offsets_cannot_commit_without_them(version):
+def test_a_transaction_whose_send_offsets_was_cancelled_cannot_commit(version):
     async def main(world: TxnWorld) -> None:
         await write(world, b"a", b"b")
         producer = await world.producer()
@@ -122,7 +122,7 @@ def test_offsets_of_one_transaction_are_committed_in_the_order_they_were_sent(ve
 @pytest.mark.parametrize(
     ("offset", "error"), [(-1, ValueError), (None, TypeError), ("7", TypeError), ((7,), TypeError), (True, TypeError)]
 )
-def test_an_offset_that_is_none_does_not_get_into_a_transaction(offset, error):
+def test_an_invalid_offset_is_refused_in_a_transaction(offset, error):
     async def main(world: TxnWorld) -> None:
         await make(world)
         producer = await world.producer()

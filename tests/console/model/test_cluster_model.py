@@ -26,7 +26,7 @@ class HandClock(SystemClock):
         return self.ms
 
 
-async def test_who_asks_in_a_long_pause_after_a_failure_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_during_the_pause_after_a_failure_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_model, "pause_ms", lambda *_, **__: 50)
     clock = HandClock()
     tries = 0

@@ -26,7 +26,7 @@ def test_a_browser_goes_on_where_it_was_while_that_is_kept() -> None:
         assert events.number_of(wrong) is None
 
 
-def test_what_is_kept_is_bounded_in_number_and_in_bytes() -> None:
+def test_kept_events_are_bounded_in_number_and_in_bytes() -> None:
     events = Events("s")
     for number in range(KEPT_EVENTS + 10):
         events.publish("n", number)

@@ -147,7 +147,7 @@ def test_a_group_that_begins_to_wait_and_a_prepared_transaction_are_sent() -> No
     assert row["prepared"]["batch"] == 17
 
 
-def test_what_is_sent_is_bounded_however_large_the_cluster() -> None:
+def test_a_snapshot_is_bounded_however_large_the_cluster_is() -> None:
     small, large = view(held=False), view(1_000, {f"g{number}": 6 for number in range(500)}, ids=10_000)
     found = reported(small, large)
     assert [len(found[name]["changed"]) for name in ("transactions", "partitions", "groups")] == [MOST, MOST, MOST]

@@ -203,7 +203,7 @@ async def test_a_committed_page_has_records_however_many_are_aborted(admin: Admi
     assert page["next_offset"] == page["high_watermark"]
 
 
-async def test_what_a_page_passes_over_is_bounded(admin: Admin, broker: ServedBroker) -> None:
+async def test_a_page_skips_only_a_bounded_number_of_bytes(admin: Admin, broker: ServedBroker) -> None:
     loser = Producer({"bootstrap.servers": f"127.0.0.1:{broker.port}", "transactional.id": "loser-of-much"})
     loser.init_transactions(10)
     loser.begin_transaction()

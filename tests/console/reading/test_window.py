@@ -174,7 +174,7 @@ async def test_a_window_ends_at_its_number_of_records_and_says_where_the_next_be
     assert (window.records, window.next_offset, len(window.entries)) == (6, 8, 2)
 
 
-async def test_what_is_before_a_damaged_batch_is_shown_with_the_problem() -> None:
+async def test_records_before_a_damaged_batch_are_shown_with_the_error() -> None:
     class Damaged(Broker):
         async def read_page(
             self, tp: TopicPartition, start: int, *, isolation_level: str, most_bytes: int

@@ -127,6 +127,6 @@ async def test_a_name_that_is_longer_than_any_is_refused(console: ConsoleClient)
 
 
 @given(st.text(alphabet=".;a/") | st.text())
-def test_a_part_of_a_path_is_no_folder_and_stands_for_one_name(name: str) -> None:
+def test_any_name_maps_to_a_path_segment_that_is_not_a_dot_folder_and_back(name: str) -> None:
     assert segment_of(name) not in (".", "..")
     assert name_of(segment_of(name)) == name

@@ -75,7 +75,7 @@ async def test_the_cluster_and_its_broker_have_confluents_shape(console: Console
     assert {"name", "value", "is_default", "is_read_only", "is_sensitive", "source"} <= set(configs["data"][0])
 
 
-async def test_what_is_not_there_is_not_found(console: ConsoleClient) -> None:
+async def test_unknown_resources_answer_not_found(console: ConsoleClient) -> None:
     for path in (
         "/v3/clusters/other",
         "/v3/clusters/other/topics",

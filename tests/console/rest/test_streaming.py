@@ -64,7 +64,7 @@ async def test_a_transaction_is_shown_step_by_step_from_its_log(console: Console
         assert next(each["type"] for each in recent if each["transactional_id"] == "story") == "txn.commit"
 
 
-async def test_what_changes_comes_as_it_is(console: ConsoleClient, broker: ServedBroker) -> None:
+async def test_the_event_stream_sends_changes_of_blockers(console: ConsoleClient, broker: ServedBroker) -> None:
     async with console.events() as stream:
         await stream.until("snapshot")
         producer = await asyncio.to_thread(begun, broker, "changing")

@@ -169,7 +169,7 @@ async def test_a_bad_body_is_refused(closed: ConsoleClient, body: bytes, kind: s
 @pytest.mark.parametrize(
     "raw", [b"GET /" + 140_000 * b"x" + b" HTTP/1.1\r\n\r\n", b"\x16\x03\1\r\n\r\n", b"<b>\r\n\r\n"]
 )
-async def test_what_is_no_request_of_http_is_refused_without_an_echo(console: ConsoleClient, raw: bytes) -> None:
+async def test_input_that_is_not_http_is_refused_without_echoing_it(console: ConsoleClient, raw: bytes) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", console.console.port)
     writer.write(raw)
     answer = await reader.read()

@@ -86,7 +86,7 @@ def test_no_two_operations_have_one_name() -> None:
     assert len(set(names)) == len(names)
 
 
-async def test_what_there_is_fits_its_schema(broker: ServedBroker) -> None:
+async def test_answers_for_existing_resources_match_the_openapi_schema(broker: ServedBroker) -> None:
     """The names of the path are those of things that exist, which no generator guesses."""
     async with console_of(f"127.0.0.1:{broker.port}") as client:
         document = await client.get("/openapi.json")

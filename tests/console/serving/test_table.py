@@ -12,7 +12,7 @@ def test_few_addresses_answer_before_a_login() -> None:
     assert found == {*about, ("POST", SESSION)}
 
 
-def test_whatever_is_no_question_is_a_change_that_may_be_forbidden() -> None:
+def test_every_route_other_than_get_needs_the_right_to_change() -> None:
     changes = [each for each in routes() if each.method != "GET" and each.path != SESSION]
     assert len(changes) == 3
     assert {each.access for each in changes} == {CHANGE}

@@ -227,7 +227,7 @@ def test_writes_that_overlap_may_arrive_in_the_other_order():
     assert {b"", b"AA", b"\0BB", b"ABB", b"AAB"} <= found
 
 
-def test_what_a_failed_sync_left_may_be_there_or_not():
+def test_bytes_of_a_failed_sync_may_or_may_not_be_on_the_device():
     disk = SimulatedDisk()
     file = disk.open("/f", create=True)
     disk.sync_directory("/")

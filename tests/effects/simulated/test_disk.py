@@ -130,7 +130,7 @@ def test_blocks_that_are_synced_are_durable_alone(disk):
     assert read(disk.after_power_cut(), "/d/f") == b"bessre"
 
 
-def test_a_disk_that_syncs_no_blocks_writes_none_and_is_found_so(disk):
+def test_a_disk_that_cannot_sync_blocks_still_cannot_after_a_crash(disk):
     disk.open("/d/f", create=True)
     disk.sync_directory("/d")
     disk.syncs_blocks = False
@@ -400,7 +400,7 @@ def test_without_a_history_only_the_present_can_be_cut():
     st.data(),
 )
 @settings(max_examples=150)
-def test_what_is_found_is_the_synced_state_with_the_kept_operations_on_top(steps, data):
+def test_a_power_cut_leaves_the_synced_state_and_the_kept_operations(steps, data):
     disk = SimulatedDisk()
     file = disk.open("/f", create=True)
     disk.sync_directory("/")

@@ -55,7 +55,7 @@ def test_of_several_unsynced_writes_the_first_is_torn_and_the_rest_never_happene
 
 
 @pytest.mark.parametrize("paced", [False, True])
-def test_what_is_bulk_is_no_safer(disk, tmp_path, paced):
+def test_bulk_writes_past_the_cache_are_lost_without_a_sync_as_well(disk, tmp_path, paced):
     file = disk.open(path_of(tmp_path), create=True)
     file.write([b"synced"], 0)
     file.sync()

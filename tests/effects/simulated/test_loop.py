@@ -28,7 +28,7 @@ def test_timers_fire_in_order_at_their_time_and_never_early():
     assert all(0 <= at - when + 1e-9 < 1e-5 for when, at in fired)
 
 
-def test_who_waits_for_the_rest_of_a_time_comes_to_its_end():
+def test_waiting_repeatedly_for_the_remaining_time_ends():
     async def main():
         loop = asyncio.get_running_loop()
         waits = 0
@@ -62,7 +62,7 @@ def test_the_loops_clock_has_reached_a_deadline_when_its_timer_fires():
     run(main())
 
 
-def test_what_would_wait_for_ever_is_reported_at_once():
+def test_a_wait_that_nothing_can_end_raises_deadlock():
     async def main():
         await asyncio.get_running_loop().create_future()
 

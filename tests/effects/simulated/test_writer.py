@@ -52,7 +52,7 @@ def test_a_disk_whose_writers_have_nothing_under_way_has_none(disk):
     assert SimulatedDisk().async_writer() is None
 
 
-def test_what_is_found_after_a_crash_has_such_writers_too(disk):
+def test_the_disk_after_a_crash_has_the_same_async_writers(disk):
     disk.at_once = 3
     assert disk.after_process_crash().async_writer().at_once == disk.after_power_cut().async_writer().at_once == 3
 
@@ -215,7 +215,7 @@ def test_a_failed_sync_of_one_write_takes_nothing_from_the_others_of_the_file(di
     assert durable(disk) == with_bytes((20, b"ordinary"))
 
 
-def test_a_write_to_a_file_that_was_closed_meanwhile_is_told_so(disk):
+def test_an_async_write_to_a_file_closed_meanwhile_fails_with_ebadf(disk):
     async def main():
         writer, file, told = disk.async_writer(), disk.open("/d/f"), []
         assert begin(writer, file, 0, b"new", told)

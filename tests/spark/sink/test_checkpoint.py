@@ -21,7 +21,7 @@ def test_files_are_found_whatever_the_folder_is_called(tmp_path, prefix, name):
 
 
 @pytest.mark.parametrize("place", [None, "", "s3a://bucket/x", "hdfs://host/x", "file://host/x", "/nowhere", "a\0b"])
-def test_what_is_out_of_reach_is_not_read(place):
+def test_an_unreachable_checkpoint_reads_as_none(place):
     assert checkpoint.read(place, "metadata") is None
     assert checkpoint.query_id(place) is None
 

@@ -30,23 +30,23 @@ def test_names_are_known_in_any_case_and_the_guarantee_too():
 
 
 @pytest.mark.parametrize(("time", "ms"), [("-1", -1), ("90s", 90_000), ("2h", 7_200_000), ("999999h", 2**31 - 1)])
-def test_the_time_for_a_decision_has_a_unit_or_is_none(time, ms):
+def test_prepared_timeout_takes_a_time_with_a_unit_or_none(time, ms):
     assert options(preparedTimeout=time).prepared_timeout_ms == ms
 
 
-def test_a_guarantee_that_is_none_is_refused_with_those_there_are():
+def test_an_unknown_delivery_guarantee_is_refused_and_the_known_are_listed():
     message = refused(deliveryGuarantee="exactly-once")
     assert EXACTLY_ONCE in message
     assert AT_LEAST_ONCE in message
 
 
 @pytest.mark.parametrize("name", ["transactional.id", "transaction.timeout.ms"])
-def test_what_the_sink_chooses_itself_cannot_be_set(name):
+def test_kafka_options_that_the_sink_sets_itself_are_refused(name):
     assert f"kafka.{name}" in refused(**{f"kafka.{name}": "1000"})
 
 
 @pytest.mark.parametrize("wrong", ["", "a b", "ä", "x" * (MOST_SINK_ID_CHARS + 1)])
-def test_a_sink_id_that_is_none_is_refused(wrong):
+def test_an_invalid_sink_id_is_refused(wrong):
     assert "sinkId" in refused(streaming=False, sinkId=wrong, batchId="1")
 
 

@@ -286,7 +286,7 @@ def test_a_sink_at_another_batch_number_stops_the_query(batch, digest, says):
     ],
     ids=["all", "another query", "a later batch", "a message"],
 )
-def test_which_attempts_an_abort_ends(messages, number, mark, left):
+def test_an_abort_ends_the_attempts_of_its_own_batch_that_are_over(messages, number, mark, left):
     is_over = failed_with(messages, number, mark)
     assert [attempt for attempt in ("m1one", "m2two") if not is_over(4, attempt)] == left
 

@@ -17,7 +17,7 @@ from spark_sink import KINDS, Sink, answers_lost, arrow
 
 
 @KINDS
-def test_what_tasks_wrote_is_seen_once_the_runner_has_committed(sink, is_stream):
+def test_rows_of_tasks_become_visible_when_the_runner_has_committed(sink, is_stream):
     job = sink.job(is_stream)
     messages = [job.task([arrow(b"1")]), job.task([arrow(b"2")], partition=1)]
     assert sink.rows() == []
@@ -251,7 +251,7 @@ def test_a_write_whose_decision_was_made_and_not_answered_is_a_success(sink, mon
     assert sink.rows() == [b"1"]
 
 
-def test_a_write_whose_decision_was_neither_made_nor_answered_is_aborted_and_says_so(sink, monkeypatch):
+def test_a_batch_write_whose_decision_was_not_made_is_aborted_and_raises(sink, monkeypatch):
     job = sink.job(False)
     messages = [job.task([arrow(b"1")])]
     answers_lost(monkeypatch, carried_out=False)

@@ -177,7 +177,7 @@ def plan(tmp_path, offsets):
     (tmp_path / "offsets" / "0").write_text("v1\n" + '{"batchTimestampMs":1}\n' + json.dumps(offsets))
 
 
-def test_a_checkpoint_that_was_set_back_and_planned_anew_stops_the_query(driver, tmp_path):
+def test_a_checkpoint_set_back_and_planned_differently_stops_the_query(driver, tmp_path):
     for offsets in ({"t": {"0": 5}}, {"t": {"0": 9}}):
         plan(tmp_path, offsets)
         made = driver.stream(sinkId="replanned", checkpointLocation=tmp_path)
@@ -274,7 +274,7 @@ def opened(driver):
         )
 
 
-def test_what_a_killed_worker_left_open_holds_readers_up_until_its_batch_is_decided(driver):
+def test_transactions_of_a_killed_worker_end_when_their_batch_is_decided(driver):
     made = driver.stream(sinkId="killed.1")
     left = [killed(driver, made, TWO, batch_id="5")]
     made = driver.stream(sinkId="killed.1")  # the driver was killed as well

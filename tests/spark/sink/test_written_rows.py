@@ -39,7 +39,7 @@ def test_a_name_in_other_letters_is_another_column_as_in_sparks_kafka_sink():
         assert found == ("t", [b"it"], None, None, None)
 
 
-def test_which_of_two_columns_of_one_name_is_meant_is_not_guessed():
+def test_two_columns_of_one_name_are_refused():
     twice = StructType([StructField(name, StringType()) for name in ("value", "key", "key", "other", "other")])
     with pytest.raises(InvalidConfigurationError, match="column 'key' exists twice"):
         check_columns(twice, "t")

@@ -24,7 +24,7 @@ def test_a_partition_is_named_when_it_has_stood_for_a_while_and_again_a_minute_l
 
 
 @given(st.lists(st.integers(0, 20_000), max_size=30))
-def test_what_moves_or_is_at_its_end_is_never_named(steps):
+def test_a_partition_that_moves_or_is_at_its_end_is_never_named(steps):
     held, now_ms = BlockedPartitions(), 0
     for number, step in enumerate(steps):
         now_ms += step

@@ -68,7 +68,7 @@ def test_offsets_of_sparks_kafka_source_are_read():
 
 
 @pytest.mark.parametrize("wrong", [{"t": 5}, {"t": {"x": 5}}, {"t": {"0": None}}, {"@fencepost": 3}])
-def test_what_is_no_offset_is_refused(wrong):
+def test_malformed_offsets_are_refused(wrong):
     with pytest.raises(InvalidConfigurationError):
         from_json(wrong)
 
@@ -179,7 +179,7 @@ def test_a_range_that_is_partly_gone_is_read_where_it_is_left():
     assert ranges(Position({T0: 10}), Position({T0: 10}), seen()) == ([], [])
 
 
-def test_what_comes_after_the_target_is_not_seen():
+def test_records_after_the_target_are_not_planned():
     target = {T0: 5}
     end, _ = plan_batch(Position({T0: 3}), up_to(seen(t0=(0, 9), t1=(0, 4)), target))
     assert end.offsets == {T0: 5}

@@ -113,7 +113,7 @@ def test_times_say_where_to_begin_and_to_end(source, topic):
     assert source.rows(**late, startingOffsetsByTimestampStrategy="latest") == []
 
 
-def test_records_that_come_while_a_batch_is_planned_are_no_loss(source, topic, monkeypatch):
+def test_records_written_while_a_batch_is_planned_are_not_lost(source, topic, monkeypatch):
     for partition in (0, 1):
         source.write(topic, b"%d" % partition, timestamp_ms=1000, partition=partition)
     look = survey.look
@@ -174,7 +174,7 @@ def test_a_topic_that_does_not_exist_is_reported(source, monkeypatch):
 
 
 @pytest.mark.requirement("S-100")
-def test_what_was_aborted_is_not_read_and_markers_never_are(source, topic):
+def test_aborted_records_and_markers_are_not_read(source, topic):
     with sync.Producer(source.bootstrap, transactional_id=topic) as producer:
         for number in range(6):
             transaction = producer.transaction()
@@ -193,7 +193,7 @@ def test_what_was_aborted_is_not_read_and_markers_never_are(source, topic):
     assert len(everything) == 24
 
 
-def test_what_is_not_decided_is_not_there_yet_and_uncommitted_reads_see_it(source, topic):
+def test_open_records_are_read_by_read_uncommitted_only(source, topic):
     put(source, topic, 0, 3)
     with sync.Producer(source.bootstrap, transactional_id=topic) as producer, producer.transaction() as tx:
         tx.send_and_wait(topic, b"3", partition=0)
@@ -372,7 +372,7 @@ def test_a_topic_that_is_deleted_is_loss(source, topic, monkeypatch):
 
 
 @pytest.mark.parametrize("by", ["subscribe", "assign"])
-def test_what_a_query_no_longer_selects_is_not_reported_as_deleted(source, topic, by, monkeypatch, caplog):
+def test_partitions_a_query_no_longer_selects_are_not_reported_as_deleted(source, topic, by, monkeypatch, caplog):
     monkeypatch.setattr("fencepost.spark.source.survey.MISSING_MS", 10**9)  # nor is it waited for
     other = source.create(f"{topic}-{by}")
     put(source, topic, 0, 1)

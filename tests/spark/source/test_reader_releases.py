@@ -57,7 +57,7 @@ def test_a_topic_made_again_is_known_by_its_id_or_by_a_log_that_is_shorter(sourc
         query.batch()
 
 
-def test_who_holds_a_stream_is_shown_as_far_as_the_broker_knows(source, caplog, monkeypatch):
+def test_the_transaction_that_holds_a_stream_is_logged_if_the_broker_knows_it(source, caplog, monkeypatch):
     monkeypatch.setattr("fencepost.spark.source.blocked_reads.WAITED_MS", 0)
     source.create("t")
     query = source.stream(startingOffsets="earliest")

@@ -71,7 +71,7 @@ def test_only_the_columns_that_are_asked_for_are_there_in_the_order_asked_for():
     assert rows([Record(0, 5, b"k", b"v", (("h", b"x"),))], schema) == [{"OFFSET": 0, "value": b"v"}]
 
 
-def test_names_of_headers_that_are_no_utf_8_are_shown_with_a_replacement():
+def test_header_names_that_are_not_utf_8_get_a_replacement_character():
     found = rows([Record(0, 5, None, b"v", (("\udcff", b"x"), ("ü", b"y")))])
     assert [each["key"] for each in found[0]["headers"]] == ["\ufffd", "ü"]
 
