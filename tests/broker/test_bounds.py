@@ -153,7 +153,12 @@ def test_partitions_up_to_the_limit_are_made_and_more_when_some_are_gone():
         on_demand = MetadataRequest(topics=[MetadataRequest.Topic(name="d")], allow_auto_topic_creation=True)
         assert broker.ask(on_demand).topics[0].error_code == ErrorCode.POLICY_VIOLATION
         assert not any(commit(broker, "g", "a", {0: 1})), "the broker's own topics are made"
-        broker.ask(DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name="a")], timeout_ms=1))
+        delete = DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name="a")], timeout_ms=1)
+        broker.ask(delete)
+        assert made_in(broker, create("a", 5)) == full_again
+        assert made_in(broker, create("a", 4)) == (OK, None)
+        assert made_in(broker, create("c", 1)) == full
+        broker.ask(delete)
         with broker.again() as again:
             assert made_in(again, create("c", 5)) == full_again
             assert made_in(again, create("c", 4)) == (OK, None)

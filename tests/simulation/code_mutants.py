@@ -117,6 +117,27 @@ def damage_in_what_a_start_reads_is_found_behind_the_replay(stack: ExitStack) ->
     _replaced(stack, log_opening, "_look", lambda log, look_from: None)
 
 
+@killed_by("tests/broker/test_bounds.py")
+def partitions_of_deleted_topics_count_on(stack: ExitStack) -> None:
+    def wrapper(forget: Any) -> Any:
+        def forgotten(self: Any, topic: Any) -> None:
+            count = self.partition_count
+            forget(self, topic)
+            self.partition_count = count
+
+        return forgotten
+
+    _around(stack, Topics, "_forget", wrapper)
+
+
+@killed_by("tests/broker/test_stored_until_refused.py")
+def settings_of_the_brokers_own_topics_have_no_place_of_their_own(stack: ExitStack) -> None:
+    def wrapper(check: Any) -> Any:
+        return lambda self, before, after, *, internal=False: check(self, before, after)
+
+    _around(stack, Topics, "_check_sizes", wrapper)
+
+
 @killed_by("tests/effects/test_disk.py")
 def the_lock_of_a_data_directory_is_its_file_alone(stack: ExitStack) -> None:
     _replaced(stack, SystemLock, "_lock_directory", lambda self: None)

@@ -3,6 +3,7 @@
 from contextlib import ExitStack
 from typing import Any
 
+from fencepost.broker.groups.consumer.classic_members import MixedGroup
 from fencepost.broker.groups.consumer.rights import UsersRoster, _View
 from fencepost.broker.security.access import Access
 from fencepost.broker.security.acls import Operation, ResourceType
@@ -114,3 +115,24 @@ def _reading_all(make: Any) -> Any:
 @killed_by("tests/broker/groups/consumer/test_rights.py")
 def a_pattern_is_not_looked_up_anew_for_rights_that_changed(stack: ExitStack) -> None:
     _replaced(stack, UsersRoster, "_resolves_anew", property(lambda self: False))
+
+
+@killed_by("tests/broker/groups/consumer/test_rights.py")
+def whose_a_member_was_is_remembered_when_it_is_gone(stack: ExitStack) -> None:
+    def wrapper(apply: Any) -> Any:
+        def applied(self: Any, change: Any) -> None:
+            users = dict(self.users)
+            apply(self, change)
+            self.users.update(users)
+
+        return applied
+
+    _around(stack, UsersRoster, "apply", wrapper)
+
+
+@killed_by("tests/broker/groups/consumer/test_rights.py")
+def heartbeats_of_classic_members_do_not_say_whose_they_are(stack: ExitStack) -> None:
+    def wrapper(heartbeat: Any) -> Any:
+        return lambda self, caller, now_ms, wall_ms, user=None: heartbeat(self, caller, now_ms, wall_ms)
+
+    _around(stack, MixedGroup, "classic_heartbeat", wrapper)

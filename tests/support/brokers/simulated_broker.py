@@ -121,6 +121,7 @@ class SimulatedBroker:
         self.loop.run_until_complete(asyncio.sleep(seconds))
 
     def stop(self) -> None:
+        self.check_counts()
         self.loop.run_until_complete(self.broker.stop())
         self.loop.close()
 
@@ -134,6 +135,14 @@ class SimulatedBroker:
         left = self.disk.after_power_cut()
         self.abandon()
         return self._successor(left, None)
+
+    def check_counts(self) -> None:
+        """What is counted along the way is what is there, and what is remembered of somebody goes with him."""
+        topics = self.broker.topics
+        counted = sum(len(topic.partitions) for topic in topics.by_name.values() if not topic.internal)
+        assert topics.partition_count == counted
+        for group in self.broker.consumer_groups.groups.values():
+            assert group.users.keys() <= group.subscriptions.keys()
 
     def abandon(self) -> None:
         """Forget this one as it stands."""

@@ -236,6 +236,37 @@ def test_after_a_restart_each_member_still_has_what_it_may_read(world: World) ->
         assert (alice.owned, bob.owned) == ({SECRET: ALL}, {OPEN: ALL})
 
 
+def test_a_classic_member_that_only_beats_after_a_restart_keeps_nothing_forbidden(world: World) -> None:
+    """Its heartbeats say whose it is, as its join did before."""
+    world.have(f"allow User:alice READ TOPIC = {SECRET}", f"allow User:bob READ TOPIC = {SECRET}")
+    alice, bob = Member(world, "alice", **NAMES), ClassicMember(world, "bob", OPEN, SECRET)
+    world.settle(alice, bob)
+    assert SECRET in bob.owned
+    with world.broker.after_power_cut() as again:
+        later = object.__new__(World)
+        Guarded.__init__(later, again)
+        alice.world = bob.world = later
+        later.settle(alice, bob)
+        later.have(f"deny User:bob DESCRIBE TOPIC = {SECRET}")
+        later.settle(alice, bob)
+        assert (alice.owned[SECRET], set(bob.owned)) == (ALL, {OPEN})
+
+
+@pytest.mark.parametrize("goes", ["it leaves", "it is silent"])
+def test_whose_a_member_was_is_forgotten_when_it_is_gone(world: World, goes: str) -> None:
+    alice, bob = Member(world, "alice", **PATTERN), Member(world, "bob", **PATTERN)
+    world.settle(alice, bob)
+    users = world.broker.broker.consumer_groups.groups["g"].users
+    assert set(users) == {alice.member_id, bob.member_id}
+    if goes == "it leaves":
+        request = ConsumerGroupHeartbeatRequest(group_id="g", member_id=bob.member_id, member_epoch=-1)
+        world.as_user("bob", lambda: world.client.ask(request))
+    else:
+        for _ in range(60):
+            world.settle(alice)
+    assert set(users) == {alice.member_id}
+
+
 def test_by_a_pattern_nobody_learns_whether_there_is_a_topic_that_it_may_not_know_of(world: World) -> None:
     """What it matches would make an epoch."""
     world.have("deny User:bob READ TOPIC = open")
