@@ -1,13 +1,16 @@
 """The end of a client: by close(), when nobody holds it any more, or when the interpreter exits.
 
 The rule: all three do the same, as far as the client's event loop still runs, and none is silent about what is lost. At
-the exit of the interpreter a client whose loop runs in another thread, as those of fencepost.sync do, has EXIT_MS for
-it; where the loop has ended, nothing can be sent any more, and what is lost is only logged.
+the exit of the interpreter, or of a worker of multiprocessing, a client whose loop runs in another thread, as those of
+fencepost.sync do, has EXIT_MS for it; where the loop has ended, nothing can be sent any more, and what is lost is only
+logged.
 """
 
 import asyncio
 import atexit
 import concurrent.futures
+import os
+import sys
 from abc import ABC, abstractmethod
 from threading import get_ident
 from weakref import WeakSet
@@ -32,6 +35,7 @@ class Parts(ABC):
         _open.add(self)
         atexit.unregister(_end_all)  # again, so that it runs before the exit of an embedded broker started by now
         atexit.register(_end_all)
+        _end_with_worker()
 
     async def end(self, timeout_ms: float, *, extra_ms: float = 0) -> None:
         """Finish the client's work within timeout_ms, then release everything. In the client's loop.
@@ -115,8 +119,27 @@ _open: "WeakSet[Parts]" = WeakSet()
 _ending: set["asyncio.Task[None]"] = set()
 
 
+_worker: int | None = None
+
+
+def _end_with_worker() -> None:
+    """In a worker of multiprocessing: end all clients at its end, too.
+
+    A worker that was forked ends by os._exit, in Python 3.11 without what atexit knows: only multiprocessing's own
+    finalizers run. Those of a priority from 0 on run in time, before the worker's daemonic children are ended.
+    """
+    global _worker
+    process = sys.modules.get("multiprocessing.process")
+    if process is None or process.parent_process() is None or _worker == os.getpid():
+        return
+    from multiprocessing.util import Finalize
+
+    _worker = os.getpid()
+    Finalize(None, _end_all, exitpriority=0)
+
+
 def _end_all() -> None:
-    """At the exit of the interpreter, while threads still run and logging still works."""
+    """At the exit of the interpreter, or the end of a worker, while threads still run and logging still works."""
     parts = list(_open)
     try:
         endings = [ending for one in parts if (ending := one.end_elsewhere(EXIT_MS)) is not None]

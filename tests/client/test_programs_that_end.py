@@ -103,6 +103,67 @@ def test_a_program_that_cannot_send_its_records_any_more_says_how_many(broker, t
     assert "they were not written" in said
 
 
+WORKER = """
+import multiprocessing, sys
+from concurrent.futures import ProcessPoolExecutor
+from fencepost import sync
+SERVERS, TOPIC, METHOD, KIND = sys.argv[1:]
+kept = []
+
+def send(n):
+    if not kept:
+        kept.append(sync.Producer(SERVERS, linger_ms=60_000))
+        kept[0].start()
+    kept[0].send(TOPIC, b"%d" % n)
+
+def send_all():
+    for n in range(100):
+        send(n)
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context(METHOD)
+    if KIND == "Process":
+        worker = context.Process(target=send_all)
+        worker.start()
+        worker.join()
+        sys.exit(worker.exitcode)
+    elif KIND == "Pool":
+        with context.Pool(1) as pool:
+            pool.map(send, range(100))
+            pool.close()
+            pool.join()
+    else:
+        with ProcessPoolExecutor(1, mp_context=context) as pool:
+            list(pool.map(send, range(100)))
+"""
+
+
+@pytest.mark.parametrize("kind", ["Process", "Pool", "ProcessPoolExecutor"])
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_a_worker_of_multiprocessing_sends_its_records_at_its_end(broker, topic, tmp_path, method, kind):
+    program = tmp_path / "program.py"  # a file, which forkserver and spawn import
+    program.write_text(WORKER)
+    command = [sys.executable, program, broker.bootstrap_servers, topic, method, kind]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert len(broker.records(topic)) == 100
+
+
+def test_a_worker_of_multiprocessing_leaves_the_clients_of_its_parent_alone(broker, topic):
+    program = """
+        import multiprocessing
+        producer = sync.Producer(SERVERS, linger_ms=60_000)
+        producer.start()
+        producer.send(TOPIC, b"0")
+        worker = multiprocessing.get_context("fork").Process(target=print)
+        worker.start()
+        worker.join()
+        producer.send(TOPIC, b"1")
+    """
+    assert run(broker, topic, program) == (0, "")
+    assert [record.value for record in broker.records(topic)] == [b"0", b"1"]
+
+
 CONSUMER = """
 def main():
     consumer = sync.Consumer(SERVERS, topics=[TOPIC], group_id=TOPIC, **SETTINGS)
