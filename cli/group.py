@@ -80,7 +80,7 @@ def describe(to: Target, names: Sequence[str], members: bool) -> None:
 
 
 async def _facts(admin: "Admin", name: str) -> dict[str, Any]:
-    from .txn.blocking import blocked_facts
+    from .txn.blocking import blocked_facts, leaderless_facts
     from .txn.facts import blockers_or_none, held_or_none
     from .txn.held import held_facts
 
@@ -92,7 +92,10 @@ async def _facts(admin: "Admin", name: str) -> dict[str, Any]:
         raise Failure(f"there is no group {name}", _NO_GROUP, NOT_FOUND)
     owners = {tp: each for each in (known.members if known else ()) for tp in each.assignment}
     partitions = sorted({*committed, *owners})
-    rows = await _lags(admin, partitions, {tp: at.offset for tp, at in committed.items()})
+    topics = (await admin.describe_topics()).values()
+    there = {tp for each in topics for tp in each.topic_partitions}
+    led = {tp for each in topics for tp in each.led}
+    rows = await _lags(admin, partitions, led, {tp: at.offset for tp, at in committed.items()})
     for row, tp in zip(rows, partitions, strict=True):
         owner = owners.get(tp)
         row["member"] = owner.client_id if owner else None
@@ -111,6 +114,7 @@ async def _facts(admin: "Admin", name: str) -> dict[str, Any]:
         "lag_lso": sum(row["lag_lso"] or 0 for row in rows),
         "lag_hw": sum(row["lag_hw"] or 0 for row in rows),
         "configs": await _own_configs(admin, name),
+        "leaderless": [leaderless_facts(tp) for tp in partitions if tp in there and tp not in led],
         "blocked": [blocked_facts(each, now_ms()) for each in blockers],
         "held": [held_facts(each, now_ms()) for each in await held_or_none(admin, name)],
     }
@@ -143,12 +147,14 @@ def _members(known: "GroupDescription | None") -> list[dict[str, Any]]:
 
 
 async def _lags(
-    admin: "Admin", partitions: "Sequence[TopicPartition]", committed: "dict[TopicPartition, int]"
+    admin: "Admin",
+    partitions: "Sequence[TopicPartition]",
+    led: "set[TopicPartition]",
+    committed: "dict[TopicPartition, int]",
 ) -> list[dict[str, Any]]:
     from ..client.admin.offsets import EARLIEST, LATEST
 
-    topics, wanted = await admin.describe_topics(), set(partitions)
-    there = [tp for each in topics.values() for tp in each.led if tp in wanted]
+    there = [tp for tp in partitions if tp in led]
     starts, ends = await admin.ends(there, EARLIEST), await admin.ends(there, LATEST)
     stable = await admin.ends(there, LATEST, "read_committed")
     rows: list[dict[str, Any]] = []
@@ -164,8 +170,7 @@ async def _lags(
 
 def _show(to: Target, facts: dict[str, Any], members: bool) -> None:
     from ..effects.counts import count_text
-    from .txn.blocking import sentence
-    from .txn.held import held_sentence
+    from .txn.held import cause_sentence
 
     members_text = count_text(len(facts["members"]), "member")
     if facts["type"] not in ("", *TYPES):  # its members are described by an API of its own
@@ -176,10 +181,8 @@ def _show(to: Target, facts: dict[str, Any], members: bool) -> None:
     to.output.rows(facts["partitions"], _COLUMNS, "nothing committed, nothing assigned")
     if len(facts["partitions"]) > 1:
         to.output.line(f"in all: {facts['lag_lso']:,} to the LSO, {facts['lag_hw']:,} to the HW")
-    for each in facts["blocked"]:
-        to.output.line(sentence(each))
-    for each in facts["held"]:
-        to.output.line(held_sentence(each))
+    for each in (*facts["leaderless"], *facts["blocked"], *facts["held"]):
+        to.output.line(cause_sentence(each))
     for setting, value in facts["configs"].items():
         to.output.line(f"{setting}={value}")
     if members and facts["members"]:

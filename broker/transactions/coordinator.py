@@ -23,6 +23,7 @@ which leaves memory as it does when it expires, with a null value in the log.
 Source: Kafka's TransactionCoordinator and TransactionStateManager; KIP-98, KIP-890.
 """
 
+import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
@@ -33,6 +34,7 @@ from ...protocol.records import Record
 from ..groups.offset_log import GroupOffsets
 from ..metrics import ABORTED, BY_ADMIN, COMMITTED, FENCED, TIMED_OUT
 from ..net.connection import Connection
+from ..rare_log import RareLog
 from ..shared import Shared
 from ..topics.names import OFFSETS_TOPIC, STATE_TOPIC
 from ..topics.partition import Partition
@@ -47,6 +49,8 @@ from .states.init_producer_id import Initialisation, Limits, init_producer_id
 from .states.renewal import with_new_producer_id
 from .states.transaction import NO_ID, Decision, Inputs, MarkerOrder, PartitionKey, Status, Transaction
 from .unit import Append, TransactionUnit
+
+log = logging.getLogger("fencepost.broker")
 
 FEW_PARTITIONS = 50  # of a transaction: all of them are written with each of its states
 HOMES_KEPT = 10_000
@@ -71,6 +75,7 @@ class TransactionCoordinator:
             {"segment.bytes": str(settings.transaction_state_log_segment_bytes)},
         )
         self.owners = Owners(self.transactions.__contains__)
+        self._rare_log = RareLog(log, shared.clock.monotonic_ms)
         self._ended = shared.metrics.transactions_ended
         self._durations_ms = shared.metrics.transaction_ms
         self._offsets = offsets
@@ -220,12 +225,27 @@ class TransactionCoordinator:
             self.fence_policy.admit(txn, Kind.COORDINATOR, INIT_PRODUCER_ID, version, connection)
         else:
             self._make_room(settings.max_transactional_ids)
+        was_open = transactional_id in self.open
         self.log(transactional_id, decision, given, FENCED)
+        if request.producer_id == NO_ID:  # else it is the same producer, which goes on
+            self._tell_of_fence(transactional_id, connection, was_open)
         self.owners.took(transactional_id, connection)
         self.fence_policy.admit(
             self.transactions[transactional_id], Kind.COORDINATOR, INIT_PRODUCER_ID, version, connection
         )
         return decision
+
+    def _tell_of_fence(self, transactional_id: str, connection: Connection, was_open: bool) -> None:
+        """One line, some in ten seconds: a producer that is fenced has to be told by whom."""
+        before = self.owners.get(transactional_id)
+        if before is None or before.number == connection.number:
+            return
+        self._rare_log.write(
+            logging.WARNING if was_open else logging.INFO,
+            "%s (%.200r) is the producer of %.200r now, and fences that of %s (%.200r)%s",
+            connection.client_host, connection.client_id, transactional_id, before.host, before.client_id,
+            ", whose open transaction is aborted" if was_open else "",
+        )  # fmt: skip
 
     def _make_room(self, most: int) -> None:
         """For one more id. Raises KafkaError if all that are known are in use, or no eviction can be written."""
@@ -350,6 +370,7 @@ class TransactionCoordinator:
                 raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"{transactional_id!r} is open: it alone may commit")
             if decision.states:
                 self.log(transactional_id, decision, given, BY_ADMIN)
+                self._rare_log.write(logging.WARNING, "an admin has aborted the transaction of %r", transactional_id)
                 return
         unit = self.new_unit()
         unit.mark(order._replace(partitions={key: log_id}), self._clock.now_ms(), coordinator_epoch)

@@ -62,6 +62,10 @@ class Findings:
     def bad(self) -> bool:
         return any(each["state"] == FAILURE for each in self.all)
 
+    @property
+    def worth_a_page(self) -> bool:
+        return any(each["state"] != OK for each in self.all)
+
 
 @click.command()
 @click.argument("address", metavar="[HOST:PORT]", required=False)
@@ -80,6 +84,8 @@ def doctor(to: Target, address: str | None) -> None:
             await _examine(findings)
 
     to.run(work)
+    if findings.worth_a_page and not to.output.json:
+        show(Cell("docs/on-call.md has what to do, by what is seen", dim=True))
     if findings.bad:
         raise click.exceptions.Exit(FAILED)
 
@@ -275,7 +281,7 @@ async def _topics(admin: Any) -> _Found:
     without = [f"{name}-{each.partition}" for name, each in partitions if each.leader < 0]
     text = f"{count_text(len(topics), 'topic')}, {count_text(len(partitions), 'partition')}"
     if without:
-        hint = "their brokers are down, or their logs damaged: look at the brokers' logs"
+        hint = "their brokers are down, or their logs damaged: look at the brokers' logs (docs/on-call.md)"
         return [(FAILURE, f"{text}; without a leader: {', '.join(_some(without))}", hint)]
     behind = [f"{name}-{each.partition}" for name, each in partitions if len(each.isr) < len(each.replicas)]
     if behind:

@@ -24,15 +24,16 @@ _NOT_FOUND = {
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "fencepost txn list shows all transactional ids",
     ErrorCode.RESOURCE_NOT_FOUND: "check its name",
 }
+_FENCED = "another producer has this transactional id: only one may run at a time (docs/on-call.md)"
 _CONFLICT = {
     ErrorCode.TOPIC_ALREADY_EXISTS: "fencepost topic describe shows it; topic alter and topic add-partitions change it",
     ErrorCode.NON_EMPTY_GROUP: "stop its consumers first; fencepost group describe shows them",
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "stop its consumers first; fencepost group describe shows them",
     ErrorCode.CONCURRENT_TRANSACTIONS: "the previous transaction is still ending; try again in a moment",
     ErrorCode.INVALID_TXN_STATE: "fencepost txn list and fencepost txn producers show what is open",
-    ErrorCode.PRODUCER_FENCED: "another producer has this transactional id: only one may run at a time",
-    ErrorCode.INVALID_PRODUCER_EPOCH: "another producer has this transactional id: only one may run at a time",
-    ErrorCode.INVALID_PRODUCER_ID_MAPPING: "another producer has this transactional id: only one may run at a time",
+    ErrorCode.PRODUCER_FENCED: _FENCED,
+    ErrorCode.INVALID_PRODUCER_EPOCH: _FENCED,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: _FENCED,
     ErrorCode.TRANSACTION_COORDINATOR_FENCED: "the coordinator has moved; try again",
 }
 _WRONG = {

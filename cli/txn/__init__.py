@@ -10,9 +10,9 @@ from ..arguments.ranges import DURATION
 from ..output.failures import CONFLICT, NOT_FOUND, WRONG_USAGE, Failure
 from ..output.tables import Column, duration, now_ms, number, when
 from ..output.writing import Cell
-from .blocking import blocked_facts, sentence
-from .facts import age, decisions_or_none, facts_of, open_now, state
-from .held import held_facts, held_sentence
+from .blocking import blocked_facts, leaderless_facts
+from .facts import age, decisions_or_none, facts_of, open_now, owner_text, owners_or_none, state
+from .held import cause_sentence, held_facts
 
 if TYPE_CHECKING:
     from ...client.admin.admin import Admin
@@ -77,8 +77,9 @@ def describe(to: Target, ids: Sequence[str]) -> None:
         for each in ids:
             if each not in found:
                 raise Failure(f"there is no transactional id {each}", _NO_ID, NOT_FOUND)
-        decisions = await decisions_or_none(admin)
-        return [facts_of(found[each], now_ms(), decisions) for each in dict.fromkeys(ids)]
+        decisions, owners = await decisions_or_none(admin), await owners_or_none(admin, found)
+        rows = [facts_of(found[each], now_ms(), decisions) for each in dict.fromkeys(ids)]
+        return [{**row, "owner": owners.get(row["transactional_id"])} for row in rows]
 
     for i, row in enumerate(to.ask(work)):
         if to.output.json:
@@ -91,6 +92,8 @@ def describe(to: Target, ids: Sequence[str]) -> None:
         to.output.line(f"  {open_for}, timeout {duration(row['timeout_ms'])}, started {when(row['started_ms'])}")
         owner = f"producer {row['producer_id']} epoch {row['producer_epoch']}"
         to.output.line(f"  {owner}, coordinator {row['coordinator']}")
+        if row["owner"] is not None:
+            to.output.line(f"  taken last by {owner_text(row['owner'])}")
         if row["sink"] is not None:
             to.output.line(f"  waits for the decision of sink {row['sink']} about batch {row['batch']}")
         to.output.line(f"  partitions: {' '.join(row['partitions']) or 'none'}")
@@ -242,27 +245,37 @@ def fence(to: Target, ids: Sequence[str]) -> None:
 @click.option("-g", "--group", "groups", multiple=True, metavar="GROUP", help="Why this group stands still.")
 @connecting
 def why_blocked(to: Target, wheres: Sequence[str], groups: Sequence[str]) -> None:
-    """Show which transaction blocks readers: id, age, owner.
+    """Show which transaction blocks readers: id, age, owner; and which partitions have no leader.
 
     It blocks read_committed readers of a partition, or the start of a group's members, whose offsets it holds.
     """
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
-        partitions = await _read_by(admin, groups) if groups and not wheres else await partitions_of(admin, wheres)
-        found = await admin.find_blockers(partitions)
+        topics = await admin.describe_topics()
+        partitions = [tp for each in topics.values() for tp in each.topic_partitions]
+        if wheres:
+            partitions = await partitions_of(admin, wheres)
+        elif groups:
+            partitions = sorted({*partitions} & await _read_by(admin, groups))
+        led = {tp for each in topics.values() for tp in each.led}
+        found = await admin.find_blockers(tp for tp in partitions if tp in led)
         held = await _held(admin, groups, partitions if wheres else None)
-        return [blocked_facts(each, now_ms()) for each in found] + [held_facts(each, now_ms()) for each in held]
+        return [
+            *(leaderless_facts(tp) for tp in partitions if tp not in led),
+            *(blocked_facts(each, now_ms()) for each in found),
+            *(held_facts(each, now_ms()) for each in held),
+        ]
 
     rows = to.ask(work)
     for row in rows:
-        text = held_sentence(row) if "group" in row else sentence(row)
+        text = cause_sentence(row)
         to.output.result(text, row) if to.output.json else to.output.line(text)
     if not rows:
         where = " ".join((*wheres, *(f"group {each}" for each in groups)))
         to.output.line(f"{where} is not blocked" if where else "no partition is blocked")
 
 
-async def _read_by(admin: "Admin", groups: Sequence[str]) -> "list[TopicPartition]":
+async def _read_by(admin: "Admin", groups: Sequence[str]) -> "set[TopicPartition]":
     """The partitions of which these groups have offsets, or that their members have."""
     read: set[TopicPartition] = set()
     described = await admin.describe_groups(groups)
@@ -272,8 +285,7 @@ async def _read_by(admin: "Admin", groups: Sequence[str]) -> "list[TopicPartitio
         if known is None and not offsets and not await admin.find_held_offsets(name):
             raise Failure(f"there is no group {name}", "fencepost group list shows all groups", NOT_FOUND)
         read |= {*offsets, *(tp for each in (known.members if known else ()) for tp in each.assignment)}
-    topics = await admin.describe_topics()
-    return sorted(read & {tp for each in topics.values() for tp in each.led})
+    return read
 
 
 async def _held(

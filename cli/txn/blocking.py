@@ -9,6 +9,7 @@ from ..output.tables import duration
 
 if TYPE_CHECKING:
     from ...client.admin.values import Blocker, OpenTransaction, PreparedTransaction, TransactionDescription
+    from ...client.values import TopicPartition
 
 
 def blocked_facts(blocker: "Blocker", now_ms: int) -> dict[str, Any]:
@@ -45,9 +46,20 @@ def transaction_facts(
     }
 
 
+def leaderless_facts(partition: "TopicPartition") -> dict[str, Any]:
+    """Of a partition that nobody can read, whatever transactions are open."""
+    return {"topic": partition.topic, "partition": partition.partition, "leader": None}
+
+
 def sentence(facts: dict[str, Any]) -> str:
     """The facts in one sentence."""
     from ...effects.counts import count_text
+
+    if "leader" in facts:
+        where = f"{facts['topic']}-{facts['partition']}"
+        return (
+            f"{where} has no leader: its broker is down, or its log is offline, of which the broker's own log has more"
+        )
 
     at = f"{facts['topic']}-{facts['partition']}"
     waits = count_text(facts["hw"] - facts["lso"], "offset waits", "offsets wait")

@@ -1,6 +1,6 @@
 """Facts of a transaction, how its state and age are shown, and which readers it blocks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..output.tables import duration, now_ms
@@ -58,6 +58,24 @@ async def decisions_or_none(admin: "Admin") -> "Mapping[str, PreparedTransaction
         return await admin.prepared_transactions()
     except AuthorizationError:
         return {}
+
+
+async def owners_or_none(admin: "Admin", ids: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """The clients that took these ids last; none where the broker cannot tell, or this login may not see it."""
+    from ...client.errors import AuthorizationError, UnsupportedVersionError
+
+    try:
+        found = await admin.describe_transaction_owners(ids)
+    except (UnsupportedVersionError, AuthorizationError):
+        return {}
+    return {name: owner._asdict() for name, owner in found.items()}
+
+
+def owner_text(owner: Mapping[str, Any]) -> str:
+    """Who that is, and whether its connection is still there."""
+    who = f"client {owner['client_id']}" if owner["client_id"] else "a client without an id"
+    software = f" ({owner['software']})" if owner["software"] else ""
+    return f"{who}{software} at {owner['host']}, which is {'connected' if owner['connected'] else 'not connected now'}"
 
 
 def age(row: dict[str, Any] | None) -> str | Cell:

@@ -5,7 +5,7 @@ The rule: as of blocking.py: id, age, owner and group, and the command to run if
 
 from typing import TYPE_CHECKING, Any
 
-from .blocking import holder, transaction_facts
+from .blocking import holder, sentence, transaction_facts
 
 if TYPE_CHECKING:
     from ...client.admin.values import HeldOffsets
@@ -33,3 +33,8 @@ def held_sentence(facts: dict[str, Any]) -> str:
         f"group {facts['group']}: its offsets of {where} are held by {holder(facts, at)};"
         " a member that starts waits for the end of it"
     )
+
+
+def cause_sentence(facts: dict[str, Any]) -> str:
+    """Of held_facts, blocked_facts or leaderless_facts."""
+    return held_sentence(facts) if "group" in facts else sentence(facts)

@@ -312,7 +312,7 @@ class Fetcher:
         node.session.answered(response.session_id)
         node.attempt = 0
         if response.throttle_time_ms:  # the broker reads nothing for so long (KIP-219)
-            node.retry_at_ms = self._clock.monotonic_ms() + response.throttle_time_ms
+            node.retry_at_ms = self._cluster.throttles.note(node.node_id, response.throttle_time_ms)
         names = self._cluster.metadata.topic_name
         news = False
         for topic in response.responses:

@@ -32,6 +32,7 @@ from .coordinators import COORDINATORS, CoordinatorKind, Coordinators
 from .environment import SYSTEM, Environment
 from .loop_affinity import LoopAffinity
 from .retry import Backoff, Deadline
+from .throttles import Throttles
 from .topology import Metadata
 from .words import words_of
 
@@ -79,6 +80,7 @@ class Cluster:
         self.refresh_error: KafkaError | None = None  # of the last refresh, if it failed
         self._broken: FatalError | None = None
         self.affinity = LoopAffinity()
+        self.throttles = Throttles(settings.client_id, environment.clock)
         self._closed = False
 
     # ---- life --------------------------------------------------------------------------------------------------

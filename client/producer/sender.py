@@ -315,7 +315,7 @@ class Sender:
             else:
                 response: ProduceResponse | None = future.result()
                 if response is not None and response.throttle_time_ms:
-                    self._throttled_until[node_id] = self._clock.monotonic_ms() + response.throttle_time_ms
+                    self._throttled_until[node_id] = self._cluster.throttles.note(node_id, response.throttle_time_ms)
                 self._read(request, response, version, batches)
         except Exception as mistake:
             self._break(mistake)

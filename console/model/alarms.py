@@ -1,4 +1,6 @@
-"""What stops somebody though no partition is blocked: offsets that a transaction holds, a nearly full disk. Pure.
+"""What stops somebody though no transaction blocks a partition. Pure.
+
+That is: a nearly full disk, partitions without a leader, offsets that a transaction holds.
 
 The rule: each row has a sentence that names the cause; ages are no change.
 """
@@ -6,14 +8,15 @@ The rule: each row has a sentence that names the cause; ages are no change.
 from typing import Any
 
 from ...client.admin.values import HeldOffsets, LowLogDir
+from ...client.values import TopicPartition
 from .view import SHOWN_IN_LIST, View, partition_name, prepared_row
 
 MOST_ALARMS = 100
 
 
 def alarm_rows(view: View) -> list[dict[str, Any]]:
-    """Up to MOST_ALARMS rows: disks first, then groups, the longest held first."""
-    rows = [_disk(each) for each in view.low_disks] + [_held(each, view) for each in view.held]
+    """Up to MOST_ALARMS rows: disks first, then partitions, then groups, the longest held first."""
+    rows = [_disk(each) for each in view.low_disks] + _leaderless(view) + [_held(each, view) for each in view.held]
     return rows[:MOST_ALARMS]
 
 
@@ -32,6 +35,27 @@ def _disk(low: LowLogDir) -> dict[str, Any]:
         "floor_bytes": low.floor_bytes,
         "sentence": f"the disk of broker {low.broker} is nearly full{refused}",
     }
+
+
+def _leaderless(view: View) -> list[dict[str, Any]]:
+    """One row for all of them, if there are any."""
+    found = [
+        TopicPartition(name, each.partition)
+        for name, topic in view.topics.items()
+        for each in topic.partitions
+        if each.leader < 0
+    ]
+    if not found:
+        return []
+    named = ", ".join(map(str, found[:SHOWN_IN_LIST])) + (", and others" if len(found) > SHOWN_IN_LIST else "")
+    return [
+        {
+            "kind": "without_leader",
+            "partitions": [partition_name(each) for each in found[:SHOWN_IN_LIST]],
+            "partitions_count": len(found),
+            "sentence": f"{named}: without a leader. The broker is down, or the log is offline: its own log says why",
+        }
+    ]
 
 
 def _held(held: HeldOffsets, view: View) -> dict[str, Any]:

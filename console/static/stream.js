@@ -1,6 +1,6 @@
 // One stream of the server's events, open while somebody listens. Used by the shared worker, or by a tab without one.
 
-const NAMES = ["snapshot", "counts", "transactions", "partitions", "blockers", "groups", "missing", "txn", "problem", "recovered"];
+const NAMES = ["snapshot", "counts", "transactions", "partitions", "blockers", "alarms", "groups", "missing", "txn", "problem", "recovered"];
 const AGAIN_MS = 3000;
 
 export class Stream {

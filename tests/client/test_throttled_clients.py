@@ -74,3 +74,17 @@ def test_a_consumer_over_its_quota_gets_everything_at_its_rate(request_timeout_m
         assert world.broker.metrics.throttles["consumer_byte_rate"] > 3
 
     run(main)
+
+
+def test_a_client_that_a_quota_holds_back_for_long_says_so_once_in_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    async def main(world: World) -> None:
+        await limited(world, producer_byte_rate=1_000)
+        begun = seconds(world)
+        await produced(world, client_id="slow", max_batch_size=5_000)
+        assert seconds(world) - begun > 40
+        told = [each.getMessage() for each in caplog.records if "a quota of broker" in each.getMessage()]
+        assert len(told) <= 2, "it was told several times of one wait"
+        assert told[0].startswith("a quota of broker 1 holds 'slow' back for ")
+        assert told[0].endswith("; fencepost quota list shows all quotas")
+
+    run(main)

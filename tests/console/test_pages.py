@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -12,10 +13,12 @@ from eventually import wait_until
 from fencepost.broker.config.security_settings import STANDARD_AUTHORIZER
 from fencepost.client.admin.admin import Admin
 from fencepost.console.model.rights import ONLY
+from fencepost.effects.disk import SystemDisk
 from fencepost.protocol.messages.ledger import PrepareTxnRequest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, expect, sync_playwright
 from served_broker import ServedBroker
 from served_console import NO_CHROMIUM, ServedConsole, find_chromium
+from terminal import Terminal
 
 CHROMIUM = find_chromium()
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM)]
@@ -429,3 +432,68 @@ def test_an_age_goes_on_while_another_page_is_shown(page: Page, console: ServedC
     moved = abs(float(gauge.get_attribute("data-since") or "nan") - began)
     assert moved < (page.evaluate("performance.now()") - at) / 2, "the age began again when it was drawn again"
     story.open.pop("ager").abort_transaction()
+
+
+def test_older_passes_over_all_that_was_aborted_and_newer_comes_back(
+    page: Page, console: ServedConsole, story: Story
+) -> None:
+    story.create(gaps=1)
+    plain, loser = story.producer(), story.producer("gap")
+    story.write(plain, "gaps", "the first")
+    for _ in range(400):
+        loser.produce("gaps", b"lost", partition=0)
+    loser.flush(30)
+    loser.abort_transaction()
+    story.write(plain, "gaps", "the last")
+    visit(page, console, "topics/gaps/messages?partition=0&isolation=read_committed")
+    shown = page.locator(".messages tbody tr")
+    expect(shown).to_have_count(1)
+    expect(shown).to_contain_text("the last")
+    page.get_by_role("button", name="Older").click()
+    expect(shown.first).to_contain_text("the first")
+    expect(page.get_by_role("button", name="Older")).to_be_disabled()
+
+
+def test_the_first_page_names_a_low_disk_and_partitions_without_a_leader(page: Page, tmp_path: Path) -> None:
+    floor = 2 * SystemDisk().free_bytes(str(tmp_path))
+    with ServedBroker(log_dir=str(tmp_path / "data")) as broker:
+        Story(f"127.0.0.1:{broker.port}").create(dark=1)
+    with ServedBroker(log_dir=str(tmp_path / "data"), storage_min_free_bytes=floor) as broker:
+        broker.inside(lambda inside: setattr(inside.topics.by_name["dark"].partitions[0].log, "offline", "damaged"))
+        with ServedConsole(broker.port) as console:
+            visit(page, console, "")
+            cards = page.locator("#alarms .stuck")
+            expect(cards.nth(0)).to_contain_text("The disk of broker 1 is nearly full")
+            expect(cards.nth(0)).to_contain_text("stay free (storage.min.free.bytes)")
+            expect(cards.nth(1)).to_contain_text("1 partition without a leader")
+            expect(cards.nth(1)).to_contain_text("dark-0")
+            assert not [each for each in Axe().run(page).response["violations"] if each["impact"] == "critical"]
+        broker.inside(lambda inside: setattr(inside.topics.by_name["dark"].partitions[0].log, "offline", None))
+
+
+def test_the_first_page_and_the_group_name_who_holds_its_offsets(
+    page: Page, broker: ServedBroker, console: ServedConsole, story: Story
+) -> None:
+    story.read("waiting", "story", 2).close()
+    holder = Terminal(broker).hold_offsets("offset-holder", "waiting", "story", 1)
+    visit(page, console, "")
+    card = page.locator("#alarms .stuck", has_text="Group waiting cannot begin")
+    expect(card).to_contain_text("Its offsets are held by transaction offset-holder of producer")
+    card.get_by_role("link", name="waiting").click()
+    expect(page.locator("h1")).to_have_text("waiting")
+    expect(page.locator(".stuck")).to_contain_text("transaction offset-holder")
+    visit(page, console, "")
+    holder.abort_transaction(30)
+    expect(card).to_have_count(0)
+
+
+def test_a_group_that_has_nothing_but_held_offsets_has_a_page(
+    context: BrowserContext, broker: ServedBroker, console: ServedConsole
+) -> None:
+    holder = Terminal(broker).hold_offsets("first-holder", "to-be", "story", 1)
+    page = context.new_page()  # Chromium reports the 404 of the group that is not there yet as an error
+    visit(page, console, "")
+    page.locator("#alarms .stuck").get_by_role("link", name="to-be").click()
+    expect(page.locator(".stuck")).to_contain_text("transaction first-holder")
+    expect(page.locator("main")).to_contain_text("neither members nor offsets")
+    holder.abort_transaction(30)

@@ -1,11 +1,14 @@
 """What pages show of names and values that clients chose: the scripts themselves, run by the browser tests' Node."""
 
+import inspect
 import json
 import re
 import subprocess
 import unicodedata
+from pathlib import Path
 from typing import Any
 
+from fencepost.console.model import changes
 from fencepost.console.serving.static_files import FOLDER
 from playwright._impl._driver import compute_driver_executable
 
@@ -87,3 +90,13 @@ def test_no_sentence_mixes_a_name_into_its_own_text() -> None:
     lines = [(path.name, line) for path in looked_at for line in path.read_text().splitlines()]
     found = [(name, line.strip()) for name, line in lines if MIXED.search(line)]
     assert [each for each in found if not any(part in each[1] for part in ADDRESSES)] == []
+
+
+def test_the_pages_listen_for_every_event_that_the_model_publishes() -> None:
+    """Of changes.py: one that is not listed arrives and nobody is told."""
+    listened = set(
+        re.findall(r'"(\w+)"', Path(FOLDER, "stream.js").read_text().split("const NAMES = ", 1)[1].split(";")[0])
+    )
+    published = set(re.findall(r'yield "(\w+)"', inspect.getsource(changes)))
+    assert len(published) >= 5
+    assert published <= listened

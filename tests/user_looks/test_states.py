@@ -1,24 +1,27 @@
 """A user looks: for each state that somebody is paged for, what each tool says names the cause.
 
-STATES is the table: by state, what each of LOOKS has to contain. A look that is not in a row has nothing to tell of
-that state, and docs/on-call.md sends nobody there.
+STATES is the table: by state, what each look has to contain. Of EVERYWHERE each row has every look: one that has
+nothing to tell of the state is Silent, with the reason, and docs/on-call.md sends nobody there. docs/on-call.md has a
+row for each state.
 """
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
-from confluent_kafka import Producer
 from console_client import console_of
 from fencepost.client.admin.admin import Admin
 from fencepost.client.errors import ClientError
 from fencepost.effects.disk import SystemDisk
 from fencepost.protocol.messages.ledger import PrepareTxnRequest
+from fencepost.storage.log.reads import judge_unreadable
+from fencepost.storage.log.segment import SegmentDamaged
 from served_broker import ServedBroker
 from terminal import Terminal
 
@@ -34,8 +37,13 @@ class World:
     broker: ServedBroker
     terminal: Terminal
     told: str = ""
-    logged: list[str] = field(default_factory=list[str])
+    options: str = ""  # of every command
+    records: ClassVar[list[logging.LogRecord]] = []
     kept: list[Any] = field(default_factory=list[Any])  # clients that live as long as the state
+
+    def logged(self, *names: str) -> str:
+        """What loggers wrote whose names begin so."""
+        return "\n".join(each.getMessage() for each in self.records if each.name.startswith(names))
 
 
 @contextmanager
@@ -80,6 +88,13 @@ def offsets_held(tmp_path: Path) -> Iterator[World]:
         world.terminal.plain("orders", "a", "b")
         world.terminal.run("group seek readers -t orders --to start")
         holder = world.terminal.hold_offsets("copier", "readers", "orders", 1)
+
+        async def wait() -> None:
+            async with fp.Consumer(world.terminal.bootstrap, topics=["orders"], group_id="readers") as consumer:
+                while "has held" not in world.logged("fencepost.client"):
+                    await consumer.getmany(timeout_ms=100)
+
+        asyncio.run(asyncio.wait_for(wait(), 60))
         yield world
         holder.abort_transaction()
 
@@ -112,9 +127,11 @@ def prepared(tmp_path: Path) -> Iterator[World]:
 def partition_offline(tmp_path: Path) -> Iterator[World]:
     with served() as world:
         world.terminal.run("topic create orders")
+        world.terminal.run("group seek readers -t orders --to start")
 
         def go_offline(broker: Any) -> None:
-            broker.topics.by_name["orders"].partitions[0].log.offline = "a segment is damaged"
+            log = broker.topics.by_name["orders"].partitions[0].log
+            judge_unreadable(log, SegmentDamaged("a segment", 100, "its index says otherwise"))
 
         world.broker.inside(go_offline)
         world.told = error_of(write(world))
@@ -144,9 +161,7 @@ def quota_met(tmp_path: Path) -> Iterator[World]:
     with served() as world:
         world.terminal.run("topic create orders")
         world.terminal.run("quota set client-id=loud --produce 1")
-        producer = Producer({"bootstrap.servers": world.terminal.bootstrap, "client.id": "loud"})
-        producer.produce("orders", bytes(1_000))
-        assert producer.flush(30) == 0
+        asyncio.run(write(world, client_id="loud")())
         yield world
 
 
@@ -156,15 +171,19 @@ def login_refused(tmp_path: Path) -> Iterator[World]:
     with served(**users) as world:
         login = {"sasl_mechanism": "SCRAM-SHA-256", "sasl_plain_username": "alice", "sasl_plain_password": "wrong"}
         world.told = error_of(write(world, security_protocol="SASL_PLAINTEXT", **login))
+        world.options = ALICE
         yield world
 
 
 # ---- the looks -------------------------------------------------------------------------------------------------------
 
 
-def command(line: str) -> Callable[[World], str]:
+Look = Callable[[World], str]
+
+
+def command(line: str) -> Look:
     def look(world: World) -> str:
-        return world.terminal.run(line) + world.terminal.err
+        return world.terminal.run(f"{line} {world.options}") + world.terminal.err
 
     return look
 
@@ -176,6 +195,15 @@ def console(world: World) -> str:
             return "\n".join(each["sentence"] for each in (*found["alarms"], *found["blockers"]))
 
     return asyncio.run(snapshot())
+
+
+def console_transaction(world: World) -> str:
+    async def page() -> str:
+        async with console_of(world.terminal.bootstrap) as client:
+            client.cluster = (await client.get("/v3/clusters"))["data"][0]["cluster_id"]
+            return str((await client.get("transactions/copier"))["owner"])
+
+    return asyncio.run(page())
 
 
 def metrics(world: World) -> str:
@@ -190,32 +218,48 @@ def metrics(world: World) -> str:
 
 
 ALICE = "-X security.protocol=SASL_PLAINTEXT -X sasl.mechanism=SCRAM-SHA-256 -X sasl.username=alice -X sasl.password=no"
-LOOKS: dict[str, Callable[[World], str]] = {
-    "client": lambda world: world.told,
+EVERYWHERE: dict[str, Look] = {
+    "client": lambda world: world.told + world.logged("fencepost.client"),
     "doctor": command("doctor"),
     "health": command("health"),
-    "doctor, logged in": command(f"doctor {ALICE}"),
-    "health, logged in": command(f"health {ALICE}"),
     "group describe": command("group describe readers"),
     "why-blocked": command("txn why-blocked orders"),
-    "why-blocked --group": command("txn why-blocked --group readers"),
-    "txn describe": command("txn describe copier"),
-    "quota list": command("quota list"),
     "console": console,
     "metrics": metrics,
-    "log": lambda world: "\n".join(world.logged),
+    "log": lambda world: world.logged("fencepost.broker", "fencepost.storage"),
 }
+LOOKS: dict[str, Look] = {
+    **EVERYWHERE,
+    "why-blocked --group": command("txn why-blocked --group readers"),
+    "txn describe": command("txn describe copier"),
+    "console, transaction": console_transaction,
+    "quota list": command("quota list"),
+}
+
+
+class Silent(str):
+    """Why a look does not tell of a state."""
+
+
+Cells = dict[str, tuple[str, ...] | Silent]
+ON_CALL = Path(__file__).resolve().parents[2] / "docs/on-call.md"
 FLOOR = "storage.min.free.bytes"
 HELD = ("group readers", "orders-0", "held by transaction copier", "Ongoing for")
 BLOCKED = ("orders-0 is blocked", "transaction copier", "Ongoing for")
 DECISION = ("transaction copier", "Prepared for", "waits for the decision of sink the-sink about batch 17")
-STATES: dict[str, tuple[Callable[[Path], Any], dict[str, tuple[str, ...]]]] = {
+ANSWERS = Silent("health tells whether the broker answers, for whoever would restart it: that would mend nothing here")
+NO_GROUP = Silent("no group stands still by it")
+NO_BLOCK = Silent("no transaction blocks anybody: readers of the partition get all there is")
+REFUSED_LOGIN = ("does not accept the user name and password", "--user")
+STATES: dict[str, tuple[Callable[[Path], Any], Cells]] = {
     "disk low": (
         disk_low,
         {
             "client": ("the disk is nearly full", FLOOR),
             "doctor": ("is nearly full", FLOOR, "retention"),
             "health": ("is nearly full", FLOOR),
+            "group describe": NO_GROUP,
+            "why-blocked": NO_BLOCK,
             "console": ("is nearly full", FLOOR),
             "metrics": ("fencepost_storage_refusals_total", "fencepost_storage_min_free_bytes"),
             "log": ("is nearly full", FLOOR),
@@ -224,36 +268,49 @@ STATES: dict[str, tuple[Callable[[Path], Any], dict[str, tuple[str, ...]]]] = {
     "offsets held": (
         offsets_held,
         {
+            "client": (
+                "group readers",
+                "has held the committed offsets of orders-0",
+                "txn why-blocked --group readers",
+            ),
             "doctor": HELD,
+            "health": ANSWERS,
             "group describe": HELD,
             "why-blocked": HELD,
             "why-blocked --group": HELD,
             "console": ("offsets of group readers are held by transaction copier",),
             "metrics": ('fencepost_consumergroup_offsets_held{consumergroup="readers"} 1.0',),
+            "log": Silent("an open transaction is as it should be; its end by its timeout is logged"),
         },
     ),
     "transaction open": (
         transaction_open,
         {
+            "client": Silent("a consumer that has read up to the last stable offset has all that it may have"),
             "doctor": BLOCKED,
+            "health": ANSWERS,
             "group describe": BLOCKED,
             "why-blocked": BLOCKED,
             "why-blocked --group": BLOCKED,
-            "txn describe": ("copier: Ongoing", "open for"),
+            "txn describe": ("copier: Ongoing", "open for", "taken last by client rdkafka"),
             "console": ("orders-0 is held", "by transaction copier"),
             "metrics": ("fencepost_oldest_open_transaction_seconds", 'fencepost_transactions{state="Ongoing"} 1.0'),
+            "log": Silent("an open transaction is as it should be; its end by its timeout is logged"),
         },
     ),
     "prepared": (
         prepared,
         {
+            "client": Silent("a consumer that has read up to the last stable offset has all that it may have"),
             "doctor": DECISION,
+            "health": ANSWERS,
             "group describe": DECISION,
             "why-blocked": DECISION,
             "why-blocked --group": DECISION,
             "txn describe": ("copier: Prepared", "waits for the decision of sink the-sink about batch 17"),
             "console": ("waits for the decision of sink the-sink about batch 17",),
             "metrics": ('fencepost_transactions{state="Prepared"} 1.0',),
+            "log": Silent("it is logged only after transaction.prepared.alert.ms: until then it is as it should be"),
         },
     ),
     "partition offline": (
@@ -261,29 +318,53 @@ STATES: dict[str, tuple[Callable[[Path], Any], dict[str, tuple[str, ...]]]] = {
         {
             "client": ("orders-0 has no leader", "its log is offline"),
             "doctor": ("without a leader: orders-0", "brokers' logs"),
+            "health": ANSWERS,
+            "group describe": ("orders-0 has no leader",),
+            "why-blocked": ("orders-0 has no leader",),
+            "console": ("orders-0: without a leader", "its own log says why"),
             "metrics": ('kafka_topic_partition_leader{partition="0",topic="orders"} -1.0',),
+            "log": ("orders-0 is offline", "its index says otherwise"),
         },
     ),
     "fenced": (
         fenced,
         {
             "client": ("another producer uses this transactional id",),
+            "doctor": Silent("it is over: only the producer that was fenced stands still, and knows why"),
+            "health": ANSWERS,
+            "group describe": NO_GROUP,
+            "why-blocked": NO_BLOCK,
+            "txn describe": ("taken last by client", "(fencepost"),
+            "console": Silent("the first page shows what stands still now; the transaction's page has its owner"),
+            "console, transaction": ("software", "127.0.0.1"),
             "metrics": ("fencepost_producer_fenced_total",),
+            "log": ("is the producer of 'copier' now, and fences that of 127.0.0.1", "open transaction is aborted"),
         },
     ),
     "quota": (
         quota_met,
         {
+            "client": ("a quota of broker 1 holds 'loud' back", "fencepost quota list"),
+            "doctor": Silent("a quota is set on purpose, and nobody can ask whom it holds back now"),
+            "health": ANSWERS,
+            "group describe": Silent("the broker's answer has no place for it; the member itself says so in its log"),
+            "why-blocked": NO_BLOCK,
             "quota list": ("loud",),
+            "console": Silent("what is known of clients has no waits, for which metrics count by quota"),
             "metrics": ('fencepost_throttles_total{quota="producer_byte_rate"}',),
+            "log": Silent("clients for whom a quota is made meet it all the time, and are not at fault"),
         },
     ),
     "login refused": (
         login_refused,
         {
             "client": ("does not accept the user name and password",),
-            "doctor, logged in": ("does not accept the user name and password", "--user"),
-            "health, logged in": ("does not accept the user name and password", "--user"),
+            "doctor": REFUSED_LOGIN,
+            "health": REFUSED_LOGIN,
+            "group describe": REFUSED_LOGIN,
+            "why-blocked": REFUSED_LOGIN,
+            "console": Silent("a console that may not log in ends at its start, with the words of every command"),
+            "metrics": Silent("whoever may not log in gets none; others see fencepost_logins_total of failures"),
             "log": ("a login of 127.0.0.1 by SCRAM-SHA-256 failed",),
         },
     ),
@@ -291,15 +372,50 @@ STATES: dict[str, tuple[Callable[[Path], Any], dict[str, tuple[str, ...]]]] = {
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_each_tool_names_the_cause(state: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_each_tool_names_the_cause(
+    state: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     caplog.set_level(logging.INFO, "fencepost")
+    monkeypatch.setattr(World, "records", caplog.records)
     enter, cells = STATES[state]
     missing: dict[str, str] = {}
-    with ExitStack() as stack:
-        world = stack.enter_context(enter(tmp_path))
+    with enter(tmp_path) as world:
         for look, words in cells.items():
-            world.logged = [each.getMessage() for each in caplog.records]
+            if isinstance(words, Silent):
+                continue
             told = LOOKS[look](world)
             if any(word not in told for word in words):
                 missing[look] = told
     assert missing == {}
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_each_tool_is_asked_or_it_is_said_why_not(state: str) -> None:
+    assert set(EVERYWHERE) <= set(STATES[state][1])
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_the_page_for_whoever_is_paged_has_one_row_that_asks_what_can_tell(state: str) -> None:
+    rows = [line for line in ON_CALL.read_text().splitlines() if line.startswith("|") and f"**{state}**" in line]
+    (row,) = rows
+    _, _, asked, *_ = row.split("|")
+    tells = {look.split(" --")[0].split(",")[0] for look, words in STATES[state][1].items() if isinstance(words, tuple)}
+    names = {"log": "the broker's log"}
+    assert [look for look in tells if names.get(look, look) in asked], f"{asked} asks none of {tells}"
+
+
+def test_commands_of_that_page_are_there(tmp_path: Path) -> None:
+    """Each `fencepost …` of it is a command with these options."""
+    from click.testing import CliRunner
+    from fencepost.cli import main
+
+    wrong: dict[str, str] = {}
+    lines = re.findall(r"(?:`|\$ )fencepost ([a-z][^`\n]*)", ON_CALL.read_text())
+    assert len(lines) > 10
+    for line in lines:
+        words = [word for word in line.split() if word.islower() or word.startswith("-")]
+        result = CliRunner().invoke(main, [*(w for w in words if w.islower() and w[0] != "-"), "--help"])
+        options = [word for word in words if word.startswith("-")]
+        if result.exit_code or [each for each in options if each not in result.output]:
+            wrong[line] = result.output
+    assert wrong == {}

@@ -60,7 +60,10 @@ async function showOne(root, place) {
       : empty("No member is connected."));
   };
   drawHeld();
-  await load();
+  await load().catch((error) => { // a group may have no offsets yet but those that are held
+    if (!held.childElementCount) throw error;
+    put(about, empty("This group has neither members nor offsets, but those that a transaction holds."));
+  });
   const again = throttle(() => void load().catch(() => {}), 1500);
   return { event: (name, data) => { if (name === "alarms" || name === "snapshot") drawHeld(); if (name === "snapshot" || (name === "groups" && (data.more || data.changed.some((each) => each.consumer_group_id === group)))) again(); } };
 }

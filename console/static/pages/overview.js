@@ -32,8 +32,13 @@ function drawAlarms(element, cluster, rows) {
   const text = JSON.stringify(rows, (name, value) => (["age_ms", "since", "usable_bytes"].includes(name) ? undefined : value));
   if (element.dataset.drawn === text) return;
   element.dataset.drawn = text;
-  put(element, rows.map((each) => (each.kind === "low_disk" ? lowDisk(each) : heldOffsets(cluster, each))));
+  put(element, h("div", { class: "cards" }, rows.map((each) => (each.kind === "low_disk" ? lowDisk(each) : each.kind === "without_leader" ? withoutLeader(each) : heldOffsets(cluster, each)))));
 }
+
+const withoutLeader = (row) => h("article", { class: "card stuck" }, h("h3", null, many(row.partitions_count, "partition"), " without a leader"),
+  h("p", { class: "lead" }, "Nobody can write there or read. The broker is down, or the log is offline: the broker's own log says why."),
+  h("ul", { class: "places" }, row.partitions.map((each) => h("li", null, partitionLink(each))),
+    row.partitions_count > row.partitions.length ? h("li", { class: "quiet" }, `and ${many(row.partitions_count - row.partitions.length, "partition")} more`) : null));
 
 const lowDisk = (row) => h("article", { class: "card stuck" }, h("h3", null, "The disk of broker ", row.broker_id, " is nearly full"),
   h("p", { class: "lead" }, h("code", null, row.log_dir), `: ${bytes(row.usable_bytes)} are free.`,
@@ -53,14 +58,14 @@ export const heldOffsets = (cluster, row) => h("article", { class: "card stuck" 
 
 function drawStuck(element, cluster, now) {
   const rows = now.blockers;
-  const text = JSON.stringify([rows, now.missing], (name, value) => (["age_ms", "since", "timeout_share", "sentence"].includes(name) ? undefined : value));
+  const text = JSON.stringify([rows, now.missing, now.alarms?.map((each) => each.kind)], (name, value) => (["age_ms", "since", "timeout_share", "sentence"].includes(name) ? undefined : value));
   if (element.dataset.drawn === text) return;
   element.dataset.drawn = text;
   const cards = [...grouped(rows).values()].map((some) => stuckCard(cluster, some));
   put(element, h("h2", { id: "stuck" }, "What holds readers up"),
     cards.length ? h("div", { class: "cards" }, cards)
       : h("div", { class: "card calm" }, h("span", { class: "big-sign", "aria-hidden": "true" }, "✓"),
-        h("div", null, h("strong", null, "Nothing. "), now.missing?.length ? "In every partition that is shown" : "In every partition", ", read_committed readers can read up to the end."),
+        h("div", null, h("strong", null, "Nothing. "), now.missing?.length ? "In every partition that is shown" : "In every partition", (now.alarms ?? []).some((each) => each.kind === "without_leader") ? " with a leader" : "", ", read_committed readers can read up to the end."),
       ),
     now.blockers_complete === false ? h("p", { class: "quiet" }, "There are more blocked partitions than are shown here.") : null);
 }

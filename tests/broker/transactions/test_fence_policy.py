@@ -1,5 +1,7 @@
 """The connection fence and the policy for old clients, through a whole broker."""
 
+import logging
+
 import pytest
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.protocol.errors import ErrorCode
@@ -128,3 +130,20 @@ def test_a_late_txn_offset_commit_of_tv1_changes_no_offset_of_a_later_transactio
     assert txn.commit() == OK
     assert offset_of(broker, "t") == 9
     assert broker.broker.metrics.fenced_connections == 1
+
+
+def test_a_producer_that_takes_an_id_over_is_logged_with_the_one_that_it_fences(broker, caplog):
+    caplog.set_level(logging.INFO, "fencepost.broker")
+    txn = begun(broker)
+    assert not [each for each in caplog.records if "fences" in each.getMessage()], "it is the first"
+    txn.write("t", b"1")
+    txn.client = SimulatedClient(broker)
+    for level in (logging.WARNING, logging.INFO):
+        txn.init()
+        txn.client = SimulatedClient(broker)
+        (told,) = (
+            each for each in caplog.records if "is the producer of 'x' now, and fences that of" in each.getMessage()
+        )
+        assert told.levelno == level
+        assert told.getMessage().endswith(", whose open transaction is aborted") == (level == logging.WARNING)
+        caplog.clear()

@@ -25,7 +25,7 @@ def terminal(request: pytest.FixtureRequest) -> Iterator[Terminal]:
 def test_a_group_is_looked_for_where_its_offsets_are_whatever_the_sign_of_its_hash(terminal: Terminal) -> None:
     run = f"held{os.getpid()}"
     groups = [
-        next(name for n in range(99) if (java_hash(name := f"{run}-{n}") < 0) is below) for below in (True, False)
+        next(name for n in range(99) if (java_hash(name := f"{n}-{run}") < 0) is below) for below in (True, False)
     ]
     terminal.run(f"topic create {run}")
     terminal.plain(run, "a")

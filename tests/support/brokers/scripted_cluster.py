@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from fencepost.client.errors import BrokerUnreachableError
 from fencepost.client.net.environment import Environment
 from fencepost.client.net.retry import Backoff
+from fencepost.client.net.throttles import Throttles
 from fencepost.client.net.topology import Metadata, Partition
 from fencepost.client.net.topology import Topic as KnownTopic
 from fencepost.client.producer.batching import Accumulator, Topic
@@ -102,6 +103,7 @@ class ScriptedCluster:
         self.settings = producer_settings("localhost:9092", **settings)
         self.backoff = Backoff(self.settings.retry_backoff_ms, self.settings.retry_backoff_max_ms)
         environment = Environment(loop.clock(), SeededRng(1), SimulatedNet())
+        self.throttles = Throttles("fencepost", environment.clock)
         self.accumulator = Accumulator(
             now_ms=environment.clock.monotonic_ms,
             max_batch_bytes=self.settings.max_batch_size,

@@ -1,0 +1,27 @@
+"""What quotas of brokers make a client wait for (KIP-219): counted, and said if it is much."""
+
+from ...effects.clock import Clock
+from .connection import log
+
+FOR_LONG_MS, AGAIN_MS = 1_000, 60_000
+"""So much waiting is warned of, and so seldom."""
+
+
+class Throttles:
+    """Of one client."""
+
+    def __init__(self, client_id: str, clock: Clock) -> None:
+        self._client_id = client_id
+        self._clock = clock
+        self._waits_ms = 0  # since the last warning
+        self._silent_until_ms = 0
+
+    def note(self, node_id: int, throttle_ms: int) -> int:
+        """After an answer with a throttle time: returns when a request may go there again."""
+        now_ms = self._clock.monotonic_ms()
+        self._waits_ms += throttle_ms
+        if self._waits_ms >= FOR_LONG_MS and now_ms >= self._silent_until_ms:
+            text = "a quota of broker %d holds %r back for %.1f s; fencepost quota list shows all quotas"
+            log.warning(text, node_id, self._client_id, self._waits_ms / 1000)
+            self._waits_ms, self._silent_until_ms = 0, now_ms + AGAIN_MS
+        return now_ms + throttle_ms
