@@ -140,12 +140,12 @@ class Metrics:
 
     @property
     def bytes_in(self) -> int:
-        """From all clients."""
+        """Bytes received from all clients since the start."""
         return self._bytes_in_before + sum(each.bytes_in for each in self.connections)
 
     @property
     def bytes_out(self) -> int:
-        """To all clients."""
+        """Bytes sent to all clients since the start."""
         return self._bytes_out_before + sum(each.bytes_out for each in self.connections)
 
     def left(self, connection: Counting) -> None:

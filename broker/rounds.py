@@ -118,7 +118,7 @@ class Rounds:
         self._waiting = {connection: None, **self._waiting}
 
     def forget(self, connection: Replying) -> None:
-        """The connection has ended."""
+        """Forget a connection that has ended."""
         self._touched.pop(connection, None)
         self._waiting.pop(connection, None)
         self._second_look.forget(connection)

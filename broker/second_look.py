@@ -48,6 +48,6 @@ class SecondLook:
         self._last, self._missing, self._is_taken = set(here), set(), False
 
     def forget(self, connection: object) -> None:
-        """It has ended."""
+        """Forget a connection that has ended."""
         self._last.discard(connection)
         self._missing.discard(connection)

@@ -45,13 +45,13 @@ def named_address(text: str) -> NamedAddress:
 
 
 def address(text: str) -> tuple[str, int]:
-    """The same as (host, port)."""
+    """The (host, port) of an address, which may have a listener's name in front. Raises InvalidOption."""
     _, host, port = named_address(text)
     return host, port
 
 
 def all_addresses(value: Value) -> str | None:
-    """What is wrong with a list of them."""
+    """What is wrong with a list of addresses; None if nothing is."""
     assert isinstance(value, tuple)
     try:
         for entry in value:

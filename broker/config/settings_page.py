@@ -42,7 +42,7 @@ nearest value within them.
 
 
 def page() -> str:
-    """The whole file."""
+    """The text of docs/settings.md."""
     broker = "\n".join(_broker_rows(BROKER_OPTIONS))
     topic = "\n".join(_topic_rows(TOPIC_OPTIONS))
     group = "\n".join(_topic_rows(GROUP_OPTIONS))

@@ -189,7 +189,7 @@ class Broker:
         self._alive().pause()
 
     def resume(self) -> None:
-        """Go on. Idempotent."""
+        """Go on after pause(). Idempotent."""
         self._alive().resume()
 
     def advance(self, seconds: float) -> None:

@@ -105,7 +105,7 @@ class GroupCoordinator:
         return self._store.age_ms() - max(0, past_ms)
 
     def stop(self) -> None:
-        """No alarm rings any more."""
+        """Cancel the timer: no session or rebalance times out any more."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None
@@ -130,7 +130,7 @@ class GroupCoordinator:
             group.join(asked, reply, self._clock.monotonic_ms(), lambda: self._new_id(asked))
 
     def wrong_join(self, group_id: str, asked: Joining) -> ErrorCode | None:
-        """What no group takes."""
+        """The error of a JoinGroup that no group accepts, whatever its state; None if there is none."""
         settings = self._settings.now
         shortest_ms, longest_ms = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
         if not group_id:

@@ -424,7 +424,7 @@ class Group(Roster):
     # ---- time ------------------------------------------------------------------------------------------------
 
     def expire(self, now_ms: int) -> None:
-        """Do what is due."""
+        """Handle the timeouts that are over: of new members, of sessions, and of the rebalance."""
         for member_id in [each for each, until_ms in self.pending.items() if until_ms <= now_ms]:
             if self.pending.pop(member_id, None) is not None:
                 self._happens(Event.NEWCOMER_GONE, now_ms)
@@ -451,7 +451,7 @@ class Group(Roster):
         self._happens(Event.MEMBER_GONE, now_ms)
 
     def _happens(self, event: Event, now_ms: int) -> None:
-        """Something that nobody asked for."""
+        """Handle an event that is not a request, such as a timeout, by the table of states."""
         step = TABLE[event][self.state]
         if step is Step.COMPLETE_IF_ALL:
             self._complete_if_all(now_ms)

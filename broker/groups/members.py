@@ -132,7 +132,7 @@ class Member:
 
     @classmethod
     def of(cls, asked: Joining, member_id: str) -> "Member":
-        """The member that a join makes."""
+        """Make a member from its JoinGroup request."""
         return cls(
             member_id,
             asked.instance_id,
@@ -182,7 +182,7 @@ class Member:
         return next(name for name, _ in self.protocols if name in candidates)
 
     def metadata(self, protocol: str | None) -> bytes:
-        """Its metadata for that protocol."""
+        """The member's metadata for that protocol; empty if it does not have the protocol."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     def tell_joined(self, answer: Joined) -> None:

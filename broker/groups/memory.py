@@ -27,7 +27,7 @@ class GroupMemory:
         self._counted: dict[str, int] = {}
 
     def count(self, group: "Group", record_bytes: int) -> None:
-        """Something happened to this group."""
+        """Measure a group again after it has changed. record_bytes: the size of its record in the log."""
         members_bytes = group.size_bytes
         held = GROUP_BYTES + text_bytes(group.group_id) + text_bytes(group.protocol_type)
         held += members_bytes + PENDING_BYTES * len(group.pending)

@@ -104,7 +104,7 @@ class GroupOffsets:
         return partition, producer_id, Place(*place), Committed(*committed)
 
     def put_row(self, row: Row) -> None:
-        """Take in what read_row gave."""
+        """Apply a row of a snapshot, as read_row() returned it."""
         if len(row) == GROUP_ROW:
             self.groups.apply(*row)
         else:

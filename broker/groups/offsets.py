@@ -32,7 +32,7 @@ class Offsets:
         return self.committed.get(group, {})
 
     def get(self, place: Place) -> Committed | None:
-        """The offset that counts now."""
+        """The committed offset of this place; None if there is none."""
         return self.committed.get(place.group, {}).get((place.topic, place.partition))
 
     def is_pending(self, place: Place) -> bool:

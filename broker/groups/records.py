@@ -90,7 +90,7 @@ def read_offset_key(key: bytes) -> Place:
 
 
 def offset_value(committed: Committed) -> bytes:
-    """The value of the record."""
+    """Encode a committed offset as the value of its record."""
     metadata = committed.metadata.encode("utf-8", "surrogatepass")
     parts = [
         _HEAD.pack(_VERSION, committed.offset, committed.leader_epoch),

@@ -78,7 +78,7 @@ def create_acls(broker: Services, call: Call, request: CreateAclsRequest) -> Ste
 
 
 def _create(broker: Services, call: Call, creations: Sequence[CreateAclsRequest.Creation]) -> list[_Created]:
-    """Make one unit of those that may be."""
+    """Add the rules that are valid and within the limit, in one unit. Returns a result for each."""
     rules = broker.security_log.state.authorizer
     new: dict[AclBinding, None] = {}
     results = []

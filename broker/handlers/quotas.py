@@ -78,7 +78,7 @@ class _OpenChanges:
         return self._count >= CHANGES_AT_ONCE
 
     def add(self, entity: Entity, changes: list[Change]) -> None:
-        """These are to be made."""
+        """Collect the changes of one entity, to be written with the others."""
         if changes:
             self._changes[entity] = changes
             self._count += len(changes)

@@ -21,7 +21,7 @@ NO_SASL = "the connection uses no SASL: no such request is expected on it"
 
 @handles(SaslHandshakeRequest, waits=False)
 def sasl_handshake(broker: Services, call: Call, request: SaslHandshakeRequest) -> Any:
-    """A mechanism is chosen."""
+    """Answer SaslHandshake, in which a client chooses a mechanism."""
     login = call.connection.login
     if login is not None:
         return login.handshake(request, call.version)
@@ -31,7 +31,7 @@ def sasl_handshake(broker: Services, call: Call, request: SaslHandshakeRequest) 
 
 @handles(SaslAuthenticateRequest, waits=False)
 def sasl_authenticate(broker: Services, call: Call, request: SaslAuthenticateRequest) -> Any:
-    """The mechanism's next message."""
+    """Answer SaslAuthenticate, which carries the mechanism's next message."""
     login = call.connection.login
     if login is not None:
         return login.authenticate(request)

@@ -106,7 +106,7 @@ class Authenticator:
         self.server.serve(connection, frame)
 
     def lost(self, connection: Connection) -> None:
-        """The connection has ended."""
+        """Forget a connection that has ended."""
         self._unauthenticated.remove(connection)
         self.server.lost(connection)
 
@@ -179,7 +179,7 @@ class Authenticator:
         self._watch()
 
     def stop(self) -> None:
-        """The broker stops."""
+        """Cancel the timer, since the broker stops."""
         if self._timer is not None:
             self._timer.cancel()
 

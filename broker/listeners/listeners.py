@@ -110,7 +110,7 @@ class Listeners:
         self._certificates.reload()
 
     def stop(self) -> None:
-        """Nobody else comes."""
+        """Stop the timers for logins, certificates and keys, since no more clients are accepted."""
         self.authenticator.stop()
         self._certificates.stop()
         for refresher in self._refreshers:

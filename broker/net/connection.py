@@ -259,7 +259,7 @@ class Connection:
         return max(0, self._framer.wanted_bytes - self._framer.held_bytes)
 
     def relieved(self) -> None:
-        """The store takes more."""
+        """Read requests again, since the store takes more."""
         self._allow(STORE_IS_FULL)
 
     def put_back(self, frame: Readable) -> None:
@@ -276,7 +276,7 @@ class Connection:
         self._stop(THROTTLED)
 
     def unmute(self) -> None:
-        """The time to wait is over."""
+        """Read requests again, since the time to wait for a quota is over."""
         self._allow(THROTTLED)
 
     def is_active(self) -> bool:
@@ -431,7 +431,7 @@ class Connection:
             self.transport.paused()
 
     def resume_writing(self) -> None:
-        """The peer reads again."""
+        """Called by the transport: the client reads again."""
         if not isinstance(self.transport, Overflow) or self.transport.resumed():
             self._allow(PEER_DOES_NOT_READ)
 

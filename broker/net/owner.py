@@ -54,7 +54,7 @@ class Owner(Protocol[C]):
         """The connection waits for the store to take more; relieved() is called when it does."""
 
     def soon(self, work: Callable[[], None], /) -> object:
-        """Call back in a turn of its own."""
+        """Call the function in a later turn of the loop."""
 
     def failed(self, connection: C, error: Exception) -> None:
         """A request could not even be refused: cut the connection."""
@@ -63,4 +63,4 @@ class Owner(Protocol[C]):
         """The connection is closed for what it sent."""
 
     def lost(self, connection: C) -> None:
-        """The connection has gone."""
+        """Called when a connection has ended."""

@@ -89,7 +89,7 @@ class RequestMemory:
         return self._used < self._limit_bytes and not (self._waiting and self._waiting[0][0] < number)
 
     def close(self) -> None:
-        """Nobody is judged any more."""
+        """Cancel the timer: no more connections are judged or closed."""
         if self._timer is not None:
             self._timer.cancel()
 

@@ -111,7 +111,7 @@ class Overflow(Transport):
         self._sender.resume_writing()
 
     def paused(self) -> None:
-        """The transport holds enough."""
+        """Called when the transport's buffer is full: give it no more until resumed() is called."""
         self._full = True
 
     def resumed(self) -> bool:
@@ -169,7 +169,7 @@ class Overflow(Transport):
         self._transport.resume_reading()
 
     def close(self) -> None:
-        """When all has left."""
+        """Close the transport once all that was written has left."""
         self._closes = True
 
     def get_write_buffer_size(self) -> int:
@@ -183,7 +183,7 @@ class Overflow(Transport):
         self._transport.abort()
 
     def drop(self) -> None:
-        """Nothing more will leave."""
+        """Release all that has not left, since the connection is gone."""
         if self._writable is not None:
             self._writable.close()
             self._writable = None

@@ -56,7 +56,7 @@ class ServedConnection(Connection, asyncio.Protocol):
         self.descriptor = -1  # of its socket; −1 in the simulation
 
     def connection_made(self, transport: Any) -> None:
-        """A client connected."""
+        """Called by the loop when a client has connected."""
         peer = transport.get_extra_info("peername")
         here = transport.get_extra_info("sockname")
         self.client_host = str(peer[0]) if peer else ""
@@ -83,7 +83,7 @@ class ServedConnection(Connection, asyncio.Protocol):
         return self.admission.certificate is not None
 
     def connection_lost(self, reason: BaseException | None) -> None:
-        """The client is gone, or was cut."""
+        """Called by the loop when the connection has ended, from either side."""
         forks.forget(self.descriptor)
         super().connection_lost(reason)
 
@@ -326,7 +326,7 @@ class Server:
         admission.handshake_ended(handshake)
 
     def lost(self, connection: Connection) -> None:
-        """A connection has gone."""
+        """Forget a connection that has ended, and count its bytes in the metrics."""
         if connection in self.connections:
             del self.connections[connection]
             self.metrics.left(connection)
@@ -389,7 +389,7 @@ class Server:
                 self._loop.call_later(CONGESTION_CHECK_S, self._look_again)
 
     def relieve(self) -> None:
-        """The store may have room again."""
+        """If the store has room again, let the connections that waited for it go on."""
         if not self.store.congested:
             stalled, self._stalled = self._stalled, {}
             for connection in stalled:

@@ -22,7 +22,7 @@ class TimedWaiting(Waiting):
             self._set_timer()
 
     def stop(self) -> None:
-        """No deadline ends a wait any more."""
+        """Cancel the timer: deadlines do not end waits any more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

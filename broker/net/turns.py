@@ -76,7 +76,7 @@ class AnswerRoom:
         return self.left_bytes <= 0
 
     def take(self, size_bytes: int) -> None:
-        """So much was answered."""
+        """Subtract an answer's size from the bytes left."""
         self.left_bytes -= size_bytes
 
 
@@ -121,7 +121,7 @@ class Job:
         return False, units
 
     def drop(self) -> None:
-        """Nobody wants it any more."""
+        """Give the job up: none of its steps runs any more."""
         self._steps.close()
 
 
@@ -161,7 +161,7 @@ class Turns:
             self.left = ARRIVAL_UNITS
 
     def spend(self, units: int) -> None:
-        """So much was worked in this turn."""
+        """Subtract work done from the units left in this turn."""
         self.left -= units
 
     def begin(self, job: Job) -> bool:

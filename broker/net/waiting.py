@@ -76,7 +76,7 @@ class Parked:
             self._on_answer = lambda outcome: way(on_answer, outcome)
 
     def cancel(self) -> None:
-        """The connection has gone."""
+        """Give the answer up, since its connection has ended, and call on_cancel."""
         if self.outcome is None and not self.cancelled:
             self.cancelled = True
             on_cancel, self._on_answer, self.on_cancel, self.slot = self.on_cancel, None, None, None

@@ -27,6 +27,6 @@ class WaitingPlaces:
         self._taken[connection] = fetch
 
     def leave(self, connection: Connection, fetch: Waits) -> None:
-        """This fetch does not wait any more."""
+        """Free the connection's place, if this fetch has it."""
         if self._taken.get(connection) is fetch:
             del self._taken[connection]

@@ -53,7 +53,7 @@ class Limit(NamedTuple):
 
 
 def entity_of(names: Mapping[str, str | None]) -> Entity:
-    """By type."""
+    """The entity with these names, as pairs (type, name) in the order of types."""
     return tuple(sorted(names.items()))
 
 

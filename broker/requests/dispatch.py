@@ -119,7 +119,7 @@ class Call:
 
     @property
     def session(self) -> Session:
-        """On whose behalf it asks."""
+        """The session of the connection: the principal and address that rights are checked for."""
         return self.connection.session
 
 

@@ -374,7 +374,7 @@ FAMILIES = (
 
 
 def export(broker: Services) -> Steps[list[Family]]:
-    """All of them, as they are now."""
+    """All metrics with their current values, in steps."""
     seen = Seen()
     yield from _see_topics(broker, seen)
     yield from _see_transactions(broker, seen)

@@ -190,7 +190,7 @@ class SessionCache:
         return iter(self._sessions.values())
 
     def get(self, session_id: int) -> Session | None:
-        """The session of that id."""
+        """The session with that id; None if it is not in the cache."""
         return self._sessions.get(session_id)
 
     def create(

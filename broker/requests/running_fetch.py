@@ -272,7 +272,7 @@ class RunningFetch:
         return enough or self.failed or nothing_there or self.behind or self.jobs_left > 0
 
     def _name_of(self, wanted: Wanted, topic: "Topic | None") -> str | None:
-        """None for an id that nobody has."""
+        """The name of the topic asked for; None for an unknown topic id."""
         return topic.name if topic is not None else wanted.topic if self.by_id is None else None
 
     def _missing(self, read: PartitionRead, topic_too: bool, allowed: bool) -> KafkaError:
@@ -395,7 +395,7 @@ class RunningFetch:
         return not (self.parked is None or self.parked.cancelled or self.connection.has_left())
 
     def _cold_done(self, read: PartitionRead, result: Found | BaseException) -> None:
-        """A worker has delivered."""
+        """Take the result of a read that a worker has done."""
         assert self.parked is not None
         try:
             self._take(read, result)
@@ -440,7 +440,7 @@ class RunningFetch:
     # ---- the answer ------------------------------------------------------------------------------------------
 
     def _answer(self) -> None:
-        """All is there that was waited for."""
+        """Answer, now that all reads are done; only release them if the client has left."""
         assert self.parked is not None
         if self.parked.cancelled:
             self.release()
@@ -450,7 +450,7 @@ class RunningFetch:
             self.parked.answer(self.response())
 
     def response(self) -> FetchResponse:
-        """What the reads come to."""
+        """Make the response from what was read."""
         response, named = self.begin_response()
         self.add_answers(response, self.reads, named)
         return response
@@ -472,7 +472,7 @@ class RunningFetch:
         return ANSWER_BYTES + sum(PARTITION_BYTES + read.size_bytes for read in self.reads)
 
     def add_answers(self, response: FetchResponse, reads: Sequence[PartitionRead], named: set[Key] | None) -> None:
-        """Name what these partitions came to."""
+        """Add the answers for these partitions to the response. named: those to include; None: all."""
         topic = response.responses[-1] if response.responses else None
         size_bytes = 0
         for read in reads:

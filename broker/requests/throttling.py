@@ -70,11 +70,11 @@ class Meter:
         self.wait_for = ""
 
     def begin(self) -> None:
-        """A piece of work begins."""
+        """Begin to count time for a piece of work."""
         self.began_ns = self._throttling.clock.work_ns()
 
     def pause(self) -> None:
-        """It ends, for now."""
+        """Stop counting time until the next begin()."""
         if self.began_ns is not None:
             self.spent_ns += self._throttling.clock.work_ns() - self.began_ns
             self.began_ns = None

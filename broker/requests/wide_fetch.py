@@ -23,7 +23,7 @@ PARTITIONS_A_STEP = 100
 
 
 def chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """A step's worth of them at a time."""
+    """Split the items in runs of PARTITIONS_A_STEP."""
     for first in range(0, len(items), PARTITIONS_A_STEP):
         yield items[first : first + PARTITIONS_A_STEP]
 

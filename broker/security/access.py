@@ -48,7 +48,7 @@ class Access:
         )
 
     def allows_on_cluster(self, session: Session, operation: Operation) -> bool:
-        """The same for the broker as a whole."""
+        """Whether the session has the right to this operation on the cluster."""
         return self.allows(session, operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def check(self, session: Session, operation: Operation, resource_type: ResourceType, name: str) -> None:

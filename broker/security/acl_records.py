@@ -26,12 +26,12 @@ class NewerAclRecord(Exception):
 
 
 def acl_added(binding: AclBinding) -> Change:
-    """The rule holds from now on."""
+    """The record that adds a rule."""
     return _key(binding), msgpack.packb([RECORD_VERSION])
 
 
 def acl_removed(binding: AclBinding) -> Change:
-    """It does not hold any more."""
+    """The record that removes a rule."""
     return _key(binding), None
 
 

@@ -142,7 +142,7 @@ class MappingRule(NamedTuple):
     case: str = ""
 
     def name_of(self, subject: str) -> str | None:
-        """None if it is not for this subject."""
+        """The name that the rule gives to this subject; None if the rule does not match it."""
         if self.pattern is None:
             return subject
         found = self.pattern.fullmatch(subject)

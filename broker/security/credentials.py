@@ -95,7 +95,7 @@ def credential_from(mechanism: Mechanism, salted: bytes, salt: bytes, iterations
 
 
 def _keys(mechanism: Mechanism, salted: bytes) -> tuple[bytes, bytes]:
-    """StoredKey and ServerKey."""
+    """Compute StoredKey and ServerKey (RFC 5802, section 3)."""
     client_key = hmac.digest(salted, b"Client Key", mechanism.digest)
     return hashlib.new(mechanism.digest, client_key).digest(), hmac.digest(salted, b"Server Key", mechanism.digest)
 

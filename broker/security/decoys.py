@@ -59,7 +59,7 @@ class Kind(NamedTuple):
 
 
 def kind_of(salt: bytes, iterations: int) -> Kind:
-    """That of a credential."""
+    """The kind of a credential with this salt and iteration count."""
     alphabet = next(each for each in Alphabet if _fits(salt, each))
     if alphabet is Alphabet.KAFKA:
         return Kind(iterations, alphabet, 0)

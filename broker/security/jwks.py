@@ -42,11 +42,11 @@ class KeyRefresher:
         self._stopped = False
 
     def start(self) -> None:
-        """Fetch now, and from then on."""
+        """Fetch the keys now, and again at each interval."""
         self._begin()
 
     def hurry(self) -> None:
-        """A key is missing: fetch soon."""
+        """Fetch the keys as soon as SOONEST_MS allow, since a key is missing."""
         if self._stopped or self._is_fetching:
             return
         since_ms = 0.0 if self._fetched_s is None else (self._loop.time() - self._fetched_s) * 1000

@@ -60,7 +60,7 @@ class PasswordCheck(NamedTuple):
         return "PasswordCheck()"
 
     def run(self) -> bool:
-        """Takes milliseconds, in any thread."""
+        """Whether the password is right. Takes milliseconds; may run in any thread."""
         return self.credential.is_made_from(self.password)
 
 

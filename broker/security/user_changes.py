@@ -112,7 +112,7 @@ def _alter_result(name: str, why: Refusal | None) -> Altered:
 
 
 def refusal(name: str, error: KafkaError) -> Altered:
-    """A user of whom nothing was changed."""
+    """The result for a user of whom nothing was changed, because of this error."""
     return Altered(user=name, error_code=error.code, error_message=error.text)
 
 

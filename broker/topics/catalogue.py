@@ -111,7 +111,7 @@ def topic_changed(entry: TopicEntry) -> Change:
 
 
 def topic_gone(topic_id: bytes) -> Change:
-    """There is no such topic any more."""
+    """The record that removes a topic."""
     return _change(["topic", topic_id], None)
 
 
@@ -136,7 +136,7 @@ def marker_owed(log_id: int, producer_id: int, debt: MarkerDebt) -> Change:
 
 
 def marker_paid(log_id: int, producer_id: int) -> Change:
-    """It has it, or is gone."""
+    """The record that removes a marker debt: the log has its marker, or does not exist any more."""
     return _change(["marker debt", log_id, producer_id], None)
 
 

@@ -71,7 +71,7 @@ class Partition:
         return self.log.snapshots.taken_bytes
 
     def obey(self, rules: AppendRules) -> None:
-        """From now on these rules."""
+        """Check appended batches by these rules from now on."""
         self.rules = rules
         self.largest_bytes = min(rules.max_message_bytes, rules.segment_bytes)
         self.plain = not (  # such a partition looks at size and header only

@@ -113,7 +113,7 @@ class Topics:
         return self.catalogue.cluster_id
 
     def next_producer_id(self) -> int:
-        """A producer id that nobody ever had."""
+        """Give out a producer id that was never given out before."""
         return self._producer_ids.next()
 
     def skip_producer_ids(self, count: int) -> None:
@@ -337,7 +337,7 @@ class Topics:
 
 
 def text_id(topic_id: bytes | bytearray) -> str:
-    """How Kafka's tools write a UUID."""
+    """A topic id as text, in the form of Kafka's tools: base64 for URLs, without padding."""
     return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
 
 

@@ -91,5 +91,5 @@ class Fences:
         return fence
 
     def forget(self, transactional_id: str) -> None:
-        """The id is gone."""
+        """Remove the fence of a transactional id that does not exist any more."""
         self._fences.pop(transactional_id, None)

@@ -67,7 +67,7 @@ class FencePolicy:
         return fence.passes(kind, connection.number)
 
     def forget(self, transactional_id: str) -> None:
-        """The id is gone."""
+        """Remove the fence of a transactional id that does not exist any more."""
         self._fences.forget(transactional_id)
 
     def _tell_of_late(self, txn: Transaction, api: int, connection: Connection) -> None:

@@ -63,7 +63,7 @@ class Verdict(Enum):
 
 
 def judge(entry: Entry | None, proposal: Proposal) -> Verdict:
-    """By the entry of the proposal's key."""
+    """Decide what to do with a proposal. entry: the last decision of its key, if there is one."""
     if entry is None:
         return Verdict.DECIDE
     if proposal.number > entry.number and (proposal.owner == entry.owner or proposal.takeover):

@@ -58,7 +58,7 @@ class Owners:
             self.took(transactional_id, connection)
 
     def forget(self, transactional_id: str) -> None:
-        """The id is gone."""
+        """Remove the owner of a transactional id that does not exist any more."""
         self._owners.pop(transactional_id, None)
 
     def get(self, transactional_id: str) -> Owner | None:

@@ -22,7 +22,7 @@ class Alarms:
         self._timer_ms = NEVER
 
     def set(self, name: str, at_ms: int) -> None:
-        """Ring then, or earlier."""
+        """Ring for this name at `at_ms`, or earlier if an earlier time is set already."""
         if at_ms < self._at_ms.get(name, NEVER):
             self._at_ms[name] = at_ms
             heappush(self._heap, (at_ms, name))
@@ -30,11 +30,11 @@ class Alarms:
                 self._set_timer()
 
     def forget(self, name: str) -> None:
-        """Do not ring for it."""
+        """Remove the alarm of this name, if it has one."""
         self._at_ms.pop(name, None)
 
     def stop(self) -> None:
-        """Do not ring any more."""
+        """Cancel the timer: no alarm rings any more."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None

@@ -235,7 +235,7 @@ ASSIGNORS: Mapping[str, Assignor] = {"uniform": uniform_steps, "range": range_st
 
 
 def run_steps(steps: Generator[int, None, Assigned]) -> Assigned:
-    """What comes of all steps, at once."""
+    """Run all steps now, and return their result."""
     while True:
         try:
             next(steps)

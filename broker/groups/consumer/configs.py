@@ -35,11 +35,11 @@ class ConfigsByGroup:
         return self._topics.catalogue.group_configs
 
     def given(self, group_id: str) -> Mapping[str, str]:
-        """What this group was given."""
+        """The settings that were stored for this group, by name."""
         return self._topics.catalogue.group_configs.get(group_id, {})
 
     def obeyed(self, group_id: str) -> GroupConfigs:
-        """What this group obeys now."""
+        """The settings in effect for this group: its own, else the broker's."""
         now = self._settings.now
         if self._obeyed_under is not now:
             self._obeyed_under = now
@@ -82,7 +82,7 @@ class ConfigsByGroup:
 
 
 def _size_bytes(group_id: str, configs: Mapping[str, str]) -> int:
-    """About the memory that they take."""
+    """The approximate memory in bytes that the settings of one group take."""
     return GROUP_BYTES + 4 * len(group_id) + sum(map(len, configs.values())) if configs else 0
 
 

@@ -170,7 +170,7 @@ class ConsumerGroups:
         self._loaded.clear()
 
     def stop(self) -> None:
-        """No alarm rings any more."""
+        """Stop the timer of all groups."""
         self._alarms.stop()
 
     def _make_group(self, group_id: str) -> MixedGroup:
@@ -192,7 +192,7 @@ class ConsumerGroups:
         return Policy(self._settings.now.group_consumer_migration_policy)
 
     def rules(self, group_id: str) -> Rules:
-        """What this group obeys now."""
+        """The rules in effect for this group, from its own settings and the broker's."""
         settings, own = self._settings.now, self._configs.obeyed(group_id)
         return Rules(
             session_timeout_ms=own.consumer_session_timeout_ms,
@@ -277,7 +277,7 @@ class ConsumerGroups:
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
 
     def leave(self, group_id: str, beat: Heartbeat) -> Answer:
-        """A member goes. Raises KafkaError."""
+        """Answer the heartbeat of a member that leaves the group. Raises KafkaError."""
         group = self.groups.get(group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
@@ -327,7 +327,7 @@ class ConsumerGroups:
         return self.parts(group_id, group.tombstones())[0]
 
     def forget(self, group_id: str) -> None:
-        """This group is gone."""
+        """Remove a group from memory, with its alarms."""
         self.groups.pop(group_id, None)
         self.size_bytes -= self._sizes.pop(group_id, 0)
         self._alarms.forget(group_id)

@@ -344,7 +344,7 @@ class ConsumerGroup(UsersRoster):
 
     @property
     def assignor(self) -> str:
-        """The one that most members ask for."""
+        """The name of the assignor that most members ask for; the broker's first one if none asks."""
         names = self._rules().assignors
         votes = [each.assignor for each in self.subscriptions.values() if each.assignor in names]
         return max(names, key=votes.count) if votes else names[0]
@@ -419,7 +419,7 @@ class ConsumerGroup(UsersRoster):
                 deadlines.pop(member_id, None)
 
     def _go_on(self) -> None:
-        """Without those that were removed."""
+        """Begin a new epoch after members were removed."""
         self._next_epoch()
 
     def _forget(self, member_id: str) -> None:

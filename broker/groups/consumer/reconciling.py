@@ -95,7 +95,7 @@ def _advance(current: Current, goal: Goal, owned: Owned | None) -> Current:
 
 
 def merge(one: Held, other: Held) -> Held:
-    """What is in either."""
+    """The partitions in either; where a partition is in both, with the epoch in `other`."""
     found = {topic_id: dict(epochs) for topic_id, epochs in one.items()}
     for topic_id, epochs in other.items():
         found.setdefault(topic_id, {}).update(epochs)

@@ -56,7 +56,7 @@ class UsersRoster(FencedRoster):
         self._resolving_rights: int | None = None
 
     def apply(self, change: Change) -> None:
-        """A record of the group."""
+        """Apply one record of the group, and forget the users of what it removes."""
         super().apply(change)
         if change.value is None and change.kind is Kind.SUBSCRIPTION:
             self.users.pop(change.name, None)

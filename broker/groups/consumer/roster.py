@@ -64,7 +64,7 @@ class Roster:
     # ---- records ---------------------------------------------------------------------------------------------
 
     def apply(self, change: Change) -> None:
-        """A record of the group."""
+        """Apply one record of the group, read from the log or just written."""
         kind, name, value = change
         if kind is Kind.CLASSIC_GROUP:
             return
