@@ -82,6 +82,30 @@ def test_a_commit_cancelled_in_the_moment_in_which_its_record_fails_is_an_abort(
 
 
 @both
+def test_an_abort_of_a_cancelled_commit_that_failed_is_done_before_the_next(version):
+    async def main(world):
+        producer = await world.producer()
+        await write(producer, b"a")
+        await producer.begin_transaction()
+        await producer.send_and_wait("t", b"lost")
+        world.faults.delay("Produce", 0.5).once()
+        await producer.send("t", b"lost too")
+        gone = world.faults.blackhole("EndTxn", when="before_write").every_time()
+        committing = asyncio.create_task(producer.commit_transaction())
+        await asyncio.sleep(0.1)
+        committing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await committing
+        world.faults.remove(gone)
+        await producer.begin_transaction()
+        await producer.send("t", b"b")
+        await producer.commit_transaction()
+        assert await world.values() == [b"a", b"b"]
+
+    within(main, version)
+
+
+@both
 def test_an_abort_of_a_cancelled_block_that_failed_is_done_before_the_next(version):
     async def work(producer):
         async with producer.transaction() as tx:
