@@ -10,6 +10,7 @@ from simulation import (  # noqa: F401 (each adds its own)
     migration_mutants,
     rights_mutants,
     sdk_code_mutants,
+    sdk_loss_mutants,
     sdk_mutants,
     security_mutants,
     spark_mutants,

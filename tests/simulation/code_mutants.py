@@ -4,6 +4,8 @@ A disk without descriptors, a folder that is not ours, an executor's order, a bo
 enumerated where such tests live. The test runs with the bug in a process of its own, and has to fail.
 """
 
+import inspect
+import textwrap
 from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -65,6 +67,17 @@ def killed_by(file: str) -> Callable[[Patches], Patches]:
         return make
 
     return add
+
+
+def _edited(stack: ExitStack, owner: Any, name: str, old: str, new: str) -> None:
+    """The function with another text in one place. Raises AttributeError where that text is not there once."""
+    original = getattr(owner, name)
+    source = textwrap.dedent(inspect.getsource(original))
+    if source.count(old) != 1:
+        raise AttributeError(f"{name} does not contain {old!r} once")
+    made: dict[str, Any] = {}
+    exec(compile(source.replace(old, new), f"<{name} with a bug>", "exec"), original.__globals__, made)
+    _replaced(stack, owner, name, made[name])
 
 
 # ---- what stands on the disk ---------------------------------------------------------------------------------

@@ -426,7 +426,7 @@ def sdk_a_producer_that_cannot_go_on_keeps_its_batches(stack: ExitStack) -> None
 
     def tell_no_more(close: Any) -> Any:
         async def closing(self: Any, timeout_ms: float = inf) -> None:
-            with mock.patch.object(self.sources, "tell", return_value=None):
+            with mock.patch.object(self.sources, "notify", return_value=None):
                 await close(self, timeout_ms)
 
         return closing

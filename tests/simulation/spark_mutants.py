@@ -7,6 +7,7 @@ takes names from `protocol`, is imported by its mutants alone.
 import re
 from contextlib import ExitStack
 from typing import Any
+from unittest import mock
 from uuid import UUID
 
 from fencepost.spark import hints, options
@@ -220,3 +221,14 @@ def spark_nobody_hears_of_what_holds_a_stream_up(stack: ExitStack) -> None:
 def spark_a_pattern_that_java_reads_otherwise_is_taken(stack: ExitStack) -> None:
     """It finds no topic."""
     _replaced(stack, options, "_CLASS_IN_CLASS", re.compile("(?!)"))
+
+
+@killed_by("tests/spark/sink/test_partition_column.py")
+def spark_the_column_of_partitions_is_ignored(stack: ExitStack) -> None:
+    _replaced(stack, written_rows, "_partitions", lambda column: None)
+
+
+@killed_by("tests/spark/sink/test_partition_column.py")
+def spark_partitions_of_any_type_are_taken(stack: ExitStack) -> None:
+    any_type = ("tinyint", "smallint", "int", "bigint", "double", "decimal(10,0)", "string")
+    stack.enter_context(mock.patch.dict(written_rows.COLUMNS, partition=any_type))
