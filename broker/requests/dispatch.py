@@ -20,6 +20,7 @@ from collections.abc import Callable
 from types import GeneratorType
 from typing import Any, TypeVar
 
+from ...effects.disk import DirectoryMoved
 from ...protocol.apis import APIS, Api, decode_request, encode_response, encode_response_in_steps
 from ...protocol.errors import ErrorCode, KafkaError, MalformedFrame
 from ...protocol.headers import RequestHeader, read_request_header
@@ -428,6 +429,9 @@ class Dispatcher:
         """The error to answer. Any exception except a KafkaError is a bug: log it, and answer UNKNOWN_SERVER_ERROR."""
         if isinstance(error, KafkaError):
             return error
+        if isinstance(error, DirectoryMoved):  # no bug, and not of this request alone
+            self._broker.rounds.halt(error)
+            return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
         self._metrics.failed(error)
         log.error("%s failed", call.handler.api.name, exc_info=error)
         return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
-from ...effects.disk import TryLater
+from ...effects.disk import DirectoryMoved, TryLater
 from ...protocol.errors import KafkaError
 from ...storage.cleaning.compaction import begin_compaction
 from ...storage.cleaning.retention import expired
@@ -125,6 +125,8 @@ class Cleaning:
                 raise
             log.warning("%s-%s is not compacted now, a later run tries again: %r", one.topic, one.partition, error)
             one.compaction_failed(run)
+        except DirectoryMoved:
+            raise  # concerns all logs
         except Exception as error:
             self._give_up(one, error)
             one.compaction_failed(run)

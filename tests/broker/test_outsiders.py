@@ -6,6 +6,8 @@ import pytest
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.effects.disk import AlreadyLocked, DirectoryMoved
 from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.protocol.messages.cluster import DescribeLogDirsRequest
+from fencepost.protocol.messages.monitoring import DescribeMetricsRequest
 from produce_requests import batch, create, produce
 from simulated_broker import SimulatedBroker
 
@@ -61,6 +63,18 @@ def test_a_broker_at_work_notices_by_itself(change: Change) -> None:
     change(disk.beside())
     world.wait(5)
     assert isinstance(world.broker.halted, DirectoryMoved)
+    world.stop()
+
+
+@pytest.mark.parametrize("asked", [DescribeLogDirsRequest(topics=None), DescribeMetricsRequest()])
+def test_a_request_that_meets_it_is_not_answered_and_halts_the_broker_by_name(asked: object) -> None:
+    disk = SimulatedDisk(history=False)
+    world = served(SimulatedBroker(SETTINGS, disk=disk))
+    rename(disk.beside())
+    with pytest.raises(ConnectionError):
+        world.ask(asked)
+    assert isinstance(world.broker.halted, DirectoryMoved)
+    assert world.broker.metrics.failures == []
     world.stop()
 
 

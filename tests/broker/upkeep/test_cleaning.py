@@ -6,6 +6,7 @@ import struct
 
 import pytest
 from fencepost.broker.config.settings import BrokerSettings
+from fencepost.effects.disk import DirectoryMoved
 from fencepost.protocol.messages.configs import IncrementalAlterConfigsRequest
 from fencepost.storage.cleaning.compaction import Compaction
 from produce_requests import answers, batch, create, idempotent, produce
@@ -89,15 +90,17 @@ def test_a_sync_that_fails_under_a_compaction_halts_the_broker_whatever_its_erro
     begun.abandon()
 
 
-def test_a_disk_that_fails_under_a_compaction_halts_the_broker(begun, monkeypatch):
+@pytest.mark.parametrize("error", [OSError(5, "the disk is gone"), DirectoryMoved("/data")])
+def test_a_disk_that_fails_under_a_compaction_halts_the_broker(begun, monkeypatch, error):
     def run_slice(run: Compaction) -> None:
-        raise OSError(5, "the disk is gone")
+        raise error
 
     monkeypatch.setattr(Compaction, "run_slice", run_slice)
     client = SimulatedClient(begun)
     with pytest.raises(ConnectionError):
         feed(client, "sound", 24)
-    assert isinstance(begun.broker.halted, OSError)
+    assert begun.broker.halted is error
+    assert begun.broker.metrics.failures == []
     begun.abandon()
 
 
