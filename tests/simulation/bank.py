@@ -3,6 +3,7 @@
 from simulation import (  # noqa: F401 (each adds its own)
     cleanup_mutants,
     code_mutants,
+    edge_mutants,
     follower_mutants,
     group_mutants,
     journal_mutants,
