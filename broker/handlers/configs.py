@@ -186,16 +186,19 @@ def _broker_resource(
 ) -> tuple[Mapping[str, Option], Callable[[str], _Synonyms], Mapping[str, str]]:
     """The options of a broker, a function that returns an option's synonyms, and what is set by AlterConfigs.
 
-    For one broker these are all settings that Kafka and fencepost have; for the default of all brokers (name "") only
-    those that were set.
+    For this broker these are all settings that Kafka and fencepost have; for the default of all brokers (name ""), and
+    for another id of which something is kept, only those that were set.
     """
     topics, settings = broker.topics, broker.settings
     of_all = topics.broker_configs("")
     of_one = topics.broker_configs(name) if name else {}
+    is_other = name not in ("", str(broker.node_id))
     rows = {**UNOBEYED, **SPELT_OTHERWISE, **BROKER_OPTIONS}
     rows |= left_over({each: text for each, text in (*of_all.items(), *of_one.items()) if each not in rows})
 
     def synonyms(option: str) -> _Synonyms:
+        if is_other:
+            return [(option, of_one[option], Source.DYNAMIC_BROKER)]
         if not name:
             return [(option, of_all[option], Source.DYNAMIC_DEFAULT_BROKER)]
         if option in BROKER_OPTIONS:
@@ -204,7 +207,8 @@ def _broker_resource(
             return spelt_synonyms(option, settings)
         return unobeyed_synonyms(option, of_one, of_all)
 
-    return rows if name else {option: rows[option] for option in of_all}, synonyms, {"": name}
+    shown = of_one if is_other else rows if name else of_all
+    return {option: rows[option] for option in shown}, synonyms, {"": name}
 
 
 def _topic(broker: Services, name: str) -> Topic | None:
@@ -213,9 +217,10 @@ def _topic(broker: Services, name: str) -> Topic | None:
 
 
 def _check_broker_id(broker: Services, name: str, what: str, expected: str) -> None:
+    """Whether it is the broker's id in its one spelling, or another of which an earlier version has kept something."""
     if not _is_int32(name):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} must be an integer, but it is: {name}")
-    if int(name) != broker.node_id:
+    if name != str(broker.node_id) and not broker.topics.broker_configs(name):
         expectation = expected.format(broker.node_id)
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, {expectation}, but received {name}")
 
@@ -371,6 +376,9 @@ def _alter_broker(broker: Services, resource: _Resource, merge: _Merge, validate
     _check_settable([config.name for config in resource.configs if not _takes_away(config, kept)])
     try:
         configs = merge(kept, {**UNOBEYED, **BROKER_OPTIONS})
+        if name not in ("", str(broker.node_id)) and not configs.items() <= kept.items():
+            text = f"Unexpected broker id, expected {broker.node_id}, but received {name}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, text)  # what is kept of another may only be removed
         for config in resource.configs:
             if config.name in SETTABLE and config.name in configs:
                 check_unobeyed(config.name, configs[config.name], name)

@@ -289,6 +289,37 @@ def test_a_nonnumeric_broker_id_is_refused_and_other_resources_are_described(top
     assert refused[0] == ErrorCode.INVALID_REQUEST
 
 
+@pytest.mark.parametrize("spelling", ["01", "+1", "001", "\N{ARABIC-INDIC DIGIT ONE}"])
+def test_the_id_of_the_broker_has_one_spelling(broker: SimulatedBroker, spelling: str) -> None:
+    """By another, settings were kept that nothing obeyed, with a bound of their own for each."""
+    entry = "message.max.bytes", SET, "5000"
+    refused = (42, f"Unexpected broker id, expected 1, but received {spelling}")
+    assert change(broker, BROKER, spelling, entry) == change(broker, BROKER, spelling, entry, validate_only=True)
+    assert change(broker, BROKER, spelling, entry) == alter(broker, BROKER, spelling, {entry[0]: "5000"}) == refused
+    found = describe(broker, BROKER, spelling)
+    assert (found.error_code, found.configs) == (42, [])
+    assert found.error_message == f"Unexpected broker id, expected 1 or empty string, but received {spelling}"
+    assert broker.broker.topics.catalogue.broker_configs == {}
+
+
+@pytest.mark.parametrize("name", ["01", "7"], ids=["another spelling", "an id it had before"])
+def test_what_is_kept_of_another_id_is_shown_and_can_be_removed(broker: SimulatedBroker, name: str) -> None:
+    stored = {"message.max.bytes": "5000", "mesage.max.bytes": "1", "num.io.threads": "9"}
+    broker.broker.topics._log.commit([broker_configs_changed(name, stored)])
+    broker.wait(1)
+    with broker.again() as again:
+        shown = describe(again, BROKER, name, include_synonyms=True).configs
+        assert {each.name: each.value for each in shown} == stored | {"mesage.max.bytes": None}
+        assert again.broker.settings.message_max_bytes == 1_048_588
+        for entry in (("message.max.bytes", SET, "6000"), ("num.network.threads", SET, "3")):
+            assert change(again, BROKER, name, entry) == (42, f"Unexpected broker id, expected 1, but received {name}")
+        assert change(again, BROKER, name, ("message.max.bytes", DELETE, None)) == OK
+        assert again.broker.topics.broker_configs(name) == {"mesage.max.bytes": "1", "num.io.threads": "9"}
+        assert alter(again, BROKER, name, {}) == OK
+        assert again.broker.topics.broker_configs(name) == {}
+        assert describe(again, BROKER, name).error_code == 42
+
+
 @pytest.mark.parametrize("of", ["", "1"], ids=["all brokers", "this broker"])
 @pytest.mark.parametrize("validate_only", [True, False])
 def test_a_setting_of_the_broker_that_nobody_knows_is_refused_with_the_nearest(
