@@ -407,7 +407,8 @@ def _check_settable(names: Sequence[str]) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     unknown = next((name for name in names if name not in BROKER_OPTIONS and name not in SETTABLE), None)
     if unknown is not None:
-        meant = nearest(unknown, list(accepted_names())) if len(unknown) <= LONGEST_NAME else None
+        known = sorted(SETTABLE | accepted_names().keys())
+        meant = nearest(unknown.lower(), known) if len(unknown) <= LONGEST_NAME else None
         hint = f" (did you mean {meant}?)" if meant else ""
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown broker config name: {unknown}{hint}")
 

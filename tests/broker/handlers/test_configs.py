@@ -334,6 +334,23 @@ def test_a_setting_of_the_broker_that_nobody_knows_is_refused_with_the_nearest(
 
 
 @pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("log.flush.interval.message", "log.flush.interval.messages"),
+        ("min.insync.replica", "min.insync.replicas"),
+        ("MESSAGE.MAX.BYTES", "message.max.bytes"),
+        ("num.io.thread", "num.io.threads"),
+        ("num.partition", "num.partitions"),
+    ],
+)
+def test_the_nearest_name_is_looked_for_among_all_that_are_taken(
+    broker: SimulatedBroker, name: str, meant: str
+) -> None:
+    refused = (42, f"Unknown broker config name: {name} (did you mean {meant}?)")
+    assert change(broker, BROKER, "", (name, SET, "1")) == refused
+
+
+@pytest.mark.parametrize(
     "name",
     ["listener.name.internal.ssl.keystore.password", "ssl.keystore.password", "sasl.jaas.config", "log.dirs"],
 )
