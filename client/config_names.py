@@ -329,7 +329,7 @@ def _idle(value: Any) -> Any:
 
 
 def _delivery(value: Any) -> Any:
-    """0 in librdkafka means no limit."""
+    """Convert message.timeout.ms, where 0 means no limit, to our delivery timeout in ms."""
     return (_number("message.timeout.ms", value) if isinstance(value, str) else value) or INT32_MAX
 
 

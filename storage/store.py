@@ -273,7 +273,7 @@ class Store:
     # ---- parts -----------------------------------------------------------------------------------------------
 
     def new_log_id(self) -> int:
-        """An id no log ever had."""
+        """Give out a log id that was never used before."""
         log_id = self.next_log_id
         self.next_log_id += 1
         return log_id

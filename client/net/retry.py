@@ -39,7 +39,7 @@ class Deadline:
         self.at_ms = clock.monotonic_ms() + timeout_ms
 
     def left_ms(self) -> float:
-        """0 when it has passed."""
+        """The ms left until the deadline; 0 when it has passed."""
         return max(0.0, self.at_ms - self._clock.monotonic_ms())
 
     def passed(self) -> bool:

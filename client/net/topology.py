@@ -75,7 +75,7 @@ class Metadata:
         return None if node is None else (node.host, node.port)
 
     def leader_epoch(self, topic_partition: tuple[str, int]) -> int:
-        """-1 if not known."""
+        """The leader epoch of a partition; -1 if it is not known."""
         topic = self.topics.get(topic_partition[0])
         partition = topic.partitions.get(topic_partition[1]) if topic is not None else None
         return partition.leader_epoch if partition is not None else -1
@@ -86,7 +86,7 @@ class Metadata:
         return len(found.partitions) if found is not None and not found.error else None
 
     def topic_id(self, topic: str) -> Uuid:
-        """Zero if it is not known."""
+        """The id of a topic; ZERO_UUID if it is not known."""
         found = self.topics.get(topic)
         return found.topic_id if found is not None else ZERO_UUID
 

@@ -60,7 +60,7 @@ _END = _table(
 
 
 def of_init(code: int) -> Verdict:
-    """For InitProducerId."""
+    """The verdict on an error code of InitProducerId."""
     return _INIT.get(code, Verdict.FATAL)
 
 

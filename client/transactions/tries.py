@@ -23,7 +23,7 @@ class Tries:
         self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
 
     def deadline(self) -> Deadline:
-        """max_block_ms from now."""
+        """A deadline max_block_ms from now."""
         return Deadline(self._environment.clock, self._most_ms)
 
     def delay_s(self, attempt: int, code: int) -> float:

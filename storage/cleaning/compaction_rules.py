@@ -21,7 +21,7 @@ DIGEST_BYTES = 16  # keys as long or longer are remembered by digest, so that me
 
 
 def name_of(key: bytes) -> bytes:
-    """A key as it is in the map."""
+    """The form of a key in the map of offsets: a long key is replaced by its digest."""
     return key if len(key) < DIGEST_BYTES else blake2b(key, digest_size=DIGEST_BYTES).digest()
 
 

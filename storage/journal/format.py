@@ -151,7 +151,7 @@ def blocks(size_bytes: int) -> int:
 
 
 def pack_file_header(header: FileHeader) -> bytes:
-    """One block."""
+    """Encode a file header as one block."""
     flags = _RECYCLED if header.recycled else 0
     body = _FILE_HEADER.pack(
         _FILE_MAGIC,
@@ -259,7 +259,7 @@ def _with_checksum(buffers: list[Buffer], length: int) -> list[Buffer]:
 
 
 def frame_unit(incarnation: int, number: int, parts: Sequence[Part]) -> list[Buffer]:
-    """A unit as it is in the journal."""
+    """Encode a unit as it is in the journal: a list of buffers with the checksum first."""
     buffers: list[Buffer] = [_UNIT_CHECKED.pack(incarnation, number, len(parts))]
     for kind, log_id, offset, data, _ in parts:
         buffers.append(_PART.pack(kind, log_id, offset, sum(map(len, data))))

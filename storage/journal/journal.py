@@ -178,7 +178,7 @@ class Journal:
 
     @property
     def last_unit(self) -> int:
-        """The newest unit framed."""
+        """The number of the newest unit that was appended."""
         return self.next_unit - 1
 
     @property
@@ -204,7 +204,7 @@ class Journal:
 
     @property
     def largest_unit_bytes(self) -> int:
-        """Larger units are never admitted."""
+        """The size in bytes of the largest unit that can be admitted."""
         return self._files.largest_unit_bytes - BATCH_UNIT_BYTES
 
     @property
@@ -482,7 +482,7 @@ class Journal:
 
 
 def _added(first: dict[File, int], second: dict[File, int]) -> dict[File, int]:
-    """Bytes by file, of both."""
+    """Add two counts of bytes by file."""
     return {file: first.get(file, 0) + second.get(file, 0) for file in first | second}
 
 

@@ -37,7 +37,7 @@ class IndexRow(NamedTuple):
 
     @classmethod
     def of(cls, content: bytes, entry_bytes: int) -> "IndexRow":
-        """The row of a whole file."""
+        """Make the row that describes an index file with this content."""
         return cls(len(content) // entry_bytes, crc32c(content))
 
     def grown(self, added: bytes, entry_bytes: int) -> "IndexRow":
@@ -249,7 +249,7 @@ class IndexCache:
                 self._drop_surplus()
 
     def drop(self, path: str) -> None:
-        """The segment is gone."""
+        """Remove the indexes of a segment that does not exist any more."""
         with self._lock:
             loaded = self._loaded.pop(path, None)
             if loaded is not None:

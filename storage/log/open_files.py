@@ -43,11 +43,11 @@ class OpenFile:
         self.release()
 
     def release(self) -> None:
-        """One use of it is over."""
+        """End one use of the file that use() or use_if_open() began."""
         self.pool._release(self)
 
     def give_back(self) -> None:
-        """One use of what was lent is over."""
+        """End one use of the file that lend() began."""
         self.pool._release(self, lent=True)
 
     def abandon(self) -> None:

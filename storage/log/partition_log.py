@@ -280,7 +280,7 @@ class PartitionLog(LogState):
             self.released(self.end_offset)
 
     def _active(self) -> SegmentState | None:
-        """The segment that goes on growing."""
+        """The segment that a flush appends to; None if there is none."""
         return self.segments[-1] if self.segments and not self.segments[-1].compacted else None
 
     def _take_over(self, writer: SegmentWriter, flushed_offset: int) -> None:

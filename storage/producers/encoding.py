@@ -49,7 +49,7 @@ class Producer:
 
 
 def pack(producers: Mapping[int, Producer]) -> bytes:
-    """All of them at once."""
+    """Encode all producers as one snapshot."""
     pieces = [_packed_count(len(producers))]
     pieces += [_pack(producer_id, producer) for producer_id, producer in producers.items()]
     return b"".join(pieces)
