@@ -27,6 +27,7 @@ from simulation.sdk_habits import SDK_SINGLES, SdkAhead, SdkPair, SdkPauser, Sdk
 from simulation.sdk_pools import SdkPool
 from simulation.sdk_readers import SDK_GROUP, SDK_WORKERS, SdkMover, SdkReader, SdkWorker
 from simulation.sink_clients import SinkDriver
+from simulation.strangers import Hoarder, Outsider, has_strangers
 from simulation.trimming import Once, Trimmer
 from simulation.txn_clients import Incarnation, Supervisor
 from simulation.vanishing import Vanisher
@@ -98,6 +99,8 @@ def clients_of(world: World) -> list[Any]:
         clients += [*guarded_clients_of(world), *GuardedGroup(world).members]
     if world.schedule.has_follower:
         clients.append(Followers(world))
+    if has_strangers(world):
+        clients += [Outsider(world), Hoarder(world)]
     for place in (*PLACES[:7], *PLACES[11:]):
         clients.append(Reader(world, f"committed-{place}", place, committed=True))
         clients.append(Reader(world, f"uncommitted-{place}", place, committed=False))

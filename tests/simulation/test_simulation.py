@@ -15,6 +15,7 @@ from small_parts import leave_small_parts
 
 SEEDS = (1, 2, 3)
 FOLLOWED = (9, 32)  # seeds with a follower
+WITH_STRANGERS = 5
 RUN = Path(__file__).with_name("run.py")
 
 
@@ -34,6 +35,13 @@ def test_no_seed_with_a_follower_shows_an_anomaly():
         met.update(result.struck)
     for what in ("named", "gave", "withheld", "behind"):
         assert met[f"follower: {what}"] > 5
+
+
+def test_no_seed_with_strangers_shows_an_anomaly():
+    result = simulate(WITH_STRANGERS, 10.0)
+    assert result.good, f"{result}\nagain: make sim SEED={WITH_STRANGERS} SECONDS=10"
+    met = Counter(result.struck)
+    assert all(met[what] for what in ("outsider: locked out", "outsider: halted", "hoarder: kept", "hoarder: refused"))
 
 
 def test_no_seed_shows_an_anomaly_where_consumers_are_given_parts_of_files(monkeypatch):

@@ -99,6 +99,7 @@ class World:
         self.looks_before_the_end: list[Callable[[], Awaitable[None]]] = []  # while the broker runs that was healed
         self.topic_names: dict[bytes, str] = {}  # by id, of those that members of groups subscribe to
         self.over = False  # clients begin nothing new
+        self.is_moved = False  # the data directory is not where brokers look for it
         # Shown to the faults: requests that are about to leave, by the keys of their APIs.
         self.on_send: Callable[[Any, list[int]], None] = lambda transport, keys: None
         self.schedule = Schedule.of(seed)
@@ -128,6 +129,12 @@ class World:
         return self.rng(f"protocols of {group}").choice(((CLASSIC,), (NEWER,), (CLASSIC, NEWER)))
 
     # ---- the broker ------------------------------------------------------------------------------------------
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether a broker runs that has begun and is not halted."""
+        broker, process = self.broker, self._process
+        return broker is not None and process is not None and not process.is_starting and broker.halted is None
 
     async def start(self) -> None:
         """A broker begins on what is on the disk. Raises what the broker raises."""
@@ -177,6 +184,8 @@ class World:
         """Kill it, wait a little, and begin again."""
         self.kill(power=power, rng=rng)
         await asyncio.sleep(after_s)
+        while self.is_moved:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
         try:
             await self.start()
         except OSError as error:
