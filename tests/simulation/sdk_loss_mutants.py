@@ -257,10 +257,5 @@ def sdk_a_start_waits_no_longer_than_without_a_setting(stack: ExitStack) -> None
 
 
 @killed_by("tests/cli/txn/test_held_offsets.py")
-def sdk_offsets_held_by_an_earlier_transaction_are_taken_for_this_one_s(stack: ExitStack) -> None:
-    _edited(stack, HeldOffsetsAdmin, "_held_in", "batch.base_offset >= txn.start_offset and ", "")
-
-
-@killed_by("tests/cli/txn/test_held_offsets.py")
 def sdk_held_offsets_are_looked_for_in_another_partition(stack: ExitStack) -> None:
     _edited(stack, HeldOffsetsAdmin, "find_held_offsets", "partition_for(name, len(topic.partitions))", "0")
