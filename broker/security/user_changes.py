@@ -129,7 +129,7 @@ def describe(name: str, infos: Infos) -> Described:
     """A user with these credentials. If there are none, the user does not exist."""
     if not infos:
         text = f"Attempt to describe a user credential that does not exist: {name}"
-        return Described(user=name, error_code=ErrorCode.RESOURCE_NOT_FOUND, error_message=text)
+        return _not_described(name, KafkaError(ErrorCode.RESOURCE_NOT_FOUND, text))
     made = [Described.Credential(mechanism=mechanism, iterations=iterations) for mechanism, iterations in infos]
     return Described(user=name, error_message="", credential_infos=made)
 
@@ -137,4 +137,8 @@ def describe(name: str, infos: Infos) -> Described:
 def refuse_duplicate(name: str) -> Described:
     """A user that a request names more than once."""
     text = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
-    return Described(user=name, error_code=ErrorCode.DUPLICATE_RESOURCE, error_message=text)
+    return _not_described(name, KafkaError(ErrorCode.DUPLICATE_RESOURCE, text))
+
+
+def _not_described(name: str, error: KafkaError) -> Described:
+    return Described(user=name, error_code=error.code, error_message=error.text)
