@@ -1,4 +1,4 @@
-"""The end of a transaction is one step, however many partitions it has (decision 34): how much work is that step?"""
+"""The end of a transaction is one step, however many partitions it has (decision 31): how much work is that step?"""
 
 import pytest
 from fencepost.broker.transactions.states.transaction import Status

@@ -330,7 +330,7 @@ ROWS = {
     "OffsetForLeaderEpoch": Row(end_of_epochs),
     "AddPartitionsToTxn": Row(add_partitions),
     "AddOffsetsToTxn": Row(add_offsets),
-    "EndTxn": Row(end_txn, 10_000, "one unit, of 40,000 markers at most (decision 34)"),
+    "EndTxn": Row(end_txn, 10_000, "one unit, of 40,000 markers at most (decision 31)"),
     "WriteTxnMarkers": Row(markers),
     "TxnOffsetCommit": Row(txn_offset_commit, 30_000, "one unit"),
     "DescribeConfigs": Row(describe_configs),
