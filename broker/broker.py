@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 
 from ..effects.clock import Clock, SystemClock
 from ..effects.counts import count_text
-from ..effects.disk import DirectoryMoved, Disk, Executor, SystemDisk
+from ..effects.disk import DirectoryMoved, Disk, DiskLow, Executor, SystemDisk
 from ..effects.net import Net, SystemNet
 from ..effects.rng import Rng, SystemRng
 from ..protocol.primitives import Readable
@@ -51,6 +51,7 @@ from .security.security_log import SecurityLog
 from .security.security_state import SecurityState
 from .shared import Shared
 from .stopping import Stopping
+from .topics.catalogue_log import NoRoom
 from .topics.producer_limit import ProducerLimit
 from .topics.topics import Topics
 from .transactions.admission import Admission
@@ -128,7 +129,8 @@ class Broker(Services):
     async def start(self) -> None:
         """Recover, then serve.
 
-        Raises what open_store raises; CannotStartThread; OSError if an address cannot be had.
+        Raises what open_store raises; CannotStartThread; OSError if an address cannot be had; DiskLow
+        for a new data directory.
         """
         began_ms = self.clock.monotonic_ms()
         try:
@@ -155,6 +157,9 @@ class Broker(Services):
             await self.server.listen(admissions)
             self.listeners.start()
             self.metrics.recovery_ms = self.clock.monotonic_ms() - began_ms
+        except NoRoom as refused:
+            await self.stop()
+            raise DiskLow(refused.text) from None
         except BaseException:
             await self.stop()
             raise

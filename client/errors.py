@@ -343,8 +343,13 @@ _OTHERS: dict[ErrorCode, type[ClientError]] = {
     ErrorCode.REQUEST_TIMED_OUT: RequestTimedOutError,
     ErrorCode.INVALID_TXN_STATE: FatalError,
 }
+_PERHAPS_FULL = "if it goes on, the disk may be nearly full: fencepost doctor says so"
 _HINTS = {
-    ErrorCode.POLICY_VIOLATION: "the broker's log names the limit that was met; for a new topic perhaps max.partitions"
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: _PERHAPS_FULL,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: _PERHAPS_FULL,
+    ErrorCode.NOT_ENOUGH_REPLICAS: _PERHAPS_FULL,
+    ErrorCode.KAFKA_STORAGE_ERROR: _PERHAPS_FULL,
+    ErrorCode.POLICY_VIOLATION: "the broker's log names the limit that was met; for a new topic perhaps max.partitions",
 }
 _CODES = {int(code): code for code in ErrorCode}
 _CLASSES = _RECOVERABLE | _SET_UP_WRONG | _OTHERS

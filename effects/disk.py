@@ -25,6 +25,7 @@ from .disk_errors import NO_SPACE, convert_errors
 from .disk_errors import CannotOpen as CannotOpen
 from .disk_errors import DirectoryMoved as DirectoryMoved
 from .disk_errors import DiskFull as DiskFull
+from .disk_errors import DiskLow as DiskLow
 from .disk_errors import TryLater as TryLater
 from .executors import Executor as Executor
 from .executors import ThreadExecutor

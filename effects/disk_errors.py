@@ -19,6 +19,16 @@ class DiskFull(TryLater):
     """No space left for what was to be written. A part of it may have been."""
 
 
+class DiskLow(DiskFull):
+    """What is to stay free would not. Nothing was written."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(errno.ENOSPC, reason)
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
 class CannotOpen(TryLater):
     """No descriptor, or no memory, is left to open one more file or directory. Nothing was done."""
 

@@ -32,6 +32,7 @@ from ..requests.allowed_names import allowed_names
 from ..requests.dispatch import HANDLERS, Call, handles
 from ..requests.services import Services
 from ..security.acls import CLUSTER_NAME, Operation, ResourceType
+from ..topics.catalogue_log import NoRoom
 from ..topics.names import check_name
 from ..topics.partition import Partition
 from ..topics.topics import Topic
@@ -203,6 +204,10 @@ def _answer(broker: Services, call: Call, asked: MetadataRequest.Topic, may_crea
             if call.meter is not None and broker.settings.auto_create_topics_enable:
                 broker.throttling.check_mutations(call.meter, broker.settings.num_partitions, strict=True)
             broker.topics.auto_create(asked.name)
+    except NoRoom as error:
+        # Here is no message either, and a topic that is not there has no files that could not be read.
+        broker.note_limit("Metadata", call.client_host, call.client_id, error)
+        return _refusal(ErrorCode.LEADER_NOT_AVAILABLE, asked.name, ZERO_UUID)
     except KafkaError as error:
         if error.code is not ErrorCode.THROTTLING_QUOTA_EXCEEDED:  # which means to ask again, too
             broker.note_limit("Metadata", call.client_host, call.client_id, error)

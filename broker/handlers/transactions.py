@@ -23,6 +23,7 @@ from ..requests.dispatch import Call, handles, register_fast_path
 from ..requests.guarded_fast_paths import make_fast_transactions
 from ..requests.services import Services
 from ..security.acls import Operation, ResourceType
+from ..topics.catalogue_log import NoRoom
 from ..topics.names import INTERNAL
 from ..transactions.fence import ADD_OFFSETS, ADD_PARTITIONS, END_TXN, INIT_PRODUCER_ID
 from ..transactions.states.init_producer_id import Initialisation
@@ -45,6 +46,15 @@ def init_producer_id(broker: Services, call: Call, request: InitProducerIdReques
 
     Of a producer without a transactional id, its former id and its timeout are ignored.
     """
+    try:
+        return _initialise(broker, call, request)
+    except NoRoom:
+        # This response has no message, and the words of KAFKA_STORAGE_ERROR would be a lie. Kafka answers with this
+        # code while it has no ids to give: every client asks again.
+        return _not_initialised(broker, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+
+def _initialise(broker: Services, call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
     transactional_id = request.transactional_id
     _check_may_produce(broker, call, request)
     if (request.producer_id == -1) != (request.producer_epoch == -1) or transactional_id == "":

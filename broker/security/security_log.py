@@ -17,6 +17,7 @@ from ...storage.layout import NO_TOPIC_ID, SECURITY_TOPIC
 from ...storage.log.settings import LogSettings
 from ...storage.store import Store
 from ..topics.catalogue import security_log_made
+from ..topics.catalogue_log import NoRoom
 from ..topics.reading import checked_batches, why_refused
 from ..topics.topics import Topics
 from .acl_records import Change
@@ -63,13 +64,13 @@ class SecurityLog:
             raise SecurityLogDamaged(f"{log.directory}: from offset {offset} on: {reason}") from error
 
     def commit(self, changes: Sequence[Change]) -> None:
-        """Make the changes, as one unit. Raises KAFKA_STORAGE_ERROR for want of room; then nothing was changed."""
+        """Make the changes, as one unit. Raises NoRoom, KAFKA_STORAGE_ERROR; then nothing was changed."""
         if not changes:
             return
         log_id = self._ensure()
         batch = keyed_batch(changes, self._clock.now_ms())
         if not self._store.admits(batch.size, internal=True):
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._store.refuse(batch.size))
+            raise NoRoom(self._store.refuse(batch.size))
         try:
             self._store.commit([self._store.append_part(log_id, batch)])
         except UnitRefused as refused:

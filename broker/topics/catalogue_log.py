@@ -25,6 +25,13 @@ class CatalogueDamaged(Exception):
     """The catalogue does not read as it was written; without it nobody knows which logs are which topic's."""
 
 
+class NoRoom(KafkaError):
+    """There is no room for a change now: the disk is nearly full, or the journal. Nothing was changed."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, reason)
+
+
 class CatalogueLog:
     """Reads the catalogue at start and commits its changes."""
 
@@ -52,14 +59,14 @@ class CatalogueLog:
     ) -> None:
         """Make the changes, and `parts` with them, as one unit.
 
-        internal, frees: as in Store.admits. Raises KafkaError while there is no room; nothing was changed.
+        internal, frees: as in Store.admits. Raises NoRoom.
         """
         wall_ms = self._clock.now_ms()
         written = [Record(offset, wall_ms, key, value) for offset, (key, value) in enumerate(changes)]
         batch = build(written)
         size = len(batch) + sum(PART_BYTES + sum(map(len, part.data)) for part in parts)
         if not self._store.admits(size, internal=internal, frees=frees):
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._store.refuse(size))
+            raise NoRoom(self._store.refuse(size))
         self._store.commit([self._store.append_part(CATALOGUE_LOG_ID, batch), *parts])
         for key, value in changes:
             self.catalogue.apply(key, value)

@@ -98,7 +98,7 @@ class Topics:
         self.catalogue = self._log.catalogue
 
     def load(self) -> None:
-        """Read the catalogue; begin it in a new data directory. Raises CatalogueDamaged, NewerCatalogue."""
+        """Read the catalogue; begin it in a new data directory. Raises CatalogueDamaged, NewerCatalogue, NoRoom."""
         self._log.load()
         if not self.cluster_id:
             self._log.commit([cluster_begun(self._new_text_id())])

@@ -14,7 +14,7 @@ from ...broker.topics.catalogue_log import CatalogueDamaged
 from ...broker.topics.internal_topic import InternalTopicDamaged
 from ...broker.transactions.ledger import DamagedLedgerRecord, NewerLedgerRecord
 from ...broker.transactions.records import DamagedTransactionRecord, NewerTransactionRecord
-from ...effects.disk import AlreadyLocked, DirectoryMoved, DiskFull
+from ...effects.disk import AlreadyLocked, DirectoryMoved, DiskFull, DiskLow
 from ...effects.threads import MORE_THREADS, CannotStartThread
 from ...effects.tls import BadTlsFiles
 from ...storage import layout
@@ -36,6 +36,7 @@ _LOGS_DAMAGED = (
 _LISTENING = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 _MORE_FILES = "raise the limit (ulimit -n, LimitNOFILE= of systemd, --ulimit nofile of docker) and start again"
 _MORE_MEMORY = "give it more memory, or stop other programs that use it, and start again"
+_MORE_ROOM = "free some space, or set storage.min.free.bytes lower (-X), and start again"
 _NO_LOSS = "no record is lost"
 _BY_ERROR = {
     errno.EMFILE: f"{_MORE_FILES}; {_NO_LOSS}",
@@ -75,6 +76,8 @@ def explain_failure(error: Exception, settings: BrokerSettings) -> Failure | Non
         return halted(error.__cause__)
     if isinstance(error, CannotStartThread):
         return Failure(str(error), f"{MORE_THREADS}, and start again; {_NO_LOSS}", REFUSED_BY_SYSTEM)
+    if isinstance(error, DiskLow):
+        return Failure(f"{directory}: {error}", _MORE_ROOM, REFUSED_BY_SYSTEM)
     if isinstance(error, DiskFull):
         return Failure(f"{directory}: the disk is full", "free some space, and start again", REFUSED_BY_SYSTEM)
     if isinstance(error, MemoryError):

@@ -15,6 +15,7 @@ from ...protocol.messages.cluster import MetadataRequest, MetadataResponse
 from ..addresses import Address
 from ..errors import (
     BrokerUnreachableError,
+    ClientError,
     ClosedError,
     FatalError,
     InvalidConfigurationError,
@@ -446,9 +447,9 @@ class Cluster:
             pause_ms = self.backoff.delay_ms(attempt, self.environment.rng.random())
             attempt += 1
             if deadline.left_ms() <= pause_ms:
-                raise RequestTimedOutError(
-                    f"{_name(target)} did not succeed within {timeout_ms:g} ms: {failure}", code=failure.code
-                ) from failure
+                text = f"{_name(target)} did not succeed within {timeout_ms:g} ms: {failure}"
+                hint = failure.hint if isinstance(failure, ClientError) else ""
+                raise RequestTimedOutError(text, code=failure.code, hint=hint) from failure
             await asyncio.sleep(pause_ms / 1000)
 
     def stale(self, code: int, target: Target = "any") -> None:

@@ -6,7 +6,7 @@ The rule: every wait has a deadline, max_block_ms after its start.
 import asyncio
 
 from ...protocol.errors import ErrorCode
-from ..errors import KafkaError, RequestTimedOutError, is_retriable
+from ..errors import ClientError, KafkaError, RequestTimedOutError, is_retriable
 from ..net.environment import Environment
 from ..net.retry import Backoff, Deadline
 from ..settings import ProducerSettings
@@ -45,6 +45,7 @@ class Tries:
         """The error to raise after the last attempt: RequestTimedOutError, or `error` if that is not retriable."""
         if not is_retriable(error):
             return error
-        late = RequestTimedOutError(f"{what} did not succeed within {self._most_ms} ms: {error}")
+        hint = error.hint if isinstance(error, ClientError) else ""
+        late = RequestTimedOutError(f"{what} did not succeed within {self._most_ms} ms: {error}", hint=hint)
         late.__cause__ = error
         return late

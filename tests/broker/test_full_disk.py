@@ -9,7 +9,7 @@ import logging
 import pytest
 from broker_lives import EARLIEST, end, kill, offset_at, read_all, slow, small, unplug
 from broker_oracle import check, run_traffic
-from fencepost.effects.disk import DiskFull
+from fencepost.effects.disk import DiskFull, DiskLow
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.effects.simulated.operations import Link, Rename, Write
 from fencepost.protocol.errors import ErrorCode
@@ -126,6 +126,32 @@ def test_both_edges_are_in_the_log_and_each_refusal_names_the_setting(disk, capl
 
 def said(caplog):
     return [(each.levelname, each.getMessage()) for each in caplog.records if "storage.min.free.bytes" in each.message]
+
+
+def test_a_first_start_without_room_is_refused_with_the_setting(disk):
+    disk.capacity_bytes = FLOOR // 4
+    with pytest.raises(DiskLow, match=r"storage\.min\.free\.bytes") as refused, begin(disk):
+        pass
+    assert isinstance(refused.value, DiskFull)
+    disk.capacity_bytes = VOLUME
+    with begin(disk) as broker:
+        broker.ask(create("t"))
+
+
+@pytest.mark.parametrize("transactional_id", [None, "x"])
+def test_a_producer_that_starts_on_a_full_disk_is_asked_to_try_again(disk, transactional_id):
+    """The response has no message, so the code alone must not blame the files of a partition."""
+    with begin(disk) as broker:
+        broker.ask(create("t"))
+        disk.capacity_bytes = VOLUME - disk.free_bytes("/")
+        broker.wait(1)
+        request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
+        code = ErrorCode(broker.ask(request).error_code)
+        assert code in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        assert (code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) == (transactional_id is None)
+        disk.capacity_bytes = VOLUME
+        broker.wait(1)
+        assert broker.ask(request).error_code == OK
 
 
 # ---- a volume that the broker itself fills -------------------------------------------------------------------

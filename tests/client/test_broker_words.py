@@ -52,6 +52,28 @@ def test_a_delivery_that_times_out_names_the_last_refusal(caplog):
     assert f"they were not written; {FULL}" in caplog.text
 
 
+def test_a_producer_that_starts_on_a_full_disk_is_told_of_the_disk():
+    async def main(world):
+        async with plain(world, enable_idempotence=False) as producer:
+            await producer.send_and_wait("t", b"v")
+        fill_disk(world)
+        world.broker.store.space_exhausted = True
+        async with plain(world) as producer:
+            with pytest.raises(UnknownTopicError, match="LEADER_NOT_AVAILABLE"):
+                await producer.send("new", b"v")
+            with pytest.raises(DeliveryTimeoutError) as late:
+                await producer.send_and_wait("t", b"v")
+        assert "files" not in str(late.value)
+        assert "COORDINATOR_LOAD_IN_PROGRESS" in str(late.value)
+        assert "nearly full: fencepost doctor" in late.value.hint
+        transactional = Producer(BOOTSTRAP, environment=world.world.environment, transactional_id="x", **SOON)
+        with pytest.raises(RequestTimedOutError) as late:
+            await transactional.start()
+        assert "nearly full" in late.value.hint
+
+    within(main)
+
+
 def test_a_full_buffer_names_what_keeps_its_records_from_being_written():
     async def main(world):
         async with plain(world, buffer_memory=1_000, max_request_size=1_000, max_block_ms=2_000) as producer:

@@ -6,7 +6,7 @@ from fencepost.broker.topics.internal_topic import InternalTopicDamaged
 from fencepost.broker.transactions.ledger import DamagedLedgerRecord, NewerLedgerRecord
 from fencepost.broker.transactions.records import DamagedTransactionRecord, NewerTransactionRecord
 from fencepost.cli.serve.starting import explain_failure
-from fencepost.effects.disk import CannotStartThread
+from fencepost.effects.disk import CannotStartThread, DiskLow
 from fencepost.storage.store import BrokerHalted
 
 SETTINGS = BrokerSettings(log_dir="d")
@@ -51,6 +51,13 @@ def test_a_thread_that_cannot_be_started_is_named_with_what_allows_more():
     assert (failure.code, str(failure)) == (75, "the system gives this process no further thread (for journal-0)")
     assert "TasksMax" in failure.hint
     assert "no record is lost" in failure.hint
+
+
+def test_a_low_disk_is_named_with_the_setting_and_what_helps():
+    failure = explain_failure(DiskLow("9 bytes are free, 10 stay free (storage.min.free.bytes)"), SETTINGS)
+    assert (failure.code, str(failure)) == (75, "d: 9 bytes are free, 10 stay free (storage.min.free.bytes)")
+    assert "free some space" in failure.hint
+    assert "storage.min.free.bytes" in failure.hint
 
 
 def test_going_on_without_a_partition_is_proposed_only_where_it_can_help():
