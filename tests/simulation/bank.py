@@ -14,6 +14,7 @@ from simulation import (  # noqa: F401 (each adds its own)
     sdk_loss_mutants,
     sdk_mutants,
     security_mutants,
+    shown_mutants,
     spark_mutants,
 )
 from simulation.code_mutants import KILLED_BY

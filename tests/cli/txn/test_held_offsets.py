@@ -22,23 +22,25 @@ def terminal(request: pytest.FixtureRequest) -> Iterator[Terminal]:
         yield Terminal(broker)
 
 
-def test_a_group_is_looked_for_where_its_offsets_are_whatever_the_sign_of_its_hash(terminal: Terminal) -> None:
+def test_a_group_is_told_who_holds_its_own_offsets(terminal: Terminal) -> None:
     run = f"held{os.getpid()}"
     groups = [
         next(name for n in range(99) if (java_hash(name := f"{n}-{run}") < 0) is below) for below in (True, False)
     ]
     terminal.run(f"topic create {run}")
     terminal.plain(run, "a")
+    holders = {}
     for each in groups:
         terminal.run(f"group seek {each} -t {run} --to start")
-        holder = terminal.hold_offsets(f"copier-{each}", each, run, 1)
+        holders[each] = terminal.hold_offsets(f"copier-{each}", each, run, 1)
+    for each, holder in holders.items():
         told = f"group {each}: its offsets of {run}-0 are held by transaction copier-{each} of producer "
-        blocked = terminal.run(f"txn why-blocked --group {each}")
+        (blocked,) = terminal.run(f"txn why-blocked --group {each}").splitlines()
         described = terminal.run(f"group describe {each}")
         (facts,) = terminal.objects(f"txn why-blocked --group {each}")
         holder.abort_transaction()
         assert blocked.startswith(told)
-        assert blocked.rstrip().endswith("a member that starts waits for the end of it")
+        assert blocked.endswith("a member that starts waits for the end of it")
         assert told in described
         assert (facts["transactional_id"], facts["state"], facts["hangs"]) == (f"copier-{each}", "Ongoing", False)
         assert f"group {each} is not blocked" in terminal.run(f"txn why-blocked --group {each}")
