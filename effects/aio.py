@@ -17,6 +17,7 @@ Source: Linux `io_submit(2)`, `io_getevents(2)`, include/uapi/linux/aio_abi.h; `
 import asyncio
 import ctypes
 import errno
+import logging
 import mmap
 import os
 import platform
@@ -31,6 +32,7 @@ from .executors import QUICK_NS
 from .gathering import Buffer, join_buffers
 from .writing import RWF_DSYNC
 
+log = logging.getLogger("fencepost.storage")
 BLOCK_BYTES = 4096
 MOST_AT_ONCE = 4  # so many rounds of the journal are in flight, too: broker/rounds.py asks at_once
 LARGEST_BYTES = 1 << 20
@@ -169,6 +171,7 @@ class AioWriter(AsyncWriter):
             self._waited_for += 1
             if self._waited_for == WAITED_FOR:
                 self._at_once = 0
+                log.info("%d asynchronous writes in a row made the loop wait: threads write from now on", WAITED_FOR)
 
     def _add_slot(self) -> bool:
         """Their memory is taken when it is first needed."""

@@ -22,13 +22,15 @@ def end_in_the_call(writer, pause_s=0.001):
     return real
 
 
-def test_writes_that_the_loop_waited_for_are_begun_no_more_and_have_ended(loop, writer, file):
+def test_writes_that_the_loop_waited_for_are_begun_no_more_and_have_ended(loop, writer, file, caplog):
+    caplog.set_level("INFO")
     end_in_the_call(writer)
     contents = [blocks(1, salt) for salt in range(WAITED_FOR)]
     for number, content in enumerate(contents):
         assert writer.at_once == MOST_AT_ONCE
         assert write(loop, writer, file, number * BLOCK_BYTES, content) is None
     assert writer.at_once == 0
+    assert caplog.text.count("made the loop wait") == 1
     assert not begin(writer, file, 0, blocks(1), told=[])
     assert file.read(WAITED_FOR * BLOCK_BYTES, 0) == b"".join(contents)
 
