@@ -7,6 +7,7 @@ it is a process.
 
 import asyncio
 import contextlib
+import errno
 import os
 import sys
 import time
@@ -15,10 +16,11 @@ from dataclasses import dataclass
 
 from ...broker.config.settings import BrokerSettings
 from ...console.settings import BadAddress, ConsoleSettings
+from ...effects.threads import MORE_THREADS
 from ..arguments.login import CONFIG_VARIABLE, PASSWORD_VARIABLE, USER_VARIABLE
 from ..console.options import address, token_of
 from ..output.extras import require
-from ..output.failures import WRONG_USAGE, Failure
+from ..output.failures import REFUSED_BY_SYSTEM, WRONG_USAGE, Failure
 from ..output.writing import show
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
@@ -110,12 +112,13 @@ async def _run_once(command: Sequence[str]) -> str:
     try:
         process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE, env=_environment())
     except OSError as error:  # no descriptor, memory or process is left for it, which may change
-        return f"cannot be started: {(error.strerror or str(error)).lower()}"
+        more = f" ({MORE_THREADS})" if error.errno == errno.EAGAIN else ""
+        return f"cannot be started: {(error.strerror or str(error)).lower()}{more}"
     try:
         code = await process.wait()
     finally:
         await _end(process)
-    return f"has ended with exit code {code}"
+    return f"has ended with exit code {code}" + (f" ({MORE_THREADS})" if code == REFUSED_BY_SYSTEM else "")
 
 
 def _environment() -> dict[str, str]:

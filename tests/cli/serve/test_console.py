@@ -20,6 +20,7 @@ from fencepost.broker.config.configuration import broker_settings
 from fencepost.cli import main
 from fencepost.cli.serve import console
 from fencepost.cli.serve.console import HttpOptions, bootstrap_of, run_console
+from fencepost.effects.threads import MORE_THREADS
 
 pytestmark = pytest.mark.slow
 
@@ -119,7 +120,8 @@ async def test_a_console_that_does_not_end_is_killed_when_the_broker_needs_it_no
 async def test_a_console_that_cannot_be_started_is_tried_again(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    failures = [OSError(errno.EMFILE, "Too many open files"), OSError(errno.ENOMEM, "Cannot allocate memory")]
+    failures = [OSError(errno.EMFILE, "Too many open files"), OSError(errno.EAGAIN, "Try again")]
+    failures += [OSError(errno.ENOMEM, "Cannot allocate memory")]
     started = asyncio.Event()
     create = asyncio.create_subprocess_exec
 
@@ -140,6 +142,7 @@ async def test_a_console_that_cannot_be_started_is_tried_again(
     await console.end_console(running)
     assert capsys.readouterr().err.splitlines() == [
         "warning: the console cannot be started: too many open files; again in 0 s",
+        f"warning: the console cannot be started: try again ({MORE_THREADS}); again in 0 s",
         "warning: the console cannot be started: cannot allocate memory; again in 0 s",
     ]
 
