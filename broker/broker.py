@@ -397,10 +397,10 @@ class Broker(Services):
             log.critical("the broker is halted: %s; %s", error, error.hint)
         else:
             log.critical("the broker is halted: what is on disk is not known any more", exc_info=error)
+        for callback in self.on_halt:  # first: a client whose connection ends may ask for the cause at once
+            callback(error)
         if hasattr(self, "server"):
             self.server.abort_all()
-        for callback in self.on_halt:
-            callback(error)
 
     def intercept(self, between: Callable[[Serve], Serve] | None) -> None:
         """Serve every request through between(serve), whatever that makes of it; None: no more. For faults in tests."""

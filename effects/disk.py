@@ -40,7 +40,6 @@ from .threads import CannotStartThread as CannotStartThread
 FILE_MODE = 0o640
 DIRECTORY_MODE = 0o750
 _NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
-_fdatasync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)  # CPython has none on macOS
 
 
 class File(Protocol):
@@ -217,6 +216,11 @@ def flush_to_device(fd: int, flush: Callable[[int], None]) -> None:
         flush(fd)
 
 
+def _sync_data(fd: int) -> None:
+    """fdatasync(2); fsync(2) on macOS, where CPython has no other."""
+    getattr(os, "fdatasync", os.fsync)(fd)
+
+
 class SystemFile(File):
     """A file descriptor. Interrupted calls (EINTR) are taken up again by Python itself (PEP 475)."""
 
@@ -319,7 +323,7 @@ class SystemFile(File):
 
     def sync(self) -> None:
         try:
-            flush_to_device(self._fd, _fdatasync)
+            flush_to_device(self._fd, _sync_data)
         except OSError as error:
             raise OSError(error.errno, error.strerror, self._path) from None
 

@@ -187,6 +187,17 @@ def halted():
         broker.stop()
 
 
+def test_the_cause_of_a_halt_is_known_before_connections_end(monkeypatch):
+    """Whoever sees its connection end may ask for the cause at once, from another thread."""
+    with SimulatedBroker(SETTINGS) as broker:
+        order: list[str] = []
+        broker.broker.on_halt.append(lambda error: order.append("cause"))
+        abort_all = broker.broker.server.abort_all
+        monkeypatch.setattr(broker.broker.server, "abort_all", lambda: (order.append("ends"), abort_all()))
+        broker.broker.rounds.halt(OSError("gone"))
+    assert order[:2] == ["cause", "ends"]
+
+
 def test_the_request_whose_sync_failed_is_not_answered_and_its_connection_closes(halted):
     _, client = halted
     with pytest.raises(ConnectionError):

@@ -373,10 +373,10 @@ def test_rules_of_names_that_do_not_read_are_refused(authority):
 def test_the_password_of_a_key_is_shown_to_nobody(authority):
     from fencepost.protocol.messages.configs import DescribeConfigsRequest
 
-    with ServedBroker(ssl_key_password="secret") as broker, broker.connect() as client:
+    with ServedBroker(ssl_key_password="open sesame") as broker, broker.connect() as client:
         resource = DescribeConfigsRequest.Resource(resource_type=4, resource_name="1", configuration_keys=None)
         described = client.call(DescribeConfigsRequest(resources=[resource], include_synonyms=True))
-        assert "secret" not in repr(described)
+        assert "sesame" not in repr(described)
         (found,) = [one for one in described.results[0].configs if one.name == "ssl.key.password"]
         assert (found.value, found.is_sensitive, found.config_type) == (None, True, 9)
         assert described.results[0].error_code == ErrorCode.NONE
