@@ -194,21 +194,14 @@ def delete_acls(broker: Services, call: Call, request: DeleteAclsRequest) -> Ste
     _check_access(broker, call, Operation.ALTER)
     results: list[_Deleted] = []
     gone: dict[AclBinding, None] = {}
-    named = looked_at = 0
-    for asked in request.filters:
-        try:
-            wanted = _filter_of(asked)
-            check_filter(wanted)
-        except KafkaError as error:
-            broker.metrics.error("DeleteAcls", error.code)
-            results.append(_Deleted(error_code=error.code, error_message=error.text))
+    named = 0
+    filters = yield from _filters_of(broker, request)
+    for wanted in filters:
+        if isinstance(wanted, KafkaError):
+            broker.metrics.error("DeleteAcls", wanted.code)
+            results.append(_Deleted(error_code=wanted.code, error_message=wanted.text))
             continue
-        candidates = _candidates(broker, wanted)
-        if looked_at and looked_at + len(candidates) > MOST_LOOKED_AT:
-            text = f"filters that look at more than {MOST_LOOKED_AT} rules of access in one request"
-            raise KafkaError(ErrorCode.INVALID_REQUEST, text)
-        looked_at += len(candidates)
-        found = yield from _find(wanted, candidates)
+        found = yield from _find(wanted, _candidates(broker, wanted))
         named += len(found)
         if named > MOST_CHANGES:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"more than {MOST_CHANGES} rules of access in one request")
@@ -220,6 +213,28 @@ def delete_acls(broker: Services, call: Call, request: DeleteAclsRequest) -> Ste
         _commit(broker, call, acl_removed, [binding for binding in bindings if binding in rules])
         yield CHANGE_UNITS * len(bindings)
     return DeleteAclsResponse(filter_results=results)
+
+
+def _filters_of(broker: Services, request: DeleteAclsRequest) -> Steps[list[AclFilter | KafkaError]]:
+    """Each filter of the request, or what is wrong with it. Refuses the request before any of them is looked for."""
+    filters: list[AclFilter | KafkaError] = []
+    looked_at = 0
+    for asked in request.filters:
+        try:
+            wanted = _filter_of(asked)
+            check_filter(wanted)
+        except KafkaError as error:
+            filters.append(error)
+            yield 1
+            continue
+        filters.append(wanted)
+        count = len(_candidates(broker, wanted))
+        if looked_at and looked_at + count > MOST_LOOKED_AT:
+            text = f"filters that look at more than {MOST_LOOKED_AT} rules of access in one request"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+        looked_at += count
+        yield 1 + count // LOOKED_AT_ONCE
+    return filters
 
 
 def _matching(binding: AclBinding) -> _Matching:
