@@ -41,4 +41,4 @@ class Stopping:
             said.cancel()
             took_ms = self._clock.monotonic_ms() - began_ms
             if took_ms >= SAID_AFTER_MS:
-                log.info("stopping: %s took %.1f s", what, took_ms / 1000)
+                log.info("stopping: waited %.1f s for %s", took_ms / 1000, what)

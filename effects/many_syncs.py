@@ -1,4 +1,4 @@
-"""Many syncs beside each other: one that many others follow finds little to do."""
+"""Many syncs at the same time, after a hint to the system, so that each finds little left to write."""
 
 import functools
 import sys

@@ -30,13 +30,14 @@ class FreeSpace:
             self._say_low()
         elif self.low and usable_bytes >= self._floor_bytes + ROOM_AGAIN_BYTES:
             self.low = False
-            text = "the disk of %s has room again: %s; %d requests were refused since the start"
+            text = "the disk of %s has room again: %s; requests refused since the start: %d"
             logger.warning(text, self._directory, self._numbers, self.refusals)
 
     def refuse(self) -> str:
         """Count a request that is refused because there is too little. Returns why, for its answer."""
         self.refusals += 1
-        self._say_low()
+        if self.usable_bytes < self._floor_bytes + ROOM_AGAIN_BYTES:  # else it is the request that is large
+            self._say_low()
         return f"the disk is nearly full: {self._numbers}; nothing was written, try again later"
 
     def _say_low(self) -> None:

@@ -355,7 +355,7 @@ class Store:
         self.spare_bytes = free - self.settings.min_free_bytes
         self.space_low = self.tail_bytes >= self.spare_bytes
         self.space_exhausted = free - self.tail_bytes < self.settings.min_free_bytes // 4
-        self.space.look(free - self.tail_bytes)
+        self.space.look(max(0, free - self.tail_bytes))
 
     # ---- rounds ----------------------------------------------------------------------------------------------
 

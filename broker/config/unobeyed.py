@@ -1,8 +1,8 @@
 """Settings of a Kafka broker that mean nothing to this one: what DescribeConfigs shows, and what may be set of them.
 
 The rules: every name of Kafka's is shown, with the value that is true of one node without replication, tiered storage
-and such, else with Kafka's default; programs look a name up and fail where it is missing. Those in OF_THE_CLUSTER and
-OF_ONE_BROKER Kafka lets change while a broker runs, and they promise nothing (thread counts, buffers, flushes, logins
+and such, else with Kafka's default; programs look a name up and fail where it is missing. Those in SETTABLE
+Kafka lets change while a broker runs, and they promise nothing (thread counts, buffers, flushes, logins
 where nobody logs in): they are taken, checked and kept, so that automation that sets them goes on. Nothing obeys any of
 them (see kafka_names.py for the same names in a file). Names, types and defaults: what 4.3.1 answers. Pure.
 """

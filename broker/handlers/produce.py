@@ -222,9 +222,10 @@ def _append(broker: Services, call: Call, partition: Partition, target: Target, 
             return _append_answer(partition, first.base_offset, first.timestamp)  # of any topic, as Kafka has it
         if batch.producer_id not in producers:
             _check_room_for_producer(broker, producers, batch)
-    if not broker.store.admits(batch.size + (0 if joining is None else joining.size_bytes)):
+    size_bytes = batch.size + (0 if joining is None else joining.size_bytes)
+    if not broker.store.admits(size_bytes):
         producers.turned_away(batch)
-        raise _no_room(broker, batch)
+        raise _no_room(broker, batch, size_bytes)
     if joining is None:
         base_offset = broker.store.append(partition.log, batch)
     else:
@@ -274,8 +275,8 @@ def _append_answer(partition: Partition, base_offset: int, log_append_time_ms: i
     )
 
 
-def _no_room(broker: Services, batch: Batch) -> KafkaError:
-    """Too large for good, or no space for now.
+def _no_room(broker: Services, batch: Batch, size_bytes: int) -> KafkaError:
+    """Too large for good, or no space for now. size_bytes: of the batch and of what is written in one unit with it.
 
     Why NOT_ENOUGH_REPLICAS: of the errors that mean "nothing was written, try again", every client retries this one.
 
@@ -285,7 +286,7 @@ def _no_room(broker: Services, batch: Batch) -> KafkaError:
     largest = broker.store.largest_append_bytes
     if batch.size > largest:
         return KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"the journal takes {largest} bytes at once (journal.max.bytes)")
-    return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, broker.store.refuse(batch.size))
+    return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, broker.store.refuse(size_bytes))
 
 
 def _check_room_for_producer(broker: Services, producers: ProducerStates, batch: Batch) -> None:

@@ -63,7 +63,7 @@ class Findings:
         return any(each["state"] == FAILURE for each in self.all)
 
     @property
-    def worth_a_page(self) -> bool:
+    def has_trouble(self) -> bool:
         return any(each["state"] != OK for each in self.all)
 
 
@@ -84,7 +84,7 @@ def doctor(to: Target, address: str | None) -> None:
             await _examine(findings)
 
     to.run(work)
-    if findings.worth_a_page and not to.output.json:
+    if findings.has_trouble and not to.output.json:
         show(Cell("docs/on-call.md has what to do, by what is seen", dim=True))
     if findings.bad:
         raise click.exceptions.Exit(FAILED)

@@ -47,11 +47,8 @@ def list_transactions(to: Target, everything: bool, states: Sequence[str], older
     rows = to.ask(work)
     if older_than is not None:
         rows = [row for row in rows if row["age_ms"] is not None and row["age_ms"] > older_than]
-    to.output.rows(_spread(rows), _COLUMNS, "no such transactions" if everything or states else _NONE_OPEN)
-
-
-def _spread(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{**row, "age": row} for row in rows]
+    shown = rows if to.output.json else [{**row, "age": row} for row in rows]
+    to.output.rows(shown, _COLUMNS, "no such transactions" if everything or states else _NONE_OPEN)
 
 
 _COLUMNS = (

@@ -21,7 +21,10 @@ class Throttles:
         now_ms = self._clock.monotonic_ms()
         self._waits_ms += throttle_ms
         if self._waits_ms >= FOR_LONG_MS and now_ms >= self._silent_until_ms:
-            text = "a quota of broker %d holds %r back for %.1f s; fencepost quota list shows all quotas"
+            text = (
+                "a quota of broker %d holds %r back for %.1f s, all waits since the last such line together; "
+                "fencepost quota list shows all quotas"
+            )
             log.warning(text, node_id, self._client_id, self._waits_ms / 1000)
             self._waits_ms, self._silent_until_ms = 0, now_ms + AGAIN_MS
         return now_ms + throttle_ms

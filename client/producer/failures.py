@@ -59,7 +59,7 @@ def describe(batches: Iterable[Batch]) -> str:
 
 def timeout_error(batch: Batch, timeout_ms: int, cause: KafkaError | None) -> DeliveryTimeoutError:
     """The error after a batch's deadline. cause: what keeps the producer from writing it, if that is known."""
-    tried = f"sent {batch.attempts} times" if batch.attempts else "never sent"
+    tried = f"sent {count_text(batch.attempts, 'time')}" if batch.attempts else "never sent"
     fate = "they may have been written nevertheless" if batch.maybe_written else "they were not written"
     where = batch.partition.topic_partition
     detail = f"no acknowledgement of records for {where} within {timeout_ms} ms ({tried}); {fate}"

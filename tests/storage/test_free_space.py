@@ -26,7 +26,7 @@ def test_both_edges_are_logged_and_nothing_in_between(caplog: pytest.LogCaptureF
         assert "67,108,854 bytes are free" in space.refuse()
         space.look(FLOOR + ROOM_AGAIN_BYTES)
         ((level, text),) = lines(caplog)
-        assert (level, "has room again" in text, "1 requests were refused" in text) == ("WARNING", True, True)
+        assert (level, "has room again" in text, "refused since the start: 1" in text) == ("WARNING", True, True)
         space.look(FLOOR)
         assert len(lines(caplog)) == 1, "the next time is said again"
 

@@ -99,7 +99,7 @@ class ConsumerGroup(UsersRoster):
     def _event(self) -> Iterator[None]:
         """What the body changes is kept as a whole, or never was."""
         assert not self._made
-        assigned_ms = self._assigned_ms
+        assigned = self._assigned_for, self._assigned_ms
         try:
             yield
             if self._made:
@@ -107,7 +107,7 @@ class ConsumerGroup(UsersRoster):
         except BaseException:
             for _, before in reversed(self._made):
                 self.apply(before)
-            self._assigned_ms = assigned_ms
+            self._assigned_for, self._assigned_ms = assigned
             raise
         finally:
             self._made = []
@@ -190,7 +190,7 @@ class ConsumerGroup(UsersRoster):
         self._check_epoch(beat)
 
     def _is_in(self, member_id: str) -> bool:
-        """Whether it is of the newer protocol, and not away: it joins again if its join was not answered (#23542)."""
+        """Whether it is of the newer protocol, and not away. It may join again, if its join was not answered."""
         return self.current(member_id).epoch != LEAVES_FOR_A_WHILE and self.subscriptions[member_id].classic is None
 
     def _check_released(self, old: str, new: str, instance_id: str) -> None:
@@ -260,7 +260,7 @@ class ConsumerGroup(UsersRoster):
             self._change(Kind.REGEX, regex, None)
 
     def regexes_due(self, now_ms: int) -> list[str]:
-        """The regular expressions of which the topics are to be looked up now."""
+        """The regular expressions of which the topics are to be looked up now; notes whose rights count for them."""
         if not self.regex_subscribers or self.is_resolving:
             return []
         unknown = {each for each in self.regex_subscribers if each not in self.regexes or each in self._unresolved}
@@ -270,8 +270,10 @@ class ConsumerGroup(UsersRoster):
         version = self._topics.version
         outdated = self._resolves_anew or any(resolved.version != version for resolved in self.regexes.values())
         self._looks_at_all = since_ms >= self._rules().regex_refresh_ms or outdated
-        self._begin_resolving()
-        return list(self.regex_subscribers if self._looks_at_all else unknown)
+        due = list(self.regex_subscribers if self._looks_at_all else unknown)
+        if due:
+            self._begin_resolving()
+        return due
 
     def set_resolved_topics(self, found: Mapping[str, Resolved], now_ms: int, *, more: bool = False) -> None:
         """Which topics its regular expressions match; more: others come later. Raises KafkaError if it is not kept."""
@@ -284,9 +286,11 @@ class ConsumerGroup(UsersRoster):
                 before = self.regexes.get(regex)
                 changed = changed or (before.topics if before else ()) != resolved.topics
                 self._change(Kind.REGEX, regex, resolved)
-                self._end_resolving(regex)
             if changed or self._topics_changed():
                 self._next_epoch()
+        for regex in found:
+            if regex in self.regex_subscribers:
+                self._end_resolving(regex)
         if self._looks_at_all and not more:
             self._resolved_ms = now_ms
             self._resolved_rights = self._resolving_rights

@@ -152,6 +152,7 @@ class UsersRoster(FencedRoster):
         for member_id, subscription in self.subscriptions.items():
             if subscription.regex:
                 found.setdefault(subscription.regex, set()).add(self.users.get(member_id))
+        self._unresolved.intersection_update(found)  # nobody subscribes to the others any more
         self._resolving_for = {regex: frozenset(users) for regex, users in found.items()}
 
     def _end_resolving(self, regex: str) -> None:

@@ -7,6 +7,7 @@ import pytest
 from acl_client import guarded
 from fencepost.broker.groups.consumer_protocol import assignment_for, read_assignment
 from fencepost.client.assignors.consumer_protocol import Subscription, encode_subscription
+from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
 from fencepost.protocol.messages.groups import DeleteGroupsRequest
 from group_client import MEMBER_ID_REQUIRED, beating, joining, syncing
@@ -146,6 +147,36 @@ def test_a_right_that_comes_brings_its_partitions_and_one_that_goes_takes_them(w
     world.have(f"allow User:bob READ TOPIC = {SECRET}", f"deny User:alice READ TOPIC = {SECRET}")
     world.settle(alice, bob)
     assert (bob.owned[SECRET], set(alice.owned)) == (ALL, {OPEN})
+
+
+def test_rights_that_changed_count_although_the_first_assignment_for_them_could_not_be_kept(world: World) -> None:
+    world.have(f"allow User:alice DESCRIBE TOPIC = {SECRET}", f"allow User:bob READ TOPIC = {SECRET}")
+    alice, bob = Member(world, "alice", **NAMES), Member(world, "bob", **NAMES)
+    world.settle(alice, bob)
+    assert (bob.owned[SECRET], set(alice.owned)) == (ALL, {OPEN})
+    group = world.broker.broker.consumer_groups.groups["g"]
+    keep, refused = group._log, [KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)]
+
+    def refuse_once(*change: Any) -> None:
+        if refused:
+            raise refused.pop()
+        keep(*change)
+
+    group._log = refuse_once
+    world.have(f"deny User:bob READ TOPIC = {SECRET}", f"allow User:alice READ TOPIC = {SECRET}")
+    world.settle(alice, bob)
+    assert not refused
+    assert (alice.owned[SECRET], set(bob.owned)) == (ALL, {OPEN})
+
+
+def test_a_regex_that_nobody_subscribes_to_any_more_is_not_kept_to_be_looked_up(world: World) -> None:
+    alice = Member(world, "alice", **PATTERN)
+    world.settle(alice)
+    group = world.broker.broker.consumer_groups.groups["g"]
+    group._unresolved.add("left")  # its subscriber chose another one before it was looked up
+    world.have("allow User:carol READ TOPIC = *")
+    world.settle(alice)
+    assert not group._unresolved
 
 
 def test_a_right_that_goes_takes_what_was_named(world: World) -> None:
