@@ -60,7 +60,11 @@ def run(broker, topic, program, end="pass"):
     """Runs it to its end. Returns its exit code and what it said."""
     text = HEAD + textwrap.dedent(program).replace("END", end)
     ended = subprocess.run(
-        [sys.executable, "-c", text, broker.bootstrap_servers, topic], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", text, broker.bootstrap_servers, topic],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a suite in the background ignores it
     )
     return ended.returncode, ended.stderr
 

@@ -312,6 +312,7 @@ def test_no_connection_is_dropped_while_certificates_change_under_load(changing,
             known = len(serials)
             replaced(files, authority.of_broker(f"round-{number % 2}"))
             wait_until(lambda known=known: len(serials) > known or lost)
+        wait_until(lambda: len(calls) > 100 or lost)
     finally:
         done.set()
         for thread in threads:
