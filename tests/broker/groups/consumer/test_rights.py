@@ -149,7 +149,7 @@ def test_a_right_that_comes_brings_its_partitions_and_one_that_goes_takes_them(w
     assert (bob.owned[SECRET], set(alice.owned)) == (ALL, {OPEN})
 
 
-def test_rights_that_changed_count_although_the_first_assignment_for_them_could_not_be_kept(world: World) -> None:
+def test_changed_rights_count_although_the_first_assignment_could_not_be_kept(world: World) -> None:
     world.have(f"allow User:alice DESCRIBE TOPIC = {SECRET}", f"allow User:bob READ TOPIC = {SECRET}")
     alice, bob = Member(world, "alice", **NAMES), Member(world, "bob", **NAMES)
     world.settle(alice, bob)
