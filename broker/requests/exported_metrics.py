@@ -234,7 +234,7 @@ FAMILIES = (
         "fencepost_fetch_uncopied_bytes_total",
         COUNTER,
         (),
-        "Of these, what went from the page cache to a socket.",
+        "Bytes of fencepost_fetch_bytes_total that went from the page cache to a socket without a copy.",
         _one(lambda broker: broker.metrics.bytes_uncopied),
     ),
     Exported(
