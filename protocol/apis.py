@@ -28,6 +28,9 @@ from .messages import (
     replicas,
     scram_users,
     security,
+    share_fetch,
+    share_groups,
+    share_offsets,
     topics,
     transactions,
 )
@@ -53,6 +56,9 @@ _MODULES = (
     scram_users,
     quotas,
     acls,
+    share_groups,
+    share_fetch,
+    share_offsets,
     ledger,
     monitoring,
 )

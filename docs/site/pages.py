@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import click
+from fencepost.broker.requests.dispatch import load_handlers
 from fencepost.cli import main
 from fencepost.client.errors import error_of
-from fencepost.protocol.apis import APIS
 from fencepost.protocol.errors import ErrorCode
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -208,9 +208,8 @@ def compatibility_page(results: str) -> str:
             rows.append(f"| {area} | {' | '.join(cells)} |")
     system = f"{platform.system()} {platform.machine()}"
     where = f"fencepost {version('fencepost')}, Python {platform.python_version()}, {system}."
-    apis = [
-        f"| {api.key} | {api.name} | {_range(api)} |" for api in sorted(APIS.values(), key=lambda api: int(api.key))
-    ]
+    served = (handler.api for handler in load_handlers().values())
+    apis = [f"| {api.key} | {api.name} | {_range(api)} |" for api in sorted(served, key=lambda api: int(api.key))]
     return f"{COMPATIBILITY}\n{where}\n\n" + "\n".join(rows) + f"\n\n{API_ROWS}" + "\n".join(apis) + "\n"
 
 

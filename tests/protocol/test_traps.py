@@ -151,6 +151,13 @@ def test_the_ranges_are_those_that_clients_are_told() -> None:
         "ConsumerGroupHeartbeat": (0, 1),
         "ConsumerGroupDescribe": (0, 1),
         "DescribeTopicPartitions": (0, 0),
+        "ShareGroupHeartbeat": (1, 1),
+        "ShareGroupDescribe": (1, 1),
+        "ShareFetch": (1, 2),
+        "ShareAcknowledge": (1, 2),
+        "DescribeShareGroupOffsets": (0, 1),
+        "AlterShareGroupOffsets": (0, 0),
+        "DeleteShareGroupOffsets": (0, 0),
     }
 
 

@@ -1,0 +1,119 @@
+"""Where share groups stand: reading, setting and deleting their start offsets (KIP-932; the lag: KIP-1226)."""
+
+from ..schema import Int16, Int32, Int64, String, Uuid, field, request, response, struct
+
+
+@request(api=90, versions="0-1", flexible="0+")
+class DescribeShareGroupOffsetsRequest:
+    """Where do these groups stand?"""
+
+    @struct
+    class Group:
+        @struct
+        class Topic:
+            topic_name: String
+            partitions: list[Int32]
+
+        group_id: String
+        topics: list[Topic] | None  # null: all that the group has
+
+    groups: list[Group]
+
+
+@response(to=DescribeShareGroupOffsetsRequest)
+class DescribeShareGroupOffsetsResponse:
+    """Every group asked for, each with an error of its own, and so each partition."""
+
+    @struct
+    class Group:
+        @struct
+        class Topic:
+            @struct
+            class Partition:
+                partition_index: Int32
+                start_offset: Int64 = -1
+                leader_epoch: Int32 = 0
+                lag: Int64 = field("1+", default=-1)  # -1: not known
+                error_code: Int16 = 0
+                error_message: String | None = None
+
+            topic_name: String
+            topic_id: Uuid
+            partitions: list[Partition]
+
+        group_id: String
+        topics: list[Topic] = field(factory=list)
+        error_code: Int16 = 0
+        error_message: String | None = None
+
+    throttle_time_ms: Int32 = 0
+    groups: list[Group]
+
+
+@request(api=91, versions="0", flexible="0+")
+class AlterShareGroupOffsetsRequest:
+    """Let the group begin anew at these offsets."""
+
+    @struct
+    class Topic:
+        @struct
+        class Partition:
+            partition_index: Int32
+            start_offset: Int64
+
+        topic_name: String
+        partitions: list[Partition]
+
+    group_id: String
+    topics: list[Topic]
+
+
+@response(to=AlterShareGroupOffsetsRequest)
+class AlterShareGroupOffsetsResponse:
+    """How it went, for each partition."""
+
+    @struct
+    class Topic:
+        @struct
+        class Partition:
+            partition_index: Int32
+            error_code: Int16 = 0
+            error_message: String | None = None
+
+        topic_name: String
+        topic_id: Uuid
+        partitions: list[Partition]
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: String | None = None
+    responses: list[Topic] = field(factory=list)
+
+
+@request(api=92, versions="0", flexible="0+")
+class DeleteShareGroupOffsetsRequest:
+    """Forget where the group stands in these topics."""
+
+    @struct
+    class Topic:
+        topic_name: String
+
+    group_id: String
+    topics: list[Topic]
+
+
+@response(to=DeleteShareGroupOffsetsRequest)
+class DeleteShareGroupOffsetsResponse:
+    """How it went, for each topic."""
+
+    @struct
+    class Topic:
+        topic_name: String
+        topic_id: Uuid
+        error_code: Int16 = 0
+        error_message: String | None = None
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: String | None = None
+    responses: list[Topic] = field(factory=list)
