@@ -16,11 +16,11 @@ from ...protocol.messages.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from ..groups.consumer.assignors import TopicId
 from ..groups.consumer.heartbeats import JOINS, LEAVES, LEAVES_FOR_A_WHILE, NO_TIMEOUT, Heartbeat
 from ..groups.consumer.machine import ConsumerGroup
 from ..groups.consumer.reconciling import Owned, merge
 from ..groups.consumer.records import Held
+from ..groups.record_fields import TopicId
 from ..net.turns import BEHIND_SHORT, LOOK_UNITS, AnswerRoom, Steps
 from ..requests.dispatch import Call, handles
 from ..requests.services import Services

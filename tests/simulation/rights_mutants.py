@@ -4,7 +4,8 @@ from contextlib import ExitStack
 from typing import Any
 
 from fencepost.broker.groups.consumer.classic_members import MixedGroup
-from fencepost.broker.groups.consumer.rights import UsersRoster, _View
+from fencepost.broker.groups.consumer.rights import UsersRoster
+from fencepost.broker.groups.rights import MembersRights, View
 from fencepost.broker.security.access import Access
 from fencepost.broker.security.acls import Operation, ResourceType
 from fencepost.broker.security.authorizer import Authorizer
@@ -94,14 +95,14 @@ def members_of_a_group_are_given_topics_without_a_look_at_their_rights(stack: Ex
 
     def view(self: Any, ids: Any, user: Any) -> Any:
         yield 1
-        return _View(ids, ids)
+        return View(ids, ids)
 
-    _replaced(stack, UsersRoster, "_view", view)
+    _replaced(stack, MembersRights, "_view", view)
 
 
 @mutant
 def whoever_may_know_of_a_topic_counts_as_its_reader(stack: ExitStack) -> None:
-    _around(stack, UsersRoster, "_view", _reading_all)
+    _around(stack, MembersRights, "_view", _reading_all)
 
 
 def _reading_all(make: Any) -> Any:

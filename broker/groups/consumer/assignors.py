@@ -12,9 +12,8 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-TopicId = bytes
-Partitions = Mapping[TopicId, frozenset[int]]
-NOTHING: Partitions = {}
+from ..record_fields import NOTHING, Partitions, TopicId
+
 UNITS_AT_ONCE = 100
 TOPICS_OF_A_UNIT = 10  # that one member subscribes to, where they are only gone through
 
@@ -80,7 +79,7 @@ def _subscribers(
 # ---- uniform -------------------------------------------------------------------------------------------------
 
 
-class _Class:
+class Class:
     """Topics with the same subscribers, whose partitions any of these may have in place of another.
 
     members: indices of the subscribers.
@@ -97,7 +96,7 @@ class _Class:
 
 def uniform_steps(members: Sequence[Subscriber], topics: Topics) -> Steps:
     """Keep what members have, hand out the rest to who has least, then move what balance needs."""
-    classes = yield from _classes(members, topics)
+    classes = yield from classes_of(members, topics)
     loads = [0] * len(members)
     class_of = {topic_id: each for each in classes for topic_id in each.topics}
     taken: set[_Place] = set()
@@ -119,7 +118,7 @@ def uniform_steps(members: Sequence[Subscriber], topics: Topics) -> Steps:
     return (yield from _collect(members, classes))
 
 
-def _classes(members: Sequence[Subscriber], topics: Topics) -> Generator[int, None, list[_Class]]:
+def classes_of(members: Sequence[Subscriber], topics: Topics) -> Generator[int, None, list[Class]]:
     """Those with few subscribers for their partitions first: there is the least choice."""
     if not members:
         return []
@@ -135,21 +134,19 @@ def _classes(members: Sequence[Subscriber], topics: Topics) -> Generator[int, No
                 if topic_id in topics:
                     indices.setdefault(topic_id, []).append(index)
             yield 1 + len(member.topics) // TOPICS_OF_A_UNIT
-    by_members: dict[tuple[int, ...] | int, _Class] = {}
+    by_members: dict[tuple[int, ...] | int, Class] = {}
     for topic_id in sorted(indices):
         of_topic = indices[topic_id]
         key = len(of_topic) if len(of_topic) == len(members) else tuple(of_topic)
         found = by_members.get(key)
         if found is None:
-            found = by_members[key] = _Class(of_topic)
+            found = by_members[key] = Class(of_topic)
         found.topics.append(topic_id)
         yield 1 + (0 if isinstance(key, int) else len(key) // TOPICS_OF_A_UNIT)
     return sorted(by_members.values(), key=lambda each: len(each.members))
 
 
-def _keep(
-    member: Subscriber, index: int, class_of: Mapping[TopicId, _Class], topics: Topics, taken: set[_Place]
-) -> int:
+def _keep(member: Subscriber, index: int, class_of: Mapping[TopicId, Class], topics: Topics, taken: set[_Place]) -> int:
     """Note what of its partitions a member may keep. Returns how many."""
     kept = 0
     for topic_id, partitions in member.has.items():
@@ -166,7 +163,7 @@ def _keep(
     return kept
 
 
-def _hand_out(each: _Class, loads: list[int]) -> Generator[int, None, None]:
+def _hand_out(each: Class, loads: list[int]) -> Generator[int, None, None]:
     """Whoever has least gets the next one."""
     least = [(loads[index], index) for index in each.members]
     heapify(least)
@@ -180,7 +177,7 @@ def _hand_out(each: _Class, loads: list[int]) -> Generator[int, None, None]:
     each.free = []
 
 
-def _balance(each: _Class, loads: list[int]) -> Generator[int, None, int]:
+def _balance(each: Class, loads: list[int]) -> Generator[int, None, int]:
     """Move partitions from who has most to who has least, while that is two or more fewer. Returns how many moved."""
     least = [(loads[index], index) for index in each.members]
     most = [(-loads[index], index) for index, held in each.held.items() if held]
@@ -216,7 +213,7 @@ def _balance(each: _Class, loads: list[int]) -> Generator[int, None, int]:
     return moves
 
 
-def _collect(members: Sequence[Subscriber], classes: Iterable[_Class]) -> Steps:
+def _collect(members: Sequence[Subscriber], classes: Iterable[Class]) -> Steps:
     found: list[dict[TopicId, set[int]]] = [{} for _ in members]
     for each in classes:
         for index, held in each.held.items():

@@ -24,9 +24,10 @@ from ...security.principals import Session
 from ...shared import Shared
 from ...topics.internal_topic import InternalTopic
 from ...topics.topics import Topics
+from ..alarms import Alarms
 from ..members import Joined, Joining, Leaving, Synced, Syncing, protocols_bytes
-from .alarms import Alarms
-from .assignors import TopicId, TopicShape
+from ..record_fields import TopicId
+from .assignors import TopicShape
 from .classic_members import Caller, MixedGroup
 from .configs import ConfigsByGroup
 from .heartbeats import JOINS, Answer, Heartbeat

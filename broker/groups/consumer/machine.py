@@ -14,9 +14,10 @@ from functools import partial
 from typing import NamedTuple
 
 from ....protocol.errors import ErrorCode, KafkaError
+from ..record_fields import NOTHING, Target, TargetEpoch
+from ..rights import Rights
 from .assignors import (
     ASSIGNORS,
-    NOTHING,
     TOPICS_OF_A_UNIT,
     Assigned,
     Assignor,
@@ -26,8 +27,8 @@ from .assignors import (
 )
 from .heartbeats import JOINS, LEAVES_FOR_A_WHILE, NO_TIMEOUT, Answer, Heartbeat
 from .reconciling import Goal, owns_only, reconcile
-from .records import Change, Current, GroupEpoch, Kind, MemberState, Resolved, Subscription, Target, TargetEpoch, Value
-from .rights import Rights, UsersRoster
+from .records import Change, Current, GroupEpoch, Kind, MemberState, Resolved, Subscription, Value
+from .rights import UsersRoster
 from .roster import TopicView
 from .states import GroupState
 

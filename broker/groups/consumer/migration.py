@@ -29,10 +29,10 @@ from ..consumer_protocol import (
 )
 from ..machine import Group
 from ..members import Member
+from ..record_fields import Target, TargetEpoch, TopicId
 from ..states import State
 from ..subscriptions import CONSUMER
-from .assignors import TopicId
-from .records import Change, Classic, Current, GroupEpoch, Held, Kind, MemberState, Subscription, Target, TargetEpoch
+from .records import Change, Classic, Current, GroupEpoch, Held, Kind, MemberState, Subscription
 from .roster import FIRST_EPOCH, Roster, TopicView, metadata_hash
 
 

@@ -8,25 +8,39 @@ Sources: Kafka's ConsumerGroup*Key.json, ConsumerGroup*Value.json, GroupCoordina
 
 from collections.abc import Callable, Mapping
 from enum import IntEnum
-from struct import Struct, error
 from typing import Any, NamedTuple
 
-from ....protocol.errors import MalformedFrame
-from ....protocol.primitives import read_uvarint, uvarint
+from ....protocol.primitives import uvarint
 from ..group_records import AGE_TAG
-from .assignors import NOTHING, Partitions, TopicId
+from ..record_fields import (
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    NO_TAGS,
+    NOT_READABLE,
+    VERSION,
+    Reader,
+    Target,
+    TargetEpoch,
+    TopicId,
+    UnreadableRecord,
+    numbers,
+    read_target,
+    read_target_epoch,
+    read_value,
+    short_text,
+    tag,
+    text,
+    texts,
+    write_target,
+    write_target_epoch,
+)
 
 Held = Mapping[TopicId, Mapping[int, int]]
 """Partitions of a member, each with the epoch in which it got it, by topic."""
 
 NONE_HELD: Held = {}
-_INT8, _INT16, _INT32, _INT64 = Struct(">b"), Struct(">h"), Struct(">i"), Struct(">q")
-_VERSION = _INT16.pack(0)
-_NO_TAGS = b"\x00"
-
-
-class UnreadableRecord(ValueError):
-    """A record of a consumer group that does not have the layout of its version."""
 
 
 class Kind(IntEnum):
@@ -87,19 +101,6 @@ class Subscription(NamedTuple):
     classic: Classic | None = None
 
 
-class TargetEpoch(NamedTuple):
-    """The group's epoch that the target assignment was made for. made_ms: when, by the wall."""
-
-    epoch: int
-    made_ms: int = 0
-
-
-class Target(NamedTuple):
-    """What a member is to read, once others have given it up."""
-
-    partitions: Partitions = NOTHING
-
-
 class Current(NamedTuple):
     """Where a member is. assigned: what it may read; revoking: what it may read no more, and has not given up yet."""
 
@@ -134,60 +135,36 @@ class Change(NamedTuple):
 
 def key(group_id: str, kind: Kind, name: str) -> bytes:
     """The key of a record."""
-    head = _INT16.pack(kind) + _short_text(group_id)
-    return head if kind in OF_THE_GROUP else head + _short_text(name)
+    head = INT16.pack(kind) + short_text(group_id)
+    return head if kind in OF_THE_GROUP else head + short_text(name)
 
 
 def record(group_id: str, change: Change) -> tuple[bytes, bytes | None]:
     """The key and the value of a change."""
     found = change.value
-    written = None if found is None else _VERSION + _WRITERS[change.kind](found)
+    written = None if found is None else VERSION + _WRITERS[change.kind](found)
     return key(group_id, change.kind, change.name), written
 
 
-def _short_text(text: str) -> bytes:
-    encoded = text.encode()
-    return _INT16.pack(len(encoded)) + encoded
-
-
-def _text(text: str | None) -> bytes:
-    if text is None:
-        return b"\x00"
-    encoded = text.encode()
-    return uvarint(len(encoded) + 1) + encoded
-
-
-def _tag(number: int, content: bytes) -> bytes:
-    return uvarint(number) + uvarint(len(content)) + content
-
-
-def _numbers(numbers: Any) -> bytes:
-    return uvarint(len(numbers) + 1) + b"".join(map(_INT32.pack, numbers))
-
-
-def _texts(texts: Any) -> bytes:
-    return uvarint(len(texts) + 1) + b"".join(map(_text, texts))
-
-
 def _write_epoch(found: GroupEpoch) -> bytes:
-    tags = [_tag(0, _INT64.pack(found.metadata_hash))] if found.metadata_hash else []
+    tags = [tag(0, INT64.pack(found.metadata_hash))] if found.metadata_hash else []
     if found.empty_since_ms is not None:
-        tags.append(_tag(AGE_TAG, _INT64.pack(found.empty_since_ms)))
-    return _INT32.pack(found.epoch) + uvarint(len(tags)) + b"".join(tags)
+        tags.append(tag(AGE_TAG, INT64.pack(found.empty_since_ms)))
+    return INT32.pack(found.epoch) + uvarint(len(tags)) + b"".join(tags)
 
 
 def _write_subscription(found: Subscription) -> bytes:
     return b"".join(
         (
-            _text(found.instance_id),
-            _text(found.rack_id),
-            _text(found.client_id),
-            _text(found.client_host),
-            _texts(found.topics),
-            _text(found.regex),
-            _INT32.pack(found.rebalance_timeout_ms),
-            _text(found.assignor),
-            b"\x01" + _tag(0, _write_classic(found.classic)),
+            text(found.instance_id),
+            text(found.rack_id),
+            text(found.client_id),
+            text(found.client_host),
+            texts(found.topics),
+            text(found.regex),
+            INT32.pack(found.rebalance_timeout_ms),
+            text(found.assignor),
+            b"\x01" + tag(0, _write_classic(found.classic)),
         )
     )
 
@@ -196,43 +173,33 @@ def _write_classic(found: Classic | None) -> bytes:
     """A struct that may be null, after a byte that is 0 for null and 1 otherwise; Kafka writes the null too."""
     if found is None:
         return b"\x00"
-    protocols = (_text(name) + uvarint(len(metadata) + 1) + metadata + _NO_TAGS for name, metadata in found.protocols)
-    head = b"\x01" + _INT32.pack(found.session_timeout_ms) + uvarint(len(found.protocols) + 1)
-    return head + b"".join(protocols) + _NO_TAGS
-
-
-def _write_target_epoch(found: TargetEpoch) -> bytes:
-    tags = b"\x01" + _tag(0, _INT64.pack(found.made_ms)) if found.made_ms else _NO_TAGS
-    return _INT32.pack(found.epoch) + tags
-
-
-def _write_target(found: Target) -> bytes:
-    topics = (topic_id + _numbers(sorted(partitions)) + _NO_TAGS for topic_id, partitions in found.partitions.items())
-    return uvarint(len(found.partitions) + 1) + b"".join(topics) + _NO_TAGS
+    protocols = (text(name) + uvarint(len(metadata) + 1) + metadata + NO_TAGS for name, metadata in found.protocols)
+    head = b"\x01" + INT32.pack(found.session_timeout_ms) + uvarint(len(found.protocols) + 1)
+    return head + b"".join(protocols) + NO_TAGS
 
 
 def _write_current(found: Current) -> bytes:
-    head = _INT32.pack(found.epoch) + _INT32.pack(found.previous_epoch) + _INT8.pack(found.state)
-    return head + _encode_held(found.assigned) + _encode_held(found.revoking) + _NO_TAGS
+    head = INT32.pack(found.epoch) + INT32.pack(found.previous_epoch) + INT8.pack(found.state)
+    return head + _encode_held(found.assigned) + _encode_held(found.revoking) + NO_TAGS
 
 
 def _encode_held(held: Held) -> bytes:
     parts = [uvarint(len(held) + 1)]
     for topic_id, epochs in held.items():
         partitions = sorted(epochs)
-        parts += topic_id, _numbers(partitions), b"\x01", _tag(0, _numbers([epochs[each] for each in partitions]))
+        parts += topic_id, numbers(partitions), b"\x01", tag(0, numbers([epochs[each] for each in partitions]))
     return b"".join(parts)
 
 
 def _write_resolved(found: Resolved) -> bytes:
-    return _texts(found.topics) + _INT64.pack(found.version) + _INT64.pack(found.resolved_ms) + _NO_TAGS
+    return texts(found.topics) + INT64.pack(found.version) + INT64.pack(found.resolved_ms) + NO_TAGS
 
 
 _WRITERS: Mapping[Kind, Callable[[Any], bytes]] = {
     Kind.EPOCH: _write_epoch,
     Kind.SUBSCRIPTION: _write_subscription,
-    Kind.TARGET_EPOCH: _write_target_epoch,
-    Kind.TARGET: _write_target,
+    Kind.TARGET_EPOCH: write_target_epoch,
+    Kind.TARGET: write_target,
     Kind.CURRENT: _write_current,
     Kind.REGEX: _write_resolved,
 }
@@ -244,101 +211,39 @@ _WRITERS: Mapping[Kind, Callable[[Any], bytes]] = {
 def read(record_key: bytes, value: bytes | None) -> tuple[str, Change]:
     """The group and the change of a record. Raises UnreadableRecord."""
     try:
-        reader = _Reader(record_key, 0)
-        kind = Kind(reader.number(_INT16))
+        reader = Reader(record_key, 0)
+        kind = Kind(reader.number(INT16))
         if kind is Kind.CLASSIC_GROUP:
             raise UnreadableRecord("the key of a classic group")
         group_id = reader.short_text()
         name = "" if kind in OF_THE_GROUP else reader.short_text()
         if value is None or kind is Kind.PARTITION_METADATA:
             return group_id, Change(kind, name, None)
-        version = _INT16.unpack_from(value)[0]
-        if version != 0:
-            raise UnreadableRecord(f"version {version} of a record of kind {kind}, where 0 is the newest known")
-        return group_id, Change(kind, name, _READERS[kind](_Reader(value, 2)))
-    except (error, ValueError, IndexError, MalformedFrame) as wrong:
+        return group_id, Change(kind, name, read_value(value, kind, _READERS[kind]))
+    except NOT_READABLE as wrong:
         if isinstance(wrong, UnreadableRecord):
             raise
         raise UnreadableRecord(f"a record of a consumer group: {wrong}") from wrong
 
 
-class _Reader:
-    """Steps through a record."""
-
-    def __init__(self, buffer: bytes, position: int) -> None:
-        self._buffer = buffer
-        self._position = position
-
-    def number(self, kind: Struct) -> int:
-        found: int = kind.unpack_from(self._buffer, self._position)[0]
-        self._position += kind.size
-        return found
-
-    def uvarint(self) -> int:
-        found, self._position = read_uvarint(self._buffer, self._position)
-        return found
-
-    def bytes(self, length: int) -> bytes:
-        end = self._position + length
-        if length < 0 or end > len(self._buffer):
-            raise UnreadableRecord(f"{length} bytes at {self._position} of {len(self._buffer)}")
-        found = self._buffer[self._position : end]
-        self._position = end
-        return bytes(found)
-
-    def short_text(self) -> str:
-        return self.bytes(self.number(_INT16)).decode()
-
-    def nullable(self) -> str | None:
-        length = self.uvarint()
-        return None if length == 0 else self.bytes(length - 1).decode()
-
-    def text(self) -> str:
-        found = self.nullable()
-        if found is None:
-            raise UnreadableRecord("no text where one must be")
-        return found
-
-    def count(self) -> int:
-        """Read the number of items of an array. Raises UnreadableRecord if there are fewer bytes left than items."""
-        found = self.uvarint() - 1
-        if not 0 <= found <= len(self._buffer) - self._position:
-            raise UnreadableRecord(f"{found} items in {len(self._buffer) - self._position} bytes")
-        return found
-
-    def numbers(self) -> list[int]:
-        return [self.number(_INT32) for _ in range(self.count())]
-
-    def texts(self) -> tuple[str, ...]:
-        return tuple(self.text() for _ in range(self.count()))
-
-    def tags(self) -> dict[int, "_Reader"]:
-        """The tagged fields that follow, by tag."""
-        found: dict[int, _Reader] = {}
-        for _ in range(self.uvarint()):
-            tag = self.uvarint()
-            found[tag] = _Reader(self.bytes(self.uvarint()), 0)
-        return found
+def _read_epoch(reader: Reader) -> GroupEpoch:
+    epoch, tags = reader.number(INT32), reader.tags()
+    empty_since_ms = tags[AGE_TAG].number(INT64) if AGE_TAG in tags else None
+    return GroupEpoch(epoch, tags[0].number(INT64) if 0 in tags else 0, empty_since_ms)
 
 
-def _read_epoch(reader: _Reader) -> GroupEpoch:
-    epoch, tags = reader.number(_INT32), reader.tags()
-    empty_since_ms = tags[AGE_TAG].number(_INT64) if AGE_TAG in tags else None
-    return GroupEpoch(epoch, tags[0].number(_INT64) if 0 in tags else 0, empty_since_ms)
-
-
-def _read_subscription(reader: _Reader) -> Subscription:
+def _read_subscription(reader: Reader) -> Subscription:
     instance_id, rack_id, client_id, client_host = reader.nullable(), reader.nullable(), reader.text(), reader.text()
-    topics, regex, timeout_ms = reader.texts(), reader.nullable(), reader.number(_INT32)
+    topics, regex, timeout_ms = reader.texts(), reader.nullable(), reader.number(INT32)
     assignor, tags = reader.nullable(), reader.tags()
     classic = _read_classic(tags[0]) if 0 in tags else None
     return Subscription(instance_id, rack_id, client_id, client_host, topics, regex, timeout_ms, assignor, classic)
 
 
-def _read_classic(reader: _Reader) -> Classic | None:
+def _read_classic(reader: Reader) -> Classic | None:
     if reader.uvarint() == 0:
         return None
-    timeout_ms, protocols = reader.number(_INT32), []
+    timeout_ms, protocols = reader.number(INT32), []
     for _ in range(reader.count()):
         protocols.append((reader.text(), reader.bytes(reader.uvarint() - 1)))
         reader.tags()
@@ -346,29 +251,14 @@ def _read_classic(reader: _Reader) -> Classic | None:
     return Classic(timeout_ms, tuple(protocols))
 
 
-def _read_target_epoch(reader: _Reader) -> TargetEpoch:
-    epoch, tags = reader.number(_INT32), reader.tags()
-    return TargetEpoch(epoch, tags[0].number(_INT64) if 0 in tags else 0)
-
-
-def _read_target(reader: _Reader) -> Target:
-    found = {}
-    for _ in range(reader.count()):
-        topic_id = reader.bytes(16)
-        found[topic_id] = frozenset(reader.numbers())
-        reader.tags()
-    reader.tags()
-    return Target(found)
-
-
-def _read_current(reader: _Reader) -> Current:
-    epoch, previous_epoch, state = reader.number(_INT32), reader.number(_INT32), MemberState(reader.number(_INT8))
+def _read_current(reader: Reader) -> Current:
+    epoch, previous_epoch, state = reader.number(INT32), reader.number(INT32), MemberState(reader.number(INT8))
     found = Current(epoch, previous_epoch, state, _read_held(reader, epoch), _read_held(reader, epoch))
     reader.tags()
     return found
 
 
-def _read_held(reader: _Reader, epoch: int) -> Held:
+def _read_held(reader: Reader, epoch: int) -> Held:
     """Without the epochs of the partitions, which Kafka before 4.3 did not write, that of the member counts."""
     found = {}
     for _ in range(reader.count()):
@@ -381,17 +271,17 @@ def _read_held(reader: _Reader, epoch: int) -> Held:
     return found
 
 
-def _read_resolved(reader: _Reader) -> Resolved:
-    found = Resolved(reader.texts(), reader.number(_INT64), reader.number(_INT64))
+def _read_resolved(reader: Reader) -> Resolved:
+    found = Resolved(reader.texts(), reader.number(INT64), reader.number(INT64))
     reader.tags()
     return found
 
 
-_READERS: Mapping[Kind, Callable[[_Reader], Value]] = {
+_READERS: Mapping[Kind, Callable[[Reader], Value]] = {
     Kind.EPOCH: _read_epoch,
     Kind.SUBSCRIPTION: _read_subscription,
-    Kind.TARGET_EPOCH: _read_target_epoch,
-    Kind.TARGET: _read_target,
+    Kind.TARGET_EPOCH: read_target_epoch,
+    Kind.TARGET: read_target,
     Kind.CURRENT: _read_current,
     Kind.REGEX: _read_resolved,
 }

@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
-from .assignors import NOTHING, Partitions, TopicId, Topics
-from .records import Change, Current, GroupEpoch, Kind, MemberState, Resolved, Subscription, Target, TargetEpoch
+from ..record_fields import NOTHING, Partitions, Target, TargetEpoch, TopicId
+from .assignors import Topics
+from .records import Change, Current, GroupEpoch, Kind, MemberState, Resolved, Subscription
 from .states import GroupState
 
 FIRST_EPOCH = 1  # of a group without a record of its epoch; so no member is ever answered epoch 0

@@ -14,10 +14,8 @@ from fencepost.broker.groups.consumer.records import (
     MemberState,
     Resolved,
     Subscription,
-    Target,
-    TargetEpoch,
-    UnreadableRecord,
 )
+from fencepost.broker.groups.record_fields import Target, TargetEpoch, UnreadableRecord
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from heapq import heappop, heappush
 
-from ....effects.clock import Clock
+from ...effects.clock import Clock
 
 NEVER = 1 << 62
 

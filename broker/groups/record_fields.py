@@ -1,0 +1,177 @@
+"""What the records of groups with assignments are made of: fields in Kafka's flexible encoding, read and written. Pure.
+
+Consumer groups (consumer/records.py) and share groups (share/records.py) have these in common, their target
+assignments in whole. Values begin with a version, which is 0 everywhere.
+Sources: Kafka's ConsumerGroup*Value.json, ShareGroup*Value.json.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from struct import Struct, error
+from typing import NamedTuple, TypeVar
+
+from ...protocol.errors import MalformedFrame
+from ...protocol.primitives import read_uvarint, uvarint
+
+TopicId = bytes
+Partitions = Mapping[TopicId, frozenset[int]]
+NOTHING: Partitions = {}
+
+INT8, INT16, INT32, INT64 = Struct(">b"), Struct(">h"), Struct(">i"), Struct(">q")
+VERSION = INT16.pack(0)
+NO_TAGS = b"\x00"
+Value = TypeVar("Value")
+
+
+class UnreadableRecord(ValueError):
+    """A record of a group that does not have the layout of its version."""
+
+
+class TargetEpoch(NamedTuple):
+    """The group's epoch that the target assignment was made for. made_ms: when, by the wall."""
+
+    epoch: int
+    made_ms: int = 0
+
+
+class Target(NamedTuple):
+    """What a member is to read."""
+
+    partitions: Partitions = NOTHING
+
+
+# ---- writing -------------------------------------------------------------------------------------------------
+
+
+def short_text(text: str) -> bytes:
+    encoded = text.encode()
+    return INT16.pack(len(encoded)) + encoded
+
+
+def text(text: str | None) -> bytes:
+    if text is None:
+        return b"\x00"
+    encoded = text.encode()
+    return uvarint(len(encoded) + 1) + encoded
+
+
+def tag(number: int, content: bytes) -> bytes:
+    return uvarint(number) + uvarint(len(content)) + content
+
+
+def numbers(found: Iterable[int]) -> bytes:
+    packed = [INT32.pack(each) for each in found]
+    return uvarint(len(packed) + 1) + b"".join(packed)
+
+
+def texts(found: Iterable[str]) -> bytes:
+    written = [text(each) for each in found]
+    return uvarint(len(written) + 1) + b"".join(written)
+
+
+def partitions(found: Partitions) -> bytes:
+    """An array of topics, each with an array of its partitions."""
+    topics = (topic_id + numbers(sorted(of_topic)) + NO_TAGS for topic_id, of_topic in found.items())
+    return uvarint(len(found) + 1) + b"".join(topics)
+
+
+def write_target_epoch(found: TargetEpoch) -> bytes:
+    tags = b"\x01" + tag(0, INT64.pack(found.made_ms)) if found.made_ms else NO_TAGS
+    return INT32.pack(found.epoch) + tags
+
+
+def write_target(found: Target) -> bytes:
+    return partitions(found.partitions) + NO_TAGS
+
+
+# ---- reading -------------------------------------------------------------------------------------------------
+
+
+def read_value(value: bytes, kind: int, read: "Callable[[Reader], Value]") -> Value:
+    """What a record's value says. Raises UnreadableRecord."""
+    version = INT16.unpack_from(value)[0]
+    if version != 0:
+        raise UnreadableRecord(f"version {version} of a record of kind {kind}, where 0 is the newest known")
+    return read(Reader(value, 2))
+
+
+NOT_READABLE = (error, ValueError, IndexError, MalformedFrame)
+"""What reading a record may come to, where it is not as its version has it."""
+
+
+class Reader:
+    """Steps through a record."""
+
+    def __init__(self, buffer: bytes, position: int) -> None:
+        self._buffer = buffer
+        self._position = position
+
+    def number(self, kind: Struct) -> int:
+        found: int = kind.unpack_from(self._buffer, self._position)[0]
+        self._position += kind.size
+        return found
+
+    def uvarint(self) -> int:
+        found, self._position = read_uvarint(self._buffer, self._position)
+        return found
+
+    def bytes(self, length: int) -> bytes:
+        end = self._position + length
+        if length < 0 or end > len(self._buffer):
+            raise UnreadableRecord(f"{length} bytes at {self._position} of {len(self._buffer)}")
+        found = self._buffer[self._position : end]
+        self._position = end
+        return bytes(found)
+
+    def short_text(self) -> str:
+        return self.bytes(self.number(INT16)).decode()
+
+    def nullable(self) -> str | None:
+        length = self.uvarint()
+        return None if length == 0 else self.bytes(length - 1).decode()
+
+    def text(self) -> str:
+        found = self.nullable()
+        if found is None:
+            raise UnreadableRecord("no text where one must be")
+        return found
+
+    def count(self) -> int:
+        """Read the number of items of an array. Raises UnreadableRecord if there are fewer bytes left than items."""
+        found = self.uvarint() - 1
+        if not 0 <= found <= len(self._buffer) - self._position:
+            raise UnreadableRecord(f"{found} items in {len(self._buffer) - self._position} bytes")
+        return found
+
+    def numbers(self) -> list[int]:
+        return [self.number(INT32) for _ in range(self.count())]
+
+    def texts(self) -> tuple[str, ...]:
+        return tuple(self.text() for _ in range(self.count()))
+
+    def tags(self) -> dict[int, "Reader"]:
+        """The tagged fields that follow, by tag."""
+        found: dict[int, Reader] = {}
+        for _ in range(self.uvarint()):
+            tag = self.uvarint()
+            found[tag] = Reader(self.bytes(self.uvarint()), 0)
+        return found
+
+    def partitions(self) -> dict[TopicId, frozenset[int]]:
+        """An array of topics, each with an array of its partitions."""
+        found = {}
+        for _ in range(self.count()):
+            topic_id = self.bytes(16)
+            found[topic_id] = frozenset(self.numbers())
+            self.tags()
+        return found
+
+
+def read_target_epoch(reader: Reader) -> TargetEpoch:
+    epoch, tags = reader.number(INT32), reader.tags()
+    return TargetEpoch(epoch, tags[0].number(INT64) if 0 in tags else 0)
+
+
+def read_target(reader: Reader) -> Target:
+    found = Target(reader.partitions())
+    reader.tags()
+    return found

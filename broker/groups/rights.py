@@ -1,0 +1,126 @@
+"""Whose the members of a group are, and which topics each may be given by its own rights. Pure.
+
+The rules, where rules of access are enforced: a member counts as a subscriber of a topic it may read and describe. Of a
+topic that no subscriber may read, those count that may describe it: their fetch tells them what is missing. Nobody is
+told of a topic that it may not describe. Rights change while members stay, so an assignment is made again after any
+change of the rules, and it counts if it is another one. Who is behind a member is known from its requests, so not
+between a restart and its next one: until then it keeps the topics that it has.
+"""
+
+from collections.abc import Callable, Generator, Hashable, Mapping
+from typing import NamedTuple, Protocol, TypeVar
+
+from ..security.principals import Session
+from .record_fields import NOTHING, Target, TopicId
+
+TOPICS_AT_ONCE = 10  # of which the rights are asked between two units of work
+
+Shares = Generator[int, None, dict[str, frozenset[TopicId]]]
+Member = TypeVar("Member")
+
+
+class Rights(Protocol):
+    """What the rules of access say. version: another one after each change."""
+
+    @property
+    def is_enforced(self) -> bool: ...
+    @property
+    def version(self) -> int: ...
+    def describes(self, user: Session, topic: str) -> bool: ...
+    def reads(self, user: Session, topic: str) -> bool: ...
+
+
+class Names(Protocol):
+    """What is asked of topics."""
+
+    def name_of(self, topic_id: TopicId) -> str | None: ...
+
+
+class View(NamedTuple):
+    """The topics that a member subscribes to, by what it may do with them. readable: and describe."""
+
+    described: frozenset[TopicId]
+    readable: frozenset[TopicId]
+
+
+class MembersRights:
+    """Of one group. users: by member id, of those that were heard of."""
+
+    def __init__(self, rights: Rights, topics: Names) -> None:
+        self.users: dict[str, Session] = {}
+        self.rules = rights
+        self._topics = topics
+        self._users_seen = 0  # how often a member turned out to be another user's
+
+    def note(self, member_id: str, user: Session | None) -> bool:
+        """A request of the member came from this user. Returns whether users count."""
+        if not self.rules.is_enforced or user is None:
+            return False
+        if self.users.get(member_id) != user:
+            self.users[member_id] = user
+            self._users_seen += 1
+        return True
+
+    def forget(self, member_id: str) -> None:
+        """This member is gone."""
+        self.users.pop(member_id, None)
+
+    @property
+    def seen(self) -> tuple[int, int]:
+        """Another one after all that may give members other rights."""
+        return self.rules.version, self._users_seen
+
+    def describes(self, member_id: str, topic_id: TopicId) -> bool:
+        """Whether a member may know of a topic by now; of one that was not heard of it is not known better."""
+        user, name = self.users.get(member_id), self._topics.name_of(topic_id)
+        return user is None or name is None or self.rules.describes(user, name)
+
+    def shares(
+        self,
+        members: Mapping[str, Member],
+        targets: Mapping[str, Target],
+        key_of: Callable[[Member], Hashable],
+        ids_of: Callable[[Member], frozenset[TopicId]],
+    ) -> Shares:
+        """The topics that each member may be given, in steps. Equal sets are one object: comparing them is quick.
+
+        key_of: equal for members that subscribe to the same; ids_of: to which topics.
+        """
+        users = dict(self.users)
+        views: dict[Hashable, View] = {}
+        view_of: dict[str, View] = {}
+        for member_id, member in members.items():
+            user = users.get(member_id)
+            is_known = user is not None or not self.rules.is_enforced
+            key = key_of(member), user if is_known else member_id
+            if key not in views:
+                ids = ids_of(member)
+                if not is_known:
+                    has = targets[member_id].partitions if member_id in targets else NOTHING
+                    ids = ids.intersection(has)
+                views[key] = yield from self._view(ids, user)
+            view_of[member_id] = views[key]
+        described = frozenset[TopicId]().union(*(each.described for each in views.values()))
+        unread = described.difference(*(each.readable for each in views.values()))
+        equal: dict[frozenset[TopicId], frozenset[TopicId]] = {}
+        shares = dict[View, frozenset[TopicId]]()
+        for view in views.values():
+            share = view.readable | (view.described & unread) if unread else view.readable
+            shares[view] = equal.setdefault(share, share)
+            yield 1
+        return {member_id: shares[view] for member_id, view in view_of.items()}
+
+    def _view(self, ids: frozenset[TopicId], user: Session | None) -> Generator[int, None, View]:
+        yield 1 + len(ids) // TOPICS_AT_ONCE
+        if user is None:
+            return View(ids, ids)
+        described, readable = set[TopicId](), set[TopicId]()
+        for number, topic_id in enumerate(ids):
+            name = self._topics.name_of(topic_id)
+            if name is not None and self.rules.describes(user, name):
+                described.add(topic_id)
+                if self.rules.reads(user, name):
+                    readable.add(topic_id)
+            if number % TOPICS_AT_ONCE == 0:
+                yield TOPICS_AT_ONCE
+        return View(frozenset(described), frozenset(readable))
