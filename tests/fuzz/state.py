@@ -19,10 +19,8 @@ from fencepost.broker.groups.consumer.records import (
     Kind,
     MemberState,
     Resolved,
-    TargetEpoch,
 )
 from fencepost.broker.groups.consumer.records import Subscription as MemberSubscription
-from fencepost.broker.groups.consumer.records import Target as TargetAssignment
 from fencepost.broker.groups.consumer_protocol import (
     UnreadableMetadata,
     assignment_for,
@@ -30,7 +28,11 @@ from fencepost.broker.groups.consumer_protocol import (
     read_subscription,
 )
 from fencepost.broker.groups.group_records import KeptGroup, KeptMember, UnreadableGroup
+from fencepost.broker.groups.record_fields import Target as TargetAssignment
+from fencepost.broker.groups.record_fields import TargetEpoch
+from fencepost.broker.groups.record_fields import UnreadableRecord as UnreadableGroupRecord
 from fencepost.broker.groups.records import Committed, Place, UnreadableRecord
+from fencepost.broker.groups.share import records as share_records
 from fencepost.broker.groups.subscriptions import topics_of
 from fencepost.broker.quotas.entities import CLIENT_ID, PRODUCER_BYTE_RATE, USER
 from fencepost.broker.quotas.quota_records import quota_set
@@ -116,10 +118,35 @@ def _group_records() -> Iterator[bytes]:
 
 def look_at_consumer_groups(data: bytes) -> None:
     key, value = two(data)
-    found = outcome(lambda: consumer_records.read(key, value), consumer_records.UnreadableRecord)
+    found = outcome(lambda: consumer_records.read(key, value), UnreadableGroupRecord)
     if found is not REFUSED:
         written = consumer_records.record(*found)
         assert consumer_records.read(*written) == found
+
+
+def look_at_share_groups(data: bytes) -> None:
+    key, value = two(data)
+    found = outcome(lambda: share_records.read(key, value), UnreadableGroupRecord)
+    if found is not REFUSED:
+        written = share_records.record(*found)
+        assert share_records.read(*written) == found
+
+
+def _share_records() -> Iterator[bytes]:
+    shared = {b"t" * 16: share_records.SharedTopic("t", frozenset({0, 1}))}
+    for change in (
+        share_records.Change(share_records.Kind.EPOCH, "", share_records.GroupEpoch(3, 7)),
+        share_records.Change(share_records.Kind.MEMBER, "m", share_records.Member("r", "client", "host", ("t", "u"))),
+        share_records.Change(share_records.Kind.TARGET_EPOCH, "", TargetEpoch(3, 1_000)),
+        share_records.Change(share_records.Kind.TARGET, "m", TargetAssignment({b"t" * 16: frozenset({0, 1})})),
+        share_records.Change(share_records.Kind.CURRENT, "m", share_records.Current(3, 2, {b"t" * 16: frozenset({0})})),
+        share_records.Change(
+            share_records.Kind.SHARE_PARTITIONS, "", share_records.SharePartitions(shared, shared, {b"u" * 16: "u"})
+        ),
+    ):
+        key, written = share_records.record("group", change)
+        assert written is not None
+        yield joined(key, written)
 
 
 def _consumer_records() -> Iterator[bytes]:
@@ -368,6 +395,7 @@ TARGETS = [
     Target("offset-records", look_at_offsets, _offset_records),
     Target("group-records", look_at_groups, _group_records),
     Target("consumer-group-records", look_at_consumer_groups, _consumer_records),
+    Target("share-group-records", look_at_share_groups, _share_records),
     Target("transaction-records", look_at_transactions, _transaction_records),
     Target("ledger-records", look_at_ledger, _ledger_records),
     Target("coordinator-snapshots", look_at_snapshots, _snapshots),

@@ -1,0 +1,98 @@
+"""Who is to read which partitions of a share group: the assignor `simple`. Pure.
+
+Topics with the same subscribers are shared among these together. With at least as many partitions as subscribers each
+partition has one; with fewer, each has as many as it takes for all to have something, ⌈subscribers / partitions⌉. What
+anybody has differs by one at most, but where a partition would be given to somebody twice; who had something keeps it
+as far as that allows. A generator that yields units of work, as all assignors.
+Source: KIP-932; Kafka's SimpleAssignor, which shares each topic for itself where subscriptions differ.
+"""
+
+from collections.abc import Generator, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+
+from ..consumer.assignors import UNITS_AT_ONCE, Assigned, Steps, Subscriber, Topics, classes_of
+from ..record_fields import TopicId
+
+Place = tuple[TopicId, int]
+Given = list[set[Place]]  # by index of the member
+Assignable = Mapping[TopicId, frozenset[int]]
+"""The partitions that may be assigned, by topic."""
+
+
+def simple_steps(members: Sequence[Subscriber], topics: Topics, assignable: Assignable) -> Steps:
+    """What each member is to read, of what may be assigned. topics: those of `assignable`."""
+    ordered = sorted(members, key=lambda each: each.member_id)
+    given: Given = [set() for _ in ordered]
+    yield 1 + len(ordered)
+    classes = yield from classes_of(ordered, topics)
+    for each in classes:
+        places = [(topic_id, partition) for topic_id in each.topics for partition in sorted(assignable[topic_id])]
+        yield 1 + len(places)
+        if places:
+            yield from _share(places, each.members, ordered, given)
+    assigned: Assigned = {}
+    for member, has in zip(ordered, given, strict=True):
+        found: dict[TopicId, set[int]] = {}
+        for topic_id, partition in has:
+            found.setdefault(topic_id, set()).add(partition)
+        assigned[member.member_id] = {topic_id: frozenset(found[topic_id]) for topic_id in sorted(found)}
+        yield 1 + len(has)
+    return assigned
+
+
+def _share(
+    places: Sequence[Place], subscribers: Sequence[int], members: Sequence[Subscriber], given: Given
+) -> Generator[int, None, None]:
+    """Share these places among these members, by index: first what they have, then the rest."""
+    sharing = -(-len(subscribers) // len(places))
+    held: dict[Place, set[int]] = {place: set() for place in places}
+    had = {index: _had(members[index], held) for index in subscribers}
+    yield sum(map(len, had.values())) + len(places)
+    missing = _sizes(had, sharing * len(places))
+    for index in subscribers:
+        for place in had[index]:
+            if missing[index] and len(held[place]) < sharing:
+                held[place].add(index)
+                missing[index] -= 1
+        yield 1 + len(had[index])
+    yield from _fill(held, missing, sharing)
+    for place, indices in held.items():
+        for index in indices:
+            given[index].add(place)
+        yield 1 + len(indices)
+
+
+def _had(member: Subscriber, held: Mapping[Place, object]) -> list[Place]:
+    return [
+        place
+        for topic_id, partitions in member.has.items()
+        for partition in sorted(partitions)
+        if (place := (topic_id, partition)) in held
+    ]
+
+
+def _sizes(had: Mapping[int, Sequence[Place]], places: int) -> dict[int, int]:
+    """How many places each member is to have. One more than others have those that had most."""
+    least, more = divmod(places, len(had))
+    ordered = sorted(had, key=lambda index: (-len(had[index]), index))
+    return {index: least + (number < more) for number, index in enumerate(ordered)}
+
+
+def _fill(held: dict[Place, set[int]], missing: Mapping[int, int], sharing: int) -> Generator[int, None, None]:
+    """Give what has not enough members to those that miss most, those places first that nobody has."""
+    unfilled = [(-count, index) for index, count in missing.items() if count]
+    heapify(unfilled)
+    for number, place in enumerate(sorted(held, key=lambda each: len(held[each]))):
+        indices, again = held[place], list[tuple[int, int]]()
+        while unfilled and len(indices) < sharing:
+            count, index = heappop(unfilled)
+            if index in indices:
+                again.append((count, index))
+                continue
+            indices.add(index)
+            if count + 1:
+                again.append((count + 1, index))
+        for each in again:
+            heappush(unfilled, each)
+        if number % UNITS_AT_ONCE == 0:
+            yield UNITS_AT_ONCE

@@ -1,0 +1,238 @@
+"""The records of a share group in __consumer_offsets, in Kafka's formats: keys 10 to 15. Pure.
+
+A group's state is the newest record of each key. A Change is one record, or with no value its tombstone; what a group
+does is a list of changes, and a restart applies the same changes again. All values have version 0.
+Sources: Kafka's ShareGroup*Key.json, ShareGroup*Value.json of 4.3, GroupCoordinatorRecordHelpers; docs/formats.md.
+"""
+
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from ....protocol.primitives import uvarint
+from ..record_fields import (
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    NO_TAGS,
+    NOT_READABLE,
+    NOTHING,
+    VERSION,
+    Partitions,
+    Reader,
+    Target,
+    TargetEpoch,
+    TopicId,
+    UnreadableRecord,
+    numbers,
+    partitions,
+    read_target,
+    read_target_epoch,
+    read_value,
+    short_text,
+    text,
+    texts,
+    write_target,
+    write_target_epoch,
+)
+
+STABLE = 0  # the only state of a member: it has its target with its next heartbeat
+
+
+class Kind(IntEnum):
+    """What a record is of: the number that its key begins with."""
+
+    MEMBER = 10
+    EPOCH = 11
+    TARGET_EPOCH = 12
+    TARGET = 13
+    CURRENT = 14
+    SHARE_PARTITIONS = 15
+
+
+KINDS = frozenset(Kind)
+OF_THE_GROUP = frozenset({Kind.EPOCH, Kind.TARGET_EPOCH, Kind.SHARE_PARTITIONS})
+"""Of these there is one for a group; of the others one for each member."""
+
+
+class GroupEpoch(NamedTuple):
+    """The epoch of the group, which grows with each change. metadata_hash: of the topics that it subscribes to."""
+
+    epoch: int
+    metadata_hash: int = 0
+
+
+class Member(NamedTuple):
+    """What a member reports about itself. topics: sorted."""
+
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topics: tuple[str, ...] = ()
+
+
+class Current(NamedTuple):
+    """Where a member is, and what it may read. previous_epoch: good too, for the last answer may have been lost."""
+
+    epoch: int
+    previous_epoch: int
+    assigned: Partitions = NOTHING
+    state: int = STABLE
+
+
+class SharedTopic(NamedTuple):
+    """Of which partitions of a topic the group has, or is to have, a state."""
+
+    name: str
+    partitions: frozenset[int]
+
+
+NO_TOPICS: Mapping[TopicId, SharedTopic] = {}
+NO_NAMES: Mapping[TopicId, str] = {}
+
+
+class SharePartitions(NamedTuple):
+    """The share partitions of a group, by topic: only of the initialized ones anybody gets records.
+
+    initializing, and deleting with the names of topics: what Kafka had begun, and we do at once.
+    """
+
+    initialized: Mapping[TopicId, SharedTopic] = NO_TOPICS
+    initializing: Mapping[TopicId, SharedTopic] = NO_TOPICS
+    deleting: Mapping[TopicId, str] = NO_NAMES
+
+
+Value = GroupEpoch | Member | TargetEpoch | Target | Current | SharePartitions
+
+
+class Change(NamedTuple):
+    """A record. name: the member's id, empty for what there is once in a group. value: None for a tombstone."""
+
+    kind: Kind
+    name: str
+    value: Value | None
+
+
+# ---- writing -------------------------------------------------------------------------------------------------
+
+
+def key(group_id: str, kind: Kind, name: str) -> bytes:
+    """The key of a record."""
+    head = INT16.pack(kind) + short_text(group_id)
+    return head if kind in OF_THE_GROUP else head + short_text(name)
+
+
+def record(group_id: str, change: Change) -> tuple[bytes, bytes | None]:
+    """The key and the value of a change."""
+    found = change.value
+    written = None if found is None else VERSION + _WRITERS[change.kind](found)
+    return key(group_id, change.kind, change.name), written
+
+
+def _write_member(found: Member) -> bytes:
+    return text(found.rack_id) + text(found.client_id) + text(found.client_host) + texts(found.topics) + NO_TAGS
+
+
+def _write_epoch(found: GroupEpoch) -> bytes:
+    return INT32.pack(found.epoch) + INT64.pack(found.metadata_hash) + NO_TAGS
+
+
+def _write_current(found: Current) -> bytes:
+    head = INT32.pack(found.epoch) + INT32.pack(found.previous_epoch) + INT8.pack(found.state)
+    return head + partitions(found.assigned) + NO_TAGS
+
+
+def _write_share_partitions(found: SharePartitions) -> bytes:
+    deleting = (topic_id + text(name) + NO_TAGS for topic_id, name in found.deleting.items())
+    return b"".join(
+        (
+            _write_topics(found.initializing),
+            _write_topics(found.initialized),
+            uvarint(len(found.deleting) + 1),
+            *deleting,
+            NO_TAGS,
+        )
+    )
+
+
+def _write_topics(topics: Mapping[TopicId, SharedTopic]) -> bytes:
+    written = (
+        topic_id + text(topic.name) + numbers(sorted(topic.partitions)) + NO_TAGS for topic_id, topic in topics.items()
+    )
+    return uvarint(len(topics) + 1) + b"".join(written)
+
+
+_WRITERS: Mapping[Kind, Callable[[Any], bytes]] = {
+    Kind.MEMBER: _write_member,
+    Kind.EPOCH: _write_epoch,
+    Kind.TARGET_EPOCH: write_target_epoch,
+    Kind.TARGET: write_target,
+    Kind.CURRENT: _write_current,
+    Kind.SHARE_PARTITIONS: _write_share_partitions,
+}
+
+
+# ---- reading -------------------------------------------------------------------------------------------------
+
+
+def read(record_key: bytes, value: bytes | None) -> tuple[str, Change]:
+    """The group and the change of a record. Raises UnreadableRecord."""
+    try:
+        reader = Reader(record_key, 0)
+        kind = Kind(reader.number(INT16))
+        group_id = reader.short_text()
+        name = "" if kind in OF_THE_GROUP else reader.short_text()
+        return group_id, Change(kind, name, None if value is None else read_value(value, kind, _READERS[kind]))
+    except NOT_READABLE as wrong:
+        if isinstance(wrong, UnreadableRecord):
+            raise
+        raise UnreadableRecord(f"a record of a share group: {wrong}") from wrong
+
+
+def _read_member(reader: Reader) -> Member:
+    found = Member(reader.nullable(), reader.text(), reader.text(), reader.texts())
+    reader.tags()
+    return found
+
+
+def _read_epoch(reader: Reader) -> GroupEpoch:
+    found = GroupEpoch(reader.number(INT32), reader.number(INT64))
+    reader.tags()
+    return found
+
+
+def _read_current(reader: Reader) -> Current:
+    epoch, previous_epoch, state = reader.number(INT32), reader.number(INT32), reader.number(INT8)
+    found = Current(epoch, previous_epoch, reader.partitions(), state)
+    reader.tags()
+    return found
+
+
+def _read_share_partitions(reader: Reader) -> SharePartitions:
+    initializing, initialized, deleting = _read_topics(reader), _read_topics(reader), {}
+    for _ in range(reader.count()):
+        topic_id = reader.bytes(16)
+        deleting[topic_id] = reader.text()
+        reader.tags()
+    reader.tags()
+    return SharePartitions(initialized, initializing, deleting)
+
+
+def _read_topics(reader: Reader) -> dict[TopicId, SharedTopic]:
+    found = {}
+    for _ in range(reader.count()):
+        topic_id = reader.bytes(16)
+        found[topic_id] = SharedTopic(reader.text(), frozenset(reader.numbers()))
+        reader.tags()
+    return found
+
+
+_READERS: Mapping[Kind, Callable[[Reader], Value]] = {
+    Kind.MEMBER: _read_member,
+    Kind.EPOCH: _read_epoch,
+    Kind.TARGET_EPOCH: read_target_epoch,
+    Kind.TARGET: read_target,
+    Kind.CURRENT: _read_current,
+    Kind.SHARE_PARTITIONS: _read_share_partitions,
+}

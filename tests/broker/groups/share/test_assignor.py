@@ -1,0 +1,93 @@
+"""The assignor `simple` on random groups: complete, shared as little as possible, balanced, and sticky."""
+
+from collections import Counter
+
+from fencepost.broker.groups.consumer.assignors import Subscriber, TopicShape, run_steps
+from fencepost.broker.groups.share.assignor import simple_steps
+from hypothesis import given
+from hypothesis import strategies as st
+
+TOPICS = [b"%016d" % number for number in range(4)]
+sizes = st.dictionaries(st.sampled_from(TOPICS), st.integers(0, 6))
+subscriptions = st.frozensets(st.sampled_from(TOPICS))
+members = st.dictionaries(st.sampled_from("abcdefghijkl"), subscriptions, max_size=9)
+ONE, TWO, THREE = TOPICS[:3]
+
+
+def assign(subscribers, sizes):
+    shapes = {topic: TopicShape(size) for topic, size in sizes.items()}
+    return run_steps(simple_steps(subscribers, shapes, {topic: frozenset(range(sizes[topic])) for topic in sizes}))
+
+
+def of(names, topics=frozenset({ONE}), has=None):
+    return [Subscriber(name, frozenset(topics), (has or {}).get(name, {})) for name in names]
+
+
+def readers(assigned):
+    return Counter((topic, each) for parts in assigned.values() for topic, some in parts.items() for each in some)
+
+
+def loads(assigned):
+    return sorted(sum(map(len, parts.values())) for parts in assigned.values())
+
+
+@given(members=members, sizes=sizes)
+def test_every_partition_is_read_by_somebody_and_only_by_those_who_subscribe(members, sizes):
+    assigned = assign([Subscriber(name, topics) for name, topics in members.items()], sizes)
+    wanted = {topic for topics in members.values() for topic in topics if topic in sizes}
+    assert readers(assigned).keys() == {(topic, each) for topic in wanted for each in range(sizes[topic])}
+    assert all(assigned[name].keys() <= topics for name, topics in members.items())
+
+
+@given(count=st.integers(1, 12), sizes=sizes, data=st.data())
+def test_members_of_one_subscription_share_as_few_partitions_as_possible(count, sizes, data):
+    names = [f"m-{number:02}" for number in range(count)]
+    places = [(topic, each) for topic, size in sizes.items() for each in range(size)]
+    had = {}
+    for name in data.draw(st.lists(st.sampled_from(names), unique=True)):
+        for topic, each in data.draw(st.lists(st.sampled_from(places), max_size=4)) if places else ():
+            had.setdefault(name, {}).setdefault(topic, set()).add(each)
+    has = {name: {topic: frozenset(some) for topic, some in parts.items()} for name, parts in had.items()}
+    assigned = assign(of(names, sizes, has), sizes)
+    if places:
+        sharing = -(-count // len(places))
+        assert all(1 <= found <= sharing for found in readers(assigned).values())
+        assert loads(assigned)[0] >= 1 or count < len(places) or sharing > 1
+        assert loads(assigned)[-1] <= -(-sharing * len(places) // count)
+
+
+@given(members=members, sizes=sizes)
+def test_nobody_moves_where_nothing_has_changed(members, sizes):
+    assigned = assign([Subscriber(name, topics) for name, topics in members.items()], sizes)
+    again = [Subscriber(name, topics, assigned[name]) for name, topics in members.items()]
+    assert assign(again, sizes) == assigned
+
+
+def test_as_many_members_as_partitions_share_none():
+    assert loads(assign(of("abc"), {ONE: 3})) == [1, 1, 1]
+    assert loads(assign(of("ab"), {ONE: 3})) == [1, 2]
+
+
+def test_more_members_than_partitions_share_them_evenly():
+    assigned = assign(of("abcde"), {ONE: 2})
+    assert (loads(assigned), sorted(readers(assigned).values())) == ([1, 1, 1, 1, 2], [3, 3])
+
+
+def test_a_member_that_joins_takes_only_what_balance_needs():
+    first = assign(of("bc"), {ONE: 4})
+    second = assign(of("abc", has=first), {ONE: 4})
+    assert all(second[name][ONE] <= first[name][ONE] for name in "bc")
+    assert loads(second) == [1, 1, 2]
+
+
+def test_what_a_member_that_left_had_goes_to_the_others_and_they_keep_theirs():
+    first = assign(of("abc"), {ONE: 6})
+    second = assign(of("ac", has=first), {ONE: 6})
+    assert all(first[name][ONE] <= second[name][ONE] for name in "ac")
+    assert loads(second) == [3, 3]
+
+
+def test_only_partitions_that_may_be_assigned_are():
+    shapes = {ONE: TopicShape(3), TWO: TopicShape(1)}
+    steps = simple_steps(of("a", (ONE, TWO)), shapes, {ONE: frozenset({0, 2}), TWO: frozenset()})
+    assert run_steps(steps) == {"a": {ONE: frozenset({0, 2})}}
