@@ -494,6 +494,7 @@ def test_a_group_that_has_nothing_but_held_offsets_has_a_page(
     page = context.new_page()  # Chromium reports the 404 of the group that is not there yet as an error
     visit(page, console, "")
     page.locator("#alarms .stuck").get_by_role("link", name="to-be").click()
+    expect(page.locator("h1")).to_have_text("to-be")  # no longer the first page, where other alarms stand too
     expect(page.locator(".stuck")).to_contain_text("transaction first-holder")
     expect(page.locator("main")).to_contain_text("neither members nor offsets")
     holder.abort_transaction(30)

@@ -167,17 +167,18 @@ def test_members_share_partitions_as_they_come_and_go_and_read_all_once(kind, ja
 def test_a_killed_broker_changes_no_epoch_and_moves_no_partition(kind, java, tmp_path, name):
     with broker_process(str(tmp_path / "data"), *OPTIONS) as broker:
         filled(broker, name)
+        settings = {"bootstrap.servers": broker.bootstrap}
         members = [member_of(kind, java, broker, name, name) for _ in range(2)]
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         try:
             wait_for(lambda: shared(*members, topics=[name]))
             wait_for(lambda: Counter(members[0].read + members[1].read) == values())
-            before, _ = described(admin, name)
+            before, _ = described(AdminClient(settings), name)
             broker.kill()
             broker.start()
             filled(broker, name, EACH)
             wait_for(lambda: sum((values(), values(EACH)), Counter()) == Counter(members[0].read + members[1].read))
-            assert described(admin, name)[0] == before
+            # Another client: librdkafka 2.16 forgets a broker that it lost, and still waits for it as the coordinator.
+            assert described(AdminClient(settings), name)[0] == before
         finally:
             for member in members:
                 member.close()
