@@ -1,0 +1,125 @@
+"""What of the batches that were read a member gets, and what of them is nobody's. Pure.
+
+The rules. Batches are given out whole, also where that is more than was asked for or than the window has room for,
+unless exactly so many records are wanted; what is given out again needs no room. What lies between the batches was
+compacted away, and it and what is no data are archived: as far as records are given out, and up to the next ones.
+Records that failed often come alone (bad_records.py).
+Source: Kafka's SharePartition.acquire, lastOffsetAndMaxRecordsToAcquire, maybeArchiveStaleBatches; KAFKA-19555, 19808.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from . import bad_records
+from .runs import Runs
+from .values import AcquiredRange, Found, State, StateBatch, Wanted
+
+
+class Limits(NamedTuple):
+    """deliveries: how often a record is given out at most. room: by how many records the window may grow."""
+
+    deliveries: int
+    room: int
+
+
+class Taken(NamedTuple):
+    """acquired: for the member. archived: to be logged first."""
+
+    acquired: list[AcquiredRange]
+    archived: list[StateBatch]
+
+
+def take(
+    runs: Runs, window: tuple[int, int], offset: int, found: Sequence[Found], wanted: Wanted, limits: Limits
+) -> Taken:
+    """Decide it; nothing changes. offset: where the read began. found: in order."""
+    return _Taking(runs, window, wanted, limits).go_through(offset, found)
+
+
+class _Taking:
+    def __init__(self, runs: Runs, window: tuple[int, int], wanted: Wanted, limits: Limits) -> None:
+        self._runs = runs
+        self._start, self._end = window
+        self._wanted = wanted
+        self._limits = limits
+        self._count = 0  # of records taken
+        self._new = 0  # those of them above the window
+        self._begins_batch = False
+        self._acquired: list[AcquiredRange] = []
+        self._archived: list[StateBatch] = []
+
+    def go_through(self, offset: int, found: Sequence[Found]) -> Taken:
+        at = max(offset, self._start)
+        for batch in found:
+            if batch.last < self._start:
+                continue
+            if batch.first > self._end and self._limits.room <= 0:
+                break
+            self._archive(at, batch.first - 1)
+            at = max(at, batch.last + 1)
+            if not batch.is_data:
+                self._archive(max(batch.first, self._start), batch.last)
+                continue
+            if self._is_full(batch.first) or not self._take_from(max(batch.first, self._start), batch.last):
+                break
+        return Taken(self._acquired, self._archived)
+
+    def _is_full(self, offset: int) -> bool:
+        return self._count >= self._wanted.max_records or (offset > self._end and self._new >= self._limits.room)
+
+    def _archive(self, first: int, last: int) -> None:
+        for begins, ends, deliveries, _ in self._open(first, last):
+            before = self._archived[-1] if self._archived else None
+            if before is not None and before.last + 1 == begins and before.deliveries == deliveries:
+                self._archived[-1] = before._replace(last=ends)
+            else:
+                self._archived.append(StateBatch(begins, ends, State.ARCHIVED, deliveries))
+
+    def _open(self, first: int, last: int) -> Iterator[tuple[int, int, int, int]]:
+        """What is available there: first, last, deliveries until now, and the length of its whole run."""
+        for begins, ends, standing in self._runs.pieces(first, last):
+            if standing is None:
+                yield begins, ends, 0, ends - begins + 1
+            elif standing.state is State.AVAILABLE:
+                run = self._runs.at(begins)
+                assert run is not None
+                yield begins, ends, standing.deliveries, run[1] - run[0] + 1
+
+    def _take_from(self, first: int, last: int) -> bool:
+        """All that is available of a batch, or what of it is allowed. Returns whether there may be more."""
+        if self._limits.room <= 0:
+            last = min(last, self._end)
+        self._begins_batch = True
+        for begins, ends, deliveries, size in self._open(first, last):
+            most = bad_records.most_at_once(deliveries, self._limits.deliveries, size)
+            if most is not None and self._count:
+                return False
+            allowed = self._allowed(begins, ends) if self._wanted.exact else ends - begins + 1
+            if most is not None:
+                allowed = min(allowed, most)
+            if allowed > 0:
+                self._add(begins, begins + allowed - 1, deliveries + 1)
+            if most is not None or allowed < ends - begins + 1:
+                return False
+        return True
+
+    def _allowed(self, begins: int, ends: int) -> int:
+        """How many of these, where so many records are wanted and no more."""
+        most = min(ends - begins + 1, self._wanted.max_records - self._count)
+        inside = max(0, min(ends, self._end) - begins + 1)
+        return min(most, inside + max(0, self._limits.room - self._new))
+
+    def _add(self, first: int, last: int, deliveries: int) -> None:
+        self._count += last - first + 1
+        self._new += max(0, last - max(first, self._end + 1) + 1)
+        before = self._acquired[-1] if self._acquired else None
+        goes_on = before is not None and before.last + 1 == first and before.deliveries == deliveries
+        if goes_on and before is not None and not self._ends_range(before.first, first):
+            self._acquired[-1] = before._replace(last=last)
+        else:
+            self._acquired.append(AcquiredRange(first, last, deliveries))
+        self._begins_batch = False
+
+    def _ends_range(self, begins: int, at: int) -> bool:
+        """Whether a new batch begins here, and the range is long enough to end before it."""
+        return self._begins_batch and not self._wanted.exact and at - begins >= self._wanted.batch_size

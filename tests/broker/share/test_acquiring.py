@@ -1,0 +1,146 @@
+"""What of the batches that were read is given out: whole batches or exactly so many; room; bad records."""
+
+import pytest
+from fencepost.broker.share.bad_records import most_at_once, suspected_from
+from fencepost.broker.share.values import AckRange, AckType, AcquiredRange, Found, Wanted
+from share_driver import ShareDriver
+
+THREE = [(0, 9), (10, 19), (20, 29)]
+
+
+def test_batches_are_given_out_whole_also_where_fewer_records_are_wanted() -> None:
+    driver = ShareDriver()
+    assert driver.acquire("me", *THREE, wanted=Wanted(1, 500)) == [AcquiredRange(0, 9, 1)]
+    assert driver.acquire("me", *THREE[1:], wanted=Wanted(11, 500)) == [AcquiredRange(10, 29, 1)]
+
+
+@pytest.mark.parametrize(
+    ("size", "ranges"),
+    [(1, [(0, 9), (10, 19), (20, 29)]), (10, [(0, 9), (10, 19), (20, 29)]), (11, [(0, 19), (20, 29)]), (30, [(0, 29)])],
+)
+def test_ranges_end_with_the_batch_that_makes_them_long_enough(size: int, ranges: list[tuple[int, int]]) -> None:
+    acquired = ShareDriver().acquire("me", *THREE, wanted=Wanted(500, size))
+    assert acquired == [AcquiredRange(*each, 1) for each in ranges]
+
+
+@pytest.mark.parametrize("most", [1, 9, 10, 11, 29])
+def test_exactly_as_many_records_as_are_wanted_where_a_client_asks_for_that(most: int) -> None:
+    driver = ShareDriver()
+    assert driver.acquire("me", *THREE, wanted=Wanted(most, 1, exact=True)) == [AcquiredRange(0, most - 1, 1)]
+    assert driver.machine.next_offset == most
+    assert driver.acquire("other", *THREE, wanted=Wanted(500, 500, exact=True)) == [AcquiredRange(most, 29, 1)]
+
+
+def test_the_window_has_room_for_no_more_and_the_last_batch_is_not_torn() -> None:
+    driver = ShareDriver(locks=15)
+    assert driver.acquire("me", *THREE) == [AcquiredRange(0, 19, 1)]
+    assert driver.machine.room(15) < 0
+    assert driver.acquire("me", THREE[2]) == []
+
+
+def test_the_window_has_room_for_no_more_records_where_exactly_so_many_are_wanted() -> None:
+    driver = ShareDriver(locks=15)
+    assert driver.acquire("me", *THREE, wanted=Wanted(500, 1, exact=True)) == [AcquiredRange(0, 14, 1)]
+
+
+def test_kafka_19808_a_full_window_gives_out_what_was_released_and_nothing_else() -> None:
+    driver = ShareDriver(locks=15)
+    driver.acquire("me", *THREE, wanted=Wanted(15, 500, exact=True))
+    driver.acknowledge("me", AckRange(12, 14, [AckType.RELEASE]))
+    assert driver.acquire("other", (10, 19), (20, 29)) == [AcquiredRange(12, 14, 2)]
+
+
+def test_one_record_stops_a_partition_once_the_window_is_full() -> None:
+    driver = ShareDriver(locks=30)
+    driver.acquire("me", *THREE)
+    driver.acknowledge("me", AckRange(1, 29, [AckType.ACCEPT]))
+    assert driver.machine.room(30) == 0
+    driver.acknowledge("me", AckRange(0, 0, [AckType.ACCEPT]))
+    assert driver.machine.room(30) == 30
+
+
+def test_what_is_no_data_is_archived_up_to_the_next_records_and_no_further() -> None:
+    driver = ShareDriver()
+    found = [(0, 4), Found(5, 5, is_data=False), (6, 9), Found(10, 10, is_data=False)]
+    assert driver.acquire("me", *found, wanted=Wanted(5, 500)) == [AcquiredRange(0, 4, 1)]
+    assert (driver.states(), driver.machine.next_offset) == ("LLLLLX", 6)
+    driver.acknowledge("me", AckRange(0, 4, [AckType.ACCEPT]))
+    assert driver.machine.start == 6
+    assert driver.acquire("me", *found[2:]) == [AcquiredRange(6, 9, 1)]
+    assert driver.states() == "LLLLX"
+
+
+def test_where_all_is_no_data_the_window_moves_on() -> None:
+    driver = ShareDriver()
+    assert driver.acquire("me", Found(0, 4, is_data=False), Found(5, 9, is_data=False)) == []
+    assert (driver.machine.start, driver.machine.end, len(driver.machine.runs)) == (10, 9, 0)
+
+
+def test_what_was_compacted_away_is_archived() -> None:
+    driver = ShareDriver()
+    driver.acquire("me", (0, 4), (5, 9))
+    driver.release("me")
+    assert driver.acquire("me", (7, 9), offset=0) == [AcquiredRange(7, 9, 2)]
+    assert (driver.machine.start, driver.states()) == (7, "LLL")
+
+
+def test_a_batch_of_which_a_part_is_done_with_gives_the_rest() -> None:
+    driver = ShareDriver()
+    driver.acquire("me", (0, 9))
+    accept, release = AckType.ACCEPT, AckType.RELEASE
+    driver.acknowledge("me", AckRange(0, 9, [accept] * 3 + [release] * 2 + [accept] * 2 + [release] * 3))
+    assert driver.acquire("other", (0, 9)) == [AcquiredRange(3, 4, 2), AcquiredRange(7, 9, 2)]
+
+
+def test_after_a_restart_what_lies_between_the_runs_is_given_out() -> None:
+    driver = ShareDriver()
+    driver.acquire("me", *THREE)
+    driver.acknowledge("me", AckRange(10, 19, [AckType.ACCEPT]), AckRange(25, 25, [AckType.RELEASE]))
+    driver.restart()
+    assert driver.acquire("me", *THREE) == [
+        AcquiredRange(0, 9, 1),
+        AcquiredRange(20, 24, 1),
+        AcquiredRange(25, 25, 2),
+        AcquiredRange(26, 29, 1),
+    ]
+
+
+# ---- bad records -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("limit", "suspected"), [(2, 2), (3, 2), (4, 2), (5, 3), (6, 3), (7, 4), (10, 5), (25, 13)])
+def test_a_record_is_suspected_from_half_of_the_limit_on(limit: int, suspected: int) -> None:
+    assert suspected_from(limit) == suspected
+    assert most_at_once(suspected - 1, limit, 100) is None
+    assert most_at_once(suspected, limit, 100) is not None
+
+
+def test_kafka_17541_pieces_are_halved_and_the_last_time_a_record_comes_alone() -> None:
+    assert [most_at_once(deliveries, 10, 500) for deliveries in range(10)] == [None] * 5 + [250, 125, 62, 31, 1]
+    assert most_at_once(5, 10, 1) == 1
+
+
+def test_only_the_bad_record_is_archived_at_the_limit() -> None:
+    driver = ShareDriver(limit=5)
+    accepted: list[int] = []
+    for _ in range(200):
+        for first, last, _deliveries in driver.acquire("me", (0, 99)):
+            if first <= 37 <= last:  # whoever has it with others fails at all of them
+                driver.acknowledge("me", AckRange(first, last, [AckType.RELEASE]))
+            else:
+                driver.acknowledge("me", AckRange(first, last, [AckType.ACCEPT]))
+                accepted += range(first, last + 1)
+    assert sorted(accepted) == [each for each in range(100) if each != 37]
+    assert driver.machine.start == 100
+
+
+def test_suspects_come_with_nothing_else() -> None:
+    driver = ShareDriver(limit=4)
+    driver.acquire("me", (0, 9))
+    driver.release("me")
+    driver.acquire("me", (0, 9))
+    driver.acknowledge("me", AckRange(0, 3, [AckType.RELEASE]), AckRange(4, 9, [AckType.ACCEPT]))
+    assert driver.acquire("me", (0, 9), (10, 19)) == [AcquiredRange(0, 1, 3)]
+    assert driver.acquire("me", (0, 9), (10, 19)) == [AcquiredRange(2, 2, 3)]
+    assert driver.acquire("me", (0, 9), (10, 19)) == [AcquiredRange(3, 3, 3)]
+    assert driver.acquire("me", (0, 9), (10, 19)) == [AcquiredRange(10, 19, 1)]

@@ -1,0 +1,472 @@
+"""The table of states and events of a share partition, and lives of one beside an entry for each offset."""
+
+import pytest
+from fencepost.broker.share.values import AckRange, AckType, AcquiredRange, Found, Wanted
+from fencepost.protocol.errors import ErrorCode, KafkaError
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from naive_share_partition import NaiveSharePartition, Record, Refused
+from share_driver import ShareDriver, durable_view
+
+ACCEPT, RELEASE, REJECT, GAP, RENEW = (
+    AckType.ACCEPT,
+    AckType.RELEASE,
+    AckType.REJECT,
+    AckType.GAP,
+    AckType.RENEW,
+)
+T, U = (0, 7), (0, 8)
+
+
+def ack(first: int, last: int, *types: int) -> AckRange:
+    return AckRange(first, last, types)
+
+
+def driver_in(state: str, deliveries: int = 1, limit: int = 5) -> ShareDriver:
+    """Record 1 of three is in this state, the first and the last are acquired by "other": nothing moves."""
+    driver = ShareDriver(limit=limit)
+    driver.acquire("me", (1, 1), offset=1)
+    for _ in range(deliveries - 1):
+        driver.acknowledge("me", ack(1, 1, RELEASE))
+        driver.acquire("me", (1, 1), offset=1)
+    driver.acquire("other", (0, 0), offset=0)
+    driver.acquire("other", (2, 2), offset=2)
+    if state in "AKX":
+        driver.acknowledge("me", ack(1, 1, {"A": RELEASE, "K": ACCEPT, "X": REJECT}[state]))
+    elif state == "P":
+        driver.acknowledge_in(T, "me", ack(1, 1, ACCEPT))
+    assert driver.states() == f"L{state}L"
+    return driver
+
+
+def error_of(call: object) -> ErrorCode:
+    with pytest.raises(KafkaError) as refused:
+        call()  # type: ignore[operator]
+    return refused.value.code
+
+
+# ---- the table -------------------------------------------------------------------------------------------------
+
+PLAIN = {ACCEPT: "K", REJECT: "X", GAP: "X", RELEASE: "A", RENEW: "L"}
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+@pytest.mark.parametrize("state", "ALPKX")
+def test_only_what_is_acquired_is_acknowledged(state: str, kind: AckType) -> None:
+    driver = driver_in(state)
+    if state == "L":
+        driver.acknowledge("me", ack(1, 1, kind))
+        assert driver.states() == f"L{PLAIN[kind]}L"
+    else:
+        assert error_of(lambda: driver.acknowledge("me", ack(1, 1, kind))) is ErrorCode.INVALID_RECORD_STATE
+        assert driver.states() == f"L{state}L"
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+def test_only_the_owner_acknowledges(kind: AckType) -> None:
+    driver = driver_in("L")
+    assert error_of(lambda: driver.acknowledge("somebody", ack(1, 1, kind))) is ErrorCode.INVALID_RECORD_STATE
+    assert driver.states() == "LLL"
+
+
+@pytest.mark.parametrize(("deliveries", "after"), [(1, "A"), (2, "X")])
+@pytest.mark.parametrize("how", ["release", "session ends", "lock expires", "abort"])
+def test_what_comes_back_is_given_out_again_until_the_limit(how: str, deliveries: int, after: str) -> None:
+    driver = driver_in("L", deliveries, limit=2)
+    if how == "release":
+        driver.acknowledge("me", ack(1, 1, RELEASE))
+    elif how == "session ends":
+        driver.release("me")
+    elif how == "lock expires":
+        driver.acknowledge("other", ack(0, 0, RENEW), ack(2, 2, RENEW))
+        driver.expire(30)
+    else:
+        driver.acknowledge_in(T, "me", ack(1, 1, ACCEPT))
+        driver.settle(T, commit=False)
+    assert driver.states() == f"L{after}L"
+
+
+@pytest.mark.parametrize("state", "APKX")
+@pytest.mark.parametrize("how", ["session ends", "lock expires"])
+def test_ends_of_sessions_and_locks_touch_nothing_but_locks(how: str, state: str) -> None:
+    driver = driver_in(state)
+    driver.acknowledge("other", ack(0, 0, RENEW), ack(2, 2, RENEW))
+    driver.release("me") if how == "session ends" else driver.expire(59)
+    assert driver.states() == f"L{state}L"
+
+
+@pytest.mark.parametrize("kind", [ACCEPT, REJECT])
+@pytest.mark.parametrize("state", "ALPKX")
+def test_only_what_is_acquired_becomes_pending(state: str, kind: AckType) -> None:
+    driver = driver_in(state)
+    if state == "L":
+        assert error_of(lambda: driver.acknowledge_in(T, "other", ack(1, 1, kind))) is ErrorCode.INVALID_RECORD_STATE
+        driver.acknowledge_in(T, "me", ack(1, 1, kind))
+        assert driver.states() == "LPL"
+        driver.settle(T, commit=True)
+        assert driver.states() == ("LKL" if kind is ACCEPT else "LXL")
+    else:
+        assert error_of(lambda: driver.acknowledge_in(U, "me", ack(1, 1, kind))) is ErrorCode.INVALID_RECORD_STATE
+        assert driver.states() == f"L{state}L"
+
+
+@pytest.mark.parametrize("kind", [GAP, RELEASE, RENEW])
+def test_a_transaction_accepts_and_rejects_and_nothing_else(kind: AckType) -> None:
+    driver = driver_in("L")
+    assert error_of(lambda: driver.acknowledge_in(T, "me", ack(1, 1, kind))) is ErrorCode.INVALID_REQUEST
+
+
+def test_not_even_the_same_transaction_acknowledges_a_record_twice() -> None:
+    driver = driver_in("P")
+    assert error_of(lambda: driver.acknowledge_in(T, "me", ack(1, 1, ACCEPT))) is ErrorCode.INVALID_RECORD_STATE
+
+
+@pytest.mark.parametrize("state", "ALPKX")
+@pytest.mark.parametrize("commit", [True, False])
+def test_the_end_of_a_transaction_decides_what_is_its_own(state: str, commit: bool) -> None:
+    driver = driver_in(state)
+    driver.settle(U, commit=commit)
+    assert driver.states() == f"L{state}L"
+    driver.settle(T, commit=commit)
+    assert driver.states() == f"L{'KA'[not commit] if state == 'P' else state}L"
+
+
+@pytest.mark.parametrize("state", "ALPKX")
+def test_what_lies_below_the_start_of_the_log_is_gone(state: str) -> None:
+    driver = driver_in(state)
+    driver.log_begins(2)
+    assert (driver.machine.start, driver.states()) == (2, "L")
+    driver.settle(T, commit=True)
+    assert driver.machine.transactions == []
+    driver.acknowledge("me", ack(1, 1, ACCEPT))  # KAFKA-19859: a success, and ignored
+    assert (driver.machine.start, driver.states()) == (2, "L")
+
+
+@pytest.mark.parametrize(("state", "after"), [("A", "A"), ("L", "A"), ("P", "P"), ("K", "K"), ("X", "X")])
+def test_a_restart_forgets_locks_and_that_they_were_given_out(state: str, after: str) -> None:
+    driver = driver_in(state, 2)
+    driver.restart()
+    run = driver.machine.runs.at(1)
+    assert run is not None
+    assert driver.states() == f"A{after}"
+    assert run[2].deliveries == (1 if state == "L" else 2)
+
+
+@pytest.mark.parametrize(("state", "after"), [("A", "X"), ("L", "L"), ("P", "P"), ("K", "K"), ("X", "X")])
+def test_only_what_is_available_is_archived_as_no_data(state: str, after: str) -> None:
+    driver = driver_in(state)
+    assert driver.acquire("me", Found(0, 2, is_data=False), offset=0) == []
+    assert driver.states() == f"L{after}L"
+
+
+# ---- the window ------------------------------------------------------------------------------------------------
+
+
+def test_the_window_begins_with_what_is_not_done_with() -> None:
+    driver = ShareDriver()
+    driver.acquire("me", (0, 9))
+    driver.acknowledge("me", ack(3, 5, ACCEPT), ack(8, 8, REJECT))
+    assert (driver.machine.start, driver.states()) == (0, "LLLKKKLLXL")
+    driver.acknowledge("me", ack(0, 2, ACCEPT))
+    assert (driver.machine.start, driver.states()) == (6, "LLXL")
+    driver.acknowledge("me", ack(6, 7, GAP), ack(9, 9, ACCEPT))
+    assert (driver.machine.start, driver.machine.end, driver.machine.next_offset) == (10, 9, 10)
+
+
+def test_one_type_is_for_all_and_several_are_one_each() -> None:
+    driver = ShareDriver()
+    driver.acquire("me", (0, 4))
+    driver.acknowledge("me", ack(1, 4, ACCEPT, RELEASE, RELEASE, GAP))
+    assert driver.states() == "LKAAX"
+
+
+@pytest.mark.parametrize(
+    "acks",
+    [
+        [ack(2, 1, ACCEPT)],
+        [ack(2, 3, ACCEPT), ack(0, 1, ACCEPT)],
+        [ack(0, 3)],
+        [ack(0, 3, ACCEPT, ACCEPT)],
+        [ack(0, 0, 5)],
+        [ack(0, 0, -1)],
+        [ack(4, 5, ACCEPT)],
+        [ack(5, 5, ACCEPT)],
+    ],
+)
+def test_what_is_no_acknowledgement_is_refused_and_changes_nothing(acks: list[AckRange]) -> None:
+    driver = ShareDriver()
+    driver.acquire("me", (0, 4))
+    assert error_of(lambda: driver.acknowledge("me", *acks)) is ErrorCode.INVALID_REQUEST
+    assert driver.states() == "LLLLL"
+
+
+def test_all_of_a_partition_is_acknowledged_or_nothing() -> None:
+    driver = ShareDriver()
+    driver.acquire("me", (0, 4))
+    driver.acknowledge("me", ack(2, 2, ACCEPT))
+    code = error_of(lambda: driver.acknowledge("me", ack(0, 1, ACCEPT), ack(2, 4, ACCEPT)))
+    assert (code, driver.states()) == (ErrorCode.INVALID_RECORD_STATE, "LLKLL")
+    code = error_of(lambda: driver.acknowledge("me", ack(0, 1, ACCEPT), ack(1, 1, ACCEPT)))
+    assert (code, driver.states()) == (ErrorCode.INVALID_RECORD_STATE, "LLKLL")
+
+
+def test_locks_are_not_renewed_where_the_group_does_not_want_it() -> None:
+    driver = driver_in("L")
+    code = error_of(lambda: driver.acknowledge("me", ack(1, 1, RENEW), may_renew=False))
+    assert code is ErrorCode.INVALID_RECORD_STATE
+
+
+def test_kafka_19476_a_renewed_lock_lasts_and_an_acknowledged_record_has_none() -> None:
+    driver = ShareDriver()
+    driver.acquire("me", (0, 4), until=30)
+    driver.acknowledge("me", ack(1, 1, RENEW), until=60)
+    driver.acknowledge("me", ack(2, 2, ACCEPT))
+    driver.expire(29)
+    assert driver.states() == "LLKLL"
+    driver.expire(30)
+    assert driver.states() == "ALKAA"
+    assert driver.machine.alarm_ms == 60
+    driver.expire(60)
+    assert driver.states() == "AAKAA"
+    assert driver.machine.alarm_ms is None
+
+
+def test_kafka_19953_a_session_that_ends_releases_what_is_its_own() -> None:
+    driver = ShareDriver()
+    driver.acquire("me", (0, 1))
+    driver.acquire("other", (2, 3))
+    driver.acquire("me", (4, 5))
+    driver.release("me")
+    assert driver.states() == "AALLAA"
+
+
+def test_kafka_19972_deliveries_never_fall_when_records_are_released() -> None:
+    driver = ShareDriver()
+    for deliveries in (1, 2, 3):
+        assert driver.acquire("me", (0, 0)) == [AcquiredRange(0, 0, deliveries)]
+        driver.release("me")
+
+
+def test_setting_the_offset_ends_locks_and_forgets_counts() -> None:
+    driver = ShareDriver()
+    driver.acquire("me", (0, 9))
+    driver.acknowledge("me", ack(0, 4, ACCEPT), ack(7, 7, RELEASE))
+    driver.snapshot(start=2)
+    assert (driver.machine.start, driver.machine.end, driver.machine.next_offset) == (2, 1, 2)
+    assert driver.acquire("other", (0, 9)) == [AcquiredRange(2, 9, 1)]
+    assert error_of(lambda: driver.acknowledge("me", ack(8, 9, ACCEPT))) is ErrorCode.INVALID_RECORD_STATE
+
+
+def test_a_snapshot_leaves_locks_and_what_is_pending_alone() -> None:
+    driver = ShareDriver()
+    driver.acquire("me", (0, 9))
+    driver.acknowledge("me", ack(3, 3, ACCEPT), ack(5, 5, RELEASE))
+    driver.acknowledge_in(T, "me", ack(0, 1, ACCEPT), ack(8, 8, REJECT))
+    driver.snapshot()
+    assert driver.states() == "PPLKLALLPL"
+    driver.restart()
+    assert driver.states() == "PPAKAAAAP"
+    driver.settle(T, commit=True)
+    assert (driver.machine.start, driver.states()) == (2, "AKAAAAX")
+
+
+# ---- lives -----------------------------------------------------------------------------------------------------
+
+OFFSETS = 20
+LETTERS = {0: "A", 1: "L", 2: "K", 4: "X", 10: "P"}
+
+offsets = st.integers(0, OFFSETS - 1)
+members = st.sampled_from(["me", "other"])
+transactions = st.sampled_from([T, U])
+
+
+class ShareLife(RuleBasedStateMachine):
+    """One share partition and what must be true of each offset. What is logged is replayed after each step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.driver = ShareDriver(limit=3, locks=12)
+        self.naive = NaiveSharePartition(0)
+        self.now_ms = 0
+        self.last_snapshot = 0
+        self.deliveries: dict[int, int] = {}
+
+    @rule(member=members, sizes=st.lists(st.integers(1, 4), min_size=1, max_size=6), data=st.data())
+    def somebody_fetches(self, member: str, sizes: list[int], data: st.DataObject) -> None:
+        machine = self.driver.machine
+        wanted = Wanted(data.draw(st.integers(1, 8)), data.draw(st.integers(1, 4)), data.draw(st.booleans()))
+        offset = machine.next_offset
+        if offset > machine.end and machine.room(self.driver.locks) <= 0:
+            return
+        at = max(0, offset - data.draw(st.integers(0, 2)))
+        found = []
+        for size in sizes:
+            kind = data.draw(st.sampled_from(("data", "data", "data", "control", "hole")))
+            if kind != "hole":
+                found.append(Found(at, at + size - 1, kind == "data"))
+            at += size
+        before = len(self.driver.log)
+        until = self.now_ms + data.draw(st.integers(1, 4))
+        acquired = self.driver.acquire(member, *found, wanted=wanted, offset=offset, until=until)
+        for _, update in self.driver.log[before:]:
+            for batch in update.batches:
+                self.naive.archive(batch.first, batch.last)
+        for first, last, deliveries in acquired:
+            self.naive.acquire(first, last, member, until)
+            assert all(self.naive.records[each].deliveries == deliveries for each in range(first, last + 1))
+        count = sum(last - first + 1 for first, last, _ in acquired)
+        assert not wanted.exact or count <= wanted.max_records
+        if found and found[0].is_data and found[0].first <= offset <= found[0].last:
+            assert count, "what is available and was read is given out"
+
+    @rule(member=members, data=st.data())
+    def somebody_acknowledges(self, member: str, data: st.DataObject) -> None:
+        self._acknowledge(member, data, tuple(AckType), None)
+
+    @rule(member=members, transaction=transactions, data=st.data())
+    def somebody_acknowledges_in_a_transaction(
+        self, member: str, transaction: tuple[int, int], data: st.DataObject
+    ) -> None:
+        self._acknowledge(member, data, (ACCEPT, REJECT), transaction)
+
+    def _acknowledge(
+        self, member: str, data: st.DataObject, kinds: tuple[AckType, ...], transaction: tuple[int, int] | None
+    ) -> None:
+        machine, types, acks = self.driver.machine, {}, []
+        if data.draw(st.booleans()):  # what is theirs
+            theirs = [run[:2] for run in machine.runs if run[2].member == member and run[2].state == 1]
+        else:
+            theirs = [tuple(sorted((data.draw(offsets), data.draw(offsets))))]
+        for first, last in theirs:
+            if last > machine.end:
+                continue
+            given = [data.draw(st.sampled_from(kinds)) for _ in range(first, last + 1)]
+            given = given if data.draw(st.booleans()) else given[:1]
+            acks.append(AckRange(first, last, given))
+            types |= {each: given[(each - first) % len(given)] for each in range(first, last + 1)}
+        until = self.now_ms + 3
+        try:
+            self.naive.acknowledge(member, types, self.driver.limit, until, transaction)
+        except Refused:
+            refused = True
+        else:
+            refused = False
+
+        def really() -> None:
+            if transaction is None:
+                self.driver.acknowledge(member, *acks, until=until)
+            else:
+                self.driver.acknowledge_in(transaction, member, *acks)
+
+        if refused:
+            assert error_of(really) is ErrorCode.INVALID_RECORD_STATE
+        else:
+            really()
+
+    @rule(transaction=transactions, commit=st.booleans())
+    def a_transaction_ends(self, transaction: tuple[int, int], commit: bool) -> None:
+        self.driver.settle(transaction, commit=commit)
+        self.naive.settle(transaction, self.driver.limit, commit=commit)
+
+    @rule(member=members)
+    def a_session_ends(self, member: str) -> None:
+        self.driver.release(member)
+        self.naive.release(member, self.driver.limit)
+
+    @rule(ms=st.integers(0, 3))
+    def time_goes_on(self, ms: int) -> None:
+        self.now_ms += ms
+        self.driver.expire(self.now_ms)
+        self.naive.expire(self.now_ms, self.driver.limit)
+
+    @rule(offset=offsets)
+    def the_log_begins_later(self, offset: int) -> None:
+        if offset <= self.driver.machine.start + 4:
+            self.driver.log_begins(offset)
+            self.naive.log_begins(offset)
+
+    @rule()
+    def the_broker_restarts(self) -> None:
+        self.driver.restart()
+        self.naive.restart()
+        self.deliveries = {each: record.deliveries for each, record in self.naive.records.items()}
+
+    @rule()
+    def a_snapshot_is_logged(self) -> None:
+        self.last_snapshot = len(self.driver.log)
+        self.driver.snapshot()
+
+    @rule(offset=offsets)
+    def somebody_sets_the_offset(self, offset: int) -> None:
+        if not self.driver.machine.transactions:
+            self.last_snapshot = len(self.driver.log)
+            self.driver.snapshot(start=offset)
+            self.naive.begin_anew(offset)
+            self.deliveries = {}
+
+    @invariant()
+    def each_offset_is_as_the_rules_say(self) -> None:
+        machine, naive = self.driver.machine, self.naive
+        assert (machine.start, machine.runs.complete) == (naive.start, naive.complete)
+        assert machine.end >= naive.end
+        for first, last, one in machine.runs.pieces(machine.start, machine.end):
+            state, deliveries = ("A", 0) if one is None else (LETTERS[one.state], one.deliveries)
+            for offset in range(first, last + 1):
+                record = naive.records.get(offset, Record())
+                assert (state, deliveries) == (record.state, record.deliveries), offset
+                if one is not None:
+                    assert (one.member if state == "L" else "") == (record.member if state == "L" else "")
+                    assert one.deadline_ms == record.deadline_ms
+                    assert one.transaction == record.transaction
+        open_ones = [
+            each for each in range(machine.start, machine.end + 2) if naive.records.get(each, Record()).state == "A"
+        ]
+        assert machine.next_offset == open_ones[0]
+
+    @invariant()
+    def counts_never_fall(self) -> None:
+        for offset, record in self.naive.records.items():
+            assert record.deliveries >= self.deliveries.get(offset, 0)
+        self.deliveries = {each: record.deliveries for each, record in self.naive.records.items()}
+
+    @invariant()
+    def what_is_replayed_is_what_was_there(self) -> None:
+        live = durable_view(self.driver.machine)
+        assert durable_view(self.driver.replay()) == live
+        first_open = next(
+            (position for position, (kind, what) in enumerate(self.driver.log) if self._is_open(position, kind, what)),
+            len(self.driver.log),
+        )
+        if self.last_snapshot <= first_open:  # as a log is pruned
+            pruned = [*[("marker", (U, False))] * self.last_snapshot, *self.driver.log[self.last_snapshot :]]
+            assert durable_view(self._replay_from(pruned)) == live
+
+    def _is_open(self, position: int, kind: str, what: tuple[tuple[int, int], object]) -> bool:
+        ended = [each[1][0] for each in self.driver.log[position:] if each[0] == "marker"]
+        return kind == "pending" and what[0] not in ended
+
+    def _replay_from(self, log: list[tuple[str, object]]) -> object:
+        begin = next(index for index, (kind, _) in enumerate(log) if kind == "snapshot")
+        driver = ShareDriver()
+        driver.log = [("snapshot", log[begin][1])] * (begin + 1) + log[begin + 1 :]  # positions stay
+        return driver.replay()
+
+    @invariant()
+    def an_alarm_is_set_for_each_lock(self) -> None:
+        deadlines = [run[2].deadline_ms for run in self.driver.machine.runs if run[2].state == 1]
+        if deadlines:
+            alarm_ms = self.driver.machine.alarm_ms
+            assert alarm_ms is not None
+            assert alarm_ms <= min(deadlines)
+
+
+TestShareLife = ShareLife.TestCase
+TestShareLife.settings = settings(max_examples=40, stateful_step_count=30)
+
+
+@pytest.mark.long
+def test_many_long_lives() -> None:
+    from hypothesis.stateful import run_state_machine_as_test
+
+    run_state_machine_as_test(ShareLife, settings=settings(max_examples=2_000, stateful_step_count=50))

@@ -1,0 +1,129 @@
+"""Drives one share partition as the broker does: decide, log, apply. It keeps the log, and replays it at any time."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fencepost.broker.share.acquiring import Limits
+from fencepost.broker.share.machine import SharePartition
+from fencepost.broker.share.runs import Transaction
+from fencepost.broker.share.values import (
+    AckRange,
+    AcquiredRange,
+    Found,
+    Snapshot,
+    StateBatch,
+    Update,
+    Wanted,
+)
+
+WANTED = Wanted(max_records=500, batch_size=500)
+
+
+class ShareDriver:
+    """machine: the live one. log: all that was logged, oldest first."""
+
+    def __init__(self, start: int = 0, *, limit: int = 5, locks: int = 2_000) -> None:
+        self.limit = limit
+        self.locks = locks
+        self.log: list[tuple[str, Any]] = [("snapshot", Snapshot(0, 0, start, 0, ()))]
+        self.machine = self.replay()
+
+    def replay(self, log: Sequence[tuple[str, Any]] | None = None) -> SharePartition:
+        """What a restart knows."""
+        machine: SharePartition | None = None
+        for position, (kind, what) in enumerate(self.log if log is None else log):
+            if kind == "snapshot":
+                machine = machine or SharePartition(what.start, what.state_epoch)
+                machine.apply_snapshot(what)
+            elif machine is None:
+                raise AssertionError("a log begins with a snapshot")
+            elif kind == "update":
+                machine.apply(what)
+            elif kind == "pending":
+                machine.apply_pending(what[0], position, what[1])
+            else:
+                machine.settle(what[0], position, commit=what[1])
+        assert machine is not None
+        return machine
+
+    def restart(self) -> None:
+        self.machine = self.replay()
+
+    def _log(self, update: Update | None) -> None:
+        if update is not None:
+            self.log.append(("update", update))
+            self.machine.apply(update)
+            assert self.machine.start == update.start, "a window begins where its update says"
+            assert self.machine.runs.complete == update.complete, "so many are done with as its update says"
+
+    # ---- what happens ----------------------------------------------------------------------------------------
+
+    def acquire(
+        self,
+        member: str,
+        *found: tuple[int, int] | Found,
+        wanted: Wanted = WANTED,
+        offset: int | None = None,
+        until: int = 30,
+    ) -> list[AcquiredRange]:
+        batches = [each if isinstance(each, Found) else Found(*each) for each in found]
+        limits = Limits(self.limit, self.machine.room(self.locks))
+        offset = self.machine.next_offset if offset is None else offset
+        acquired, archived = self.machine.take(offset, batches, wanted, limits)
+        self._log(self.machine.archive(archived))
+        self.machine.acquire(acquired, member, until)
+        return acquired
+
+    def acknowledge(self, member: str, *acks: AckRange, until: int = 60, may_renew: bool = True) -> None:
+        decided = self.machine.acknowledge(member, acks, self.limit, may_renew=may_renew)
+        self._log(decided.update)
+        self.machine.renew(decided.renewed, until)
+
+    def acknowledge_in(self, transaction: Transaction, member: str, *acks: AckRange) -> Sequence[StateBatch]:
+        batches = self.machine.acknowledge_in_transaction(member, acks)
+        self.machine.apply_pending(transaction, len(self.log), batches)
+        self.log.append(("pending", (transaction, batches)))
+        return batches
+
+    def settle(self, transaction: Transaction, *, commit: bool) -> None:
+        archived = None if commit else self.machine.archived_by_abort(transaction, self.limit)
+        self.machine.settle(transaction, len(self.log), commit=commit)
+        self.log.append(("marker", (transaction, commit)))
+        self._log(archived)
+
+    def release(self, member: str) -> None:
+        self._log(self.machine.release(member, self.limit))
+
+    def expire(self, now_ms: int) -> None:
+        self._log(self.machine.expire(self.machine.due_alarms(now_ms), self.limit))
+
+    def log_begins(self, offset: int) -> None:
+        self._log(self.machine.log_begins(offset))
+
+    def snapshot(self, start: int | None = None) -> None:
+        """Log a snapshot. start: somebody sets the offset."""
+        machine, number = self.machine, len(self.log)
+        if start is None:
+            made = Snapshot(number, machine.state_epoch, machine.start, machine.runs.complete, machine.durable())
+        else:
+            made = Snapshot(number, machine.state_epoch + 1, start, 0, ())
+        self.log.append(("snapshot", made))
+        self.machine.apply_snapshot(made)
+
+    # ---- questions -------------------------------------------------------------------------------------------
+
+    def states(self) -> str:
+        """One letter for each record of the window."""
+        letters = {0: "A", 1: "L", 2: "K", 4: "X", 10: "P"}
+        pieces = self.machine.runs.pieces(self.machine.start, self.machine.end)
+        return "".join(("A" if one is None else letters[one.state]) * (last - first + 1) for first, last, one in pieces)
+
+
+def durable_view(machine: SharePartition) -> object:
+    """All that a restart must bring back."""
+    pending = sorted(
+        (each, *run[:2], run[2].deliveries, run[2].becomes)
+        for each in machine.transactions
+        for run in machine.pending_of(each)
+    )
+    return machine.start, machine.state_epoch, machine.runs.complete, machine.durable(), pending
