@@ -99,7 +99,7 @@ class Security:
             if self.certificate_file is not None:
                 context.load_cert_chain(self.certificate_file, self.key_file, self.key_password or "")
             elif self.certificate_pem is not None:
-                from ..effects.pem import load_certificate
+                from ..effects.tls.pem import load_certificate
 
                 load_certificate(context, self.certificate_pem, self.key_pem, self.key_password)
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError

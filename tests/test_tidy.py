@@ -217,6 +217,29 @@ def test_the_laws_are_asked_of_every_module():
     assert [pattern for pattern in PURE if not list(ROOT.glob(pattern))] == []
 
 
+def modules_imported_by(path: Path) -> list[tuple[str, int]]:
+    """Modules of ours that are imported from, `effects/disk/aio` for instance, each with its line."""
+    package = path.relative_to(ROOT).parent.parts
+    found: list[tuple[str, int]] = []
+    for node in nodes_of(path):
+        names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        if isinstance(node, ast.ImportFrom) and node.level and package[0] in AREAS:
+            names = [".".join((*package[: len(package) + 1 - node.level], *filter(None, names)))]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        own = [name.removeprefix("fencepost.") for name in names if not name.startswith(("tests", "."))]
+        found += [(name.replace(".", "/"), node.lineno) for name in own if name.split(".")[0] in AREAS]
+    return found
+
+
+def test_imports_name_modules_that_are_there():
+    """A test that is seldom run would notice late that a module has moved."""
+    found = [(path, name, line) for path in [*MODULES, *TESTS] for name, line in modules_imported_by(path)]
+    assert len(found) > 5000
+    there = {short(path.with_suffix("")) for path in MODULES} | {short(path.parent) for path in MODULES}
+    assert not [at(path, line, f"imports {name}") for path, name, line in found if name not in there]
+
+
 def test_imports_point_down():
     assert not [
         found for path in MODULES for found in imports_among(path, set(AREAS) - BELOW[area_of(path)] - {area_of(path)})
@@ -340,12 +363,13 @@ def test_only_effects_opens_files_and_sockets():
     assert not opening
 
 
+STARTS_THREADS = ROOT / "effects" / "threads" / "starting.py"
 THREADS = {"Thread", "Timer", "ThreadPoolExecutor", "to_thread"}
 
 
 def test_only_one_module_starts_threads():
     """Others would not say by name that the system has none left. What bench starts is for its own process alone."""
-    places = [path for path in MODULES if area_of(path) != "bench" and path != ROOT / "effects" / "threads.py"]
+    places = [path for path in MODULES if area_of(path) != "bench" and path != STARTS_THREADS]
     calls = [(path, node.func) for path in places for node in nodes_of(path) if isinstance(node, ast.Call)]
     attributes = [(path, func.lineno, func.attr) for path, func in calls if isinstance(func, ast.Attribute)]
     names = [(path, func.lineno, func.id) for path, func in calls if isinstance(func, ast.Name)]

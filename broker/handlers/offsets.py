@@ -9,7 +9,7 @@ from collections import Counter
 from enum import IntEnum
 from functools import partial
 
-from ...effects.executors import JobDropped
+from ...effects.threads import JobDropped
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.offsets import (
     ListOffsetsRequest,

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...effects.clock import Clock
-from ...effects.executors import Executor, JobDropped
+from ...effects.threads import Executor, JobDropped
 from ...effects.tls import Handshake
 from ...protocol.messages.cluster import ApiVersionsRequest
 from ...protocol.messages.security import SaslAuthenticateRequest, SaslHandshakeRequest

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from ...effects.clock import Clock
-from ...effects.executors import Executor, JobDropped
+from ...effects.threads import Executor, JobDropped
 from ...effects.tls import BadTlsFiles, TlsFiles, first_certificate, server_context, stamp
 from ..security.certificate_names import BadCertificate, expires_ms
 

@@ -6,7 +6,7 @@ everybody or nobody (CVE-2026-33557). A file of keys must exist at the start; a 
 
 from functools import partial
 
-from ...effects.fetching import CannotFetch, fetch, scheme_of
+from ...effects.net.fetching import CannotFetch, fetch, scheme_of
 from ..config.listener_settings import ListenerOptions, ListenerSettings
 from ..config.options import InvalidOption
 from ..security.oauth import BadKeySet, KeySet, TokenRules, TokenVerifier, read_key_set

@@ -10,7 +10,7 @@ sent that wants no answer is written though it has left.
 import logging
 from collections.abc import Callable
 
-from ...effects.executors import forget_locals
+from ...effects.threads import forget_locals
 from ...protocol.batches import Batch
 from ...storage.store import BrokerHalted
 from ..net.connection import Connection

@@ -12,7 +12,7 @@ from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, cast
 
-from ...effects.executors import JobDropped
+from ...effects.threads import JobDropped
 from ...protocol.encoding import Rows
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.fetch import FetchRequest, FetchResponse

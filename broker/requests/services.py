@@ -4,8 +4,8 @@ import logging
 
 from ...effects.clock import Clock
 from ...effects.disk import Disk
-from ...effects.executors import Executor
 from ...effects.rng import Rng
+from ...effects.threads import Executor
 from ...protocol.errors import ErrorCode, KafkaError
 from ...storage.store import Store
 from ..config.live_settings import LiveSettings

@@ -8,8 +8,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from ...effects.executors import Executor
-from ...effects.fetching import CannotFetch
+from ...effects.net.fetching import CannotFetch
+from ...effects.threads import Executor
 from .oauth import BadKeySet, KeySet, read_key_set
 
 log = logging.getLogger("fencepost.broker")

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..disk import AlreadyLocked, AsyncWriter, CannotOpen, Disk, File, Lock
-from ..executors import Executor
+from ..threads import Executor
 from .cuts import Cut
 from .executors import Latency, SimulatedExecutor
 from .faults import Fault, Matches, os_error

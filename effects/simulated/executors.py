@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
-from ..executors import Entry, Executor, FairQueue, JobDropped
+from ..threads import Entry, Executor, FairQueue, JobDropped
 
 T = TypeVar("T")
 Latency = Callable[[], tuple[float, float]]  # seconds until a job takes effect, and from then until done is called

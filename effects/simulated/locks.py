@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from ..locks import Lock
+from ..disk.locks import Lock
 
 
 class _File(Protocol):

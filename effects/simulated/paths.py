@@ -1,4 +1,4 @@
-"""Paths on a simulated disk, and the directories that its process holds: as effects/held.py, with inodes.
+"""Paths on a simulated disk, and the directories that its process holds: as effects/disk/held.py, with inodes.
 
 A path is absolute or taken from the root.
 """

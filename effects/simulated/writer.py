@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
-from ..async_writer import WAITED_FOR, AsyncWriter, DirectFile, Done
+from ..disk.async_writer import WAITED_FOR, AsyncWriter, DirectFile, Done
 from ..gathering import Buffer
 from .executors import Latency, later
 

@@ -11,8 +11,8 @@ a checksum over what it is and where it is written, so bytes of an earlier life 
 The three points of a unit's life:
     appended   in memory and applied to the logs' state; nobody may see or be answered because of it
     written    its round is in the file
-    synced     a sync that began after the write has ended, or the write was a synced one (effects/async_writer.py);
-               from now on it survives a power cut
+    synced     a sync that began after the write has ended, or the write was a synced one
+               (effects/disk/async_writer.py); from now on it survives a power cut
 A unit is released when it is synced, or in the mode `os` when it is written. Replies and reads wait for the release.
 
 Rounds in flight. A round is finished, and its units released, only when all before it are: so what comes behind a hole

@@ -11,8 +11,8 @@ from itertools import accumulate
 from typing import NamedTuple, TypeAlias
 
 from ...effects.disk import Buffer
-from ...effects.executors import give_way
 from ...effects.gathering import join_buffers, write_gathered
+from ...effects.threads import give_way
 from ..producers.aborted import TXN_ENTRY, AbortedTransaction, pack
 from .index import NO_TIMESTAMP, OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX, IndexGrowth
 from .open_files import OpenFiles

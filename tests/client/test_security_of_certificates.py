@@ -11,7 +11,7 @@ from fencepost.client.errors import AuthenticationError, BrokerUnreachableError,
 from fencepost.client.net.environment import SYSTEM
 from fencepost.client.net.opening import open_connection
 from fencepost.client.settings import AdminSettings, producer_settings
-from fencepost.effects import pem
+from fencepost.effects.tls import pem
 from scripted_server import ScriptedServer
 
 

@@ -30,13 +30,14 @@ from fencepost.broker.upkeep import cleaning
 from fencepost.cli.log.aborts import AbortCheck
 from fencepost.cli.serve import serving
 from fencepost.client.admin.transactions import TransactionAdmin
-from fencepost.effects import executors, net
 from fencepost.effects.disk import SystemLock
+from fencepost.effects.disk.held import HeldDirectories
 from fencepost.effects.disk_errors import NO_SPACE, DiskFull
-from fencepost.effects.held import HeldDirectories
+from fencepost.effects.net import tcp
 from fencepost.effects.simulated import faults
 from fencepost.effects.simulated.paths import HeldInodes, parts
 from fencepost.effects.simulated.volume import ROOT
+from fencepost.effects.threads import executors
 from fencepost.storage import layout
 from fencepost.storage.log import (
     indexes as log_indexes,
@@ -151,12 +152,12 @@ def settings_of_the_brokers_own_topics_have_no_place_of_their_own(stack: ExitSta
     _around(stack, Topics, "_check_sizes", wrapper)
 
 
-@killed_by("tests/effects/test_disk.py")
+@killed_by("tests/effects/disk/test_system.py")
 def the_lock_of_a_data_directory_is_its_file_alone(stack: ExitStack) -> None:
     _replaced(stack, SystemLock, "_lock_directory", lambda self: None)
 
 
-@killed_by("tests/effects/test_held.py")
+@killed_by("tests/effects/disk/test_held.py")
 def a_locked_directory_is_reached_by_its_path(stack: ExitStack) -> None:
     _replaced(stack, HeldDirectories, "find", lambda self, path: (path, None))
     _replaced(stack, HeldInodes, "locate", lambda self, path: (ROOT, parts(path)))
@@ -272,19 +273,19 @@ def a_walk_goes_on_behind_other_segments(stack: ExitStack) -> None:
 # ---- what little input may take ------------------------------------------------------------------------------
 
 
-@killed_by("tests/effects/test_executors.py")
+@killed_by("tests/effects/threads/test_executors.py")
 def executors_run_what_nobody_wants(stack: ExitStack) -> None:
     _replaced(stack, executors.Entry, "is_dropped", lambda self, closed: False)
 
 
-@killed_by("tests/effects/test_executors.py")
+@killed_by("tests/effects/threads/test_executors.py")
 def executors_drop_writes_when_they_are_closed(stack: ExitStack) -> None:
     _replaced(
         stack, executors.Entry, "is_dropped", lambda self, closed: closed or (bool(self._wanted) and not self._wanted())
     )
 
 
-@killed_by("tests/effects/test_executors.py")
+@killed_by("tests/effects/threads/test_executors.py")
 def connections_do_not_take_turns_in_executors(stack: ExitStack) -> None:
     def put(self: Any, entry: Any) -> None:
         self._lines.setdefault(None, deque()).append(entry)
@@ -299,9 +300,9 @@ def connections_do_not_take_turns_in_executors(stack: ExitStack) -> None:
     _replaced(stack, executors.FairQueue, "take", take)
 
 
-@killed_by("tests/effects/test_net.py")
+@killed_by("tests/effects/net/test_tcp.py")
 def who_has_left_is_worked_for(stack: ExitStack) -> None:
-    for module in (net, connection):
+    for module in (tcp, connection):
         _replaced(stack, module, "has_left", lambda transport: False)
 
 

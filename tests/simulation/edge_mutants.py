@@ -23,7 +23,8 @@ from fencepost.broker.topics.config_sizes import ConfigSizes
 from fencepost.broker.topics.topics import Topics
 from fencepost.broker.transactions.admission import Admission
 from fencepost.cli import backup as backup_command
-from fencepost.effects import aio, executors, locks
+from fencepost.effects.disk import aio, locks
+from fencepost.effects.threads import executors
 from fencepost.protocol import errors
 from fencepost.protocol import records as protocol_records
 from fencepost.protocol.errors import ErrorCode, KafkaError
@@ -128,7 +129,7 @@ def a_shorter_wait_ends_a_longer_one(stack: ExitStack) -> None:
 # ---- what the system does not give, or gives late ----------------------------------------------------------------
 
 
-@killed_by("tests/effects/test_threads.py")
+@killed_by("tests/effects/threads/test_starting.py")
 def an_executor_begins_without_a_thread(stack: ExitStack) -> None:
     """Its jobs wait for ever, those that make data durable among them."""
 
@@ -156,12 +157,12 @@ def a_thread_that_does_not_start_is_a_failed_write(stack: ExitStack) -> None:
     _around(stack, executors, "start_thread", wrapper)
 
 
-@killed_by("tests/effects/test_aio_waiting.py")
+@killed_by("tests/effects/disk/test_aio_waiting.py")
 def writes_are_begun_where_the_loop_waits_for_them(stack: ExitStack) -> None:
     _replaced(stack, aio.AioWriter, "_judge", lambda self, took_ns: None)
 
 
-@killed_by("tests/effects/test_disk.py")
+@killed_by("tests/effects/disk/test_system.py")
 def a_lock_is_not_let_go_where_its_file_system_is_gone(stack: ExitStack) -> None:
     _replaced(stack, locks, "contextlib", SimpleNamespace(suppress=lambda *errors: nullcontext()))
 

@@ -1,7 +1,7 @@
 """Answers to Fetch whose records go from the page cache to the socket, over real sockets and files.
 
 Each file counts as cached: a loaded machine takes pages back at any moment. What the page cache really holds is the
-matter of tests/effects/test_page_cache.py, and tests/interop reads uncopied records with a real client.
+matter of tests/effects/disk/test_page_cache.py, and tests/interop reads uncopied records with a real client.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import pytest
 from eventually import wait_until
 from fencepost.broker.metrics import Metrics
 from fencepost.broker.net import sending
-from fencepost.effects import page_cache
+from fencepost.effects.disk import page_cache
 from fencepost.protocol.batches import walk
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.cluster import ApiVersionsRequest

@@ -2,7 +2,7 @@
 
 import pytest
 from fencepost.broker.security.jwks import SOONEST_MS, KeyRefresher
-from fencepost.effects.fetching import CannotFetch
+from fencepost.effects.net.fetching import CannotFetch
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.effects.simulated.loop import SimulatedLoop
 from signed_tokens import jwk, key_set

@@ -6,8 +6,7 @@ import pytest
 from fencepost.broker.embedded.broker import Broker
 from fencepost.client import sync
 from fencepost.client.admin.values import NewTopic
-from fencepost.effects import direct, writing
-from fencepost.effects.disk import AlreadyLocked
+from fencepost.effects.disk import AlreadyLocked, direct, writing
 from fencepost.effects.simulated.forgetful import DiskGone, ForgetfulDisk
 
 SECTORS = b"".join(bytes([65 + number]) * 512 for number in range(8))

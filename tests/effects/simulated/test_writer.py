@@ -5,7 +5,7 @@ import errno
 
 import pytest
 from disk_files import read
-from fencepost.effects.async_writer import WAITED_FOR
+from fencepost.effects.disk.async_writer import WAITED_FOR
 from fencepost.effects.simulated.disk import SimulatedDisk
 from fencepost.effects.simulated.loop import run
 from fencepost.effects.simulated.operations import Sync, Write

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from fencepost.effects.executors import JobDropped
+from fencepost.effects.threads import JobDropped
 
 Job = Callable[[], Any]
 Done = Callable[[Any], None]

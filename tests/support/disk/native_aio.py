@@ -1,4 +1,4 @@
-"""What tests of native asynchronous I/O write, and how they wait; the fixtures are in tests/effects/conftest.py."""
+"""What tests of native asynchronous I/O write, and how they wait; fixtures: tests/effects/disk/conftest.py."""
 
 import asyncio
 import ctypes
@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from eventually import wait_until
-from fencepost.effects.aio import BLOCK_BYTES, LARGEST_BYTES
+from fencepost.effects.disk.aio import BLOCK_BYTES, LARGEST_BYTES
 
 FILE_BYTES = 2 * LARGEST_BYTES
 BEFORE = b"before.." * (FILE_BYTES // 8)

@@ -1,6 +1,6 @@
 """An async writer whose writes go on when a test says so: in any order, each written, then synced, then told."""
 
-from fencepost.effects.async_writer import AsyncWriter
+from fencepost.effects.disk.async_writer import AsyncWriter
 
 
 class Step:

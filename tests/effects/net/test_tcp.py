@@ -8,8 +8,8 @@ import threading
 from collections import deque
 
 import pytest
-from fencepost.effects import net as net_module
 from fencepost.effects.net import SystemNet, Writable, has_left, send_now
+from fencepost.effects.net import tcp as net_module
 from loops import LOOPS
 from this_machine import congestion_controls, has_ipv6
 

@@ -18,7 +18,7 @@ from urllib import request
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
-from .threads import CannotStartThread, start_thread
+from ..threads import CannotStartThread, start_thread
 
 SCHEMES = ("file", "http", "https")
 PIECE_BYTES = 64 << 10

@@ -6,9 +6,9 @@ import os
 import threading
 
 import pytest
-from fencepost.effects import direct, disk, writing
-from fencepost.effects.direct import BLOCK_BYTES, PIECE_BYTES
-from fencepost.effects.disk import DiskFull, SystemDisk
+from fencepost.effects.disk import DiskFull, SystemDisk, direct, writing
+from fencepost.effects.disk import system as disk
+from fencepost.effects.disk.direct import BLOCK_BYTES, PIECE_BYTES
 from this_machine import goes_past_cache
 
 BEFORE = bytes(4 * BLOCK_BYTES)

@@ -27,9 +27,9 @@ import sys
 import time
 from collections.abc import Sequence
 
+from ..gathering import Buffer, join_buffers
+from ..threads import QUICK_NS
 from .async_writer import WAITED_FOR, AsyncWriter, DirectFile, Done
-from .executors import QUICK_NS
-from .gathering import Buffer, join_buffers
 from .writing import RWF_DSYNC
 
 log = logging.getLogger("fencepost.storage")

@@ -9,8 +9,8 @@ import os
 from collections.abc import Callable
 from typing import Protocol
 
-from . import forks
-from .disk_errors import convert_errors
+from .. import forks
+from ..disk_errors import convert_errors
 
 LOCK_MODE = 0o600
 

@@ -4,7 +4,7 @@ import functools
 import sys
 from collections.abc import Callable, Sequence
 
-from .threads import call_all
+from ..threads import call_all
 
 MANY_SYNCS = 64
 SYNC_THREADS = 8

@@ -14,9 +14,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from fencepost.effects import aio
-from fencepost.effects.aio import BLOCK_BYTES, LARGEST_BYTES, MOST_AT_ONCE, open_writer
-from fencepost.effects.disk import SystemDisk
+from fencepost.effects.disk import SystemDisk, aio
+from fencepost.effects.disk.aio import BLOCK_BYTES, LARGEST_BYTES, MOST_AT_ONCE, open_writer
 from fencepost.effects.gathering import JOINED_BELOW_BYTES
 from fencepost.effects.simulated.disk import SimulatedDisk
 from native_aio import (

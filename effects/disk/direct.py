@@ -15,7 +15,7 @@ import threading
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from .gathering import Buffer, join_buffers
+from ..gathering import Buffer, join_buffers
 
 Views: TypeAlias = list[memoryview]
 

@@ -3,7 +3,7 @@
 import ssl
 
 import pytest
-from fencepost.effects.cipher_suites import BadCipherSuites, choose, openssl_name
+from fencepost.effects.tls.cipher_suites import BadCipherSuites, choose, openssl_name
 
 OF_1_3 = ["TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256"]
 

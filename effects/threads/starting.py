@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
 from typing import Any, TypeVar
 
-from .disk_errors import CannotOpen, TryLater
+from ..disk_errors import CannotOpen, TryLater
 
 T = TypeVar("T")
 MORE_THREADS = (

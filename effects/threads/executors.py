@@ -16,7 +16,7 @@ from itertools import zip_longest
 from queue import SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar
 
-from .threads import CannotStartThread, start_thread
+from .starting import CannotStartThread, start_thread
 
 T = TypeVar("T")
 QUICK_NS = 400_000  # the way to a worker and back takes 100 to 200 us, with what two threads cost each other

@@ -18,10 +18,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from . import forks
-from .gathering import Buffer
-from .threads import call_in_thread
-from .tls import TlsAcceptor, TlsAdmission
+from .. import forks
+from ..gathering import Buffer
+from ..threads import call_in_thread
+from ..tls import TlsAcceptor, TlsAdmission
 
 if TYPE_CHECKING:
     import ssl

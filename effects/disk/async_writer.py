@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from .gathering import Buffer
+from ..gathering import Buffer
 
 Done = Callable[[OSError | None, int], None]
 """What a write is told with when it has ended: its error, and how many nanoseconds it took."""

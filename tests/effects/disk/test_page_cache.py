@@ -3,8 +3,7 @@
 import os
 
 import pytest
-from fencepost.effects import page_cache
-from fencepost.effects.disk import SystemDisk
+from fencepost.effects.disk import SystemDisk, page_cache
 from this_machine import bytes_in_memory, has_cachestat
 
 needs_cachestat = pytest.mark.skipif(not has_cachestat(), reason="needs cachestat(2): Linux 6.5")

@@ -2,8 +2,8 @@
 
 import time
 
-from fencepost.effects import aio
-from fencepost.effects.aio import BLOCK_BYTES, MOST_AT_ONCE, WAITED_FOR
+from fencepost.effects.disk import aio
+from fencepost.effects.disk.aio import BLOCK_BYTES, MOST_AT_ONCE, WAITED_FOR
 from native_aio import begin, blocks, run_until, wait_for_device, write
 
 

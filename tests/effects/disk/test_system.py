@@ -8,10 +8,9 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from fencepost.effects import disk as disk_module
-from fencepost.effects import many_syncs
-from fencepost.effects.disk import AlreadyLocked, CannotOpen, DiskFull, SystemDisk
-from fencepost.effects.writing import IOV_MAX
+from fencepost.effects.disk import AlreadyLocked, CannotOpen, DiskFull, SystemDisk, many_syncs
+from fencepost.effects.disk import system as disk_module
+from fencepost.effects.disk.writing import IOV_MAX
 
 
 @pytest.fixture

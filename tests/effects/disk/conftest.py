@@ -1,8 +1,8 @@
 """A loop with a writer of native asynchronous I/O, and a file for it, on the real disk."""
 
 import pytest
-from fencepost.effects.aio import open_writer
 from fencepost.effects.disk import SystemDisk
+from fencepost.effects.disk.aio import open_writer
 from loops import LOOPS
 from native_aio import BEFORE, has_native_aio
 from this_machine import goes_past_cache

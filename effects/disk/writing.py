@@ -14,8 +14,8 @@ import re
 import sys
 from collections.abc import Sequence
 
+from ..gathering import Buffer, join_buffers
 from . import direct
-from .gathering import Buffer, join_buffers
 
 IOV_MAX = os.sysconf("SC_IOV_MAX")
 RWF_DONTCACHE = 0x80  # Python has no name for it

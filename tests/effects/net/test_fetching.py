@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
-from fencepost.effects.fetching import CannotFetch, fetch, scheme_of
+from fencepost.effects.net.fetching import CannotFetch, fetch, scheme_of
 
 
 class Pages(BaseHTTPRequestHandler):

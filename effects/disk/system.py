@@ -1,9 +1,6 @@
-"""Disk: files, directories and the executors that work on them. Every byte of the data directory goes through here.
+"""The system's disk: files by their descriptors, directories by theirs where they are held.
 
-The rule: a call either did all it says or raised. Nothing is durable before `sync` (bytes) and `sync_directory` (names:
-a create, rename or unlink). The calls block and are thread-safe on different files; nothing is kept but descriptors.
-Source: Linux `pwritev2(2)`, `preadv2(2)`, `sendfile(2)`, `fdatasync(2)`, `syncfs(2)`; macOS `fcntl(2)` on
-F_FULLFSYNC.
+Source: Linux `pwritev2(2)`, `preadv2(2)`, `sendfile(2)`, `fdatasync(2)`, `syncfs(2)`; macOS `fcntl(2)` on F_FULLFSYNC.
 """
 
 import asyncio
@@ -17,189 +14,19 @@ import stat
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
+from ..disk_errors import NO_SPACE, DiskFull, convert_errors
+from ..gathering import Buffer
+from ..threads import Executor, ThreadExecutor
 from . import direct, many_syncs, page_cache, writing
-from .async_writer import AsyncWriter as AsyncWriter
-from .disk_errors import NO_SPACE, convert_errors
-from .disk_errors import CannotOpen as CannotOpen
-from .disk_errors import DirectoryMoved as DirectoryMoved
-from .disk_errors import DiskFull as DiskFull
-from .disk_errors import DiskLow as DiskLow
-from .disk_errors import TryLater as TryLater
-from .executors import Executor as Executor
-from .executors import ThreadExecutor
-from .gathering import Buffer as Buffer
+from .async_writer import AsyncWriter
 from .held import HeldDirectories, make_below
-from .locks import AlreadyLocked as AlreadyLocked
-from .locks import Lock as Lock
-from .locks import SystemHold
-from .locks import SystemLock as SystemLock
-from .threads import CannotStartThread as CannotStartThread
+from .interface import Disk, File
+from .locks import Lock, SystemHold, SystemLock
 
 FILE_MODE = 0o640
 DIRECTORY_MODE = 0o750
 _NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
-
-
-class File(Protocol):
-    """An open file. Positions and sizes are bytes. The caller closes it when no job uses it any more."""
-
-    @property
-    def path(self) -> str:
-        """The path it was opened by (a rename does not change it)."""
-        ...
-
-    def write(self, buffers: Sequence[Buffer], position: int) -> None:
-        """Write all bytes of all buffers, one after another, from `position` on.
-
-        Raises DiskFull or OSError, and then any part may be written. Large writes are best cut to slices by the caller.
-        """
-        ...
-
-    def write_past_cache(self, buffers: Sequence[Buffer], position: int, *, paced: bool = False) -> None:
-        """As write(), for much that is seldom read back: where the system can, the page cache keeps none of it.
-
-        paced: where the system can, one piece after another, each waited for: a sync of another file that comes
-        meanwhile stands behind one piece at the device, and not behind all of this.
-        """
-        self.write(buffers, position)
-
-    def write_synced(self, buffers: Sequence[Buffer], position: int) -> None:
-        """As write() and then sync(), but earlier writes need not be on the device when it returns."""
-        self.write(buffers, position)
-        self.sync()
-
-    def write_blocks_synced(self, buffers: Sequence[Buffer], position: int, size_bytes: int) -> bool:
-        """Write size_bytes of whole blocks over bytes that the file has, and return when they are on the device.
-
-        Nothing else need be there then. They are copied with the interpreter's lock held. False: it cannot be done this
-        way, and any part may be written. Raises: OSError, which means what one of `sync` means, for these bytes alone.
-        """
-        return False
-
-    def read(self, size: int, position: int) -> bytes:
-        """`size` bytes from `position`; fewer only at the end of the file."""
-        ...
-
-    def read_cached(self, size: int, position: int) -> Buffer | None:
-        """As read(), but None if that would wait for the device. Where the system cannot tell, it reads."""
-        ...
-
-    def in_memory(self, size: int, position: int) -> bool:
-        """Whether none of these bytes would have to be waited for. False where the system cannot tell."""
-        return False
-
-    def send(self, socket_fd: int, size: int, position: int) -> int:
-        """Send `size` bytes from `position` to a socket, uncopied. Returns how many it took; 0: the file ends there.
-
-        Raises: BlockingIOError if it takes none now; OSError of the socket or the file, or where this is not possible.
-        """
-        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), self.path)
-
-    def direct_fileno(self) -> int:
-        """A descriptor for writes past the page cache, this file's to close. Raises: OSError, if none can be had."""
-        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), self.path)
-
-    def size(self) -> int: ...
-
-    def truncate(self, size: int) -> None:
-        """Cut, or extend by NULs."""
-        ...
-
-    def sync(self) -> None:
-        """Return when all bytes written before, and the size, are on the device. After an OSError they never are.
-
-        Never DiskFull, after which a caller may try again: delayed allocation can run out of space here, and then the
-        bytes are lost all the same.
-        """
-        ...
-
-    def close(self) -> None:
-        """Idempotent. Syncs nothing."""
-        ...
-
-
-class Disk(Protocol):
-    """A file system. Missing paths raise FileNotFoundError, as in `os`."""
-
-    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
-        """Open for reading and writing; `create` makes an empty file if there is none."""
-        ...
-
-    def exists(self, path: str) -> bool:
-        """Raises OSError if that cannot be seen; so do the others that look."""
-        ...
-
-    def is_directory(self, path: str) -> bool: ...
-
-    def list(self, path: str) -> list[str]:
-        """Names in a directory, sorted."""
-        ...
-
-    def make_directory(self, path: str) -> None:
-        """With its parents; nothing if it is there."""
-        ...
-
-    def make_temporary_directory(self, prefix: str) -> str:
-        """A new directory of our own, for what need not outlive the process."""
-        ...
-
-    def rename(self, old: str, new: str) -> None:
-        """Atomic; replaces `new`."""
-        ...
-
-    def unlink(self, path: str) -> None: ...
-
-    def remove_tree(self, path: str) -> None:
-        """A directory with all it holds; of a link to one, the link."""
-        ...
-
-    def size(self, path: str) -> int: ...
-
-    def sync_directory(self, path: str) -> None:
-        """Return when all creates, renames and unlinks in this directory are on the device.
-
-        Raises CannotOpen; any other OSError as File.sync.
-        """
-        ...
-
-    def sync_all(self, files: Sequence[File], directories: Sequence[str] = ()) -> None:
-        """Do sync() for each file and sync_directory() for each directory, much faster than one by one.
-
-        Raises the OSError of one that failed; the others are then in doubt too. CannotOpen, if no sync failed.
-        """
-        ...
-
-    def free_bytes(self, path: str) -> int:
-        """What we may still write on the volume that holds `path`."""
-        ...
-
-    def total_bytes(self, path: str) -> int:
-        """The size of the volume that holds `path`."""
-        ...
-
-    def lock(self, path: str, *, read_only: bool = False) -> Lock:
-        """Hold this file, created if needed, and its directory, until released or the process ends.
-
-        read_only: where nothing can be written: the file is held if there is one that can be opened.
-
-        Until then all paths below the directory lead to what is held, though it is moved; and what would make, replace
-        or remove something there, or asks for free_bytes, raises DirectoryMoved then. Raises: AlreadyLocked, OSError.
-        """
-        ...
-
-    def hold(self, directory: str) -> Lock:
-        """Hold a directory as lock() does, but also one that another process has locked. Raises: OSError."""
-        ...
-
-    def executor(self, name: str, threads: int = 1) -> Executor:
-        """Raises: CannotStartThread."""
-        ...
-
-    def async_writer(self) -> AsyncWriter | None:
-        """What begins synced writes on the loop that is running now. None where this disk has no such thing."""
-        return None
 
 
 def flush_to_device(fd: int, flush: Callable[[int], None]) -> None:

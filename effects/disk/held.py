@@ -9,7 +9,7 @@ Source: Linux `openat(2)`.
 import os
 import stat
 
-from .disk_errors import DirectoryMoved
+from ..disk_errors import DirectoryMoved
 
 
 class HeldDirectories:

@@ -7,12 +7,11 @@ import socket
 import threading
 
 import pytest
-from fencepost.effects import net
 from fencepost.effects.disk import CannotOpen, SystemDisk
-from fencepost.effects.executors import ThreadExecutor
-from fencepost.effects.fetching import CannotFetch, fetch
 from fencepost.effects.net import SystemNet, resolve
-from fencepost.effects.threads import CannotStartThread, call_all, call_in_thread, start_thread
+from fencepost.effects.net import tcp as net
+from fencepost.effects.net.fetching import CannotFetch, fetch
+from fencepost.effects.threads import CannotStartThread, ThreadExecutor, call_all, call_in_thread, start_thread
 from few_threads import threads_left
 from loops import LOOPS
 

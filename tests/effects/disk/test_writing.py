@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from eventually import wait_until
-from fencepost.effects import disk, writing
-from fencepost.effects.direct import BLOCK_BYTES, PIECE_BYTES
-from fencepost.effects.disk import DiskFull, SystemDisk
+from fencepost.effects.disk import DiskFull, SystemDisk, writing
+from fencepost.effects.disk import system as disk
+from fencepost.effects.disk.direct import BLOCK_BYTES, PIECE_BYTES
+from fencepost.effects.disk.writing import IOV_MAX, RWF_DONTCACHE
 from fencepost.effects.gathering import JOINED_BELOW_BYTES
-from fencepost.effects.writing import IOV_MAX, RWF_DONTCACHE
 from this_machine import bytes_in_memory, goes_past_cache
 
 HAS_DSYNC = hasattr(os, "RWF_DSYNC")
@@ -167,7 +167,7 @@ def test_a_fork_has_a_buffer_of_its_own():
     """Else parent and child would write each other's bytes."""
     script = """
 import os
-from fencepost.effects import direct
+from fencepost.effects.disk import direct
 piece = direct.fill_piece([b"parent"], 6)
 child = os.fork()
 if not child:

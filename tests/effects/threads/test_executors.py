@@ -7,7 +7,7 @@ import weakref
 import pytest
 from eventually import wait_until
 from fencepost.effects.disk import SystemDisk
-from fencepost.effects.executors import QUICK_NS, JobDropped, ThreadExecutor
+from fencepost.effects.threads import QUICK_NS, JobDropped, ThreadExecutor
 from loops import LOOPS
 
 
