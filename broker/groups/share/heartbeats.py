@@ -1,0 +1,29 @@
+"""A heartbeat of a member of a share group, and the answer to it, as values. Pure."""
+
+from typing import NamedTuple
+
+from ...security.principals import Session
+from ..record_fields import Partitions
+
+JOINS, LEAVES = 0, -1
+"""Epochs that mean something else."""
+
+
+class Heartbeat(NamedTuple):
+    """A ShareGroupHeartbeat. None stands for "as before". user: of whose rights it is."""
+
+    member_id: str
+    epoch: int
+    rack_id: str | None = None
+    topics: tuple[str, ...] | None = None
+    client_id: str = ""
+    client_host: str = ""
+    user: Session | None = None
+
+
+class Answer(NamedTuple):
+    """The answer to one. assigned: what the member may read now, None where it knows."""
+
+    member_id: str
+    epoch: int
+    assigned: Partitions | None = None

@@ -1,0 +1,377 @@
+"""One share group: what heartbeats and time do to its members, and which share partitions it gets. Pure.
+
+The rules: what is decided is a list of changes, handed to `log` before any answer shows it, and undone if it cannot be
+kept. Whatever changes who reads what makes a new group epoch: members, subscriptions, topics, share partitions. A
+partition that somebody subscribes to is initialized as soon as it is seen, in the unit of the heartbeat that sees it;
+so a member that joins has its assignment in the first answer. That is why a small group is assigned with every join,
+where Kafka makes it wait for the next heartbeat. Errors, their order and their texts are Kafka's.
+Sources: KIP-932; Kafka's GroupMetadataManager, ShareGroup, ShareGroupAssignmentBuilder.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import NamedTuple, Protocol
+
+from ....protocol.errors import ErrorCode, KafkaError
+from ....storage.journal.journal import Part
+from ..alarms import NEVER
+from ..consumer.assignors import TOPICS_OF_A_UNIT, Assigned, Steps, Subscriber, run_steps
+from ..consumer.roster import TopicView, metadata_hash
+from ..record_fields import NOTHING, Partitions, Target, TargetEpoch, TopicId
+from ..rights import MembersRights, Rights
+from .assignor import simple_steps
+from .heartbeats import JOINS, Answer, Heartbeat
+from .records import Change, Current, GroupEpoch, Kind, Member, SharedTopic, SharePartitions, Value
+from .roster import Roster, with_initialized, without
+
+ASSIGNED_AT_ONCE = 4_000  # members and partitions of a group that is assigned within one heartbeat
+INITIALIZED_AT_ONCE = 1_000  # share partitions: the others follow with the next heartbeats
+
+Place = tuple[TopicId, int]
+
+
+class Rules(NamedTuple):
+    """What a group obeys."""
+
+    session_timeout_ms: int = 45_000
+    assignment_interval_ms: int = 1_000
+    max_size: int = 200
+
+
+class Missing(NamedTuple):
+    """A partition that somebody subscribes to and that is not initialized. is_new: it came to a topic that is."""
+
+    place: Place
+    is_new: bool
+
+
+class ShareStates(Protocol):
+    """What is kept of share partitions in one unit with the changes of their group, and applied once that is done."""
+
+    @property
+    def parts(self) -> Sequence[Part]: ...
+    @property
+    def apply(self) -> Callable[[], None]: ...
+
+
+Log = Callable[["ShareGroup", Sequence[Change], Sequence[ShareStates]], None]
+Begin = Callable[["ShareGroup", Sequence[Missing]], tuple[Collection[Place], ShareStates]]
+"""The states of new share partitions: of those which, for some cannot be begun now. Raises KafkaError."""
+
+
+class ShareGroup(Roster):
+    """One group. `log` is given the changes that are to be kept; it raises KafkaError if they cannot be.
+
+    rules: asked for each time, for settings change. wake_ms: expire() is due then, or earlier than it has something
+    to do.
+    """
+
+    def __init__(
+        self,
+        group_id: str,
+        topics: TopicView,
+        rules: Callable[[], Rules],
+        rights: Rights,
+        begin_share_partitions: Begin,
+        log: Log,
+    ) -> None:
+        super().__init__(group_id, topics)
+        self.wake_ms = NEVER
+        self.is_assigning = False  # somebody works on an assignment, in slices
+        self.rights = MembersRights(rights, topics)
+        self._rules = rules
+        self._begin_share_partitions = begin_share_partitions
+        self._log = log
+        self._made: list[tuple[Change, Change]] = []  # in this event: what was changed, and how it was before
+        self._states: list[ShareStates] = []  # in this event: what is to be kept with the changes
+        self._sessions: dict[str, int] = {}  # until when a member has to be heard of, monotonic
+        self._seen_version: int | None = None  # of topics: all that are subscribed to are initialized
+        self._assigned_ms: int | None = None
+        self._assigned_for: tuple[int, int] | None = None  # what rights.seen was when the target was made
+        self._rights_then = (0, 0)  # the same, when that work began
+
+    def begin(self, now_ms: int) -> None:
+        """All records were applied: members have a whole session to be heard of."""
+        for member_id in self.members:
+            self._touch(member_id, now_ms)
+
+    # ---- changes ---------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _event(self) -> Iterator[None]:
+        """What the body changes is kept as a whole, or never was."""
+        assert not self._made
+        assigned = self._assigned_for, self._assigned_ms
+        try:
+            yield
+            if self._made:
+                self._log(self, [change for change, _ in self._made], self._states)
+        except BaseException:
+            for _, before in reversed(self._made):
+                self.apply(before)
+            self._assigned_for, self._assigned_ms = assigned
+            raise
+        finally:
+            self._made, self._states = [], []
+
+    def _change(self, kind: Kind, name: str, value: Value | None) -> None:
+        change = Change(kind, name, value)
+        self._made.append((change, self.known(kind, name)))
+        self.apply(change)
+
+    def _next_epoch(self) -> None:
+        hashed = metadata_hash(self._topics, self.subscribed_names())
+        self._change(Kind.EPOCH, "", GroupEpoch(self.epoch.epoch + 1, hashed))
+
+    # ---- heartbeats ------------------------------------------------------------------------------------------
+
+    def heartbeat(self, beat: Heartbeat, now_ms: int, wall_ms: int) -> Answer:
+        """A member is there, or joins with epoch 0. Raises KafkaError, and nothing has changed."""
+        member_id, version = beat.member_id, self._topics.version
+        self._check_room(member_id)
+        before = self.current(member_id)
+        if beat.epoch != JOINS:
+            self._check_epoch(beat, before)
+        with self._event():
+            resubscribed = self._note(beat)
+            complete, changed = self._initialize() if resubscribed or self._seen_version != version else (True, False)
+            if resubscribed or changed or (self._seen_version != version and self._topics_changed()):
+                self._next_epoch()
+            self._assign_if_due(now_ms, wall_ms, joins=beat.epoch == JOINS)
+            self._reconcile(member_id, resubscribed=resubscribed)
+        self._seen_version = version if complete else None
+        self._touch(member_id, now_ms)
+        after = self.current(member_id)
+        is_sent = beat.epoch == JOINS or beat.topics is not None or after.assigned != before.assigned
+        return Answer(member_id, after.epoch, after.assigned if is_sent else None)
+
+    def _topics_changed(self) -> bool:
+        return metadata_hash(self._topics, self.subscribed_names()) != self.epoch.metadata_hash
+
+    def _check_room(self, member_id: str) -> None:
+        most = self._rules().max_size
+        if len(self.members) >= most and member_id not in self.members:
+            text = f"The share group has reached its maximum capacity of {most} members."
+            raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, text)
+
+    def check_member(self, member_id: str) -> None:
+        """Raises UNKNOWN_MEMBER_ID."""
+        if member_id not in self.members:
+            text = f"Member {member_id} is not a member of group {self.group_id}."
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, text)
+
+    def _check_epoch(self, beat: Heartbeat, current: Current) -> None:
+        """Raises UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH. The last epoch is good too: its answer may have been lost."""
+        self.check_member(beat.member_id)
+        if beat.epoch in (current.epoch, current.previous_epoch):
+            return
+        size = "greater" if beat.epoch > current.epoch else "smaller"
+        known = f"epoch ({beat.epoch}) than the one known by the group coordinator ({current.epoch})"
+        if size == "smaller":
+            known += f", and it does not match the previous member epoch ({current.previous_epoch})"
+        text = f"The share group member has a {size} member {known}. "
+        raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, f"{text}The member must abandon all its partitions and rejoin.")
+
+    def _note(self, beat: Heartbeat) -> bool:
+        """Take over what a member reports. Returns whether it subscribes to something else."""
+        old = self.members.get(beat.member_id)
+        before = old or Member()
+        new = Member(
+            before.rack_id if beat.rack_id is None else beat.rack_id,
+            beat.client_id,
+            beat.client_host,
+            before.topics if beat.topics is None else tuple(sorted(set(beat.topics))),
+        )
+        if new != old:
+            self._change(Kind.MEMBER, beat.member_id, new)
+        self.rights.note(beat.member_id, beat.user)
+        return new.topics != before.topics
+
+    def _reconcile(self, member_id: str, *, resubscribed: bool) -> None:
+        """Let the member have its target, without topics that it does not subscribe to, or may not know of any more."""
+        before, epoch = self.current(member_id), self.target_epoch.epoch
+        if before.epoch == epoch and not resubscribed and member_id in self.currents:
+            return
+        subscribed, describes = self.topic_ids(self.members[member_id]), self.rights.describes
+        assigned = {
+            topic_id: partitions
+            for topic_id, partitions in self.target(member_id).items()
+            if topic_id in subscribed and describes(member_id, topic_id)
+        }
+        previous_epoch = before.previous_epoch if before.epoch == epoch else before.epoch
+        after = Current(epoch, previous_epoch, assigned)
+        if after != before or member_id not in self.currents:
+            self._change(Kind.CURRENT, member_id, after)
+
+    # ---- share partitions ------------------------------------------------------------------------------------
+
+    def missing(self, topics: Collection[str] = ()) -> Iterator[Missing]:
+        """Partitions of topics that are subscribed to, or named here, and that are not initialized."""
+        shared, sizes = self.shared, self._topics.sizes({*self.subscribed_names(), *topics})
+        for topic_id, size in sizes:
+            known, begun = shared.initialized.get(topic_id), shared.initializing.get(topic_id)
+            if known is not None and len(known.partitions) >= size:
+                continue
+            for partition in range(size):
+                if known is None or partition not in known.partitions:
+                    is_new = known is not None and (begun is None or partition not in begun.partitions)
+                    yield Missing((topic_id, partition), is_new)
+
+    def _initialize(self) -> tuple[bool, bool]:
+        """Begin what is subscribed to and not begun. Returns whether nothing is left, and whether any was begun."""
+        missing = self.missing()
+        now = list(islice(missing, INITIALIZED_AT_ONCE))
+        if not now:
+            return True, False
+        begun, states = self._begin_share_partitions(self, now)
+        self._states.append(states)
+        left = [each for each in [*now, *missing] if each.place not in begun]
+        later = [each.place for each in left if not each.is_new]
+        self._set_shared(with_initialized(self.shared, self._named(begun), self._named(later)))
+        return not left, bool(begun)
+
+    def _named(self, places: Iterable[Place]) -> dict[TopicId, SharedTopic]:
+        by_topic: dict[TopicId, set[int]] = {}
+        for topic_id, partition in places:
+            by_topic.setdefault(topic_id, set()).add(partition)
+        return {key: SharedTopic(self._topics.name_of(key) or "", frozenset(each)) for key, each in by_topic.items()}
+
+    def _set_shared(self, shared: SharePartitions) -> None:
+        if shared != self.shared:
+            self._change(Kind.SHARE_PARTITIONS, "", shared)
+
+    # ---- the target assignment -------------------------------------------------------------------------------
+
+    def _assign_if_due(self, now_ms: int, wall_ms: int, *, joins: bool) -> None:
+        """Assign small groups now. Large ones keep the last assignment until the next is computed."""
+        is_due = self._is_behind() if joins else self.is_assignment_due(now_ms)
+        if is_due and self._assignment_units() <= ASSIGNED_AT_ONCE:
+            epoch, steps = self.begin_assignment()
+            self._set_target(epoch, run_steps(steps), now_ms, wall_ms)
+            self.is_assigning = False
+
+    def _is_behind(self) -> bool:
+        return not self.is_assigning and bool(self.members) and self.target_epoch.epoch < self.epoch.epoch
+
+    def is_assignment_due(self, now_ms: int) -> bool:
+        """Whether the target assignment is older than the group's epoch and may be computed now."""
+        return self._is_behind() and self._may_assign(now_ms)
+
+    def is_assignment_doubtful(self, now_ms: int) -> bool:
+        """Whether access rights have changed, so the assignment must be computed again, and may be computed now."""
+        other_rights = self.rights.rules.is_enforced and self._assigned_for != self.rights.seen
+        return other_rights and not self.is_assigning and bool(self.members) and self._may_assign(now_ms)
+
+    def _may_assign(self, now_ms: int) -> bool:
+        interval_ms = self._rules().assignment_interval_ms
+        return self._assigned_ms is None or now_ms >= self._assigned_ms + interval_ms
+
+    def _assignment_units(self) -> int:
+        named = sum(len(each.topics) for each in self.members.values())
+        partitions = sum(size for _, size in self._topics.sizes(self.subscribed_names()))
+        return len(self.members) + named // TOPICS_OF_A_UNIT + partitions
+
+    def begin_assignment(self) -> tuple[int, Steps]:
+        """The epoch that the next target assignment is for, and the work; then call end_assignment."""
+        self.is_assigning = True
+        self._rights_then = self.rights.seen
+        return self.epoch.epoch, self._assignment_steps(dict(self.members), dict(self.targets))
+
+    def _assignment_steps(self, members: Mapping[str, Member], targets: Mapping[str, Target]) -> Steps:
+        """What the members of now are to read, of what is initialized."""
+        shares = yield from self.rights.shares(members, targets, lambda each: each.topics, self.topic_ids)
+        subscribers = [
+            Subscriber(member_id, shares[member_id], targets[member_id].partitions if member_id in targets else NOTHING)
+            for member_id in members
+        ]
+        shapes = self._topics.shapes({topic_id for ids in set(shares.values()) for topic_id in ids})
+        initialized = self.shared.initialized
+        assignable = {key: initialized[key].partitions if key in initialized else frozenset() for key in shapes}
+        yield 1 + len(shapes) + len(subscribers)
+        return (yield from simple_steps(subscribers, shapes, assignable))
+
+    def end_assignment(self, epoch: int, assigned: Assigned, now_ms: int, wall_ms: int) -> None:
+        """What the work came to. Raises KafkaError if it cannot be kept; it is due again then."""
+        self.is_assigning = False
+        with self._event():
+            if epoch > self.target_epoch.epoch:
+                self._set_target(epoch, assigned, now_ms, wall_ms)
+            elif epoch == self.epoch.epoch:  # it was made again for the rights of its members
+                self._assigned_for, self._assigned_ms = self._rights_then, now_ms
+                if any(self.target(member_id) != partitions for member_id, partitions in assigned.items()):
+                    self._next_epoch()
+                    self._set_target(self.epoch.epoch, assigned, now_ms, wall_ms)
+
+    def _set_target(self, epoch: int, assigned: Assigned, now_ms: int, wall_ms: int) -> None:
+        """Members that came after the work began have nothing of it yet."""
+        for member_id in self.members:
+            partitions: Partitions | None = assigned.get(member_id)
+            before = self.targets.get(member_id)
+            if partitions is not None and (before is None or before.partitions != partitions):
+                self._change(Kind.TARGET, member_id, Target(partitions))
+        self._change(Kind.TARGET_EPOCH, "", TargetEpoch(epoch, wall_ms))
+        self._assigned_for, self._assigned_ms = self._rights_then, now_ms
+
+    # ---- leaving ---------------------------------------------------------------------------------------------
+
+    def leave(self, beat: Heartbeat) -> Answer:
+        """A member goes. What it has acquired it may still acknowledge. Raises KafkaError."""
+        self.check_member(beat.member_id)
+        self.remove([beat.member_id])
+        return Answer(beat.member_id, beat.epoch)
+
+    def remove(self, member_ids: Collection[str]) -> None:
+        """Members are gone. Raises KafkaError if that cannot be kept."""
+        with self._event():
+            for member_id in member_ids:
+                for kind in (Kind.CURRENT, Kind.TARGET, Kind.MEMBER):
+                    self._change(kind, member_id, None)
+            self._next_epoch()
+            if not self.members:  # so that nothing delays the next assignment
+                self._change(Kind.TARGET_EPOCH, "", TargetEpoch(self.epoch.epoch))
+                self._assigned_ms = None
+        for member_id in member_ids:
+            self._sessions.pop(member_id, None)
+            self.rights.forget(member_id)
+
+    # ---- what happens without members ------------------------------------------------------------------------
+
+    def check_empty(self) -> None:
+        """Raises NON_EMPTY_GROUP."""
+        if self.members:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+
+    def tombstones(self) -> list[Change]:
+        """What is to be written when the group is deleted. Raises NON_EMPTY_GROUP."""
+        self.check_empty()
+        return [Change(change.kind, change.name, None) for change in self.changes()]
+
+    def begin_anew(self, places: Collection[Place], states: ShareStates) -> None:
+        """These share partitions begin where it was asked for. Raises NON_EMPTY_GROUP, KafkaError if it is not kept."""
+        self.check_empty()
+        with self._event():
+            self._next_epoch()
+            self._states.append(states)
+            self._set_shared(with_initialized(self.shared, self._named(places), {}))
+
+    def forget_topics(self, topic_ids: Collection[TopicId], states: ShareStates) -> None:
+        """These topics have no share partitions any more. Raises NON_EMPTY_GROUP, KafkaError if it is not kept."""
+        self.check_empty()
+        with self._event():
+            self._states.append(states)
+            self._set_shared(without(self.shared, topic_ids))
+
+    # ---- time ------------------------------------------------------------------------------------------------
+
+    def _touch(self, member_id: str, now_ms: int) -> None:
+        """Restart the member's session timeout."""
+        at_ms = self._sessions[member_id] = now_ms + self._rules().session_timeout_ms
+        self.wake_ms = min(self.wake_ms, at_ms)
+
+    def expire(self, now_ms: int) -> None:
+        """Remove who was not heard of for too long. Raises KafkaError if it cannot be kept: it is due again later."""
+        late = [member_id for member_id, at_ms in self._sessions.items() if at_ms <= now_ms]
+        if late:
+            self.remove(late)
+        self.wake_ms = min(self._sessions.values(), default=NEVER)

@@ -1,0 +1,155 @@
+"""A share group as its records make it: what is in memory is the newest record of each key, and an index of it. Pure.
+
+The rule: it changes by apply() alone, live and in replay alike, so a restart finds the same group.
+Source: Kafka's ShareGroup, ModernGroup.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from ..consumer.roster import FIRST_EPOCH, MEMBER_BYTES, PARTITION_BYTES, TEXT_BYTES, TopicView
+from ..record_fields import NOTHING, Partitions, Target, TargetEpoch, TopicId
+from .records import Change, Current, GroupEpoch, Kind, Member, SharedTopic, SharePartitions
+
+SHARE_PARTITION_BYTES = 1_000  # with what its share partition takes, as long as no record of it was fetched
+_ORDER = Kind.EPOCH, Kind.TARGET_EPOCH, Kind.SHARE_PARTITIONS, Kind.MEMBER, Kind.TARGET, Kind.CURRENT
+_NEW = Current(0, 0)
+_NO_SHARE_PARTITIONS = SharePartitions()
+
+
+class Roster:
+    """One group. members, targets, currents: by member id. size_bytes: about what it takes in memory."""
+
+    def __init__(self, group_id: str, topics: TopicView) -> None:
+        self.group_id = group_id
+        self.size_bytes = 0
+        self.subscribers: Counter[str] = Counter()  # of topics, by name
+        self._topics = topics
+        self._of: dict[Kind, dict[str, Any]] = {kind: {} for kind in _ORDER}
+        self.members: Mapping[str, Member] = self._of[Kind.MEMBER]
+        self.targets: Mapping[str, Target] = self._of[Kind.TARGET]
+        self.currents: Mapping[str, Current] = self._of[Kind.CURRENT]
+
+    # ---- records ---------------------------------------------------------------------------------------------
+
+    def apply(self, change: Change) -> None:
+        """Apply one record of the group, read from the log or just written."""
+        kind, name, value = change
+        of_kind = self._of[kind]
+        before = of_kind.get(name)
+        if value is None:
+            of_kind.pop(name, None)
+        else:
+            of_kind[name] = value
+        self.size_bytes += _weight(value) - _weight(before)
+        if isinstance(before, Member):
+            self.subscribers.subtract(before.topics)
+            for topic in before.topics:
+                if not self.subscribers[topic]:
+                    del self.subscribers[topic]
+        if isinstance(value, Member):
+            self.subscribers.update(value.topics)
+
+    def known(self, kind: Kind, name: str) -> Change:
+        """What is to be applied to have this key again as it is now."""
+        return Change(kind, name, self._of[kind].get(name))
+
+    def changes(self) -> Iterator[Change]:
+        """All records of the group, as they are now; it may change while one goes through them."""
+        for kind, values in self._of.items():
+            for name in list(values):
+                if name in values:
+                    yield self.known(kind, name)
+
+    # ---- questions -------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> str:
+        """How clients see it: there is nothing that members would have to wait for."""
+        return "Stable" if self.members else "Empty"
+
+    @property
+    def epoch(self) -> GroupEpoch:
+        found: GroupEpoch | None = self._of[Kind.EPOCH].get("")
+        return found or GroupEpoch(FIRST_EPOCH)
+
+    @property
+    def target_epoch(self) -> TargetEpoch:
+        found: TargetEpoch | None = self._of[Kind.TARGET_EPOCH].get("")
+        return found or TargetEpoch(FIRST_EPOCH)
+
+    @property
+    def shared(self) -> SharePartitions:
+        """The share partitions of the group: those of topics, too, that nobody subscribes to any more."""
+        found: SharePartitions | None = self._of[Kind.SHARE_PARTITIONS].get("")
+        return found or _NO_SHARE_PARTITIONS
+
+    def is_initialized(self, topic_id: TopicId, partition: int) -> bool:
+        """Whether the group has a share partition of this partition."""
+        found = self.shared.initialized.get(topic_id)
+        return found is not None and partition in found.partitions
+
+    def current(self, member_id: str) -> Current:
+        return self.currents.get(member_id, _NEW)
+
+    def target(self, member_id: str) -> Partitions:
+        found = self.targets.get(member_id)
+        return NOTHING if found is None else found.partitions
+
+    def topic_ids(self, member: Member) -> frozenset[TopicId]:
+        """The ids of the topics that a member subscribes to and that exist."""
+        ids = (self._topics.id_of(name) for name in member.topics)
+        return frozenset(topic_id for topic_id in ids if topic_id is not None)
+
+    def subscribed_names(self) -> Collection[str]:
+        """The topics that any member subscribes to. Some that do not exist may be left out."""
+        existing = self._topics.names()
+        if len(existing) < len(self.subscribers):
+            return [name for name in existing if name in self.subscribers]
+        return self.subscribers.keys()
+
+
+Topics = Mapping[TopicId, SharedTopic]
+
+
+def without(shared: SharePartitions, gone: Collection[TopicId]) -> SharePartitions:
+    """What is left of the share partitions without these topics."""
+    left = [{key: each for key, each in topics.items() if key not in gone} for topics in shared[:2]]
+    return SharePartitions(*left, {key: name for key, name in shared.deleting.items() if key not in gone})
+
+
+def with_initialized(shared: SharePartitions, now: Topics, later: Topics) -> SharePartitions:
+    """With these partitions initialized too, and others that are to be later."""
+    initialized = _merged(shared.initialized, now)
+    initializing = {}
+    for topic_id, topic in _merged(shared.initializing, later).items():
+        done = initialized.get(topic_id)
+        left = topic.partitions - done.partitions if done is not None else topic.partitions
+        if left:
+            initializing[topic_id] = topic._replace(partitions=left)
+    deleting = {key: name for key, name in shared.deleting.items() if key not in initialized}
+    return SharePartitions(initialized, initializing, deleting)
+
+
+def _merged(one: Topics, other: Topics) -> dict[TopicId, SharedTopic]:
+    found = dict(one)
+    for topic_id, topic in other.items():
+        before = found.get(topic_id)
+        found[topic_id] = topic if before is None else topic._replace(partitions=before.partitions | topic.partitions)
+    return found
+
+
+def _weight(value: Any) -> int:
+    """About the bytes that a value takes in memory."""
+    if isinstance(value, Member):
+        texts = (value.client_id, value.client_host, value.rack_id or "", *value.topics)
+        return MEMBER_BYTES + sum(TEXT_BYTES + 4 * len(each) for each in texts)
+    if isinstance(value, Target):
+        return PARTITION_BYTES * (1 + sum(map(len, value.partitions.values())))
+    if isinstance(value, Current):
+        return PARTITION_BYTES * (1 + sum(map(len, value.assigned.values())))
+    if isinstance(value, SharePartitions):
+        partitions = sum(len(topic.partitions) for of in value[:2] for topic in of.values())
+        return SHARE_PARTITION_BYTES * partitions
+    return 0
