@@ -1,4 +1,4 @@
-"""What a run measured, as plain values: every figure of a scenario on a peer, a value for each round.
+"""What a run measured, as plain values: every figure of a scenario on a peer, a value for each round. Pure.
 
 Aims, comparisons, tables, plots and the JSON of a run use only these values, so a result that was read from a file
 gives the same as one that was just measured.

@@ -1,4 +1,4 @@
-"""Settings by the names of Java's client and librdkafka: `{"bootstrap.servers": …, "enable.idempotence": True}`.
+"""Settings by the names of Java's client and librdkafka: `{"bootstrap.servers": …, "enable.idempotence": True}`. Pure.
 
 The rule: a name that has a meaning here is accepted, with its unit and its values. An unknown name is an error with the
 most similar name, because silently dropping a requested guarantee is worse than an error. A name is ignored only if it

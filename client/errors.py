@@ -1,4 +1,4 @@
-"""The errors of the SDK, by what the caller can do about them (KIP-1050), and the class for each error code.
+"""The errors of the SDK, by what the caller can do about them (KIP-1050), and the class for each error code. Pure.
 
 The rule: all are `KafkaError`s with a code; `str()` is the cause in one line, `hint` says what to do; neither contains
 secrets.

@@ -3,6 +3,7 @@
 The rule: the same key goes to the same partition from any client, while the topic keeps its number of partitions.
 Records without a key go to one partition until a batch is full, which makes fewer and larger requests.
 Source: Kafka's Utils.murmur2 and BuiltInPartitioner; KIP-480. The named ones: librdkafka's rd_kafka_msg_partitioner_*.
+Pure.
 """
 
 import zlib

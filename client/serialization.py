@@ -1,4 +1,4 @@
-"""Serializers and deserializers of keys and values: functions, and the objects of other clients.
+"""Serializers and deserializers of keys and values: functions, and the objects of other clients. Pure.
 
 The rule: `way_of` decides with which arguments one is called, once, when the client is created; an ambiguous one is an
 error. An optional second parameter (`str.encode`, `json.dumps`) gets a context only if its name is `ctx`.

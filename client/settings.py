@@ -1,4 +1,4 @@
-"""The settings of clients: names, defaults, and rules between settings.
+"""The settings of clients: names, defaults, and rules between settings. Pure.
 
 The rule: every settings object is valid; its constructor raises for invalid values, with a hint. Names are those of
 aiokafka where it has the setting. Source: Kafka's ProducerConfig, ConsumerConfig; KIP-98, KIP-679, KIP-735.

@@ -1,4 +1,4 @@
-"""The values in parameters and results of the SDK: partitions, offsets, records, group members.
+"""The values in parameters and results of the SDK: partitions, offsets, records, group members. Pure.
 
 The rule: they are small and immutable, and independent of the wire format.
 """

@@ -1,4 +1,4 @@
-"""Shows the hint of a client's error to users of Spark.
+"""Shows the hint of a client's error to users of Spark. Pure.
 
 The rule: an error of the client has its hint in an attribute, and Spark shows only a traceback. So the hint is added as
 a note, which a traceback shows below the error. It names settings as options of Spark, so that it can be followed.

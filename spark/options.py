@@ -1,4 +1,4 @@
-"""The options of the source and of the sink: their names, meanings and error messages.
+"""The options of the source and of the sink: their names, meanings and error messages. Pure.
 
 The rule: names and meanings are those of Spark's Kafka connector, so that changing the format is enough to move a
 query. An unknown name is refused, with the most similar one as a hint. `kafka.*` goes to the client, which checks it.

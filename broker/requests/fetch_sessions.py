@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): a consumer names its partitions once, then sends and gets only what changed.
+"""Fetch sessions (KIP-227): a consumer names its partitions once, then sends and gets only what changed. Pure.
 
 The rule: the cache is bounded, and a client that loses its session learns so by an error and starts again with a full
 fetch; nothing depends on a session surviving. An epoch counts the requests of a session, so that a repeated or

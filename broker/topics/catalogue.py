@@ -2,7 +2,7 @@
 
 A pure state that changes only by applying a record of the catalogue's log. Each record holds the whole new state of its
 key, null where that is gone; so the last record of each key is all that counts, compaction keeps the log short, and a
-replay of what compaction left gives the same state as a replay of everything (docs/formats.md, "Catalogue").
+replay of what compaction left gives the same state as a replay of everything (docs/formats.md, "Catalogue"). Pure.
 """
 
 from collections.abc import Mapping

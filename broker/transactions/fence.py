@@ -1,4 +1,4 @@
-"""The connection fence: of one producer's requests, those on an older connection come too late.
+"""The connection fence: of one producer's requests, those on an older connection come too late. Pure.
 
 The problem. With transactions of version 1 (TV1, before KIP-890) a producer keeps its epoch for many transactions, and
 no request says which transaction it means. So a request that was held up and arrives late takes effect on whatever

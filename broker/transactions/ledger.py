@@ -1,4 +1,4 @@
-"""The ledger: under each key the last decision, and who waits for the next ones.
+"""The ledger: under each key the last decision, and who waits for the next ones. Pure.
 
 The rules (docs/apis.md): a decision is taken once. A higher number by the same owner, or by one that takes over, is a
 new decision; the same number, owner, digest and outcome is the same decision again, which is a success; anything else

@@ -1,4 +1,4 @@
-"""Records of __transaction_state: the state of one transactional id each, as Kafka writes it.
+"""Records of __transaction_state: the state of one transactional id each, as Kafka writes it. Pure.
 
 The rule: key version 0, value versions 0 and 1 are read, 1 is written. What Kafka does not store is in tagged
 fields from 10000 on, which its tools step over; tags that are not known here are stepped over too. Anything else that

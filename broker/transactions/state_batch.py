@@ -1,4 +1,4 @@
-"""The batch of one transactional id's states, as it is appended to __transaction_state.
+"""The batch of one transactional id's states, as it is appended to __transaction_state. Pure.
 
 The rule: the same bytes as records.value and keyed_batch make. States that differ in numbers only have the same layout,
 and nearly all do: each layout is found once, and filled in with one call. Three states are written in a transaction.

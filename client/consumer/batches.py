@@ -1,4 +1,4 @@
-"""Batches of records with their offsets, and the iterator that yields them.
+"""Batches of records with their offsets, and the iterator that yields them. Pure.
 
 The rule: a batch has the offsets, assignment and group metadata of the time when it was read, so a transaction commits
 exactly the records that it processed, with the member that read them (KIP-447). After an abort, partitions that were

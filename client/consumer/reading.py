@@ -1,7 +1,7 @@
 """Returns fetched records to the application, from the partitions in turn; notes those since the last commit or abort.
 
 The rule: reading moves positions only here, by the records that were really returned, and never waits. While
-`async for` iterates over a run of records, the position is behind; `settle` updates it before other code uses it.
+`async for` iterates over a run of records, the position is behind; `settle` updates it before other code uses it. Pure.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

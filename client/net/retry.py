@@ -1,4 +1,4 @@
-"""Waits between attempts, and deadlines.
+"""Waits between attempts, and deadlines. Pure.
 
 The rule: waits double up to a limit and vary by a fifth in both directions, so that many clients do not retry at the
 same time. Source: KIP-580.

@@ -1,4 +1,4 @@
-"""The metadata of a cluster: brokers, topics, partitions and their leaders.
+"""The metadata of a cluster: brokers, topics, partitions and their leaders. Pure.
 
 The rule: a Metadata object never changes, it is replaced; a leader with an older epoch than the known one is ignored,
 unless the topic has another id (deleted and created again). Source: KIP-320, KIP-516; Kafka's class Metadata.

@@ -1,4 +1,4 @@
-"""The version of each API that a client uses: the highest that both sides know.
+"""The version of each API that a client uses: the highest that both sides know. Pure.
 
 The rule: an API that the broker does not list is not used; nor are versions that Kafka reserves for brokers or lists
 only if configured to (unstable ones). Source: KIP-35, KIP-511, KIP-584.

@@ -1,4 +1,4 @@
-"""The accumulator: collects records into batches by partition, in bounded memory, until the sender takes them.
+"""The accumulator: collects records into batches by partition, in bounded memory, until the sender takes them. Pure.
 
 The rule: a record is only appended to columns; a batch is encoded once, when the sender takes it. Its bytes are never
 reused for another batch (CVE-2026-35554), so a delayed write cannot contain other records. A record's memory counts

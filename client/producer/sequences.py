@@ -11,7 +11,7 @@ no new numbers are assigned. Batches that may have been written are sent again f
 one that is not expected any more has failed, and may have been written. After that the rest starts at 0 in a new epoch
 (idempotent producer), or the transaction must be aborted.
 Source: KIP-98, KIP-360; Kafka's TransactionManager and TxnPartitionEntry. Kafka also renumbers batches that may have
-been written, which caused duplicates in librdkafka (fixed in 2.5); here that is never done.
+been written, which caused duplicates in librdkafka (fixed in 2.5); here that is never done. Pure.
 """
 
 from collections.abc import Iterable

@@ -52,5 +52,5 @@ Each decodes as many records as meet its assumptions and returns where it stoppe
 there are no runs, they are tried more and more rarely. None of the three reports errors: where its assumptions fail it
 stops, and `singly` calls `protocol.records.read_record`, which raises the error. A batch whose offsets or timestamps
 might be out of range is left to the plain decoder as a whole. So for any bytes the result is that of the plain decoder:
-the same records, or an error if it raises one. The tests of this package compare all decoders with it.
+the same records, or an error if it raises one. The tests of this package compare all decoders with it. Pure.
 """

@@ -1,4 +1,4 @@
-"""The options of the sink: their names and meanings, and which can be combined.
+"""The options of the sink: their names and meanings, and which can be combined. Pure.
 
 The rule: names and meanings are those of Spark's Kafka sink where it has them. An option that would weaken the
 requested guarantee is refused, with a hint. Source: Spark's KafkaWriter; docs "Structured Streaming + Kafka".

@@ -1,4 +1,4 @@
-"""Which records retention gives up: whole segments, oldest first: a decision on ages and sizes.
+"""Which records retention gives up: whole segments, oldest first: a decision on ages and sizes. Pure.
 
 The age of a segment is the time since its newest batch was appended, on the store's own clock: uptime, summed over
 restarts. Neither wall clock nor record timestamps enter. So nothing expires early when the clock is set forward or a

@@ -1,7 +1,7 @@
 """What a checkpoint contains about one log, and what becomes of files that newer checkpoints do not name any more.
 
 Two checkpoints are kept, and either alone must be enough to recover from. So a file goes only when two durable ones
-in a row, captured after it was retired, do not name it.
+in a row, captured after it was retired, do not name it. Pure.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What a topic's configuration asks of its logs. Names and defaults are Kafka's; see docs/settings.md."""
+"""What a topic's configuration asks of its logs. Names and defaults are Kafka's; see docs/settings.md. Pure."""
 
 from dataclasses import dataclass, fields
 from functools import lru_cache

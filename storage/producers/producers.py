@@ -1,4 +1,4 @@
-"""What a partition remembers of each producer, and the verdicts on its batches that follow from it.
+"""What a partition remembers of each producer, and the verdicts on its batches that follow from it. Pure.
 
 The rules: `judge` refuses and changes nothing; `apply` cannot fail and is the only way in, live and in replay. Of a
 producer are known its last epoch, the sequence that must come next and its last five batches: one of those again is a
