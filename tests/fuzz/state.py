@@ -41,6 +41,8 @@ from fencepost.broker.security.acls import AclBinding, Operation, PatternType, P
 from fencepost.broker.security.authorizer import Authorizer
 from fencepost.broker.security.credentials import Mechanism, ScramCredential, credential_set, secret_set
 from fencepost.broker.security.security_state import DAMAGED_RECORD, NEWER_RECORD, SecurityState
+from fencepost.broker.share import records as share_state
+from fencepost.broker.share.values import SharePartitionKey, Snapshot, State, StateBatch, Update
 from fencepost.broker.topics import catalogue
 from fencepost.broker.topics.catalogue import Catalogue, MarkerDebt, NewerCatalogue, TopicEntry
 from fencepost.broker.topics.names import LEDGER_TOPIC, OFFSETS_TOPIC, STATE_TOPIC
@@ -122,6 +124,27 @@ def look_at_consumer_groups(data: bytes) -> None:
     if found is not REFUSED:
         written = consumer_records.record(*found)
         assert consumer_records.read(*written) == found
+
+
+def look_at_share_partitions(data: bytes) -> None:
+    key, value = two(data)
+    found = outcome(lambda: share_state.read_key(key), UnreadableGroupRecord)
+    if found is not REFUSED:
+        assert share_state.read_key(share_state.record_key(*found)) == found
+    update = outcome(lambda: share_state.read_update(value), UnreadableGroupRecord)
+    if update is not REFUSED:
+        assert share_state.read_update(share_state.update_value(update, 0)) == update
+    snapshot = outcome(lambda: share_state.read_snapshot(value), UnreadableGroupRecord)
+    if snapshot is not REFUSED:
+        assert share_state.read_snapshot(share_state.snapshot_value(snapshot)) == snapshot
+
+
+def _share_partition_records() -> Iterator[bytes]:
+    batches = [StateBatch(3, 4, State.AVAILABLE, 1), StateBatch(5, 90, State.ACKNOWLEDGED, 2, "member")]
+    key = SharePartitionKey("group", b"t" * 16, 3)
+    update, snapshot = Update(3, 86, batches), Snapshot(7, 2, 3, 86, batches[:1], 1_000, 2_000)
+    yield joined(share_state.record_key(share_state.Kind.UPDATE, key), share_state.update_value(update, 7))
+    yield joined(share_state.record_key(share_state.Kind.SNAPSHOT, key), share_state.snapshot_value(snapshot))
 
 
 def look_at_share_groups(data: bytes) -> None:
@@ -395,6 +418,7 @@ TARGETS = [
     Target("offset-records", look_at_offsets, _offset_records),
     Target("group-records", look_at_groups, _group_records),
     Target("consumer-group-records", look_at_consumer_groups, _consumer_records),
+    Target("share-partition-records", look_at_share_partitions, _share_partition_records),
     Target("share-group-records", look_at_share_groups, _share_records),
     Target("transaction-records", look_at_transactions, _transaction_records),
     Target("ledger-records", look_at_ledger, _ledger_records),

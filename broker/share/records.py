@@ -1,0 +1,157 @@
+"""The records of share partitions in __share_group_state, byte for byte Kafka's. Pure.
+
+A key begins with an int16, the type of the record: 0 a ShareSnapshot, 1 a ShareUpdate, which says what changed since
+the last of either. So the topic is not compacted, for the newest update is not all. A snapshot without a value is the
+end. Values have version 0, where a tagged field carries what Kafka has no place for: in an update of a transaction, of
+which member a range was.
+Sources: Kafka's ShareSnapshotKey.json, ShareSnapshotValue.json, ShareUpdateValue.json; docs/formats.md.
+"""
+
+from base64 import urlsafe_b64encode
+from collections.abc import Sequence
+from enum import IntEnum
+from struct import Struct, pack
+
+from ...protocol.primitives import MOST_TAGS, read_uvarint, uvarint
+from ..groups.record_fields import INT16, INT32, NOT_READABLE, Reader, UnreadableRecord
+from .values import UNCHANGED, SharePartitionKey, Snapshot, State, StateBatch, Update
+
+LEADER_EPOCH = 0  # there is one broker, for ever
+MEMBER_TAG = 10_000  # below are Kafka's
+
+_COMPLETE_TAG = 0
+_COMPLETE_HEAD = b"\x01" + uvarint(_COMPLETE_TAG) + uvarint(4)
+_UPDATE_HEAD = Struct(">hiiq")  # version, snapshot epoch, leader epoch, start offset
+_SNAPSHOT_HEAD = Struct(">hiiiqqq")  # version, snapshot, state and leader epoch, start offset, two times
+_BATCH = Struct(">qqbhB")  # first and last offset, state, deliveries, number of tags
+_STATES = {0: State.AVAILABLE, 2: State.ACKNOWLEDGED, 3: State.ARCHIVED, 4: State.ARCHIVED}  # 3: on its way there
+
+
+class Kind(IntEnum):
+    """What a record is: the number that its key begins with."""
+
+    SNAPSHOT = 0
+    UPDATE = 1
+
+
+def home_name(key: SharePartitionKey) -> str:
+    """The text by whose hash the partition of the topic is found."""
+    return f"{key.group}:{urlsafe_b64encode(key.topic_id).decode().rstrip('=')}:{key.partition}"
+
+
+def record_key(kind: Kind, key: SharePartitionKey) -> bytes:
+    """The key of a share partition's records of this kind."""
+    group = key.group.encode()
+    return pack(f">hh{len(group)}s16si", kind, len(group), group, key.topic_id, key.partition)
+
+
+def read_key(key: bytes) -> tuple[Kind, SharePartitionKey]:
+    """What record_key wrote. Raises UnreadableRecord."""
+    try:
+        reader = Reader(key, 0)
+        kind = Kind(reader.number(INT16))
+        group, topic_id = reader.short_text(), reader.bytes(16)
+        return kind, SharePartitionKey(group, topic_id, reader.number(INT32))
+    except NOT_READABLE as error:
+        raise UnreadableRecord(f"a key of a share partition: {error!r}") from error
+
+
+def update_value(update: Update, snapshot_epoch: int) -> bytes:
+    """Encode an update. snapshot_epoch: of the last snapshot."""
+    head = _UPDATE_HEAD.pack(0, snapshot_epoch, LEADER_EPOCH, update.start)
+    return head + _batches(update.batches) + _complete(update.complete)
+
+
+def snapshot_value(snapshot: Snapshot) -> bytes:
+    """Encode a snapshot."""
+    epoch, state_epoch, start, complete, batches, created_ms, written_ms = snapshot
+    head = _SNAPSHOT_HEAD.pack(0, epoch, state_epoch, LEADER_EPOCH, start, created_ms, written_ms)
+    return head + _batches(batches) + _complete(complete)
+
+
+def _complete(complete: int) -> bytes:
+    return b"\x00" if complete == UNCHANGED else _COMPLETE_HEAD + INT32.pack(complete)
+
+
+def _batches(batches: Sequence[StateBatch]) -> bytes:
+    parts = [uvarint(len(batches) + 1)]
+    for first, last, state, deliveries, member in batches:
+        parts.append(_BATCH.pack(first, last, state, deliveries, 1 if member else 0))
+        if member:
+            name = member.encode()
+            parts += uvarint(MEMBER_TAG), uvarint(len(name)), name
+    return b"".join(parts)
+
+
+def read_update(value: bytes) -> Update:
+    """Decode an update, as update_value() or Kafka wrote it. Raises UnreadableRecord."""
+    try:
+        _, _, _, start = _unpack_head(_UPDATE_HEAD, value)
+        batches, position = _read_batches(value, _UPDATE_HEAD.size)
+        return Update(start, _read_complete(value, position), batches)
+    except (*NOT_READABLE, KeyError) as error:
+        raise UnreadableRecord(f"an update of a share partition: {error!r}") from error
+
+
+def read_snapshot(value: bytes) -> Snapshot:
+    """Decode a snapshot, as snapshot_value() or Kafka wrote it. Raises UnreadableRecord."""
+    try:
+        _, epoch, state_epoch, _, start, created_ms, written_ms = _unpack_head(_SNAPSHOT_HEAD, value)
+        batches, position = _read_batches(value, _SNAPSHOT_HEAD.size)
+        complete = _read_complete(value, position)
+        return Snapshot(epoch, state_epoch, start, complete, batches, created_ms, written_ms)
+    except (*NOT_READABLE, KeyError) as error:
+        raise UnreadableRecord(f"a snapshot of a share partition: {error!r}") from error
+
+
+def _unpack_head(head: Struct, value: bytes) -> tuple[int, ...]:
+    found = head.unpack_from(value)
+    if found[0] != 0:
+        raise UnreadableRecord(f"version {found[0]}, where 0 is the newest known")
+    return found
+
+
+def _read_complete(value: bytes, position: int) -> int:
+    """How many records are done with; UNCHANGED, which is nothing to go by, where an older broker does not say."""
+    tags = Reader(value, position).tags()
+    return tags[_COMPLETE_TAG].number(INT32) if _COMPLETE_TAG in tags else UNCHANGED
+
+
+def _read_batches(value: bytes, position: int) -> tuple[list[StateBatch], int]:
+    """The batches, and the position after them."""
+    length, position = read_uvarint(value, position)
+    count = length - 1
+    if not 0 <= count * _BATCH.size <= len(value) - position:
+        raise UnreadableRecord(f"{count} ranges in {len(value) - position} bytes")
+    batches: list[StateBatch] = []
+    for first, last, state, deliveries, tags in _BATCH.iter_unpack(value[position : position + count * _BATCH.size]):
+        if tags:
+            break  # from here on they are not all of one length
+        batches.append(StateBatch(first, last, _STATES[state], deliveries))
+    position += len(batches) * _BATCH.size
+    while len(batches) < count:
+        first, last, state, deliveries, tags = _BATCH.unpack_from(value, position)
+        member, position = _read_member(value, position + _BATCH.size, tags)
+        batches.append(StateBatch(first, last, _STATES[state], deliveries, member))
+    before = -1
+    for first, last, _, deliveries, _ in batches:
+        if not before < first <= last or deliveries < 0:
+            raise UnreadableRecord(f"offsets {first} to {last} after {before}, given out {deliveries} times")
+        before = last
+    return batches, position
+
+
+def _read_member(value: bytes, position: int, tags: int) -> tuple[str, int]:
+    """What the tagged fields of a range say, and the position after them. tags: how many there are."""
+    member = ""
+    if tags > MOST_TAGS:
+        raise UnreadableRecord(f"{tags} tagged fields")
+    for _ in range(tags):
+        tag, position = read_uvarint(value, position)
+        size, position = read_uvarint(value, position)
+        if position + size > len(value):
+            raise UnreadableRecord(f"tagged field {tag} is cut short")
+        if tag == MEMBER_TAG:
+            member = value[position : position + size].decode()
+        position += size
+    return member, position
