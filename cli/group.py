@@ -284,6 +284,7 @@ def delete(to: Target, names: Sequence[str]) -> None:
 def alter(to: Target, name: str, configs: Sequence[str], deleted: Sequence[str], dry_run: bool) -> None:
     """Change settings of a group whose broker assigns; it need not exist.
 
-    consumer.session.timeout.ms, consumer.heartbeat.interval.ms, consumer.assignment.interval.ms
+    consumer.session.timeout.ms, consumer.heartbeat.interval.ms, consumer.assignment.interval.ms; of a share group
+    share.auto.offset.reset, share.record.lock.duration.ms and more: docs/settings.md
     """
     alter_settings(to, "group", name, configs, deleted, dry_run)

@@ -1,24 +1,61 @@
 """The settings of one group (resource type GROUP): the table, and what a group obeys.
 
 The rule: a value is checked against the broker's bounds when it is set, and kept as it was given; where the bounds
-are other ones after a start, the group obeys the nearest value within them. Settings of share and streams groups are
-unknown names: there are no such groups here. Source: Kafka's GroupConfig (KIP-848), asked of 4.3.1.
+are other ones after a start, the group obeys the nearest value within them. Settings of streams groups are unknown
+names: there are no such groups here. Source: Kafka's GroupConfig (KIP-848, KIP-932), asked of 4.3.1.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
-from .options import ConfigType, InvalidOption, option, options_of, text_of
+from .options import ConfigType, InvalidOption, Option, Value, option, options_of, text_of
 from .settings import BROKER_OPTIONS, BrokerSettings, Source
 
 INT = ConfigType.INT
-OF_OTHER_KINDS = ("share.", "streams.")
+OF_OTHER_KINDS = ("streams.",)
+EARLIEST, LATEST, BY_DURATION = "earliest", "latest", "by_duration:"
+_DURATION = re.compile(
+    r"([-+]?)P(?=[-+0-9T])(?:([-+]?[0-9]{1,19})D)?"
+    r"(?:T(?=[-+0-9])(?:([-+]?[0-9]{1,19})H)?(?:([-+]?[0-9]{1,19})M)?(?:([-+]?[0-9]{1,19})(?:[.,]([0-9]{0,9}))?S)?)?",
+    re.IGNORECASE,
+)
+"""What Java's Duration.parse takes: PnDTnHnMn.nS."""
+_LONGEST_S = 2**63 - 1
+
+
+def reset_duration_ms(reset: str) -> int:
+    """How far back a share group begins whose share.auto.offset.reset is by_duration:… Raises ValueError."""
+    found = _DURATION.fullmatch(reset.removeprefix(BY_DURATION))
+    if not reset.startswith(BY_DURATION) or not found:
+        raise ValueError(reset)
+    sign, days, hours, minutes, seconds, fraction = found.groups()
+    whole = int(days or 0) * 86_400 + int(hours or 0) * 3_600 + int(minutes or 0) * 60 + int(seconds or 0)
+    part_ns = int((fraction or "").ljust(9, "0")) * (-1 if (seconds or "").startswith("-") else 1)
+    total_ns = (whole * 10**9 + part_ns) * (-1 if sign == "-" else 1)
+    if not 0 <= total_ns <= _LONGEST_S * 10**9:
+        raise ValueError(reset)
+    return total_ns // 10**6
+
+
+def _check_reset(value: Value) -> str | None:
+    text = str(value)
+    if text in (EARLIEST, LATEST):
+        return None
+    try:
+        reset_duration_ms(text)
+    except ValueError:
+        return (
+            f"Invalid value `{text}` for configuration share.auto.offset.reset. The value must be either 'earliest', "
+            "'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'."
+        )
+    return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupConfigs:
-    """What one group of the newer protocol obeys, in the order in which Kafka looks at the values."""
+    """What one group obeys whose broker assigns, in the order in which Kafka looks at the values."""
 
     consumer_heartbeat_interval_ms: int = option(
         5_000,
@@ -41,14 +78,72 @@ class GroupConfigs:
         at_least=0,
         broker="group.consumer.assignment.interval.ms",
     )
+    share_heartbeat_interval_ms: int = option(
+        5_000,
+        "How often members are to send heartbeats.",
+        type=INT,
+        at_least=1,
+        broker="group.share.heartbeat.interval.ms",
+    )
+    share_session_timeout_ms: int = option(
+        45_000,
+        "After how long without a heartbeat a member is removed. It keeps what it has acquired until the locks end.",
+        type=INT,
+        at_least=1,
+        broker="group.share.session.timeout.ms",
+    )
+    share_record_lock_duration_ms: int = option(
+        30_000,
+        "How long a member has a record before it is delivered again.",
+        type=INT,
+        at_least=1_000,
+        broker="group.share.record.lock.duration.ms",
+    )
+    share_delivery_count_limit: int = option(
+        5,
+        "How often a record that nobody accepts is delivered before it is archived.",
+        type=INT,
+        at_least=2,
+        broker="group.share.delivery.count.limit",
+    )
+    share_partition_max_record_locks: int = option(
+        2_000,
+        "Records of one partition that may be in flight, from the first that is not done to the last delivered.",
+        type=INT,
+        at_least=100,
+        broker="group.share.partition.max.record.locks",
+    )
+    share_assignment_interval_ms: int = option(
+        1_000,
+        "The shortest time between two assignments.",
+        type=INT,
+        at_least=0,
+        broker="group.share.assignment.interval.ms",
+    )
+    share_auto_offset_reset: str = option(
+        LATEST,
+        "Where the group begins in a partition that it has not read: `earliest`, `latest`, or so long ago as "
+        "`by_duration:PnDTnHnMn.nS` says.",
+        check=_check_reset,
+    )
+    share_isolation_level: str = option(
+        "read_uncommitted",
+        "Whether records of open and aborted transactions are delivered.",
+        one_of=("read_committed", "read_uncommitted"),
+    )
+    share_renew_acknowledge_enable: bool = option(True, "Whether members may ask for longer locks.")
 
     @classmethod
     def of(cls, configs: Mapping[str, str], broker: BrokerSettings) -> "GroupConfigs":
         """What a group with these configs obeys. Raises InvalidOption: a value is none at all."""
-        return cls(**{_field(name): _within_bounds(name, _value(name, configs, broker), broker) for name in OPTIONS})
+        values: dict[str, Any] = {row.field_name: _value(row, configs, broker) for row in OPTIONS.values()}
+        bounded = {row.field_name: _within_bounds(row.name, values[row.field_name], broker) for row in BOUNDED}
+        return cls(**(values | bounded))
 
 
 OPTIONS = options_of(GroupConfigs)
+BOUNDED = tuple(row for row in OPTIONS.values() if row.broker)
+"""Those with a default and bounds among the broker's settings."""
 
 
 def check(configs: Mapping[str, str], broker: BrokerSettings) -> None:
@@ -56,23 +151,24 @@ def check(configs: Mapping[str, str], broker: BrokerSettings) -> None:
     for name in configs:
         if name not in OPTIONS:
             raise InvalidOption(f"Unknown group config name: {name}{_whose(name)}", name)
-    values = {name: _value(name, configs, broker) for name in OPTIONS}
-    for name, value in values.items():
-        least, most = _bounds(name)
+    values = {name: _value(row, configs, broker) for name, row in OPTIONS.items()}
+    for name in (row.name for row in BOUNDED):
+        value, (least, most) = cast(int, values[name]), _bounds(name)
         if value < _setting(least, broker):
             raise InvalidOption(f"{name} must be greater than or equal to {least}", name)
         if value > _setting(most, broker):
             raise InvalidOption(f"{name} must be less than or equal to {most}", name)
-    heartbeat, session = "consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"
-    if values[session] <= values[heartbeat]:
-        raise InvalidOption(f"{session} must be greater than {heartbeat}", session)
+    for kind in ("consumer", "share"):
+        heartbeat, session = f"{kind}.heartbeat.interval.ms", f"{kind}.session.timeout.ms"
+        if cast(int, values[session]) <= cast(int, values[heartbeat]):
+            raise InvalidOption(f"{session} must be greater than {heartbeat}", session)
 
 
 def synonyms(name: str, configs: Mapping[str, str], broker: BrokerSettings) -> list[tuple[str, str, Source]]:
     """Every value that a setting of a group has been given, the group's own first."""
     row = OPTIONS[name]
     own = [(name, _shown(name, configs[name]), Source.GROUP)] if name in configs else []
-    return [*own, *broker.synonyms(row.broker or name)]
+    return [*own, *(broker.synonyms(row.broker) if row.broker else [(name, text_of(row.default), Source.DEFAULT)])]
 
 
 def _shown(name: str, text: str) -> str:
@@ -88,13 +184,10 @@ def _whose(name: str) -> str:
     return f" (there are no {kind[:-1]} groups here)" if kind else ""
 
 
-def _field(name: str) -> str:
-    return OPTIONS[name].field_name
-
-
-def _value(name: str, configs: Mapping[str, str], broker: BrokerSettings) -> int:
-    row = OPTIONS[name]
-    return cast(int, row.parse(configs[name])) if name in configs else _setting(f"group.{name}", broker)
+def _value(row: Option, configs: Mapping[str, str], broker: BrokerSettings) -> Value:
+    if row.name in configs:
+        return row.parse(configs[row.name])
+    return _setting(row.broker, broker) if row.broker else row.default
 
 
 def _bounds(name: str) -> tuple[str, str]:

@@ -4,27 +4,24 @@ Of the newer protocol (KIP-848) each default lies within its bounds, in which on
 (group_configs.py); the words of a refusal are those of Kafka's GroupCoordinatorConfig.
 """
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from operator import ge, le, lt
 
-from .options import ConfigType, InvalidOption, Value, option
+from .options import ConfigType, Value, option
+from .order import AT_LEAST, AT_MOST, BELOW, check_order
 
 INT = ConfigType.INT
 PREFIX = "group.consumer."
-_AT_LEAST, _AT_MOST, _BELOW = "greater than or equal to", "less than or equal to", "less than"
-_HOLDS: Mapping[str, Callable[[int, int], bool]] = {_AT_LEAST: ge, _AT_MOST: le, _BELOW: lt}
 _ORDER = (
-    ("max.heartbeat.interval.ms", _AT_LEAST, "min.heartbeat.interval.ms"),
-    ("heartbeat.interval.ms", _AT_LEAST, "min.heartbeat.interval.ms"),
-    ("heartbeat.interval.ms", _AT_MOST, "max.heartbeat.interval.ms"),
-    ("max.session.timeout.ms", _AT_LEAST, "min.session.timeout.ms"),
-    ("session.timeout.ms", _AT_LEAST, "min.session.timeout.ms"),
-    ("session.timeout.ms", _AT_MOST, "max.session.timeout.ms"),
-    ("heartbeat.interval.ms", _BELOW, "session.timeout.ms"),
-    ("max.assignment.interval.ms", _AT_LEAST, "min.assignment.interval.ms"),
-    ("assignment.interval.ms", _AT_LEAST, "min.assignment.interval.ms"),
-    ("assignment.interval.ms", _AT_MOST, "max.assignment.interval.ms"),
+    ("max.heartbeat.interval.ms", AT_LEAST, "min.heartbeat.interval.ms"),
+    ("heartbeat.interval.ms", AT_LEAST, "min.heartbeat.interval.ms"),
+    ("heartbeat.interval.ms", AT_MOST, "max.heartbeat.interval.ms"),
+    ("max.session.timeout.ms", AT_LEAST, "min.session.timeout.ms"),
+    ("session.timeout.ms", AT_LEAST, "min.session.timeout.ms"),
+    ("session.timeout.ms", AT_MOST, "max.session.timeout.ms"),
+    ("heartbeat.interval.ms", BELOW, "session.timeout.ms"),
+    ("max.assignment.interval.ms", AT_LEAST, "min.assignment.interval.ms"),
+    ("assignment.interval.ms", AT_LEAST, "min.assignment.interval.ms"),
+    ("assignment.interval.ms", AT_MOST, "max.assignment.interval.ms"),
 )
 """What has to hold of the settings of one broker, in the order in which Kafka looks."""
 
@@ -115,9 +112,4 @@ class GroupSettings:
 
     def check_groups(self) -> None:
         """Each default within its bounds, and more than one heartbeat in a session. Raises InvalidOption."""
-        for of, words, other in _ORDER:
-            name, other_name = PREFIX + of, PREFIX + other
-            value, other_value = (getattr(self, each.replace(".", "_")) for each in (name, other_name))
-            if not _HOLDS[words](value, other_value):
-                hint = f"{name} is {value}, {other_name} is {other_value}: set both"
-                raise InvalidOption(f"{name} must be {words} {other_name}", name, hint)
+        check_order(self, PREFIX, _ORDER)

@@ -27,6 +27,7 @@ from .listener_settings import (
 from .options import ConfigType, InvalidOption, Value, option, options_of, text_of
 from .quota_settings import QuotaSettings
 from .security_settings import SecuritySettings
+from .share_settings import ShareSettings
 from .transaction_settings import TransactionSettings
 
 INT = ConfigType.INT
@@ -64,7 +65,13 @@ def _replicas(role: str) -> Callable[[Value], str | None]:
 
 @dataclass(frozen=True, kw_only=True)
 class BrokerSettings(
-    LimitSettings, ListenerOptions, SecuritySettings, QuotaSettings, TransactionSettings, GroupSettings
+    LimitSettings,
+    ListenerOptions,
+    SecuritySettings,
+    QuotaSettings,
+    TransactionSettings,
+    GroupSettings,
+    ShareSettings,
 ):
     """What the whole broker obeys. `layers` keeps what was given where, for whoever asks why a value is what it is."""
 
@@ -281,6 +288,7 @@ class BrokerSettings(
     def _check(self) -> None:
         _ = self.served_listeners
         self.check_groups()
+        self.check_share_groups()
         if 0 <= self.queued_max_request_bytes < self.socket_request_max_bytes:
             raise InvalidOption(
                 "queued.max.request.bytes must be at least socket.request.max.bytes, or -1", "queued.max.request.bytes"

@@ -34,10 +34,12 @@ Those marked † are Kafka's, are checked, kept and shown, and have nothing to d
 GROUP_INTRODUCTION = """\
 ## Groups
 
-What one group of the newer protocol may have of its own (resource type GROUP; `fencepost group alter`), whether it
-exists or not; it obeys a change from the next heartbeat of each member on. The bounds are the broker's
-`group.consumer.min.…` and `group.consumer.max.…`: where they change, what a group was given stays, and it obeys the
-nearest value within them.
+What one group whose broker assigns may have of its own (resource type GROUP; `fencepost group alter`), whether it
+exists or not: `consumer.…` is for groups of the newer protocol (KIP-848), `share.…` for share groups (KIP-932). Members
+obey a change from their next heartbeat on, share partitions from the next record that is acquired or acknowledged on;
+`share.auto.offset.reset` counts when the group meets a partition for the first time. The bounds are the broker's
+`group.consumer.min.…`, `group.share.max.…` and so on: where they change, what a group was given stays, and it obeys
+the nearest value within them.
 """
 
 

@@ -67,53 +67,42 @@ delete.records.purgatory.purge.interval.requests:I=1 early.start.listeners:T
 fetch.purgatory.purge.interval.requests:I=1000 follower.fetch.last.tiered.offset.enable:B=false
 group.coordinator.append.linger.ms:I=-1 group.coordinator.background.threads:I=2
 group.coordinator.cached.buffer.max.bytes:I=1048588 group.coordinator.rebalance.protocols:T=classic,consumer
-group.coordinator.threads:I=4 group.share.assignment.interval.ms:I=1000 group.share.assignors:T=simple
-group.share.delivery.count.limit:I=5 group.share.heartbeat.interval.ms:I=5000
-group.share.max.assignment.interval.ms:I=15000 group.share.max.delivery.count.limit:I=10
-group.share.max.heartbeat.interval.ms:I=15000 group.share.max.partition.max.record.locks:I=4000
-group.share.max.record.lock.duration.ms:I=60000 group.share.max.session.timeout.ms:I=60000
-group.share.max.share.sessions:I=2000 group.share.max.size:I=200 group.share.min.assignment.interval.ms:I=0
-group.share.min.delivery.count.limit:I=2 group.share.min.heartbeat.interval.ms:I=5000
-group.share.min.partition.max.record.locks:I=100 group.share.min.record.lock.duration.ms:I=15000
-group.share.min.session.timeout.ms:I=45000 group.share.partition.max.record.locks:I=2000
-group.share.record.lock.duration.ms:I=30000 group.share.session.timeout.ms:I=45000
-group.streams.assignment.interval.ms:I=1000 group.streams.heartbeat.interval.ms:I=5000
+group.coordinator.threads:I=4 group.streams.assignment.interval.ms:I=1000 group.streams.heartbeat.interval.ms:I=5000
 group.streams.initial.rebalance.delay.ms:I=3000 group.streams.max.assignment.interval.ms:I=15000
 group.streams.max.heartbeat.interval.ms:I=15000 group.streams.max.session.timeout.ms:I=60000
-group.streams.max.size:I=2147483647 group.streams.max.standby.replicas:I=2
-group.streams.min.assignment.interval.ms:I=0 group.streams.min.heartbeat.interval.ms:I=5000
-group.streams.min.session.timeout.ms:I=45000 group.streams.num.standby.replicas:I=0
-group.streams.session.timeout.ms:I=45000 initial.broker.registration.timeout.ms:I=60000 inter.broker.listener.name:S
-kafka.metrics.polling.interval.secs:I=10 kafka.metrics.reporters:T= leader.imbalance.check.interval.seconds:L=300
-log.cleaner.dedupe.buffer.size:L=134217728 log.cleaner.enable:B=true log.cleaner.io.buffer.load.factor:D=0.9
-log.cleaner.io.buffer.size:I=524288 log.cleaner.io.max.bytes.per.second:D=1.7976931348623157E308
-log.cleaner.threads:I=1 log.dir.failure.timeout.ms:L=30000 log.flush.interval.messages:L=9223372036854775807
-log.flush.interval.ms:L log.flush.offset.checkpoint.interval.ms:I=60000
-log.flush.scheduler.interval.ms:L=9223372036854775807 log.flush.start.offset.checkpoint.interval.ms:I=60000
-log.index.size.max.bytes:I=10485760 log.local.retention.bytes:L=-2 log.local.retention.ms:L=-2 log.preallocate:B=false
-log.roll.jitter.hours:I=0 log.roll.jitter.ms:L log.segment.delete.delay.ms:L=60000 metadata.log.dir:S
-metadata.log.max.record.bytes.between.snapshots:L=20971520 metadata.log.max.snapshot.interval.ms:L=3600000
-metadata.log.segment.bytes:I=1073741824 metadata.log.segment.ms:L=604800000 metadata.max.idle.interval.ms:I=500
-metadata.max.retention.bytes:L=104857600 metadata.max.retention.ms:L=604800000 metric.reporters:T=
-metrics.num.samples:I=2 metrics.recording.level:S=INFO metrics.sample.window.ms:L=30000 min.insync.replicas:I=1
-num.io.threads:I=8 num.network.threads:I=3 num.recovery.threads.per.data.dir:I=2 num.replica.alter.log.dirs.threads:I
-num.replica.fetchers:I=1 offsets.commit.timeout.ms:I=5000 offsets.load.buffer.size:I=5242880
-offsets.topic.compression.codec:I=0 offsets.topic.replication.factor:H=1 principal.builder.class:C
-process.roles:T=broker,controller producer.purgatory.purge.interval.requests:I=1000 queued.max.requests:I=500
-remote.fetch.max.wait.ms:I=500 remote.list.offsets.request.timeout.ms:L=30000
-remote.log.index.file.cache.total.size.bytes:L=1073741824 remote.log.manager.copier.thread.pool.size:I=10
-remote.log.manager.copy.max.bytes.per.second:L=9223372036854775807 remote.log.manager.copy.quota.window.num:I=11
-remote.log.manager.copy.quota.window.size.seconds:I=1 remote.log.manager.expiration.thread.pool.size:I=10
-remote.log.manager.fetch.max.bytes.per.second:L=9223372036854775807 remote.log.manager.fetch.quota.window.num:I=11
-remote.log.manager.fetch.quota.window.size.seconds:I=1 remote.log.manager.follower.thread.pool.size:I=2
-remote.log.manager.task.interval.ms:L=30000 remote.log.manager.thread.pool.size:I=2
-remote.log.metadata.custom.metadata.max.bytes:I=128 remote.log.metadata.manager.class.name:S
-remote.log.metadata.manager.class.path:S remote.log.metadata.manager.impl.prefix:S=rlmm.config.
-remote.log.metadata.manager.listener.name:S remote.log.reader.max.pending.tasks:I=100 remote.log.reader.threads:I=10
-remote.log.storage.manager.class.name:S remote.log.storage.manager.class.path:S
-remote.log.storage.manager.impl.prefix:S=rsm.config. remote.log.storage.system.enable:B=false
-replica.fetch.backoff.ms:I=1000 replica.fetch.max.bytes:I=1048576 replica.fetch.min.bytes:I=1
-replica.fetch.response.max.bytes:I=10485760 replica.fetch.wait.max.ms:I=500
+group.streams.max.size:I=2147483647 group.streams.max.standby.replicas:I=2 group.streams.min.assignment.interval.ms:I=0
+group.streams.min.heartbeat.interval.ms:I=5000 group.streams.min.session.timeout.ms:I=45000
+group.streams.num.standby.replicas:I=0 group.streams.session.timeout.ms:I=45000
+initial.broker.registration.timeout.ms:I=60000 inter.broker.listener.name:S kafka.metrics.polling.interval.secs:I=10
+kafka.metrics.reporters:T= leader.imbalance.check.interval.seconds:L=300 log.cleaner.dedupe.buffer.size:L=134217728
+log.cleaner.enable:B=true log.cleaner.io.buffer.load.factor:D=0.9 log.cleaner.io.buffer.size:I=524288
+log.cleaner.io.max.bytes.per.second:D=1.7976931348623157E308 log.cleaner.threads:I=1 log.dir.failure.timeout.ms:L=30000
+log.flush.interval.messages:L=9223372036854775807 log.flush.interval.ms:L
+log.flush.offset.checkpoint.interval.ms:I=60000 log.flush.scheduler.interval.ms:L=9223372036854775807
+log.flush.start.offset.checkpoint.interval.ms:I=60000 log.index.size.max.bytes:I=10485760 log.local.retention.bytes:L=-2
+log.local.retention.ms:L=-2 log.preallocate:B=false log.roll.jitter.hours:I=0 log.roll.jitter.ms:L
+log.segment.delete.delay.ms:L=60000 metadata.log.dir:S metadata.log.max.record.bytes.between.snapshots:L=20971520
+metadata.log.max.snapshot.interval.ms:L=3600000 metadata.log.segment.bytes:I=1073741824
+metadata.log.segment.ms:L=604800000 metadata.max.idle.interval.ms:I=500 metadata.max.retention.bytes:L=104857600
+metadata.max.retention.ms:L=604800000 metric.reporters:T= metrics.num.samples:I=2 metrics.recording.level:S=INFO
+metrics.sample.window.ms:L=30000 min.insync.replicas:I=1 num.io.threads:I=8 num.network.threads:I=3
+num.recovery.threads.per.data.dir:I=2 num.replica.alter.log.dirs.threads:I num.replica.fetchers:I=1
+offsets.commit.timeout.ms:I=5000 offsets.load.buffer.size:I=5242880 offsets.topic.compression.codec:I=0
+offsets.topic.replication.factor:H=1 principal.builder.class:C process.roles:T=broker,controller
+producer.purgatory.purge.interval.requests:I=1000 queued.max.requests:I=500 remote.fetch.max.wait.ms:I=500
+remote.list.offsets.request.timeout.ms:L=30000 remote.log.index.file.cache.total.size.bytes:L=1073741824
+remote.log.manager.copier.thread.pool.size:I=10 remote.log.manager.copy.max.bytes.per.second:L=9223372036854775807
+remote.log.manager.copy.quota.window.num:I=11 remote.log.manager.copy.quota.window.size.seconds:I=1
+remote.log.manager.expiration.thread.pool.size:I=10 remote.log.manager.fetch.max.bytes.per.second:L=9223372036854775807
+remote.log.manager.fetch.quota.window.num:I=11 remote.log.manager.fetch.quota.window.size.seconds:I=1
+remote.log.manager.follower.thread.pool.size:I=2 remote.log.manager.task.interval.ms:L=30000
+remote.log.manager.thread.pool.size:I=2 remote.log.metadata.custom.metadata.max.bytes:I=128
+remote.log.metadata.manager.class.name:S remote.log.metadata.manager.class.path:S
+remote.log.metadata.manager.impl.prefix:S=rlmm.config. remote.log.metadata.manager.listener.name:S
+remote.log.reader.max.pending.tasks:I=100 remote.log.reader.threads:I=10 remote.log.storage.manager.class.name:S
+remote.log.storage.manager.class.path:S remote.log.storage.manager.impl.prefix:S=rsm.config.
+remote.log.storage.system.enable:B=false replica.fetch.backoff.ms:I=1000 replica.fetch.max.bytes:I=1048576
+replica.fetch.min.bytes:I=1 replica.fetch.response.max.bytes:I=10485760 replica.fetch.wait.max.ms:I=500
 replica.high.watermark.checkpoint.interval.ms:L=5000 replica.lag.time.max.ms:L=30000 replica.selector.class:S
 replica.socket.receive.buffer.bytes:I=65536 replica.socket.timeout.ms:I=30000 replication.quota.window.num:I=11
 replication.quota.window.size.seconds:I=1 request.timeout.ms:I=30000 sasl.client.callback.handler.class:C
@@ -123,11 +112,11 @@ sasl.kerberos.ticket.renew.window.factor:D=0.8 sasl.login.callback.handler.class
 sasl.login.connect.timeout.ms:I sasl.login.read.timeout.ms:I sasl.login.refresh.buffer.seconds:H=300
 sasl.login.refresh.min.period.seconds:H=60 sasl.login.refresh.window.factor:D=0.8
 sasl.login.refresh.window.jitter:D=0.05 sasl.login.retry.backoff.max.ms:L=10000 sasl.login.retry.backoff.ms:L=100
-sasl.mechanism.controller.protocol:S sasl.mechanism.inter.broker.protocol:S
-sasl.oauthbearer.assertion.algorithm:S=RS256 sasl.oauthbearer.assertion.claim.aud:S
-sasl.oauthbearer.assertion.claim.exp.seconds:I=300 sasl.oauthbearer.assertion.claim.iss:S
-sasl.oauthbearer.assertion.claim.jti.include:B=false sasl.oauthbearer.assertion.claim.nbf.seconds:I=60
-sasl.oauthbearer.assertion.claim.sub:S sasl.oauthbearer.assertion.file:S sasl.oauthbearer.assertion.private.key.file:S
+sasl.mechanism.controller.protocol:S sasl.mechanism.inter.broker.protocol:S sasl.oauthbearer.assertion.algorithm:S=RS256
+sasl.oauthbearer.assertion.claim.aud:S sasl.oauthbearer.assertion.claim.exp.seconds:I=300
+sasl.oauthbearer.assertion.claim.iss:S sasl.oauthbearer.assertion.claim.jti.include:B=false
+sasl.oauthbearer.assertion.claim.nbf.seconds:I=60 sasl.oauthbearer.assertion.claim.sub:S
+sasl.oauthbearer.assertion.file:S sasl.oauthbearer.assertion.private.key.file:S
 sasl.oauthbearer.assertion.private.key.passphrase:P sasl.oauthbearer.assertion.template.file:S
 sasl.oauthbearer.client.credentials.client.id:S sasl.oauthbearer.client.credentials.client.secret:P
 sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms:L=10000 sasl.oauthbearer.jwks.endpoint.retry.backoff.ms:L=100
@@ -135,19 +124,17 @@ sasl.oauthbearer.jwt.retriever.class:C sasl.oauthbearer.jwt.validator.class:C sa
 sasl.oauthbearer.scope.claim.name:S=scope sasl.oauthbearer.token.endpoint.url:S sasl.server.callback.handler.class:C
 security.inter.broker.protocol:S=PLAINTEXT security.providers:S share.coordinator.append.linger.ms:I=-1
 share.coordinator.cached.buffer.max.bytes:I=1048588 share.coordinator.load.buffer.size:I=5242880
-share.coordinator.snapshot.update.records.per.snapshot:I=500 share.coordinator.state.topic.compression.codec:I=0
-share.coordinator.state.topic.min.isr:H=1 share.coordinator.state.topic.num.partitions:I=50
-share.coordinator.state.topic.replication.factor:H=1 share.coordinator.state.topic.segment.bytes:I=104857600
-share.coordinator.threads:I=1 share.coordinator.write.timeout.ms:I=5000
-share.fetch.purgatory.purge.interval.requests:I=1000 socket.connection.setup.timeout.max.ms:L=30000
-socket.connection.setup.timeout.ms:L=10000 socket.listen.backlog.size:I=50 socket.receive.buffer.bytes:I=-1
-ssl.allow.dn.changes:B=false ssl.allow.san.changes:B=false ssl.endpoint.identification.algorithm:S=
-ssl.engine.factory.class:C ssl.keymanager.algorithm:S=SunX509 ssl.keystore.certificate.chain:P ssl.keystore.key:P
-ssl.keystore.password:P ssl.protocol:S=TLSv1.3 ssl.provider:S ssl.secure.random.implementation:S
-ssl.trustmanager.algorithm:S=PKIX ssl.truststore.certificates:P ssl.truststore.password:P
-telemetry.max.bytes:I=1048576 transaction.partition.verification.enable:B=true
-transaction.state.log.load.buffer.size:I=5242880 transaction.state.log.min.isr:I=1
-transaction.state.log.replication.factor:H=1 unclean.leader.election.enable:B=false
+share.coordinator.state.topic.compression.codec:I=0 share.coordinator.state.topic.min.isr:H=1
+share.coordinator.state.topic.replication.factor:H=1 share.coordinator.threads:I=1
+share.coordinator.write.timeout.ms:I=5000 share.fetch.purgatory.purge.interval.requests:I=1000
+socket.connection.setup.timeout.max.ms:L=30000 socket.connection.setup.timeout.ms:L=10000
+socket.listen.backlog.size:I=50 socket.receive.buffer.bytes:I=-1 ssl.allow.dn.changes:B=false
+ssl.allow.san.changes:B=false ssl.endpoint.identification.algorithm:S= ssl.engine.factory.class:C
+ssl.keymanager.algorithm:S=SunX509 ssl.keystore.certificate.chain:P ssl.keystore.key:P ssl.keystore.password:P
+ssl.protocol:S=TLSv1.3 ssl.provider:S ssl.secure.random.implementation:S ssl.trustmanager.algorithm:S=PKIX
+ssl.truststore.certificates:P ssl.truststore.password:P telemetry.max.bytes:I=1048576
+transaction.partition.verification.enable:B=true transaction.state.log.load.buffer.size:I=5242880
+transaction.state.log.min.isr:I=1 transaction.state.log.replication.factor:H=1 unclean.leader.election.enable:B=false
 """  # name:type=default; without a default it is null
 
 

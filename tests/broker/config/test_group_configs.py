@@ -1,7 +1,7 @@
 """The settings of one group: what is refused, in which words, and what a group obeys where bounds have changed."""
 
 import pytest
-from fencepost.broker.config.group_configs import OPTIONS, GroupConfigs, check, synonyms
+from fencepost.broker.config.group_configs import BOUNDED, OPTIONS, GroupConfigs, check, reset_duration_ms, synonyms
 from fencepost.broker.config.options import InvalidOption, text_of
 from fencepost.broker.config.settings import BROKER_OPTIONS, BrokerSettings, Source
 
@@ -35,6 +35,46 @@ BROKER = BrokerSettings()
         ),
         ({"nope": "1", HEARTBEAT: "1"}, "Unknown group config name: nope"),
         ({"consumer.assignor.offload.enable": "false"}, "Unknown group config name: consumer.assignor.offload.enable"),
+        (
+            {"share.session.timeout.ms": "60001"},
+            "share.session.timeout.ms must be less than or equal to group.share.max.session.timeout.ms",
+        ),
+        (
+            {"share.record.lock.duration.ms": "14999"},
+            "share.record.lock.duration.ms must be greater than or equal to group.share.min.record.lock.duration.ms",
+        ),
+        (
+            {"share.record.lock.duration.ms": "999"},
+            "Invalid value 999 for configuration share.record.lock.duration.ms: Value must be at least 1000",
+        ),
+        (
+            {"share.delivery.count.limit": "11"},
+            "share.delivery.count.limit must be less than or equal to group.share.max.delivery.count.limit",
+        ),
+        (
+            {"share.partition.max.record.locks": "4001"},
+            "share.partition.max.record.locks must be less than or equal to group.share.max.partition.max.record.locks",
+        ),
+        (
+            {"share.assignment.interval.ms": "15001"},
+            "share.assignment.interval.ms must be less than or equal to group.share.max.assignment.interval.ms",
+        ),
+        (
+            {"share.auto.offset.reset": "none"},
+            "Invalid value none for configuration share.auto.offset.reset: Invalid value `none` for configuration "
+            "share.auto.offset.reset. The value must be either 'earliest', 'latest' or of the format "
+            "'by_duration:<PnDTnHnMn.nS>'.",
+        ),
+        (
+            {"share.isolation.level": "READ_COMMITTED"},
+            "Invalid value READ_COMMITTED for configuration share.isolation.level: String must be one of: "
+            "read_committed, read_uncommitted",
+        ),
+        (
+            {"share.renew.acknowledge.enable": "1"},
+            "Invalid value 1 for configuration share.renew.acknowledge.enable: Expected value to be either true or "
+            "false",
+        ),
     ],
 )
 def test_an_invalid_group_config_is_refused_with_kafkas_error_text(configs: dict[str, str], refusal: str) -> None:
@@ -43,12 +83,74 @@ def test_an_invalid_group_config_is_refused_with_kafkas_error_text(configs: dict
     assert str(refused.value) == refusal
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"), [("share.isolation.level", "share"), ("streams.session.timeout.ms", "streams")]
-)
-def test_settings_of_groups_that_are_not_served_are_unknown_and_why_is_shown(name: str, kind: str) -> None:
-    with pytest.raises(InvalidOption, match=rf"Unknown group config name: {name} \(there are no {kind} groups here\)"):
+def test_settings_of_groups_that_are_not_served_are_unknown_and_why_is_shown() -> None:
+    name = "streams.session.timeout.ms"
+    with pytest.raises(InvalidOption, match=rf"Unknown group config name: {name} \(there are no streams groups here\)"):
         check({name: "1"}, BROKER)
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("PT0S", 0),
+        ("P1D", 86_400_000),
+        ("pt1h2m3s", 3_723_000),
+        ("P1DT1M", 86_460_000),
+        ("PT1.5S", 1_500),
+        ("PT0.0019S", 1),
+        ("PT1.S", 1_000),
+        ("-PT-1S", 1_000),
+        ("PT1M-1S", 59_000),
+        ("PT-0.5S", None),
+        ("-PT1S", None),
+        ("P", None),
+        ("PT", None),
+        ("P1DT", None),
+        ("1D", None),
+        ("P1Y", None),
+        ("PT.5S", None),
+        ("PT1.0000000001S", None),
+        ("PT1M1H", None),
+        ("P9999999999999999999D", None),
+        (" PT1S", None),
+        ("", None),
+    ],
+)
+def test_a_duration_is_read_as_java_reads_it_and_is_not_negative(text: str, ms: int | None) -> None:
+    reset = {"share.auto.offset.reset": f"by_duration:{text}"}
+    if ms is None:
+        with pytest.raises(InvalidOption):
+            check(reset, BROKER)
+    else:
+        check(reset, BROKER)
+        assert reset_duration_ms(GroupConfigs.of(reset, BROKER).share_auto_offset_reset) == ms
+
+
+def test_a_group_obeys_its_own_share_settings_within_the_brokers_bounds() -> None:
+    given = {
+        "share.auto.offset.reset": "earliest",
+        "share.isolation.level": "read_committed",
+        "share.renew.acknowledge.enable": "false",
+        "share.delivery.count.limit": "10",
+        "share.record.lock.duration.ms": "60000",
+    }
+    narrow = BrokerSettings(group_share_max_delivery_count_limit=6, group_share_partition_max_record_locks=500)
+    assert GroupConfigs.of(given, narrow) == GroupConfigs(
+        share_auto_offset_reset="earliest",
+        share_isolation_level="read_committed",
+        share_renew_acknowledge_enable=False,
+        share_delivery_count_limit=6,
+        share_record_lock_duration_ms=60_000,
+        share_partition_max_record_locks=500,
+    )
+
+
+def test_a_setting_without_one_of_the_brokers_has_its_default_as_its_synonym() -> None:
+    reset = "share.auto.offset.reset"
+    assert synonyms(reset, {reset: "earliest"}, BROKER) == [
+        (reset, "earliest", Source.GROUP),
+        (reset, "latest", Source.DEFAULT),
+    ]
 
 
 def test_a_session_has_to_be_longer_than_the_heartbeat_interval() -> None:
@@ -61,7 +163,7 @@ def test_a_session_has_to_be_longer_than_the_heartbeat_interval() -> None:
 
 
 def test_the_bounds_of_a_value_are_good_values() -> None:
-    for name in OPTIONS:
+    for name in (row.name for row in BOUNDED):
         kind, _, of = name.partition(".")
         for bound in ("min", "max"):
             check({name: text_of(BROKER_OPTIONS[f"group.{kind}.{bound}.{of}"].default)}, BROKER)
@@ -100,7 +202,11 @@ def test_the_synonyms_of_a_setting_end_with_the_brokers() -> None:
 
 
 def test_the_defaults_are_the_brokers() -> None:
+    assert [name for name, row in OPTIONS.items() if row not in BOUNDED] == [
+        "share.auto.offset.reset",
+        "share.isolation.level",
+        "share.renew.acknowledge.enable",
+    ]
     for row in OPTIONS.values():
-        assert row.broker
-        assert BROKER_OPTIONS[row.broker].default == row.default
+        assert not row.broker or BROKER_OPTIONS[row.broker].default == row.default
         assert row.parse(text_of(row.default)) == row.default

@@ -1,0 +1,22 @@
+"""Which settings of one broker may not be above or below others, said as a table. The words are Kafka's. Pure."""
+
+from collections.abc import Callable, Iterable, Mapping
+from operator import ge, le, lt
+
+from .options import InvalidOption
+
+AT_LEAST, AT_MOST, BELOW = "greater than or equal to", "less than or equal to", "less than"
+_HOLDS: Mapping[str, Callable[[int, int], bool]] = {AT_LEAST: ge, AT_MOST: le, BELOW: lt}
+
+
+def check_order(settings: object, prefix: str, order: Iterable[tuple[str, str, str]]) -> None:
+    """Whether each (setting, relation, other setting) holds, in this order. Raises InvalidOption.
+
+    prefix: what their names begin with.
+    """
+    for of, words, other in order:
+        name, other_name = prefix + of, prefix + other
+        value, other_value = (getattr(settings, each.replace(".", "_")) for each in (name, other_name))
+        if not _HOLDS[words](value, other_value):
+            hint = f"{name} is {value}, {other_name} is {other_value}: set both"
+            raise InvalidOption(f"{name} must be {words} {other_name}", name, hint)
