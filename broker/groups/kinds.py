@@ -266,15 +266,15 @@ class GroupKinds:
         offsets.check_online(group_id)
         tombstones = self._consumer.tombstones(group_id)
         parts = offsets.delete_group(group_id)
-        offsets.topic.commit([*parts, *([] if tombstones is None else [tombstones])])
+        offsets.topic.commit([*parts, *tombstones])
         offsets.group_deleted(group_id)
         self._consumer.forget(group_id)
 
     def _delete_consumer(self, group_id: str) -> None:
         """Forget a consumer group in which nobody is, and keep its offsets. Raises KafkaError."""
         tombstones = self._consumer.tombstones(group_id)
-        if tombstones is not None:
-            self._offsets.topic.commit([tombstones])
+        if tombstones:
+            self._offsets.topic.commit(tombstones)
         self._consumer.forget(group_id)
 
     async def forget_from_time_to_time(self) -> None:

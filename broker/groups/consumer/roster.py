@@ -152,6 +152,10 @@ class Roster:
     # ---- questions -------------------------------------------------------------------------------------------
 
     @property
+    def member_ids(self) -> Collection[str]:
+        return self.subscriptions.keys()
+
+    @property
     def state(self) -> GroupState:
         if not self.subscriptions:
             return GroupState.EMPTY

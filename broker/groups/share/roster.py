@@ -65,6 +65,10 @@ class Roster:
     # ---- questions -------------------------------------------------------------------------------------------
 
     @property
+    def member_ids(self) -> Collection[str]:
+        return self.members.keys()
+
+    @property
     def state(self) -> str:
         """How clients see it: there is nothing that members would have to wait for."""
         return "Stable" if self.members else "Empty"

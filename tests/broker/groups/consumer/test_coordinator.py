@@ -4,6 +4,7 @@ import time
 from contextlib import nullcontext
 
 import pytest
+from fencepost.broker.groups import assigned_groups
 from fencepost.broker.groups.consumer import coordinator, machine
 from fencepost.broker.groups.consumer.heartbeats import Heartbeat
 from fencepost.broker.handlers import consumer_groups
@@ -279,7 +280,7 @@ def test_a_join_that_names_many_topics_waits_until_short_requests_are_answered(b
 def test_a_thousand_members_share_a_thousand_partitions_and_all_survive_a_restart(monkeypatch):
     """Too large for one heartbeat, and for one batch of records."""
     monkeypatch.setattr(machine, "ASSIGNED_AT_ONCE", 500)
-    monkeypatch.setattr(coordinator, "BATCH_BYTES", 2_000)
+    monkeypatch.setattr(assigned_groups, "BATCH_BYTES", 2_000)
     with begin(group_consumer_assignment_interval_ms=0) as broker:
         broker.ask(create("t", 1000))
         names = [f"member-{number:04}" for number in range(1000)]

@@ -1,0 +1,323 @@
+"""What coordinators of groups have in common whose partitions the broker assigns: consumer groups and share groups.
+
+The rules: what a group decides is one unit, written before any member is answered; deadlines are monotonic; what grows
+with the size of a group is worked in slices between other requests, and members go on meanwhile with what they have.
+Groups are loaded from the newest record of each key. Source: Kafka's GroupCoordinatorService.
+"""
+
+import asyncio
+import logging
+from abc import abstractmethod
+from collections.abc import Collection, Iterable, Iterator, KeysView
+from contextlib import contextmanager
+from typing import Any, Generic, Protocol, TypeVar
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...storage.journal.journal import Part
+from ...storage.store import BrokerHalted
+from ..bugs import contain_bugs
+from ..net.turns import Job, Steps
+from ..security.access import Access
+from ..security.acls import Operation, ResourceType
+from ..security.principals import Session
+from ..shared import Shared
+from ..topics.internal_topic import InternalTopic
+from ..topics.topics import Topics
+from .alarms import Alarms
+from .consumer.assignors import Assigned, TopicShape
+from .consumer.assignors import Steps as AssignmentSteps
+from .record_fields import TopicId
+
+log = logging.getLogger("fencepost.broker")
+
+AFTER_FAILURE_MS = 10_000  # until a group in which a bug was met is looked at again
+BATCH_BYTES = 500_000  # a change of a large group is several batches of one unit
+GROUP_BYTES = 2_000
+
+
+class Recorded(Protocol):
+    """A change of a group: one record."""
+
+    @property
+    def kind(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def value(self) -> object | None: ...
+
+
+class AssignedGroup(Protocol):
+    """One group, which decides and keeps nothing by itself."""
+
+    group_id: str
+    size_bytes: int
+    wake_ms: int
+    is_assigning: bool
+
+    @property
+    def member_ids(self) -> Collection[str]: ...
+    def apply(self, change: Any) -> None: ...
+    def changes(self) -> Iterator[Any]: ...
+    def begin(self, now_ms: int) -> None: ...
+    def expire(self, now_ms: int) -> None: ...
+    def remove(self, member_ids: Collection[str]) -> None: ...
+    def tombstones(self) -> list[Any]: ...
+    def is_assignment_due(self, now_ms: int) -> bool: ...
+    def is_assignment_doubtful(self, now_ms: int) -> bool: ...
+    def begin_assignment(self) -> tuple[int, AssignmentSteps]: ...
+    def end_assignment(self, epoch: int, assigned: Assigned, now_ms: int, wall_ms: int) -> None: ...
+
+
+Group = TypeVar("Group", bound=AssignedGroup)
+Change = TypeVar("Change", bound=Recorded)
+
+
+class BrokerTopics:
+    """The topics of the broker, as groups see them."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+
+    @property
+    def version(self) -> int:
+        return self._topics.version
+
+    def id_of(self, name: str) -> TopicId | None:
+        found = self._topics.by_name.get(name)
+        return None if found is None else found.id
+
+    def sizes(self, names: Iterable[str]) -> list[tuple[TopicId, int]]:
+        by_name = self._topics.by_name
+        return [(topic.id, len(topic.partitions)) for name in names if (topic := by_name.get(name)) is not None]
+
+    def shapes(self, topic_ids: Iterable[TopicId]) -> dict[TopicId, TopicShape]:
+        by_id = self._topics.by_id
+        return {each: TopicShape(len(by_id[each].partitions)) for each in topic_ids if each in by_id}
+
+    def names(self) -> KeysView[str]:
+        return self._topics.by_name.keys()
+
+    def name_of(self, topic_id: TopicId) -> str | None:
+        found = self._topics.by_id.get(topic_id)
+        return None if found is None else found.name
+
+
+class BrokerRights:
+    """The rules of access, as groups ask them."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    @property
+    def is_enforced(self) -> bool:
+        return self._access.is_enforced
+
+    @property
+    def version(self) -> int:
+        return self._access.version
+
+    def describes(self, user: Session, topic: str) -> bool:
+        return self._access.allows(user, Operation.DESCRIBE, ResourceType.TOPIC, topic)
+
+    def reads(self, user: Session, topic: str) -> bool:
+        return self._access.allows(user, Operation.READ, ResourceType.TOPIC, topic)
+
+
+class AssignedGroups(Generic[Group, Change]):
+    """All groups of one kind of one broker."""
+
+    def __init__(self, shared: Shared, topic: InternalTopic, loop: asyncio.AbstractEventLoop, access: Access) -> None:
+        """topic: __consumer_offsets."""
+        self.groups: dict[str, Group] = {}
+        self.size_bytes = 0
+        self.topics = BrokerTopics(shared.topics)
+        self._topic = topic
+        self._rights = BrokerRights(access)
+        self._settings = shared.settings
+        self._clock = shared.clock
+        self._store = shared.store
+        self._metrics = shared.metrics
+        self._rng = shared.rng
+        self._turns = shared.turns
+        self._alarms = Alarms(shared.clock, loop, self._ring)
+        self._sizes: dict[str, int] = {}
+        self._loaded: dict[str, dict[tuple[int, str], Change]] = {}
+
+    # ---- what the kinds do differently -----------------------------------------------------------------------
+
+    @abstractmethod
+    def _make_group(self, group_id: str) -> Group:
+        """A group of which nothing is known yet."""
+
+    @abstractmethod
+    def _read(self, key: bytes, value: bytes | None) -> tuple[str, Change]:
+        """The group and the change of a record. Raises UnreadableRecord, a ValueError."""
+
+    @abstractmethod
+    def _record(self, group_id: str, change: Change) -> tuple[bytes, bytes | None]:
+        """The key and the value of a change."""
+
+    # ---- start and end ---------------------------------------------------------------------------------------
+
+    def apply(self, key: bytes, value: bytes | None) -> None:
+        """A record, at start. Raises UnreadableRecord, a ValueError."""
+        group_id, change = self._read(key, value)
+        kept = self._loaded.setdefault(group_id, {})
+        if change.value is None:
+            kept.pop((change.kind, change.name), None)
+        else:
+            kept[change.kind, change.name] = change
+
+    def records(self) -> Iterator[tuple[bytes, bytes]]:
+        """What apply() would need to know what is in the log now; groups may change while one goes through it."""
+        for group_id in list(self.groups):
+            group = self.groups.get(group_id)
+            for change in group.changes() if group is not None else ():
+                key, value = self._record(group_id, change)
+                if value is not None:
+                    yield key, value
+
+    def start(self) -> None:
+        """All records were applied: begin the sessions of all members."""
+        now_ms = self._clock.monotonic_ms()
+        for group_id, kept in self._loaded.items():
+            if kept:
+                group = self.groups[group_id] = self._make_group(group_id)
+                for change in kept.values():
+                    group.apply(change)
+                group.begin(now_ms)
+                self._see_to(group)
+        self._loaded.clear()
+
+    def stop(self) -> None:
+        """Stop the timer of all groups."""
+        self._alarms.stop()
+
+    # ---- what happens to a group -----------------------------------------------------------------------------
+
+    @contextmanager
+    def _event(self, group: Group) -> Iterator[None]:
+        """Something happens to a group: afterwards see to its alarm, and to whether it is worth keeping."""
+        try:
+            yield
+        finally:
+            if self.groups.get(group.group_id) is not group:
+                pass  # it is of another kind now
+            elif next(group.changes(), None) is None:
+                self.forget(group.group_id)  # it never came to anything
+            else:
+                self._see_to(group)
+
+    def _see_to(self, group: Group) -> None:
+        size_bytes = GROUP_BYTES + group.size_bytes
+        self.size_bytes += size_bytes - self._sizes.get(group.group_id, 0)
+        self._sizes[group.group_id] = size_bytes
+        self._alarms.set(group.group_id, group.wake_ms)
+
+    def _check_bytes(self, more_bytes: int) -> None:
+        """Raises GROUP_MAX_SIZE_REACHED where all groups have the memory that they may have."""
+        most = self._settings.now.group_metadata_max_bytes
+        if self.size_bytes + more_bytes + GROUP_BYTES > most:
+            log.warning("no room for more members: group.metadata.max.bytes (%d) is reached", most)
+            raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
+
+    def dismiss(self) -> int:
+        """Remove the members of all groups. Returns how many there were. Raises KafkaError while there is no room."""
+        dismissed = 0
+        for group in list(self.groups.values()):
+            members = list(group.member_ids)
+            if members:
+                with self._event(group):
+                    group.remove(members)
+                dismissed += len(members)
+        return dismissed
+
+    # ---- the end of a group ----------------------------------------------------------------------------------
+
+    def tombstones(self, group_id: str) -> list[Part]:
+        """The parts of a unit that deletes a group; once it is committed, call forget.
+
+        Raises NON_EMPTY_GROUP, COORDINATOR_NOT_AVAILABLE.
+        """
+        group = self.groups.get(group_id)
+        return [] if group is None else self.parts(group_id, group.tombstones())
+
+    def forget(self, group_id: str) -> None:
+        """Remove a group from memory, with its alarms."""
+        self.groups.pop(group_id, None)
+        self.size_bytes -= self._sizes.pop(group_id, 0)
+        self._alarms.forget(group_id)
+
+    # ---- the log ---------------------------------------------------------------------------------------------
+
+    def parts(self, group_id: str, changes: Iterable[Change], also: Iterable[tuple[bytes, bytes]] = ()) -> list[Part]:
+        """The parts of a unit with these changes, and with other records behind them. Raises KafkaError."""
+        topic, now_ms = self._topic, self._clock.now_ms()
+        partition = topic.partition_for(group_id)
+        parts: list[Part] = []
+        contents: list[tuple[bytes, bytes | None]] = []
+        size_bytes = 0
+        for key, value in (*(self._record(group_id, change) for change in changes), *also):
+            contents.append((key, value))
+            size_bytes += len(key) + len(value or b"")
+            if size_bytes >= BATCH_BYTES:
+                parts.append(topic.part(partition, contents, now_ms=now_ms))
+                contents, size_bytes = [], 0
+        if contents:
+            parts.append(topic.part(partition, contents, now_ms=now_ms))
+        return parts
+
+    # ---- work in slices --------------------------------------------------------------------------------------
+
+    def _assign_if_due(self, group: Group, now_ms: int) -> None:
+        if group.is_assignment_due(now_ms) or group.is_assignment_doubtful(now_ms):
+            group.is_assigning = True  # from now on: others ask before its turn comes
+            self._begin(group, self._assign(group))
+
+    def _assign(self, group: Group) -> Steps[None]:
+        epoch, steps = group.begin_assignment()
+        yield len(group.member_ids)
+        assigned = yield from steps
+        if self.groups.get(group.group_id) is group:
+            with self._event(group):
+                group.end_assignment(epoch, assigned, self._clock.monotonic_ms(), self._clock.now_ms())
+
+    def _begin(self, group: Group, steps: Steps[None]) -> None:
+        job = Job(steps)
+
+        def finish() -> None:
+            if isinstance(job.result, Exception):
+                self._give_up(group)
+                with contain_bugs(self._metrics, f"group {group.group_id!r}", besides=KafkaError):
+                    raise job.result
+
+        def finish_or_tell() -> None:
+            try:
+                finish()
+            except KafkaError as error:
+                log.warning("group %s is assigned anew later: %s", group.group_id, error.text)
+
+        job.finish = finish_or_tell
+        self._turns.enqueue(job, long=True)
+
+    def _give_up(self, group: Group) -> None:
+        """The work in slices came to nothing: it is due again."""
+        group.is_assigning = False
+
+    # ---- time ------------------------------------------------------------------------------------------------
+
+    def _ring(self, group_id: str) -> None:
+        """Have a group do what is due. A bug is this group's alone: it is looked at again after a while."""
+        group, now_ms = self.groups[group_id], self._clock.monotonic_ms()
+        if group.wake_ms > now_ms:
+            self._see_to(group)
+            return
+        try:
+            with self._event(group):
+                group.wake_ms = now_ms + AFTER_FAILURE_MS  # expire() sets it anew, if it comes to that
+                with contain_bugs(self._metrics, f"group {group_id!r}", besides=KafkaError):
+                    group.expire(now_ms)
+        except BrokerHalted:
+            return
+        except KafkaError as error:
+            log.warning("members of group %s stay for now: %s", group_id, error.text)
