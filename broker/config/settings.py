@@ -37,6 +37,8 @@ CLEANUP = ("compact", "delete")
 COMPRESSIONS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 DURABILITY_MODES = ("fsync", "interval", "os")
+COMMITTED = "read_committed"
+ISOLATION_LEVELS = ("read_uncommitted", COMMITTED)
 
 
 class Source(IntEnum):
@@ -127,6 +129,14 @@ class BrokerSettings(
     )
     log_message_timestamp_after_max_ms: int = option(
         3_600_000, "Default of message.timestamp.after.max.ms.", at_least=0, dynamic=True
+    )
+
+    # Consumers
+    fencepost_isolation_level_min: str = option(
+        "read_uncommitted",
+        "Default of fencepost.isolation.level.min.",
+        one_of=ISOLATION_LEVELS,
+        dynamic=True,
     )
 
     # Producers
@@ -417,6 +427,13 @@ class TopicSettings:
         "What an acknowledgement waits for: fsync, interval or os.",
         one_of=DURABILITY_MODES,
         broker="durability.mode",
+    )
+    fencepost_isolation_level_min: str = option(
+        "read_uncommitted",
+        "What readers are shown at most, whatever their own isolation.level is. read_committed: nothing of "
+        "transactions that are open or were aborted; the high watermark that they see is the last stable offset.",
+        one_of=ISOLATION_LEVELS,
+        broker="fencepost.isolation.level.min",
     )
 
     @classmethod

@@ -73,6 +73,7 @@ class _Listing:
         self.connection = call.connection
         self.version = call.version
         self.committed = request.isolation_level == READ_COMMITTED
+        self.raw = request.raw
         self.response = ListOffsetsResponse(topics=[])
         self.parked = Parked()
         self.jobs_left = 0
@@ -109,7 +110,7 @@ class _Listing:
         partition.check_leader_epoch(asked.current_leader_epoch)
         partition.check_online()
         log, timestamp = partition.log, asked.timestamp
-        below = log.last_stable_offset if self.committed else log.high_watermark
+        below = log.last_stable_offset if self._sees_committed_only(partition) else log.high_watermark
         job: Job | None = None
         if timestamp == Place.LATEST:
             answer.offset, answer.leader_epoch = below, partition.leader_epoch
@@ -128,6 +129,12 @@ class _Listing:
                 owner=self.connection,
                 wanted=self._is_wanted,
             )
+
+    def _sees_committed_only(self, partition: Partition) -> bool:
+        if self.committed or not partition.committed_only:
+            return self.committed
+        name, access = partition.topic.name, self.broker.access
+        return not (self.raw and access.allows(self.call.session, Operation.ALTER, ResourceType.TOPIC, name))
 
     def _is_wanted(self) -> bool:
         return not (self.parked.cancelled or self.connection.has_left())

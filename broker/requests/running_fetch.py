@@ -24,16 +24,17 @@ from ...storage.producers.aborted import AbortedTransaction
 from ..net.waiting import Parked, Waiter
 from ..security.acls import Operation, ResourceType
 from ..topics.partition import Partition, storage_error
+from .aborted_filter import Committed
+from .committed_reads import READ_ON_BYTES, CommittedRead
 from .dispatch import Call
-from .fetch_sessions import Fetching, Key, LastAnswer, Wanted, has_no_news
+from .fetch_sessions import Fetching, Key, Wanted, has_no_news
+from .partition_read import Answer, Found, PartitionRead
 from .services import Services
 
 if TYPE_CHECKING:
     from ...storage.log.partition_log import PartitionLog
     from ..topics.topics import Topic
 
-Answer = FetchResponse.Topic.Partition
-Found = Slice | tuple[Slice, list[AbortedTransaction]] | list[AbortedTransaction]
 EpochEndOffset = Answer.EpochEndOffset
 _named = itemgetter(0, 1)  # of an AbortedTransaction: producer id and first offset, as the answer has them
 
@@ -44,45 +45,6 @@ FEW_PARTITIONS = 50  # of more, one fetch of a connection waits at a time
 WAITING_FETCH_BYTES = 64 << 10  # what one that waits counts as: of one connection, only so many wait
 ANSWER_BYTES, PARTITION_BYTES = 30, 60  # of what goes around records, with a short name of a topic
 READ_AT_ONCE_BYTES = 8 << 20  # an answer is no larger unless that is the least asked for: reading it holds up the loop
-
-
-class PartitionRead:
-    """One partition of a fetch: what is asked, and what was found."""
-
-    __slots__ = (
-        "answer",
-        "at_least_one",
-        "cold",
-        "key",
-        "max_bytes",
-        "missing",
-        "partition",
-        "seen_bytes",
-        "size_bytes",
-        "wanted",
-    )
-
-    def __init__(self, key: Key, wanted: Wanted, partition: Partition | None) -> None:
-        self.key = key
-        self.wanted = wanted
-        self.partition = partition
-        self.answer = Answer(partition_index=wanted.index, records=[])
-        self.cold: Callable[[], Found] | None = None  # what a worker is to do for it
-        self.max_bytes = 0
-        self.at_least_one = False
-        self.missing = False  # there is no such partition
-        self.size_bytes = 0
-        self.seen_bytes = 0  # of what had been appended to the partition when it was read
-
-    def last_answer(self) -> LastAnswer:
-        answer = self.answer
-        return LastAnswer(
-            self.size_bytes > 0,
-            answer.error_code,
-            answer.high_watermark,
-            answer.log_start_offset,
-            answer.diverging_epoch is not None,
-        )
 
 
 def _may_read(broker: Services, call: Call, replica_id: int, topic: str | None) -> bool:
@@ -110,6 +72,8 @@ class RunningFetch:
         self.may_read = partial(_may_read, broker, call, self.replica_id) if broker.access.is_enforced else None
         self.fetching = fetching
         self.committed = request.isolation_level == READ_COMMITTED
+        self.session = call.session
+        self.raw = request.raw
         self.max_wait_ms = request.max_wait_ms
         self.meter = call.meter
         most = min(request.max_bytes, broker.settings.fetch_max_bytes)
@@ -128,6 +92,7 @@ class RunningFetch:
         self.waiter: Waiter | None = None
         self.when_read: Callable[[], None] | None = None  # instead of answering, once all is read from the disk
         self.jobs_left = 0
+        self.ends_count = self.committed  # the end of a transaction may show more, though nothing was appended
         self.behind = False  # some reader has segments before it, which one read does not cross: it need not wait
 
     def begin(self) -> FetchResponse | Parked:
@@ -203,7 +168,7 @@ class RunningFetch:
         More bytes may have been appended than are released, never fewer. What a transaction's end sets free was
         appended before, so under read_committed only reading shows it.
         """
-        if self.committed or self.min_bytes <= 1:
+        if self.ends_count or self.min_bytes <= 1:
             return True
         possible = sum(read.size_bytes for read in self.reads)
         for read in self.reads:
@@ -239,6 +204,8 @@ class RunningFetch:
                 allowed = may_read(self._name_of(wanted, topic))
             if allowed and topic is not None and 0 <= wanted.index < len(topic.partitions):
                 partition = topic.partitions[wanted.index]
+                if partition.committed_only:
+                    self.ends_count = True
                 if may_be_quiet and has_no_news(wanted, partition):
                     self.quiet.append((partition, partition.appended_bytes))
                     continue
@@ -292,8 +259,10 @@ class RunningFetch:
         if log.offline is not None:
             partition.check_online()
         high_watermark, stable = log.high_watermark, log.last_stable_offset
+        if partition.committed_only and not self._may_read_raw(partition):
+            high_watermark, read.leaves_out_aborted = stable, not self.committed
         read.seen_bytes = partition.appended_bytes
-        offset = wanted.fetch_offset
+        offset = read.offset
         if wanted.last_fetched_epoch >= 0 and self._diverges(read, partition):
             pass
         elif not log.released_start <= offset <= log.end_offset:
@@ -301,10 +270,12 @@ class RunningFetch:
         else:
             below = stable if self.committed else high_watermark
             if offset < below and (max_bytes > 0 or at_least_one):
+                if offset != wanted.fetch_offset:
+                    max_bytes = max(max_bytes, READ_ON_BYTES)
                 left = left_in_file(log, offset, max_bytes, below)
                 found = left or log.read(offset, max_bytes, below, at_least_one=at_least_one)
                 if isinstance(found, ColdRead):
-                    self._needs(read, found.run_committed if self.committed else found.run)
+                    self._needs(read, self._cold_job(read, found))
                     read.size_bytes = max_bytes  # what it may bring, for the budget of those behind it
                 else:
                     self._take_found(read, log, found)
@@ -314,6 +285,11 @@ class RunningFetch:
         answer.log_start_offset = log.released_start
         if self.committed and answer.aborted_transactions is None:
             answer.aborted_transactions = []
+
+    def _may_read_raw(self, partition: Partition) -> bool:
+        """Whether this reader asks for all there is, and may change the topic that would show it less."""
+        access = self.broker.access
+        return self.raw and access.allows(self.session, Operation.ALTER, ResourceType.TOPIC, partition.topic.name)
 
     @staticmethod
     def _diverges(read: PartitionRead, partition: Partition) -> bool:
@@ -329,12 +305,35 @@ class RunningFetch:
     def _take_found(self, read: PartitionRead, log: "PartitionLog", found: Slice) -> None:
         """What was read of this log just now. What was aborted in it must be of the same moment."""
         self._take_slice(read, found)
-        if self.committed:
-            aborted = log.aborted_between(read.wanted.fetch_offset, found.next_offset)
-            if isinstance(aborted, AbortedLookup):
-                self._needs(read, aborted.run)
-            else:
-                self._name_aborted(read, aborted)
+        if not (self.committed or read.leaves_out_aborted):
+            return
+        aborted = log.aborted_between(read.offset, found.next_offset)
+        if not self.committed:
+            if aborted:
+                self._needs(read, self._committed_job(read, found, aborted))
+        elif isinstance(aborted, AbortedLookup):
+            self._needs(read, aborted.run)
+        else:
+            self._name_aborted(read, aborted)
+
+    def _cold_job(self, read: PartitionRead, found: ColdRead) -> Callable[[], Found]:
+        if read.leaves_out_aborted:
+            return self._committed_job(read, found, [])
+        return found.run_committed if self.committed else found.run
+
+    @staticmethod
+    def _committed_job(
+        read: PartitionRead, found: Slice | ColdRead, aborted: list[AbortedTransaction] | AbortedLookup
+    ) -> Callable[[], Found]:
+        return CommittedRead(found, aborted, read.max_bytes, at_least_one=read.at_least_one).run
+
+    def _take_committed(self, read: PartitionRead, found: Committed) -> None:
+        """What is left of what was read. If that is nothing, go on behind it: a marker comes before the end."""
+        release(read.answer.records or ())
+        read.answer.records, read.size_bytes = found.buffers, found.size_bytes
+        if not found.size_bytes and not found.is_full and found.next_offset > read.offset:
+            read.offset = found.next_offset
+            self._read_again(read)
 
     @staticmethod
     def _take_slice(read: PartitionRead, found: Slice) -> None:
@@ -413,6 +412,8 @@ class RunningFetch:
             self._refuse(read, storage_error(result))
         elif isinstance(result, Slice):
             self._take_slice(read, result)
+        elif isinstance(result, Committed):
+            self._take_committed(read, result)
         elif isinstance(result, tuple):
             self._take_slice(read, result[0])
             self._name_aborted(read, result[1])

@@ -54,7 +54,7 @@ class AppendRules:
 class Partition:
     """A partition of a topic, over the log that holds it."""
 
-    __slots__ = ("index", "largest_bytes", "leader_epoch", "log", "plain", "rules", "topic")
+    __slots__ = ("committed_only", "index", "largest_bytes", "leader_epoch", "log", "plain", "rules", "topic")
 
     def __init__(
         self, log: "PartitionLog", topic: NamedTopic, index: int, rules: AppendRules, leader_epoch: int = 0
@@ -63,6 +63,7 @@ class Partition:
         self.topic = topic
         self.index = index
         self.leader_epoch = leader_epoch
+        self.committed_only = False  # fencepost.isolation.level.min of its topic
         self.obey(rules)
 
     @property

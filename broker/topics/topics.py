@@ -20,7 +20,7 @@ from ...storage.log.settings import LogSettings
 from ...storage.store import Store
 from ..config.live_settings import LiveSettings
 from ..config.options import InvalidOption
-from ..config.settings import BROKER_OPTIONS, TOPIC_OPTIONS, BrokerSettings, Source, TopicSettings
+from ..config.settings import BROKER_OPTIONS, COMMITTED, TOPIC_OPTIONS, BrokerSettings, Source, TopicSettings
 from .catalogue import Change, TopicEntry, broker_configs_changed, cluster_begun, topic_changed, topic_gone
 from .catalogue_log import CatalogueLog
 from .config_sizes import ConfigSizes
@@ -301,8 +301,10 @@ class Topics:
             topic.partitions.append(Partition(log, topic, index, rules))
             self.partition_count += not topic.internal
             self.version += 1
+        committed_only = topic.settings.fencepost_isolation_level_min == COMMITTED
         for partition in topic.partitions:
             partition.obey(rules)
+            partition.committed_only = committed_only
             if partition.log.settings != logs:
                 partition.log.settings = logs
 

@@ -31,6 +31,7 @@ class OffsetAdmin(Asking):
             Topic = ListOffsetsRequest.Topic
             return ListOffsetsRequest(
                 isolation_level=isolation,
+                raw=not isolation,  # the log as it is, where that is allowed
                 topics=[
                     Topic(
                         name=name,

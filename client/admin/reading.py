@@ -115,7 +115,12 @@ class ReadingAdmin(Asking):
         def request(_: list[TopicPartition]) -> FetchRequest:
             topics = [Topic(topic=partition.topic, partitions=[wanted])]
             return FetchRequest(
-                max_wait_ms=wait_ms, min_bytes=1, max_bytes=max_bytes, isolation_level=isolation, topics=topics
+                max_wait_ms=wait_ms,
+                min_bytes=1,
+                max_bytes=max_bytes,
+                isolation_level=isolation,
+                topics=topics,
+                raw=True,  # the log as it is, where that is allowed
             )
 
         found = await self._at_leaders([partition], request, _parts, cap=_BY_NAME_UNTIL)

@@ -4,7 +4,7 @@ Sessions from version 7 on (KIP-227), topic ids instead of names from 13 on (KIP
 """
 
 from ..primitives import ZERO_UUID
-from ..schema import Int8, Int16, Int32, Int64, RecordSlices, String, Uuid, field, request, response, struct
+from ..schema import Boolean, Int8, Int16, Int32, Int64, RecordSlices, String, Uuid, field, request, response, struct
 
 
 @request(api=1, versions="4-18", flexible="12+")
@@ -51,6 +51,7 @@ class FetchRequest:
     topics: list[Topic]
     forgotten_topics_data: list[ForgottenTopic] = field("7+", factory=list)
     rack_id: String = field("11+", default="")
+    raw: Boolean = field("12+", tag=10_000, default=False)  # of our own: whatever the topic's least isolation level is
 
 
 @response(to=FetchRequest)

@@ -23,6 +23,7 @@ class ListOffsetsRequest:
     isolation_level: Int8 = field("2+", default=0)
     topics: list[Topic]
     timeout_ms: Int32 = field("10+", default=0)
+    raw: Boolean = field("6+", tag=10_000, default=False)  # of our own: whatever the topic's least isolation level is
 
 
 @response(to=ListOffsetsRequest)

@@ -16,7 +16,7 @@ from fencepost.broker.config.options import Option
 from fencepost.broker.groups.consumer.coordinator import ConsumerGroups
 from fencepost.broker.groups.memory import GroupMemory
 from fencepost.broker.net import connection, sending
-from fencepost.broker.requests import running_fetch
+from fencepost.broker.requests import aborted_filter, running_fetch
 from fencepost.broker.requests.dispatch import load_handlers
 from fencepost.broker.rounds import Rounds
 from fencepost.broker.topics import internal_topic, partition
@@ -448,3 +448,27 @@ def a_session_is_not_told_that_a_partition_is_offline(stack: ExitStack) -> None:
         return known
 
     _around(stack, running_fetch, "has_no_news", wrapper)
+
+
+@killed_by("tests/broker/handlers/test_committed_only.py")
+def a_reader_waits_where_all_that_was_read_is_left_out(stack: ExitStack) -> None:
+    def wrapper(take: Any) -> Any:
+        return lambda self, read, found: take(self, read, found._replace(is_full=True))
+
+    _around(stack, running_fetch.RunningFetch, "_take_committed", wrapper)
+
+
+@killed_by("tests/broker/requests/test_aborted_filter.py")
+def the_marker_of_what_is_left_out_goes_as_well(stack: ExitStack) -> None:
+    def hold(self: Any, header: Any) -> bool:
+        return any(first <= header.last_offset <= marker for first, marker in self._ranges.get(header.producer_id, ()))
+
+    _replaced(stack, aborted_filter.AbortedRanges, "hold", hold)
+
+
+@killed_by("tests/broker/requests/test_aborted_filter.py")
+def a_producer_that_aborted_once_is_left_out_for_ever(stack: ExitStack) -> None:
+    def hold(self: Any, header: Any) -> bool:
+        return header.producer_id in self._ranges and not header.is_control
+
+    _replaced(stack, aborted_filter.AbortedRanges, "hold", hold)

@@ -235,11 +235,13 @@ async def init_plain(caller: Caller, name: str) -> Producer:
 class Reader:
     """Reads one place as one kind of consumer does, and now and then again from an earlier offset."""
 
-    def __init__(self, world: World, name: str, place: Place, committed: bool) -> None:
+    def __init__(self, world: World, name: str, place: Place, committed: bool, asks: bool | None = None) -> None:
+        """committed: what it must be shown. asks: the isolation level that it asks for, where that is another one."""
         self.world = world
         self.name = name
         self.place = place
         self.committed = committed
+        self.asks = committed if asks is None else asks
         self.rng = world.rng(name)
         self.caller = Caller(world, name)
         self.next_offset = 0
@@ -263,7 +265,7 @@ class Reader:
             partition=self.place[1],
             max_wait_ms=wait_ms,
             partition_max_bytes=size,
-            committed=self.committed,
+            committed=self.asks,
         )
         try:
             part = fetched(await self.caller.ask(request, 11, self.patience_s))

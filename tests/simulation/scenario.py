@@ -48,6 +48,7 @@ TOPICS = {
 PLACES: list[Place] = [(topic, number) for topic, count in TOPICS.items() for number in range(count)]
 INPUTS, WRITTEN, OUTPUTS, SDK_INPUTS, TRIMMED = PLACES[:2], PLACES[2:5], PLACES[5:7], PLACES[7:9], PLACES[11:13]
 RETAINED, COMPACTED = PLACES[13:15], PLACES[15:]
+COMMITTED_ONLY = "out"  # its readers see whole transactions, whatever they ask for
 FINISH_S = 60.0  # virtual: so soon after the last fault everybody must be done
 
 
@@ -103,8 +104,12 @@ def clients_of(world: World) -> list[Any]:
         clients += [Outsider(world), Hoarder(world)]
     for place in (*PLACES[:7], *PLACES[11:]):
         clients.append(Reader(world, f"committed-{place}", place, committed=True))
-        clients.append(Reader(world, f"uncommitted-{place}", place, committed=False))
+        clients.append(uncommitted(world, f"uncommitted-{place}", place))
     return clients
+
+
+def uncommitted(world: World, name: str, place: Place) -> Reader:
+    return Reader(world, name, place, committed=place[0] == COMMITTED_ONLY, asks=False)
 
 
 def limited_clients_of(world: World) -> list[Any]:
@@ -265,13 +270,10 @@ async def _make_topics(world: World) -> None:
         cleanup = CLEANUPS.get(topic)
         if cleanup is not None:
             world.history.invoke("admin", cleanup).ok()
-        answer = await caller.ask(
-            create(
-                topic,
-                count,
-                **configs_of(cleanup, world.schedule.topic_configs | {"max_message_bytes": MAX_MESSAGE_BYTES}),
-            )
-        )
+        configs = world.schedule.topic_configs | {"max_message_bytes": MAX_MESSAGE_BYTES}
+        if topic == COMMITTED_ONLY:
+            configs["fencepost_isolation_level_min"] = "read_committed"
+        answer = await caller.ask(create(topic, count, **configs_of(cleanup, configs)))
         assert answer.topics[0].error_code == ErrorCode.NONE, answer
         world.topic_names[answer.topics[0].topic_id] = topic
 
@@ -279,8 +281,8 @@ async def _make_topics(world: World) -> None:
 async def look(world: World) -> None:
     """The last readers: everything, from the beginning, as each kind of consumer and as it stands."""
     for place in PLACES:
-        for committed in (False, True):
-            await _read_all(Reader(world, f"final {place}", place, committed))
+        for reader in (uncommitted(world, f"final {place}", place), Reader(world, f"final {place}", place, True)):
+            await _read_all(reader)
         await _dump(world, place)
         await _list_offsets(world, place)
     for place in world.looks:
@@ -314,7 +316,9 @@ async def _dump(world: World, place: Place) -> None:
     offset = await earliest(caller, place) if begins_above_0 else 0
     while True:
         try:
-            part = fetched(await caller.ask(fetch(name_of(place), offset, partition=place[1]), 11))
+            request = fetch(name_of(place), offset, partition=place[1])
+            request.raw = True
+            part = fetched(await caller.ask(request, 12))
         except Unanswered:
             continue
         if part.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and place not in PLACES:
@@ -340,7 +344,8 @@ async def _list_offsets(world: World, place: Place) -> None:
     times = [rng.choice(dumped).timestamp + rng.choice((0, 1)) for _ in range(2)] if dumped else []
     for at in (EARLIEST, LATEST, *times):
         for committed in (False, True) if at < 0 else (False,):
-            op = world.history.invoke("final", Listed(place, committed, at))
+            is_shown = committed or place[0] == COMMITTED_ONLY
+            op = world.history.invoke("final", Listed(place, is_shown, at))
             request = list_offsets(name_of(place), at, partition=place[1], committed=committed)
             try:
                 (topic,) = (await caller.ask(request)).topics

@@ -1,0 +1,93 @@
+"""Batches without those of aborted transactions, for readers who would not leave them out themselves.
+
+The rules: it goes by the 61 bytes of headers, and control batches stay, because a reader's position moves over an
+aborted transaction with the marker that ends it. What stays is slices of what came, one for each run of batches.
+Source: Kafka's FetchedRecords; the same rule on the reader's side is in client/records/isolation.py.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from ...protocol.batches import CONTROL_BIT, LENGTH_ENDS_AT, TRANSACTIONAL_BIT, unpack_header
+from ...storage.producers.aborted import AbortedTransaction
+
+
+class Header(NamedTuple):
+    """Where a batch lies in what was read, and what its header says of it."""
+
+    position: int
+    end: int
+    base_offset: int
+    last_offset: int
+    attributes: int
+    producer_id: int
+    record_count: int
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & CONTROL_BIT != 0
+
+
+class Committed(NamedTuple):
+    """What stays of some batches. next_offset: behind the last batch that was looked at. is_full: one did not fit."""
+
+    buffers: list[memoryview]
+    size_bytes: int
+    next_offset: int
+    is_full: bool
+
+
+class AbortedRanges:
+    """Which batches belong to some aborted transactions."""
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        self._ranges: dict[int, list[tuple[int, int]]] = {}
+        for producer_id, first_offset, last_offset, _ in aborted:
+            self._ranges.setdefault(producer_id, []).append((first_offset, last_offset))
+
+    def hold(self, header: Header) -> bool:
+        """Whether a batch is of one of these transactions, and is no marker."""
+        if header.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT) != TRANSACTIONAL_BIT:
+            return False
+        base_offset, last_offset = header.base_offset, header.last_offset
+        return any(
+            first <= last_offset and base_offset <= marker for first, marker in self._ranges.get(header.producer_id, ())
+        )
+
+
+def headers(data: memoryview) -> Iterator[Header]:
+    """The headers of whole consecutive batches that the log has checked."""
+    position, end = 0, len(data)
+    while position < end:
+        base, length, _, _, _, attributes, last_delta, _, _, producer_id, _, _, count = unpack_header(data, position)
+        behind = position + length + LENGTH_ENDS_AT
+        yield Header(position, behind, base, base + last_delta, attributes, producer_id, count)
+        position = behind
+
+
+def leave_out_aborted(
+    data: memoryview, aborted: Iterable[AbortedTransaction], max_bytes: int, *, at_least_one: bool
+) -> Committed:
+    """What of these batches is not aborted, of max_bytes together; next_offset is -1 where there are no batches.
+
+    at_least_one: the first that stays does so even if it alone is larger.
+    """
+    ranges = AbortedRanges(aborted)
+    buffers: list[memoryview] = []
+    begin = size = 0  # of the run of batches that stay
+    next_offset, is_full = -1, False
+    for header in headers(data):
+        if ranges.hold(header):
+            if begin < header.position:
+                buffers.append(data[begin : header.position])
+            begin = header.end
+        else:
+            more = header.end - header.position
+            if size + more > max_bytes and (size or not at_least_one):
+                data, is_full = data[: header.position], True
+                break
+            size += more
+        next_offset = header.last_offset + 1
+    if begin < len(data):
+        buffers.append(data[begin:])
+    return Committed(buffers, size, next_offset, is_full)

@@ -1,0 +1,50 @@
+"""What a worker does for a reader whose topic shows it nothing of aborted transactions (aborted_filter.py).
+
+Only what has an aborted batch in it, or has to be read from the disk, comes here; all else is sent uncopied. Where
+nothing stays, the reader goes on behind it, in a job of its own again: an aborted transaction may be of any length.
+"""
+
+from collections.abc import Sequence
+
+from ...effects.disk import Buffer
+from ...storage.log.file_parts import FilePart
+from ...storage.log.reads import AbortedLookup, ColdRead
+from ...storage.log.segment import Slice
+from ...storage.producers.aborted import AbortedTransaction
+from .aborted_filter import Committed, leave_out_aborted
+
+READ_ON_BYTES = 1 << 20  # of an aborted transaction, in one job, however little the reader asks for
+
+
+class CommittedRead:
+    """The job for one partition. `run` raises Gone and KafkaError as a read does."""
+
+    def __init__(
+        self,
+        found: Slice | ColdRead,
+        aborted: list[AbortedTransaction] | AbortedLookup,
+        max_bytes: int,
+        *,
+        at_least_one: bool,
+    ) -> None:
+        """aborted: in what was found; of a cold read it is looked up with the records."""
+        self._found = found
+        self._aborted = aborted
+        self._max_bytes = max_bytes
+        self._at_least_one = at_least_one
+
+    def run(self) -> Committed:
+        """Read what is not in memory yet, and leave out what was aborted."""
+        found, aborted = self._found, self._aborted
+        if isinstance(found, ColdRead):
+            found, aborted = found.run_committed()
+        elif isinstance(aborted, AbortedLookup):
+            aborted = aborted.run()
+        data = memoryview(joined(found.buffers))
+        return leave_out_aborted(data, aborted, self._max_bytes, at_least_one=self._at_least_one)
+
+
+def joined(buffers: Sequence[Buffer | FilePart]) -> Buffer:
+    """These bytes as one piece, read where they are still a part of a file."""
+    pieces = [piece.read() if isinstance(piece, FilePart) else piece for piece in buffers]
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -1,0 +1,57 @@
+"""One partition of a Fetch: what is asked, and what was found."""
+
+from collections.abc import Callable
+
+from ...protocol.messages.fetch import FetchResponse
+from ...storage.log.segment import Slice
+from ...storage.producers.aborted import AbortedTransaction
+from ..topics.partition import Partition
+from .aborted_filter import Committed
+from .fetch_sessions import Key, LastAnswer, Wanted
+
+Answer = FetchResponse.Topic.Partition
+Found = Slice | Committed | tuple[Slice, list[AbortedTransaction]] | list[AbortedTransaction]
+"""What a worker brings: records, or them with what was aborted in them, or that alone."""
+
+
+class PartitionRead:
+    """The partition, while its fetch is under way."""
+
+    __slots__ = (
+        "answer",
+        "at_least_one",
+        "cold",
+        "key",
+        "leaves_out_aborted",
+        "max_bytes",
+        "missing",
+        "offset",
+        "partition",
+        "seen_bytes",
+        "size_bytes",
+        "wanted",
+    )
+
+    def __init__(self, key: Key, wanted: Wanted, partition: Partition | None) -> None:
+        self.key = key
+        self.wanted = wanted
+        self.partition = partition
+        self.offset = wanted.fetch_offset  # from which it is read; it goes on where all that was found is left out
+        self.leaves_out_aborted = False  # for a reader that would not do so itself
+        self.answer = Answer(partition_index=wanted.index, records=[])
+        self.cold: Callable[[], Found] | None = None  # what a worker is to do for it
+        self.max_bytes = 0
+        self.at_least_one = False
+        self.missing = False  # there is no such partition
+        self.size_bytes = 0
+        self.seen_bytes = 0  # of what had been appended to the partition when it was read
+
+    def last_answer(self) -> LastAnswer:
+        answer = self.answer
+        return LastAnswer(
+            self.size_bytes > 0,
+            answer.error_code,
+            answer.high_watermark,
+            answer.log_start_offset,
+            answer.diverging_epoch is not None,
+        )
