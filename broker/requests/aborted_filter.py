@@ -1,4 +1,4 @@
-"""Batches without those of aborted transactions, for readers who would not leave them out themselves.
+"""Batches without those of aborted transactions, for readers who would not leave them out themselves. Pure.
 
 The rules: it goes by the 61 bytes of headers, and control batches stay, because a reader's position moves over an
 aborted transaction with the marker that ends it. What stays is slices of what came, one for each run of batches.
