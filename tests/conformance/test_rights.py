@@ -26,7 +26,9 @@ from rights import differences  # noqa: E402
 from rights.grants import SUPER, rules  # noqa: E402
 from rights.needed import needed  # noqa: E402
 from rights.own_rows import OWN_ROWS, prepare_ledger  # noqa: E402
-from rights.rows import ROWS, Row  # noqa: E402
+from rights.rows import ROWS as MOST_ROWS  # noqa: E402
+from rights.rows import Row  # noqa: E402
+from rights.share_rows import SHARE_ROWS  # noqa: E402
 from rights.table import Answers, read  # noqa: E402
 from rights.world import APIS_BY_NAME, World, client_id  # noqa: E402
 
@@ -34,6 +36,7 @@ for area in AREAS:
     importlib.import_module(f"fencepost.broker.handlers.{area}")
 
 USERS = rules()
+ROWS = [*MOST_ROWS, *SHARE_ROWS]
 ANSWERS: Answers = read(HERE / "rights" / "kafka.txt", USERS) | read(HERE / "rights" / "ours.txt", USERS)
 SERVED = {handler.api.name for handler in HANDLERS.values()}
 CELLS = [(row, version) for row in ROWS if row.api in SERVED for version in row.versions]

@@ -22,7 +22,7 @@ from fencepost.broker.security.acls import (
 
 PREFIX = "rights."
 TOPICS = [PREFIX + name for name in ("t", "gone", "doomed", "fresh")]
-GROUPS = [PREFIX + name for name in ("g", "gone", "read")]
+GROUPS = [PREFIX + name for name in ("g", "gone", "read", "share", "sharing")]
 TRANSACTIONAL_IDS = [PREFIX + name for name in ("x", "open", "key", "waits", "gone")]
 NAMES = {
     ResourceType.TOPIC: TOPICS,

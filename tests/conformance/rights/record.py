@@ -14,6 +14,7 @@ from oracle.wire import Connection
 
 from .grants import SUPER, rules
 from .rows import ROWS
+from .share_rows import SHARE_ROWS
 from .table import read, text_of
 from .world import World, client_id
 
@@ -31,7 +32,7 @@ def main() -> int:
     world = World(lambda what: _logged_in(host, int(port), client_id(what)), settles_within_s=0.3)
     world.prepare(users)
     answers = read(ANSWERS, users) if names else {}
-    for row in ROWS:
+    for row in [*ROWS, *SHARE_ROWS]:
         for version in row.versions if not names or row.name in names else ():
             key = f"{row.name} v{version}"
             answers[key] = {what: row.ask(world, what, version) for what in users}
