@@ -49,6 +49,7 @@ from .security.authorizer import Authorizer
 from .security.principals import parse_super_users
 from .security.security_log import SecurityLog
 from .security.security_state import SecurityState
+from .share.partitions import SharePartitions
 from .shared import Shared
 from .stopping import Stopping
 from .topics.catalogue_log import NoRoom
@@ -230,17 +231,12 @@ class Broker(Services):
         self.transactions = TransactionCoordinator(shared, self.group_offsets)
         self.admission = Admission(self.transactions)
         self.ledger = Ledger(shared, self.transactions)
-        sources = sources_of(self.group_offsets, self.transactions, self.ledger)
+        self.share_partitions = SharePartitions(shared, self.group_configs.obeyed, self._loop, self.waiting.wake)
+        sources = sources_of(self.group_offsets, self.transactions, self.ledger, self.share_partitions.state_log)
         self.coordinator_snapshots = CoordinatorSnapshots(
             shared, self.disk, self.housekeeping, self.rounds.halt, sources
         )
-        self.coordinator_snapshots.restore()
-        self.group_offsets.load()
-        self.groups.start()
-        self.consumer_groups.start()
-        self.transactions.load()
-        self.ledger.load()
-        self.coordinator_snapshots.complete = True
+        self._load_coordinators()
         self._serve = Dispatcher(self).serve
         self.server = Server(
             self.net, self.clock, loop, lambda: self.settings, self.store, self.rounds, self.metrics, self._serve
@@ -261,7 +257,18 @@ class Broker(Services):
         self.housekeeping.keep(self.groups.forget_from_time_to_time())
         self.housekeeping.keep(self.group_kinds.forget_from_time_to_time())
         self.housekeeping.keep(self.group_offsets.forget_from_time_to_time())
+        self.housekeeping.keep(self.share_partitions.state_log.prune_from_time_to_time())
         self.housekeeping.before_checkpoint.append(self.coordinator_snapshots.take_if_due)
+
+    def _load_coordinators(self) -> None:
+        self.coordinator_snapshots.restore()
+        self.group_offsets.load()
+        self.groups.start()
+        self.consumer_groups.start()
+        self.transactions.load()
+        self.ledger.load()
+        self.share_partitions.load()
+        self.coordinator_snapshots.complete = True
 
     def _remember_appended(self) -> None:
         """What the logs hold already was not appended by this broker."""
@@ -355,6 +362,8 @@ class Broker(Services):
         if hasattr(self, "groups"):
             self.groups.stop()
             self.consumer_groups.stop()
+        if hasattr(self, "share_partitions"):
+            self.share_partitions.stop()
         if hasattr(self, "coordinator_snapshots"):
             with stopping.waits_for("a snapshot of groups and transactions"):
                 await self.coordinator_snapshots.take_last(stopping.has_time)

@@ -23,6 +23,7 @@ from ..net.waiting_places import WaitingPlaces
 from ..rounds import Rounds
 from ..security.access import Access
 from ..security.security_log import SecurityLog
+from ..share.partitions import SharePartitions
 from ..topics.producer_limit import ProducerLimit
 from ..topics.topics import Topics
 from ..transactions.admission import Admission
@@ -62,6 +63,7 @@ class Services:
     transactions: TransactionCoordinator
     admission: Admission
     ledger: Ledger
+    share_partitions: SharePartitions
     waiting: TimedWaiting
     waiting_places: WaitingPlaces
     fetch_sessions: FetchSessions

@@ -87,11 +87,14 @@ class SharePartition:
                     if standing is not None and standing.transaction == transaction:
                         yield begins, ends, standing
 
-    def pending_entries(self) -> Iterator[tuple[Transaction, Pending]]:
-        """What was made pending here and has not ended, as it stands in the log."""
+    def pending_batches(self) -> Iterator[tuple[Transaction, int, StateBatch]]:
+        """All that is pending here: of which transaction, where it stands in the log, and what it said."""
         for transaction, entries in self._pending.items():
-            for entry in entries:
-                yield transaction, entry
+            for position, first, last in entries:
+                for begins, ends, standing in self.runs.pieces(first, last):
+                    if standing is not None and standing.transaction == transaction:
+                        batch = StateBatch(begins, ends, standing.becomes, standing.deliveries, standing.member)
+                        yield transaction, position, batch
 
     def durable(self) -> list[StateBatch]:
         """What a restart would know of the records, what is pending left out: it is what it will be if that aborts."""

@@ -24,7 +24,7 @@ _COMPLETE_HEAD = b"\x01" + uvarint(_COMPLETE_TAG) + uvarint(4)
 _UPDATE_HEAD = Struct(">hiiq")  # version, snapshot epoch, leader epoch, start offset
 _SNAPSHOT_HEAD = Struct(">hiiiqqq")  # version, snapshot, state and leader epoch, start offset, two times
 _BATCH = Struct(">qqbhB")  # first and last offset, state, deliveries, number of tags
-_STATES = {0: State.AVAILABLE, 2: State.ACKNOWLEDGED, 3: State.ARCHIVED, 4: State.ARCHIVED}  # 3: on its way there
+STATES = {0: State.AVAILABLE, 2: State.ACKNOWLEDGED, 3: State.ARCHIVED, 4: State.ARCHIVED}  # 3: on its way there
 
 
 class Kind(IntEnum):
@@ -127,12 +127,12 @@ def _read_batches(value: bytes, position: int) -> tuple[list[StateBatch], int]:
     for first, last, state, deliveries, tags in _BATCH.iter_unpack(value[position : position + count * _BATCH.size]):
         if tags:
             break  # from here on they are not all of one length
-        batches.append(StateBatch(first, last, _STATES[state], deliveries))
+        batches.append(StateBatch(first, last, STATES[state], deliveries))
     position += len(batches) * _BATCH.size
     while len(batches) < count:
         first, last, state, deliveries, tags = _BATCH.unpack_from(value, position)
         member, position = _read_member(value, position + _BATCH.size, tags)
-        batches.append(StateBatch(first, last, _STATES[state], deliveries, member))
+        batches.append(StateBatch(first, last, STATES[state], deliveries, member))
     before = -1
     for first, last, _, deliveries, _ in batches:
         if not before < first <= last or deliveries < 0:

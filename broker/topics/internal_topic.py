@@ -1,4 +1,4 @@
-"""An internal compacted topic as the log of a coordinator's state.
+"""An internal topic as the log of a coordinator's state.
 
 The rules: an ordinary topic of the catalogue, made by the first who needs it and in one unit, never at start; only its
 coordinator writes to it; a replay looks at all batches of a partition before it applies the first, so nobody is served

@@ -24,12 +24,13 @@ from ..config.settings import BROKER_OPTIONS, COMMITTED, TOPIC_OPTIONS, BrokerSe
 from .catalogue import Change, TopicEntry, broker_configs_changed, cluster_begun, topic_changed, topic_gone
 from .catalogue_log import CatalogueLog
 from .config_sizes import ConfigSizes
-from .names import CLUSTER_TOPIC, INTERNAL, check_collision, check_name, unify
+from .names import CLUSTER_TOPIC, COMPACTED, INTERNAL, check_collision, check_name, unify
 from .partition import AppendRules, Partition
 from .producer_ids import ProducerIds
 
 log = logging.getLogger("fencepost.broker")
 
+KEPT = "delete"  # with no retention: what may go is cut off by the coordinator
 MOST_PARTITIONS = 10_000  # of one request, as Kafka's controller has it
 _CODECS = {
     "uncompressed": Codec.NONE,
@@ -39,6 +40,10 @@ _CODECS = {
     "zstd": Codec.ZSTD,
 }
 _LEVELS = {"gzip": "compression_gzip_level", "lz4": "compression_lz4_level", "zstd": "compression_zstd_level"}
+
+
+Along = tuple[list[Part], Callable[[], None]]
+"""What is written in somebody's unit, and what is to be called once that is committed."""
 
 
 class Topic:
@@ -57,7 +62,7 @@ class Topic:
 
 class _Ruled(NamedTuple):
     settings: TopicSettings
-    internal: bool
+    cleanup: str | None
     rules: AppendRules
     logs: LogSettings
 
@@ -82,6 +87,7 @@ class Topics:
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}
         self.made_when_needed: dict[str, Callable[[], None]] = {}  # internal topics, by name: what makes each
+        self.at_deletion: list[Callable[[Topic], Along]] = []  # what goes with a topic, in the same unit
         self._store = store
         self._rng = rng
         self._broker_settings = settings
@@ -158,7 +164,7 @@ class Topics:
             self.check_room(partitions)
         topic_id = self._new_topic_id()
         log_ids = [self._store.new_log_id() for _ in range(partitions)]
-        logs = self._rules(settings, name in INTERNAL).logs
+        logs = self._rules(settings, name).logs
         parts = [self._store.create_part(log_id, name, topic_id, i, logs) for i, log_id in enumerate(log_ids)]
         change = topic_changed(TopicEntry(name, topic_id, tuple(log_ids), configs))
         self._log.commit([change], parts, internal=False)
@@ -183,7 +189,11 @@ class Topics:
     def delete(self, topic: Topic) -> None:
         """End a topic and its logs; fetches that wait for it are answered."""
         logs = [partition.log for partition in topic.partitions]
-        self._log.commit([topic_gone(topic.id)], [self._store.drop_part(log) for log in logs], frees=True)
+        along = [goes_along(topic) for goes_along in self.at_deletion]
+        parts = [self._store.drop_part(log) for log in logs]
+        self._log.commit([topic_gone(topic.id)], [*parts, *(part for each in along for part in each[0])], frees=True)
+        for _, apply in along:
+            apply()
         if not topic.internal:
             self._sizes.change(topic.configs, {})
         self._reflect(topic.id)
@@ -194,7 +204,7 @@ class Topics:
         entry = self.catalogue.topics[topic.id]
         self.check_room(total - len(entry.log_ids))
         new = [self._store.new_log_id() for _ in range(total - len(entry.log_ids))]
-        logs = self._rules(topic.settings, topic.internal).logs
+        logs = self._rules(topic.settings, topic.name).logs
         parts = [
             self._store.create_part(log_id, topic.name, topic.id, index, logs)
             for index, log_id in enumerate(new, len(entry.log_ids))
@@ -228,12 +238,12 @@ class Topics:
             known = self._last_settings = now, dict(configs), TopicSettings.of(configs, now)
         return known[2]
 
-    def _rules(self, settings: TopicSettings, internal: bool) -> "_Ruled":
-        """What they mean for batches and logs, in the same way."""
-        known = self._ruled
-        if known is None or known.settings is not settings or known.internal != internal:
-            rules, logs = append_rules(settings, internal), log_settings(settings, internal)
-            known = self._ruled = _Ruled(settings, internal, rules, logs)
+    def _rules(self, settings: TopicSettings, name: str) -> "_Ruled":
+        """What they mean for batches and logs of this topic, in the same way."""
+        known, cleanup = self._ruled, _own_cleanup(name)
+        if known is None or known.settings is not settings or known.cleanup != cleanup:
+            rules, logs = append_rules(settings, cleanup is not None), log_settings(settings, cleanup)
+            known = self._ruled = _Ruled(settings, cleanup, rules, logs)
         return known
 
     def check_configs(self, topic: Topic, configs: Mapping[str, str]) -> None:
@@ -295,7 +305,7 @@ class Topics:
         self._see_to_partitions(topic, entry)
 
     def _see_to_partitions(self, topic: Topic, entry: TopicEntry) -> None:
-        _, _, rules, logs = self._rules(topic.settings, topic.internal)
+        _, _, rules, logs = self._rules(topic.settings, topic.name)
         for index in range(len(topic.partitions), len(entry.log_ids)):
             log = self._store.logs[entry.log_ids[index]]
             topic.partitions.append(Partition(log, topic, index, rules))
@@ -360,17 +370,22 @@ def append_rules(settings: TopicSettings, internal: bool) -> AppendRules:
     )
 
 
-def log_settings(settings: TopicSettings, internal: bool = False) -> LogSettings:
-    """What a topic's settings ask of its logs. A coordinator's log is always compacted."""
+def _own_cleanup(name: str) -> str | None:
+    """How a coordinator's log is cleaned, whatever its settings say; None for other topics."""
+    return "compact" if name in COMPACTED else KEPT if name in INTERNAL else None
+
+
+def log_settings(settings: TopicSettings, cleanup: str | None = None) -> LogSettings:
+    """What a topic's settings ask of its logs. cleanup: of a coordinator's log; it obeys no retention."""
     return LogSettings(
         durability_mode=settings.durability_mode,
         segment_bytes=settings.segment_bytes,
         segment_ms=settings.segment_ms,
         segment_index_bytes=settings.segment_index_bytes,
         index_interval_bytes=settings.index_interval_bytes,
-        retention_ms=settings.retention_ms,
-        retention_bytes=settings.retention_bytes,
-        cleanup_policy="compact" if internal else ",".join(settings.cleanup_policy),
+        retention_ms=settings.retention_ms if cleanup is None else -1,
+        retention_bytes=settings.retention_bytes if cleanup is None else -1,
+        cleanup_policy=",".join(settings.cleanup_policy) if cleanup is None else cleanup,
         min_cleanable_dirty_ratio=settings.min_cleanable_dirty_ratio,
         min_compaction_lag_ms=settings.min_compaction_lag_ms,
         max_compaction_lag_ms=settings.max_compaction_lag_ms,

@@ -10,7 +10,6 @@ that undo what it says may be gone. The last two are kept; docs/formats.md has t
 import errno
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgpack
@@ -33,6 +32,7 @@ KIND = "coordinators"
 VERSION = 1
 KEPT = 2
 SLICE_ROWS = 1_500  # some 2 ms
+SLICE_BYTES = 256 << 10
 PAUSE_S = 0.002
 AFTER_BYTES = 4 << 20  # appended to the logs since the last one, or as many as it had itself
 
@@ -298,8 +298,23 @@ def _known_through(positions: Positions, partition: "Partition") -> int:
 
 
 def _slice(rows: Iterator[Row]) -> Iterator[bytes]:
-    while some := list(islice(rows, SLICE_ROWS)):
-        yield _pack(some)
+    """Rows packed as one list each time; few where they are large."""
+    pack = msgpack.Packer(use_bin_type=True, unicode_errors="surrogatepass").pack
+    some: list[bytes] = []
+    size = 0
+    for row in rows:
+        some.append(pack(row))
+        size += len(some[-1])
+        if len(some) == SLICE_ROWS or size >= SLICE_BYTES:
+            yield _packed_list(some)
+            some, size = [], 0
+    if some:
+        yield _packed_list(some)
+
+
+def _packed_list(rows: Sequence[bytes]) -> bytes:
+    head: bytes = msgpack.Packer().pack_array_header(len(rows))
+    return head + b"".join(rows)
 
 
 def _pack(content: Any) -> bytes:

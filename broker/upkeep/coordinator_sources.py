@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 from ..groups.offset_log import GroupOffsets
 from ..groups.records import Committed, Place
+from ..share.state_log import FIELDS as SHARE_FIELDS
+from ..share.state_log import ShareStateLog
 from ..transactions import ledger
 from ..transactions.coordinator import TransactionCoordinator
 from ..transactions.ledger_log import Ledger
@@ -15,8 +17,10 @@ _STATUSES = {int(status): status for status in Status}
 assert Transaction._fields[-1] == "prepared"
 
 
-def sources_of(offsets: GroupOffsets, transactions: TransactionCoordinator, entries: Ledger) -> list[Source]:
-    """The sources of snapshots: groups with their offsets, transactions, and the ledger."""
+def sources_of(
+    offsets: GroupOffsets, transactions: TransactionCoordinator, entries: Ledger, shares: ShareStateLog
+) -> list[Source]:
+    """The sources of snapshots: groups with their offsets, transactions, the ledger, and share partitions."""
     return [
         Source(offsets.topic, (*Place._fields, *Committed._fields), offsets.rows, offsets.read_row, offsets.put_row),
         Source(
@@ -33,6 +37,7 @@ def sources_of(offsets: GroupOffsets, transactions: TransactionCoordinator, entr
             lambda row: ledger.read_record(row[0], row[1]),
             lambda read: entries.apply(*read),
         ),
+        Source(shares.topic, SHARE_FIELDS, shares.rows, shares.read_row, shares.put_row),
     ]
 
 

@@ -7,6 +7,8 @@ from typing import Any, NoReturn
 import pytest
 from fencepost.broker.broker import Broker
 from fencepost.broker.config.settings import BrokerSettings
+from fencepost.broker.share.records import Kind, record_key, update_value
+from fencepost.broker.share.values import SharePartitionKey, Update
 from fencepost.broker.topics.internal_topic import InternalTopic, InternalTopicDamaged
 from fencepost.protocol.batches import Batch
 from fencepost.protocol.errors import ErrorCode, KafkaError
@@ -15,7 +17,9 @@ from fencepost.protocol.messages.topics import CreatePartitionsRequest, DeleteTo
 from fencepost.protocol.records import Marker, Record, build, control_marker
 from simulated_broker import SimulatedBroker
 
-NAME = "__share_group_state"  # internal, and without a coordinator here
+NAME = "__share_group_state"  # changes of share partitions that nobody has begun mean nothing to its coordinator
+A, B, C = (record_key(Kind.UPDATE, SharePartitionKey(name, bytes(16), 0)) for name in "abc")
+ONE, TWO, THREE = (update_value(Update(0, number, ()), 0) for number in (1, 2, 3))
 Seen = list[tuple[int, int, bytes | None, bytes | None]]
 
 
@@ -86,14 +90,14 @@ def test_committed_records_and_markers_replay_in_order_after_a_power_cut() -> No
     world = SimulatedBroker()
     topic = topic_of(world.broker)
     topic.ensure()
-    topic.commit([topic.part(2, [(b"a", b"1"), (b"b", None)], now_ms=5), topic.part(0, [(b"c", b"2")], now_ms=5)])
-    topic.commit([topic.part(2, [(b"a", b"3")], now_ms=6, producer_id=9, producer_epoch=1, transactional=True)])
+    topic.commit([topic.part(2, [(A, ONE), (B, None)], now_ms=5), topic.part(0, [(C, TWO)], now_ms=5)])
+    topic.commit([topic.part(2, [(A, THREE)], now_ms=6, producer_id=9, producer_epoch=1, transactional=True)])
     marker = control_marker(Marker.COMMIT, producer_id=9, producer_epoch=1, coordinator_epoch=0, timestamp=7)
     world.broker.store.commit([world.broker.store.append_part(topic.log(2).log_id, marker)])
     world.wait(1)
     with world.after_power_cut() as later:
         *data, (partition, offset, _, _) = replayed(later.broker)
-        assert data == [(0, 0, b"c", b"2"), (2, 0, b"a", b"1"), (2, 1, b"b", None), (2, 2, b"a", b"3")]
+        assert data == [(0, 0, C, TWO), (2, 0, A, ONE), (2, 1, B, None), (2, 2, A, THREE)]
         assert (partition, offset) == (2, 3)
 
 
@@ -224,10 +228,10 @@ def test_clients_can_neither_delete_it_nor_give_it_more_partitions() -> None:
         assert topic_of(world.broker).partitions == 3
 
 
-def test_its_logs_are_compacted_whatever_its_settings_say() -> None:
+def test_logs_of_coordinators_are_compacted_whatever_their_settings_say() -> None:
     with SimulatedBroker() as world:
         topics = world.broker.topics
-        topic = topics.create(NAME, 2, {"cleanup.policy": "delete", "retention.ms": "1"})
+        topic = topics.create("__consumer_offsets", 2, {"cleanup.policy": "delete", "retention.ms": "1"})
         assert topic.partitions[0].log.settings.cleanup_policy == "compact"
         topics.alter_configs(topic, {"cleanup.policy": "compact,delete"})
         assert topic.partitions[1].log.settings.cleanup_policy == "compact"

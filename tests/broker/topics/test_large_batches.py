@@ -9,6 +9,8 @@ from fencepost.broker.broker import Broker
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.security.acl_records import acl_added
 from fencepost.broker.security.acls import AclBinding, Operation, PatternType, Permission, ResourceType
+from fencepost.broker.share.records import Kind, read_update, record_key, update_value
+from fencepost.broker.share.values import SharePartitionKey, State, StateBatch, Update
 from fencepost.broker.topics.catalogue import group_configs_changed
 from fencepost.broker.topics.internal_topic import InternalTopic
 from fencepost.cli import main
@@ -19,7 +21,8 @@ from fencepost.protocol.records import DECOMPRESSED_LIMIT_BYTES, Record
 from left_directory import left_in
 from simulated_broker import SimulatedBroker
 
-NAME = "__share_group_state"  # internal, and without a coordinator here
+NAME = "__share_group_state"  # a change of a share partition that nobody has begun means nothing to its coordinator
+KEY = record_key(Kind.UPDATE, SharePartitionKey("g", bytes(16), 0))
 SMALL = BrokerSettings(log_dir="/d", log_checkpoint_interval_ms=300, journal_max_bytes=48 << 20)
 
 
@@ -52,7 +55,8 @@ def of_security_log(broker: Broker) -> str:
 def to_internal_topic(broker: Broker, text: str) -> None:
     topic = topic_of(broker)
     topic.ensure()
-    topic.commit([topic.part(0, [(b"k", text.encode())], now_ms=1)])
+    update = Update(0, 0, [StateBatch(0, 0, State.AVAILABLE, 1, text)])
+    topic.commit([topic.part(0, [(KEY, update_value(update, 0))], now_ms=1)])
 
 
 def of_internal_topic(broker: Broker) -> str:
@@ -62,7 +66,7 @@ def of_internal_topic(broker: Broker) -> str:
         seen.extend(record.value for record in contents if record.value is not None)
 
     topic_of(broker).load(apply)
-    return seen[-1].decode()
+    return read_update(seen[-1]).batches[0].member
 
 
 LOGS = {

@@ -1,0 +1,409 @@
+"""All share partitions of a broker, as those see them who fetch and acknowledge, and as groups begin and end them.
+
+The rules: what changes for good is decided, logged and applied in one step. A lock ends by its owner's word, with its
+session, or at its deadline: one timer is set, for the earliest of all, and what is due within ALARM_MS goes together.
+What waits for a share partition (a Waiter with its key among its logs) is woken a turn later, so that nobody acquires
+in the middle of what somebody else is doing. Where nothing can be logged, locks stay until it can.
+Source: KIP-932, Kafka's SharePartition, SharePartitionManager; KAFKA-19201.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ..bugs import contain_bugs
+from ..shared import Shared
+from .acquiring import Limits
+from .machine import Alarm
+from .records import LEADER_EPOCH
+from .state_log import Change, Kept, ShareStateLog, ShareUnit
+from .values import AckRange, AcquiredRange, Found, SharePartitionKey, Snapshot, Wanted
+
+if TYPE_CHECKING:
+    from ..topics.topics import Topic
+
+log = logging.getLogger("fencepost.broker")
+
+ALARM_MS = 50
+RETRY_MS = 1_000  # where locks could not be ended for want of room
+EXPIRED_AT_ONCE = 200  # share partitions, in one unit
+
+TopicPartition = tuple[bytes, int]
+"""A topic's id, and a partition."""
+
+
+class ShareConfigs(Protocol):
+    """What a group obeys, of that which concerns its share partitions."""
+
+    @property
+    def share_record_lock_duration_ms(self) -> int: ...
+    @property
+    def share_delivery_count_limit(self) -> int: ...
+    @property
+    def share_partition_max_record_locks(self) -> int: ...
+    @property
+    def share_renew_acknowledge_enable(self) -> bool: ...
+
+
+class Described(NamedTuple):
+    """How far a group is in a partition."""
+
+    start_offset: int
+    state_epoch: int
+    leader_epoch: int
+    delivery_complete_count: int
+
+
+class SharePartitions:
+    """The share partitions of one broker, and the timer of their locks."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        configs: Callable[[str], ShareConfigs],
+        loop: asyncio.AbstractEventLoop,
+        wake: Callable[[Collection[Hashable]], None],
+    ) -> None:
+        """configs: what a group obeys. wake: looks at whatever waits for one of these."""
+        self.state_log = ShareStateLog(shared)
+        self.state_log.moved = self._moved
+        self._configs = configs
+        self._loop = loop
+        self._wake = wake
+        self._topics = shared.topics
+        self._store = shared.store
+        self._clock = shared.clock
+        self._metrics = shared.metrics
+        self._known = self.state_log.known
+        self._reading: set[SharePartitionKey] = set()
+        self._to_wake: dict[Hashable, None] = {}
+        self._alarms: list[tuple[int, SharePartitionKey]] = []  # a heap; some are no more
+        self._alarm_of: dict[SharePartitionKey, int] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        shared.topics.at_deletion.append(self._topic_goes)
+
+    def load(self) -> None:
+        """Replay the log. Raises InternalTopicDamaged."""
+        self.state_log.load()
+        self.state_log.forget([key for key in self._known if key.topic_id not in self._topics.by_id])
+
+    def stop(self) -> None:
+        """Set no timer any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # ---- questions -------------------------------------------------------------------------------------------
+
+    def knows(self, key: SharePartitionKey) -> bool:
+        """Whether there is such a share partition."""
+        return key in self._known
+
+    def check_online(self, key: SharePartitionKey) -> None:
+        """Raises COORDINATOR_NOT_AVAILABLE where the log of its state is offline."""
+        self.state_log.check_online(key)
+
+    def of_group(self, group: str) -> list[SharePartitionKey]:
+        """The share partitions of a group."""
+        return self.state_log.of_group(group)
+
+    def describe(self, key: SharePartitionKey) -> Described | None:
+        """How far the group is; None if there is no such share partition."""
+        kept = self._known.get(key)
+        if kept is None:
+            return None
+        machine = kept.machine
+        return Described(machine.start, machine.state_epoch, LEADER_EPOCH, machine.runs.complete)
+
+    def lock_timeout_ms(self, group: str) -> int:
+        """How long what is acquired now stays so."""
+        return self._configs(group).share_record_lock_duration_ms
+
+    def check_nothing_pending(self, group: str) -> None:
+        """Raises NON_EMPTY_GROUP where a transaction has acknowledged something for the group, and is open."""
+        self._check_pending(self.of_group(group))
+
+    def _check_pending(self, keys: Iterable[SharePartitionKey]) -> None:
+        pending = {each for key in keys if key in self._known for each in self._known[key].machine.transactions}
+        if pending:
+            named = ", ".join(str(producer_id) for _, producer_id in sorted(pending)[:5])
+            text = f"acknowledgements of {len(pending)} open transactions are pending, of producer ids {named}"
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, text)
+
+    # ---- beginning and end -----------------------------------------------------------------------------------
+
+    def initialise(self, group: str, starts: Mapping[TopicPartition, int]) -> ShareUnit:
+        """These share partitions begin at these offsets, as a part of the caller's unit; those known stay as they are.
+
+        Raises COORDINATOR_NOT_AVAILABLE.
+        """
+        keyed = {SharePartitionKey(group, *place): start for place, start in starts.items()}
+        return self._unit([self._begun(key, start, 0, 0) for key, start in keyed.items() if key not in self._known])
+
+    def alter(self, group: str, starts: Mapping[TopicPartition, int]) -> ShareUnit:
+        """These begin anew, there. Raises NON_EMPTY_GROUP, COORDINATOR_NOT_AVAILABLE."""
+        keyed = {SharePartitionKey(group, *place): start for place, start in starts.items()}
+        self._check_pending(keyed)
+        changes = []
+        for key, start in keyed.items():
+            kept = self._known.get(key)
+            numbers = (0, 0) if kept is None else (kept.epoch + 1, kept.machine.state_epoch + 1)
+            changes.append(self._begun(key, start, *numbers))
+        return self._unit(changes)
+
+    def _begun(self, key: SharePartitionKey, start: int, epoch: int, state_epoch: int) -> Change:
+        now_ms = self._clock.now_ms()
+        return key, Snapshot(epoch, state_epoch, start, 0, (), now_ms, now_ms)
+
+    def delete(self, group: str, places: Collection[TopicPartition] | None = None) -> ShareUnit:
+        """These are gone, or all of the group. Raises NON_EMPTY_GROUP, COORDINATOR_NOT_AVAILABLE."""
+        keys = self.of_group(group)
+        if places is not None:
+            keys = [key for key in keys if (key.topic_id, key.partition) in places]
+        self._check_pending(keys)
+        return self._unit([(key, None) for key in keys])
+
+    def _unit(self, changes: Sequence[Change]) -> ShareUnit:
+        unit = self.state_log.unit(changes) if changes else ShareUnit([], _nothing)
+
+        def apply() -> None:
+            unit.apply()
+            self._wake_soon(key for key, _ in changes)
+
+        return ShareUnit(unit.parts, apply)
+
+    def _topic_goes(self, topic: "Topic") -> ShareUnit:
+        """What goes with a topic, in the same unit; a restart forgets what is left without its topic."""
+        keys = [key for key in self._known if key.topic_id == topic.id]
+        changes: list[Change] = [(key, None) for key in keys if self._is_online(key)]
+        unit = self._unit(changes)
+
+        def apply() -> None:
+            unit.apply()
+            self.state_log.forget(keys)
+            self._wake_soon(keys)
+
+        return ShareUnit(unit.parts, apply)
+
+    def _is_online(self, key: SharePartitionKey) -> bool:
+        try:
+            self.state_log.check_online(key)
+        except KafkaError:
+            return False
+        return True
+
+    # ---- fetching --------------------------------------------------------------------------------------------
+
+    def next_offset(self, key: SharePartitionKey) -> int | None:
+        """From where to read: what is available first, or what comes behind the window.
+
+        None while nothing may be acquired: the window is full, or somebody else is reading. Raises
+        UNKNOWN_TOPIC_OR_PARTITION, COORDINATOR_NOT_AVAILABLE.
+        """
+        kept = self._find(key)
+        if key in self._reading:
+            return None
+        self._follow_log(key, kept)
+        machine = kept.machine
+        offset = machine.next_offset
+        return offset if offset <= machine.end or self._room(key, kept) > 0 else None
+
+    def begin_read(self, key: SharePartitionKey) -> bool:
+        """Nobody else reads until end_read(). False: somebody does."""
+        if key in self._reading:
+            return False
+        self._reading.add(key)
+        return True
+
+    def end_read(self, key: SharePartitionKey) -> None:
+        """Others may read again."""
+        self._reading.discard(key)
+        self._wake_soon([key])
+
+    def acquire(
+        self, key: SharePartitionKey, member: str, offset: int, found: Sequence[Found], wanted: Wanted
+    ) -> list[AcquiredRange]:
+        """What of these batches, read from `offset` on, is the member's from now on.
+
+        What is no data is archived, in a unit. Raises UNKNOWN_TOPIC_OR_PARTITION, COORDINATOR_NOT_AVAILABLE, and
+        nothing changed.
+        """
+        kept = self._find(key)
+        machine, configs = kept.machine, self._configs(key.group)
+        limits = Limits(configs.share_delivery_count_limit, self._room(key, kept))
+        acquired, archived = machine.take(offset, found, wanted, limits)
+        update = machine.archive(archived)
+        if update is not None:
+            self.state_log.commit([(key, update)])
+            self._wake_soon([key])
+        machine.acquire(acquired, member, self._clock.monotonic_ms() + configs.share_record_lock_duration_ms)
+        self._see_to_alarm(key, kept)
+        return acquired
+
+    def _room(self, key: SharePartitionKey, kept: Kept) -> int:
+        return kept.machine.room(self._configs(key.group).share_partition_max_record_locks)
+
+    def _find(self, key: SharePartitionKey) -> Kept:
+        kept = self._known.get(key)
+        self.state_log.check_online(key)
+        if kept is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the group has no such share partition")
+        return kept
+
+    def _follow_log(self, key: SharePartitionKey, kept: Kept) -> None:
+        """The window begins where the partition's log does, if not later."""
+        topic = self._topics.by_id.get(key.topic_id)
+        if topic is not None and key.partition < len(topic.partitions):
+            update = kept.machine.log_begins(topic.partitions[key.partition].log.start_offset)
+            if update is not None:
+                self.state_log.commit([(key, update)])
+                self._wake_soon([key])
+
+    # ---- acknowledging ---------------------------------------------------------------------------------------
+
+    def acknowledge(
+        self, group: str, member: str, acks: Mapping[TopicPartition, Sequence[AckRange]]
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """All acknowledgements of a request, in one unit; each partition all or nothing. Returns what is wrong."""
+        configs = self._configs(group)
+        answers: dict[TopicPartition, KafkaError | None] = {}
+        changes: list[Change] = []
+        renewed = []
+        for place, ranges in acks.items():
+            key = SharePartitionKey(group, *place)
+            try:
+                machine = self._find(key).machine
+                update, renewals = machine.acknowledge(
+                    member,
+                    ranges,
+                    configs.share_delivery_count_limit,
+                    may_renew=configs.share_renew_acknowledge_enable,
+                )
+            except KafkaError as error:
+                answers[place] = error
+                continue
+            answers[place] = None
+            if update is not None:
+                changes.append((key, update))
+            if renewals:
+                renewed.append((key, renewals))
+        try:
+            if changes:
+                self.state_log.commit(changes)
+        except KafkaError as error:
+            return {place: answer or error for place, answer in answers.items()}
+        self._wake_soon(key for key, _ in changes)
+        until_ms = self._clock.monotonic_ms() + configs.share_record_lock_duration_ms
+        for key, renewals in renewed:
+            self._known[key].machine.renew(renewals, until_ms)
+            self._see_to_alarm(key, self._known[key])
+        return answers
+
+    def release(self, group: str, member: str, places: Iterable[TopicPartition]) -> None:
+        """A session of the member has ended: what it has acquired in these is available again, in one unit.
+
+        Where that cannot be logged, its locks end as soon as it can.
+        """
+        limit = self._configs(group).share_delivery_count_limit
+        keys = [key for place in places if (key := SharePartitionKey(group, *place)) in self._known]
+        updates = [(key, self._known[key].machine.release(member, limit)) for key in keys if self._is_online(key)]
+        changes: list[Change] = [(key, update) for key, update in updates if update is not None]
+        try:
+            if changes:
+                self.state_log.commit(changes)
+        except KafkaError:
+            for key in keys:
+                self._known[key].machine.end_locks(member, self._clock.monotonic_ms())
+                self._see_to_alarm(key, self._known[key])
+        self._wake_soon(key for key, _ in changes)
+
+    # ---- locks -----------------------------------------------------------------------------------------------
+
+    def _see_to_alarm(self, key: SharePartitionKey, kept: Kept) -> None:
+        """The timer is set for the earliest deadline of this share partition too."""
+        alarm_ms = kept.machine.alarm_ms
+        if alarm_ms is None or alarm_ms >= self._alarm_of.get(key, alarm_ms + 1):
+            return
+        self._set_alarm(key, alarm_ms)
+
+    def _set_alarm(self, key: SharePartitionKey, alarm_ms: int) -> None:
+        self._alarm_of[key] = alarm_ms
+        heappush(self._alarms, (alarm_ms, key))
+        if self._timer is None or alarm_ms < self._timer_ms:
+            self._set_timer()
+
+    def _set_timer(self) -> None:
+        self.stop()
+        if self._alarms:
+            self._timer_ms = -(-self._alarms[0][0] // ALARM_MS) * ALARM_MS
+            delay_ms = max(0, self._timer_ms - self._clock.monotonic_ms())
+            self._timer = self._loop.call_later(delay_ms / 1000, self._end_locks)
+
+    def _end_locks(self) -> None:
+        self._timer = None
+        try:
+            if self._store.halted is None:
+                with contain_bugs(self._metrics, "the locks of share groups"):
+                    self._end_due_locks(self._clock.monotonic_ms())
+        finally:
+            if self._store.halted is None:
+                self._set_timer()
+
+    def _end_due_locks(self, now_ms: int) -> None:
+        changes: list[Change] = []
+        due: dict[SharePartitionKey, list[Alarm]] = {}
+        while self._alarms and self._alarms[0][0] <= now_ms and len(due) < EXPIRED_AT_ONCE:
+            alarm_ms, key = heappop(self._alarms)
+            if self._alarm_of.get(key) != alarm_ms:
+                continue  # there was an earlier one, or the share partition is gone
+            del self._alarm_of[key]
+            kept = self._known.get(key)
+            if kept is None:
+                continue
+            if not self._is_online(key):
+                self._set_alarm(key, now_ms + RETRY_MS)
+                continue
+            due[key] = kept.machine.due_alarms(now_ms)
+            update = kept.machine.expire(due[key], self._configs(key.group).share_delivery_count_limit)
+            if update is not None:
+                changes.append((key, update))
+        if self._expire(changes):
+            self._wake_soon(key for key, _ in changes)
+            for key in due:
+                self._see_to_alarm(key, self._known[key])
+        else:
+            for key, alarms in due.items():
+                self._known[key].machine.put_off(alarms)
+                self._set_alarm(key, now_ms + RETRY_MS)
+
+    def _expire(self, changes: Sequence[Change]) -> bool:
+        try:
+            if changes:
+                self.state_log.commit(changes)
+        except KafkaError as error:
+            log.info("locks of share groups end later: %s", error.text)
+            return False
+        return True
+
+    # ---- who waits -------------------------------------------------------------------------------------------
+
+    def _moved(self, keys: Collection[SharePartitionKey]) -> None:
+        self._wake_soon(keys)
+
+    def _wake_soon(self, keys: Iterable[SharePartitionKey]) -> None:
+        found: dict[Hashable, None] = dict.fromkeys(keys)
+        if found and not self._to_wake:
+            self._loop.call_soon(self._wake_all)
+        self._to_wake.update(found)
+
+    def _wake_all(self) -> None:
+        to_wake, self._to_wake = self._to_wake, {}
+        self._wake(to_wake)
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,406 @@
+"""The states of all share partitions, and __share_group_state, which makes them last.
+
+The rules. Decide, log, apply: what one request changes is one unit, with one record for each share partition, and what
+a replay would apply is applied in the same step. The topic is not compacted, for an update is a part of a state; a
+share partition is written whole from time to time, and a log begins later once all that live in it have been. So one
+whose last snapshot lies below the start of its log is gone.
+What is acknowledged in a transaction is an update in a transactional batch; the marker behind it decides.
+Source: Kafka's ShareCoordinatorShard, ShareCoordinatorService and ShareCoordinatorOffsetsManager; KAFKA-19695.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ...protocol.batches import Batch
+from ...protocol.errors import KafkaError
+from ...protocol.records import Marker, Record, keyed_batch, read_marker
+from ...storage.journal.journal import Part
+from ..bugs import contain_bugs
+from ..shared import Shared
+from ..topics.names import SHARE_STATE_TOPIC
+from . import records
+from .machine import SharePartition
+from .records import Kind, record_key
+from .runs import Transaction
+from .values import SharePartitionKey, Snapshot, StateBatch, Update
+
+log = logging.getLogger("fencepost.broker")
+
+LEAST_BYTES = 16 << 10  # of updates, before a share partition is written whole again
+TIMES_ITS_SIZE = 4
+COLD_BYTES = 1 << 20  # so far the last snapshot of a share partition may lie behind the end of its log
+BATCH_BYTES = 512 << 10
+PRUNE_EVERY_S = 300.0
+PAUSE_S = 0.002
+
+FIELDS = ("group", "topic id", "partition", "home", "snapshot offset", "snapshot bytes", "updates", "update bytes",
+          "snapshot", "pending")  # fmt: skip
+"""Of a row of a snapshot of the coordinators."""
+
+Row = tuple[Any, ...]
+Change = tuple[SharePartitionKey, Update | Snapshot | None]
+"""What is logged of one share partition; None: it is gone."""
+
+
+def _nobody(keys: Collection[SharePartitionKey]) -> None:
+    pass
+
+
+class ShareUnit(NamedTuple):
+    """Changes of share partitions, as a part of somebody's unit. apply: to be called once that is committed."""
+
+    parts: list[Part]
+    apply: Callable[[], None]
+
+
+class Kept:
+    """One share partition, and how it stands in the log.
+
+    home: the partition of the topic. snapshot_offset: of its last snapshot; -1 if that was never read.
+    """
+
+    __slots__ = ("created_ms", "epoch", "home", "machine", "snapshot_at", "snapshot_bytes", "snapshot_offset",
+                 "update_bytes", "updates")  # fmt: skip
+
+    def __init__(self, home: int, start: int, state_epoch: int) -> None:
+        self.home = home
+        self.machine = SharePartition(start, state_epoch)
+        self.epoch = 0
+        self.created_ms = 0
+        self.snapshot_offset = -1
+        self.snapshot_bytes = 0
+        self.snapshot_at = 0  # how much had been logged in its home before
+        self.updates = 0  # since the snapshot
+        self.update_bytes = 0
+
+    def snapshot(self, now_ms: int) -> Snapshot:
+        """All of it, to be logged."""
+        machine = self.machine
+        batches = machine.durable()
+        return Snapshot(
+            self.epoch + 1, machine.state_epoch, machine.start, machine.runs.complete, batches, self.created_ms, now_ms
+        )
+
+
+class _Written(NamedTuple):
+    """A batch for one partition of the topic, and what its records say."""
+
+    home: int
+    batch: Batch
+    changes: list[tuple[SharePartitionKey, Update | Snapshot | None, int]]  # the last: the size of the value
+
+
+class ShareStateLog:
+    """All share partitions of one broker.
+
+    moved: called after a transaction has ended, with the share partitions in which it had something.
+    """
+
+    def __init__(self, shared: Shared) -> None:
+        settings = shared.settings.now
+        configs = {
+            "cleanup.policy": "delete",
+            "retention.ms": "-1",
+            "segment.bytes": str(settings.share_coordinator_state_topic_segment_bytes),
+        }
+        partitions = settings.share_coordinator_state_topic_num_partitions
+        self.topic = shared.internal_topic(SHARE_STATE_TOPIC, partitions, configs)
+        self.known: dict[SharePartitionKey, Kept] = {}
+        self.moved: Callable[[Collection[SharePartitionKey]], None] = _nobody
+        self._of_group: dict[str, dict[SharePartitionKey, None]] = {}
+        self._pending: dict[Transaction, dict[SharePartitionKey, None]] = {}
+        self._logged_bytes: dict[int, int] = {}  # by partition of the topic
+        self._store = shared.store
+        self._settings = shared.settings
+        self._clock = shared.clock
+        self._metrics = shared.metrics
+        self._tasks = shared.tasks
+
+    # ---- questions -------------------------------------------------------------------------------------------
+
+    def home(self, key: SharePartitionKey) -> int:
+        """The partition of the topic that has the state of this share partition."""
+        kept = self.known.get(key)
+        return self.topic.partition_for(records.home_name(key)) if kept is None else kept.home
+
+    def check_online(self, key: SharePartitionKey) -> None:
+        """Raises COORDINATOR_NOT_AVAILABLE where the state of this share partition cannot be known."""
+        if self.topic.exists:
+            self.topic.log(self.home(key))
+
+    def of_group(self, group: str) -> list[SharePartitionKey]:
+        """The share partitions of a group."""
+        return list(self._of_group.get(group, ()))
+
+    def pending_in(self, transaction: Transaction) -> list[SharePartitionKey]:
+        """The share partitions in which a transaction has something pending."""
+        return list(self._pending.get(transaction, ()))
+
+    # ---- writing ---------------------------------------------------------------------------------------------
+
+    def unit(self, changes: Iterable[Change]) -> ShareUnit:
+        """These changes, one batch for each partition of the topic. Raises COORDINATOR_NOT_AVAILABLE.
+
+        Nothing may come between this, the commit of the parts and apply().
+        """
+        self.topic.ensure()
+        written = list(self._batches(changes))
+        parts = [self._store.append_part(self.topic.log(each.home).log_id, each.batch) for each in written]
+
+        def apply() -> None:
+            for each in written:
+                self._apply_written(each)
+
+        return ShareUnit(parts, apply)
+
+    def commit(self, changes: Sequence[Change]) -> None:
+        """Write these changes as one unit, and apply them. Raises COORDINATOR_NOT_AVAILABLE, and nothing changed."""
+        unit = self.unit(changes)
+        self.topic.commit(unit.parts)
+        unit.apply()
+        self._write_whole([key for key, _ in changes])
+
+    def _batches(self, changes: Iterable[Change]) -> Iterator[_Written]:
+        by_home: dict[int, list[Change]] = {}
+        for change in changes:
+            by_home.setdefault(self.home(change[0]), []).append(change)
+        now_ms = self._clock.now_ms()
+        for home, of_home in by_home.items():
+            contents: list[tuple[bytes, bytes | None]] = []
+            described: list[tuple[SharePartitionKey, Update | Snapshot | None, int]] = []
+            size = 0
+            for key, what in of_home:
+                record = self._record(key, what)
+                value_bytes = len(record[1] or b"")
+                if contents and size + value_bytes > BATCH_BYTES:
+                    yield _Written(home, keyed_batch(contents, now_ms), described)
+                    contents, described, size = [], [], 0
+                contents.append(record)
+                described.append((key, what, value_bytes))
+                size += value_bytes
+            yield _Written(home, keyed_batch(contents, now_ms), described)
+
+    def _record(self, key: SharePartitionKey, what: Update | Snapshot | None) -> tuple[bytes, bytes | None]:
+        if isinstance(what, Update):
+            return record_key(Kind.UPDATE, key), records.update_value(what, self.known[key].epoch)
+        return record_key(Kind.SNAPSHOT, key), None if what is None else records.snapshot_value(what)
+
+    def _apply_written(self, written: _Written) -> None:
+        for index, (key, what, value_bytes) in enumerate(written.changes):
+            self._apply(written.home, key, what, written.batch.base_offset + index, value_bytes)
+
+    def _write_whole(self, keys: Iterable[SharePartitionKey]) -> None:
+        """Those of which so much was logged that a restart would begin to take long."""
+        due = [key for key in keys if (kept := self.known.get(key)) is not None and self._is_due(kept)]
+        if due:
+            try:
+                self.write_snapshots(due)
+            except KafkaError as error:
+                log.info("share partitions are not written whole, the next change tries again: %s", error.text)
+
+    def _is_due(self, kept: Kept) -> bool:
+        most_updates = self._settings.now.share_coordinator_snapshot_update_records_per_snapshot
+        most_bytes = max(LEAST_BYTES, TIMES_ITS_SIZE * kept.snapshot_bytes)
+        return kept.updates > 0 and (kept.updates >= most_updates or kept.update_bytes >= most_bytes)
+
+    def write_snapshots(self, keys: Sequence[SharePartitionKey]) -> None:
+        """Write these whole, in one unit. Raises COORDINATOR_NOT_AVAILABLE."""
+        now_ms = self._clock.now_ms()
+        unit = self.unit([(key, self.known[key].snapshot(now_ms)) for key in keys])
+        self.topic.commit(unit.parts)
+        unit.apply()
+
+    # ---- what a replay applies too ---------------------------------------------------------------------------
+
+    def _apply(
+        self, home: int, key: SharePartitionKey, what: Update | Snapshot | None, offset: int, value_bytes: int
+    ) -> None:
+        kept = self.known.get(key)
+        self._logged_bytes[home] = self._logged_bytes.get(home, 0) + value_bytes
+        if isinstance(what, Snapshot):
+            self._apply_snapshot(home, key, what, offset, value_bytes)
+        elif what is None:
+            self._forget(key)
+        elif kept is not None:
+            kept.machine.apply(what)
+            kept.updates += 1
+            kept.update_bytes += value_bytes
+
+    def _apply_snapshot(
+        self, home: int, key: SharePartitionKey, snapshot: Snapshot, offset: int, value_bytes: int
+    ) -> None:
+        kept = self.known.get(key)
+        if kept is None:
+            kept = self._begin(home, key, max(0, snapshot.start), snapshot.state_epoch)
+        kept.machine.apply_snapshot(snapshot._replace(start=max(0, snapshot.start)))
+        kept.epoch, kept.created_ms = snapshot.epoch, snapshot.created_ms
+        kept.snapshot_offset, kept.snapshot_bytes = offset, value_bytes
+        kept.snapshot_at = self._logged_bytes.get(home, 0)
+        kept.updates = kept.update_bytes = 0
+
+    def _begin(self, home: int, key: SharePartitionKey, start: int = 0, state_epoch: int = 0) -> Kept:
+        kept = self.known[key] = Kept(home, start, state_epoch)
+        self._of_group.setdefault(key.group, {})[key] = None
+        return kept
+
+    def _apply_pending(
+        self, home: int, key: SharePartitionKey, producer_id: int, offset: int, batches: Sequence[StateBatch]
+    ) -> None:
+        """The update of a transaction. Its share partition may be known by a later snapshot only."""
+        kept = self.known.get(key) or self._begin(home, key)
+        transaction = home, producer_id
+        kept.machine.apply_pending(transaction, offset, batches)
+        self._pending.setdefault(transaction, {})[key] = None
+
+    def end_transaction(self, partition: int, producer_id: int, commit: bool, marker_offset: int) -> None:
+        """A marker was appended to this partition of the topic: what the producer has pending there is decided."""
+        transaction = partition, producer_id
+        keys = self._pending.pop(transaction, {})
+        for key in keys:
+            machine = self.known[key].machine
+            machine.settle(transaction, marker_offset, commit=commit)
+            if transaction in machine.transactions:  # of a later transaction, known from a snapshot
+                self._pending.setdefault(transaction, {})[key] = None
+        if keys:
+            self.moved(keys)
+
+    def _forget(self, key: SharePartitionKey) -> None:
+        kept = self.known.pop(key, None)
+        if kept is None:
+            return
+        of_group = self._of_group[key.group]
+        del of_group[key]
+        if not of_group:
+            del self._of_group[key.group]
+        for transaction in kept.machine.transactions:
+            keys = self._pending.get(transaction, {})
+            keys.pop(key, None)
+            if not keys:
+                self._pending.pop(transaction, None)
+
+    def forget(self, keys: Iterable[SharePartitionKey]) -> None:
+        """These are gone with their topics, which says enough in the log."""
+        for key in keys:
+            self._forget(key)
+
+    # ---- start -----------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Replay the topic. Raises InternalTopicDamaged."""
+        self.topic.load(self._replay)
+        for key, kept in list(self.known.items()):
+            if kept.snapshot_offset < self._begins(kept.home):
+                self._forget(key)
+
+    def _begins(self, home: int) -> int:
+        """Where the log of a partition begins; what is offline is not looked at."""
+        try:
+            return self.topic.log(home).start_offset
+        except KafkaError:
+            return 0
+
+    def _replay(self, home: int, batch: Batch, contents: Iterable[Record]) -> None:
+        if batch.is_control:
+            marker = read_marker(batch)
+            if marker is not None:
+                commit = marker[0] is Marker.COMMIT
+                self.end_transaction(home, batch.producer_id, commit, batch.base_offset)
+            return
+        for record in contents:
+            kind, key = records.read_key(record.key or b"")
+            value = record.value
+            if kind is Kind.SNAPSHOT:
+                what = None if value is None else records.read_snapshot(value)
+                self._apply(home, key, what, record.offset, len(value or b""))
+            elif value is not None:
+                update = records.read_update(value)
+                if batch.is_transactional:
+                    self._apply_pending(home, key, batch.producer_id, record.offset, update.batches)
+                else:
+                    self._apply(home, key, update, record.offset, len(value))
+
+    # ---- snapshots of all coordinators -----------------------------------------------------------------------
+
+    def rows(self) -> Iterator[Row]:
+        """The state, for a snapshot of the coordinators: a row for each share partition, of one moment.
+
+        What was logged since the snapshot was begun is in some rows and not in others; a replay sets it again.
+        """
+        for key in list(self.known):
+            kept = self.known.get(key)
+            if kept is not None:
+                pending = tuple(
+                    (producer_id, position, *batch)
+                    for (_, producer_id), position, batch in kept.machine.pending_batches()
+                )
+                value = records.snapshot_value(kept.snapshot(0)._replace(epoch=kept.epoch))
+                yield (
+                    *key,
+                    kept.home,
+                    kept.snapshot_offset,
+                    kept.snapshot_bytes,
+                    kept.updates,
+                    kept.update_bytes,
+                    value,
+                    pending,
+                )
+
+    def read_row(self, row: Row) -> Row:
+        """What rows() gave, from plain values."""
+        group, topic_id, partition, *numbers, value, pending = row
+        batches = tuple(
+            (producer_id, position, StateBatch(first, last, records.STATES[state], deliveries, member))
+            for producer_id, position, first, last, state, deliveries, member in pending
+        )
+        return SharePartitionKey(group, topic_id, partition), *numbers, records.read_snapshot(value), batches
+
+    def put_row(self, row: Row) -> None:
+        """Apply a row of a snapshot, as read_row() returned it.
+
+        A transaction whose record the log begins behind has ended there.
+        """
+        key, home, offset, value_bytes, updates, update_bytes, snapshot, pending = row
+        self._apply_snapshot(home, key, snapshot, offset, value_bytes)
+        kept = self.known[key]
+        kept.updates, kept.update_bytes = updates, update_bytes
+        for producer_id, position, batch in pending:
+            if position >= self._begins(home):
+                self._apply_pending(home, key, producer_id, position, [batch])
+
+    # ---- pruning ---------------------------------------------------------------------------------------------
+
+    async def prune_from_time_to_time(self) -> None:
+        """Write whole what was not for long, and cut off what nobody needs, one partition of the topic at a time."""
+        while not await self._tasks.pause(PRUNE_EVERY_S):
+            for home, keys in self._by_home().items():
+                with contain_bugs(self._metrics, f"{SHARE_STATE_TOPIC}-{home}"):
+                    self.prune(home, keys)
+                if await self._tasks.pause(PAUSE_S):
+                    return
+
+    def _by_home(self) -> Mapping[int, list[SharePartitionKey]]:
+        homes: dict[int, list[SharePartitionKey]] = {}
+        if self.topic.exists:
+            homes = {home: [] for home in range(self.topic.partitions)}
+        for key, kept in self.known.items():
+            homes[kept.home].append(key)
+        return homes
+
+    def prune(self, home: int, keys: Sequence[SharePartitionKey]) -> None:
+        """Let the log of a partition begin with what a restart needs. keys: all that live there."""
+        try:
+            owner = self.topic.log(home)
+            written = self._logged_bytes.get(home, 0)
+            if cold := [key for key in keys if written - self.known[key].snapshot_at > COLD_BYTES]:
+                self.write_snapshots(cold)
+        except KafkaError as error:
+            log.info("%s-%s is not pruned now: %s", SHARE_STATE_TOPIC, home, error.text)
+            return
+        bounds = [self.known[key].snapshot_offset for key in keys]
+        first_open = owner.producers.first_open_offset()
+        if first_open is not None:
+            bounds.append(first_open)
+        start = min([*bounds, owner.high_watermark])
+        if start > owner.start_offset and self._store.admits(0, frees=True):
+            self._store.commit([self._store.log_start_part(owner, start)])

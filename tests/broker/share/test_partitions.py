@@ -1,0 +1,223 @@
+"""Share partitions as fetching and groups see them: locks that end in time, who is woken, topics that go."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fencepost.broker.config.settings import BrokerSettings
+from fencepost.broker.net.waiting import Waiter
+from fencepost.broker.share.values import AckRange, AckType, AcquiredRange, Found, SharePartitionKey, Wanted
+from fencepost.protocol.batches import Batch, read
+from fencepost.protocol.errors import ErrorCode, KafkaError
+from fencepost.protocol.records import Record, build
+from simulated_broker import SimulatedBroker
+
+WANTED = Wanted(500, 500)
+LOCK_S = 30
+
+
+class World:
+    """A broker with one share partition."""
+
+    def __init__(self, world: SimulatedBroker) -> None:
+        self.world = world
+        self.shares = world.broker.share_partitions
+        self.topic = world.broker.topics.create("t", 2)
+        self.place = self.topic.id, 0
+        self.key = SharePartitionKey("g", *self.place)
+        self.commit(self.shares.initialise("g", {self.place: 0}))
+        self.woken: list[str] = []
+
+    def commit(self, unit: Any) -> None:
+        self.shares.state_log.topic.commit(unit.parts)
+        unit.apply()
+
+    def acquire(self, first: int, last: int, member: str = "me") -> list[AcquiredRange]:
+        return self.shares.acquire(self.key, member, first, [Found(first, last)], WANTED)
+
+    def acknowledge(self, first: int, last: int, kind: AckType, member: str = "me") -> KafkaError | None:
+        return self.shares.acknowledge("g", member, {self.place: [AckRange(first, last, [kind])]})[self.place]
+
+    def states(self) -> str:
+        machine = self.shares.state_log.known[self.key].machine
+        letters = {0: "A", 1: "L", 2: "K", 4: "X", 10: "P"}
+        pieces = machine.runs.pieces(machine.start, machine.end)
+        return "".join(("A" if one is None else letters[one.state]) * (last - first + 1) for first, last, one in pieces)
+
+    def park(self, name: str = "waiter") -> None:
+        def look(at_deadline: bool) -> bool:
+            self.woken.append(name)
+            return True
+
+        deadline_ms = self.world.broker.clock.monotonic_ms() + 10_000_000
+
+        async def park() -> None:
+            self.world.broker.waiting.park(Waiter([self.key], deadline_ms, look))
+
+        self.world.loop.run_until_complete(park())
+
+
+@pytest.fixture
+def world() -> Any:
+    with SimulatedBroker(BrokerSettings(share_coordinator_state_topic_num_partitions=2)) as broker:
+        yield World(broker)
+
+
+def test_a_lock_ends_in_time_and_what_waits_is_woken(world: World) -> None:
+    world.acquire(0, 4)
+    world.park()
+    world.world.wait(LOCK_S - 0.1)
+    assert (world.states(), world.woken) == ("LLLLL", [])
+    world.world.wait(0.2)
+    assert (world.states(), world.woken) == ("AAAAA", ["waiter"])
+
+
+def test_locks_that_end_within_50_ms_end_in_one_unit(world: World) -> None:
+    for offset in range(5):
+        world.acquire(offset, offset)
+        world.world.wait(0.005)
+    unit = world.world.broker.store.last_unit
+    world.world.wait(LOCK_S + 0.1)
+    assert world.states() == "AAAAA"
+    assert world.world.broker.store.last_unit <= unit + 2
+
+
+def test_a_renewed_lock_ends_later(world: World) -> None:
+    world.acquire(0, 1)
+    world.world.wait(20)
+    assert world.acknowledge(1, 1, AckType.RENEW) is None
+    world.world.wait(11)
+    assert world.states() == "AL"
+    world.world.wait(20)
+    assert world.states() == "AA"
+
+
+def test_one_timer_is_set_for_all_locks(world: World) -> None:
+    for _ in range(50):
+        for offset in range(10):
+            world.acquire(offset, offset)
+        world.acknowledge(0, 9, AckType.RELEASE) if world.states() == "L" * 10 else None
+    assert len(world.shares._alarms) <= 2
+
+
+EVENTS: dict[str, Callable[[World], object]] = {
+    "a release": lambda world: world.acknowledge(0, 0, AckType.RELEASE),
+    "the window moves": lambda world: world.acknowledge(0, 0, AckType.ACCEPT),
+    "a session ends": lambda world: world.shares.release("g", "me", [world.place]),
+    "the offset is set": lambda world: world.commit(world.shares.alter("g", {world.place: 3})),
+    "it is gone": lambda world: world.commit(world.shares.delete("g")),
+    "its topic is gone": lambda world: world.world.broker.topics.delete(world.topic),
+    "a read ends": lambda world: world.shares.end_read(world.key),
+}
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_whoever_waits_for_a_share_partition_is_woken_when(event: str, world: World) -> None:
+    world.acquire(0, 4)
+    world.park("first")
+    world.park("second")
+    world.world.wait(0.01)
+    EVENTS[event](world)
+    assert world.woken == [], "not in the middle of something"
+    world.world.wait(0)
+    assert world.woken == ["first", "second"]
+
+
+def test_a_window_that_is_full_gives_nothing_but_what_is_available_in_it(world: World) -> None:
+    assert world.shares.next_offset(world.key) == 0
+    world.acquire(0, 1999)
+    assert world.shares.next_offset(world.key) is None
+    world.acknowledge(7, 9, AckType.RELEASE)
+    assert world.shares.next_offset(world.key) == 7
+    world.acquire(7, 9)
+    world.acknowledge(0, 0, AckType.ACCEPT)
+    assert world.shares.next_offset(world.key) == 2000
+
+
+def test_one_reads_at_a_time(world: World) -> None:
+    assert world.shares.begin_read(world.key)
+    assert not world.shares.begin_read(world.key)
+    assert world.shares.next_offset(world.key) is None
+    world.shares.end_read(world.key)
+    assert world.shares.next_offset(world.key) == 0
+
+
+def test_the_window_follows_the_start_of_the_log(world: World) -> None:
+    log = world.topic.partitions[0].log
+    store = world.world.broker.store
+    store.append(log, batch_of(10))
+    world.acquire(0, 9)
+    store.commit([store.log_start_part(log, 6)])
+    assert world.shares.next_offset(world.key) == 10
+    described = world.shares.describe(world.key)
+    assert described is not None
+    assert described.start_offset == 6
+
+
+def batch_of(count: int) -> Batch:
+    return read(memoryview(build([Record(offset, 1, None, b"x") for offset in range(count)])))
+
+
+def test_what_is_not_there_is_an_unknown_partition(world: World) -> None:
+    other = SharePartitionKey("h", *world.place)
+    assert (world.shares.knows(other), world.shares.describe(other)) == (False, None)
+    for call in (
+        lambda: world.shares.next_offset(other),
+        lambda: world.shares.acquire(other, "me", 0, [Found(0, 1)], WANTED),
+    ):
+        with pytest.raises(KafkaError) as refused:
+            call()
+        assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    answer = world.shares.acknowledge("h", "me", {world.place: [AckRange(0, 0, [1])]})[world.place]
+    assert answer is not None
+    assert answer.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_kafka_19201_what_is_known_of_a_topic_goes_with_it_in_one_unit(world: World) -> None:
+    world.acquire(0, 4)
+    unit = world.world.broker.store.last_unit
+    world.world.broker.topics.delete(world.topic)
+    assert world.world.broker.store.last_unit == unit + 1
+    assert world.shares.of_group("g") == []
+    later = world.world.after_power_cut()
+    with later:
+        assert later.broker.share_partitions.of_group("g") == []
+
+
+def test_a_group_knows_its_share_partitions_until_they_are_deleted(world: World) -> None:
+    second = SharePartitionKey("g", world.topic.id, 1)
+    world.commit(world.shares.initialise("g", {world.place: 5, (world.topic.id, 1): 7}))
+    assert sorted(world.shares.of_group("g")) == sorted([world.key, second])
+    assert [world.shares.describe(key)[0] for key in (world.key, second)] == [0, 7]  # type: ignore[index]
+    world.commit(world.shares.delete("g", [world.place]))
+    assert world.shares.of_group("g") == [second]
+    assert world.shares.delete("h").parts == []
+
+
+def test_setting_the_offset_takes_records_from_whoever_has_them(world: World) -> None:
+    world.acquire(0, 4)
+    world.commit(world.shares.alter("g", {world.place: 2, (world.topic.id, 1): 9}))
+    answer = world.acknowledge(3, 3, AckType.ACCEPT)
+    assert answer is not None
+    assert answer.code is ErrorCode.INVALID_RECORD_STATE
+    described = [world.shares.describe(key) for key in world.shares.of_group("g")]
+    assert [each and (each.start_offset, each.state_epoch) for each in described] == [(2, 1), (9, 0)]
+
+
+def test_nobody_is_served_where_the_log_of_the_state_is_offline(world: World) -> None:
+    home = world.shares.state_log.home(world.key)
+    world.acquire(0, 4)
+    world.world.broker.topics.by_name["__share_group_state"].partitions[home].log.offline = "a test"
+    for call in (lambda: world.shares.next_offset(world.key), lambda: world.shares.check_online(world.key)):
+        with pytest.raises(KafkaError) as refused:
+            call()
+        assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    answer = world.acknowledge(0, 0, AckType.ACCEPT)
+    assert answer is not None
+    assert answer.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.shares.release("g", "me", [world.place])
+    world.world.wait(LOCK_S + 5)
+    assert world.states() == "LLLLL"
+    world.world.broker.topics.by_name["__share_group_state"].partitions[home].log.offline = None
+    world.world.wait(2)
+    assert world.states() == "AAAAA"

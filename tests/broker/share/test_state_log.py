@@ -1,0 +1,305 @@
+"""The states of share partitions through a broker's life: what is replayed is what was there, whatever was pruned."""
+
+import random
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from fencepost.broker.config.settings import BrokerSettings
+from fencepost.broker.share.records import home_name
+from fencepost.broker.share.state_log import ShareStateLog
+from fencepost.broker.share.values import AckRange, AckType, Found, SharePartitionKey, Wanted
+from fencepost.protocol.errors import ErrorCode, KafkaError
+from fencepost.protocol.java_hash import partition_for
+from share_driver import durable_view
+from simulated_broker import SimulatedBroker
+
+WANTED = Wanted(5_000, 500)
+HOMES = 2
+
+
+def settings(**more: object) -> BrokerSettings:
+    return BrokerSettings(share_coordinator_state_topic_num_partitions=HOMES, **more)  # type: ignore[arg-type]
+
+
+def view(state_log: ShareStateLog) -> dict[SharePartitionKey, object]:
+    """All that a restart must bring back."""
+    return {
+        key: (kept.epoch, kept.snapshot_offset, durable_view(kept.machine)) for key, kept in state_log.known.items()
+    }
+
+
+def replayed(
+    world: SimulatedBroker, rows: Iterable[Any] = (), positions: dict[int, int] | None = None
+) -> dict[SharePartitionKey, object]:
+    """What a coordinator that knows nothing but these rows reads in the log."""
+    fresh = ShareStateLog(world.broker.shared)
+    for row in rows:
+        fresh.put_row(fresh.read_row(row))
+    fresh.topic.replay_from = positions or {}
+    fresh.load()
+    return view(fresh)
+
+
+def positions(world: SimulatedBroker) -> dict[int, int]:
+    return {part.index: part.log.end_offset for part in state_partitions(world)}
+
+
+def state_partitions(world: SimulatedBroker) -> list[Any]:
+    topic = world.broker.topics.by_name.get("__share_group_state")
+    return topic.partitions if topic else []
+
+
+def begin(world: SimulatedBroker, group: str, starts: dict[tuple[bytes, int], int]) -> None:
+    """As a group does it: a unit of its own."""
+    unit = world.broker.share_partitions.initialise(group, starts)
+    if unit.parts:
+        world.broker.share_partitions.state_log.topic.commit(unit.parts)
+    unit.apply()
+
+
+def one_partition(world: SimulatedBroker, *, group: str = "g", start: int = 0) -> SharePartitionKey:
+    topic = world.broker.topics.by_name.get("t") or world.broker.topics.create("t", 3)
+    begin(world, group, {(topic.id, 0): start})
+    return SharePartitionKey(group, topic.id, 0)
+
+
+def acquire(world: SimulatedBroker, key: SharePartitionKey, first: int, last: int, member: str = "me") -> None:
+    found = [Found(offset, offset) for offset in range(first, last + 1)]
+    world.broker.share_partitions.acquire(key, member, first, found, WANTED)
+
+
+def acknowledge(world: SimulatedBroker, key: SharePartitionKey, *acks: AckRange, member: str = "me") -> None:
+    answer = world.broker.share_partitions.acknowledge(key.group, member, {(key.topic_id, key.partition): acks})
+    assert answer == {(key.topic_id, key.partition): None}
+
+
+def accept(world: SimulatedBroker, key: SharePartitionKey, offset: int) -> None:
+    acquire(world, key, offset, offset)
+    acknowledge(world, key, AckRange(offset, offset, [AckType.ACCEPT]))
+
+
+class Life:
+    """What clients of two groups do, at random."""
+
+    def __init__(self, world: SimulatedBroker, seed: int) -> None:
+        self.world = world
+        self.chance = random.Random(seed)
+        self.topics = [world.broker.topics.create(name, 2) for name in ("t", "u")]
+        self.places = [(topic.id, index) for topic in self.topics for index in range(2)]
+
+    @property
+    def shares(self) -> Any:
+        return self.world.broker.share_partitions
+
+    def step(self) -> None:
+        steps = [self.begin, *[self.fetch] * 4, *[self.acknowledge] * 5, self.release, self.wait, self.alter, self.end]
+        self.chance.choice(steps)()
+
+    def group(self) -> str:
+        return self.chance.choice("gh")
+
+    def member(self) -> str:
+        return self.chance.choice("ab")
+
+    def begin(self) -> None:
+        begin(self.world, self.group(), dict.fromkeys(self.places, self.chance.randrange(10)))
+
+    def fetch(self) -> None:
+        for key in self.shares.of_group(self.group()):
+            offset = self.shares.next_offset(key)
+            found = [Found(offset + n, offset + n, self.chance.random() < 0.8) for n in range(self.chance.randrange(8))]
+            self.shares.acquire(key, self.member(), offset, found, Wanted(self.chance.randrange(1, 9), 3))
+
+    def acknowledge(self) -> None:
+        group, member = self.group(), self.member()
+        acks = {}
+        for key in self.shares.of_group(group):
+            runs = list(self.shares.state_log.known[key].machine.runs)
+            theirs = [run for run in runs if run[2].member == member]
+            acks[key.topic_id, key.partition] = [
+                AckRange(first, last, [self.chance.randrange(5) for _ in range(first, last + 1)])
+                for first, last, _ in theirs[: self.chance.randrange(5)]
+            ]
+        self.shares.acknowledge(group, member, acks)
+
+    def release(self) -> None:
+        self.shares.release(self.group(), self.member(), self.places)
+
+    def wait(self) -> None:
+        self.world.wait(self.chance.choice([1, 40]))
+
+    def alter(self) -> None:
+        group = self.group()
+        if self.shares.of_group(group) and self.chance.random() < 0.2:
+            self._commit(self.shares.alter(group, {self.chance.choice(self.places): self.chance.randrange(20)}))
+
+    def end(self) -> None:
+        if self.chance.random() < 0.1:
+            self._commit(self.shares.delete(self.group()))
+
+    def _commit(self, unit: Any) -> None:
+        if unit.parts:
+            self.shares.state_log.topic.commit(unit.parts)
+        unit.apply()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_live_is_replay_is_snapshot_and_replay_after_every_unit(seed: int) -> None:
+    with SimulatedBroker(settings(share_coordinator_snapshot_update_records_per_snapshot=7)) as world:
+        life, state_log = Life(world, seed), world.broker.share_partitions.state_log
+        rows: list[Any] = []
+        since: dict[int, int] = {}
+        for number in range(120):
+            unit = world.broker.store.last_unit
+            life.step()
+            if number % 20 == 10:
+                rows, since = [], positions(world)
+                for row in state_log.rows():  # taken in slices, while others go on
+                    rows.append(row)
+                    if life.chance.random() < 0.3:
+                        life.step()
+            if number % 30 == 25:
+                for home, keys in state_log._by_home().items():
+                    world.wait(1)
+                    state_log.prune(home, keys)
+            if world.broker.store.last_unit != unit:
+                live = view(state_log)
+                assert replayed(world) == live
+                assert replayed(world, rows, since) == live
+        assert any(part.log.start_offset for part in state_partitions(world)), "something was pruned"
+        world.wait(1)
+        live = view(state_log)
+    with world.after_power_cut() as later:
+        assert view(later.broker.share_partitions.state_log) == live
+
+
+def test_what_one_request_acknowledges_is_one_unit() -> None:
+    with SimulatedBroker(settings()) as world:
+        topic = world.broker.topics.create("t", 5)
+        begin(world, "g", {(topic.id, index): 0 for index in range(5)})
+        keys = [SharePartitionKey("g", topic.id, index) for index in range(5)]
+        for key in keys:
+            acquire(world, key, 0, 9)
+        unit = world.broker.store.last_unit
+        acks = {(topic.id, index): [AckRange(0, 4, [AckType.ACCEPT])] for index in range(5)}
+        assert not any(world.broker.share_partitions.acknowledge("g", "me", acks).values())
+        assert world.broker.store.last_unit == unit + 1
+        assert [world.broker.share_partitions.describe(key).start_offset for key in keys] == [5] * 5
+
+
+def test_states_are_where_kafka_has_them_and_the_topic_is_not_compacted() -> None:
+    with SimulatedBroker(settings()) as world:
+        key = one_partition(world)
+        topic = world.broker.topics.by_name["__share_group_state"]
+        home = partition_for(home_name(key), HOMES)
+        assert [part.log.end_offset for part in topic.partitions] == [int(index == home) for index in range(HOMES)]
+        assert dict(topic.configs) == {
+            "cleanup.policy": "delete",
+            "retention.ms": "-1",
+            "segment.bytes": str(world.broker.settings.share_coordinator_state_topic_segment_bytes),
+        }
+
+
+@pytest.mark.parametrize("configs", [{"cleanup.policy": "compact"}, {"retention.ms": "1", "retention.bytes": "1"}])
+def test_no_setting_of_the_topic_loses_a_state(configs: dict[str, str]) -> None:
+    with SimulatedBroker(settings()) as world:
+        one_partition(world)
+        topic = world.broker.topics.by_name["__share_group_state"]
+        world.broker.topics.alter_configs(topic, configs)
+        logs = [part.log.settings for part in topic.partitions]
+        assert {(each.compacts, each.deletes, each.retention_ms, each.retention_bytes) for each in logs} == {
+            (False, True, -1, -1)
+        }
+
+
+def test_a_share_partition_is_written_whole_after_so_many_changes() -> None:
+    with SimulatedBroker(settings(share_coordinator_snapshot_update_records_per_snapshot=3)) as world:
+        key = one_partition(world)
+        kept = world.broker.share_partitions.state_log.known[key]
+        epochs = []
+        for offset in range(7):
+            accept(world, key, offset)
+            epochs.append(kept.epoch)
+        assert epochs == [0, 0, 1, 1, 1, 2, 2]
+
+
+def test_a_share_partition_is_written_whole_after_so_many_bytes() -> None:
+    with SimulatedBroker(settings()) as world:
+        key = one_partition(world)
+        kept = world.broker.share_partitions.state_log.known[key]
+        acquire(world, key, 0, 1999)
+        for first in range(0, 1999, 200):
+            acknowledge(world, key, AckRange(first, first + 199, [AckType.ACCEPT, AckType.RELEASE] * 100))
+        assert 1 <= kept.epoch <= 3
+        assert kept.update_bytes < max(16 << 10, 4 * kept.snapshot_bytes)
+
+
+def test_kafka_19695_nothing_is_pruned_that_a_live_share_partition_needs() -> None:
+    with SimulatedBroker(settings(share_coordinator_snapshot_update_records_per_snapshot=2)) as world:
+        shares = world.broker.share_partitions
+        busy = one_partition(world)
+        home = shares.state_log.home(busy)
+        topic = world.broker.topics.by_name["t"]
+        names = (f"cold-{number}" for number in range(100))
+        cold = next(key for name in names if shares.state_log.home(key := SharePartitionKey(name, topic.id, 0)) == home)
+        begin(world, cold.group, {(topic.id, 0): 0})
+        for offset in range(10):
+            accept(world, busy, offset)
+        world.wait(1)
+        log = state_partitions(world)[home].log
+        shares.state_log.prune(home, [busy, cold])
+        assert log.start_offset == shares.state_log.known[cold].snapshot_offset == 1
+        shares.state_log.write_snapshots([cold])
+        world.wait(1)
+        shares.state_log.prune(home, [busy, cold])
+        assert log.start_offset == shares.state_log.known[busy].snapshot_offset > 1
+        live = view(shares.state_log)
+        assert replayed(world) == live
+
+
+def test_what_was_not_written_whole_for_long_holds_up_no_pruning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fencepost.broker.share.state_log.COLD_BYTES", 200)
+    with SimulatedBroker(settings()) as world:
+        shares = world.broker.share_partitions
+        key = one_partition(world)
+        for offset in range(10):
+            accept(world, key, offset)
+        world.wait(301)
+        home = shares.state_log.home(key)
+        assert shares.state_log.known[key].epoch == 1
+        assert state_partitions(world)[home].log.start_offset == 11
+
+
+def test_what_was_deleted_stays_so_although_its_end_was_pruned() -> None:
+    with SimulatedBroker(settings()) as world:
+        shares = world.broker.share_partitions
+        key = one_partition(world)
+        rows, since = list(shares.state_log.rows()), positions(world)
+        unit = shares.delete("g")
+        shares.state_log.topic.commit(unit.parts)
+        unit.apply()
+        world.wait(1)
+        for home in range(HOMES):
+            shares.state_log.prune(home, [])
+        assert state_partitions(world)[partition_for(home_name(key), HOMES)].log.start_offset == 2
+        assert replayed(world, rows, since) == {} == replayed(world)
+
+
+def test_without_room_nothing_changes_and_locks_stay_until_there_is() -> None:
+    with SimulatedBroker(settings()) as world:
+        shares = world.broker.share_partitions
+        key = one_partition(world)
+        place = key.topic_id, key.partition
+        acquire(world, key, 0, 9)
+        world.broker.store.space_exhausted = True
+        answer = shares.acknowledge("g", "me", {place: [AckRange(0, 4, [AckType.ACCEPT])]})[place]
+        assert answer is not None
+        assert answer.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        with pytest.raises(KafkaError):
+            begin(world, "h", {place: 0})
+        shares.release("g", "me", [place])
+        assert [run[2].state for run in shares.state_log.known[key].machine.runs] == [1]
+        world.broker.store.space_exhausted = False
+        world.wait(2)
+        assert [(run[2].state, run[2].deliveries) for run in shares.state_log.known[key].machine.runs] == [(0, 1)]
