@@ -45,7 +45,7 @@ class Change:
 
 
 def compare(before: Iterable[Measured], after: Iterable[Measured]) -> list[Change]:
-    """What both runs measured, in the order of the second."""
+    """Return the change of each figure that both runs measured, in the order of the second run."""
     old = {(each.scenario, each.peer): each for each in before}
     found: list[Change] = []
     for other in after:
@@ -56,7 +56,7 @@ def compare(before: Iterable[Measured], after: Iterable[Measured]) -> list[Chang
 
 
 def missing(before: Iterable[Measured], after: Iterable[Measured]) -> list[str]:
-    """What only the first run measured of fencepost: it may have failed in the second."""
+    """Return figures of fencepost that only the first run has: they may have failed in the second."""
     there = {(each.scenario, each.peer) for each in after}
     ours = [each for each in before if each.peer.startswith(OURS) and (each.scenario, each.peer) not in there]
     return [f"{each.scenario}, {each.peer}" for each in ours]

@@ -151,7 +151,7 @@ def _read(consumer: Any, records: int, progress: Callable[[int], None]) -> Resul
         if messages:
             last = now
         elif now - last > 30:
-            raise RuntimeError(f"no record for 30 s, {seen} of {records} read")
+            raise RuntimeError(f"no record came for 30 s; {seen} of {records} were read")
         for message in messages:
             if message.error() is None:
                 seen += 1

@@ -91,7 +91,7 @@ class Login:
                 self._ask(lambda admin: admin.delete_topics([name]))
 
     def check_exists(self, name: str) -> None:
-        """Raises NoTopic, KafkaError."""
+        """Check that the topic exists. Raises NoTopic, KafkaError."""
         try:
             self._ask(lambda admin: admin.describe_topics([name]))
         except UnknownTopicError as error:

@@ -81,7 +81,7 @@ class Measured:
 
 
 def figure(name: str) -> Figure:
-    """One that is not in the table goes by its own name, and less of it is better."""
+    """Return the figure of this name. For one that is not in the table, less is better."""
     return FIGURES.get(name) or Figure(name, LESS)
 
 

@@ -40,7 +40,7 @@ class ModeResult:
 
 
 def modes() -> list[tuple[str, int]]:
-    """(name, records in a batch), cheapest first."""
+    """Return (name, records in a batch) of each mode, the cheapest first."""
     plain = [(AT_MOST_ONCE, BATCH), (AT_LEAST_ONCE, BATCH)]
     return plain + [(EXACTLY_ONCE, size) for size in TRANSACTIONS]
 
@@ -65,7 +65,7 @@ async def run(
 def producer_of(
     bootstrap: str, mode: str, transactional_id: str, login: Mapping[str, str] = MappingProxyType({})
 ) -> Producer:
-    """One of that mode, not started."""
+    """Make a producer for this mode, not started."""
     config: dict[str, Any] = {"bootstrap.servers": bootstrap, **login}
     if mode == AT_MOST_ONCE:
         config |= {"acks": "0", "enable.idempotence": False}
@@ -90,7 +90,7 @@ async def _measure(
 
 
 async def send_batch(producer: Producer, mode: str, load: ModeLoad, batch: int) -> None:
-    """Records, and the wait of the mode."""
+    """Send the records, then wait as the mode does."""
     value = b"." * load.record_bytes
     if mode == EXACTLY_ONCE:
         async with producer.transaction() as tx:

@@ -35,7 +35,7 @@ class ObservedLoad:
 
 @dataclass(slots=True)
 class Observed:
-    """What one way took, median of the rounds. cpu_ratio: to the plain way of the same round."""
+    """The cost of one way, median of the rounds. cpu_ratio: to the plain way in the same round."""
 
     way: str
     records_per_second: float
@@ -44,7 +44,7 @@ class Observed:
 
 
 def ways() -> dict[str, Callable[[], dict[str, Any]]]:
-    """The keywords of a producer, by name."""
+    """Return the keyword arguments of a producer for each way, by its name."""
     return {
         PLAIN: dict,
         "metrics": lambda: {"metrics": ClientMetrics()},
@@ -86,7 +86,7 @@ async def run(
 
 
 async def _send(producer: Producer, load: ObservedLoad) -> tuple[float, float]:
-    """Seconds, and seconds of CPU, from the first record to the last acknowledgement."""
+    """Send the records. Returns seconds, and seconds of CPU, from the first one to the last acknowledgement."""
     value = b"." * load.record_bytes
     await producer.send_and_wait(load.topic, value)  # metadata, producer id
     began, cpu_began = time.perf_counter(), time.process_time()

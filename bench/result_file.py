@@ -47,7 +47,7 @@ class Result:
 
 
 def read(path: Path) -> Result:
-    """Raises: NotAResult, OSError."""
+    """Read a result file. Raises: NotAResult, OSError."""
     try:
         return from_json(json.loads(path.read_text()))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -67,7 +67,7 @@ def as_json(result: Result) -> dict[str, Any]:
 
 
 def from_json(document: Any) -> Result:
-    """What as_json() was given. Raises: NotAResult."""
+    """Read a document made by as_json(). Raises: NotAResult."""
     if not isinstance(document, dict) or "findings" not in document:
         raise NotAResult("it is no result of the benchmarks")
     if document.get("format") != FORMAT:
@@ -131,7 +131,7 @@ def _read_measured(document: Mapping[str, Any]) -> Measured:
 
 
 def _number(value: Any) -> float:
-    """Raises: NotAResult; JSON's NaN and infinities, which compare with nothing, are none."""
+    """Return the value as a float. Raises: NotAResult, also for NaN and infinities, which JSON texts may contain."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise NotAResult(f"a figure of it is {value!r}")
     return value

@@ -50,7 +50,7 @@ class RequestFailed(Exception):
 
 
 class _Loop(asyncio.Protocol):
-    """One connection: sends as many requests as answers come."""
+    """One connection, which sends a request for each response."""
 
     def __init__(self, frame: bytes, depth: int, error_at: int, failed: Callable[[Exception], None]) -> None:
         self._frame = frame
@@ -115,7 +115,7 @@ Connect = Callable[[str, int, asyncio.Protocol], Awaitable[None]]
 
 
 async def connect_plainly(host: str, port: int, protocol: asyncio.Protocol) -> None:
-    """Over TCP, without a login."""
+    """Connect over TCP, without a login."""
     await asyncio.get_running_loop().create_connection(lambda: protocol, host, port)
 
 
@@ -156,7 +156,7 @@ async def run(
 
 
 async def _hold(seconds: float, over: "asyncio.Future[None]") -> None:
-    """Let the load run, or raise what ended it."""
+    """Let the load run for this long. Raises the error that ended it, if there is one."""
     await asyncio.wait([over], timeout=seconds)
     if over.done():
         over.result()

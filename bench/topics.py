@@ -105,7 +105,7 @@ def _leads(wire: Wire, name: str) -> bool:
 
 
 def delete(host: str, port: int, name: str) -> None:
-    """Remove a topic; brokers that cannot keep it."""
+    """Delete a topic. Brokers that cannot delete topics keep it."""
     wire = Wire(host, port)
     try:
         with contextlib.suppress(ConnectionError):

@@ -92,7 +92,7 @@ class _Worker(threading.Thread):
 
 
 class _Phases:
-    """What the threads wait for."""
+    """The events that the threads wait for."""
 
     def __init__(self) -> None:
         self.ready = threading.Semaphore(0)

@@ -20,7 +20,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """ours: a figure of a peer (fencepost) over the same of another; theirs None: the figure itself."""
+    """An aim: the ratio of a figure of `ours` to that of `theirs`; theirs None: the figure itself."""
 
     row: str
     scenario: str
@@ -36,7 +36,7 @@ class Aim:
 
     @property
     def must(self) -> float:
-        """The bar below (or above) which it is missed."""
+        """Return the value that must be reached; below it (or above, for costs) the aim is missed."""
         return round(self.aim * (1 - self.short if self.sense == MORE else 1 + self.short), 9)
 
     def holds(self, ratio: float, bar: float) -> bool:

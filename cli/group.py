@@ -121,7 +121,7 @@ async def _facts(admin: "Admin", name: str) -> dict[str, Any]:
 
 
 async def _own_configs(admin: "Admin", name: str) -> dict[str, str | None]:
-    """What this group was given, where the broker has such settings and shows them to us."""
+    """Return the group's own settings; none where the broker has no such settings or does not show them."""
     from ..client.errors import KafkaError
 
     try:

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 def low_text(low: "LowLogDir") -> str:
-    """Where, how much is left, and what that means."""
+    """Return a sentence: which directory, how many bytes are free, and what the broker refuses now."""
     where = f"the disk of broker {low.broker}, {low.path}, is nearly full: {low.usable_bytes:,} bytes are free"
     if low.floor_bytes is None:
         return where

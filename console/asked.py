@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Asked(NamedTuple):
-    """names: of the path. query: by the route's table. given: the query as it came, each name once."""
+    """One request. names: from the path. query: parsed by the route's parameters. given: the query as it was sent."""
 
     parts: "Parts"
     request: web.Request
@@ -21,20 +21,20 @@ class Asked(NamedTuple):
     body: Any
 
     async def admin(self) -> "Admin":
-        """Raises KafkaError."""
+        """Return the console's Admin. Raises KafkaError."""
         return await self.parts.connecting.admin()
 
     @property
     def address(self) -> str:
-        """The client's, or that of the proxy that it comes through."""
+        """Return the address of the client, or of the proxy that it connects through."""
         return self.request.remote or ""
 
     @property
     def session(self) -> str | None:
-        """The id in its cookie, which may be of no session."""
+        """Return the session id in the request's cookie. A session of that id need not exist."""
         return self.request.cookies.get(self.parts.guard.cookie)
 
     @property
     def now_ms(self) -> int:
-        """The time in ms by a clock that is never set back, for logins."""
+        """Return the time in ms by a clock that is never set back, for logins."""
         return self.parts.clock.monotonic_ms()

@@ -15,7 +15,7 @@ RETRY_MS = 1_000
 
 
 class Connecting:
-    """`new_admin`: an Admin that is not started."""
+    """Connects an Admin when it is needed, and reconnects. new_admin: makes an Admin that is not started."""
 
     def __init__(self, new_admin: Callable[[], Admin], clock: Clock) -> None:
         self._new_admin = new_admin
@@ -26,7 +26,7 @@ class Connecting:
         self._failure: KafkaError | None = None
 
     async def admin(self) -> Admin:
-        """Raises KafkaError."""
+        """Return the connected Admin; connect it first if needed. Raises KafkaError."""
         if self._admin is not None:
             return self._admin
         async with self._lock:

@@ -96,7 +96,7 @@ class _Samples:
 
 
 def _written_bytes(name: str) -> int:
-    """In the text format, which escapes three characters."""
+    """Return the size of a name in the text format, which escapes three characters."""
     return len(name.encode("utf-8", "replace")) + sum(map(name.count, '\\"\n'))
 
 
@@ -111,14 +111,14 @@ class _Once(Collector):
 
 
 class Scraper:
-    """/metrics of one cluster. admin: connected; raises KafkaError where the broker cannot be reached."""
+    """Answers /metrics for one cluster. admin: returns a connected Admin, or raises KafkaError."""
 
     def __init__(self, admin: Callable[[], Awaitable[Admin]]) -> None:
         self._admin = admin
         self._running: asyncio.Task[bytes] | None = None
 
     async def text(self) -> bytes:
-        """In the text format. Raises KafkaError if the broker cannot be reached."""
+        """Return the metrics in the text format. Raises KafkaError if the broker cannot be reached."""
         if self._running is None or self._running.done():
             self._running = asyncio.ensure_future(metrics_text(await self._admin()))
         return await asyncio.shield(self._running)
@@ -175,7 +175,7 @@ def _add_brokers(samples: _Samples, cluster: ClusterDescription) -> None:
 
 
 def _fitting(topics: dict[str, TopicDescription], samples: _Samples) -> dict[str, TopicDescription]:
-    """Whole topics, as many as the limit allows."""
+    """Return as many topics as the limit on series allows, each with all of its partitions."""
     fitting, partitions, left_out = dict[str, TopicDescription](), 0, 0
     for name in sorted(topics):
         count = len(topics[name].partitions)
@@ -253,7 +253,7 @@ def _add_held(samples: _Samples, found: Iterable[HeldOffsets]) -> None:
 
 
 async def _add_group(samples: _Samples, admin: Admin, name: str, group: GroupDescription | None, ends: _Ends) -> bool:
-    """Returns False if there is no room for it."""
+    """Add the series of a group. Returns False, and adds none, if the limit on series does not allow it."""
     offsets = await admin.list_group_offsets(name)
     counts = Counter(partition.topic for partition in offsets)
     series = [(1, (name,)), *((count * SERIES_OF_GROUP + 2, (name, topic)) for topic, count in counts.items())]
@@ -280,7 +280,7 @@ async def _add_group(samples: _Samples, admin: Admin, name: str, group: GroupDes
 
 
 def _family(family: MetricFamily) -> Metric:
-    """One of the broker's own, as prometheus_client has it."""
+    """Convert one of the broker's own metrics to prometheus_client's class."""
     if family.kind == "histogram":
         histogram = HistogramMetricFamily(family.name, family.help, labels=family.labels)
         for sample in family.samples:

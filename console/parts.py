@@ -63,7 +63,7 @@ class Parts:
         self.model.look()
 
     def snapshot(self, view: View | None) -> dict[str, Any]:
-        """What a page begins with. view: None for the last one."""
+        """Return all that a page shows first. view: None for the last one."""
         return self.model.snapshot(view)
 
     def hang_up(self) -> None:
@@ -75,7 +75,7 @@ class Parts:
         await self.connecting.close()
 
     async def cluster(self) -> ClusterDescription:
-        """The brokers and features; asked for once a second at most. Raises KafkaError."""
+        """Describe brokers and features; the broker is asked at most once a second. Raises KafkaError."""
         now_ms = self.clock.monotonic_ms()
         if self._cluster is None or now_ms - self._cluster_ms > CLUSTER_FRESH_MS:
             self._cluster = await (await self.connecting.admin()).describe_cluster()

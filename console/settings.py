@@ -10,7 +10,7 @@ from .http.guard import LEAST_TOKEN_CHARS, is_loopback
 
 
 class BadAddress(Exception):
-    """This address may not be served, or not by this process. hint: what to do."""
+    """Raised for an address at which the console may not or cannot be served. hint: what to do."""
 
     def __init__(self, cause: str, hint: str) -> None:
         super().__init__(cause)
@@ -19,7 +19,7 @@ class BadAddress(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ConsoleSettings:
-    """token: None: no login. hosts: names by which browsers may call it. changes_hint: what allows changes."""
+    """How a console is served. token: None: no login. hosts: allowed Host names. changes_hint: how to allow changes."""
 
     host: str
     port: int
@@ -32,7 +32,7 @@ class ConsoleSettings:
     changes_hint: str = ""
 
     def check(self) -> None:
-        """Raises BadAddress."""
+        """Check the settings. Raises BadAddress."""
         if self.token is None and not self.insecure and not is_loopback(self.host):
             raise BadAddress(
                 f"{self.host} is reachable from other machines, and the console asks for no login there",

@@ -173,7 +173,7 @@ def decode_request(api: Api, version: int, frame: Readable, position: int) -> An
 
 
 def decode_request_in_steps(api: Api, version: int, frame: memoryview, position: int) -> Generator[int, None, Any]:
-    """As decode_request(), in steps: yields how many list items were read since the last yield."""
+    """Like decode_request(), but in steps: yields how many list items were read since the last yield."""
     try:
         decode = api.request_decoders_in_steps[version]
     except KeyError:
@@ -194,7 +194,7 @@ def encode_response(api: Api, version: int, correlation_id: int, response: Any) 
 def encode_response_in_steps(
     api: Api, version: int, correlation_id: int, response: Any
 ) -> Generator[int, None, list[Buffer]]:
-    """As encode_response(), in steps: yields how many array items were written. They may be made meanwhile (Lazy)."""
+    """Like encode_response(), in steps: yields how many array items were written. Lazy ones are made meanwhile."""
     try:
         encode = api.response_encoders_in_steps[version]
     except KeyError:
@@ -238,7 +238,7 @@ def decode_response(api: Api, version: int, frame: Readable) -> tuple[int, Any]:
     correlation_id, position = _read_response_header(frame, version >= api.flexible_responses_from)
     response, end = decode(frame, position)
     if end != len(frame):
-        raise MalformedFrame(f"{api.name} v{version}: {len(frame) - end} bytes after the response")
+        raise MalformedFrame(f"{api.name} v{version}: {len(frame) - end} bytes follow the response")
     return correlation_id, response
 
 

@@ -47,7 +47,7 @@ _new_object = object.__new__
 
 
 class CorruptBatch(Exception):
-    """Bytes that are no sound batch. `position` is where the batch would begin in what was read."""
+    """Raised for bytes that are not a valid batch. position: where the batch begins in the bytes that were read."""
 
     def __init__(self, position: int, reason: str) -> None:
         super().__init__(f"{reason}, in the batch at byte {position}")
@@ -139,7 +139,7 @@ class Batch:
 
 
 def _parse(buffer: memoryview, position: int) -> Batch:
-    """The header at `position`, unjudged. Raises struct.error when there are fewer than 61 bytes."""
+    """Parse the header at `position` without checking it. Raises struct.error if there are fewer than 61 bytes."""
     batch: Batch = _new_object(Batch)
     (
         batch.base_offset,
@@ -173,10 +173,10 @@ def read(buffer: memoryview, position: int = 0) -> Batch:
     if batch.magic != MAGIC:
         raise CorruptBatch(position, f"magic is {batch.magic}, not {MAGIC}")
     if size < HEADER_BYTES:
-        raise CorruptBatch(position, f"a size of {size} bytes is less than a header")
+        raise CorruptBatch(position, f"its size of {size} bytes is less than its header's {HEADER_BYTES}")
     end = position + size
     if end > len(buffer):
-        raise CorruptBatch(position, f"{size} bytes announced, {len(buffer) - position} present")
+        raise CorruptBatch(position, f"its length says {size} bytes, {len(buffer) - position} are there")
     if batch.base_offset < 0 or not 0 <= batch.record_count <= batch.last_offset_delta + 1:
         raise CorruptBatch(
             position,
@@ -188,7 +188,7 @@ def read(buffer: memoryview, position: int = 0) -> Batch:
 
 
 def batch_of(buffer: memoryview) -> Batch:
-    """The batch that is all of `buffer`, by whoever has just written it and knows that it is one."""
+    """Parse a buffer that holds exactly one batch, without checks: for code that has just written it."""
     batch = _parse(buffer, 0)
     batch.buffer = buffer
     return batch
@@ -210,7 +210,7 @@ def verify(batch: Batch) -> None:
 
 
 def check_produced(records: memoryview) -> Batch:
-    """The one sound v2 batch that a partition of a Produce request must carry.
+    """Check and return the one v2 batch that a partition of a Produce request must hold.
 
     Everything that the header shows is checked; the records inside are not looked at. The order of the checks is
     Kafka's, so that a batch with two faults gets the same answer. A batch that calls its own timestamps the broker's
@@ -243,7 +243,7 @@ def check_produced(records: memoryview) -> Batch:
 
 
 def _unacceptable_frame(records: memoryview) -> KafkaError:
-    """Why these bytes are not exactly one v2 batch: a field is looked at only where Kafka would get to see it."""
+    """Return the error for bytes that are not exactly one v2 batch, as Kafka would choose it."""
     present = len(records)
     size = _LENGTH.unpack_from(records, 8)[0] + LENGTH_ENDS_AT if present >= LENGTH_ENDS_AT else None
     if size is not None and size < LEAST_BYTES_OF_ANY_MAGIC:
@@ -296,7 +296,7 @@ def stamp_header(batch: Batch, base_offset: int, leader_epoch: int = 0) -> bytes
 
 
 def after_header(batch: Batch) -> bytes | memoryview:
-    """The batch from byte 16 on, for whoever keeps it: a view, or a copy where a view would keep too much.
+    """Return the batch from byte 16 on, to be kept: a view, or a copy if a view would keep too much memory.
 
     A view keeps all of the request that it is a part of: 40 MB for a batch of 1 KB, if all else in it was refused.
     """
@@ -308,12 +308,12 @@ def after_header(batch: Batch) -> bytes | memoryview:
 
 
 def with_log_append_time(batch: Batch, now_ms: int) -> Batch:
-    """The batch as the broker's own clock stamps it: every record then counts as of `now_ms`. Copies the bytes."""
+    """Return a copy of the batch with log append time: every record then has the timestamp `now_ms`."""
     return _with_timestamp_type(batch, True, now_ms)
 
 
 def _with_timestamp_type(batch: Batch, log_append_time: bool, max_timestamp: int) -> Batch:
-    """A copy with this timestamp type: bit 3, max timestamp, and so a new CRC."""
+    """Return a copy with this timestamp type (attribute bit 3), this max timestamp, and a new CRC."""
     attributes = batch.attributes | LOG_APPEND_TIME_BIT if log_append_time else batch.attributes & ~LOG_APPEND_TIME_BIT
     changed = bytearray(batch.buffer)
     _ATTRIBUTES.pack_into(changed, 21, attributes)

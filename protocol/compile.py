@@ -14,7 +14,7 @@ from .schema import schema_of
 
 @cache
 def decoder(cls: type, version: int) -> Decoder:
-    """Reads an instance of `cls` out of data, from a position on; returns it and the position after it.
+    """Return a function that decodes an instance of `cls` from (data, position); it returns it and the next position.
 
     Raises MalformedFrame for bytes that are none; KafkaError for a version that the class does not declare.
     """
@@ -23,14 +23,14 @@ def decoder(cls: type, version: int) -> Decoder:
 
 @cache
 def decoder_in_steps(cls: type, version: int) -> DecoderInSteps:
-    """As decoder(), for a memoryview, but it decodes in steps: a generator that yields how many list items it read."""
+    """Like decoder(), for a memoryview, in steps: a generator that yields how many list items it has read."""
     source = decoder_in_steps_source(cls, version, _flexible(cls, version))
     return source.compile("decode", _title(cls, version, "decoder in steps"))
 
 
 @cache
 def encoder(cls: type, version: int) -> Encoder:
-    """Writes an instance of `cls`; returns the buffers that follow each other on the wire.
+    """Return a function that encodes an instance of `cls` as buffers to be sent one after another.
 
     Raises KafkaError for a version that the class does not declare.
     """
@@ -39,7 +39,7 @@ def encoder(cls: type, version: int) -> Encoder:
 
 @cache
 def encoder_in_steps(cls: type, version: int) -> EncoderInSteps:
-    """As encoder(), but it encodes in steps: a generator that yields how many array items it has written."""
+    """Like encoder(), in steps: a generator that yields how many array items it has written."""
     source = encoder_source(cls, version, _flexible(cls, version), in_steps=True)
     return source.compile("encode", _title(cls, version, "encoder in steps"))
 

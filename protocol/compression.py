@@ -36,7 +36,7 @@ _LITTLE_LENGTH = Struct("<I")
 
 
 class Codec(IntEnum):
-    """The numbers that stand in bits 0-2 of a batch's attributes."""
+    """The compression codecs, by their numbers in bits 0-2 of a batch's attributes."""
 
     NONE = 0
     GZIP = 1
@@ -65,7 +65,7 @@ def compress(codec: int, payload: Bytes, level: int | None = None) -> bytes:
 
 
 def decompress(codec: int, payload: Bytes, *, limit: int) -> bytes:
-    """What was compressed, if it is at most `limit` bytes.
+    """Decompress the payload, which may have at most `limit` bytes then.
 
     Raises: KafkaError CORRUPT_MESSAGE for bytes that are not of this codec, MESSAGE_TOO_LARGE above the limit.
     """
@@ -129,7 +129,7 @@ def _compress_snappy(payload: memoryview) -> bytes:
 
 
 def _decompress_snappy(payload: memoryview, limit: int) -> bytes:
-    """Either of the two framings in use: Java's xerial blocks, or the single raw block of librdkafka and franz-go."""
+    """Decompress either framing in use: Java's xerial blocks, or the single raw block of librdkafka and franz-go."""
     try:
         blocks = list(_xerial_blocks(payload)) if payload[:8] == _XERIAL_MAGIC else [payload]
         sizes = [cramjam.snappy.decompress_raw_len(block) for block in blocks]
@@ -146,7 +146,7 @@ def _decompress_snappy(payload: memoryview, limit: int) -> bytes:
 
 
 def _xerial_blocks(payload: memoryview) -> Iterator[memoryview]:
-    """The raw blocks of one or more streams one after the other, as Java's SnappyInputStream takes them."""
+    """Yield the raw blocks of one or more concatenated streams, as Java's SnappyInputStream reads them."""
     position = 0
     while position < len(payload):
         if payload[position : position + 8] == _XERIAL_MAGIC:
@@ -157,6 +157,9 @@ def _xerial_blocks(payload: memoryview) -> Iterator[memoryview]:
         (size,) = _BIG_LENGTH.unpack_from(payload, position)
         position += 4
         if not 0 <= size <= len(payload) - position:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a snappy block announces {size} bytes")
+            raise KafkaError(
+                ErrorCode.CORRUPT_MESSAGE,
+                f"the length of a snappy block is {size}, {len(payload) - position} bytes are left",
+            )
         yield payload[position : position + size]
         position += size

@@ -34,7 +34,7 @@ _SCOPE: dict[str, Any] = {
 
 
 def decoder_source(cls: type, version: int, flexible: bool) -> Source:
-    """The source of `decode(data, p)`, which returns an instance and the position after it.
+    """Return the source of `decode(data, p)`, which returns an instance and the position after it.
 
     Twice: text is read out of bytes in one way and out of a view in another, which is slower but copies no large frame.
     """
@@ -80,7 +80,7 @@ def _has_records(cls: type, version: int) -> bool:
 
 
 def smallest(kind: Kind, version: int, flexible: bool) -> int:
-    """The fewest bytes that a value can take; never 0, so that every count has a limit."""
+    """Return the fewest bytes that a value can take, at least 1, so that every count has a limit."""
     if isinstance(kind, Fixed):
         return kind.size_bytes
     if isinstance(kind, Nested):
@@ -89,7 +89,7 @@ def smallest(kind: Kind, version: int, flexible: bool) -> int:
 
 
 def smallest_of(cls: type, version: int, flexible: bool) -> int:
-    """The fewest bytes that an instance can take."""
+    """Return the fewest bytes that an instance can take."""
     present = [f for f in schema_of(cls).fields if version in f.versions and f.tag is None]
     sizes = (1 if _is_nullable_struct(f, version) else smallest(f.kind, version, flexible) for f in present)
     return sum(sizes) + (1 if flexible else 0)
@@ -113,7 +113,7 @@ class _Reader:
     # Fixed fields wait until something else comes, and are then read at once.
 
     def flush(self) -> None:
-        """Reads what waits."""
+        """Write the lines that read the fixed fields collected so far."""
         run, self._run = self._run, []
         if not run:
             return
@@ -221,7 +221,7 @@ class _Reader:
             self._source.line(f"{target} = {name}")
 
     def _read_sized(self, letter: str, target: str, nullable: bool, rest: str, read: Callable[[], None]) -> None:
-        """A length, null where it may be, and the lines of `read`, for which `after` is where the value ends."""
+        """Read a length (or null if allowed), then a value by `read`, in whose lines `after` is the value's end."""
         source, n = self._source, self._length(letter, rest)
         null = "not " + n if self._flexible else f"{n} == -1"
         with source.block(f"if {null}:"):

@@ -24,11 +24,11 @@ T = TypeVar("T")
 
 
 class Rows(list[tuple[Any, ...]]):
-    """Entries of an array whose fields are all fixed, as tuples of these: many cost a fraction of an instance each."""
+    """Array entries of fixed-size fields, as tuples: they cost a fraction of the time of instances."""
 
 
 class Lazy(list[T]):
-    """`count` entries of an array, each made when it is written: at most one of them is ever in memory."""
+    """`count` array entries, each made when it is written, so that only one is in memory at a time."""
 
     def __init__(self, count: int, entries: Iterable[T]) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class _Writer:
         self._run: list[tuple[str, str]] = []  # format, expression; "x" is a zero byte and has none
 
     def flush(self) -> None:
-        """Writes the fixed fields that wait."""
+        """Write the lines that write the fixed fields collected so far."""
         run, self._run = self._run, []
         if not run:
             return
@@ -143,7 +143,7 @@ class _Writer:
         self._in_steps = in_steps
 
     def _differs(self, f: Field, value: str) -> str:
-        """The test that a tagged field is not at its default, and so has to be sent."""
+        """Return the expression that tests whether a tagged field differs from its default, so that it is sent."""
         if f.factory is list:
             return value
         default = f.initial()

@@ -12,7 +12,7 @@ _LONGEST_TEXT = 2000  # characters; a detail may quote what a client sent, and a
 
 
 class ErrorCode(IntEnum):
-    """An error code of the protocol: its number, whether a client may simply try again, and its text."""
+    """An error code of the protocol: its number, whether a client may retry, and its text."""
 
     if TYPE_CHECKING:
         retriable: bool
@@ -103,7 +103,7 @@ class ErrorCode(IntEnum):
     FENCED_LEADER_EPOCH = 74, True, "The leader epoch is older than the broker's."
     UNKNOWN_LEADER_EPOCH = 75, True, "The leader epoch is newer than the broker's."
     UNSUPPORTED_COMPRESSION_TYPE = 76, False, "This version of the API does not know the codec of the records."
-    STALE_BROKER_EPOCH = 77, False, "The broker has registered anew since."
+    STALE_BROKER_EPOCH = 77, False, "The broker has registered again since."
     OFFSET_NOT_AVAILABLE = 78, True, "The new leader does not know its high watermark yet."
     MEMBER_ID_REQUIRED = 79, False, "Join again with the member id of this answer."
     PREFERRED_LEADER_NOT_AVAILABLE = 80, True, "The preferred leader is not available."
@@ -155,7 +155,7 @@ class ErrorCode(IntEnum):
     DUPLICATE_VOTER = 126, False, "The voter is one of the voters already."
     VOTER_NOT_FOUND = 127, False, "There is no such voter."
     INVALID_REGULAR_EXPRESSION = 128, False, "The regular expression is not valid."
-    REBOOTSTRAP_REQUIRED = 129, False, "What the client knows of the cluster is too old; it must begin anew."
+    REBOOTSTRAP_REQUIRED = 129, False, "What the client knows of the cluster is too old; it must bootstrap again."
     STREAMS_INVALID_TOPOLOGY = 130, False, "The topology is not valid."
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131, False, "The epoch of the topology is not valid."
     STREAMS_TOPOLOGY_FENCED = 132, False, "The epoch of the topology is an old one."
@@ -166,10 +166,10 @@ class ErrorCode(IntEnum):
 
 
 class KafkaError(Exception):
-    """A request, or one item of it, is refused with a code that the client understands."""
+    """Raised to refuse a request, or one item of it, with an error code of the protocol."""
 
     def __init__(self, code: ErrorCode, detail: str = "") -> None:
-        """detail: cut here, since whatever is told to clients begins here."""
+        """detail: what is wrong, for people; shortened here, so that it fits every field of a response."""
         detail = detail[:_LONGEST_TEXT]
         super().__init__(code, detail)
         self.code = code
@@ -177,7 +177,7 @@ class KafkaError(Exception):
 
     @property
     def text(self) -> str:
-        """What a person reads: the detail if there is one, else the code's own words. Short enough for any field."""
+        """The text for people: the detail if there is one, else the code's own text. Fits every field of a response."""
         return self.detail or self.code.text
 
     def __str__(self) -> str:
@@ -185,4 +185,4 @@ class KafkaError(Exception):
 
 
 class MalformedFrame(Exception):
-    """Bytes that are no frame, or no such message: nothing after them can be trusted, so the connection closes."""
+    """Raised for bytes that are not a frame, or not the expected message. The connection is closed then."""

@@ -21,7 +21,7 @@ _PIECES_AT_MOST = 1024
 
 
 class Framer:
-    """One direction of one connection. After it raised, the connection is of no use.
+    """Splits the bytes of one direction of a connection into frames. After it raised, close the connection.
 
     held_bytes: how much of an unfinished frame is kept. wanted_bytes: its whole size, prefix included; 0 while that is
     not known, or there is none. completed: how many frames there were that came in pieces.
@@ -38,7 +38,7 @@ class Framer:
         self._joined = 0  # pieces that were joined from many small ones
 
     def feed(self, chunk: bytes) -> list[Readable]:
-        """The frames that are whole now, without their length prefixes.
+        """Take the next bytes. Returns the frames that are complete now, without their length prefixes.
 
         Raises MalformedFrame for a length that is not above zero or above the limit.
         """
@@ -54,7 +54,7 @@ class Framer:
         while end - position >= PREFIX_BYTES:
             (length,) = _LENGTH(chunk, position)
             if not 0 < length <= self.max_bytes:
-                raise MalformedFrame(f"a frame of {length} bytes")
+                raise MalformedFrame(f"the frame's length is {length}, 1 to {self.max_bytes} are allowed")
             start = position + PREFIX_BYTES
             after = start + length
             if after > end:
@@ -67,14 +67,14 @@ class Framer:
         return frames
 
     def is_one_small_frame(self, chunk: bytes) -> bool:
-        """Whether feed(chunk) would give a copy of just what follows the prefix, and hold nothing."""
+        """Return whether the chunk is exactly one small frame, so that feed() would return a copy and keep nothing."""
         size = len(chunk) - PREFIX_BYTES
         return (
             0 < size <= _COPIED_BYTES and size <= self.max_bytes and not self.held_bytes and _LENGTH(chunk)[0] == size
         )
 
     def _complete(self, chunk: bytes, missing: int, frames: list[Readable]) -> tuple[bytes, int]:
-        """What was held, a frame or only its prefix, is whole with this chunk. Returns what to read on, and where."""
+        """Complete the frame, or the prefix, kept from earlier chunks. Returns the bytes to go on with, and where."""
         pieces, wanted = self._pieces, self.wanted_bytes
         self._pieces, self.held_bytes, self.wanted_bytes, self._joined = [], 0, 0, 0
         if not wanted:
@@ -93,7 +93,7 @@ class Framer:
 
 
 def _kept(chunk: bytes, start: int, end: int) -> Readable:
-    """A part of the chunk: a view, if it is so large a share of it that it may keep the rest in memory, else a copy."""
+    """Return a part of the chunk: a view if it is a large share of the chunk, which stays in memory; else a copy."""
     if (end - start) * _VIEWED_SHARE < len(chunk):
         return chunk[start:end]
     return memoryview(chunk)[start:end]

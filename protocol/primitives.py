@@ -83,22 +83,22 @@ def rest_of_uvarint(data: Readable, position: int, first: int) -> tuple[int, int
         number |= (byte & 127) << shift
         shift += 7
         if shift > 35:
-            raise MalformedFrame("a varint of more than five bytes")
+            raise MalformedFrame("a varint has more than five bytes")
     if number > _LARGEST_UVARINT:
-        raise MalformedFrame("a varint of more than 32 bits")
+        raise MalformedFrame("a varint has more than 32 bits")
     return number, position + 1
 
 
 def rest_of_string_length(data: Readable, position: int, first: int) -> tuple[int, int]:
-    """As rest_of_uvarint(), for the length of a string. Raises MalformedFrame above LARGEST_STRING_BYTES."""
+    """Like rest_of_uvarint(), for the length of a string. Raises MalformedFrame above LARGEST_STRING_BYTES."""
     number, position = rest_of_uvarint(data, position, first)
     if number > LARGEST_STRING_BYTES + 1:
-        raise MalformedFrame(f"a string of {number - 1} bytes")
+        raise MalformedFrame(f"a string has {number - 1} bytes, {LARGEST_STRING_BYTES} are allowed")
     return number, position
 
 
 def skip_tags(data: Readable, position: int, count: int) -> int:
-    """Steps over `count` tagged fields, none of which is known here. Returns the position after them.
+    """Skip `count` tagged fields, none of which is known here. Returns the position after them.
 
     count: as its first byte says; where that is not all of it, there are more than MOST_TAGS.
     """
@@ -118,20 +118,20 @@ def skip_tags(data: Readable, position: int, count: int) -> int:
 
 
 def refuse_length(length: int) -> NoReturn:
-    """A length below -1, or one that runs past the end."""
-    raise MalformedFrame(f"a length of {length}")
+    """Raise MalformedFrame: the length is below -1, or the field runs past the end by that many bytes."""
+    raise MalformedFrame(f"the length of a field is negative, or it runs past the end of the frame ({length})")
 
 
 def refuse_count(count: int) -> NoReturn:
-    """More items than the rest of the frame can hold, or fewer than none."""
-    raise MalformedFrame(f"a count of {count} items")
+    """Raise MalformedFrame: the count is negative, or the rest of the frame cannot hold that many items."""
+    raise MalformedFrame(f"the count {count} is negative, or more than the rest of the frame can hold")
 
 
 def refuse_null(what: str) -> NoReturn:
-    """Null where this version has no null."""
+    """Raise MalformedFrame: the field is null, which this version does not allow."""
     raise MalformedFrame(f"{what} is null")
 
 
 def refuse_tag(tag: int, size: int) -> NoReturn:
-    """A known tagged field that is shorter or longer than its length prefix."""
-    raise MalformedFrame(f"tagged field {tag} is not of {size} bytes")
+    """Raise MalformedFrame: a known tagged field is shorter or longer than its length prefix says."""
+    raise MalformedFrame(f"tagged field {tag} does not have the {size} bytes that its length says")

@@ -28,7 +28,7 @@ def payload(
     timestamps: Sequence[int],
     headers: Mapping[int, Sequence[Header]],
 ) -> bytes:
-    """The records one after the other; there is one at least. headers: of those that have some, by index.
+    """Encode at least one record. headers: by the record's index, for records that have some.
 
     Raises: KafkaError INVALID_RECORD, if timestamps are so far apart that no delta can say it.
     """
@@ -109,7 +109,7 @@ def _delta(timestamp: int, base: int) -> bytes:
 
 
 def compress_records(codec: int, records: bytes, level: int | None = None) -> bytes:
-    """The payload under a codec; 0 leaves it as it is. level: as of `compress`."""
+    """Compress the payload; codec 0 leaves it as it is. level: see compress()."""
     return bytes(compress(codec, records, level)) if codec else records
 
 
@@ -125,7 +125,7 @@ def frame_batch(
     base_sequence: int = -1,
     transactional: bool = False,
 ) -> bytes:
-    """The whole batch: a header before a payload of `count` records, whose timestamps begin at the first one's."""
+    """Return the whole batch: a header, then a payload of `count` records with timestamps relative to the first's."""
     checked = _CHECKED_HEAD.pack(
         codec | TRANSACTIONAL_BIT * transactional,
         count - 1,

@@ -28,7 +28,7 @@ _KNOWN_BITS = CODEC_BITS | LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
 
 
 class RawRecord(NamedTuple):
-    """A record of which only this was read. begin, key_at, end: places in the payload; the length of the key is there.
+    """The place of a record in its payload. key_at: where the length of the key is.
 
     timestamp: by its own delta, also where the batch has log append time.
     """
@@ -67,7 +67,7 @@ def raw_records(batch: Batch, payload: bytes) -> Iterator[RawRecord]:
 
 
 def _walk(batch: Batch, payload: bytes) -> Iterator[tuple[int, int, int, int, int]]:
-    """(offset, timestamp, where it begins, where its key does, where it ends) of each record."""
+    """Yield (offset, timestamp, begin, position of the key, end) of each record."""
     base_offset, last_offset, base_timestamp = batch.base_offset, batch.last_offset, batch.base_timestamp
     size, end, previous = len(payload), 0, base_offset - 1
     checks_times = not batch.is_log_append_time
@@ -101,7 +101,7 @@ def _walk(batch: Batch, payload: bytes) -> Iterator[tuple[int, int, int, int, in
 
 
 def rewrite(batch: Batch, payload: bytes, kept: Sequence[int], *, delete_horizon_ms: int | None = None) -> bytes:
-    """What cleaning leaves of `batch`: its header, so offsets and sequences stand, over some of its records.
+    """Return `batch` with only the kept records, as cleaning leaves it: same header, offsets and sequences.
 
     kept: for each record whether it stays; one at least does. delete_horizon_ms: set in the header, if it is not yet.
     Raises: KafkaError INVALID_RECORD, if a timestamp is too far from the horizon for a delta to say it.

@@ -28,7 +28,7 @@ def check_keys(batch: Batch, payload: bytes) -> None:
 
 
 def _long_length(payload: bytes, position: int) -> tuple[int, int]:
-    """The length of a record that takes more than one byte, shifted as it is when it takes one."""
+    """Read a record's length of more than one byte. It is returned doubled, as zigzag encoding has it."""
     length, position = varint(payload, position)
     if length < 0:
         lies("the length of a record is negative")

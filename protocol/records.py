@@ -65,7 +65,7 @@ class Marker(IntEnum):
 
 
 class RecordsRefused(KafkaError):
-    """A batch some of whose records are not acceptable: `record_errors` lists them as (index in the batch, reason).
+    """Raised for a batch of which some records are refused. record_errors: (index in the batch, reason) of each.
 
     refused: how many there are, where not all are listed.
     """
@@ -109,7 +109,7 @@ def records(batch: Batch, *, limit: int = DECOMPRESSED_LIMIT_BYTES) -> Iterator[
 
 
 def payload_of(batch: Batch, limit: int) -> bytes:
-    """The records of the batch, one after the other, decompressed.
+    """Return the bytes of the batch's records, decompressed.
 
     limit: of what is compressed, since it may be much larger than what arrived. Other batches are in memory already, so
     none is refused for its size: the broker's own logs are not compressed, and whatever was written to them is read.
@@ -125,7 +125,7 @@ def payload_of(batch: Batch, limit: int) -> bytes:
 
 
 def lies(detail: str) -> NoReturn:
-    """Refuse bytes that contradict themselves. Raises: KafkaError INVALID_RECORD."""
+    """Raise KafkaError INVALID_RECORD for bytes that contradict each other."""
     raise KafkaError(ErrorCode.INVALID_RECORD, detail)
 
 
@@ -256,7 +256,7 @@ def keyed_batch(
     producer_epoch: int = -1,
     transactional: bool = False,
 ) -> Batch:
-    """The batch of these (key, value) at one time, without headers, codec or sequence: what coordinators write.
+    """Make a batch of (key, value) records with one timestamp, no headers, codec or sequences: for coordinators.
 
     The same bytes as `build` makes, in a third of the time; several of them are made for every transaction.
     """
@@ -272,7 +272,7 @@ def keyed_batch(
 
 
 def keyed_record(number: int, key: bytes, value: bytes | None) -> bytes:
-    """The record at that place of a batch, of the batch's time and without headers."""
+    """Encode the record with this index in a batch, with the batch's timestamp and without headers."""
     if value is None:
         body = b"".join((b"\x00\x00", zigzag(number), zigzag(len(key)), key, b"\x01\x00"))
     else:

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class Missing:
-    """There is no default: the value must be given."""
+    """Marks a field without a default: its value must be given."""
 
     def __repr__(self) -> str:
         return "MISSING"
@@ -48,12 +48,12 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """UTF-8 with its length before it."""
+    """A string: its length, then UTF-8."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """Bytes with their length before them. `of` is what they are read as: bytes, a view, or a list of buffers."""
+    """Bytes: their length, then the bytes. `of`: what they are decoded to: bytes, a view, or a list of buffers."""
 
     of: str
     secret: bool = False  # shown by nobody
@@ -61,14 +61,14 @@ class Blob:
 
 @dataclass(frozen=True, slots=True)
 class Nested:
-    """Another class, in place."""
+    """A nested struct, encoded in place."""
 
     cls: type
 
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """A count, then that many items."""
+    """An array: a count, then that many items."""
 
     item: "Kind"
 
@@ -116,7 +116,7 @@ NONE = Versions(1, 0)
 
 
 def versions_of(text: str) -> Versions:
-    """What "3+", "0-12", "5" and "none" stand for."""
+    """Parse a range of versions, such as "3+", "0-12", "5" or "none"."""
     if text == "none":
         return NONE
     if text.endswith("+"):
@@ -145,7 +145,7 @@ class Field:
         return self.default is MISSING and self.factory is None
 
     def initial(self) -> Any:
-        """The value of a field that is not there."""
+        """Return the value of a field that is absent."""
         return self.factory() if self.factory else self.default
 
 
@@ -166,7 +166,7 @@ def field(
     nullable: str | None = None,
     tag: int | None = None,
 ) -> Any:
-    """What follows an annotation when it needs more than a plain default.
+    """Describe a field of a message, after its annotation, when a plain default is not enough.
 
     An annotation with `| None` is nullable in all versions unless `nullable` names them.
     """
@@ -210,7 +210,7 @@ def _field(name: str, annotation: Any, value: Any) -> Field:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What the decorators say of one message class. `api` is None if it is not a request or response."""
+    """The schema of one message class. api: None if it is not a request or response."""
 
     fields: tuple[Field, ...]
     versions: Versions = ALL
@@ -228,7 +228,7 @@ def schema_of(cls: type) -> Schema:
 
 
 def _build(cls: type[T], make: Callable[[tuple[Field, ...]], Schema]) -> type[T]:
-    """The class again, with slots, a keyword constructor, equality and a repr."""
+    """Make the class again, with slots, a keyword constructor, equality and a repr."""
     given: dict[str, Any] = dict(vars(cls))
     annotations = get_annotations(cls)  # not in vars(cls) since Python 3.14, which makes them when they are asked for
     fields = tuple(_field(name, hint, given.pop(name, MISSING)) for name, hint in annotations.items())
@@ -281,7 +281,7 @@ def _show(message: Any, of: Field) -> str:
 def request(
     *, api: int, versions: str, flexible: str, serves: str | None = None, listed_from: int | None = None
 ) -> Callable[[type[T]], type[T]]:
-    """A request: its key, the versions declared here and those in the flexible encoding.
+    """Declare a request: its API key, its versions, and those with the flexible encoding.
 
     `serves` are the versions that a broker answers, where they are fewer; `listed_from` the lowest that it claims to.
     """
@@ -296,7 +296,7 @@ def request(
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 def response(*, to: type) -> Callable[[type[T]], type[T]]:
-    """The response to a request, in the same versions."""
+    """Declare the response to a request. It has the same versions."""
     asked = schema_of(to)
 
     def made(fields: tuple[Field, ...]) -> Schema:
@@ -307,5 +307,5 @@ def response(*, to: type) -> Callable[[type[T]], type[T]]:
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 def struct(cls: type[T]) -> type[T]:
-    """A part of a message; its versions are those of the whole."""
+    """Declare a part of a message. Its versions are those of the message."""
     return _build(cls, Schema)

@@ -13,7 +13,7 @@ from typing import Any
 
 
 class Source:
-    """Lines of one function in the making, and the constants that it refers to."""
+    """The lines of a function that is being generated, and the constants that it refers to."""
 
     def __init__(self, scope: dict[str, Any]) -> None:
         self.scope = dict(scope)
@@ -26,18 +26,18 @@ class Source:
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """The lines of a block under `head`."""
+        """Write `head`, and indent the lines written within the block."""
         self.line(head)
         self._depth += 1
         yield
         self._depth -= 1
 
     def fresh(self, prefix: str) -> str:
-        """A name that no other line uses."""
+        """Return a variable name that no other line uses."""
         return f"{prefix}{next(self._numbers)}"
 
     def constant(self, value: Any, prefix: str) -> str:
-        """The name of a constant: the value itself where its literal does, else a new name in the scope."""
+        """Return an expression for a constant: its literal if that is possible, else a new name bound to it."""
         if value is None or type(value) in (bool, int, str, bytes):
             return repr(value)
         for name, known in self.scope.items():
@@ -48,14 +48,14 @@ class Source:
         return name
 
     def struct(self, format_: str, method: str) -> str:
-        """The name of a method of the struct of this format, one for each format."""
+        """Return the name of a method of the struct.Struct with this format. Each format is compiled once."""
         name = f"{method}_{format_.replace('?', 'bool')}"
         if name not in self.scope:
             self.scope[name] = getattr(Struct(f">{format_}"), method)
         return name
 
     def compile(self, function: str, title: str) -> Callable[..., Any]:
-        """The function of that name, out of these lines."""
+        """Compile the lines and return the function of that name."""
         source = "\n".join(self._lines) + "\n"
         filename = f"<fencepost {title}>"
         linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)

@@ -124,7 +124,7 @@ def cache(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def _candidates(environment: Mapping[str, str]) -> list[tuple[str, Path]]:
-    """Where a Java may be, in the order of preference."""
+    """Return (description, path) of each place where a Java may be, the preferred first."""
     found = []
     if environment.get("JAVA_HOME"):
         found.append(("JAVA_HOME", Path(environment["JAVA_HOME"]) / "bin" / "java"))

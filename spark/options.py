@@ -117,12 +117,12 @@ def connection_of(settings: ConnectionSettings) -> AdminSettings:
 
 
 def redact(given: Mapping[str, str]) -> dict[str, str]:
-    """The options without secrets, for display."""
+    """Return the options without secrets, for display."""
     return {name: "***" if _SECRET.search(name) else value for name, value in given.items()}
 
 
 def truth(name: str, value: str) -> bool:
-    """Raises InvalidConfigurationError."""
+    """Parse true or false. Raises InvalidConfigurationError."""
     found = {"true": True, "false": False}.get(value.strip().lower())
     if found is None:
         raise _wrong(name, value, "true or false")
@@ -130,7 +130,7 @@ def truth(name: str, value: str) -> bool:
 
 
 def whole(name: str, value: str, least: int = 1) -> int:
-    """Raises InvalidConfigurationError."""
+    """Parse a whole number of at least `least`. Raises InvalidConfigurationError."""
     text = value.strip()
     if not re.fullmatch(r"-?\d{1,18}", text) or int(text) < least:
         raise _wrong(name, value, f"a whole number, at least {least}")
@@ -138,12 +138,12 @@ def whole(name: str, value: str, least: int = 1) -> int:
 
 
 def amount_of_bytes(name: str, value: str) -> int:
-    """ "64m", "1g", or a plain number. Raises InvalidConfigurationError."""
+    """Parse a size such as "64m" or "1g", or a plain number. Raises InvalidConfigurationError."""
     return int(_amount(name, value, _UNITS_BYTES, "bytes, as in 64m or 1g"))
 
 
 def duration_ms(name: str, value: str) -> int:
-    """ "15m", "30s", "500ms"; a plain number is milliseconds. Raises InvalidConfigurationError."""
+    """Parse a duration such as "15m" or "500ms"; a plain number is milliseconds. Raises InvalidConfigurationError."""
     return int(_amount(name, value, _UNITS_MS | {"": 1}, "a time, as in 30s or 15m"))
 
 
@@ -167,7 +167,7 @@ def _wrong(name: str, value: str, wanted: str) -> InvalidConfigurationError:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """One of: topics by name, topics by a pattern, partitions."""
+    """What to read. Exactly one is set: topics by name, topics by a pattern, or partitions."""
 
     topics: tuple[str, ...] = ()
     pattern: str = ""
@@ -229,7 +229,7 @@ class SourceOptions:
 
 
 def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-    """Raises InvalidConfigurationError."""
+    """Parse the options of the source. Raises InvalidConfigurationError."""
     own, kafka = read_names(given, SOURCE_NAMES)
     notes = [
         f"option {name!r} has no effect here and is ignored"
@@ -363,7 +363,7 @@ def _ending(own: Mapping[str, str]) -> Bound:
 
 
 def _bound(own: Mapping[str, str], time: str, times: str, offsets: str, *, default: str, lenient: bool) -> Bound:
-    """The first that is set, in the order in which Spark checks them."""
+    """Parse the first of three options that is set, in the order in which Spark checks them."""
     if time in own:
         return Bound(timestamp=whole(time, own[time], 0), latest_if_none=lenient)
     if times in own:

@@ -72,7 +72,7 @@ def read_file(disk: Disk, path: str, kind: str, newest_version: int) -> bytes:
     try:
         size = file.size()
         if not _HEADER.size <= size <= LARGEST_BYTES:
-            raise Damaged(path, f"{size} bytes is no size for it")
+            raise Damaged(path, f"its size of {size} bytes is too small or too large")
         content = file.read(size, 0)
     finally:
         file.close()

@@ -120,15 +120,15 @@ def unpack(payload: bytes) -> StoreCheckpoint:
     """The inverse of pack. Raises ValueError, TypeError, msgpack.UnpackException for what pack does not write."""
     head, rows = msgpack.unpackb(payload, raw=False, use_list=True, strict_map_key=False)
     if set(map(type, head)) != {int}:
-        raise ValueError("its head is not of numbers")
+        raise ValueError("its head holds something other than whole numbers")
     if len(head) == _HEAD_OF_VERSION_1:
         head += [head[_NEXT_UNIT] - 1, *EVERYTHING]
     if len(head) != _HEAD:
-        raise ValueError(f"its head is of {len(head)} numbers")
+        raise ValueError(f"its head has {len(head)} numbers instead of {_HEAD}")
     content = StoreCheckpoint(*head[:-2])
     content.journal_start = JournalStart(*head[-2:])
     content.logs = [LogEntry(*row) for row in rows]
     for row in rows:
         if tuple(map(type, row[:-1])) != _ROW_TYPES:
-            raise ValueError(f"an entry of a log has other types: {row[:4]!r}")
+            raise ValueError(f"the entry of a log has values of the wrong types: {row[:4]!r}")
     return content

@@ -47,7 +47,7 @@ class Line:
                 raise
 
     def _log_in(self, user: str, password: str) -> None:
-        """By PLAIN, which sends the password: brokers of tests are on the loopback."""
+        """Log in by PLAIN. It sends the password, which is harmless: brokers of tests are on loopback."""
         check(self.ask(SaslHandshakeRequest(mechanism="PLAIN")).error_code, "PLAIN")
         message = f"\0{user}\0{password}".encode()
         answer = self.ask(SaslAuthenticateRequest(auth_bytes=message))
@@ -57,7 +57,7 @@ class Line:
         self._socket.close()
 
     def ask(self, request: object, *, version: int | None = None, cap: int | None = None) -> Any:
-        """The response. cap: the highest version that can encode this request. Raises OSError."""
+        """Send a request and return the response. cap: the highest version to use. Raises OSError."""
         api = APIS[schema_of(type(request)).api or 0]
         if version is None:
             version = min(api.max, self._highest.get(api.key, 0), api.max if cap is None else cap)
@@ -126,7 +126,7 @@ class Asker:
         return self._line(self._nodes.get(response.controller_id, self._bootstrap))
 
     def nodes(self) -> Iterator[Line]:
-        """Every broker."""
+        """Yield a connection to every broker."""
         self.metadata()
         for address in self._nodes.values():
             yield self._line(address)
@@ -138,13 +138,13 @@ class Asker:
 
 
 def check(code: int, detail: str) -> None:
-    """Raises KafkaError for an error code."""
+    """Raise KafkaError if the code is not 0."""
     if code:
         raise KafkaError(ErrorCode(code), detail)  # type: ignore[call-arg]
 
 
 def address_of(text: str) -> Address:
-    """HOST:PORT or [V6]:PORT. Raises ValueError."""
+    """Parse HOST:PORT or [V6]:PORT. Raises ValueError."""
     host, colon, port = text.strip().rpartition(":")
     if not colon or not port.isdigit():
         raise ValueError(f"{text!r} is not HOST:PORT")

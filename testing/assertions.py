@@ -85,7 +85,7 @@ def _place_and_content(record: Record) -> Hashable:
 
 
 def _some(found: Iterable[Any]) -> str:
-    """The first few, for the message."""
+    """Return the first few items as text for a message."""
     listed = list(found)
     text = ", ".join(map(repr, listed[:SHOWN]))
     return text + (f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else "")

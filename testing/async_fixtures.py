@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def fp_login(request: pytest.FixtureRequest, fp_broker: "AnyBroker") -> dict[str, Any]:
-    """How these clients log in: as the user of the marker, else as one who may do everything."""
+    """Return the login settings of the fixtures' clients: the marker's user, else a super user's."""
     login = fp_broker.login_of(wishes_of(request.node).user)
     if login is None:
         return {}

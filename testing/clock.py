@@ -4,7 +4,7 @@ from ..broker.embedded.broker import Broker
 
 
 class BrokerTime:
-    """`advance` moves the broker's time, which also passes normally."""
+    """The broker's time. It passes normally, and advance() moves it forward."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

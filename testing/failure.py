@@ -11,7 +11,7 @@ DECIDED = ("CompleteCommit", "CompleteAbort", "Empty", "Dead")
 
 
 def describe(broker: Any) -> str:
-    """A section of the report. It never raises and never waits long."""
+    """Return a section for the test's report. Never raises and never waits long."""
     lines = [repr(broker)]
     if not broker.answers:
         lines.append("it does not answer now")

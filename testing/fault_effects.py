@@ -18,7 +18,7 @@ from ..protocol.primitives import Buffer, Readable
 
 
 class ReceivedRequest:
-    """A received request, and its decoded form."""
+    """A request that the broker received: its bytes, and on demand its decoded form."""
 
     def __init__(self, frame: Readable, header: RequestHeader) -> None:
         self.frame = frame
@@ -26,14 +26,14 @@ class ReceivedRequest:
         self._decoded: Any = None
 
     def decoded(self) -> Any:
-        """Raises MalformedFrame."""
+        """Return the decoded request. Raises MalformedFrame."""
         if self._decoded is None:
             header = self.header
             self._decoded = decode_request(APIS[header.api_key], header.api_version, self.frame, header.position)
         return self._decoded
 
     def refused(self, code: ErrorCode) -> list[Buffer]:
-        """An answer with this error."""
+        """Return a response to the request with this error code."""
         header, api = self.header, APIS[self.header.api_key]
         response = refusal(
             api.response, header.api_version, self.decoded(), KafkaError(code, "a fault injected by the test")

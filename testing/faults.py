@@ -25,7 +25,7 @@ API_VERSIONS = 18
 
 
 class Faulty(Protocol):
-    """What faults need of an embedded broker."""
+    """The methods of an embedded broker that faults use."""
 
     def inside(self, look: Callable[[Broker], Any]) -> Any: ...
     def intercept(self, between: Callable[[Serve], Serve] | None) -> None: ...
@@ -53,29 +53,29 @@ class Fault:
         return f"<fault {self._text}: {self.calls} calls, fired {self.fired}>"
 
     def once(self) -> "Fault":
-        """The first time only."""
+        """Fire at the first matching request only."""
         return self.times(1)
 
     def times(self, count: int) -> "Fault":
-        """The first `count` times."""
+        """Fire at the first `count` matching requests."""
         self._needs = count
         return self._when(lambda call: call <= count)
 
     def on_call(self, number: int) -> "Fault":
-        """Only the `number`-th time, counted from 1."""
+        """Fire only at the `number`-th matching request, counted from 1."""
         return self._when(lambda call: call == number)
 
     def every_time(self) -> "Fault":
-        """Until it is removed."""
+        """Fire at every matching request until the fault is removed."""
         return self._when(lambda call: True)
 
     def with_probability(self, probability: float) -> "Fault":
-        """At random, by the seed. A test does not fail if it never fires by chance."""
+        """Fire at random, by the seed. A test does not fail if it never fires by chance."""
         self._needs = 0
         return self._when(lambda call: self._chance.random() < probability)
 
     def where(self, matches: Callable[[Any], bool]) -> "Fault":
-        """Only requests for which matches(request) is true; it sees fencepost.protocol's class."""
+        """Fire only at requests for which matches(request) is true. request: decoded to fencepost.protocol's class."""
         self._where = matches
         return self
 
@@ -85,11 +85,11 @@ class Fault:
 
     @property
     def unfired(self) -> bool:
-        """Whether it did not fire as often as requested."""
+        """Return whether the fault fired less often than requested."""
         return self.fired < self._needs if self._needs else not self.calls
 
     def takes(self, header: RequestHeader, request: Callable[[], Any]) -> "effects.Effect | None":
-        """What is to be done to a request; counts it."""
+        """Count a request if it matches. Returns the effect to apply to it, or None."""
         if self._api is not None and header.api_key != self._api.key:
             return None
         if self._api is None and header.api_key == API_VERSIONS:
@@ -138,13 +138,13 @@ class Faults:
         return self._add(f"delay({api!r}, {seconds})", effects.delay(seconds, _after(when)), api, client_id)
 
     def blackhole(self, api: str | None = None, *, when: When = "before_write", client_id: str | None = None) -> Fault:
-        """Never answer it or later requests of its connection, which stays open."""
+        """Never answer the request, nor later ones of its connection, which stays open."""
         return self._add(
             f"blackhole({api!r}, client_id={client_id!r})", effects.blackhole(_after(when)), api, client_id
         )
 
     def duplicate(self, api: str | None, *, client_id: str | None = None) -> Fault:
-        """Process it twice, as if it was received twice; the first answer is sent."""
+        """Process the request twice, as if it was received twice. The first answer is sent."""
         return self._add(f"duplicate({api!r})", effects.duplicate, api, client_id)
 
     def remove(self, fault: Fault) -> None:
@@ -218,7 +218,7 @@ def _after(when: When) -> bool:
 
 
 def error_named(code: str | int) -> ErrorCode:
-    """The error of Kafka's name or number. Raises ValueError with the nearest name."""
+    """Return the error with this name or number in Kafka. Raises ValueError, which names the nearest one."""
     by_name = ErrorCode.__members__
     for name, one in by_name.items():
         if code in (name, int(one)):
@@ -228,7 +228,7 @@ def error_named(code: str | int) -> ErrorCode:
 
 
 def api_named(name: str) -> Api:
-    """The API of Kafka's name, whatever its case. Raises ValueError with the nearest name."""
+    """Return the API with this name in Kafka, in any case. Raises ValueError, which names the nearest one."""
     by_name = {api.name.lower(): api for api in APIS.values()}
     found = by_name.get(name.lower())
     if found is None:

@@ -63,7 +63,7 @@ class Observed:
         def bootstrap_servers(self) -> str: ...
 
     _login: Login | None = None
-    """Of a user that may do everything, where the broker asks for a login."""
+    """The login of a super user; None if the broker requires no login."""
 
     def _asker(self) -> Asker:
         return Asker(self.bootstrap_servers, login=self._login)
@@ -207,7 +207,7 @@ def _fetch(leader: Line, at: TopicPartition, offset: int, committed: bool) -> An
 
 
 def _visible(batches: list[Batch], isolation: AbortedFilter, ended: "Counter[int]") -> Iterator[Batch]:
-    """What a reader may see. ended: by producer id, the transactions whose markers were passed; it goes on counting."""
+    """Yield the batches that a reader sees. ended: number of markers passed, by producer id; updated here."""
     for batch in batches:
         if batch.is_control:
             ended[batch.producer_id] += 1

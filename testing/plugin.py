@@ -56,7 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """fp_client is each of the marker's clients that is installed."""
+    """Parametrize fp_client with each of the marker's clients that is installed."""
     if "fp_client" in metafunc.fixturenames:
         from importlib.util import find_spec
 

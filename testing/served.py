@@ -117,7 +117,7 @@ class ObservedBroker(Asserting, Broker):
 
     @property
     def answers(self) -> bool:
-        """Whether it answers requests now."""
+        """Return whether the broker answers requests now."""
         return self.running and not self.paused
 
     def fault_lines(self) -> list[str]:
@@ -163,27 +163,27 @@ class ExternalBroker(Asserting):
     answers = True
 
     def login_of(self, user: str | None) -> Login | None:
-        """There is none; skips a test that wants one."""
+        """Return None: the fixtures have no login here. Skips a test that asks for a user."""
         if user is not None:
             _skip("client_config")
         return None
 
     def fault_lines(self) -> list[str]:
-        """There are none."""
+        """Return no lines: an external broker has no faults."""
         return []
 
     def recent_requests(self) -> list[str]:
-        """Not known."""
+        """Return no lines: the requests of an external broker are not known."""
         return []
 
     def verify(self) -> None:
-        """There are no faults."""
+        """Do nothing: an external broker has no faults."""
 
     def reset(self) -> None:
-        """Nothing to do."""
+        """Do nothing: an external broker is not reset."""
 
     def __getattr__(self, name: str) -> Any:
-        """Skips the test: only an embedded broker has this attribute."""
+        """Skip the test: only an embedded broker has this attribute."""
         if name in EMBEDDED_ONLY:
             _skip(name)
         raise AttributeError(name)

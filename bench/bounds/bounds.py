@@ -27,7 +27,7 @@ READ, COPIED = 400_000, 50_000  # records
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """server: ours that is measured. measure: takes the bound's name."""
+    """A bound. server: which of our servers is measured. measure: takes the bound's name."""
 
     server: str
     measure: Callable[[str, Size, Say], Iterable[Measured]]
@@ -78,7 +78,7 @@ BOUNDS: dict[str, Bound] = {
 
 
 def outside(wanted: Collection[str], servers: Collection[str], size: Size, say: Say, failed: Say) -> Iterator[Measured]:
-    """What is wanted of BOUNDS, where its server is one of these. What fails is a line and a figure less."""
+    """Measure the wanted bounds whose server is one of these. A failure is reported, and its figure is missing."""
     for name, bound in BOUNDS.items():
         if name in wanted and bound.server in servers:
             say(name)

@@ -35,7 +35,7 @@ class Compared:
     filled: int = 0
 
     def measure(self, name: str, size: Size, say: Say) -> Iterator[Measured]:
-        """Both in turns."""
+        """Measure both in turns."""
         libraries = (SDK, self.library)
         with peers.fencepost("os") as broker:
             for topic in (TOPIC, f"{TOPIC}-copy"):
@@ -75,7 +75,7 @@ class Start:
 
 
 def _number(command: list[str], what: str, patience_s: float) -> float:
-    """The one that a program prints. Raises: RuntimeError with its output."""
+    """Run a program that prints one number and return it. Raises: RuntimeError with its output."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=patience_s, env=peers.environment())
     if done.returncode:
         raise RuntimeError(f"{what}: " + " / ".join(done.stderr.splitlines()[-NOISE:]))

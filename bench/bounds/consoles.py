@@ -31,7 +31,7 @@ TOPIC = "bench"
 
 
 def consoles(name: str, size: Size, say: Say) -> Iterator[Measured]:
-    """Both in turns."""
+    """Measure both in turns."""
     seconds = max(SHORTEST_S, SECONDS * size.share)
     streams = size.count(STREAMS)
     with peers.fencepost("fsync") as broker:
@@ -48,7 +48,7 @@ def consoles(name: str, size: Size, say: Say) -> Iterator[Measured]:
 
 
 def _latency_ms(bootstrap: str, seconds: float) -> float:
-    """From send to acknowledgement, one record at a time: the median."""
+    """Return the median latency from send to acknowledgement, one record at a time."""
     return asyncio.run(_latency(bootstrap, seconds))
 
 
@@ -66,7 +66,7 @@ async def _latency(bootstrap: str, seconds: float) -> float:
 
 @contextlib.contextmanager
 def _console(bootstrap: str) -> Iterator[str]:
-    """Its URL."""
+    """Run a console as a process. Yields its URL."""
     command = [sys.executable, "-m", "fencepost", "console", "--http", "127.0.0.1:0", "-b", bootstrap]
     with _running(command) as process:
         assert process.stdout is not None

@@ -12,7 +12,7 @@ SHORTEST_S = 0.2
 
 
 def groups(name: str, size: Size, say: Say) -> Iterator[Measured]:
-    """Each round a new broker. The longest stall is that of all phases."""
+    """Measure on a new broker in each round. The longest stall is that of all phases."""
     count = max(FEWEST, size.count(load.MEMBERS))
     rounds = []
     for number in range(size.rounds):

@@ -19,7 +19,7 @@ WATCH_S = 5.0
 
 
 def idle(name: str, size: Size, say: Say) -> Iterator[Measured]:
-    """Each round a new broker."""
+    """Measure on a new broker in each round."""
     rounds = []
     for number in range(size.rounds):
         say(f"{name} · round {number + 1} of {size.rounds}")

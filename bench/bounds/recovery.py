@@ -24,7 +24,7 @@ SMALLEST_JOURNAL = 8 << 20
 
 
 def full_journal(name: str, size: Size, say: Say) -> Iterator[Measured]:
-    """Each round a new directory."""
+    """Measure in a new directory in each round."""
     rounds = []
     for number in range(size.rounds):
         say(f"{name} · round {number + 1} of {size.rounds}")

@@ -18,7 +18,7 @@ class Size:
     share: float
 
     def count(self, whole: int) -> int:
-        """That share of a count, one at least."""
+        """Return this size's share of a count, at least one."""
         return max(1, int(whole * self.share))
 
 
@@ -27,7 +27,7 @@ QUICK = Size(1, 0.5, 0.01)
 
 
 def in_turns(rounds: int, *measurements: Callable[[], T]) -> list[list[T]]:
-    """Each measurement once a round, there and back. Returns: of each, what its rounds gave."""
+    """Run each measurement once a round, in alternating order. Returns: for each, the results of its rounds."""
     found: list[list[T]] = [[] for _ in measurements]
     for number in range(rounds):
         pairs = list(zip(measurements, found, strict=True))
@@ -37,5 +37,5 @@ def in_turns(rounds: int, *measurements: Callable[[], T]) -> list[list[T]]:
 
 
 def by_figure(rounds: Sequence[dict[str, float]]) -> dict[str, tuple[float, ...]]:
-    """The figures of all rounds, as a result has them."""
+    """Group the figures of all rounds by name, as a result holds them."""
     return {name: tuple(each[name] for each in rounds) for name in rounds[0]} if rounds else {}

@@ -45,7 +45,7 @@ class Session:
     """A process with a Spark session."""
 
     def __init__(self, form: str, process: "subprocess.Popen[str]", errors: IO[bytes]) -> None:
-        """Raises: SparkFailed."""
+        """Wait until the session is ready. Raises: SparkFailed."""
         self._form = form
         self._process = process
         self._errors = errors
@@ -53,7 +53,7 @@ class Session:
         self.version = str(self._answer("the start")["spark"])
 
     def do(self, what: str, **order: Any) -> dict[str, Any]:
-        """Raises: SparkFailed."""
+        """Run one command in the session and return its answer. Raises: SparkFailed."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # _answer() raises the reason
             self._process.stdin.write(json.dumps({"do": what, "options": {}, **order}) + "\n")
@@ -87,7 +87,7 @@ class Session:
 
 @contextlib.contextmanager
 def session(form: str, python: str) -> Iterator[Session]:
-    """One of that Python, ended with the block."""
+    """Start a session with this Python. It ends with the block."""
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
             [python, str(PROGRAM), form],
@@ -114,7 +114,7 @@ def sessions(say: Say) -> Iterator[dict[str, Session]]:
 
 
 async def fill(servers: str, topic: str, records: int) -> None:
-    """Records of RECORD_BYTES, keys of eight."""
+    """Fill the topic with records of RECORD_BYTES and keys of eight bytes."""
     value = bytes(i * 131 % 251 for i in range(RECORD_BYTES))
     async with Producer(servers) as producer:
         for i in range(records):

@@ -39,7 +39,7 @@ def session(form: str) -> Any:
 
 
 def read(spark: Any, form: str, order: dict[str, Any]) -> dict[str, Any]:
-    """The topic as a batch, to nowhere."""
+    """Read the topic as a batch and discard the rows."""
     reader = spark.read.format(form).option("kafka.bootstrap.servers", order["servers"])
     frame = reader.options(**order["options"]).option("subscribe", order["topic"]).load()
     began = time.perf_counter()

@@ -47,7 +47,7 @@ def steps(name: str, size: Size, say: Say) -> Iterator[Measured]:
 
 
 def _measure(size: Size) -> dict[str, float]:
-    """Step → the longest it took, in ms of CPU."""
+    """Return the longest CPU time of each step, in ms."""
     with tempfile.TemporaryDirectory(prefix="fencepost-bench-") as directory:
         driven = _Driven(directory, size)
         gc.disable()
@@ -70,7 +70,7 @@ class _Driven:
         self._batch = memoryview(records.build([records.Record(0, 0, b"key", b"x" * 80)]))
 
     def run(self) -> None:
-        """Many logs with a little each, a few with more, one with very much; twice, as new logs are dearer."""
+        """Load many logs with little, a few with more, one with very much; twice, because new logs cost more."""
         self._round()
         logs = self._time_step("make all logs", self._make)
         one, ten = self._size.count(ONE_LOG_BATCHES), self._size.count(TEN_LOGS_BATCHES)

@@ -43,7 +43,7 @@ class Scenario(Protocol):
     def client_threads(self) -> int: ...
 
     def prepare(self, peer: Peer) -> None:
-        """Topics and preloaded records, outside of the windows. The contest deletes the topics afterwards."""
+        """Make topics and preload records, before any window. The contest deletes the topics afterwards."""
 
     def window(self, peer: Peer, seconds: float) -> Sample:
         """Put the load on the peer for so long, after a short start of its own, and return what was measured."""
@@ -76,15 +76,15 @@ class Surroundings:
     """The machine around the windows; tests have one of their own."""
 
     def now(self) -> float:
-        """Seconds of some clock."""
+        """Return the time in seconds, from any origin."""
         return time.perf_counter()
 
     def quiet(self) -> bool:
-        """Wait until the disk has nothing to write. Returns: whether that came true."""
+        """Wait until the disk has nothing left to write. Returns: False if that took too long."""
         return disk.quiet_disk() < disk.PATIENCE_S
 
     def cpu_ns(self, peer: Peer) -> int:
-        """What the peer's process has taken so far; 0 if it has ended, which is reported when its own turn comes."""
+        """Return the CPU time of the peer's process so far; 0 if it has ended, which is reported in its next turn."""
         try:
             return accounting.usage(peer.pid).cpu_ns
         except OSError:
@@ -95,7 +95,7 @@ class Surroundings:
         return set() if peer.name == FLOOR else topics.names(peer.host, peer.port)
 
     def delete(self, peer: Peer, topic: str) -> None:
-        """Delete one of them, and wait until its blocks are free."""
+        """Delete a topic, and wait until its blocks are free."""
         topics.delete(peer.host, peer.port, topic)
         disk.wait_until_freed(peer.directory, topic)
 
@@ -118,7 +118,7 @@ def contest(
 
 
 def kind(scenario: Scenario) -> str:
-    """Scenarios of one kind share what warms a JVM."""
+    """Return the scenario's kind: the first word of its name. A JVM is warmed once for each kind."""
     return scenario.name.split()[0]
 
 
@@ -140,13 +140,13 @@ def steady(samples: Sequence[Sample]) -> bool:
 
 
 def _spread(figures: Sequence[float]) -> float:
-    """From the least to the most, of the median."""
+    """Return (largest − smallest) / median."""
     middle = statistics.median(figures)
     return (max(figures) - min(figures)) / middle if middle else 0.0
 
 
 class _Match:
-    """One scenario after another against the same peers."""
+    """Runs scenarios, one after another, against the same peers."""
 
     def __init__(
         self, rounds: int, seconds: float, progress: Progress, warmth: Warmth, surroundings: Surroundings
@@ -206,7 +206,7 @@ class _Match:
         return replace(sample, others_cpu=taken / 1e9 / elapsed if elapsed else 0.0)
 
     def _warm(self, scenario: Scenario, peer: Peer) -> bool:
-        """A short window; of a JVM as many as it takes, once in a run for each kind. Returns: whether it is steady."""
+        """Run a short window; on a JVM as many as it needs, once for each kind. Returns: whether it is steady."""
         key = kind(scenario), peer.name
         if not peer.is_jvm or key in self._warmth.steady:
             self._around.quiet()

@@ -301,7 +301,7 @@ class Initialise:
         many_ids.load(peer.host, peer.port, 0, IN_USE)
 
     def window(self, peer: Peer, seconds: float) -> Sample:
-        """Raises: LoadFailed."""
+        """Measure one window. Raises: LoadFailed."""
         frames = b"".join(many_ids.id_frame(number) for number in range(IN_USE))
         error_at = load.error_place(
             INIT_PRODUCER_ID,

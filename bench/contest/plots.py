@@ -251,7 +251,7 @@ def _panels(
     theme: Theme,
     shares: bool = False,
 ) -> str | None:
-    """Side by side, with one logarithmic scale of milliseconds."""
+    """Draw panels side by side, with one logarithmic scale of milliseconds."""
     if not panels:
         return None
     height, left, between = 4.3, 0.65, 0.4

@@ -63,7 +63,7 @@ def write(
 
 
 def _new(directory: Path, name: str) -> Path:
-    """A file of its own for this run, also beside one that ended in the same second."""
+    """Return a path that does not exist yet, also if another run ended in the same second."""
     for number in itertools.count(1):
         path = directory / (f"{name}.json" if number == 1 else f"{name}-{number}.json")
         with contextlib.suppress(FileExistsError):
@@ -73,7 +73,7 @@ def _new(directory: Path, name: str) -> Path:
 
 
 def draw(result: Result, directory: Path) -> list[Path]:
-    """The plots, where there is matplotlib."""
+    """Draw the plots, if matplotlib is installed."""
     if importlib.util.find_spec("matplotlib") is None:
         click.echo("no plots: matplotlib is not installed (pip install 'fencepost[bench]')", err=True)
         return []
@@ -86,7 +86,7 @@ def draw(result: Result, directory: Path) -> list[Path]:
 
 
 def table(result: Result) -> str:
-    """Everything of a run: the aims, the bounds, what was measured."""
+    """Return a run as Markdown: the aims, the bounds, all values."""
     parts = [aims(result), bounds(result), remarks(result), "### Measured", values(result), machine(result.facts)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -125,7 +125,7 @@ def _absent(result: Result, rows: Mapping[str, Verdict]) -> list[str]:
 
 
 def sought() -> str:
-    """The aims themselves, as docs/benchmarks.md has them."""
+    """Return the aims as docs/benchmarks.md shows them."""
     rows: dict[str, dict[tuple[str, str | None], str]] = {}
     for aim in AIMS:
         rows.setdefault(aim.row, {})[aim.ours, aim.theirs] = f"{_SENSES[aim.sense]} {aim.aim:g}"
@@ -162,7 +162,7 @@ def _slowest(findings: Sequence[Measured], scenario: str) -> str:
 
 
 def remarks(result: Result) -> str:
-    """Notes on single figures that a reader has to know."""
+    """Return the notes on single figures."""
     lines = []
     full = [(each.peer, each.scenario) for each in result.findings if each.saturated]
     if full:
@@ -253,7 +253,7 @@ class NoMarkers(ValueError):
 
 
 def between(document: str, part: str) -> str:
-    """The document with this part between its markers. Raises: NoMarkers."""
+    """Replace the part between its markers in a document. Raises: NoMarkers."""
     before, begin, rest = document.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -274,7 +274,7 @@ def readme_part(result: Result, images: Sequence[str]) -> str:
 
 
 def docs_part(result: Result, images: Sequence[str]) -> str:
-    """All of a run, its plots first."""
+    """Return the results for docs/benchmarks.md: plots, then tables."""
     shown = [picture(name, "images") for name in images]
     everything = "<details><summary>Everything that was measured</summary>\n\n" + values(result) + "\n\n</details>"
     parts = [machine(result.facts), *shown, aims(result), bounds(result), remarks(result), everything]
@@ -282,7 +282,7 @@ def docs_part(result: Result, images: Sequence[str]) -> str:
 
 
 def picture(name: str, folder: str) -> str:
-    """The picture in the variant of the reader's page, light or dark."""
+    """Return HTML that shows the light or the dark variant of a picture, as the reader's page is."""
     return (
         "<picture>\n"
         f'  <source media="(prefers-color-scheme: dark)" srcset="{folder}/{name}.dark.svg">\n'

@@ -86,7 +86,7 @@ def _cost(broker: peers.Peer, wire: Wire, level: int, end: int) -> float:
 
 
 def _read(wire: Wire, level: int, end: int) -> None:
-    """The whole range, in fetches as large as consumers make them."""
+    """Read the whole range, in fetches as large as those of consumers."""
     offset = 0
     while offset < end:
         part = FetchRequest.Topic.Partition(partition=0, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)

@@ -56,7 +56,7 @@ class Report:
 
 
 def histogram(microseconds: Iterable[float]) -> Latencies:
-    """All of them in one histogram; equal ones are counted first, which is many times as fast."""
+    """Make a histogram. Equal values are counted first, which is many times as fast."""
     latencies = Latencies()
     for value, count in Counter(map(round, microseconds)).items():
         latencies.record_us(value, count)
@@ -82,7 +82,7 @@ def run(load: str, settings: Mapping[str, Any], books: Books, patience_s: float 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InChild:
-    """What scenarios have in common whose client is a child process, a Python program."""
+    """Base of scenarios whose client is a Python program in a child process."""
 
     warm_seconds: float = 0.5
     peers: frozenset[str] | None = BROKERS
@@ -108,7 +108,7 @@ def window(load: "Callable[[dict[str, Any], Window], Outcome]", timed: Timed, pe
 
 
 class Child:
-    """The parent's end. Leaving the `with` kills what still runs."""
+    """The parent's end of a child process. Leaving the `with` block kills the child."""
 
     def __init__(self, load: str, settings: Mapping[str, Any], patience_s: float = PATIENCE_S) -> None:
         self._name = load
@@ -160,7 +160,7 @@ class Child:
         return message
 
     def report(self) -> Report:
-        """What the child counted. Raises: LoadFailed."""
+        """Return the child's report. Raises: LoadFailed."""
         message = self.expect("outcome")
         return Report(**message["report"])
 
@@ -191,13 +191,13 @@ class Window:
         self.client_share = 0.0
 
     def begin(self, **along: Any) -> None:
-        """The window opens now."""
+        """Begin the window now, and tell the parent."""
         self._before = _run_times()
         self._began = time.perf_counter()
         say("begin", **along)
 
     def end(self) -> None:
-        """The window closes now."""
+        """End the window now, and tell the parent."""
         self.seconds = time.perf_counter() - self._began
         say("end")
         spent = {thread: ns - self._before.get(thread, 0) for thread, ns in _run_times().items()}
@@ -208,7 +208,7 @@ class Window:
 
 
 def _run_times() -> dict[int, int]:
-    """Nanoseconds that each thread of this process has run, from the kernel's books."""
+    """Return how many nanoseconds each thread of this process has run, from /proc."""
     found = {}
     for task in Path("/proc/self/task").iterdir():
         with contextlib.suppress(FileNotFoundError):  # it ended
@@ -217,12 +217,12 @@ def _run_times() -> dict[int, int]:
 
 
 def say(word: str, **along: Any) -> None:
-    """One line to the parent."""
+    """Send one message to the parent process."""
     print(json.dumps({"word": word, **along}), flush=True)
 
 
 def main() -> None:
-    """Read what to run from standard input, run it, say what came of it."""
+    """Read from standard input which load to run, run it, and report the result."""
     line = b""
     while not line.endswith(b"\n"):
         if not (piece := os.read(0, 1 << 16)):

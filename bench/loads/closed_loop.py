@@ -52,12 +52,12 @@ def program() -> str | None:
 
 @functools.cache
 def _folder() -> "tempfile.TemporaryDirectory[str]":
-    """Goes with this process, not with the servers' directories."""
+    """Return a temporary folder that is removed when this process ends."""
     return tempfile.TemporaryDirectory(prefix="fencepost-bench-", dir=MODULES)
 
 
 def error_place(key: int, version: int, answer: Callable[[int], Any]) -> int:
-    """Where the error code is in an answer, counted behind its length. answer: one with that error code."""
+    """Return the position of the error code in a response, after its length. answer: makes one with this error code."""
     good, bad = (b"".join(apis.encode_response(apis.APIS[key], version, 0, answer(code))) for code in (0, -1))
     return next(place for place in range(len(good)) if good[place] != bad[place]) - 4
 

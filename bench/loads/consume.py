@@ -83,7 +83,7 @@ class ConsumeTransactions(InChild):
         return f"bench-{self.level.replace('_', '-')}"
 
     def prepare(self, peer: Peer) -> None:
-        """Preload."""
+        """Write the records and transactions that are read later."""
         topics.create(peer.host, peer.port, self.topic, self.partitions)
         _preload_transactions(peer.bootstrap, self)
 
@@ -137,13 +137,13 @@ def _preload_transactions(bootstrap: str, load: ConsumeTransactions) -> None:
 
 
 def consume(settings: dict[str, Any], window: Window) -> Outcome:
-    """In the child."""
+    """Run the load in the child process."""
     load = TimedConsume(**settings)
     return read(Reader(load), load, window)
 
 
 class Reading(Protocol):
-    """What reads records: how many so far, how many bytes, and what took how long."""
+    """A reader of records: counts records and bytes, and notes latencies."""
 
     seen: int
     size: int
@@ -156,7 +156,7 @@ class Reading(Protocol):
 
 
 def read(reader: Reading, load: TimedConsume, window: Window) -> Outcome:
-    """From the first record on: warm up, then the window. The reader is closed."""
+    """Wait for the first record, warm up, then measure the window. Closes the reader."""
     try:
         while not reader.seen:
             reader.run(time.perf_counter() + librdkafka.LOOK_S)
@@ -172,7 +172,7 @@ def read(reader: Reading, load: TimedConsume, window: Window) -> Outcome:
 
 
 class Reader:
-    """Reads all partitions, and again; its latencies stay empty."""
+    """Reads all partitions over and over. It measures no latencies."""
 
     def __init__(self, load: TimedConsume) -> None:
         from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
@@ -203,7 +203,7 @@ class Reader:
         if messages:
             self._last = now
         elif now - self._last > PATIENCE_S:
-            raise RuntimeError(f"no record for {PATIENCE_S} s, {self._left} of {self._load.records} not read")
+            raise RuntimeError(f"no record came for {PATIENCE_S} s; {self._left} of {self._load.records} were not read")
         self.seen += len(messages)
         self.size += sum(map(len, messages))
         self._left -= len(messages)

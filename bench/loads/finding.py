@@ -25,17 +25,17 @@ class Finding:
 
     @property
     def client_share(self) -> float:
-        """The median of the rounds."""
+        """Return the client's share of a processor, the median of the rounds."""
         return statistics.median(sample.client_share for sample in self.samples)
 
     @property
     def saturated(self) -> bool:
-        """Whether the client had no more to give, so that the rate is its own and not the broker's."""
+        """Return whether the client was the bottleneck, so that the rate is the client's limit and not the broker's."""
         return self.client_share >= SATURATED * self.client_threads
 
     @property
     def latencies(self) -> Latencies:
-        """Those of all rounds."""
+        """Return the latencies of all rounds in one histogram."""
         merged = Latencies()
         for sample in self.samples:
             merged.add(sample.latencies)

@@ -34,7 +34,7 @@ SET_TIMER_SLACK = 29  # prctl(2)
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The arguments of both children. offset: where the partition ends before."""
+    """The arguments of both children. offset: the end of the partition before the load."""
 
     bootstrap: str
     topic: str
@@ -46,7 +46,7 @@ class Pace:
 
     @property
     def records(self) -> int:
-        """How many belong to the window."""
+        """Return how many records are sent within the window."""
         return max(1, round(self.per_second * self.seconds))
 
 
@@ -174,6 +174,6 @@ def send(settings: dict[str, Any], window: Window) -> Outcome:
 
 
 def _exact_sleeps() -> None:
-    """Linux lets a sleep end 50 us late, to wake a processor less often; here that would count as latency."""
+    """Set the least timer slack: by default Linux may end a sleep 50 µs late, which would count as latency."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(SET_TIMER_SLACK, 1, 0, 0, 0)

@@ -42,7 +42,7 @@ class ManyIds:
 
 
 def measure(producers: int = PRODUCERS, transactional_ids: int = TRANSACTIONAL_IDS) -> ManyIds:
-    """Make them, ask meanwhile, kill, start."""
+    """Make the producers and ids, measure stalls meanwhile, kill the broker, and time its start."""
     with tempfile.TemporaryDirectory(prefix="fencepost-bench-") as directory:
         with peers.fencepost("os", directory, *SETTINGS) as broker:
             topics.create(broker.host, broker.port, TOPIC, PARTITIONS)
@@ -58,7 +58,7 @@ def measure(producers: int = PRODUCERS, transactional_ids: int = TRANSACTIONAL_I
 
 @contextmanager
 def _load(broker: peers.Peer, producers: int, transactional_ids: int) -> Iterator[Callable[[], bool]]:
-    """The process that makes them; gives whether it still runs."""
+    """Run a process that makes producers and ids. Yields a function that tells whether it still runs."""
     counts = [str(producers), str(transactional_ids)]
     command = [sys.executable, "-m", f"{__package__}.many_ids", broker.host, str(broker.port), *counts]
     with subprocess.Popen(command, env=peers.environment()) as process:
@@ -74,7 +74,7 @@ def _load(broker: peers.Peer, producers: int, transactional_ids: int) -> Iterato
 
 
 def load(host: str, port: int, producers: int, transactional_ids: int) -> None:
-    """Producers first, then ids."""
+    """Make the producers, then the transactional ids."""
     with socket.create_connection((host, port), 60) as connection:
         _pipeline(connection, (_record_of(FIRST_PRODUCER_ID + number) for number in range(producers)))
         _pipeline(connection, (id_frame(number) for number in range(transactional_ids)))

@@ -48,7 +48,7 @@ def measure(members: int, every_s: float = EVERY_S) -> dict[str, stalls.Stalls]:
 
 @contextmanager
 def _load(broker: peers.Peer, members: int, every_s: float) -> Iterator[Callable[[], Callable[[], bool]]]:
-    """The process of the members. Gives what begins its next phase, which gives whether that still goes on."""
+    """Run the members in a process. Yields a function that begins a phase and returns one that says if it goes on."""
     command = [sys.executable, "-m", f"{__package__}.members", broker.host, str(broker.port)]
     command, pipe = [*command, str(members), str(every_s)], subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=peers.environment()) as process:
@@ -83,7 +83,7 @@ def _load(broker: peers.Peer, members: int, every_s: float) -> Iterator[Callable
 
 @dataclass
 class Member:
-    """One, on its own connection."""
+    """One member of a group, on its own connection."""
 
     group: str
     connection: socket.socket
@@ -97,7 +97,7 @@ class Member:
     tells: bool = True  # what it owns, with its next heartbeat
 
     def heartbeat(self) -> bytes:
-        """Its next one: all of it when it joins, and then what has changed."""
+        """Return the next heartbeat: all fields when it joins, then only changed ones."""
         Owned = ConsumerGroupHeartbeatRequest.TopicPartitions
         owned = [Owned(topic_id=each, partitions=parts) for each, parts in self.owned.items()] if self.tells else None
         joins = self.epoch == 0
@@ -114,7 +114,7 @@ class Member:
         return frame(request, VERSION)
 
     def take(self, response: ConsumerGroupHeartbeatResponse) -> bool:
-        """Returns whether it has to answer at once: what it owns is not what it owned."""
+        """Take a response. Returns whether to send another heartbeat at once, because the owned partitions changed."""
         if response.error_code in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID):
             self.epoch, self.owned, self.tells = 0, {}, True
             return True
@@ -129,7 +129,7 @@ class Member:
 
 
 class Members:
-    """All of them, and their heartbeats."""
+    """All members, and the loop that sends their heartbeats."""
 
     def __init__(self, host: str, port: int, every_s: float) -> None:
         self.host, self.port, self.every_s = host, port, every_s
@@ -149,7 +149,7 @@ class Members:
             self._at(time.monotonic(), member)
 
     def remove(self, members: list[Member], *, leave: bool) -> None:
-        """They are gone at once; leave: and say so."""
+        """Close the members' connections. leave: let them leave the group first."""
         for member in members:
             if leave:
                 member.epoch = -1
@@ -172,7 +172,7 @@ class Members:
             self.turn()
 
     def stay(self, seconds: float) -> None:
-        """Nothing but heartbeats."""
+        """Only send heartbeats for this long."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             self.turn()
@@ -190,7 +190,7 @@ class Members:
         )
 
     def turn(self) -> None:
-        """Send what is due, and read what has come, for a while."""
+        """Send heartbeats that are due, and read the responses that arrive, for a short time."""
         ends = time.monotonic() + LOOK_S
         while (now := time.monotonic()) < ends:
             while self._due and self._due[0][0] <= now:
@@ -214,7 +214,7 @@ class Members:
 
 
 def _answer(member: Member) -> ConsumerGroupHeartbeatResponse:
-    """It comes as a whole, or nearly."""
+    """Read one response. It is in the socket already, or almost."""
     (size,) = struct.unpack(">i", member.connection.recv(4, socket.MSG_WAITALL))
     _, response = apis.decode_response(HEARTBEAT, VERSION, member.connection.recv(size, socket.MSG_WAITALL))
     assert isinstance(response, ConsumerGroupHeartbeatResponse)
@@ -230,7 +230,7 @@ def _make_topics(wire: Wire, topics: dict[str, int]) -> None:
 
 
 def run(host: str, port: int, count: int, every_s: float) -> None:
-    """Each phase when a line comes; a line when it is over."""
+    """Run the next phase at each line of standard input, and print a line when it is over."""
     wire, members = Wire(host, port, 60), Members(host, port, every_s)
     _make_topics(wire, {"named": count} | {f"{PATTERN_TOPICS}{number}": 1 for number in range(count)})
 

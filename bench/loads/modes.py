@@ -50,7 +50,7 @@ class Mode(InChild):
 
 
 def table() -> list[Mode]:
-    """None of them is a row of the table."""
+    """Return no scenario: delivery modes are not part of the short comparison."""
     return []
 
 
@@ -60,7 +60,7 @@ def full() -> list[Mode]:
 
 
 def deliver(settings: dict[str, Any], window: Window) -> Outcome:
-    """In the child."""
+    """Run the load in the child process."""
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

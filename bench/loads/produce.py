@@ -65,10 +65,10 @@ class Produce(InChild):
     peers: frozenset[str] | None = field(default=BROKERS_AND_MOCK, kw_only=True)
 
     def prepare(self, peer: Peer) -> None:
-        """Nothing: see above."""
+        """Do nothing: each window makes its own topic."""
 
     def window(self, peer: Peer, seconds: float) -> Sample:
-        """Raises: LoadFailed, also where the log holds less than was acknowledged."""
+        """Measure one window. Raises: LoadFailed, also if the log holds fewer records than were acknowledged."""
         with own_topic(peer, self.partitions) as topic:
             load = TimedProduce(peer.bootstrap, topic, self.record_bytes, seconds, self.codec, self.warm_seconds)
             sample = child.window(produce, load, peer)
@@ -99,7 +99,7 @@ def log_ends(peer: Peer, topic: str, partitions: int) -> list[int]:
 
 
 def end_request(topic: str, partitions: list[int], isolation_level: int = 0) -> ListOffsetsRequest:
-    """Asks where the partitions end, for a reader of that isolation level."""
+    """Make a request for the end offsets of partitions, for a reader of this isolation level."""
     parts = [ListOffsetsRequest.Topic.Partition(partition_index=number, timestamp=-1) for number in partitions]
     asked = ListOffsetsRequest.Topic(name=topic, partitions=parts)
     return ListOffsetsRequest(isolation_level=isolation_level, topics=[asked])
@@ -118,7 +118,7 @@ def payloads(size: int) -> list[bytes]:
 
 
 def produce(settings: dict[str, Any], window: Window) -> Outcome:
-    """In the child."""
+    """Run the load in the child process."""
     load = TimedProduce(**settings)
     pump = _Pump(load)
     try:
@@ -140,7 +140,7 @@ def produce(settings: dict[str, Any], window: Window) -> Outcome:
 
 
 class _Pump:
-    """A producer that is kept full."""
+    """A producer whose queue is kept full."""
 
     def __init__(self, load: TimedProduce) -> None:
         from confluent_kafka import Producer
@@ -181,7 +181,7 @@ class _Pump:
             self._check()
 
     def close(self) -> None:
-        """Drop what waits: it would be sent into the next one's window."""
+        """Drop queued records: they would be sent during the next window."""
         self._closed = True
         self._producer.purge()
         self._producer.close()

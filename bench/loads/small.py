@@ -43,7 +43,7 @@ class Produce:
             topics.create(peer.host, peer.port, FLOOR_TOPIC, self.partitions)
 
     def window(self, peer: Peer, seconds: float) -> Sample:
-        """Raises: LoadFailed."""
+        """Measure one window. Raises: LoadFailed."""
         if not self.own_topics:
             return self.load(peer, FLOOR_TOPIC, seconds)
         with own_topic(peer, self.partitions) as topic:
@@ -75,12 +75,12 @@ def _small(connections: int, depth: int) -> Produce:
 
 
 def _spread() -> Produce:
-    """A partition for each connection: Kafka that flushes syncs each partition's file."""
+    """Return the scenario with one partition for each connection: Kafka with flush syncs each partition's file."""
     return Produce("small 16x1 over 16", 16, 1, partitions=16, peers=BROKERS)
 
 
 def _batch() -> Produce:
-    """Not against the floor, whose one file nobody deletes."""
+    """Return the scenario of large batches. Not run against the floor, whose one file is never deleted."""
     return Produce("batch 100 KB", 4, 2, 1000, 100, own_topics=True, peers=BROKERS)
 
 

@@ -53,7 +53,7 @@ class Stalls:
 
 
 def measure(seconds: float) -> Stalls:
-    """Run the load, and ask meanwhile."""
+    """Run the load, and measure stalls meanwhile."""
     options = [word for setting in OFTEN for word in ("-X", setting)]
     with peers.fencepost("fsync", None, *options) as broker, _load(broker):
         time.sleep(min(5.0, seconds))  # segments fill, the first checkpoint is behind
@@ -62,7 +62,7 @@ def measure(seconds: float) -> Stalls:
 
 
 def ask(broker: peers.Peer, going_on: Callable[[], bool]) -> Stalls:
-    """Ask, wait for the answer, rest, and so on."""
+    """Send small requests, one after another with a pause, while `going_on`. Returns the longest waits."""
     request = frame(ApiVersionsRequest(), 0)
     seen: array[float] = array("d")
     own = 0.0
@@ -83,7 +83,7 @@ def ask(broker: peers.Peer, going_on: Callable[[], bool]) -> Stalls:
 
 
 def _waits_ns(pid: int) -> dict[str, int]:
-    """How long each thread of the broker, and this one, has waited for a processor so far."""
+    """Return how long each thread of the broker, and this one, has waited for a processor so far."""
     threads = [*Path(f"/proc/{pid}/task").iterdir(), Path(f"/proc/self/task/{threading.get_native_id()}")]
     waits = {}
     for thread in threads:
@@ -93,7 +93,7 @@ def _waits_ns(pid: int) -> dict[str, int]:
 
 
 def _machines_part_ms(pid: int, before: dict[str, int]) -> float:
-    """What the loop's thread and this one waited since, and of the other threads the one that waited longest.
+    """Return how long the loop's thread and this one waited since then, plus the longest wait of another thread.
 
     One of those may have held what the loop needed to go on, Python's lock.
     """
@@ -104,7 +104,7 @@ def _machines_part_ms(pid: int, before: dict[str, int]) -> float:
 
 @contextlib.contextmanager
 def _load(broker: peers.Peer) -> Iterator[None]:
-    """The load as a process, once it has made its topics."""
+    """Run the load in a process. Yields once it has made its topics."""
     command = [sys.executable, "-m", f"{__package__}.stalls", broker.host, str(broker.port)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=peers.environment()) as process:
         assert process.stdout is not None
@@ -122,7 +122,7 @@ def _load(broker: peers.Peer) -> Iterator[None]:
 
 
 def load(host: str, port: int) -> None:
-    """Make the topics; then send for ever: small batches over all partitions, and larger ones to the other topics."""
+    """Make the topics, then send for ever: small batches to all partitions, larger ones to the other topics."""
     wire = Wire(host, port)
     items = [_topic(name, partitions, configs) for name, (partitions, configs) in TOPICS.items()]
     for made in wire.call(CreateTopicsRequest(topics=items, timeout_ms=30_000), 5).topics:

@@ -141,7 +141,7 @@ def full() -> list[Transactions | Copy | Visible]:
 
 
 def transactions(settings: dict[str, Any], window: Window) -> Outcome:
-    """In the child."""
+    """Run the load in the child process."""
     load = TimedTransactions(**settings)
     wanted = txn.TransactionLoad(
         load.topic,
@@ -160,13 +160,13 @@ def transactions(settings: dict[str, Any], window: Window) -> Outcome:
 
 
 def copy(settings: dict[str, Any], window: Window) -> Outcome:
-    """In the child."""
+    """Run the load in the child process."""
     load = TimedCopy(**settings)
     return read(_Copier(load), load, window)
 
 
 class _Copier:
-    """A consumer and a producer, and what goes from one to the other in one transaction after the other."""
+    """A consumer and a producer that copy records, one transaction after another."""
 
     def __init__(self, load: TimedCopy) -> None:
         from confluent_kafka import Producer, TopicPartition
@@ -208,7 +208,7 @@ class _Copier:
 
 
 def visible(settings: dict[str, Any], window: Window) -> Outcome:
-    """In the child."""
+    """Run the load in the child process."""
     from confluent_kafka import Producer
 
     load = TimedTransactions(**settings)

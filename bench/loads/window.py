@@ -19,7 +19,7 @@ class Latencies:
     """A histogram of microseconds, 1 µs to 60 s within 0.1 % (HDR). What lies outside counts as the nearest end."""
 
     def __init__(self, text: str | None = None) -> None:
-        """Empty, or what encode() of another gave."""
+        """text: from encode() of another one; None: empty."""
         self._histogram = HdrHistogram(SHORTEST_US, LONGEST_US, DIGITS)
         if text:
             self._histogram.decode_and_add(text)
@@ -29,7 +29,7 @@ class Latencies:
         self._histogram.record_value(min(max(round(value), SHORTEST_US), LONGEST_US), count)
 
     def add(self, other: "Latencies") -> None:
-        """Take in all of another's."""
+        """Add all values of another one."""
         self._histogram.add(other._histogram)
 
     def percentile_ms(self, share: float) -> float:
@@ -46,7 +46,7 @@ class Latencies:
 
     @classmethod
     def decode(cls, text: str) -> "Latencies":
-        """From encode()."""
+        """Make one from the text of encode()."""
         return cls(text)
 
 
@@ -69,7 +69,7 @@ class Sample:
     others_cpu: float = 0.0
 
     def figures(self) -> dict[str, float]:
-        """By the names of measured.FIGURES, those that this window gave: no CPU where the broker's books cannot be
+        """Return the figures of this window by the names in measured.FIGURES: no CPU where the broker's cannot be
         read, no MB where bytes say nothing.
         """
         found: dict[str, float] = {}
@@ -89,18 +89,18 @@ class Sample:
 
 
 class Books:
-    """Time, the broker's cost and this process's own, between begin() and end()."""
+    """Reads the time, the broker's CPU and this process's CPU at begin() and end()."""
 
     def __init__(self, peer: Peer) -> None:
         self._pid = peer.pid
         self._before = self._after = (0.0, 0, accounting.Usage(0, 0))
 
     def begin(self) -> None:
-        """The window opens."""
+        """Begin the window."""
         self._before = self._read()
 
     def end(self) -> None:
-        """The window closes."""
+        """End the window."""
         self._after = self._read()
 
     def sample(
@@ -111,7 +111,7 @@ class Books:
         seconds: float | None = None,
         client_cpu_ns: int | None = None,
     ) -> Sample:
-        """The window as a Sample.
+        """Return the window as a Sample.
 
         seconds: what the client measured, where it knows better than the time between begin() and end().
         client_cpu_ns: of a client in a separate process that reported it; else this process counts, and its children

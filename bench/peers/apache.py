@@ -37,7 +37,7 @@ JVM = (  # bin/kafka-server-start.sh and kafka-run-class.sh of the release
 
 
 def absence() -> str | None:
-    """Why Kafka cannot be had here; None if it can."""
+    """Return why Kafka cannot be run here; None if it can."""
     if shutil.which("java") is None:
         return f"no JDK ≥ {OLDEST_JAVA}"
     printed = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
@@ -49,7 +49,7 @@ def absence() -> str | None:
 
 
 def java_version(printed: str) -> int | None:
-    """17 from what `java -version` prints; 8 for its old way to say 1.8."""
+    """Return the major version that `java -version` prints: 17; 8 for the older form 1.8."""
     found = re.search(r'version "(?:1\.)?(\d+)', printed)
     return int(found.group(1)) if found else None
 
@@ -96,14 +96,14 @@ def prepare(directory: Path, libraries: Path, *, flush: bool) -> int:
 
 
 def start(directory: Path, libraries: Path) -> "subprocess.Popen[str]":
-    """The node that prepare() made ready; what it has to say goes to server.log."""
+    """Start the node that prepare() has set up. Its output goes to server.log."""
     command = ["java", *JVM, "-cp", f"{libraries}/*", "kafka.Kafka", str(directory / "server.properties")]
     with (directory / "server.log").open("w") as log:
         return subprocess.Popen(command, stdout=log, stderr=log, text=True, cwd=directory)
 
 
 def wait_until_ready(process: "subprocess.Popen[str]", port: int, directory: Path) -> None:
-    """Until the node names itself in its metadata. Raises: RuntimeError with the end of its log."""
+    """Wait until the node names itself in its metadata. Raises: RuntimeError with the end of its log."""
     deadline = time.monotonic() + READY_S
     while time.monotonic() < deadline and process.poll() is None:
         try:

@@ -15,7 +15,7 @@ UNKNOWN = "unknown"
 
 
 def facts(directory: Path | None = None, peers: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Every one of KEYS. directory: where the brokers' data lies. peers: versions, by name, beside our own."""
+    """Return a value for each of KEYS. directory: of the brokers' data. peers: versions, by name, besides our own."""
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "cpu": _cpu(),
@@ -31,7 +31,7 @@ def facts(directory: Path | None = None, peers: Mapping[str, str] | None = None)
 
 
 def file_system(directory: Path, mountinfo: str) -> str:
-    """Its type, by the longest mount point above the directory."""
+    """Return the type of the file system that holds the directory."""
     found = {}
     for line in mountinfo.splitlines():
         mounted, _, kind = line.partition(" - ")
@@ -50,7 +50,7 @@ def _cpu() -> str:
 
 
 def _cores() -> int:
-    """Those that this process may run on."""
+    """Return how many processors this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

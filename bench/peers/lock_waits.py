@@ -32,7 +32,7 @@ _FUTEX_OPERATION = re.compile(r"\bop: 0x([0-9a-f]+)")
 
 
 class Kind(Enum):
-    """What a thread does."""
+    """The state of a thread."""
 
     RUNS = "gets a processor"
     STOPS = "loses it"
@@ -125,7 +125,7 @@ def measure(events: Sequence[Event], loop: int) -> Waits:
 
 
 def _on_processor(ran: Mapping[int, Sequence[Interval]], begin: float, end: float) -> float:
-    """How long these threads ran between two moments, together. Their intervals are in order and do not overlap."""
+    """Return how long these threads ran together within an interval. Their own intervals do not overlap."""
     total = 0.0
     for intervals in ran.values():
         number = max(0, bisect_left(intervals, (begin,)) - 1)
@@ -136,7 +136,7 @@ def _on_processor(ran: Mapping[int, Sequence[Interval]], begin: float, end: floa
 
 
 def show(waits: Waits, requests: int | None) -> list[str]:
-    """Lines for a person: how many lasted how long; for each 100,000 requests where their number is known."""
+    """Return lines for people: how many waits lasted how long, per 100,000 requests if their number is known."""
     each = 1e5 / requests if requests else 1.0
     lines = [
         f"{waits.seconds:.1f} s, {len(waits.turns)} turns of the loop" + (", 100,000 requests:" if requests else "")

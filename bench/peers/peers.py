@@ -54,7 +54,7 @@ class Peer:
 
 
 class NoFiles(ValueError):
-    """The file system of the data directories keeps nothing on a disk."""
+    """Raised if the data directories would be on a file system in memory."""
 
 
 @contextlib.contextmanager
@@ -203,14 +203,14 @@ def floor(topic: str, *, sync: bool) -> Iterator[Peer | None]:
 
 
 def _answer(topic: str) -> bytes:
-    """A whole Produce v7 answer, length included, of a write without error."""
+    """Return a whole Produce v7 response without error, with its length prefix."""
     partition = ProduceResponse.Topic.Partition(index=0, base_offset=0, log_start_offset=0)
     response = ProduceResponse(responses=[ProduceResponse.Topic(name=topic, partition_responses=[partition])])
     return b"".join(apis.encode_response(apis.APIS[small.PRODUCE], 7, 1, response))
 
 
 def environment() -> dict[str, str]:
-    """For processes that are measured: with compiled modules, as an installed package has, also where they are not
+    """Return the environment of measured processes: with compiled modules, as in an installed package, also if they
     to be written beside the sources."""
     names = dict(os.environ)
     if names.pop("PYTHONDONTWRITEBYTECODE", ""):
@@ -231,7 +231,7 @@ def _running(
 
 @contextlib.contextmanager
 def ended(process: "subprocess.Popen[str]") -> Iterator["subprocess.Popen[str]"]:
-    """A process that is gone when the block ends, or this process."""
+    """Yield the process, and end it when the block or this process ends."""
     with survivors.watched(process.pid):
         try:
             yield process

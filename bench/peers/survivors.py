@@ -23,7 +23,7 @@ EMPTIED_S = 10.0  # a server that is killed may write until it is gone
 
 @contextlib.contextmanager
 def watched(what: int | Path) -> Iterator[None]:
-    """For the time of the block, a process (its id) that is to be killed when this one is, or a directory to remove."""
+    """Within the block, have a process (its id) killed, or a directory removed, if this process is killed."""
     named = str(what) if isinstance(what, Path) else what
     _tell("more", named)
     try:
@@ -42,7 +42,7 @@ def _tell(change: str, what: int | str) -> None:
 
 @functools.cache
 def _watcher() -> "subprocess.Popen[str]":
-    """One for the life of this process; it is up before anything is measured."""
+    """Return the watching process, one for the life of this process, started before anything is measured."""
     process = subprocess.Popen(
         [sys.executable, "-I", __file__],
         stdin=subprocess.PIPE,
@@ -65,7 +65,7 @@ def _dismiss(process: "subprocess.Popen[str]") -> None:
 
 
 def main() -> None:
-    """Read what is on the list, until who writes it has ended."""
+    """Read the list of processes and directories until its writer has ended, then kill and remove them."""
     print("watching", flush=True)
     there: set[int | str] = set()
     for line in sys.stdin:

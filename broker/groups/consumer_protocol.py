@@ -79,7 +79,7 @@ class _Reader:
     def version(self) -> int:
         found = self.number(_INT16)
         if found < 0:
-            raise UnreadableMetadata(f"version {found}")
+            raise UnreadableMetadata(f"the version is {found}")
         return found
 
     def count(self, smallest_bytes: int) -> int:
@@ -89,7 +89,7 @@ class _Reader:
         """
         found = self.number(_INT32)
         if found < -1 or found * smallest_bytes > len(self._content) - self._position:
-            raise UnreadableMetadata(f"{found} items")
+            raise UnreadableMetadata(f"the count of items is {found}, which the bytes left cannot hold")
         return max(found, 0)
 
     def nullable_text(self) -> str | None:
@@ -103,7 +103,7 @@ class _Reader:
         try:
             return self._bytes(length).decode()
         except UnicodeDecodeError as broken:
-            raise UnreadableMetadata(f"a name: {broken}") from None
+            raise UnreadableMetadata(f"a name is not UTF-8: {broken}") from None
 
     def skip_user_data(self) -> None:
         length = self.number(_INT32)
@@ -113,7 +113,7 @@ class _Reader:
     def _bytes(self, length: int) -> bytes:
         end = self._position + length
         if length < 0 or end > len(self._content):
-            raise UnreadableMetadata(f"{length} bytes")
+            raise UnreadableMetadata(f"a length is {length}, which runs past the end")
         found = self._content[self._position : end]
         self._position = end
         return found

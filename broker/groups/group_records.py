@@ -133,10 +133,10 @@ def read_key(record_key: bytes) -> str:
     try:
         reader = _Reader(record_key, flexible=False)
         if reader.int16() != GROUP_KEY:
-            raise UnreadableGroup("not the key of a group")
+            raise UnreadableGroup("the key is not a group's")
         return reader.text()
     except (error, IndexError, UnicodeDecodeError, MalformedFrame) as wrong:
-        raise UnreadableGroup(f"a key of {len(record_key)} bytes: {wrong}") from wrong
+        raise UnreadableGroup(f"the key of {len(record_key)} bytes cannot be decoded: {wrong}") from wrong
 
 
 def read_value(record_value: bytes) -> KeptGroup:
@@ -144,10 +144,10 @@ def read_value(record_value: bytes) -> KeptGroup:
     try:
         version = _INT16.unpack_from(record_value)[0]
         if not 0 <= version <= FLEXIBLE:
-            raise UnreadableGroup(f"version {version}, where {FLEXIBLE} is the newest known")
+            raise UnreadableGroup(f"the value has version {version}, 0 to {FLEXIBLE} are known")
         return _read_group(_Reader(record_value, flexible=version >= FLEXIBLE, position=2), version)
     except (error, IndexError, UnicodeDecodeError, MalformedFrame) as wrong:
-        raise UnreadableGroup(f"a value of {len(record_value)} bytes: {wrong}") from wrong
+        raise UnreadableGroup(f"the value of {len(record_value)} bytes cannot be decoded: {wrong}") from wrong
 
 
 def _read_group(reader: "_Reader", version: int) -> KeptGroup:
@@ -224,7 +224,7 @@ class _Reader:
     def text(self) -> str:
         text = self.nullable()
         if text is None:
-            raise UnreadableGroup("no text where one must be")
+            raise UnreadableGroup("a text that must not be null is null")
         return text
 
     def blob(self) -> bytes:
@@ -233,7 +233,9 @@ class _Reader:
     def _bytes(self, length: int) -> bytes:
         end = self._position + length
         if length < 0 or end > len(self._buffer):
-            raise UnreadableGroup(f"{length} bytes at {self._position} of {len(self._buffer)}")
+            raise UnreadableGroup(
+                f"{length} bytes are announced at position {self._position}, and the record ends at {len(self._buffer)}"
+            )
         found = self._buffer[self._position : end]
         self._position = end
         return found

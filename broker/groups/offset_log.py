@@ -221,7 +221,9 @@ class GroupOffsets:
             return []
         least_bytes = _least_bytes(group, [place[1:] for place in places])
         if not self._store.admits(least_bytes, internal=True):
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "there is no room to forget so many offsets at once")
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, "there is no room to forget all these offsets at once"
+            )
         at_once = _at_once(group)
         partition, now_ms = self.topic.partition_for(group), self._clock.now_ms()
         return [
@@ -294,4 +296,6 @@ def _at_once(group: str) -> int:
 
 
 def _too_many_bytes(largest_bytes: int) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, f"more than {largest_bytes} bytes of offsets")
+    return KafkaError(
+        ErrorCode.INVALID_COMMIT_OFFSET_SIZE, f"the offsets of the request take more than {largest_bytes} bytes"
+    )

@@ -67,7 +67,7 @@ class Committed(NamedTuple):
 def key_kind(key: bytes) -> int:
     """What a record is. Raises UnreadableRecord."""
     if len(key) < 2:
-        raise UnreadableRecord(f"a key of {len(key)} bytes")
+        raise UnreadableRecord(f"the key has {len(key)} bytes, at least 2 are needed")
     return int.from_bytes(key[:2], "big", signed=True)
 
 
@@ -85,7 +85,7 @@ def read_offset_key(key: bytes) -> Place:
         topic, position = _short_text(key, position)
         (partition,) = _INT32.unpack_from(key, position)
     except (StructError, UnicodeDecodeError, IndexError) as error:
-        raise UnreadableRecord(f"a key of a committed offset: {error}") from error
+        raise UnreadableRecord(f"the key of a committed offset cannot be decoded: {error}") from error
     return Place(group, topic, partition)
 
 
@@ -117,7 +117,7 @@ def read_offset_value(value: bytes, position: int = -1) -> Committed:
         version = int.from_bytes(value[:2], "big", signed=True)
         found = _read_flexible(value) if version >= _VERSION else _read_legacy(value, version)
     except (StructError, UnicodeDecodeError, IndexError, KeyError, MalformedFrame) as error:
-        raise UnreadableRecord(f"a committed offset: {error!r}") from error
+        raise UnreadableRecord(f"the value of a committed offset cannot be decoded: {error!r}") from error
     return found._replace(position=position)
 
 
@@ -142,7 +142,7 @@ def _read_flexible(value: bytes) -> Committed:
     tags = _read_tags(value, end + 8)
     topic_id = tags.get(_TOPIC_ID, ZERO_UUID)
     if len(topic_id) != len(ZERO_UUID):
-        raise IndexError(f"a topic id of {len(topic_id)} bytes")
+        raise IndexError(f"the topic id has {len(topic_id)} bytes instead of {len(ZERO_UUID)}")
     return Committed(
         offset,
         leader_epoch,

@@ -25,12 +25,12 @@ def topics_of(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
 
 def _topics(subscription: bytes) -> Iterable[str]:
     if _INT16(subscription)[0] < 0:
-        raise ValueError("a version below 0")
+        raise ValueError("the version is negative")
     position = 6
     for _ in range(_INT32(subscription, 2)[0]):
         length = _INT16(subscription, position)[0]
         end = position + 2 + length
         if length < 0 or end > len(subscription):
-            raise ValueError("a topic that does not end")
+            raise ValueError("the name of a topic runs past the end")
         yield subscription[position + 2 : end].decode()
         position = end

@@ -69,7 +69,7 @@ def create_acls(broker: Services, call: Call, request: CreateAclsRequest) -> Ste
     """New rules. One that there is already is taken, and changes nothing."""
     _check_access(broker, call, Operation.ALTER)
     if len(request.creations) > MOST_CHANGES:
-        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"more than {MOST_CHANGES} rules of access in one request")
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"the request changes more than {MOST_CHANGES} ACLs")
     results: list[_Created] = []
     for creations in _parts(request.creations, CHANGES_AT_ONCE):
         results += _create(broker, call, creations)
@@ -117,7 +117,9 @@ def _new_binding(creation: CreateAclsRequest.Creation) -> AclBinding:
     )
     check_binding(binding)
     if max(map(len, (binding.resource_name, binding.principal, binding.host))) > LONGEST_TEXT:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"a text of more than {LONGEST_TEXT} characters")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"a name, principal or host has more than {LONGEST_TEXT} characters"
+        )
     return binding
 
 
@@ -204,7 +206,7 @@ def delete_acls(broker: Services, call: Call, request: DeleteAclsRequest) -> Ste
         found = yield from _find(wanted, _candidates(broker, wanted))
         named += len(found)
         if named > MOST_CHANGES:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"more than {MOST_CHANGES} rules of access in one request")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"the request changes more than {MOST_CHANGES} ACLs")
         gone.update(dict.fromkeys(found))
         results.append(_Deleted(matching_acls=Lazy(len(found), map(_matching, found))))
         yield 1

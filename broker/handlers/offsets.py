@@ -99,7 +99,9 @@ class _Listing:
             if times_named > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice")
             if asked.timestamp < 0 and self.version < KNOWN_SINCE.get(asked.timestamp, 1 << 15):  # type: ignore[call-overload]
-                raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} in v{self.version}")
+                raise KafkaError(
+                    ErrorCode.UNSUPPORTED_VERSION, f"ListOffsets v{self.version} has no timestamp {asked.timestamp}"
+                )
             self._look_up(name, asked, answer)
         except KafkaError as error:
             self._refuse(answer, error)

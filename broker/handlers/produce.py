@@ -145,7 +145,9 @@ def _check_transactional(broker: Services, call: Call, transactional_id: str, fo
     if not transactional_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a transactional id must not be empty")
     if len({producer_id for producer_id, _ in found}) > 1:
-        raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "one request, more than one transactional producer")
+        raise KafkaError(
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING, "the request names more than one transactional producer"
+        )
     for producer_id, epoch in found:
         broker.admission.check_data(transactional_id, producer_id, epoch, call.version, call.connection)
 

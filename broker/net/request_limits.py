@@ -69,7 +69,7 @@ def read_in_steps(api: Api, header: RequestHeader, frame: memoryview) -> Generat
             break
         items += more
         if items > most:
-            raise MalformedFrame(f"more than {most} items")
+            raise MalformedFrame(f"the request has more than {most} items")
         yield more
     if api.key in LABORIOUS and (subjects := max(map(len, _lists(request)), default=0)) > MOST_SUBJECTS:
         raise MalformedFrame(f"{subjects} topics, resources or users, where {MOST_SUBJECTS} are allowed")
@@ -113,7 +113,7 @@ def _less(left: int, count: int) -> int:
     Tagged fields count too: one takes as long to step over as a partition.
     """
     if left < count:
-        raise MalformedFrame(f"more than {MOST_PARTITIONS} partitions in one request")
+        raise MalformedFrame(f"the request names more than {MOST_PARTITIONS} partitions")
     return left - count
 
 

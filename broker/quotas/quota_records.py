@@ -43,9 +43,9 @@ def apply_quota(quotas: Quotas, key: bytes, value: bytes | None) -> None:
         case [0, float(limit)] if limit > 0:
             quotas.put(entity, kind, limit)
         case [int(version), *_] if version > RECORD_VERSION:
-            raise NewerQuotaRecord(f"a quota of version {version}, where {RECORD_VERSION} is known")
+            raise NewerQuotaRecord(f"the quota has version {version}, {RECORD_VERSION} is known")
         case _:
-            _refuse("a quota with another value than was written")
+            _refuse("the value of a quota is not as this broker writes it")
 
 
 def _key(entity: Entity, key: str) -> bytes:
@@ -56,12 +56,12 @@ def _key(entity: Entity, key: str) -> bytes:
 def _subject_of(key: bytes) -> tuple[Entity, str]:
     _, *parts = unpack_list(key, DamagedQuotaRecord)
     if not parts or not isinstance(parts[0], str) or not all(map(_is_part, parts[1:])):
-        _refuse("a key that is no quota")
+        _refuse("the key does not name a quota")
     kind, entity = parts[0], entity_of({part[0]: part[1] for part in parts[1:]})
     if kind not in RULES:
-        raise NewerQuotaRecord(f"a quota of the kind {kind!r}")
+        raise NewerQuotaRecord(f"this broker does not know the kind of quota {kind!r}")
     if tuple(type_ for type_, _ in entity) not in _TYPES or RULES[kind].of_address != is_of_address(entity):
-        _refuse("a quota of nobody that may have one")
+        _refuse("the quota is for an entity that cannot have it")
     return entity, kind
 
 

@@ -45,9 +45,9 @@ def apply_acl(authorizer: Authorizer, key: bytes, value: bytes | None) -> None:
         case [0]:
             authorizer.add(binding)
         case [int(version), *_] if version > RECORD_VERSION:
-            raise NewerAclRecord(f"a rule of access of version {version}, where {RECORD_VERSION} is known")
+            raise NewerAclRecord(f"the ACL has version {version}, {RECORD_VERSION} is known")
         case _:
-            _refuse("a rule of access with another value than was written")
+            _refuse("the value of an ACL is not as this broker writes it")
 
 
 def _key(binding: AclBinding) -> bytes:
@@ -58,15 +58,15 @@ def _key(binding: AclBinding) -> bytes:
 def _binding_of(key: bytes) -> AclBinding:
     kind, *parts = unpack_list(key, DamagedAclRecord)
     if kind != ACL or len(parts) != len(_CODES):
-        _refuse("a key that is no rule of access")
+        _refuse("the key does not name an ACL")
     made: list[Any] = []
     for of, part in zip(_CODES, parts, strict=True):
         if not isinstance(part, str if of is str else int):
-            _refuse("a rule of access with a part of another type")
+            _refuse("a part of the ACL has the wrong type")
         try:
             made.append(of(part))
         except ValueError:
-            raise NewerAclRecord(f"a rule of access with the code {part} for {of.__name__}") from None
+            raise NewerAclRecord(f"this broker does not know the code {part} of {of.__name__}") from None
     binding = AclBinding(*made)
     try:
         check_binding(binding)

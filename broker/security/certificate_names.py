@@ -74,7 +74,7 @@ def _parts(data: bytes) -> Iterator[_Part]:
     while at < len(data):
         header = data[at : at + 2]
         if len(header) < 2 or header[0] & 0x1F == 0x1F:
-            raise BadCertificate("a part without a plain tag and a length")
+            raise BadCertificate("an element lacks its tag of one byte or its length")
         length, begin = header[1], at + 2
         if length & 0x80:
             size = length & 0x7F
@@ -115,7 +115,7 @@ def _oid(body: bytes) -> str:
             numbers.append(number)
             number = 0
     if not numbers:
-        raise BadCertificate("an attribute without a type")
+        raise BadCertificate("an attribute has no type")
     first = min(numbers[0] // 40, 2)
     return ".".join(map(str, (first, numbers[0] - first * 40, *numbers[1:])))
 

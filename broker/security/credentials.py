@@ -162,7 +162,7 @@ class ScramUsers:
             name, mechanism = _user_of(rest)
             self._put(name, mechanism, None if value is None else _credential_of(mechanism, value))
         else:
-            raise NewerUserRecord(f"a record of kind {kind!r}")
+            raise NewerUserRecord(f"this broker does not know the kind of record {kind!r}")
 
     def _put(self, name: str, mechanism: Mechanism, credential: ScramCredential | None) -> None:
         credentials = self._by_name.setdefault(name, {})
@@ -230,16 +230,18 @@ def _user_of(fields: list[Any]) -> tuple[str, Mechanism]:
     match fields:
         case [str(name), int(code)] if code in list(Mechanism):
             return name, Mechanism(code)
-    raise DamagedUserRecord("a user without a name and a known mechanism")
+    raise DamagedUserRecord("the user has no name, or a mechanism that is not known")
 
 
 def _credential_of(mechanism: Mechanism, value: bytes) -> ScramCredential:
     credential = ScramCredential(mechanism, *_fields(value, (bytes, int, bytes, bytes)))
     size = mechanism.bits // 8
     if not LEAST_ITERATIONS <= credential.iterations <= MOST_ITERATIONS:
-        raise DamagedUserRecord(f"a credential of {credential.iterations} iterations")
+        raise DamagedUserRecord(
+            f"a credential has {credential.iterations} iterations, {LEAST_ITERATIONS} to {MOST_ITERATIONS} are allowed"
+        )
     if (len(credential.stored_key), len(credential.server_key)) != (size, size):
-        raise DamagedUserRecord(f"a credential of {mechanism.sasl_name} whose keys have other sizes")
+        raise DamagedUserRecord(f"the keys of a credential do not have the {size} bytes of {mechanism.sasl_name}")
     return credential
 
 
@@ -249,5 +251,5 @@ def _fields(value: bytes, types: tuple[type, ...]) -> list[Any]:
     if isinstance(version, int) and version > RECORD_VERSION:
         raise NewerUserRecord(f"version {version}, where {RECORD_VERSION} is known")
     if version != RECORD_VERSION or list(map(type, fields)) != list(types):
-        raise DamagedUserRecord("a record with other fields than were written")
+        raise DamagedUserRecord("the fields of the record are not as this broker writes them")
     return fields

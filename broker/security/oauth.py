@@ -61,7 +61,7 @@ def read_key_set(text: bytes) -> KeySet:
     except (ValueError, KeyError, TypeError, RecursionError):
         entries = None
     if not isinstance(entries, list) or len(entries) > MOST_KEYS:
-        raise BadKeySet(f"no JSON object with a list of at most {MOST_KEYS} keys")
+        raise BadKeySet(f"it is not a JSON object whose field 'keys' is a list of at most {MOST_KEYS} keys")
     keys: dict[str | None, VerificationKey] = {}
     for entry in entries:
         key = _key_of(entry) if isinstance(entry, dict) else None

@@ -36,7 +36,7 @@ class SecurityState:
         elif kind == QUOTA:
             apply_quota(self.quotas, key, value)
         else:
-            raise UnknownRecord(f"a record of kind {kind!r}")
+            raise UnknownRecord(f"this broker does not know the kind of record {kind!r}")
 
 
 def _kind_of(key: bytes) -> str:
@@ -46,4 +46,4 @@ def _kind_of(key: bytes) -> str:
                 return kind
     except (ValueError, TypeError, msgpack.UnpackException):
         pass
-    raise DamagedAclRecord("a key that does not parse")
+    raise DamagedAclRecord("the key of the record does not parse")

@@ -77,7 +77,7 @@ class Catalogue:
         elif kind == "marker debt":
             self._apply_marker_debt(rest[0], rest[1], state)
         else:
-            raise NewerCatalogue(f"a record of kind {kind!r}")
+            raise NewerCatalogue(f"this broker does not know the kind of record {kind!r}")
 
     def _apply_topic(self, topic_id: bytes, state: dict[str, Any] | None) -> None:
         if state is None:

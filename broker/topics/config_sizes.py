@@ -49,7 +49,9 @@ class ConfigSizes:
             text = f"The settings of one resource may take no more than {LARGEST_RESOURCE_BYTES} bytes together."
             raise KafkaError(ErrorCode.INVALID_CONFIG, text)
         if most_bytes is not None and self.total_bytes + grown > most_bytes:
-            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"no room for more settings of topics and brokers: {TOTAL}")
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION, f"the settings of topics and brokers take all that is allowed: {TOTAL}"
+            )
 
 
 def _check_value(text: str) -> None:

@@ -54,7 +54,7 @@ class FencePolicy:
         if not fence.passes(kind, connection.number):
             self._metrics.fenced_connections += 1
             self._tell_of_late(txn, api, connection)
-            raise OlderConnection(f"{kind.name} request of {txn.transactional_id!r}")
+            raise OlderConnection(f"the {kind.name} request for {txn.transactional_id!r} came over an older connection")
 
     def passes(self, txn: Transaction, kind: Kind, api: int, version: int, connection: Connection) -> bool:
         """Whether check_policy and admit would say nothing. False leaves no trace but in the fence: ask them."""

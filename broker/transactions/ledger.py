@@ -180,14 +180,14 @@ def read_record(key: bytes, value: bytes | None) -> tuple[str, Entry | None]:
     try:
         for version in [_INT16.unpack_from(part)[0] for part in (key, value) if part is not None]:
             if version != RECORD_VERSION:
-                raise NewerLedgerRecord(f"a record of version {version}, where {RECORD_VERSION} is known")
+                raise NewerLedgerRecord(f"the record has version {version}, {RECORD_VERSION} is known")
         name = key[_INT16.size :].decode()
         if value is None:
             return name, None
         _, number, committed, decided_ms, size = _VALUE.unpack_from(value)
         owner_ends = _VALUE.size + size
         if size < 0 or owner_ends > len(value) or not name:
-            raise ValueError(f"an owner of {size} bytes")
+            raise ValueError(f"the length of the owner is {size}, and {len(value) - _VALUE.size} bytes follow")
         return name, Entry(number, value[_VALUE.size : owner_ends].decode(), value[owner_ends:], committed, decided_ms)
     except (StructError, ValueError) as error:
         raise DamagedLedgerRecord(f"{key[:80]!r}: {error}") from error

@@ -129,7 +129,8 @@ class Ledger:
             )
         if waiting >= settings.max_prepared_transactions:
             raise KafkaError(
-                ErrorCode.POLICY_VIOLATION, f"{waiting} transactions wait for a decision (max.prepared.transactions)"
+                ErrorCode.POLICY_VIOLATION,
+                f"{waiting} transactions already wait for a decision (max.prepared.transactions)",
             )
 
     def abort_what_waits(self, proposal: Proposal, items: Sequence[Item]) -> int:

@@ -127,20 +127,20 @@ def read(key: Buffer, value: Buffer | None, age_ms: int = 0) -> tuple[str, Trans
 def _read_key(data: bytes) -> str:
     version, size = struct.unpack_from(">hh", data)
     if version != KEY_VERSION:
-        raise NewerTransactionRecord(f"a key of version {version}, where {KEY_VERSION} is known")
+        raise NewerTransactionRecord(f"the key has version {version}, {KEY_VERSION} is known")
     if size < 0 or len(data) != 4 + size:
-        raise ValueError(f"a name of {size} bytes in a key of {len(data)}")
+        raise ValueError(f"the length of the name is {size}, and the key has {len(data)} bytes")
     return data[4:].decode()
 
 
 def _read_value(transactional_id: str, data: bytes, age_ms: int) -> Transaction:
     (version,) = _INT16.unpack_from(data)
     if not 0 <= version <= VALUE_VERSION:
-        raise NewerTransactionRecord(f"{transactional_id!r}: a value of version {version}, {VALUE_VERSION} is known")
+        raise NewerTransactionRecord(f"{transactional_id!r}: the value has version {version}, {VALUE_VERSION} is known")
     _, producer_id, producer_epoch, timeout_ms, number = _HEAD.unpack_from(data)
     status = _STATUSES.get(number)
     if status is None:
-        raise ValueError(f"a status of {number}")
+        raise ValueError(f"{number} is not a status of a transaction")
     partitions, position = (_partitions if version else _old_partitions)(data, _HEAD.size)
     last_update_ms, start_ms = _ENDS.unpack_from(data, position)
     position += _ENDS.size
@@ -148,7 +148,7 @@ def _read_value(transactional_id: str, data: bytes, age_ms: int) -> Transaction:
     if version:
         tags, position = _tags(data, position)
     if position != len(data):
-        raise ValueError(f"{len(data) - position} bytes too many")
+        raise ValueError(f"{len(data) - position} bytes follow the last field")
     last_epoch, started_age_ms, updated_age_ms = NO_EPOCH, -1 if start_ms < 0 else age_ms, age_ms
     if _TAG_OURS in tags:
         last_epoch, started_age_ms, updated_age_ms = _OURS.unpack(tags[_TAG_OURS])
@@ -182,7 +182,7 @@ def _tags(data: bytes, position: int) -> tuple[dict[int, bytes], int]:
         tags[number] = data[position : position + size]
         position += size
         if position > len(data):
-            raise ValueError(f"a tagged field of {size} bytes")
+            raise ValueError(f"a tagged field of {size} bytes runs past the end of the value")
     return tags, position
 
 
@@ -197,9 +197,11 @@ def _int16(tags: dict[int, bytes], tag: int, default: int) -> int:
 def _client_version(transactional_id: str, tags: dict[int, bytes]) -> int:
     version = _int16(tags, 2, 0)
     if version > max(_CLIENT_VERSION):
-        raise NewerTransactionRecord(f"{transactional_id!r}: transactions of version {version}")
+        raise NewerTransactionRecord(
+            f"{transactional_id!r}: its transaction version is {version}, {max(_CLIENT_VERSION)} is known"
+        )
     if version < 0:
-        raise ValueError(f"transactions of version {version}")
+        raise ValueError(f"its transaction version is {version}")
     return version
 
 
@@ -246,11 +248,11 @@ def _old_partitions(data: bytes, position: int) -> tuple[list[tuple[str, int]], 
 
 def _name(data: bytes, position: int, size: int) -> str:
     if not 0 <= size <= len(data) - position:
-        raise ValueError(f"a name of {size} bytes")
+        raise ValueError(f"the length of a name is {size}, and it runs past the end or is empty")
     return data[position : position + size].decode()
 
 
 def _indexes(data: bytes, position: int, count: int) -> tuple[int, ...]:
     if not 0 <= count <= (len(data) - position) // 4:
-        raise ValueError(f"{count} partitions")
+        raise ValueError(f"the count of partitions is {count}, and {len(data) - position} bytes follow")
     return struct.unpack_from(f">{count}i", data, position)

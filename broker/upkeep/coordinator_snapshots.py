@@ -81,7 +81,7 @@ def read_snapshot(disk: Disk, path: str) -> Snapshot:
         raise ValueError("its parts are not by topic")
     for of_topic in positions.values():
         if any(tuple(map(type, row)) != (int, int, int) for row in of_topic):
-            raise ValueError("a position in a log is not of numbers")
+            raise ValueError("a position in a log does not consist of numbers")
     return Snapshot(positions, fields, slices, len(payload))
 
 
@@ -257,7 +257,7 @@ class CoordinatorSnapshots:
                 of_source.append(packed)
                 await housekeeping.pause(PAUSE_S)
                 if not self._has_time():
-                    raise TryLater(errno.ETIME, "the broker stops")
+                    raise TryLater(errno.ETIME, "the broker is stopping")
         number = max(self._numbers(), default=0) + 1
         await housekeeping.synced(store.last_unit)
         self._size_bytes = await housekeeping.job(lambda: self._write(number, positions, slices))

@@ -30,7 +30,7 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 
 
 class _Bytes(_OfNumber):
-    """500, 100k, 10M, 2.5G: bytes a second."""
+    """A number of bytes a second, such as 500, 100k, 10M or 2.5G."""
 
     name = "bytes"
 
@@ -47,7 +47,7 @@ class _Bytes(_OfNumber):
 
 
 class _Who(_OfPair):
-    """user=NAME, client-id=NAME or ip=ADDRESS."""
+    """An option that names whom a quota is for: user=NAME, client-id=NAME or ip=ADDRESS."""
 
     name = "who"
 

@@ -47,7 +47,7 @@ class Wanted:
 
     @property
     def says_nothing(self) -> bool:
-        """Whether no option limits anything."""
+        """Return whether no option limits which rules are meant."""
         return not (self.principals or self.hosts or self.operations or self.resources or self.is_shorthand)
 
     @property
@@ -56,7 +56,7 @@ class Wanted:
 
 
 class Unclear(Exception):
-    """The options do not make a rule. hint: what is missing."""
+    """Raised when the options do not describe a rule. hint: which option is missing."""
 
     def __init__(self, cause: str, hint: str) -> None:
         super().__init__(cause)
@@ -64,7 +64,7 @@ class Unclear(Exception):
 
 
 def principal_of(text: str) -> str:
-    """`alice` means User:alice; anything with a colon is meant as it is written."""
+    """Return the principal of an option: `alice` becomes User:alice, text with a colon stays as it is."""
     return text if ":" in text else f"User:{text}"
 
 
@@ -134,7 +134,7 @@ def rules_of(wanted: Wanted) -> list[dict[str, Any]]:
 
 
 def filters_of(wanted: Wanted, *, applying: bool) -> list[dict[str, Any]]:
-    """The fields of filters that together mean the rules. applying: all rules that apply to a name, whatever pattern.
+    """Return the fields of the filters that find the rules. applying: all rules that apply to a name, whatever pattern.
 
     Raises Unclear.
     """

@@ -40,7 +40,9 @@ def alter_settings(
     changes = dict(pairs(configs, "-c"))
     if not changes and not deleted:
         raise Failure(
-            "nothing to change", "-c NAME=VALUE sets a setting, -d NAME resets it to its default", WRONG_USAGE
+            "the command names no setting to change",
+            "-c NAME=VALUE sets a setting, -d NAME resets it to its default",
+            WRONG_USAGE,
         )
 
     async def work(admin: "Admin") -> None:

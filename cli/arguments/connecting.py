@@ -136,7 +136,7 @@ def connecting(command: F) -> F:
 
 
 def connecting_with_own_password(command: F) -> F:
-    """As connecting(), for a command whose standard input is another password, not that of the login."""
+    """Like connecting(), for a command that reads from standard input a password other than that of its login."""
     return _connecting(command, password_stdin=False)
 
 

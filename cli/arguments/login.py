@@ -134,7 +134,7 @@ def password_from_stdin() -> str:
 
 
 def _first_line() -> bytes:
-    """At most a byte more than may be. Read byte by byte, past any buffer: `produce` reads the descriptor itself."""
+    """Read the first line, or one byte more than is allowed. Unbuffered: `produce` reads the rest of the descriptor."""
     stream = getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
     line = b""
     while len(line) <= LONGEST_LINE and not line.endswith(b"\n"):
@@ -167,7 +167,7 @@ def properties_of(path: str) -> Mapping[str, str]:
 
 
 def _lines(text: str) -> list[tuple[int, str]]:
-    """Number and content of the lines that say something; one that ends in a backslash goes on in the next."""
+    """Return (number, content) of each line that is not blank or a comment. A backslash at the end joins two lines."""
     found: list[tuple[int, str]] = []
     begun: tuple[int, str] | None = None
     for number, raw in enumerate(text.splitlines(), 1):

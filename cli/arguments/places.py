@@ -57,7 +57,7 @@ PLACE = PlaceType()
 
 
 def places(text: str) -> Places:
-    """Raises ValueError."""
+    """Parse positions, one for all partitions or one for each. Raises ValueError."""
     found: dict[int | None, Place] = {}
     for part in text.split(","):
         partition, colon, where = part.partition(":")

@@ -11,7 +11,7 @@ RECORD_BYTES = click.IntRange(min=1, max=100 << 20)
 
 
 class Finite(click.FloatRange):
-    """A range without NaN, which click's own type accepts because every comparison with it is false."""
+    """A range that refuses NaN, which click's own type accepts because every comparison with NaN is false."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number = float(super().convert(value, param, ctx))
@@ -31,7 +31,7 @@ else:
 
 
 class Duration(Whole):
-    """500ms, 30s, 5m, 2h, 7d; a plain number is seconds. Converted to milliseconds."""
+    """A duration such as 500ms, 30s, 5m, 2h or 7d, converted to milliseconds. A plain number is seconds."""
 
     name = "duration"
     _UNITS: ClassVar = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}

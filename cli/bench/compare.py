@@ -56,7 +56,7 @@ def _read(path: Path) -> "Result":
     try:
         return read(path)
     except OSError as error:
-        raise Failure(f"{path}: {error.strerror or error}", _HINT, WRONG_USAGE) from None
+        raise Failure(f"{path} cannot be read: {error.strerror or error}", _HINT, WRONG_USAGE) from None
     except NotAResult as error:
         raise Failure(f"{path}: {error}", _HINT, WRONG_USAGE) from None
 

@@ -33,7 +33,7 @@ class LoadTarget:
     """One broker. properties: of the login, by their Kafka names; passwords among them."""
 
     def __init__(self, bootstrap: str, properties: Mapping[str, str]) -> None:
-        """Raises NotAnAddress, InvalidConfigurationError."""
+        """Check the address and the login. Raises NotAnAddress, InvalidConfigurationError."""
         from ...bench import topics
 
         self.bootstrap = bootstrap
@@ -54,7 +54,7 @@ class LoadTarget:
         return small.connect_plainly if self._login is None else self._login.connect
 
     def for_librdkafka(self) -> dict[str, str]:
-        """Properties of its login."""
+        """Return librdkafka's properties for the same login."""
         return {} if self._login is None else self._login.for_librdkafka()
 
     def topic(self, name: str | None, partitions: int) -> AbstractContextManager[str]:
@@ -66,7 +66,7 @@ class LoadTarget:
         return topics.topic(self.host, self.port, name, partitions)
 
     def check_exists(self, name: str) -> None:
-        """Raises NoTopic, OSError, KafkaError."""
+        """Check that the topic exists. Raises NoTopic if not; OSError, KafkaError."""
         from ...bench import topics
 
         if self._login is not None:

@@ -32,7 +32,7 @@ RELEASES = ((18, "4.1"), (17, "3.9"), (16, "3.7"), (15, "3.5"), (13, "3.1"), (12
 
 
 class _Stop(Exception):
-    """The following checks are not possible after a failed one."""
+    """Raised after a failed check that the following checks depend on."""
 
 
 @dataclass(slots=True)
@@ -310,7 +310,7 @@ def _is_late(facts: dict[str, Any]) -> bool:
 
 
 async def _held_offsets(admin: Any) -> list[Any]:
-    """The oldest, each of a group; none where this login may not see them."""
+    """Return the offsets held longest, one for each group; none where this login may not see them."""
     from ...client.errors import AuthorizationError
 
     try:
@@ -321,7 +321,7 @@ async def _held_offsets(admin: Any) -> list[Any]:
 
 
 async def _clock(admin: Any) -> _Found:
-    """The newest record of the coordinators has the broker's time, so the broker's clock is at least at that time."""
+    """Compare the clocks: the newest record in the coordinators' logs has a time at or before the broker's."""
     from ...client.admin.offsets import MAX_TIMESTAMP
 
     topics = await admin.describe_topics()

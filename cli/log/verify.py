@@ -68,7 +68,7 @@ class Report:
         self._find("damage", path, what, position)
 
     def places(self) -> set[str]:
-        """What is damaged, and where."""
+        """Return one text for each damage: what is damaged, and where."""
         return {repr(finding) for finding in self.findings if finding["is"] == "damage"}
 
     def discount(self, believed: set[str]) -> None:
@@ -181,7 +181,7 @@ class _Pass:
     # ---- checkpoints -----------------------------------------------------------------------------------------
 
     def _newest_checkpoint(self) -> StoreCheckpoint | None:
-        """The one that recovery would start from; the others are checked as well."""
+        """Return the checkpoint that recovery would start from. The others are checked as well."""
         newest: StoreCheckpoint | None = None
         for number in store_checkpoint.numbers(self._disk, self._directory):
             path = layout.checkpoint_path(self._directory, number)
@@ -438,7 +438,7 @@ class _Pass:
             self._security_logs.add(log_id)
 
     def _apply(self, path: str, log_id: int, batch: Batch) -> None:
-        """What this batch means, if it is of one of those two."""
+        """Apply a batch if its log is the catalogue or a security log."""
         if log_id == layout.CATALOGUE_LOG_ID:
             self._apply_catalogue(path, batch)
         elif log_id in self._security_logs:

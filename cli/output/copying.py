@@ -20,7 +20,7 @@ SHOWN_AFTER_S = 1.0
 
 @contextmanager
 def copying(interruption: Interruption, words: str) -> Iterator[Callable[[int, int], None]]:
-    """Yields what is to be called with (bytes done, bytes in all). Only a terminal is shown anything, after a moment.
+    """Yield a function to be called with (bytes done, bytes in all). It shows progress, on terminals only.
 
     words: "copied", for example. Raises: KeyboardInterrupt from the calls, after a signal.
     """
@@ -46,7 +46,7 @@ def copying(interruption: Interruption, words: str) -> Iterator[Callable[[int, i
 
 
 def size_text(size_bytes: int) -> str:
-    """For people: 512 bytes, 3.4 MB."""
+    """Return a size for people: 512 bytes, 3.4 MB."""
     if size_bytes < 1000:
         return f"{size_bytes} bytes"
     size = float(size_bytes)
@@ -58,7 +58,7 @@ def size_text(size_bytes: int) -> str:
 
 
 def failure_of(error: Exception, damaged_hint: str) -> Failure:
-    """damaged_hint: what to do where a file has an unexpected content."""
+    """Turn an error of backup or restore into a Failure. damaged_hint: the hint for a damaged file."""
     if isinstance(error, BackupRefused | DirectoryMoved):
         return Failure(str(error), error.hint)
     if isinstance(error, Damaged):

@@ -36,7 +36,7 @@ FORMATS = (
 
 
 class BadFormat(ValueError):
-    """str(): what is wrong."""
+    """Raised for a format that cannot be used. str() says what is wrong."""
 
 
 def form_of(text: str, *, shown: bool = False) -> Form:
@@ -96,7 +96,7 @@ class Line(NamedTuple):
 
 
 class BadLine(ValueError):
-    """str(): what is wrong."""
+    """Raised for a line that cannot be parsed. str() says what is wrong."""
 
 
 def parse(line: bytes) -> Line:

@@ -70,7 +70,7 @@ def refusal(error: KafkaError, bootstrap: str = "HOST:PORT") -> Failure:
 
 
 def with_options(hint: str) -> str:
-    """A hint of the SDK's with the options of commands for its own."""
+    """Return a hint of the SDK in which its settings are replaced by the options of commands."""
     for name, option in _OPTIONS.items():
         hint = hint.replace(name, option)
     return hint

@@ -10,7 +10,7 @@ _OTHER_SCREEN, _FIRST_SCREEN = "\x1b[?1049h\x1b[?7l", "\x1b[?7h\x1b[?1049l"  # w
 
 
 def begin() -> None:
-    """Leave what was on the terminal for the end."""
+    """Switch to the terminal's alternate screen; end() shows again what was there before."""
     sys.stdout.write(_OTHER_SCREEN + _HIDE)
 
 

@@ -70,7 +70,7 @@ class Output:
             self.remark(empty)
 
     def object(self, facts: Facts) -> None:
-        """One object, for programs."""
+        """Print one JSON object, for programs."""
         show_json(facts)
 
     def result(self, text: str, facts: Facts) -> None:

@@ -33,7 +33,7 @@ def visible(text: str) -> str:
 
 
 def styled(part: str | Cell) -> str:
-    """What the terminal is sent for a text: visible, then coloured."""
+    """Return the text as it is sent to the terminal: unprintable characters replaced, then coloured."""
     if isinstance(part, str):
         return visible(part)
     text = visible(part.text)
@@ -58,7 +58,7 @@ def show_json(facts: Mapping[str, Any]) -> None:
 
 
 def show_own_text(text: str) -> None:
-    """Print a text of ours of many lines with its own line end, in which nothing comes from others."""
+    """Print several lines that this program wrote itself: nothing in them comes from other people."""
     click.echo(text, nl=False)
 
 
@@ -85,7 +85,7 @@ def flush() -> None:
 
 
 def ask(prompt: str, *, confirm: bool) -> str:
-    """Ask at the terminal for what is not shown while it is typed."""
+    """Ask at the terminal for a secret, which is not shown while it is typed."""
     typed: str = click.prompt(visible(prompt), hide_input=True, confirmation_prompt=confirm, err=True)
     return typed
 
@@ -105,7 +105,7 @@ class LineFormatter(logging.Formatter):
 
 
 def log_to_standard_error() -> None:
-    """Everything from INFO on, a line each."""
+    """Log to standard error from level INFO on, one line for each message."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter())
     logging.basicConfig(handlers=[handler], level=logging.INFO)

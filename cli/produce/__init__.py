@@ -30,7 +30,7 @@ DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
 
 
 class _Abort(Exception):
-    """Raised to end a transaction that should be aborted."""
+    """Raised inside a transaction to abort it."""
 
 
 @dataclass(slots=True)

@@ -119,7 +119,7 @@ def serve(
 
 @contextlib.contextmanager
 def _collector_off() -> Iterator[None]:
-    """Until the broker serves: the imports alone would trigger fifty collections. In the end it is on again."""
+    """Turn garbage collection off until the broker serves: the imports alone would trigger fifty collections."""
     gc.disable()
     try:
         yield

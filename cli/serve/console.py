@@ -39,7 +39,7 @@ class HttpOptions:
     read_only: bool = False
 
     def check(self, settings: BrokerSettings, *, insecure: bool) -> None:
-        """Raises Failure before the broker starts: for an address it may not serve, or no login of its own."""
+        """Raise Failure, before the broker starts, if the console may not serve at this address or lacks a login."""
         require("fencepost serve --http", "aiohttp", "prometheus_client")
         host, port = address(self.http)
         try:
@@ -91,7 +91,7 @@ def bootstrap_of(settings: BrokerSettings, addresses: Sequence[tuple[str, int]])
 
 
 async def run_console(command: Sequence[str]) -> None:
-    """Run it until cancelled; again after it ended, ever more slowly.
+    """Run the console until cancelled. If it ends, start it again, each time after a longer pause.
 
     Cancelled, it waits for the console to end; cancelled again, it kills it.
     """
@@ -108,7 +108,7 @@ async def run_console(command: Sequence[str]) -> None:
 
 
 async def _run_once(command: Sequence[str]) -> str:
-    """Run it until it ends; how it did."""
+    """Run the console until it ends. Returns how it ended, in words."""
     try:
         process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE, env=_environment())
     except OSError as error:  # no descriptor, memory or process is left for it, which may change
@@ -122,7 +122,7 @@ async def _run_once(command: Sequence[str]) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Ours without the login of other commands: what the console connects with is in --http-client-config."""
+    """Return our environment without the login of other commands: the console's is in --http-client-config."""
     others = (USER_VARIABLE, PASSWORD_VARIABLE, CONFIG_VARIABLE)
     return {name: text for name, text in os.environ.items() if name not in others}
 
@@ -140,7 +140,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 async def end_console(running: "asyncio.Task[None]") -> None:
-    """After `running`, of run_console, was cancelled: wait a little, then kill what hangs. It has nothing to save."""
+    """Wait a little for a cancelled run_console task, then kill the console. It has nothing to save."""
     await asyncio.wait([running], timeout=ENDING_S)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

@@ -272,7 +272,7 @@ class _Server:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the flush at the exit fails too
             await self._broker.stop(is_used_again=not self._ephemeral)
             hint = "the ready line goes to standard output: redirect it to a file, a pipe or /dev/null"
-            raise Failure(f"standard output: {error.strerror}", hint) from None
+            raise Failure(f"standard output cannot be written: {error.strerror}", hint) from None
         self._manager.notify(READY)
         self._report_alive()
         self._start_console()
@@ -367,7 +367,7 @@ def _nobody_can_log_in(broker: Broker) -> bool:
 
 
 def without_users(directory: str, *, ephemeral: bool) -> str:
-    """What to do where clients need a password, and nobody has one."""
+    """Return the message for a broker whose clients need a password while no user has one."""
     if ephemeral:
         return "there are no users, and a new directory never has any: use --data-dir DIR instead of --ephemeral"
     where = shlex.quote(os.path.abspath(directory))
@@ -379,7 +379,7 @@ def _warning_of(mode: str) -> str:
 
 
 def _recovery_lines(broker: Broker) -> list[str]:
-    """What recovery did, and found."""
+    """Return the lines that say what recovery did and found."""
     report = broker.recovery
     lines = [f"{report.units_replayed} units of the journal"] if report.units_replayed else []
     if report.cut_bytes:

@@ -72,13 +72,13 @@ class Driver:
             self._printed.put(line.strip())
 
     def next_line(self) -> str | None:
-        """The next line that it printed, or None."""
+        """Return the next line that the driver printed, or None."""
         with contextlib.suppress(queue.Empty):
             return self._printed.get_nowait()
         return None
 
     def check(self) -> None:
-        """Raises Failure if it has ended, with its last output."""
+        """Raise Failure, with the driver's last output, if it has ended."""
         if self._process.poll() not in (None, 0):
             lines = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
             raise Failure(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def blocked_facts(blocker: "Blocker", now_ms: int) -> dict[str, Any]:
-    """The facts. age_ms: since its start, or, if that is unknown, since its last record."""
+    """Return the facts of a blocker. age_ms: since its start, or, if that is unknown, since its last record."""
     return {
         "topic": blocker.open.topic_partition.topic,
         "partition": blocker.open.topic_partition.partition,
@@ -47,7 +47,7 @@ def transaction_facts(
 
 
 def leaderless_facts(partition: "TopicPartition") -> dict[str, Any]:
-    """Of a partition that nobody can read, whatever transactions are open."""
+    """Return the facts of a partition that has no leader, so that nobody can read it."""
     return {"topic": partition.topic, "partition": partition.partition, "leader": None}
 
 
@@ -68,7 +68,7 @@ def sentence(facts: dict[str, Any]) -> str:
 
 
 def holder(facts: dict[str, Any], at: str) -> str:
-    """The transaction of transaction_facts. at: where `txn abort` finds one that hangs."""
+    """Name a transaction in words. facts: of transaction_facts. at: where `txn abort` finds one that hangs."""
     producer = f"producer {facts['producer_id']} epoch {facts['producer_epoch']}"
     age = duration(facts["age_ms"])
     if not facts["hangs"]:

@@ -72,7 +72,7 @@ async def owners_or_none(admin: "Admin", ids: Iterable[str]) -> dict[str, dict[s
 
 
 def owner_text(owner: Mapping[str, Any]) -> str:
-    """Who that is, and whether its connection is still there."""
+    """Return which client owns an id, and whether its connection is still open."""
     who = f"client {owner['client_id']}" if owner["client_id"] else "a client without an id"
     software = f" ({owner['software']})" if owner["software"] else ""
     return f"{who}{software} at {owner['host']}, which is {'connected' if owner['connected'] else 'not connected now'}"

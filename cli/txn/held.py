@@ -36,5 +36,5 @@ def held_sentence(facts: dict[str, Any]) -> str:
 
 
 def cause_sentence(facts: dict[str, Any]) -> str:
-    """Of held_facts, blocked_facts or leaderless_facts."""
+    """Return one sentence for the facts of held_facts, blocked_facts or leaderless_facts."""
     return held_sentence(facts) if "group" in facts else sentence(facts)

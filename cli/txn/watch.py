@@ -24,7 +24,7 @@ ANSWER_MS = 2_000  # after this time without an answer, the error is shown
 
 
 async def watching(to: Target, every_ms: int) -> None:
-    """Show them until it is cancelled."""
+    """Show the open transactions until cancelled."""
     from ...client.errors import RetriableError
 
     drawn = is_terminal() and not to.output.json
@@ -93,7 +93,7 @@ def _summary(rows: list[dict[str, Any]]) -> str:
 
 
 def bar(row: Mapping[str, Any] | None) -> Cell:
-    """Age against timeout."""
+    """Draw a bar that shows how much of the timeout has passed."""
     if row is None or row["age_ms"] is None or row["timeout_ms"] <= 0:
         return Cell("-")
     share = min(1.0, row["age_ms"] / row["timeout_ms"])

@@ -103,7 +103,7 @@ class ReadingAdmin(Asking):
             if batches or not whole.size:
                 return _page(found, batches, position, ask_bytes)
             if ask_bytes >= most_bytes:
-                raise RecordTooLargeError(f"{partition}: at offset {start}: a batch of over {most_bytes} bytes")
+                raise RecordTooLargeError(f"{partition}: the batch at offset {start} has more than {most_bytes} bytes")
             ask_bytes = min(max(whole.cut_off_bytes, 2 * ask_bytes), most_bytes)
 
     async def _fetch(

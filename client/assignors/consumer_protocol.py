@@ -117,7 +117,7 @@ class Reader:
     def version(self) -> int:
         version = self.int16()
         if version < 0:
-            raise MalformedFrame(f"invalid version {version} of the consumer protocol")
+            raise MalformedFrame(f"the version of the consumer protocol is {version}")
         return version
 
     def int16(self) -> int:
@@ -130,7 +130,7 @@ class Reader:
         """The number of items that follow, each of at least `smallest_bytes`; 0 for null."""
         count = self.int32()
         if count < -1 or count * smallest_bytes > len(self._content) - self._position:
-            raise MalformedFrame(f"invalid count of {count} items")
+            raise MalformedFrame(f"the count of items is {count}, which the bytes left cannot hold")
         return max(count, 0)
 
     def string(self) -> str:
@@ -168,7 +168,7 @@ class Reader:
     def _take(self, length: int) -> bytes:
         end = self._position + length
         if length < 0 or end > len(self._content):
-            raise MalformedFrame(f"invalid length {length}")
+            raise MalformedFrame(f"a length is {length}, which runs past the end")
         taken = self._content[self._position : end]
         self._position = end
         return taken

@@ -49,7 +49,7 @@ async def list_offsets(
             if cluster.metadata.error(first.topic) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise UnknownTopicError(f"there is no topic {first.topic!r}") from failure
             raise RequestTimedOutError(
-                f"no offset of {first} within {timeout_ms:g} ms: {failure or 'it has no leader'}"
+                f"the offset of {first} was not found within {timeout_ms:g} ms: {failure or 'it has no leader'}"
             ) from failure
         cluster.request_refresh()
         await asyncio.sleep(pause_ms / 1000)

@@ -226,13 +226,13 @@ class Connection(asyncio.Protocol):
         try:
             for frame in self._framer.feed(data):
                 if not pending:
-                    raise MalformedFrame("a response without a request")
+                    raise MalformedFrame("a response arrived, and no request waits for one")
                 number, api, version, future, _ = pending[0]
                 if api is _API_VERSIONS and frame[4:6] == _UNSUPPORTED:
                     version = 0  # KIP-511: this error always has the layout of version 0
                 got, response = decode_response(api, version, frame)
                 if got != number:
-                    raise MalformedFrame(f"correlation id {got} instead of {number}")
+                    raise MalformedFrame(f"the response has correlation id {got} instead of {number}")
                 pending.popleft()
                 if not future.done():
                     future.set_result(response)

@@ -148,7 +148,9 @@ async def _scram(exchange: _Exchange, mechanism: str, username: str, password: s
         first = await exchange.send(client.get_client_first().encode())
         client.set_server_first(first.decode())
         if not 0 < int(client.iterations) <= MOST_ITERATIONS:
-            raise ValueError("too much work, or none")
+            raise ValueError(
+                f"the broker asks for {int(client.iterations)} iterations, 1 to {MOST_ITERATIONS} are allowed"
+            )
         final = await exchange.send(client.get_client_final().encode())
         client.set_server_final(final.decode())
     except (ScramException, UnicodeDecodeError, ValueError) as error:

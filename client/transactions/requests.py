@@ -97,7 +97,7 @@ class TransactionRequests:
             async with asyncio.timeout(within_ms / 1000):
                 return await self._init()
         except TimeoutError:
-            raise RequestTimedOutError("no answer from the transaction coordinator") from None
+            raise RequestTimedOutError("the transaction coordinator did not answer") from None
 
     async def _init(self) -> tuple[int, ProducerIdentity]:
         machine = self._machine

@@ -97,13 +97,13 @@ class Guard:
         return self._token is not None
 
     def serve_at(self, port: int) -> None:
-        """Consoles of several clusters on one host log nobody out of each other."""
+        """Note the port. It is part of the cookie's name, so that consoles on one host do not share sessions."""
         self.cookie = f"{COOKIE}_{port}"
 
     def check_host(self, headers: Mapping[str, str]) -> None:
-        """Raises Problem unless the request came to a name of ours, and not from another site's page.
+        """Raise Problem unless the request names a host of ours and does not come from another site's page.
 
-        An address is always right: only a name can be made to lead here.
+        An address is always accepted: only a name can be made to resolve to this machine by somebody else.
         """
         host = headers.get("Host", "")
         name = host_name(host)
@@ -119,7 +119,7 @@ class Guard:
     # ---- logins --------------------------------------------------------------------------------------------------
 
     def log_in(self, token: str, address: str, now_ms: int) -> str:
-        """The new session's id, for the cookie. address: the client's. Raises Problem."""
+        """Check the token and begin a session. Returns its id, for the cookie. Raises Problem."""
         self._check_token(token, address, now_ms)
         session = self._new_secret()
         self._sessions[session] = _Session(self._new_secret(), now_ms)
@@ -132,7 +132,7 @@ class Guard:
             self._sessions.pop(session, None)
 
     def csrf_of(self, session: str | None, now_ms: int) -> str | None:
-        """The token that changes must contain; None: not logged in."""
+        """Return the CSRF token that requests for changes must contain; None without a session."""
         if self._token is None:
             return self._csrf_without_login
         found = self._sessions.get(session or "")
@@ -144,7 +144,7 @@ class Guard:
         return found.csrf
 
     def check_login(self, headers: Mapping[str, str], session: str | None, address: str, now_ms: int) -> None:
-        """Raises Problem unless it is logged in, or none is needed. address: the client's."""
+        """Raise Problem if a login is needed and the request has none. address: the client's."""
         if self.csrf_of(session, now_ms) is not None:
             return
         token = _bearer_of(headers)
@@ -153,16 +153,16 @@ class Guard:
         self._check_token(token, address, now_ms)
 
     def _check_token(self, token: str, address: str, now_ms: int) -> None:
-        """Raises Problem if it is wrong, or this address tried too many wrong ones."""
+        """Raise Problem if the token is wrong, or this address tried too many wrong ones."""
         self._tries.check(address, now_ms)
         if not self._is_token(token):
             self._tries.add(address, now_ms)
             raise Problem(NOT_LOGGED_IN, "that is not the token", "it is in the file of --http-token-file")
 
     def check_form(self, headers: Mapping[str, str], session: str | None, now_ms: int, *, with_csrf: bool) -> None:
-        """Raises Problem unless it is JSON from our own pages, or from a script that sent the token itself.
+        """Raise Problem unless the body is JSON, sent by our own pages or by a script that sent the token itself.
 
-        After check_login.
+        To be called after check_login.
         """
         if headers.get("Content-Type", "").partition(";")[0].strip().lower() != "application/json":
             raise Problem(NOT_JSON, "the body must be JSON", "send Content-Type: application/json")
@@ -174,19 +174,19 @@ class Guard:
             raise Problem(NOT_FROM_HERE, f"{CSRF_HEADER} is missing or wrong", "GET /v1/session returns it")
 
     def check_changes(self) -> None:
-        """Raises Problem if this console only reads."""
+        """Raise Problem if this console is read-only."""
         if not self.changes_allowed:
             raise Problem(CHANGES_REFUSED, "this console is read-only", self.changes_hint or None)
 
     def _is_token(self, token: str) -> bool:
-        """In constant time: digests of the same length are compared."""
+        """Return whether this is the token. Takes constant time: digests of the same length are compared."""
         if self._token is None or len(token) > LONGEST_TOKEN:
             return False
         return hmac.compare_digest(self._token, _digest(token))
 
 
 def _bearer_of(headers: Mapping[str, str]) -> str | None:
-    """The token that a script sent; None: none."""
+    """Return the token in the Authorization header; None if there is none."""
     scheme, _, token = headers.get("Authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else None
 

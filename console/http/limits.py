@@ -20,7 +20,7 @@ K = TypeVar("K")
 
 
 class ConnectionLimits(Generic[K]):
-    """The connections that are open, each by a key, and what each is doing."""
+    """Counts open connections, each by a key, and what each is doing: new, in a request, or waiting."""
 
     def __init__(self, most: int = MOST_CONNECTIONS, most_of_address: int = MOST_CONNECTIONS_OF_ADDRESS) -> None:
         self._most, self._most_of_address = most, most_of_address
@@ -33,11 +33,11 @@ class ConnectionLimits(Generic[K]):
         return len(self._addresses)
 
     def open(self) -> list[K]:
-        """All that are counted."""
+        """Return the keys of all open connections."""
         return list(self._addresses)
 
     def admit(self, key: K, address: str) -> list[K] | None:
-        """Count a new connection. Returns those to close for it; None: all places are taken, and it is not counted."""
+        """Count a new connection. Returns which to close for it. None, and it is not counted: refuse it."""
         counted = counted_as(address)
         closed: list[K] = []
         if self._counts[counted] >= self._most_of_address:
@@ -58,21 +58,21 @@ class ConnectionLimits(Generic[K]):
         return closed
 
     def begin(self, key: K) -> None:
-        """A request has come."""
+        """Note that a request has arrived on the connection."""
         self._waiting.pop(key, None)
         self._new.discard(key)
 
     def wait(self, key: K) -> None:
-        """Its answer is made: the next request may come. The answer may still be on its way."""
+        """Note that the request is answered and the next may come. The answer may still be on its way."""
         if key in self._addresses:
             self._waiting[key] = None
 
     def is_new(self, key: K) -> bool:
-        """Whether no request came yet."""
+        """Return whether no request has arrived on the connection yet."""
         return key in self._new
 
     def remove(self, key: K) -> None:
-        """It is closed."""
+        """Note that the connection is closed."""
         counted = self._addresses.pop(key, None)
         if counted is not None:
             _less(self._counts, counted)
@@ -91,7 +91,7 @@ class StreamLimits:
         return self._counts.total()
 
     def add(self, address: str) -> None:
-        """One more. Raises Problem if there are too many."""
+        """Count one more stream of this address. Raises Problem if there are too many."""
         counted = counted_as(address)
         if len(self) >= self._most:
             raise Problem(TOO_MANY, f"{self._most} event streams are open", "close a tab")

@@ -16,7 +16,7 @@ MOST_MS = (1 << 53) - 1  # what JSON's readers keep exact
 
 
 class Parameter(NamedTuple):
-    """kind: "text", "number", "flag" or "choice"."""
+    """A parameter of a route. kind: "text", "number", "flag" or "choice"."""
 
     name: str
     kind: str
@@ -27,7 +27,7 @@ class Parameter(NamedTuple):
     choices: tuple[str, ...] = ()
 
     def schema(self) -> dict[str, Any]:
-        """Its JSON schema."""
+        """Return the parameter's JSON schema."""
         default = {} if self.default is None else {"default": self.default}
         if self.kind == "number":
             return {"type": "integer", "minimum": self.low, "maximum": self.high, **default}
@@ -46,12 +46,12 @@ CONTAINS = Parameter("contains", "text", "Only items with this in their name; up
 
 
 def segment_of(name: str) -> str:
-    """The name as a part of a path, not encoded yet. Browsers take `.` and `..` for folders, so these get a `;`."""
+    """Return the name as a segment of a path, not yet encoded. `.` and `..` get a `;`: to browsers they are folders."""
     return f"{name};" if _DOTS.fullmatch(name) else name
 
 
 def name_of(segment: str) -> str:
-    """The name that this part of a path, decoded, stands for."""
+    """Return the name that a decoded segment of a path stands for: the inverse of segment_of()."""
     return segment[:-1] if segment.endswith(";") and _DOTS.fullmatch(segment) else segment
 
 

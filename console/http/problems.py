@@ -54,7 +54,7 @@ _BY_CLASS: tuple[tuple[type[KafkaError], int], ...] = (
 
 
 class Problem(Exception):
-    """Ends a request. more: further fields of the answer."""
+    """Raised to end a request with an error. more: further fields of the answer."""
 
     def __init__(
         self, error_code: int, message: str, hint: str | None = None, more: dict[str, Any] | None = None
@@ -70,7 +70,7 @@ class Problem(Exception):
         return self.error_code // 100
 
     def body(self) -> dict[str, Any]:
-        """The answer's JSON."""
+        """Return the JSON body of the answer."""
         return {"error_code": self.error_code, "message": self.message, "hint": self.hint, **self.more}
 
 

@@ -32,7 +32,7 @@ def or_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_body(schema: dict[str, Any], value: Any, where: str = "the body") -> Any:
-    """The value. Raises Problem if the schema does not allow it."""
+    """Return the value. Raises Problem if the schema does not allow it."""
     kind = _TYPES[schema["type"]]
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise Problem(BAD_PARAMETER, f"{where} must be of type {schema['type']}")

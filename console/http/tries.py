@@ -17,7 +17,7 @@ LINE_EVERY_MS = 10_000
 
 
 class Tries:
-    """log: gets a line about wrong tokens, at most one each LINE_EVERY_MS."""
+    """Counts wrong tokens by address. log: is given a line about them, at most one in LINE_EVERY_MS."""
 
     def __init__(self, log: Callable[[str], None]) -> None:
         self._log = log
@@ -29,13 +29,13 @@ class Tries:
         return len(self._wrong_ms)
 
     def check(self, address: str, now_ms: int) -> None:
-        """Before a token of this address is looked at. Raises Problem if it tried too many wrong ones."""
+        """Raise Problem if this address tried too many wrong tokens. To be called before its token is compared."""
         found = self._wrong_ms.get(counted_as(address), ())
         if sum(now_ms - each < TRIES_IN_MS for each in found) >= TRIES:
-            raise Problem(TOO_MANY, "too many wrong tokens from this address", "wait a minute")
+            raise Problem(TOO_MANY, "this address sent too many wrong tokens", "wait a minute")
 
     def add(self, address: str, now_ms: int) -> None:
-        """Its token was wrong."""
+        """Count a wrong token of this address."""
         counted = counted_as(address)
         self._wrong_ms[counted] = [*self._wrong_ms.pop(counted, ()), now_ms][-TRIES:]
         while len(self) > MOST_ADDRESSES or now_ms - next(iter(self._wrong_ms.values()))[-1] >= TRIES_IN_MS:
@@ -49,7 +49,7 @@ class Tries:
 
 
 def counted_as(address: str) -> str:
-    """What its tries are counted by."""
+    """Return the key under which the tries of an address are counted."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:

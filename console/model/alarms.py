@@ -21,7 +21,7 @@ def alarm_rows(view: View) -> list[dict[str, Any]]:
 
 
 def ageless(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What of them is a change."""
+    """Return the rows without their ages, for comparing: a growing age is not a change."""
     return [{name: value for name, value in row.items() if name not in ("age_ms", "usable_bytes")} for row in rows]
 
 
@@ -38,7 +38,7 @@ def _disk(low: LowLogDir) -> dict[str, Any]:
 
 
 def _leaderless(view: View) -> list[dict[str, Any]]:
-    """One row for all of them, if there are any."""
+    """Return one row for all partitions without a leader, if there are any."""
     found = [
         TopicPartition(name, each.partition)
         for name, topic in view.topics.items()

@@ -28,7 +28,7 @@ Event = tuple[str, dict[str, Any]]
 
 
 def changes(before: View, after: View) -> Iterator[Event]:
-    """(name, data) of each event."""
+    """Yield (name, data) of each event."""
     counts = counts_row(after)
     if _ageless(counts) != _ageless(counts_row(before)):
         yield "counts", counts
@@ -64,7 +64,7 @@ def _held(view: View) -> set[Any]:
 
 
 def _waits_changed(before: View, after: View) -> bool:
-    """Whether other groups wait. Groups are read less often than all else, and until then are the same object."""
+    """Return whether the set of waiting groups has changed. Groups not read again since are the same object."""
     return before.groups is not after.groups and _waits(before) != _waits(after)
 
 

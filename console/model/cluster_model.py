@@ -45,13 +45,13 @@ SHOWN_OPEN = 100
 
 
 def pause_ms(took_ms: int, *, failed: bool) -> int:
-    """How long to wait after a reading. One that failed has mostly waited, and a broker may be back soon."""
+    """Return how long to wait before the next reading. After a failure it is short: the broker may soon be back."""
     most_ms = MOST_PAUSE_AFTER_FAILURE_MS if failed else LOAD * took_ms
     return max(INTERVAL_MS - took_ms, min(LOAD * took_ms, most_ms))
 
 
 class ClusterModel:
-    """connect: gives the Admin. events: where changes are published. new_consumer: of Tail."""
+    """Reads the cluster. connect: returns the Admin. events: where changes are published. new_consumer: see Tail."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class ClusterModel:
         return await self.next_view()
 
     async def next_view(self) -> View:
-        """The next one, which is not read yet. Raises KafkaError."""
+        """Wait for the next view and return it. Raises KafkaError."""
         self._wanted_until_ms = max(self._wanted_until_ms, self._clock.monotonic_ms() + LOOK_MS)
         self.look()
         if self._next is None:
@@ -101,7 +101,7 @@ class ClusterModel:
         return await asyncio.shield(self._next)
 
     def look(self) -> None:
-        """Read from now on, as long as somebody looks."""
+        """Start reading the cluster, until nobody has asked for a while."""
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name="the console's reader")
 
@@ -212,7 +212,7 @@ class ClusterModel:
             self._next = None
 
     def _follow(self, record: Record) -> None:
-        """A record of the log of transactions."""
+        """Take a record of __transaction_state, and publish the events that it means."""
         found = read_record(record.key, record.value)
         if found is not None:
             name, status = found
@@ -234,7 +234,7 @@ class ClusterModel:
             self._next = None
 
     def snapshot(self, view: View | None) -> dict[str, Any]:
-        """All that a page needs to begin: bounded, whatever the cluster's size."""
+        """Return all that a page shows first. Its size is bounded, whatever the cluster's."""
         if view is None:
             view = self._view
         found: dict[str, Any] = {
@@ -273,7 +273,7 @@ def _rows(view: View) -> dict[str, Any]:
 
 
 class KafkaErrorOfBug(KafkaError):
-    """A bug of the console, in the place of an answer of the broker's."""
+    """Stands for a bug of the console, where an error of the broker is expected."""
 
     def __init__(self, error: Exception) -> None:
         from ...client.errors import ErrorCode
@@ -286,7 +286,7 @@ def problem_row(error: KafkaError) -> dict[str, Any]:
 
 
 async def _or_none(asking: Awaitable[T], missing: list[str], what: str) -> T | None:
-    """None where the broker is too old for it, or this login may not read it."""
+    """Await an answer. None, and a note in `missing`, if the broker is too old or this login may not read it."""
     try:
         return await asking
     except UnsupportedVersionError:
@@ -297,7 +297,7 @@ async def _or_none(asking: Awaitable[T], missing: list[str], what: str) -> T | N
 
 
 async def _read_alarms(admin: Admin) -> tuple[tuple[HeldOffsets, ...], tuple[LowLogDir, ...]]:
-    """Nothing where the broker cannot tell, or this login may not see it: what that is, `missing` has already."""
+    """Read held offsets and low disks. Empty where the broker or this login cannot: `missing` says so already."""
     held: list[HeldOffsets] = []
     low: list[LowLogDir] = []
     with suppress(UnsupportedVersionError, AuthorizationError):

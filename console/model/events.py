@@ -20,12 +20,12 @@ class Encoded(NamedTuple):
 
 
 def encode(name: str, event_id: str, data: Any) -> bytes:
-    """One event as bytes; JSON has no line breaks, so one data line does."""
+    """Encode one event. Its JSON has no line breaks, so one `data:` line is enough."""
     return f"event: {name}\nid: {event_id}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n".encode()
 
 
 class Events:
-    """start: of this console, part of each id: ids of a console that ran before mean nothing here."""
+    """The ring of events. start: identifies this run of the console; ids with another start are not known here."""
 
     def __init__(self, start: str) -> None:
         self._start = start
@@ -42,14 +42,14 @@ class Events:
 
     @property
     def last(self) -> int:
-        """The number of the last event; 0 before the first."""
+        """Return the number of the last event; 0 before the first."""
         return self._last
 
     def id_of(self, number: int) -> str:
         return f"{self._start}-{number}"
 
     def number_of(self, event_id: str) -> int | None:
-        """The number of an event of ours that a browser has seen; None: it must begin with a snapshot."""
+        """Return the number of the event that a browser saw last; None if the browser must begin with a snapshot."""
         start, _, digits = event_id.rpartition("-")
         if start != self._start or not digits.isascii() or not digits.isdigit() or len(digits) > 18:
             return None
@@ -57,7 +57,7 @@ class Events:
         return number if self.has_all_after(number) else None
 
     def has_all_after(self, number: int) -> bool:
-        """Whether every event after this one is still kept."""
+        """Return whether every event after this one is still kept."""
         first = self._kept[0].number if self._kept else self._last + 1
         return first - 1 <= number <= self._last
 
@@ -71,12 +71,12 @@ class Events:
         self._wake()
 
     def after(self, number: int) -> list[Encoded]:
-        """The events after this one, which all must be kept."""
+        """Return the events after this one. All of them must still be kept."""
         count = self._last - number
         return [self._kept[i] for i in range(len(self._kept) - count, len(self._kept))] if count else []
 
     async def news(self, number: int, wait_s: float) -> None:
-        """Wait for an event after this one, or the end, but not longer."""
+        """Wait until there is an event after this one, the streams are closed, or wait_s have passed."""
         if self._last > number or self.closed:
             return
         try:
@@ -86,7 +86,7 @@ class Events:
             pass
 
     def close(self) -> None:
-        """All streams end."""
+        """End all streams."""
         self.closed = True
         self._wake()
 

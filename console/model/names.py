@@ -11,7 +11,7 @@ KEPT = 50_000
 
 
 class ProducerNames(Mapping[tuple[int, int], str]):
-    """(producer id, epoch) → transactional id; the epoch does not matter."""
+    """A mapping of (producer id, epoch) to the transactional id. The epoch is ignored."""
 
     def __init__(self, most: int = KEPT) -> None:
         self._names: OrderedDict[int, str] = OrderedDict()

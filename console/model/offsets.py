@@ -13,7 +13,7 @@ from .view import Offsets
 
 
 async def read_offsets(admin: Admin, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Offsets]:
-    """Raises KafkaError."""
+    """Read the offsets of the partitions. Raises KafkaError."""
     if not partitions:
         return {}
     stable = await admin.ends(partitions, LATEST, "read_committed", skip_missing=True)

@@ -16,7 +16,7 @@ _CONSUMER_OFFSETS, _TRANSACTION_STATE = "__consumer_offsets", "__transaction_sta
 
 
 async def left_out(admin: Admin, topics: Collection[str]) -> tuple[str, ...]:
-    """What may be missing in lists, each as a line. topics: those that are listed.
+    """Return one line for each kind of thing that lists may lack. topics: those that are listed.
 
     Groups and transactions are asked about only if their topic is there: without it there are none, and a broker would
     make it for the answer.

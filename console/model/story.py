@@ -34,12 +34,12 @@ class Story:
         self.recent: deque[dict[str, Any]] = deque(maxlen=RECENT)
 
     def begin(self, listed: Mapping[str, TransactionListing], described: Mapping[str, TransactionDescription]) -> None:
-        """What is so before the story begins."""
+        """Take over the state of all ids before the first event."""
         for name, each in listed.items():
             self._remember(name, status_of(each, described.get(name)))
 
     def follow(self, name: str, status: Status | None, at_ms: int) -> list[dict[str, Any]]:
-        """The events of an id's new status; None: it has expired."""
+        """Return the events that an id's new status means. status: None if the id has expired."""
         before = self._known.get(name)
         if status is None:
             self._known.pop(name, None)
@@ -59,7 +59,7 @@ class Story:
         described: Mapping[str, TransactionDescription],
         at_ms: int,
     ) -> list[dict[str, Any]]:
-        """The events between the last lists and these."""
+        """Return the events that happened between the last lists and these."""
         found: list[dict[str, Any]] = []
         for name, each in listed.items():
             status = status_of(each, described.get(name))
@@ -77,7 +77,7 @@ class Story:
 
 
 def status_of(listed: TransactionListing, described: TransactionDescription | None) -> Status:
-    """The status of a listed transactional id. described: if its transaction is open."""
+    """Return the status of a listed transactional id. described: its description, if its transaction is open."""
     if described is None:
         return Status(listed.state, listed.producer_id, None, frozenset())
     partitions = frozenset(described.partitions)
@@ -97,13 +97,13 @@ def _kinds(before: Status | None, now: Status) -> Iterator[str]:
 
 
 def _differ(before: Status, now: Status) -> bool:
-    """Whether another producer, or a later epoch of it, has the id."""
+    """Return whether another producer, or a later epoch of the same one, has the id now."""
     epochs = (before.producer_epoch, now.producer_epoch)
     return before.producer_id != now.producer_id or (None not in epochs and epochs[0] != epochs[1])
 
 
 def _is_fenced(before: Status, now: Status) -> bool:
-    """A producer that took over an id: it is Empty then, with another epoch than its last producer had."""
+    """Return whether a new producer took over the id: it is Empty then, with another epoch than before."""
     return now.state == "Empty" and _differ(before, now)
 
 

@@ -23,7 +23,7 @@ MOST_RECORDS = 500
 
 
 class Tail:
-    """new_consumer: one without a group, not started; None: the topic is never read. on_record: gets each record."""
+    """Reads the topic. new_consumer: makes one without a group; None: never read. on_record: takes each record."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Tail:
         self.follows = False
 
     def look(self) -> None:
-        """Follow it from now on, as long as somebody looks."""
+        """Start following the topic, until nobody has asked for a while."""
         if self._new_consumer is None or self._clock.monotonic_ms() < self._due_ms:
             return
         if self._task is None or self._task.done():

@@ -26,7 +26,7 @@ STATES = (
 
 
 class Status(NamedTuple):
-    """What a record or a description says. producer_epoch: None where it is not known."""
+    """The status of a transactional id. producer_epoch: None where it is not known."""
 
     state: str
     producer_id: int
@@ -35,7 +35,7 @@ class Status(NamedTuple):
 
 
 def read_record(key: bytes | None, value: bytes | None) -> tuple[str, Status | None] | None:
-    """(transactional id, status); the status is None for an id that has expired. None: not understood."""
+    """Decode to (transactional id, status), status None for an expired id. Returns None if it cannot be decoded."""
     try:
         name = _read_key(key or b"")
         return name, None if value is None else _read_value(value)
@@ -46,26 +46,26 @@ def read_record(key: bytes | None, value: bytes | None) -> tuple[str, Status | N
 def _read_key(data: bytes) -> str:
     version, size = struct.unpack_from(">hh", data)
     if version != 0 or size < 0 or len(data) != 4 + size:
-        raise ValueError("no key of a transactional id")
+        raise ValueError("the key does not hold a transactional id")
     return data[4:].decode()
 
 
 def _read_value(data: bytes) -> Status:
     version, producer_id, epoch, _, number = _HEAD.unpack_from(data)
     if not 0 <= version <= _NEWEST or not 0 <= number < len(STATES):
-        raise ValueError("a newer record")
+        raise ValueError("the version of the record or its state is not known")
     read = _partitions if version else _old_partitions
     return Status(STATES[number], producer_id, epoch, frozenset(read(data, _HEAD.size)))
 
 
 def _partitions(data: bytes, position: int) -> list[TopicPartition]:
-    """Compact arrays, with tagged fields behind each topic."""
+    """Decode compact arrays of partitions, with tagged fields after each topic."""
     count, position = read_uvarint(data, position)
     found: list[TopicPartition] = []
     for _ in range(max(0, count - 1)):
         size, position = read_uvarint(data, position)
         if not 0 < size <= len(data):
-            raise ValueError("a name of no size")
+            raise ValueError("a name is empty")
         name = data[position : position + size - 1].decode()
         position += size - 1
         length, position = read_uvarint(data, position)
@@ -81,7 +81,7 @@ def _old_partitions(data: bytes, position: int) -> list[TopicPartition]:
     for _ in range(max(0, count)):
         (size,) = struct.unpack_from(">h", data, position)
         if size < 0:
-            raise ValueError("a name of no size")
+            raise ValueError("a name is empty")
         name = data[position + 2 : position + 2 + size].decode()
         position += 2 + size
         (length,) = struct.unpack_from(">i", data, position)
@@ -92,7 +92,7 @@ def _old_partitions(data: bytes, position: int) -> list[TopicPartition]:
 
 def _numbers(data: bytes, position: int, name: str, length: int) -> list[TopicPartition]:
     if not 0 <= length <= (len(data) - position) // 4:
-        raise ValueError("more partitions than bytes")
+        raise ValueError("the count of partitions is larger than the bytes left allow")
     return [TopicPartition(name, each) for each in struct.unpack_from(f">{length}i", data, position)]
 
 
@@ -103,5 +103,5 @@ def _skip_tags(data: bytes, position: int) -> int:
         size, position = read_uvarint(data, position)
         position += size
     if position > len(data):
-        raise ValueError("cut off")
+        raise ValueError("the value ends within its tagged fields")
     return position

@@ -37,7 +37,7 @@ class Offsets(NamedTuple):
 
 
 class Group(NamedTuple):
-    """description: None: the group was gone when it was asked for. committed: partition → offset."""
+    """A group. description: None if it was gone when it was described. committed: partition → offset."""
 
     listing: GroupListing
     description: GroupDescription | None
@@ -46,7 +46,7 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """listed: every transactional id. open: those whose transaction is open. missing: what could not be read, why."""
+    """The cluster at one moment. listed: all transactional ids. open: open transactions. missing: what was not read."""
 
     at_ms: int
     cluster: ClusterDescription
@@ -78,7 +78,7 @@ def partition_name(partition: TopicPartition) -> dict[str, Any]:
 
 
 def offsets_row(partition: TopicPartition, offsets: Offsets | None) -> dict[str, Any]:
-    """A partition's offsets; None without a leader."""
+    """Return the row of a partition's offsets. offsets: None without a leader."""
     start, stable, end = offsets or (None, None, None)
     return {
         **partition_name(partition),
@@ -89,7 +89,7 @@ def offsets_row(partition: TopicPartition, offsets: Offsets | None) -> dict[str,
 
 
 def prepared_row(prepared: PreparedTransaction | None) -> dict[str, Any] | None:
-    """The sink and the batch that a transaction waits for; None: it waits for no decision."""
+    """Return the sink and batch whose decision a transaction waits for; None if it waits for none."""
     return None if prepared is None else {"sink": prepared.sink, "batch": prepared.number, "query": prepared.owner}
 
 
@@ -143,7 +143,7 @@ def listed_row(found: TransactionListing) -> dict[str, Any]:
 
 
 def share(age_ms: int | None, timeout_ms: int | None) -> float | None:
-    """How much of its timeout has passed."""
+    """Return age / timeout; None if either is not known."""
     if age_ms is None or timeout_ms is None or timeout_ms <= 0:
         return None
     return round(age_ms / timeout_ms, 3)
@@ -170,7 +170,7 @@ def blocks_by_producer(view: View) -> dict[int, dict[str, int]]:
 
 
 def _readers_of(view: View) -> Mapping[TopicPartition, list[tuple[str, int]]]:
-    """Partition → the groups that have committed an offset of it, each with that."""
+    """Map each partition to (group, committed offset) of the groups that committed one."""
     if view.readers is None:
         found: dict[TopicPartition, list[tuple[str, int]]] = {}
         for group in view.groups.values():
@@ -260,7 +260,7 @@ def open_rows(view: View, most: int) -> list[dict[str, Any]]:
 
 
 def _fitting(names: Iterable[str]) -> int:
-    """How many of them come to NAME_CHARS: an id may have 32,767 characters."""
+    """Return how many names fit in NAME_CHARS together: an id may have 32,767 characters."""
     chars = count = 0
     for each in names:
         chars += len(each)
@@ -271,7 +271,7 @@ def _fitting(names: Iterable[str]) -> int:
 
 
 def topic_offsets(topic: TopicDescription, view: View) -> dict[str, int] | None:
-    """Sums over the topic's partitions; None before they are read."""
+    """Return sums over the topic's partitions; None before they are read."""
     known = [view.offsets[each] for each in topic.topic_partitions if each in view.offsets]
     if not known:
         return None
@@ -283,7 +283,7 @@ def topic_offsets(topic: TopicDescription, view: View) -> dict[str, int] | None:
 
 
 def group_lag(group: Group, view: View) -> dict[str, int]:
-    """Sums over the partitions that the group has committed offsets of."""
+    """Return the lags, summed over the partitions that the group has committed offsets of."""
     known = [(offset, view.offsets[at]) for at, offset in group.committed.items() if at in view.offsets]
     return {
         "to_stable": sum(max(0, each.stable - offset) for offset, each in known),
@@ -294,7 +294,7 @@ def group_lag(group: Group, view: View) -> dict[str, int]:
 
 
 def group_row(group: Group, view: View) -> dict[str, Any]:
-    """What the list of groups shows besides Confluent's fields."""
+    """Return the fields that the list of groups shows besides Confluent's."""
     return {
         "consumer_group_id": group.listing.group_id,
         "state": group.description.state if group.description else group.listing.state,
@@ -305,7 +305,7 @@ def group_row(group: Group, view: View) -> dict[str, Any]:
 
 
 def counts_row(view: View) -> dict[str, Any]:
-    """The numbers of the overview."""
+    """Return the numbers of the overview page."""
     offsets = view.offsets.values()
     states: dict[str, int] = {}
     for each in view.listed.values():

@@ -34,12 +34,12 @@ class Ends:
     high: int
 
     def inside(self, offset: int) -> int:
-        """The offset, or the nearest one in the log."""
+        """Return the offset, or the nearest one that is in the log."""
         return min(max(offset, self.start), self.high)
 
 
 async def ends_of(admin: Admin, partition: TopicPartition) -> Ends:
-    """The ends now. Raises: KafkaError, UnknownTopicError."""
+    """Read the ends as they are now. Raises: KafkaError, UnknownTopicError."""
     high = (await admin.ends([partition], LATEST))[partition]
     stable = (await admin.ends([partition], LATEST, "read_committed"))[partition]
     start = (await admin.ends([partition], EARLIEST))[partition]
@@ -49,7 +49,7 @@ async def ends_of(admin: Admin, partition: TopicPartition) -> Ends:
 async def first_offset(
     admin: Admin, partition: TopicPartition, ends: Ends, asked: Mapping[str, Any], last: int, end: int
 ) -> int:
-    """The offset to begin at, from the values of PLACES. last: the default of `last`. end: where its reader stops."""
+    """Return the offset to begin at. asked: values of PLACES. last: its default. end: where the reader stops."""
     if asked["offset"] is not None:
         return ends.inside(asked["offset"])
     if asked["time_ms"] is not None:

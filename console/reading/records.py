@@ -38,7 +38,7 @@ _HIDDEN = frozenset({ABORTED, OPEN, UNDECIDED, MARKER})  # from read_committed r
 async def browse(
     admin: Admin, topic: str, partition: int, query: Mapping[str, str], *, names: Names | None = None
 ) -> dict[str, Any]:
-    """Records from `offset`, `time_ms` or the `last` ones on. Raises: Problem, KafkaError."""
+    """Return records from an `offset` or `time_ms` on, or the `last` ones. Raises: Problem, KafkaError."""
     where = TopicPartition(topic, partition)
     asked = parse(PARAMETERS, query)
     isolation, limit = asked["isolation"], asked["limit"]
@@ -65,7 +65,7 @@ async def browse(
 
 
 async def raw(admin: Admin, topic: str, partition: int, offset: int, what: str) -> bytes:
-    """The whole key, value or header (header-0 is the first) of a record. Raises: Problem, KafkaError."""
+    """Return the whole key, value or header (header-0 is the first) of a record. Raises: Problem, KafkaError."""
     where = TopicPartition(topic, partition)
     ends = await ends_of(admin, where)
     if not ends.start <= offset < ends.high:
@@ -172,7 +172,7 @@ def shown(content: bytes | None) -> dict[str, Any] | None:
 
 
 def _weight(row: Mapping[str, Any]) -> int:
-    """About how many bytes a row has."""
+    """Return roughly how many bytes a row takes as JSON."""
     parts = [row.get("key"), row.get("value"), *(each["value"] for each in row.get("headers", ()))]
     sizes: list[int] = [part["size"] for part in parts if part is not None]
     return 200 + sum(min(size, SHOWN_BYTES) for size in sizes)

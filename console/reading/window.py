@@ -119,7 +119,7 @@ class _Reading:
         _drain(self.fates.feed(entry))
 
     def note_ends(self, page: FetchedPage) -> None:
-        """Take over where the partition ends now."""
+        """Note the partition's current ends."""
         window = self.window
         window.log_start_offset, window.high_watermark = page.log_start_offset, page.high_watermark
         window.last_stable_offset = page.last_stable_offset
@@ -149,7 +149,7 @@ async def _read(admin: Admin, partition: TopicPartition, reading: _Reading) -> N
 
 
 async def _open_from(admin: Admin, partition: TopicPartition) -> dict[int, int]:
-    """The first offset of each transaction that is open in the partition, as far as we may know it."""
+    """Return the first offset of each open transaction in the partition, as far as this login may see them."""
     try:
         found = await admin.open_transactions([partition])
     except (ClientError, KafkaError):  # before Kafka 2.8, or not allowed: they stay undecided

@@ -14,7 +14,7 @@ async def healthy(asked: Asked) -> dict[str, Any]:
 
 
 async def ready(asked: Asked) -> web.Response:
-    """Needs no login, so its reasons name no address and no error of the broker's in full."""
+    """Answer whether the broker answers. Needs no login, so it shows no address and no full error."""
     reasons: list[str] = []
     try:
         cluster = await asked.parts.cluster()

@@ -119,7 +119,7 @@ async def abort_hanging(asked: Asked) -> dict[str, Any]:
 
 
 def _denied(error: AuthorizationError, right: str) -> Problem:
-    """A rule may refuse a single name, which no question about rights in general shows."""
+    """Return the problem for a refusal by the broker: an ACL may deny a single name, whatever else is allowed."""
     text = f"nothing has changed: the broker does not let this console's login do it ({error.code.name})"
     return Problem(DENIED, text, f"it needs {right}, and no rule that denies it: fencepost acl list shows the rules")
 

@@ -119,7 +119,7 @@ def _lag(name: str, row: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _lags(asked: Asked) -> list[dict[str, Any]]:
-    """Read now: the committed offsets first, so that no lag is negative for being read late."""
+    """Read the lags now: committed offsets first, so that no lag is negative because its end was read earlier."""
     found, admin = await group_of(asked), await asked.admin()
     committed = await admin.list_group_offsets(found.group_id)
     topics = await admin.describe_topics()

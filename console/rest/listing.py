@@ -20,17 +20,17 @@ KEY_CHARS = 300_000  # in the sort keys of one page
 
 
 def path_of(*parts: Any) -> str:
-    """/v3/clusters/… of these names, each encoded."""
+    """Return the path /v3/clusters/… for these names, each encoded."""
     return "/v3/clusters/" + "/".join(quote(segment_of(str(each)), safe=":") for each in parts)
 
 
 def related(*parts: Any) -> dict[str, str]:
-    """A link to something else."""
+    """Return a link to another resource."""
     return {"related": path_of(*parts)}
 
 
 def item(kind: str, parts: Iterable[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """One thing. parts: its path, cluster first."""
+    """Return one item with its metadata. parts: of its path, cluster first."""
     names = list(parts)
     resource = "/".join(f"{names[i].rstrip('s')}={names[i + 1]}" for i in range(1, len(names) - 1, 2))
     crn = f"crn:///kafka={names[0]}" + (f"/{resource}" if resource else "")
@@ -71,7 +71,7 @@ def page(
 
 
 def _fitting(items: list[T], key: Callable[[T], Key]) -> list[T]:
-    """Those from the first on whose names come to KEY_CHARS, since a name may have 32,767 characters; at least one."""
+    """Return the first items, as many as have names of KEY_CHARS together; at least one. A name may have 32,767."""
     chars = 0
     for count, each in enumerate(items):
         chars += sum(len(part) for part in key(each) if isinstance(part, str))
@@ -81,13 +81,13 @@ def _fitting(items: list[T], key: Callable[[T], Key]) -> list[T]:
 
 
 def whole(kind: str, path: str, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """A list that is short by nature, in one page."""
+    """Return a list in one page, for lists that are always short."""
     data = list(rows)
     return {"kind": kind, "metadata": {"self": path, "next": None}, "data": data, "total": len(data)}
 
 
 def matching(items: Iterable[T], contains: str | None, name: Callable[[T], str]) -> list[T]:
-    """Those with this in their name, in upper or lower case."""
+    """Return the items whose name contains this text, in upper or lower case."""
     if not contains:
         return list(items)
     wanted = contains.casefold()

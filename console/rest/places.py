@@ -67,5 +67,5 @@ async def offsets_now(asked: Asked, partitions: list[TopicPartition]) -> dict[To
 
 
 def link_of(asked: Asked) -> tuple[str, Mapping[str, Any]]:
-    """The path and the query as they came."""
+    """Return the path and the query as they were sent."""
     return asked.request.rel_url.raw_path, asked.given

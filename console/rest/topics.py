@@ -185,7 +185,7 @@ async def raw(asked: Asked) -> web.StreamResponse:
 
 
 async def _send(request: web.Request, response: web.StreamResponse, content: bytes) -> None:
-    """Send it piece by piece; a browser that takes it too slowly is cut off."""
+    """Send the content in pieces. A browser that reads too slowly is disconnected."""
     await response.prepare(request)
     try:
         async with asyncio.timeout(DOWNLOAD_S):

@@ -42,7 +42,7 @@ def _listed(view: View, query: dict[str, Any] | Any) -> Iterable[TransactionList
 
 
 def _started(view: View, listed: TransactionListing) -> int:
-    """When its open transaction began; those without one are the youngest of all."""
+    """Return when the open transaction began; for an id without one, a time after all others."""
     found = view.open.get(listed.transactional_id)
     return found.started_ms if found is not None and found.started_ms is not None else 1 << 62
 
@@ -54,7 +54,7 @@ def _row(view: View, listed: TransactionListing, blocks: dict[int, dict[str, int
 
 
 async def transaction(asked: Asked) -> dict[str, Any]:
-    """From its coordinator, now."""
+    """Describe the transaction as its coordinator knows it now."""
     view, name, admin = await view_of(asked), asked.names["transactional_id"], await asked.admin()
     found = (await admin.describe_transactions(name)).get(name)
     if found is None:
@@ -64,7 +64,7 @@ async def transaction(asked: Asked) -> dict[str, Any]:
 
 
 async def _owner(asked: Asked, name: str) -> dict[str, Any] | None:
-    """Which client has it; None where the broker does not tell: another one than fencepost, or its owner is gone."""
+    """Return which client owns the id; None if the broker is not fencepost, or the owner is gone."""
     try:
         found = (await (await asked.admin()).describe_transaction_owners(name)).get(name)
     except (UnsupportedVersionError, AuthorizationError):
@@ -85,7 +85,7 @@ async def blockers(asked: Asked) -> dict[str, Any]:
 
 
 async def hanging(asked: Asked) -> dict[str, Any]:
-    """One search at a time: it asks every partition for its producers."""
+    """Search for hanging transactions. One search at a time: it asks every partition for its producers."""
     name, admin = await cluster_id(asked), await asked.admin()
     async with asked.parts.searching:
         found = await admin.find_hanging_transactions(open_for_ms=asked.query["older_than_ms"])

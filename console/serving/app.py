@@ -46,7 +46,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def make_app(parts: Parts) -> web.Application:
-    """Its parts begin and end with it."""
+    """Make the application. The parts are started and stopped with it."""
     app = web.Application(middlewares=[_answered], client_max_size=MOST_BODY_BYTES)
     app[PARTS] = parts
     files = static_files.read_files()
@@ -67,7 +67,7 @@ def make_app(parts: Parts) -> web.Application:
 
 
 async def _hang_up(app: web.Application) -> None:
-    """Before open requests are waited for: event streams never end by themselves."""
+    """End the event streams, which never end by themselves, before the server waits for open requests."""
     app[PARTS].hang_up()
 
 
@@ -130,7 +130,7 @@ def _problem_of_http(error: web.HTTPException) -> Problem:
 
 
 def refusal(problem: Problem) -> web.Response:
-    """The answer that says so."""
+    """Return the response for a problem."""
     return web.json_response(problem.body(), status=problem.status)
 
 
@@ -165,7 +165,7 @@ async def _body_of(request: web.Request) -> bytes:
 
 
 def _names(found: Mapping[str, str]) -> dict[str, str]:
-    """The names of the path. Raises Problem for one that is not text a broker could know."""
+    """Return the names in the path. Raises Problem for one that cannot be a name in Kafka."""
     for name, text in found.items():
         if len(text) > LONGEST_NAME:
             raise Problem(BAD_PARAMETER, f"{name} is longer than {LONGEST_NAME} characters")

@@ -47,7 +47,7 @@ class Answering(web.RequestHandler):
 
 
 class Connection(asyncio.Protocol):
-    """inner: what aiohttp makes of its bytes."""
+    """One connection of a browser. inner: aiohttp's protocol, which handles its bytes."""
 
     def __init__(self, inner: web.RequestHandler, limits: ConnectionLimits[asyncio.Transport]) -> None:
         inner.__class__ = Answering  # nothing public makes a web.Server use another class

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class Console:
-    """new_admin: an Admin that is not started. new_consumer: of Parts."""
+    """A console that can be served. new_admin: makes an Admin that is not started. new_consumer: see Parts."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Console:
         self.port = 0
 
     async def start(self) -> None:
-        """Listen. Raises BadAddress."""
+        """Start listening. Raises BadAddress."""
         await self._runner.setup()
         settings = self._settings
         try:
@@ -93,7 +93,7 @@ class Console:
 
 
 async def serve(console: Console, ready: Callable[[str], None], ended: asyncio.Event) -> None:
-    """Serve until `ended`. ready: gets its URL."""
+    """Serve until `ended` is set. ready: called with the console's URL."""
     await console.start()
     try:
         ready(console.url)

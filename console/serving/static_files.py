@@ -40,7 +40,7 @@ def read_files(folder: Path = FOLDER) -> dict[str, StaticFile]:
 
 
 def answer(files: dict[str, StaticFile], name: str, request: web.Request) -> web.Response:
-    """Raises Problem if there is no such file."""
+    """Answer with a file. Raises Problem if there is no file of that name."""
     found = files.get(name)
     if found is None:
         raise Problem(NO_ROUTE, "there is no such file")

@@ -22,7 +22,7 @@ _DOCUMENT = Route("GET", "/openapi.json", openapi, "This document", "OpenApi", O
 
 
 def routes() -> tuple[Route, ...]:
-    """In the order of /openapi.json."""
+    """Return all routes, in the order of /openapi.json."""
     of_the_cluster = (*clusters.ROUTES, *topics.ROUTES, *groups.ROUTES, *transactions.ROUTES, *actions.ROUTES)
     of_the_console = (*about.ROUTES, *scraping.ROUTES, *sessions.ROUTES, *streaming.ROUTES, _DOCUMENT)
     return (*of_the_console, *of_the_cluster, *clients.ROUTES)

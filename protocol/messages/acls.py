@@ -5,7 +5,7 @@ from ..schema import Int8, Int16, Int32, String, field, request, response, struc
 
 @request(api=29, versions="1-3", flexible="2+")
 class DescribeAclsRequest:
-    """The entries that fit a filter; null, and the type 1 (any), let everything through."""
+    """List the ACLs that match a filter. Null, and the type 1 (any), match everything."""
 
     resource_type_filter: Int8
     resource_name_filter: String | None
@@ -18,7 +18,7 @@ class DescribeAclsRequest:
 
 @response(to=DescribeAclsRequest)
 class DescribeAclsResponse:
-    """Entries by resource."""
+    """The ACLs, by resource."""
 
     @struct
     class Resource:
@@ -42,7 +42,7 @@ class DescribeAclsResponse:
 
 @request(api=30, versions="1-3", flexible="2+")
 class CreateAclsRequest:
-    """New entries."""
+    """Create ACLs."""
 
     @struct
     class Creation:
@@ -59,7 +59,7 @@ class CreateAclsRequest:
 
 @response(to=CreateAclsRequest)
 class CreateAclsResponse:
-    """What became of each, in the order of the request."""
+    """An error for each ACL, in the order of the request."""
 
     @struct
     class Result:
@@ -72,7 +72,7 @@ class CreateAclsResponse:
 
 @request(api=31, versions="1-3", flexible="2+")
 class DeleteAclsRequest:
-    """No entries any more that fit one of these filters."""
+    """Delete all ACLs that match one of these filters."""
 
     @struct
     class Filter:
@@ -89,7 +89,7 @@ class DeleteAclsRequest:
 
 @response(to=DeleteAclsRequest)
 class DeleteAclsResponse:
-    """What each filter found, in the order of the request."""
+    """The ACLs that each filter deleted, in the order of the request."""
 
     @struct
     class FilterResult:

@@ -9,7 +9,7 @@ NO_OPERATIONS = -2147483648
 
 @request(api=18, versions="0-4", flexible="3+")
 class ApiVersionsRequest:
-    """Which APIs in which versions? The first request of almost every connection."""
+    """Ask for the supported APIs and versions: the first request of almost every connection."""
 
     client_software_name: String = field("3+", default="")
     client_software_version: String = field("3+", default="")
@@ -17,7 +17,7 @@ class ApiVersionsRequest:
 
 @response(to=ApiVersionsRequest)
 class ApiVersionsResponse:
-    """The table of versions. Its header is of version 0 whatever its own version is (KIP-511)."""
+    """The supported versions of each API. Its response header always has version 0 (KIP-511)."""
 
     @struct
     class ApiKey:
@@ -48,7 +48,7 @@ class ApiVersionsResponse:
 
 @request(api=3, versions="0-13", flexible="9+")
 class MetadataRequest:
-    """Some topics, or all: null, or in version 0 an empty list."""
+    """Ask for some topics, or for all: null, or in version 0 an empty list."""
 
     @struct
     class Topic:
@@ -133,7 +133,7 @@ class DescribeClusterResponse:
 
 @struct
 class Cursor:
-    """The partition at which a list was cut, or shall begin."""
+    """The partition at which a page ended, or the next one begins."""
 
     topic_name: String
     partition_index: Int32
@@ -184,7 +184,7 @@ class DescribeTopicPartitionsResponse:
 
 @request(api=35, versions="1-5", flexible="2+")
 class DescribeLogDirsRequest:
-    """How much is stored, of some topics or of all."""
+    """Ask how many bytes are stored for some topics or for all."""
 
     @struct
     class Topic:
@@ -196,7 +196,7 @@ class DescribeLogDirsRequest:
 
 @response(to=DescribeLogDirsRequest)
 class DescribeLogDirsResponse:
-    """Each log directory, what lies in it, and how much room it has."""
+    """Each log directory with its partitions, size and free space."""
 
     @struct
     class Result:
@@ -226,7 +226,7 @@ class DescribeLogDirsResponse:
 
 @request(api=57, versions="0-2", flexible="0+")
 class UpdateFeaturesRequest:
-    """Finalize features at other versions (KIP-584, 1022)."""
+    """Change the finalized versions of features (KIP-584, KIP-1022)."""
 
     @struct
     class Update:
@@ -242,7 +242,7 @@ class UpdateFeaturesRequest:
 
 @response(to=UpdateFeaturesRequest)
 class UpdateFeaturesResponse:
-    """Whether they are."""
+    """An error, or one for each feature."""
 
     @struct
     class Result:

@@ -10,7 +10,7 @@ from .cluster import NO_OPERATIONS
 
 @request(api=68, versions="0-1", flexible="0+")
 class ConsumerGroupHeartbeatRequest:
-    """I am here, in this epoch, and own these partitions; at epoch 0, let me in."""
+    """A member's heartbeat: its epoch and the partitions it owns. Epoch 0 asks to join."""
 
     @struct
     class TopicPartitions:
@@ -31,7 +31,7 @@ class ConsumerGroupHeartbeatRequest:
 
 @response(to=ConsumerGroupHeartbeatRequest)
 class ConsumerGroupHeartbeatResponse:
-    """The member's epoch, and what it may read from now on, where that has changed."""
+    """The member's epoch, and its assignment if that has changed."""
 
     @struct
     class Assignment:
@@ -53,7 +53,7 @@ class ConsumerGroupHeartbeatResponse:
 
 @request(api=69, versions="0-1", flexible="0+")
 class ConsumerGroupDescribeRequest:
-    """In what state are these groups, who is in them, and who has what?"""
+    """Ask for the state of groups, with members and assignments."""
 
     group_ids: list[String]
     include_authorized_operations: Boolean = False
@@ -61,7 +61,7 @@ class ConsumerGroupDescribeRequest:
 
 @response(to=ConsumerGroupDescribeRequest)
 class ConsumerGroupDescribeResponse:
-    """Every group asked for, each with an error of its own."""
+    """Each group asked for, with an error of its own."""
 
     @struct
     class Group:

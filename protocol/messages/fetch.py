@@ -9,7 +9,7 @@ from ..schema import Boolean, Int8, Int16, Int32, Int64, RecordSlices, String, U
 
 @request(api=1, versions="4-18", flexible="12+")
 class FetchRequest:
-    """From where, how much, and how long to wait for it."""
+    """Ask for batches: from which offsets, how many bytes, and how long to wait for them."""
 
     @struct
     class ReplicaState:
@@ -56,7 +56,7 @@ class FetchRequest:
 
 @response(to=FetchRequest)
 class FetchResponse:
-    """The batches, and what a reader must know to skip what was aborted."""
+    """The batches, and the aborted transactions whose records a read_committed reader has to skip."""
 
     @struct
     class Topic:

@@ -9,7 +9,7 @@ from .cluster import NO_OPERATIONS
 
 @request(api=10, versions="0-6", flexible="3+")
 class FindCoordinatorRequest:
-    """One key up to version 3, from 4 on a list of keys and nothing but the list (KIP-699)."""
+    """Ask for coordinators: of one key up to version 3, of a list of keys from version 4 on (KIP-699)."""
 
     key: String = field("0-3", default="")
     key_type: Int8 = field("1+", default=0)  # 0 group, 1 transactional id, 2 share group
@@ -43,7 +43,7 @@ class FindCoordinatorResponse:
 
 @request(api=11, versions="0-9", flexible="6+")
 class JoinGroupRequest:
-    """Let me in, or let me stay: what I can do, the way I like best first."""
+    """Join or rejoin a group. protocols: the assignors that the member supports, preferred ones first."""
 
     @struct
     class Protocol:
@@ -62,7 +62,7 @@ class JoinGroupRequest:
 
 @response(to=JoinGroupRequest)
 class JoinGroupResponse:
-    """The generation, and who leads it; the leader gets all members, the others none."""
+    """The generation and its leader. Only the leader is sent the list of members."""
 
     @struct
     class Member:
@@ -83,7 +83,7 @@ class JoinGroupResponse:
 
 @request(api=14, versions="0-5", flexible="4+")
 class SyncGroupRequest:
-    """What is mine? The leader brings the answer for everybody."""
+    """Ask for the member's assignment. The leader's request carries the assignments of all members."""
 
     @struct
     class Assignment:
@@ -112,7 +112,7 @@ class SyncGroupResponse:
 
 @request(api=12, versions="0-4", flexible="4+")
 class HeartbeatRequest:
-    """I am still here."""
+    """Keep the member's session alive."""
 
     group_id: String
     generation_id: Int32
@@ -122,7 +122,7 @@ class HeartbeatRequest:
 
 @response(to=HeartbeatRequest)
 class HeartbeatResponse:
-    """And whether the group is still the same."""
+    """An error code; REBALANCE_IN_PROGRESS tells the member to rejoin."""
 
     throttle_time_ms: Int32 = field("1+", default=0)
     error_code: Int16 = 0
@@ -130,7 +130,7 @@ class HeartbeatResponse:
 
 @request(api=13, versions="0-5", flexible="4+")
 class LeaveGroupRequest:
-    """One member goes; from version 3 on many, by member id or by instance id (KIP-345)."""
+    """Remove one member; from version 3 on several, by member id or by instance id (KIP-345)."""
 
     @struct
     class Member:
@@ -145,7 +145,7 @@ class LeaveGroupRequest:
 
 @response(to=LeaveGroupRequest)
 class LeaveGroupResponse:
-    """From version 3 on each member has an error of its own."""
+    """An error code; from version 3 on also one for each member."""
 
     @struct
     class Member:
@@ -163,7 +163,7 @@ class LeaveGroupResponse:
 
 @request(api=15, versions="0-6", flexible="5+")
 class DescribeGroupsRequest:
-    """In what state are these groups, and who is in them?"""
+    """Ask for the state and the members of groups."""
 
     groups: list[String]
     include_authorized_operations: Boolean = field("3+", default=False)
@@ -171,7 +171,7 @@ class DescribeGroupsRequest:
 
 @response(to=DescribeGroupsRequest)
 class DescribeGroupsResponse:
-    """Every group asked for. One that is not there is "Dead" before version 6, and GROUP_ID_NOT_FOUND from it on."""
+    """Each group asked for. One that does not exist is "Dead" before version 6, GROUP_ID_NOT_FOUND from then on."""
 
     @struct
     class Group:
@@ -199,7 +199,7 @@ class DescribeGroupsResponse:
 
 @request(api=16, versions="0-5", flexible="3+")
 class ListGroupsRequest:
-    """All groups, or those in some states (KIP-518) or of some types (KIP-848)."""
+    """List all groups, or those in some states (KIP-518) or of some types (KIP-848)."""
 
     states_filter: list[String] = field("4+", factory=list)
     types_filter: list[String] = field("5+", factory=list)
@@ -207,7 +207,7 @@ class ListGroupsRequest:
 
 @response(to=ListGroupsRequest)
 class ListGroupsResponse:
-    """Their ids; an empty protocol type means that the group only keeps offsets."""
+    """The groups. An empty protocol type means that the group only has committed offsets."""
 
     @struct
     class Group:
@@ -223,14 +223,14 @@ class ListGroupsResponse:
 
 @request(api=42, versions="0-2", flexible="2+")
 class DeleteGroupsRequest:
-    """Forget these groups, their offsets too."""
+    """Delete groups and their committed offsets."""
 
     groups_names: list[String]
 
 
 @response(to=DeleteGroupsRequest)
 class DeleteGroupsResponse:
-    """An error for each."""
+    """An error for each group."""
 
     @struct
     class Result:

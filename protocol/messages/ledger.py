@@ -11,7 +11,7 @@ NEVER_MS = -1
 
 @request(api=20000, versions="0", flexible="0+")
 class PrepareTxnRequest:
-    """My transaction is complete and waits: decision `number` of this ledger entry, and nothing else, will end it."""
+    """Prepare the transaction: from now on only decision `number` under this ledger key ends it."""
 
     transactional_id: String
     producer_id: Int64
@@ -23,7 +23,7 @@ class PrepareTxnRequest:
 
 @response(to=PrepareTxnRequest)
 class PrepareTxnResponse:
-    """ledger_number: that of the entry, if that is why it was refused; -1 else."""
+    """ledger_number: the entry's number, if it is the reason for the refusal; else -1."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
@@ -33,7 +33,7 @@ class PrepareTxnResponse:
 
 @struct
 class LedgerEntry:
-    """The last decision under a key."""
+    """The last decision recorded under a key."""
 
     number: Int64
     owner: String
@@ -44,7 +44,7 @@ class LedgerEntry:
 
 @request(api=20001, versions="0", flexible="0+")
 class EndTxnsRequest:
-    """Decision `number` under this key: these transactions end so, all or none; others that wait for it are aborted."""
+    """Record decision `number` under this key: end these transactions, all or none; abort others that wait for it."""
 
     @struct
     class Transaction:
@@ -63,7 +63,7 @@ class EndTxnsRequest:
 
 @response(to=EndTxnsRequest)
 class EndTxnsResponse:
-    """The entry as it is now; and on an error the transactions that are the reason."""
+    """The entry as it is now, and on an error the transactions that caused it."""
 
     @struct
     class Transaction:
@@ -81,14 +81,14 @@ class EndTxnsResponse:
 
 @request(api=20002, versions="0", flexible="0+")
 class DescribeLedgerRequest:
-    """Where these keys stand; null asks for all."""
+    """Ask for the entries under these keys; null: under all keys."""
 
     keys: list[String] | None = None
 
 
 @response(to=DescribeLedgerRequest)
 class DescribeLedgerResponse:
-    """For each key its entry, if it has one, and who waits for its next decisions."""
+    """For each key its entry, if there is one, and the transactions that wait for its next decisions."""
 
     @struct
     class Key:
@@ -114,14 +114,14 @@ class DescribeLedgerResponse:
 
 @request(api=20003, versions="0", flexible="0+")
 class RemoveLedgerEntriesRequest:
-    """These keys are not used any more: an admin removes their entries."""
+    """Remove the entries of keys that are not used any more."""
 
     keys: list[String]
 
 
 @response(to=RemoveLedgerEntriesRequest)
 class RemoveLedgerEntriesResponse:
-    """For each key whether it is gone."""
+    """An error for each key."""
 
     @struct
     class Key:

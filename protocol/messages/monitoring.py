@@ -10,12 +10,12 @@ GAUGE, COUNTER, HISTOGRAM = 0, 1, 2
 
 @request(api=20004, versions="0", flexible="0+")
 class DescribeClientsRequest:
-    """Who is connected?"""
+    """Ask which clients are connected."""
 
 
 @response(to=DescribeClientsRequest)
 class DescribeClientsResponse:
-    """Connections that are alike in all that names a client are one entry. left_out: entries that had no room."""
+    """The clients; connections with the same names are one entry. left_out: how many entries did not fit."""
 
     @struct
     class Client:
@@ -39,7 +39,7 @@ class DescribeClientsResponse:
 
 @request(api=20005, versions="0", flexible="0+")
 class DescribeTransactionOwnersRequest:
-    """Who speaks for these transactional ids? null: for all whose transaction is open."""
+    """Ask which clients own these transactional ids; null: all ids with an open transaction."""
 
     transactional_ids: list[String] | None = None
 
@@ -68,18 +68,18 @@ class DescribeTransactionOwnersResponse:
 
 @request(api=20006, versions="0", flexible="0+")
 class DescribeMetricsRequest:
-    """What does the broker count?"""
+    """Ask for the broker's metrics."""
 
 
 @response(to=DescribeMetricsRequest)
 class DescribeMetricsResponse:
-    """Families of samples, as Prometheus has them. kind: 0 gauge, 1 counter, 2 histogram."""
+    """The metrics, as families of samples like Prometheus's. kind: 0 gauge, 1 counter, 2 histogram."""
 
     @struct
     class Family:
         @struct
         class Sample:
-            """value: of a histogram the sum. buckets: of a histogram, each with what is at most `bound`."""
+            """value: for a histogram the sum. buckets: for a histogram, each with its count of values up to `bound`."""
 
             @struct
             class Bucket:

@@ -6,7 +6,7 @@ from ..schema import Boolean, Int8, Int16, Int32, Int64, String, Uuid, field, re
 
 @request(api=2, versions="1-11", flexible="6+")
 class ListOffsetsRequest:
-    """A timestamp for each partition; the ones below zero ask for the ends of the log."""
+    """Ask for the offset at a timestamp in each partition; negative timestamps ask for the ends of the log."""
 
     @struct
     class Topic:
@@ -49,7 +49,7 @@ class ListOffsetsResponse:
 
 @request(api=23, versions="2-4", flexible="4+")
 class OffsetForLeaderEpochRequest:
-    """Where the epochs that a reader knows have ended, so that it sees whether its log was cut."""
+    """Ask where leader epochs ended, so that a reader notices a log that was truncated."""
 
     @struct
     class Topic:
@@ -68,7 +68,7 @@ class OffsetForLeaderEpochRequest:
 
 @response(to=OffsetForLeaderEpochRequest)
 class OffsetForLeaderEpochResponse:
-    """The largest epoch not above the one asked for, and the offset after its last record."""
+    """The largest epoch up to the one asked for, and the offset after its last record."""
 
     @struct
     class Topic:
@@ -91,7 +91,7 @@ class OffsetForLeaderEpochResponse:
 
 @request(api=8, versions="2-10", flexible="8+")
 class OffsetCommitRequest:
-    """A group has read so far. By topic name up to version 9, by topic id from 10 on (KIP-848)."""
+    """Commit a group's offsets: by topic name up to version 9, by topic id from version 10 on (KIP-848)."""
 
     @struct
     class Topic:
@@ -135,7 +135,7 @@ class OffsetCommitResponse:
 
 @request(api=9, versions="1-10", flexible="6+")
 class OffsetFetchRequest:
-    """How far has a group read, or from version 8 on have several (KIP-709)? Null topics stand for all."""
+    """Ask for the committed offsets of one group, from version 8 on of several (KIP-709). Null topics: all."""
 
     @struct
     class Topic:
@@ -206,7 +206,7 @@ class OffsetFetchResponse:
 
 @request(api=47, versions="0", flexible="none")
 class OffsetDeleteRequest:
-    """Forget what a group has read of these partitions (KIP-496)."""
+    """Delete a group's committed offsets of these partitions (KIP-496)."""
 
     @struct
     class Topic:
@@ -223,7 +223,7 @@ class OffsetDeleteRequest:
 
 @response(to=OffsetDeleteRequest)
 class OffsetDeleteResponse:
-    """An error of the group, or one for each partition."""
+    """An error for the group, or one for each partition."""
 
     @struct
     class Topic:

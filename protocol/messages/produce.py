@@ -11,7 +11,7 @@ from ..schema import Int16, Int32, Int64, Records, String, Uuid, field, request,
 
 @request(api=0, versions="3-13", flexible="9+", listed_from=0)
 class ProduceRequest:
-    """One batch for each partition named."""
+    """Append one batch to each partition named."""
 
     @struct
     class Topic:
@@ -32,7 +32,7 @@ class ProduceRequest:
 
 @response(to=ProduceRequest)
 class ProduceResponse:
-    """Where each batch begins, or why it was refused."""
+    """The base offset of each batch, or the error for which it was refused."""
 
     @struct
     class Topic:

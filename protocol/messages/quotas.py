@@ -5,7 +5,7 @@ from ..schema import Boolean, Float64, Int8, Int16, Int32, String, request, resp
 
 @request(api=48, versions="0-1", flexible="1+")
 class DescribeClientQuotasRequest:
-    """The quotas of entities that fit all components. strict: which have no others."""
+    """List the quotas of entities that match all components. strict: and have no other components."""
 
     @struct
     class Component:
@@ -48,7 +48,7 @@ class DescribeClientQuotasResponse:
 
 @request(api=49, versions="0-1", flexible="1+")
 class AlterClientQuotasRequest:
-    """Quotas of entities, set or removed."""
+    """Set or remove quotas of entities."""
 
     @struct
     class Entry:
@@ -72,7 +72,7 @@ class AlterClientQuotasRequest:
 
 @response(to=AlterClientQuotasRequest)
 class AlterClientQuotasResponse:
-    """What became of each entity."""
+    """An error for each entity."""
 
     @struct
     class Entry:

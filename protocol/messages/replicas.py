@@ -22,7 +22,7 @@ class ElectLeadersRequest:
 
 @response(to=ElectLeadersRequest)
 class ElectLeadersResponse:
-    """What became of each partition."""
+    """An error for each partition."""
 
     @struct
     class Topic:
@@ -61,7 +61,7 @@ class AlterPartitionReassignmentsRequest:
 
 @response(to=AlterPartitionReassignmentsRequest)
 class AlterPartitionReassignmentsResponse:
-    """Whether each move has begun or was cancelled."""
+    """An error code for each partition; 0: its move was begun or cancelled."""
 
     @struct
     class Topic:
@@ -83,7 +83,7 @@ class AlterPartitionReassignmentsResponse:
 
 @request(api=46, versions="0", flexible="0+")
 class ListPartitionReassignmentsRequest:
-    """Which partitions are on their way to other brokers? (KIP-455)"""
+    """Ask which partitions are being moved to other brokers (KIP-455)."""
 
     @struct
     class Topic:
@@ -96,7 +96,7 @@ class ListPartitionReassignmentsRequest:
 
 @response(to=ListPartitionReassignmentsRequest)
 class ListPartitionReassignmentsResponse:
-    """Where they are now, and what is added and removed."""
+    """The replicas of each moving partition, and which are being added and removed."""
 
     @struct
     class Topic:
@@ -135,7 +135,7 @@ class AlterReplicaLogDirsRequest:
 
 @response(to=AlterReplicaLogDirsRequest)
 class AlterReplicaLogDirsResponse:
-    """Whether each move has begun."""
+    """An error code for each partition; 0: its move was begun."""
 
     @struct
     class Topic:
@@ -153,7 +153,7 @@ class AlterReplicaLogDirsResponse:
 
 @struct
 class ReplicaState:
-    """How far a voter or an observer of the metadata log is."""
+    """The position of a voter or observer in the metadata log."""
 
     replica_id: Int32
     replica_directory_id: Uuid = field("2+", default=bytes(16))
@@ -164,7 +164,7 @@ class ReplicaState:
 
 @request(api=55, versions="0-2", flexible="0+")
 class DescribeQuorumRequest:
-    """Who votes on the cluster's metadata?"""
+    """Ask for the voters and observers of metadata logs."""
 
     @struct
     class Topic:

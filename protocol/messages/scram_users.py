@@ -5,7 +5,7 @@ from ..schema import Int8, Int16, Int32, Secret, String, field, request, respons
 
 @request(api=50, versions="0", flexible="0+")
 class DescribeUserScramCredentialsRequest:
-    """These users; null or none: all."""
+    """Ask for the credentials of users; null or an empty list: of all."""
 
     @struct
     class User:
@@ -38,7 +38,7 @@ class DescribeUserScramCredentialsResponse:
 
 @request(api=51, versions="0", flexible="0+")
 class AlterUserScramCredentialsRequest:
-    """Credentials to be removed, and to be added or replaced."""
+    """Remove credentials, and add or replace others."""
 
     @struct
     class Deletion:
@@ -47,7 +47,7 @@ class AlterUserScramCredentialsRequest:
 
     @struct
     class Upsertion:
-        """salted_password: made from the password by the client, and a secret like it."""
+        """salted_password: computed by the client from the password; as secret as the password."""
 
         name: String
         mechanism: Int8
@@ -61,7 +61,7 @@ class AlterUserScramCredentialsRequest:
 
 @response(to=AlterUserScramCredentialsRequest)
 class AlterUserScramCredentialsResponse:
-    """What became of each user."""
+    """An error for each user."""
 
     @struct
     class Result:

@@ -5,14 +5,14 @@ from ..schema import Int16, Int64, Secret, String, field, request, response
 
 @request(api=17, versions="0-1", flexible="none")
 class SaslHandshakeRequest:
-    """May I use this mechanism? From version 1 on what follows comes in SaslAuthenticate."""
+    """Choose a SASL mechanism. From version 1 on its messages are sent in SaslAuthenticate."""
 
     mechanism: String
 
 
 @response(to=SaslHandshakeRequest)
 class SaslHandshakeResponse:
-    """Those that may be used."""
+    """An error if the mechanism is not enabled, and the enabled mechanisms."""
 
     error_code: Int16 = 0
     mechanisms: list[String]
@@ -20,14 +20,14 @@ class SaslHandshakeResponse:
 
 @request(api=36, versions="0-2", flexible="2+")
 class SaslAuthenticateRequest:
-    """A message of the mechanism."""
+    """A message of the SASL mechanism."""
 
     auth_bytes: Secret
 
 
 @response(to=SaslAuthenticateRequest)
 class SaslAuthenticateResponse:
-    """The mechanism's answer, and how long it holds."""
+    """The mechanism's answer, and for how long the session is valid."""
 
     error_code: Int16 = 0
     error_message: String | None = None

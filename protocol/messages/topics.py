@@ -6,7 +6,7 @@ from ..schema import Boolean, Int8, Int16, Int32, Int64, String, Uuid, field, re
 
 @request(api=19, versions="2-7", flexible="5+")
 class CreateTopicsRequest:
-    """New topics, with a number of partitions each or an assignment of replicas, never both."""
+    """Create topics, each with a number of partitions or an assignment of replicas, never both."""
 
     @struct
     class Topic:
@@ -33,7 +33,7 @@ class CreateTopicsRequest:
 
 @response(to=CreateTopicsRequest)
 class CreateTopicsResponse:
-    """What each topic has become, its settings included from version 5 on."""
+    """An error for each topic; from version 5 on also its configs."""
 
     @struct
     class Topic:
@@ -60,7 +60,7 @@ class CreateTopicsResponse:
 
 @request(api=20, versions="1-6", flexible="4+")
 class DeleteTopicsRequest:
-    """Topics to delete: by name up to version 5, then by name or by id."""
+    """Delete topics: by name up to version 5, then by name or by id."""
 
     @struct
     class Topic:
@@ -74,7 +74,7 @@ class DeleteTopicsRequest:
 
 @response(to=DeleteTopicsRequest)
 class DeleteTopicsResponse:
-    """An answer for each topic, in the terms in which it was asked for."""
+    """An error for each topic, under the name or id by which it was named in the request."""
 
     @struct
     class Topic:
@@ -89,7 +89,7 @@ class DeleteTopicsResponse:
 
 @request(api=37, versions="0-3", flexible="2+")
 class CreatePartitionsRequest:
-    """How many partitions each topic shall have from now on."""
+    """Raise the number of partitions of topics."""
 
     @struct
     class Topic:
@@ -122,7 +122,7 @@ class CreatePartitionsResponse:
 
 @request(api=21, versions="0-2", flexible="2+")
 class DeleteRecordsRequest:
-    """The offset at which each log shall begin; -1 is its high watermark."""
+    """Delete records below an offset in each partition; -1 is its high watermark."""
 
     @struct
     class Topic:
@@ -140,7 +140,7 @@ class DeleteRecordsRequest:
 
 @response(to=DeleteRecordsRequest)
 class DeleteRecordsResponse:
-    """Where each log begins now."""
+    """The new log start offset of each partition."""
 
     @struct
     class Topic:

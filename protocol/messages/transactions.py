@@ -5,7 +5,7 @@ from ..schema import Boolean, Int8, Int16, Int32, Int64, String, field, request,
 
 @request(api=22, versions="0-6", flexible="2+", serves="0-5")
 class InitProducerIdRequest:
-    """A producer id: a new one, or with a transactional id the one it has, at a new epoch.
+    """Ask for a producer id: a new one, or that of a transactional id, with a new epoch.
 
     Version 6 (KIP-939: transactions that somebody else decides) is listed by no Kafka yet.
     """
@@ -20,7 +20,7 @@ class InitProducerIdRequest:
 
 @response(to=InitProducerIdRequest)
 class InitProducerIdResponse:
-    """The id and the epoch to produce with, and those that a prepared transaction still goes by."""
+    """The producer id and epoch to produce with, and those of a transaction that is still prepared."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
@@ -43,7 +43,7 @@ class TxnTopic:
 
 @struct
 class TxnTopicResult:
-    """An error for each of them."""
+    """An error for each partition."""
 
     @struct
     class Partition:
@@ -56,7 +56,7 @@ class TxnTopicResult:
 
 @request(api=24, versions="0-5", flexible="3+", serves="0-3")
 class AddPartitionsToTxnRequest:
-    """These partitions belong to my transaction from now on.
+    """Add partitions to the producer's transaction.
 
     From version 4 on brokers ask it of each other, for many transactions, to verify them (KIP-890).
     """
@@ -78,7 +78,7 @@ class AddPartitionsToTxnRequest:
 
 @response(to=AddPartitionsToTxnRequest)
 class AddPartitionsToTxnResponse:
-    """All partitions are added or none: one that cannot be makes the others OPERATION_NOT_ATTEMPTED."""
+    """An error for each partition. If one cannot be added none is: the others get OPERATION_NOT_ATTEMPTED."""
 
     @struct
     class Result:
@@ -93,7 +93,7 @@ class AddPartitionsToTxnResponse:
 
 @request(api=25, versions="0-4", flexible="3+")
 class AddOffsetsToTxnRequest:
-    """The offsets that this group commits next belong to my transaction."""
+    """Add the offsets that this group commits next to the producer's transaction."""
 
     transactional_id: String
     producer_id: Int64
@@ -153,7 +153,7 @@ class TxnOffsetCommitResponse:
 
 @request(api=26, versions="0-5", flexible="3+")
 class EndTxnRequest:
-    """Commit or abort. With version 5 the producer takes a new epoch from the answer (KIP-890)."""
+    """Commit or abort the transaction. From version 5 on the response has a new epoch for the producer (KIP-890)."""
 
     transactional_id: String
     producer_id: Int64
@@ -163,7 +163,7 @@ class EndTxnRequest:
 
 @response(to=EndTxnRequest)
 class EndTxnResponse:
-    """From version 5 on with the id and the epoch of the next transaction."""
+    """An error code; from version 5 on also the producer id and epoch for the next transaction."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
@@ -176,7 +176,7 @@ class EndTxnResponse:
 
 @request(api=27, versions="1-2", flexible="1+")
 class WriteTxnMarkersRequest:
-    """End the transactions of these producers in these partitions, by hand where no coordinator does."""
+    """Write markers that end transactions in partitions: sent by coordinators, and by operators for hanging ones."""
 
     @struct
     class Marker:
@@ -219,14 +219,14 @@ class WriteTxnMarkersResponse:
 
 @request(api=65, versions="0", flexible="0+")
 class DescribeTransactionsRequest:
-    """In what state are these transactional ids? (KIP-664)"""
+    """Ask for the state of transactional ids (KIP-664)."""
 
     transactional_ids: list[String]
 
 
 @response(to=DescribeTransactionsRequest)
 class DescribeTransactionsResponse:
-    """Every id asked for, with the partitions of its open transaction."""
+    """Each id asked for, with the partitions of its open transaction."""
 
     @struct
     class TransactionState:
@@ -250,7 +250,7 @@ class DescribeTransactionsResponse:
 
 @request(api=66, versions="0-2", flexible="0+")
 class ListTransactionsRequest:
-    """All transactional ids, or those in some states, of some producers, open for long, or matching a pattern."""
+    """List transactional ids: all, or by state, producer id, age of the transaction, or pattern."""
 
     state_filters: list[String] = field(factory=list)
     producer_id_filters: list[Int64] = field(factory=list)
@@ -260,7 +260,7 @@ class ListTransactionsRequest:
 
 @response(to=ListTransactionsRequest)
 class ListTransactionsResponse:
-    """The ids, and which of the states asked for are no states."""
+    """The ids, and which of the states in the request are unknown."""
 
     @struct
     class TransactionState:
@@ -279,7 +279,7 @@ class ListTransactionsResponse:
 
 @request(api=61, versions="0", flexible="0+")
 class DescribeProducersRequest:
-    """Which producers does each partition remember? (KIP-664)"""
+    """Ask which producers each partition knows (KIP-664)."""
 
     @struct
     class Topic:

@@ -46,7 +46,7 @@ class SinkOptions:
 
 
 def sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
-    """Raises InvalidConfigurationError."""
+    """Parse the options of the sink. Raises InvalidConfigurationError."""
     own, kafka = read_names(given, SINK_NAMES, SPARKS_OWN)
     spark = {name.lower(): value for name, value in given.items()}
     guarantee = own.get("deliveryGuarantee")

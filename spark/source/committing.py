@@ -14,7 +14,7 @@ _TIMEOUT_MS = 10_000
 
 
 async def commit_to_group(cluster: Cluster, group: str, offsets: Offsets) -> None:
-    """Commit. Raises the coordinator's error, or RequestTimedOutError."""
+    """Commit the offsets to the group. Raises the coordinator's error, or RequestTimedOutError."""
     Topic = OffsetCommitRequest.Topic
     topics: dict[str, OffsetCommitRequest.Topic] = {}
     for tp, offset in offsets.items():

@@ -132,7 +132,7 @@ class BatchReader(Reader, DataSourceReader):
 
     @add_hint()
     def partitions(self) -> list[InputPartition]:
-        """Raises UnknownTopicError, DataLost and the like."""
+        """Return one task for each range. Raises UnknownTopicError, DataLost and others."""
         seen = self._look(self._options.selection.named)
         start = Position(self._resolve(seen, "startingOffsets"), seen.ids)
         end = Position(self._resolve(seen, "endingOffsets"), seen.ids)
@@ -156,7 +156,7 @@ class _Stream(Reader, DataSourceStreamReader):
 
     @add_hint()
     def initialOffset(self) -> Json:
-        """Where a new query starts. It stays the same for one reader; a planned batch does not depend on it."""
+        """Return where a new query starts. It is the same at every call; a planned batch does not depend on it."""
         if self._initial is None:
             seen = self._look(self._options.selection.named)
             self._initial = to_json(initial(self._resolve(seen, "startingOffsets"), seen.ids))

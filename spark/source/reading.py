@@ -108,7 +108,7 @@ def handle_loss(options: SourceOptions, text: str) -> None:
 
 
 def _add(columns: Columns, batch: Batch, isolation: AbortedFilter, start: int, whole: Range, limit: int) -> None:
-    """start: the requested offset; the batch may begin below it. limit: bytes of its records, decompressed."""
+    """Decode a batch into the columns, from offset `start` on. limit: of the bytes of its records, decompressed."""
     try:
         verify(batch)  # also a hidden one: its damage may be in the fields by which it is hidden
         if not isolation.hides(batch):
@@ -264,7 +264,7 @@ class _Reading:
                 raise
 
     async def _why_gone(self, position: int) -> str:
-        """Why nothing can be read any more; empty if records can be read."""
+        """Return why nothing can be read any more; empty if records can be read."""
         if not self._is_fresh:  # the metadata may still have a deleted topic
             self._is_fresh = True
             await self._refresh()
@@ -289,7 +289,7 @@ class _Reading:
         return tuple((each.producer_id, each.first_offset) for each in aborted or ())
 
     async def _out_of_range(self, position: int) -> tuple[int | None, str]:
-        """(where to continue, or None, and what was lost)."""
+        """Return (offset to continue at, or None; text about what was lost)."""
         begins = await self._end(EARLIEST)
         ends = await self._end(LATEST)
         end = self._whole.end

@@ -105,7 +105,7 @@ def _numbers(type_: Any, found: Any, count: int) -> Any:
 
 
 def _timestamps(columns: Columns, type_: Any, count: int) -> Any:
-    """Microseconds; a time that is out of range becomes the largest or smallest one."""
+    """Convert timestamps to microseconds. One that is out of range becomes the largest or smallest possible one."""
     found = _numbers(pa.int64(), columns.timestamps, count)
     try:
         return pc.multiply_checked(found, 1000).cast(type_)
@@ -115,7 +115,7 @@ def _timestamps(columns: Columns, type_: Any, count: int) -> Any:
 
 
 def _headers(found: Sequence[Sequence[tuple[str, bytes | None]]], type_: Any) -> Any:
-    """Null for a record without headers, as in Spark's source."""
+    """Convert headers. Null for a record without headers, as in Spark's Kafka source."""
     if not any(found):
         return pa.nulls(len(found), type_)
     ends: list[int | None] = []

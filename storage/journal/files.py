@@ -36,7 +36,9 @@ class JournalFiles:
         self._largest = min(largest_file_bytes, max_bytes // 8) // BLOCK_BYTES * BLOCK_BYTES
         self._first = min(blocks(first_file_bytes), self._largest)
         if self._first <= AROUND_UNITS_BYTES:
-            raise ValueError(f"a journal of {max_bytes} bytes, with files from {first_file_bytes}, is too small")
+            raise ValueError(
+                f"a journal of {max_bytes} bytes is too small for files of {first_file_bytes} bytes and more"
+            )
         self._next_bytes = self._first
         self._next_sequence = life.first_file
         self._spares: deque[JournalFile] = deque()

@@ -223,7 +223,7 @@ def read_round_header(block: Buffer, seed: int, position: int) -> RoundHeader | 
 def unit_bytes(parts: Sequence[Part]) -> int:
     """Bytes of the unit these parts make. Raises UnitRefused."""
     if not 0 < len(parts) <= MAX_PARTS:
-        raise UnitRefused(f"a unit of {len(parts)} parts; 1 to {MAX_PARTS} are allowed")
+        raise UnitRefused(f"the unit has {len(parts)} parts, 1 to {MAX_PARTS} are allowed")
     batches = beside = 0
     for part in parts:
         if part.kind == APPEND:
@@ -231,14 +231,14 @@ def unit_bytes(parts: Sequence[Part]) -> int:
         else:
             beside += sum(map(len, part.data))
     if beside > MAX_BYTES_BESIDE_BATCHES:
-        raise UnitRefused(f"a unit with {beside} bytes beside batches; {MAX_BYTES_BESIDE_BATCHES} are allowed")
+        raise UnitRefused(f"the unit has {beside} bytes beside its batches, {MAX_BYTES_BESIDE_BATCHES} are allowed")
     return _UNIT.size + _PART.size * len(parts) + batches + beside
 
 
 def frame_batches(incarnation: int, number: int, batches: Sequence[PlacedBatch]) -> list[Buffer]:
     """As frame_unit(), for a unit of batches only. Raises UnitRefused."""
     if not 0 < len(batches) <= MAX_PARTS:
-        raise UnitRefused(f"a unit of {len(batches)} parts; 1 to {MAX_PARTS} are allowed")
+        raise UnitRefused(f"the unit has {len(batches)} parts, 1 to {MAX_PARTS} are allowed")
     buffers: list[Buffer] = [_UNIT_CHECKED.pack(incarnation, number, len(batches))]
     pack = _PART.pack
     for log_id, offset, head, rest in batches:

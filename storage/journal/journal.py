@@ -308,7 +308,7 @@ class Journal:
         """
         if any(write.failed or not (sync and write.sync) for write in self._in_flight):
             raise RuntimeError(
-                "a round in flight has failed, or it or this one is not synced and may have none beside it"
+                "no round can begin: one in flight has failed, or rounds that are not synced go one at a time"
             )
         unsynced = _added(self._syncing, self._unsynced) if self._syncing else self._unsynced
         if self.next_unit != self._first_unit:
@@ -338,7 +338,7 @@ class Journal:
     def finished(self, write: RoundWrite) -> None:
         """The round's run() has returned, or begin() has told so: release its units."""
         if not self._in_flight or write is not self._in_flight[0] or not write.done:
-            raise RuntimeError("this round was not written, or not all before it were")
+            raise RuntimeError("the round cannot be released: it or one before it was not written")
         self._in_flight.popleft()
         self.released_unit = write.through_unit
         self._finished_round = write.through_round

@@ -164,7 +164,7 @@ class Preparation:
 
     def _create(self, size_bytes: int) -> None:
         if self._disk.free_bytes(self._directory) < size_bytes + self._keep_free:
-            raise DiskFull(errno.ENOSPC, "no room for another journal file", self._directory)
+            raise DiskFull(errno.ENOSPC, "the disk has no room for another journal file", self._directory)
         header, path = self._next(size_bytes, recycled=False)
         if self._disk.exists(path + PREPARING):  # left by a crash
             self._disk.unlink(path + PREPARING)

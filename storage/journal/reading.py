@@ -63,7 +63,9 @@ def read_header(disk: Disk, path: str) -> FoundFile:
     finally:
         file.close()
     if header.size_bytes != size:
-        raise JournalDamaged(path, min(size, header.size_bytes), f"{size} bytes long, {header.size_bytes} when made")
+        raise JournalDamaged(
+            path, min(size, header.size_bytes), f"it has {size} bytes, and had {header.size_bytes} when it was made"
+        )
     return FoundFile(path, header)
 
 

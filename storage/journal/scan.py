@@ -83,7 +83,7 @@ class Scan:
                 for checksum in islice(checksums, count):
                     header = reader.round_header(position)
                     if header is None:
-                        raise JournalDamaged(found.path, position, "the round is gone, read a second time")
+                        raise JournalDamaged(found.path, position, "the round was gone at the second of two reads")
                     start = position + ROUND_HEADER_BYTES
                     if header.units and header.last_unit > above:
                         body = _body(reader, start, header, checksum)
@@ -97,7 +97,7 @@ def _body(reader: Reader, start: int, header: RoundHeader, checksum: int) -> mem
         body = reader.view(start, header.length)
         if crc32c(body) == checksum:
             return body
-    raise JournalDamaged(reader.path, start - ROUND_HEADER_BYTES, "the round is another, read a second time")
+    raise JournalDamaged(reader.path, start - ROUND_HEADER_BYTES, "the round changed between two reads")
 
 
 @contextmanager

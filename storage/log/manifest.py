@@ -24,14 +24,14 @@ class Manifest(NamedTuple):
     def from_row(cls, row: object) -> "Manifest":
         """Make a manifest from its stored row. Raises TypeError or ValueError if the row is not a manifest."""
         if not isinstance(row, Sequence):
-            raise TypeError(f"a manifest is a row, not {row!r}")
+            raise TypeError(f"a manifest must be a row, not {row!r}")
         start_offset, end_offset, cleaned_offset, snapshots, segments = row
         if {type(start_offset), type(end_offset), type(cleaned_offset)} != {int}:
-            raise TypeError(f"the offsets of a manifest are numbers, not {row[:3]!r}")
+            raise TypeError(f"the offsets of a manifest must be whole numbers, not {row[:3]!r}")
         states = tuple(SegmentState.from_row(segment) for segment in segments)
         kept = tuple(Snapshot(*each) for each in snapshots)
         if any(tuple(map(type, each)) != (int, bool, int) for each in kept):
-            raise TypeError(f"snapshots are not {snapshots!r}")
+            raise TypeError(f"each snapshot of a manifest must be two numbers around a boolean, not {snapshots!r}")
         return cls(start_offset, end_offset, cleaned_offset, kept, states)
 
     @property

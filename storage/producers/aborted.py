@@ -37,7 +37,7 @@ def unpack(entries: bytes) -> list[AbortedTransaction]:
     found = []
     for version, *fields in TXN_ENTRY.iter_unpack(entries):
         if version != _VERSION:
-            raise ValueError(f"aborted transaction of version {version}")
+            raise ValueError(f"an aborted transaction has version {version}, {_VERSION} is known")
         found.append(AbortedTransaction(*fields))
     return found
 

@@ -84,14 +84,14 @@ def unpack(payload: bytes) -> dict[int, Producer]:
     except (msgpack.exceptions.UnpackException, TypeError, ValueError) as error:
         raise ValueError(f"a producer snapshot does not parse: {error!r}") from None
     if len(found) != count or unpacker.tell() != len(payload):
-        raise ValueError(f"a producer snapshot of {count} producers has {len(found)}")
+        raise ValueError(f"the producer snapshot says {count} producers and holds {len(found)}, or bytes follow them")
     return found
 
 
 def _unpack(fields: tuple[int, ...]) -> tuple[int, Producer]:
     batches, rest = divmod(len(fields) - _FIXED, _PER_BATCH)
     if rest or not 0 <= batches <= _MOST_BATCHES or set(map(type, fields)) != {int}:
-        raise ValueError(f"{len(fields)} fields")
+        raise ValueError(f"a producer has {len(fields)} fields, or some are not whole numbers")
     producer = Producer(fields[1])
     (
         producer_id,

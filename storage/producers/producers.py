@@ -158,12 +158,12 @@ class ProducerStates:
         if producer_epoch < producer.epoch or late:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"a marker of epoch {producer_epoch} for producer {producer_id}, whose epoch is {producer.epoch}",
+                f"the marker has epoch {producer_epoch}, and producer {producer_id} has epoch {producer.epoch}",
             )
         if coordinator_epoch < producer.coordinator_epoch:
             raise KafkaError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-                f"a marker of coordinator epoch {coordinator_epoch}, after one of {producer.coordinator_epoch}",
+                f"the marker has coordinator epoch {coordinator_epoch}, after one with {producer.coordinator_epoch}",
             )
 
     def is_next(self, producer_id: int, producer_epoch: int, sequence: int, transactional: bool = False) -> bool:

@@ -82,7 +82,7 @@ def test_a_topic_is_changed_grown_and_trimmed(terminal: Terminal) -> None:
         ("topic delete nope", 3, "nope"),
         ("topic trim there:9 --before end", 3, "no partition 9"),
         ("topic create there", 5, "there"),
-        ("topic alter there", 2, "nothing to change"),
+        ("topic alter there", 2, "the command names no setting to change"),
         ("topic add-partitions there", 2, "exactly one of --num and --to"),
         ("topic create x -c retention.ms", 2, "NAME=VALUE"),
         ("topic list -b 127.0.0.1:1", 4, "connection refused"),

@@ -68,7 +68,7 @@ class ConfigsByGroup:
         grown = before + _size_bytes(group_id, configs) - _size_bytes(group_id, self.given(group_id))
         if before < grown and grown > self._settings.now.group_metadata_max_bytes:
             raise KafkaError(
-                ErrorCode.POLICY_VIOLATION, "no room for settings of more groups: group.metadata.max.bytes"
+                ErrorCode.POLICY_VIOLATION, "the settings of groups take all that group.metadata.max.bytes allows"
             )
         self._topics.commit([group_configs_changed(group_id, configs)], [])
         self._size_bytes = grown

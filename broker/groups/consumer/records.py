@@ -214,7 +214,7 @@ def read(record_key: bytes, value: bytes | None) -> tuple[str, Change]:
         reader = Reader(record_key, 0)
         kind = Kind(reader.number(INT16))
         if kind is Kind.CLASSIC_GROUP:
-            raise UnreadableRecord("the key of a classic group")
+            raise UnreadableRecord("the key is that of a classic group")
         group_id = reader.short_text()
         name = "" if kind in OF_THE_GROUP else reader.short_text()
         if value is None or kind is Kind.PARTITION_METADATA:
@@ -223,7 +223,7 @@ def read(record_key: bytes, value: bytes | None) -> tuple[str, Change]:
     except NOT_READABLE as wrong:
         if isinstance(wrong, UnreadableRecord):
             raise
-        raise UnreadableRecord(f"a record of a consumer group: {wrong}") from wrong
+        raise UnreadableRecord(f"a record of a consumer group cannot be decoded: {wrong}") from wrong
 
 
 def _read_epoch(reader: Reader) -> GroupEpoch:

@@ -58,7 +58,7 @@ def test_hostile_requests_for_settings_leave_a_catalogue_that_opens(topic: Simul
 
 
 def test_all_settings_together_have_a_bound_that_its_error_names() -> None:
-    full = (44, "no room for more settings of topics and brokers: configs.max.bytes")
+    full = (44, "the settings of topics and brokers take all that is allowed: configs.max.bytes")
     text = "0:1," * 249 + "0:1"
     with SimulatedBroker(BrokerSettings(configs_max_bytes=2_000)) as broker:
         for name in ("a", "b", "c"):

@@ -265,7 +265,7 @@ def test_an_output_that_takes_nothing_is_reported(tmp_path: Path) -> None:
         found = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=READY_S, cwd=tmp_path)
     assert found.returncode == 1
     cause, hint = found.stderr.splitlines()
-    assert cause == "error: standard output: No space left on device"
+    assert cause == "error: standard output cannot be written: No space left on device"
     assert hint.startswith("hint: ")
 
 

@@ -17,9 +17,9 @@ def test_a_manifest_reads_back_from_msgpack():
 @pytest.mark.parametrize(
     ("row", "why"),
     [
-        ([0, "0", 0, [], []], "the offsets of a manifest are numbers"),
-        ([0, 0, 0, [["0", False, 0]], []], "snapshots are not"),
-        ([0, 0, 0, [[0, 0, 0]], []], "snapshots are not"),
+        ([0, "0", 0, [], []], "the offsets of a manifest must be whole numbers"),
+        ([0, 0, 0, [["0", False, 0]], []], "each snapshot of a manifest must be"),
+        ([0, 0, 0, [[0, 0, 0]], []], "each snapshot of a manifest must be"),
         ([0, 0, 0, [], [[0, 0, 0, None]]], "a segment is described by numbers"),
         ([0, 0, 0, [], [[0, 0, 0, 5, 0, 0, 0, 0, [0, "0"]]]], "a segment is described by numbers"),
     ],

@@ -364,7 +364,7 @@ def test_batches_above_the_snapshot_are_verified() -> None:
 def test_a_manifest_that_does_not_parse_puts_the_log_offline() -> None:
     driver = LogDriver()
     rows = {
-        "a manifest is a row, not 7": 7,
+        "a manifest must be a row, not 7": 7,
         "not enough values to unpack (expected 5, got 0)": [],
         "not enough values to unpack (expected 5, got 3)": [1, 2, 3],
         "not enough values to unpack (expected 5, got 4)": "text",
