@@ -117,12 +117,12 @@ class Broker(Services):
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Where it listens: (host, port), as the system gave them."""
+        """The addresses that the broker listens on, (host, port), with the ports that the system chose."""
         return self.server.addresses
 
     @property
     def halted(self) -> BaseException | None:
-        """Why nothing is answered any more; None while all is well."""
+        """The error that halted the broker, after which it answers nothing; None while it works."""
         return self.store.halted
 
     # ---- start and stop --------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ class Broker(Services):
             raise
 
     def _start_executors(self) -> None:
-        """What works beside the loop is there before the directory is touched, or the broker does not start."""
+        """Start the threads before the directory is touched: without them the broker does not start."""
         self.read_executor = self._executor("reads", READ_THREADS)
         self.records_executor = self._executor("records", RECORD_THREADS)
         self._segments_executor = self._executor("segments", SEGMENT_THREADS)
@@ -178,7 +178,7 @@ class Broker(Services):
         return executor
 
     def _close_executors(self) -> None:
-        """Wait for what workers do."""
+        """Wait for the jobs of all workers."""
         for executor in self._executors:
             executor.close()
         self._executors.clear()
@@ -271,7 +271,7 @@ class Broker(Services):
         self.coordinator_snapshots.complete = True
 
     def _remember_appended(self) -> None:
-        """What the logs hold already was not appended by this broker."""
+        """Note how much the logs hold already, so that metrics count only what this broker appends."""
         for topic in self.topics.by_name.values():
             for partition in topic.partitions:
                 if partition.log.end_offset:
@@ -336,7 +336,7 @@ class Broker(Services):
         )
 
     async def stop(self, *, is_used_again: bool = True) -> None:
-        """End in order; what was answered is durable, and the directory is free for the next.
+        """Stop in order: everything answered is durable, and the directory is free for the next start.
 
         is_used_again: whether there will be a next start on it, which is to be quick.
         """
@@ -374,7 +374,7 @@ class Broker(Services):
                 await self.housekeeping.leave_tidy(stopping.has_time)
 
     async def _close_store(self, stopping: Stopping) -> None:
-        """What must be let go is let go, whatever is raised before."""
+        """Close the store, with its files and lock, whatever is raised before."""
         try:
             if hasattr(self, "rounds"):
                 self.rounds.end()
@@ -412,7 +412,7 @@ class Broker(Services):
             self.server.abort_all()
 
     def intercept(self, between: Callable[[Serve], Serve] | None) -> None:
-        """Serve every request through between(serve), whatever that makes of it; None: no more. For faults in tests."""
+        """Serve every request through between(serve), which may change it; None: stop that. For faults in tests."""
         self._between = between
         if hasattr(self, "server"):
             self.server.serve = self._serve if between is None else between(self._serve)

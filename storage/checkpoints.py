@@ -23,7 +23,7 @@ UNFINISHED = ".writing"
 
 
 class Damaged(Exception):
-    """A file of ours that does not read back as it was written. It stays as it is."""
+    """Raised for a file of ours whose content is not what was written. The file is left as it is."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
@@ -32,7 +32,7 @@ class Damaged(Exception):
 
 
 class NewerFormat(Exception):
-    """A whole file, written by a later version of fencepost than this one."""
+    """Raised for an undamaged file that a later version of fencepost wrote."""
 
     def __init__(self, path: str, version: int) -> None:
         super().__init__(f"{path} has format {version}, which only a newer fencepost can read")
@@ -41,7 +41,7 @@ class NewerFormat(Exception):
 
 
 class TooLarge(TryLater):
-    """What was to be written is more than would be read. Nothing was written, and the file before it still counts."""
+    """Raised for a payload larger than read_file() accepts. Nothing was written; the previous file stays valid."""
 
 
 def write_file(disk: Disk, path: str, kind: str, version: int, payload: bytes) -> None:
@@ -67,7 +67,7 @@ def write_file(disk: Disk, path: str, kind: str, version: int, payload: bytes) -
 
 
 def read_file(disk: Disk, path: str, kind: str, newest_version: int) -> bytes:
-    """The payload. Raises: Damaged; NewerFormat, only for a file whose checksum holds; FileNotFoundError."""
+    """Read a file's payload. Raises: Damaged; NewerFormat, only if the checksum is right; FileNotFoundError."""
     file = disk.open(path, read_only=True)
     try:
         size = file.size()

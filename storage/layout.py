@@ -24,27 +24,27 @@ _LOG_DIRECTORY = re.compile(rf"([a-zA-Z0-9._-]{{1,{LONGEST_NAME}}})-(0|[1-9][0-9
 
 
 def lock_path(directory: str) -> str:
-    """The file whose lock is held while a broker serves from this directory."""
+    """Return the path of the file that a broker locks while it serves from this directory."""
     return f"{directory}/lock"
 
 
 def journal_directory(directory: str) -> str:
-    """Where the journal's files are."""
+    """Return the directory of the journal's files."""
     return f"{directory}/journal"
 
 
 def logs_directory(directory: str) -> str:
-    """Where each log has a folder of its own."""
+    """Return the directory in which each log has a folder."""
     return f"{directory}/logs"
 
 
 def log_directory_name(topic: str, partition: int, log_id: int) -> str:
-    """A log's folder. The id makes it unique for ever: a recreated topic gets another. Long names are cut short."""
+    """Return the name of a log's folder. The id makes it unique: a recreated topic gets another. Long names are cut."""
     return f"{topic[:LONGEST_NAME]}-{partition}.{log_id}"
 
 
 def log_directory(directory: str, topic: str, partition: int, log_id: int) -> str:
-    """The whole path of a log's folder."""
+    """Return the path of a log's folder."""
     return f"{logs_directory(directory)}/{log_directory_name(topic, partition, log_id)}"
 
 
@@ -55,12 +55,12 @@ def parse_log_directory_name(name: str) -> tuple[str, int, int] | None:
 
 
 def kept_parts_directory(directory: str) -> str:
-    """Where parts of the journal are kept for logs that could not be opened. Made when it is first needed."""
+    """Return the directory of kept parts, for logs that could not be opened. It is made when first needed."""
     return f"{directory}/journal-parts"
 
 
 def checkpoint_path(directory: str, number: int) -> str:
-    """The checkpoint of that number."""
+    """Return the path of the checkpoint with this number."""
     return f"{directory}/{CHECKPOINT}{number}"
 
 
@@ -70,14 +70,14 @@ def checkpoint_number(name: str) -> int | None:
 
 
 def parse_number(name: str, prefix: str) -> int | None:
-    """The number in a name of the form `<prefix><number>`, None if it is not exactly as we write it."""
+    """Return the number in a name of the form `<prefix><number>`; None if it is not exactly as we write it."""
     digits = name.removeprefix(prefix)
     is_ours = name.startswith(prefix) and digits.isascii() and digits.isdecimal() and str(int(digits)) == digits
     return int(digits) if is_ours else None
 
 
 def foreign_warnings(folder: str, names: Iterable[str]) -> list[str]:
-    """One warning that names these files of a folder, which are not ours and are left alone; none if there are none."""
+    """Return one warning that names files of a folder which are not ours and are left alone; none without files."""
     found = sorted(names)
     if not found:
         return []

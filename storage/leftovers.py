@@ -34,7 +34,7 @@ def remove_leftovers(disk: Disk, directory: str, logs: Collection[PartitionLog],
 
 
 def _is_log(disk: Disk, path: str) -> bool:
-    """Whether it is a folder in which nothing is but files that a log makes. Of a link only the link is removed."""
+    """Return whether it is a folder that holds only files made by a log. Of a link only the link is removed."""
     return disk.is_directory(path) and all(
         (offset_in_name(name) is not None or kept_parts.parse_name(name) is not None)
         and not disk.is_directory(f"{path}/{name}")
@@ -43,7 +43,7 @@ def _is_log(disk: Disk, path: str) -> bool:
 
 
 def _remove_kept_parts(disk: Disk, directory: str, logs: Collection[PartitionLog]) -> list[str]:
-    """Those that were applied, and those of logs that are gone."""
+    """Remove kept parts that were applied, and those of dropped logs."""
     folder = layout.kept_parts_directory(directory)
     known = {log.log_id for log in logs}
     files, _ = kept_parts.list_files(disk, directory)
@@ -60,7 +60,7 @@ def _remove_kept_parts(disk: Disk, directory: str, logs: Collection[PartitionLog
 
 
 def name_foreign_files(disk: Disk, directory: str) -> list[str]:
-    """A warning for what is not ours beside the checkpoints, in the journal's folder and in that of kept parts."""
+    """Return warnings for foreign files beside the checkpoints, in the journal's folder and that of kept parts."""
     beside = [
         name
         for name in disk.list(directory)
@@ -80,7 +80,7 @@ def name_foreign_files(disk: Disk, directory: str) -> list[str]:
 
 
 def holds_anything(disk: Disk, directory: str) -> bool:
-    """Whether there are logs or a journal here."""
+    """Return whether the directory holds logs or a journal."""
     journal, logs = layout.journal_directory(directory), layout.logs_directory(directory)
     if disk.exists(journal) and any(file_sequence(name) is not None for name in disk.list(journal)):
         return True
@@ -88,7 +88,7 @@ def holds_anything(disk: Disk, directory: str) -> bool:
 
 
 def _remove(disk: Disk, folder: str, names: list[str], remove: Callable[[str], None]) -> list[str]:
-    """Raises OSError of the sync alone."""
+    """Remove names from a folder and sync it. Returns warnings for failed removals. Raises OSError of the sync only."""
     warnings: list[str] = []
     for name in names:
         try:

@@ -55,7 +55,7 @@ PUT_BY_BYTES = 64 << 20  # of batches applied and not yet written. With both lim
 
 
 class StoreDamaged(Exception):
-    """The data directory cannot be opened without losing something silently; nothing was changed."""
+    """Raised if opening the data directory would silently lose something. Nothing was changed."""
 
     def __init__(self, path: str, reason: str, hint: str) -> None:
         super().__init__(f"{path}: {reason}")
@@ -189,7 +189,7 @@ class _Recovery:
     # ---- where to start --------------------------------------------------------------------------------------
 
     def _checkpoint(self) -> tuple[int, StoreCheckpoint]:
-        """The newest valid checkpoint; a new one for an empty directory."""
+        """Return the newest valid checkpoint; a new one for an empty directory."""
         numbers = store_checkpoint.numbers(self.disk, self.directory)
         if not numbers:
             return self._first_checkpoint()
@@ -270,7 +270,7 @@ class _Recovery:
                     self._write_put_by(all_of_it=False)
 
     def _apply_file(self, log: PartitionLog, path: str, age_ms: int, *, is_last: bool) -> None:
-        """is_last: if a crash cut this file off, no later file repeats the missing part."""
+        """Apply a file of kept parts to its log. is_last: no later file repeats parts that a crash cut off."""
         torn = ""
         try:
             if path.startswith(f"{log.directory}/"):
@@ -351,7 +351,7 @@ class _Recovery:
             log.put_by()
 
     def _keep_back(self, log: PartitionLog, offset: int, data: memoryview) -> None:
-        """A batch that does not begin at its log's end. Below: it is in the segments. Above: batches are missing."""
+        """Handle a batch that does not begin at its log's end. Below: it is in segments. Above: batches are missing."""
         if log.offline is None and offset > log.end_offset:
             self._offline(log, _missing(log, offset, "the journal", _HOLE_HINT))
         if log.offline is not None:
@@ -452,13 +452,13 @@ def _missing(log: PartitionLog, offset: int, source: str, hint: str) -> str:
 
 
 def _without(log: PartitionLog, path: str) -> str:
-    """The hint how to start without a file of kept parts. Later ones of its log cannot be applied without it."""
+    """Return a hint: how to start without a file of kept parts. Later files of its log need it."""
     given_up = log.kept_parts[log.kept_parts.index(path) :]
     return f"without {' and '.join(given_up)}, removed, the log opens and the records held there are lost"
 
 
 def entries(logs: dict[int, PartitionLog], topic_ids: dict[int, bytes]) -> list[LogEntry]:
-    """The entries of all logs for a checkpoint written now."""
+    """Return the entries of all logs for a checkpoint written now."""
     return [
         LogEntry(log.log_id, log.topic, topic_ids[log.log_id], log.partition, log.settings.pack(), log.manifest())
         for log in logs.values()
@@ -489,6 +489,6 @@ def make_directory(disk: Disk, directory: str) -> None:
 
 
 def _parent(path: str) -> str:
-    """The directory that holds this one; of the root, and of where we are, itself."""
+    """Return the parent directory; for the root and for ".", itself."""
     head = path.rstrip("/").rpartition("/")
     return head[0] or head[1] or ("/" if path.startswith("/") else ".")

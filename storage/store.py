@@ -45,7 +45,7 @@ class StoreSettings:
 
 
 class BrokerHalted(Exception):
-    """A write or sync failed: what is on disk is unknown, and only a new recovery may go on."""
+    """Raised after a failed write or sync: what is on disk is unknown, and only a new recovery may continue."""
 
 
 class Store:
@@ -132,7 +132,7 @@ class Store:
         sequence: int,
         transactional: bool = False,
     ) -> int:
-        """As append(), for a checked batch that PartitionLog.apply_next() takes, without making a Batch.
+        """Like append(), for a checked batch that PartitionLog.apply_next() takes, without making a Batch.
 
         rest: its bytes from the sixteenth on. Returns the unit. Raises: UnitRefused, if the journal has no room for
         it; then nothing was changed.
@@ -154,7 +154,7 @@ class Store:
         return unit
 
     def _opens(self, log: PartitionLog) -> None:
-        """The first append of a log to the open round: all there is to do for any number of them."""
+        """Note a log's first append to the open round. Further appends to it need nothing."""
         self._open_logs[log] = None
         mode = log.settings.durability_mode
         if mode == "fsync":
@@ -164,7 +164,7 @@ class Store:
         self.on_change()
 
     def _begin_turn(self) -> int:
-        """The age, asked for once a turn: all its appends are of the same millisecond or so."""
+        """Return the store's age, read once a turn: all appends of a turn are about the same millisecond."""
         self._turn_age_ms = self.age_ms()
         return self._turn_age_ms
 
@@ -187,7 +187,7 @@ class Store:
         return unit
 
     def append_together(self, appends: Sequence[tuple[PartitionLog, Batch]]) -> int:
-        """As commit(), for a unit of checked batches only, none of them for the catalogue. Returns the unit's number.
+        """Like commit(), for a unit of checked batches only, none of them for the catalogue. Returns the unit's number.
 
         One Batch may go to many logs. One batch alone goes this way if a batch in another log is worthless without it:
         the start of a transaction.
@@ -212,7 +212,7 @@ class Store:
         return unit
 
     def _place(self, parts: Sequence[Part]) -> list[Part]:
-        """Give each APPEND part its batch and offset: two of one log in a unit stand one behind the other."""
+        """Give each APPEND part its batch and offset; several of one log follow each other."""
         ends: dict[int, int] = {}
         placed: list[Part] = []
         for part in parts:
@@ -256,7 +256,7 @@ class Store:
             self._sync_wanted = True  # an answer about a topic or an id is final, whatever the mode
 
     def _forget(self, log: PartitionLog) -> None:
-        """A dropped log: out of every queue; its files go once two checkpoints no longer name it."""
+        """Remove a dropped log from every queue. Its files are removed once two checkpoints no longer name it."""
         self.topic_ids.pop(log.log_id, None)
         self.unflushed.pop(log, None)
         self._open_logs.pop(log, None)
@@ -279,19 +279,19 @@ class Store:
         return log_id
 
     def create_part(self, log_id: int, topic: str, topic_id: bytes, partition: int, settings: LogSettings) -> Part:
-        """The part that brings a log into being."""
+        """Return the part that creates a log."""
         return Part(CREATE, log_id, 0, (msgpack.packb([topic, topic_id, partition, settings.pack()]),))
 
     def drop_part(self, log: PartitionLog) -> Part:
-        """The part that ends a log."""
+        """Return the part that drops a log."""
         return Part(DROP, log.log_id, 0, ())
 
     def log_start_part(self, log: PartitionLog, offset: int) -> Part:
-        """The part that moves a log's start."""
+        """Return the part that moves a log's start."""
         return Part(LOG_START, log.log_id, offset, ())
 
     def append_part(self, log_id: int, batch: Buffer | Batch) -> Part:
-        """The part that appends a batch (of any base offset) to a log. One Batch may be in the parts of many logs."""
+        """Return the part that appends a batch (of any base offset) to a log. Many parts may share one Batch."""
         if isinstance(batch, Batch):
             return Part(APPEND, log_id, 0, (batch.buffer,), batch)
         return Part(APPEND, log_id, 0, (batch,))
@@ -310,13 +310,13 @@ class Store:
         return self.journal.admits(size_bytes + UNIT_OVERHEAD_BYTES)
 
     def refuse(self, size_bytes: int) -> str:
-        """Why admits() was False, for the answer. Want of space is counted, and logged when it begins."""
+        """Return why admits() was False, for the answer. Lack of space is counted, and logged when it begins."""
         if self.space_low or self.tail_bytes + size_bytes > self.spare_bytes:
             return self.space.refuse()
         return "the journal is full (journal.max.bytes): nothing was written, try again later"
 
     def has_room_for(self, request_bytes: int) -> bool:
-        """Whether to append what a large request carries now. False: soon, when a journal file takes it.
+        """Return whether to append a large request's batches now. False: wait until a journal file has room for them.
 
         Ready files are few and small after a start. Without this, requests that come in one turn would be refused.
         """
@@ -324,21 +324,21 @@ class Store:
 
     @property
     def largest_append_bytes(self) -> int:
-        """A larger batch is never admitted, however long one waits."""
+        """The size of the largest batch that can ever be admitted."""
         return self.journal.largest_unit_bytes - UNIT_OVERHEAD_BYTES
 
     @property
     def tail_memory_bytes(self) -> int:
-        """What undurable and unflushed batches take of memory: of small ones, several times their size."""
+        """The memory taken by batches that are not durable or not flushed; small ones take several times their size."""
         return self.tail_bytes + TAIL_BATCH_BYTES * self.tail_batches
 
     @property
     def tails_are_large(self) -> bool:
-        """Whether they should be flushed now, and as fast as can be: well before clients have to wait."""
+        """Whether tails should be flushed now, as fast as possible, well before clients have to wait."""
         return LARGE_TAILS * self.tail_memory_bytes >= self.settings.tail_max_bytes
 
     def look(self) -> None:
-        """Once a turn: whether there is room, which is too dear to ask at every append."""
+        """Check once a turn whether there is room: at every append it would cost too much."""
         self.turn += 1
         self._turn_age_ms = 0
         full = self.tail_memory_bytes > self.settings.tail_max_bytes or self.journal.nearly_full
@@ -346,11 +346,11 @@ class Store:
 
     @property
     def usable_bytes(self) -> int:
-        """Free on the disk now, without what is in memory and needs its place there too. Asks the system."""
+        """Return the free bytes of the disk, less those needed for data in memory. Asks the system."""
         return max(0, self.disk.free_bytes(self.directory) - self.tail_bytes)
 
     def look_at_free_space(self) -> None:
-        """Compare free space with the two floors: first client data stops, then all but what frees."""
+        """Compare free space with two limits: below one, client data is refused; below the other, all but deletions."""
         free = self.disk.free_bytes(self.directory)
         self.spare_bytes = free - self.settings.min_free_bytes
         self.space_low = self.tail_bytes >= self.spare_bytes
@@ -361,17 +361,17 @@ class Store:
 
     @property
     def last_unit(self) -> int:
-        """The newest unit framed; a reply decided now waits for it."""
+        """The newest unit. A reply decided now waits for it."""
         return self.journal.next_unit - 1
 
     @property
     def released_unit(self) -> int:
-        """Replies that wait for units up to here may leave."""
+        """Replies that wait for units up to this one may be sent."""
         return self.journal.released_unit
 
     @property
     def synced_unit(self) -> int:
-        """Units up to here survive a power cut."""
+        """Units up to this one survive a power cut."""
         return self.journal.synced_unit
 
     def take_round(self, *, sync: bool | None = None) -> RoundWrite | None:
@@ -396,7 +396,7 @@ class Store:
 
     @property
     def sync_wanted(self) -> bool:
-        """Whether the open round holds a unit whose answer waits for the sync."""
+        """Whether the open round has a unit whose answer waits for a sync."""
         return self._sync_wanted
 
     def round_finished(self, write: RoundWrite) -> Collection[PartitionLog]:
@@ -413,23 +413,23 @@ class Store:
         return moved.keys()
 
     def check_running(self) -> None:
-        """Raises: BrokerHalted."""
+        """Raise BrokerHalted if a write or sync has failed."""
         if self.halted is not None:
             raise BrokerHalted from self.halted
 
     def halt(self, error: BaseException) -> None:
-        """No append, commit or reply after this. The first error is kept."""
+        """Refuse every append, commit and reply from now on. The first error is kept."""
         if self.halted is None:
             self.halted = error
 
     # ---- time and end ----------------------------------------------------------------------------------------
 
     def age_ms(self) -> int:
-        """Uptime of this data directory over all its lives, ms. The clock of every duration on disk."""
+        """The total uptime of this data directory over all starts, ms: the clock of every duration on disk."""
         return self.clock.monotonic_ms() - self._age_origin_ms
 
     def close(self) -> None:
-        """Let go of files and lock. Whatever was released is safe; nothing else is promised."""
+        """Close the files and release the lock. Released units are durable; nothing else is guaranteed."""
         try:
             self.journal.close()
             self.open_files.close()
@@ -438,7 +438,7 @@ class Store:
 
 
 def create_log(disk: Disk, directory: str, part: Part, open_files: OpenFiles) -> tuple[PartitionLog, bytes]:
-    """The empty log that a CREATE part describes, and its topic's id. Used live and by recovery."""
+    """Make the empty log that a CREATE part describes. Returns it and its topic's id. Also used by recovery."""
     data = part.data[0] if len(part.data) == 1 else b"".join(part.data)
     topic, topic_id, partition, packed = msgpack.unpackb(data, raw=False)
     folder = layout.log_directory(directory, topic, partition, part.log_id)
@@ -447,4 +447,4 @@ def create_log(disk: Disk, directory: str, part: Part, open_files: OpenFiles) ->
 
 
 def _nothing() -> None:
-    """on_change of a store whose rounds someone else drives."""
+    """The default of on_change: do nothing."""

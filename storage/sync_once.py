@@ -11,7 +11,7 @@ from ..effects.disk import CannotOpen
 
 
 class SyncOnce:
-    """For the files of one pool, or of one journal."""
+    """Syncs the files of one pool or one journal."""
 
     __slots__ = ("_failed", "_lock")
 
@@ -25,7 +25,7 @@ class SyncOnce:
         return self._failed is not None
 
     def run(self, sync: Callable[[], None]) -> None:
-        """Blocks. Raises: CannotOpen, if nothing has failed; OSError, and then what is not known to be synced is lost.
+        """Run a sync, blocking. Raises: CannotOpen, if nothing has failed; OSError: unsynced bytes are lost then.
 
         Never DiskFull: bytes that were counted as written are gone, and to try again would be a lie.
         """

@@ -13,10 +13,10 @@ _MAY_PASS = {*NO_DESCRIPTOR, errno.EINTR, errno.EAGAIN, errno.EACCES, errno.EPER
 
 
 def may_pass(error: OSError) -> bool:
-    """Whether it is about limits or rights of the process, so that the same call can succeed later."""
+    """Return whether the error is about limits or rights of the process, so that the same call can succeed later."""
     return error.errno in _MAY_PASS
 
 
 def is_limit(error: OSError) -> bool:
-    """Whether descriptors or memory are used up: no other file could be opened or read either."""
+    """Return whether descriptors or memory are used up, so that no other file could be opened or read either."""
     return error.errno in NO_DESCRIPTOR

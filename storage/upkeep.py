@@ -37,7 +37,7 @@ LOST_AGE_MS = 600_000  # so much of the data directory's age a crash may take ba
 
 @dataclass(slots=True)
 class FlushRun:
-    """Tails of some logs, on their way to segments. paced: by one worker, as File.write_past_cache."""
+    """Writes the tails of some logs to segments. paced: by one worker, as in File.write_past_cache."""
 
     jobs: list[tuple[PartitionLog, FlushJob]]
     paced: bool
@@ -51,7 +51,7 @@ class FlushRun:
             job.run()
 
     def let_go(self) -> bool:
-        """Once taken back: forget some batches, for freeing them takes time too. Returns whether there are more."""
+        """Release some batches after the run ended: freeing memory takes time. Returns whether there are more."""
         left = LET_GO_BATCHES
         while self.jobs and left > 0:
             batches = self.jobs[-1][1].batches
@@ -88,7 +88,7 @@ class CheckpointRun:
 
 @dataclass(slots=True)
 class Removal:
-    """Files and folders that nothing on disk names any more. A late reader may have opened one again: it is closed.
+    """Removes files and folders that nothing on disk names. One that a late reader opened again is closed first.
 
     What the system does not let us remove stays, for the next start to remove or to name: nobody needs it gone.
     """
@@ -98,7 +98,7 @@ class Removal:
     folders: Sequence[str]
 
     def run(self) -> None:
-        """Raises: TryLater, and it may be run again."""
+        """Remove them. Raises: TryLater; then it may be run again."""
         disk = self.open_files.disk
         for path in self.files:
             self._remove(path, disk.unlink)
@@ -118,7 +118,7 @@ class Removal:
 
 
 class Capture:
-    """What a checkpoint will say, gathered some logs at a time, so that thousands of them do not hold up the loop.
+    """Collects the content of a checkpoint, some logs at a time, so that thousands of logs do not block the loop.
 
     Each log is captured at one moment, with the syncs that makes it need; the unit is that of the beginning. What
     happens to other logs meanwhile is above it and replayed, and a replay leaves out what a log captured later has.
@@ -148,7 +148,7 @@ class Upkeep:
     """Flushes and checkpoints one store. One flush and one checkpoint may be under way at a time."""
 
     def __init__(self, store: Store, may_lose_ms: Callable[[], int] = lambda: LOST_AGE_MS) -> None:
-        """may_lose_ms: so much of the store's age a crash may take back, as things are when it is asked."""
+        """may_lose_ms: returns how much of the store's age a crash may take back."""
         self._store = store
         self._may_lose_ms = may_lose_ms
         self._checkpoint = max(store_checkpoint.numbers(store.disk, store.directory))
@@ -162,7 +162,7 @@ class Upkeep:
     # ---- flushing --------------------------------------------------------------------------------------------
 
     def begin_flush(self, *, pace: bool = True) -> FlushRun | None:
-        """Take released tail bytes, oldest logs first, of not too many. None if there are none.
+        """Take released tail bytes of some logs, oldest first. None if there are none.
 
         More at once while rounds are not synced (docs/decisions/0025), and paced while they are (docs/decisions/0028).
         pace: False while there are no rounds to spare the device for.
@@ -190,7 +190,7 @@ class Upkeep:
         return self._flushing
 
     def flushed(self, run: FlushRun) -> None:
-        """The run's bytes are in segment files (not synced yet): tails shrink."""
+        """Note that the run's bytes are in segment files (not synced yet): tails shrink."""
         store = self._store
         self._flushing = None
         for log, job in run.jobs:
@@ -203,7 +203,7 @@ class Upkeep:
             self._queue_again(log)
 
     def flush_failed(self, run: FlushRun) -> None:
-        """The disk is full: the bytes stay in tail and journal, and are tried again later."""
+        """Undo a run that found the disk full: the bytes stay in tail and journal, and are flushed later."""
         self._flushing = None
         for log, job in run.jobs:
             log.flush_failed(job)
@@ -217,38 +217,38 @@ class Upkeep:
 
     @property
     def behind(self) -> bool:
-        """Whether a checkpoint would shorten the next recovery, or let journal or folders go."""
+        """Whether a checkpoint would shorten the next recovery, or allow journal files or folders to be removed."""
         if self.checkpointed_unit < self._store.last_unit or self._released_through < self.checkpointed_unit:
             return True
         return bool(self._leaving) or not self.ms_until_behind
 
     @property
     def named_units(self) -> tuple[int, int]:
-        """Through which unit the older and the newer checkpoint name all. A third that names the same frees nothing."""
+        """Return the last unit that the older and the newer checkpoint cover. A third with the same frees nothing."""
         return self._released_through, self.checkpointed_unit
 
     @property
     def leaving(self) -> bool:
-        """Whether dropped logs are still on the disk, until two checkpoints do not name them."""
+        """Whether dropped logs are still on disk, because a checkpoint names them."""
         return bool(self._leaving or self._store.dropped)
 
     @property
     def ms_until_behind(self) -> int:
-        """If nothing happens any more: for then only the age is to be saved from time to time."""
+        """Return in how many ms a checkpoint is due to save the store's age, if nothing else happens."""
         return max(0, self._may_lose_ms() - self.unsaved_age_ms)
 
     @property
     def wanted(self) -> bool:
-        """Whether any log wants one all the same. Looks at every log."""
+        """Return whether any log wants a checkpoint. Looks at every log."""
         return any(log.wants_checkpoint or log.wants_snapshot for log in self._store.logs.values())
 
     @property
     def unsaved_age_ms(self) -> int:
-        """What a crash now would take back of the age on which all durations count."""
+        """Return how much of the store's age a crash would take back now."""
         return self._store.age_ms() - self._newest_age_ms
 
     def snapshots_due(self) -> list[PartitionLog]:
-        """Logs whose producers are to be written down before the next checkpoint.
+        """Return the logs whose producers are to be written to snapshots before the next checkpoint.
 
         Recovery is not to scan far back: as many of the largest as it takes for the others to be within the limit
         together. Compaction stays below the older snapshot, and segments that a log has given up cannot go before there
@@ -268,11 +268,11 @@ class Upkeep:
         return due
 
     def begin_capture(self) -> "Capture":
-        """Only released and flushed bytes are named. Advance it until all is captured, then hand it to captured."""
+        """Begin a capture of released and flushed bytes. Call advance() until it is complete, then captured()."""
         return Capture(self._store)
 
     def captured(self, capture: "Capture") -> CheckpointRun:
-        """What is captured, to be made durable."""
+        """Return the checkpoint that was captured, to be made durable."""
         store = self._store
         joint_unit = store.journal.last_joint_unit
         needed = joint_unit if joint_unit > capture.through_unit else 0  # else segments have all of it
@@ -292,7 +292,7 @@ class Upkeep:
         return CheckpointRun(store.disk, store.directory, number, content, capture.syncs, capture.dropped)
 
     def checkpointed(self, run: CheckpointRun) -> Removal:
-        """The checkpoint is on disk. Returns what may be removed now: what the last two do not name."""
+        """Note that the checkpoint is on disk. Returns the removal of what the last two do not name."""
         store = self._store
         for log, job in run.syncs:
             log.synced(job)
@@ -313,7 +313,7 @@ class Upkeep:
         return removal
 
     def _logs_to_remove(self, run: CheckpointRun) -> list[PartitionLog]:
-        """Logs dropped before the older checkpoint; not yet of those that a worker still writes to."""
+        """Return logs dropped before the older checkpoint, without those that a worker still writes to."""
         written_to = {log for log, _ in self._flushing.jobs} if self._flushing is not None else set()
         busy = [log for log in self._leaving if log in written_to or log.compacting]
         gone = [log for log in self._leaving if log not in busy]
@@ -321,5 +321,5 @@ class Upkeep:
         return gone
 
     def checkpoint_failed(self, run: CheckpointRun) -> None:
-        """The disk is full: nothing was replaced, and all of it is captured again later."""
+        """Note that the disk was full: no checkpoint was replaced, and everything is captured again later."""
         self._store.dropped = run.dropped + self._store.dropped

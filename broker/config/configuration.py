@@ -22,7 +22,7 @@ NOT_SETTINGS = frozenset(_OF_SERVE | _OF_CLIENT_COMMANDS)
 
 
 class UnknownName(InvalidOption):
-    """The name of a setting that does not exist. hint: names the nearest one that does."""
+    """Raised for a setting that does not exist. hint: names the nearest one that does."""
 
     def __init__(self, shown: str, origin: str, hint: str) -> None:
         super().__init__(f"unknown setting {shown} ({origin})", shown)
@@ -31,7 +31,7 @@ class UnknownName(InvalidOption):
 
 @dataclass(slots=True)
 class ConfigurationTexts:
-    """Texts by option name, and the harmless names that are not obeyed."""
+    """The values as texts by option name, and names that are accepted but have no effect."""
 
     texts: dict[str, str] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
@@ -63,7 +63,7 @@ def _warnings(given: ConfigurationTexts) -> list[str]:
 
 
 def _add(given: ConfigurationTexts, origin: str, names: Mapping[str, str]) -> None:
-    """One source, over what lesser sources gave. An option's own name wins over its other spellings."""
+    """Add the values of a source of higher rank. An option's own name takes precedence over its aliases."""
     spellings = accepted_names()
     for name in sorted(names, key=lambda name: spellings[name][2] if name in spellings else 0, reverse=True):
         if name in spellings:
@@ -94,7 +94,7 @@ def accepted_names() -> Mapping[str, tuple[Option, int, int]]:
 
 
 def _one_directory(name: str, text: str, origin: str) -> None:
-    """Kafka's log.dirs is a list; a path with a comma in it is spelt log.dir."""
+    """Refuse several directories in log.dirs, a list in Kafka. A path with a comma is set by log.dir."""
     if name == "log.dirs" and "," in text:
         number = len(text.split(","))
         raise InvalidOption(f"{name} ({origin}) names {number} directories, and a broker has one", name)
@@ -111,7 +111,7 @@ def _in_units_of(row: Option, name: str, text: str, factor: int) -> str:
 
 
 def _flat(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Names joined over nested tables, so that "log.retention.ms" may be quoted, dotted or nested."""
+    """Yield (full name, value) of nested tables, so that "log.retention.ms" may be quoted, dotted or nested."""
     for key, value in table.items():
         name = prefix + key
         if isinstance(value, Mapping):
@@ -121,7 +121,7 @@ def _flat(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def _once_each(pairs: Iterator[tuple[str, str]], origin: str) -> dict[str, str]:
-    """Quoted in one place and nested in another, a name can stand in a file twice."""
+    """Return the pairs as a dict. Raises InvalidOption for a name that a file gives twice, quoted and nested."""
     names: dict[str, str] = {}
     for name, text in pairs:
         if name in names:

@@ -135,7 +135,7 @@ class GroupConfigs:
 
     @classmethod
     def of(cls, configs: Mapping[str, str], broker: BrokerSettings) -> "GroupConfigs":
-        """What a group with these configs obeys. Raises InvalidOption: a value is none at all."""
+        """Return the settings of a group with these configs. Raises InvalidOption for a value that cannot be parsed."""
         values: dict[str, Any] = {row.field_name: _value(row, configs, broker) for row in OPTIONS.values()}
         bounded = {row.field_name: _within_bounds(row.name, values[row.field_name], broker) for row in BOUNDED}
         return cls(**(values | bounded))
@@ -147,7 +147,7 @@ BOUNDED = tuple(row for row in OPTIONS.values() if row.broker)
 
 
 def check(configs: Mapping[str, str], broker: BrokerSettings) -> None:
-    """Whether these may be all configs of a group. Raises InvalidOption, in Kafka's words and order."""
+    """Check all configs of a group. Raises InvalidOption, in Kafka's words and order."""
     for name in configs:
         if name not in OPTIONS:
             raise InvalidOption(f"Unknown group config name: {name}{_whose(name)}", name)
@@ -165,14 +165,14 @@ def check(configs: Mapping[str, str], broker: BrokerSettings) -> None:
 
 
 def synonyms(name: str, configs: Mapping[str, str], broker: BrokerSettings) -> list[tuple[str, str, Source]]:
-    """Every value that a setting of a group has been given, the group's own first."""
+    """Return every value that was set for a group's setting, the group's own first."""
     row = OPTIONS[name]
     own = [(name, _shown(name, configs[name]), Source.GROUP)] if name in configs else []
     return [*own, *(broker.synonyms(row.broker) if row.broker else [(name, text_of(row.default), Source.DEFAULT)])]
 
 
 def _shown(name: str, text: str) -> str:
-    """How a value is spelt, or as it was kept where this version would not take it."""
+    """Return a value as it is shown; as it was stored, if this version would refuse it."""
     try:
         return text_of(OPTIONS[name].parse(text))
     except InvalidOption:
@@ -191,7 +191,7 @@ def _value(row: Option, configs: Mapping[str, str], broker: BrokerSettings) -> V
 
 
 def _bounds(name: str) -> tuple[str, str]:
-    """The names of the broker's settings between which a value has to be."""
+    """Return the names of the broker's settings that are the least and the greatest value."""
     kind, _, of = name.partition(".")
     return f"group.{kind}.min.{of}", f"group.{kind}.max.{of}"
 

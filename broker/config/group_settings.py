@@ -32,7 +32,7 @@ def _some(value: Value) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupSettings:
-    """What the group coordinator obeys."""
+    """The settings of the group coordinator."""
 
     group_min_session_timeout_ms: int = option(
         6_000, "The shortest session timeout that a member may ask for.", type=INT, at_least=1
@@ -111,5 +111,5 @@ class GroupSettings:
     )
 
     def check_groups(self) -> None:
-        """Each default within its bounds, and more than one heartbeat in a session. Raises InvalidOption."""
+        """Check that defaults are within bounds, and heartbeats shorter than sessions. Raises InvalidOption."""
         check_order(self, PREFIX, _ORDER)

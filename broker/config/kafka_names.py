@@ -73,12 +73,12 @@ HARMLESS = frozenset(_HARMLESS.split())
 
 
 def is_harmless(name: str) -> bool:
-    """Whether nothing is lost when this name is not obeyed."""
+    """Return whether it is harmless that this setting has no effect here."""
     return name in HARMLESS or name in PROTECTION or name.startswith((*HARMLESS_PREFIXES, *PROTECTION_PREFIXES))
 
 
 def promises_protection(name: str, text: str) -> bool:
-    """Whether a person who set this believes that the broker protects something."""
+    """Return whether somebody who sets this expects that the broker protects something."""
     if name in HARMLESS or (name not in PROTECTION and not name.startswith(PROTECTION_PREFIXES)):
         return False
     return re.sub(r"[A-Z0-9_]+:", "", text.strip()).replace("PLAINTEXT", "").strip(",") not in ("", "none", "GSSAPI")

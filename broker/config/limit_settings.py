@@ -10,7 +10,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class LimitSettings:
-    """Those that every kind of client meets; users, groups and transactions have tables of their own."""
+    """Limits that apply to every kind of client; users, groups and transactions have tables of their own."""
 
     socket_request_max_bytes: int = option(100 * MIB, "The largest request.", type=INT, at_least=1)
     socket_send_buffer_bytes: int = option(

@@ -51,7 +51,7 @@ def address(text: str) -> tuple[str, int]:
 
 
 def all_addresses(value: Value) -> str | None:
-    """What is wrong with a list of addresses; None if nothing is."""
+    """Return what is wrong with a list of addresses; None if it is valid."""
     assert isinstance(value, tuple)
     try:
         for entry in value:
@@ -62,7 +62,7 @@ def all_addresses(value: Value) -> str | None:
 
 
 def all_reachable(value: Value) -> str | None:
-    """The same, of addresses that clients are given."""
+    """Like all_addresses(), for advertised addresses."""
     assert isinstance(value, tuple)
     wrong = all_addresses(value)
     if wrong is None and any(address(entry)[1] == 0 for entry in value):
@@ -71,7 +71,7 @@ def all_reachable(value: Value) -> str | None:
 
 
 def all_protocols(value: Value) -> str | None:
-    """What is wrong with a list of NAME:PROTOCOL."""
+    """Return what is wrong with a list of NAME:PROTOCOL; None if it is valid."""
     assert isinstance(value, tuple)
     for entry in value:
         name, _, protocol = entry.partition(":")
@@ -86,7 +86,7 @@ def _at_least_one(value: Value) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class ListenerOptions:
-    """What a listener asks of its clients: for all of them, or, behind `listener.name.<name>.`, for one."""
+    """Settings of logins and TLS: for all listeners, or for one, after the prefix `listener.name.<name>.`."""
 
     sasl_enabled_mechanisms: tuple[str, ...] = option(
         ("SCRAM-SHA-256", "SCRAM-SHA-512"),
@@ -150,7 +150,7 @@ LISTENER_OPTIONS = options_of(ListenerOptions)
 
 @dataclass(frozen=True, kw_only=True)
 class ListenerSettings:
-    """One listener. advertised: the addresses that its clients get, if they were set."""
+    """One listener. advertised: the address that its clients are told, if it is set."""
 
     name: str
     host: str
@@ -169,7 +169,7 @@ class ListenerSettings:
 
     @property
     def asks_who_connects(self) -> bool:
-        """Whether nobody is served who has not shown who it is."""
+        """Whether clients must log in, or show a certificate, before they are served."""
         return self.asks_for_login or (self.uses_tls and self.options.ssl_client_auth == REQUIRED)
 
 
@@ -216,7 +216,7 @@ def _with_listener_name(text: str, unnamed: str) -> NamedAddress:
 
 
 def _split_by_listener(overrides: Mapping[str, str], names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """By listener the fields that are set for it alone. In the environment a name's _ is taken for a dot."""
+    """Return the settings of single listeners, by listener. In the environment a `_` in a name means a dot."""
     own: dict[str, dict[str, Any]] = {name: {} for name in names}
     for key, text in overrides.items():
         rest = key.removeprefix(OVERRIDE)
@@ -245,7 +245,7 @@ def _overridable(key: str, setting: str) -> Any:
 def _advertised_addresses(
     listeners: Sequence[NamedAddress], advertised: Sequence[NamedAddress]
 ) -> list[tuple[str, int] | None]:
-    """For each listener: by its name; where addresses have none by its place, and one alone is for all."""
+    """Return each listener's advertised address: by name; without names by position, and a single one is for all."""
     named = {each.listener: (each.host, each.port) for each in advertised if each.listener}
     plain = [(each.host, each.port) for each in advertised if not each.listener]
     if named and plain:

@@ -30,7 +30,7 @@ class ConfigType(IntEnum):
 
 
 class InvalidOption(ValueError):
-    """A name or value that cannot be set; the text says why, for a person. hint: what to do, where that is known."""
+    """Raised for a name or value that cannot be set. The text says why. hint: what to do, if that is known."""
 
     def __init__(self, text: str, name: str = "", hint: str = "") -> None:
         super().__init__(text)
@@ -64,7 +64,7 @@ class Option:
 
     @property
     def is_secret(self) -> bool:
-        """Whether nobody is shown its value."""
+        """Whether the value is secret, so that it is never shown."""
         return self.type is ConfigType.PASSWORD
 
     @property
@@ -72,7 +72,7 @@ class Option:
         return self.name.replace(".", "_")
 
     def parse(self, text: str) -> Value:
-        """The value in `text`. Raises InvalidOption with Kafka's own words."""
+        """Parse a value. Raises InvalidOption in Kafka's words."""
         value = self._parse(text if self.is_secret else text.strip())
         reason = self._out_of_bounds(value) or (self.check(value) if self.check else None)
         if reason:
@@ -81,7 +81,7 @@ class Option:
         return value
 
     def parse_dynamic(self, text: str) -> Value:
-        """As parse(), for a value set while the broker runs: dynamic_at_least is its least. Raises InvalidOption."""
+        """Like parse(), for a value set while the broker runs: the least is dynamic_at_least. Raises InvalidOption."""
         value = self.parse(text)
         least = self.dynamic_at_least
         if least is not None and isinstance(value, int) and value < least:
@@ -104,7 +104,7 @@ class Option:
             raise InvalidOption(f"Invalid value {text} for configuration {self.name}: {wanted}", self.name) from None
 
     def _wrong(self, value: Value) -> str:
-        """The part of a value that an error shows: of a list, the entry that is not allowed, or all of it."""
+        """Return the part of a value that an error shows: of a list, the entry that is not allowed, or all of it."""
         if not isinstance(value, tuple):
             return text_of(value)
         wrong = [entry for entry in value if self.one_of and entry not in self.one_of]
@@ -166,7 +166,7 @@ _PARSERS: dict[ConfigType, Callable[[str], Value]] = {
 
 
 def text_of(value: Value) -> str:
-    """How a value is spelled in an answer: as by Kafka."""
+    """Return a value as text, as Kafka writes it in responses."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return ",".join(value) if isinstance(value, tuple) else str(value)
@@ -192,6 +192,6 @@ def options_of(settings: type) -> dict[str, Option]:
 
 
 def nearest(name: str, known: list[str]) -> str | None:
-    """The known name a person most likely meant."""
+    """Return the known name that was most likely meant; None if none is similar."""
     found = get_close_matches(name, known, n=1, cutoff=0.6)
     return found[0] if found else None

@@ -34,7 +34,7 @@ def _overrides(value: Value) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class QuotaSettings:
-    """Settings: the windows in which rates are measured, and the limits on connections that are not quotas."""
+    """The windows in which rates are measured, and the limits on connections that are not quotas."""
 
     quota_window_num: int = option(
         11,

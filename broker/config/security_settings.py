@@ -20,7 +20,7 @@ def _principals(value: Value) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class SecuritySettings:
-    """What the authorizer obeys."""
+    """The settings of the authorizer."""
 
     authorizer_class_name: str = option(
         "",

@@ -42,7 +42,7 @@ ISOLATION_LEVELS = ("read_uncommitted", COMMITTED)
 
 
 class Source(IntEnum):
-    """Where a value comes from: the ids of DescribeConfigs. Of a topic and a broker the lowest is obeyed."""
+    """Where a value comes from, by the ids of DescribeConfigs. The lowest one that is set is in effect."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -75,7 +75,7 @@ class BrokerSettings(
     GroupSettings,
     ShareSettings,
 ):
-    """What the whole broker obeys. `layers` keeps what was given where, for whoever asks why a value is what it is."""
+    """The settings of the broker. layers: what each source gave, to show where a value comes from."""
 
     node_id: int = option(1, "The id this broker has in metadata.", type=INT, at_least=0, aliases={"broker.id": 1})
     listeners: tuple[str, ...] = option(
@@ -274,7 +274,7 @@ class BrokerSettings(
 
     @property
     def served_listeners(self) -> tuple[ListenerSettings, ...]:
-        """What it listens on. Raises InvalidOption: these settings do not go together."""
+        """Return the listeners. Raises InvalidOption if their settings contradict each other."""
         return listeners_of(
             self.listeners,
             self.security_protocol,
@@ -288,7 +288,7 @@ class BrokerSettings(
         return BrokerSettings.of({**self.layers, source: texts})
 
     def synonyms(self, name: str) -> list[tuple[str, str, Source]]:
-        """Every value `name` has been given, the one obeyed first, the default last."""
+        """Return every value that was set for `name`, the one in effect first, the default last."""
         row = BROKER_OPTIONS[name]
         given = [
             (name, self.layers[source][name], source) for source in sorted(self.layers) if name in self.layers[source]
@@ -311,7 +311,7 @@ class BrokerSettings(
 
 @dataclass(frozen=True, kw_only=True)
 class TopicSettings:
-    """What one topic obeys, in Kafka's order (the order in which wrong values are reported)."""
+    """The settings of one topic, in Kafka's order (the order in which wrong values are reported)."""
 
     segment_bytes: int = option(
         1024 * MIB, "A segment file is closed at this size.", type=INT, at_least=MIB, broker="log.segment.bytes"
@@ -438,7 +438,7 @@ class TopicSettings:
 
     @classmethod
     def of(cls, overrides: Mapping[str, str], broker: BrokerSettings) -> "TopicSettings":
-        """A topic's settings, each value by itself. Raises InvalidOption, in Kafka's words and order."""
+        """Parse a topic's settings, each value by itself. Raises InvalidOption, in Kafka's words and order."""
         values: dict[str, Value] = {}
         for name, row in TOPIC_OPTIONS.items():
             if name in overrides:
@@ -466,7 +466,7 @@ TOPIC_OPTIONS = options_of(TopicSettings)
 
 
 def topic_synonyms(name: str, overrides: Mapping[str, str], broker: BrokerSettings) -> list[tuple[str, str, Source]]:
-    """Every value a topic's option has been given, the one obeyed first."""
+    """Return every value that was set for a topic's option, the one in effect first."""
     row = TOPIC_OPTIONS[name]
     own = [(name, text_of(row.parse(overrides[name])), Source.TOPIC)] if name in overrides else []
     rest = broker.synonyms(row.broker) if row.broker else [(name, text_of(row.default), Source.DEFAULT)]

@@ -14,7 +14,7 @@ V1_POLICIES = ("fence-connections", "allow", "refuse")
 
 @dataclass(frozen=True, kw_only=True)
 class TransactionSettings:
-    """What the transaction coordinator obeys."""
+    """The settings of the transaction coordinator."""
 
     transaction_max_timeout_ms: int = option(
         900_000, "The longest transaction.timeout.ms that a producer may ask for.", type=INT, at_least=1, dynamic=True

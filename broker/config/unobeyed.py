@@ -165,7 +165,7 @@ Synonyms = list[tuple[str, str | None, Source]]
 
 
 def check_unobeyed(name: str, text: str, broker: str) -> None:
-    """Whether it may be set so. broker: its id, or "" for all. Raises InvalidOption."""
+    """Check a value of a setting that has no effect here. broker: its id, or "" for all. Raises InvalidOption."""
     if name in OF_ONE_BROKER and not broker:
         raise InvalidOption(
             f"Cannot update these configs at default cluster level, broker id must be specified: [{name}]"
@@ -174,14 +174,14 @@ def check_unobeyed(name: str, text: str, broker: str) -> None:
 
 
 def unobeyed_synonyms(name: str, of_one: Mapping[str, str], of_all: Mapping[str, str]) -> Synonyms:
-    """What was set for one broker and for all, and the default."""
+    """Return the values set for one broker and for all brokers, and the default."""
     given = ((of_one, Source.DYNAMIC_BROKER), (of_all, Source.DYNAMIC_DEFAULT_BROKER))
     kept: Synonyms = [(name, configs[name], source) for configs, source in given if name in configs]
     return [*kept, (name, _DEFAULTS.get(name), Source.DEFAULT)]
 
 
 def spelt_synonyms(name: str, settings: BrokerSettings) -> Synonyms:
-    """The values of the setting that has another name here, in the units of this one."""
+    """Return the values of a setting that has another name here, converted to the units of the given name."""
     row, factor, _ = accepted_names()[name]
     return [(name, _in_units(text, factor), source) for _, text, source in settings.synonyms(row.name)]
 
@@ -191,6 +191,6 @@ def _in_units(text: str, factor: int) -> str:
 
 
 def left_over(names: Mapping[str, str]) -> dict[str, Option]:
-    """What an earlier version kept and nobody knows: shown without its value, so that it can be found and removed."""
+    """Return settings that an earlier version stored and nobody knows now: shown without values, to be removed."""
     doc = "Kept by an earlier version; nobody knows it. It can be removed."
     return {name: Option(name, ConfigType.PASSWORD, "", doc, dynamic=True) for name in names}

@@ -52,7 +52,7 @@ START_TIMEOUT_S = 60.0
 
 
 class BrokerHaltedError(KafkaError, BrokerHalted):
-    """A write or sync failed, so nothing was answered any more; only a new start, with its recovery, may go on."""
+    """Raised if a write or sync failed: the broker answers nothing until a new start, which recovers."""
 
     hint = "look at the disk, then start again: recovery decides what is there"
 
@@ -113,12 +113,12 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """HOST:PORT, as clients want it."""
+        """HOST:PORT, for clients."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
     def running(self) -> bool:
-        """Whether it serves; a paused one does too."""
+        """Whether the broker serves; True also while it is paused."""
         return self._life is not None and self._life.running
 
     @property
@@ -128,17 +128,17 @@ class Broker:
 
     @property
     def halted(self) -> BaseException | None:
-        """Why it stopped by itself; None if it did not."""
+        """The error that halted the broker; None if there was none."""
         return self._life.halted if self._life is not None else None
 
     @property
     def failures(self) -> Sequence[BaseException]:
-        """What was raised inside that never should be: bugs."""
+        """The unexpected exceptions inside the broker: bugs."""
         return [] if self._life is None else list(self._life.broker.metrics.failures)
 
     @property
     def disk(self) -> ForgetfulDisk:
-        """The disk of the present life, which can be made to fail. Raises RuntimeError before the first."""
+        """The disk of the running broker, which can be made to fail. Raises RuntimeError before the first start."""
         return self._alive().disk
 
     # ---- begin and end ---------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ class Broker:
         return self
 
     def stop(self) -> None:
-        """End in order: what was answered is durable. A temporary directory is removed. Idempotent, also meanwhile.
+        """Stop in order: everything answered is durable. Removes a temporary directory. Idempotent, also concurrently.
 
         Raises: BrokerHaltedError, if it had stopped by itself.
         """
@@ -169,14 +169,14 @@ class Broker:
         _check_halted(life)
 
     def kill(self) -> None:
-        """It is gone now, as at a power cut: connections are reset, and bytes that were not synced are lost.
+        """Kill the broker as a power cut does: connections are reset, and bytes that were not synced are lost.
 
         The port and the directory stay for restart().
         """
         self._alive().kill()
 
     def restart(self) -> None:
-        """Begin again on the same port and directory, after kill(), a halt, or an orderly end now."""
+        """Start again on the same port and directory, after kill() or a halt; a running broker is stopped first."""
         self._check_owner()
         with self._changing:
             if self._life is None:
@@ -185,15 +185,15 @@ class Broker:
             self.start()
 
     def pause(self) -> None:
-        """Stand still, as a process stopped by SIGSTOP: connections stay, nothing is read, answered or timed."""
+        """Pause like a process stopped by SIGSTOP: connections stay, nothing is read or answered, no timer fires."""
         self._alive().pause()
 
     def resume(self) -> None:
-        """Go on after pause(). Idempotent."""
+        """Continue after pause(). Idempotent."""
         self._alive().resume()
 
     def advance(self, seconds: float) -> None:
-        """Move its time ahead; what is due by then (transactions, sessions, retention) has happened at the return."""
+        """Move the broker's time ahead. On return all that is due (transactions, sessions, retention) is done."""
         self._check_owner()
         life = self._life
         if life is None or not life.running:
@@ -202,11 +202,11 @@ class Broker:
             life.advance(seconds, self.clock, at_least=LONGEST_SWEEP_S)
 
     def inside(self, look: Callable[[InnerBroker], T]) -> T:
-        """What `look` gives, called in the broker's own loop. For tests; nothing in there is promised to stay."""
+        """Return look(broker), called in the broker's loop. For tests; the inner broker's methods may change."""
         return self._alive().inside(look)
 
     def intercept(self, between: Callable[[Serve], Serve] | None) -> None:
-        """Serve every request through between(serve), also after a restart; None: no more."""
+        """Serve every request through between(serve), also after a restart; None: stop that."""
         self._between = between
         if self.running:
             with contextlib.suppress(Ended):
@@ -233,7 +233,7 @@ class Broker:
         }
 
     def add_user(self, name: str, password: str) -> None:
-        """A new user, or a new password of one; the user of `client_config` from then on. It is durable."""
+        """Add a user, or change its password, durably. client_config() then uses it by default."""
         if self._rights.passwords is None:
             raise ValueError("the broker asks for no login: create it with users={...}")
         made = credentials(name, password)
@@ -241,23 +241,23 @@ class Broker:
         self._rights.passwords[name] = password
 
     def remove_user(self, name: str) -> None:
-        """Nobody can log in as this user any more; connections that have logged in stay, as in Kafka."""
+        """Remove a user. Connections that have logged in stay, as in Kafka."""
         self._change_security(lambda now: [credential_removed(name, each.mechanism) for each in now.users.of(name)])
 
     def add_acls(self, acls: Iterable[Rule]) -> None:
-        """More rules of access, durable and in force when this returns. Raises ValueError."""
+        """Add ACLs, durable and in effect when this returns. Raises ValueError."""
         self._check_guarded()
         bindings = [binding_of(each) for each in acls]
         self._change_security(lambda now: [acl_added(each) for each in bindings if each not in now.authorizer])
 
     def remove_acls(self, acls: Iterable[Rule]) -> None:
-        """These rules do not hold any more. Raises ValueError."""
+        """Remove ACLs. Raises ValueError."""
         self._check_guarded()
         bindings = [binding_of(each) for each in acls]
         self._change_security(lambda now: [acl_removed(each) for each in bindings if each in now.authorizer])
 
     def restore_rights(self) -> None:
-        """Users and rules are again those with which the broker was created."""
+        """Restore the users and ACLs with which the broker was created."""
         rights = self._rights
         if rights.asks_for_login or rights.is_guarded:
             self._change_security(lambda now: [*rights.surplus(now), *rights.missing(now)])
@@ -329,7 +329,7 @@ class Broker:
         self._has_rights = True
 
     def _abandon(self, life: Life) -> None:
-        """It did not begin, or nobody waits for it any more."""
+        """Kill a life that failed to start, or that nobody waits for any more."""
         with self._changing:
             life.stop().result()
             if self._life is life:
@@ -353,7 +353,7 @@ class Broker:
         return self._life
 
     def _check_owner(self) -> None:
-        """A forked child has a copy of this object, but neither the thread nor the sockets."""
+        """Raise RuntimeError in a forked child: it has a copy of this object, but no thread and no sockets."""
         if self._owner_pid != os.getpid():
             raise RuntimeError("this broker runs in the process that forked this one: begin a Broker of your own")
 
@@ -365,7 +365,7 @@ class Broker:
 
 
 def _within_descriptors(settings: BrokerSettings) -> BrokerSettings:
-    """The same, with a share of the descriptors that the process may have for files, as `fencepost serve` does it."""
+    """Return the settings with open files limited to a share of the process's descriptors, as in `fencepost serve`."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if descriptors == resource.RLIM_INFINITY:
         return settings
@@ -393,7 +393,7 @@ def _texts(settings: dict[str, Setting]) -> dict[str, str]:
 
 
 async def _wait_shielded(future: "Future[T]") -> T:
-    """What it gives. Who is cancelled while waiting here does not cancel it for the others."""
+    """Await the future's result. Being cancelled here does not cancel the future for other waiters."""
     mirror = wrap_future(future)
     mirror.add_done_callback(lambda done: done.exception())  # seen, also where nobody waits any more
     return await shield(mirror)
@@ -409,7 +409,7 @@ _embedded: "weakref.WeakSet[Broker]" = weakref.WeakSet()
 
 
 def _remember(broker: Broker) -> None:
-    """At the end of the process its directory goes too, if nobody ended it before."""
+    """Have the broker stopped, and its temporary directory removed, when the process ends."""
     if not _embedded:
         atexit.unregister(_end_all)
         atexit.register(_end_all)

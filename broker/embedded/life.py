@@ -32,18 +32,18 @@ SLICE_S = 0.004
 
 
 class Killed(Exception):
-    """Why a killed broker answers nothing."""
+    """The reason given for unanswered calls to a killed broker."""
 
 
 class Ended(RuntimeError):
-    """There is nobody any more who could answer."""
+    """Raised for a call to a broker that has ended."""
 
     def __init__(self) -> None:
         super().__init__("the broker does not run")
 
 
 class Life:
-    """A broker, its loop and its thread."""
+    """One run of a broker, with its loop and its thread."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Life:
         self._resumed.set()
 
     def start(self) -> None:
-        """Begin; `ready` has its result once the broker serves, or the reason why it does not."""
+        """Begin to start. The future `ready` is done once the broker serves, or has the reason why it does not."""
         try:
             start_thread(self._run, "fencepost-broker")
         except CannotStartThread as error:
@@ -79,7 +79,7 @@ class Life:
 
     @property
     def beginning(self) -> bool:
-        """Whether it is not known yet if it will serve."""
+        """Whether the start is still going on."""
         return not self.ready.done() and not self._killed
 
     @property
@@ -93,13 +93,13 @@ class Life:
     # ---- from other threads ----------------------------------------------------------------------------------
 
     def stop(self) -> "Future[None]":
-        """End in order, if it has not ended. Returns what is done when it has."""
+        """Stop in order. Returns a future that is done when the broker has ended."""
         self._soon(self._end.set)
         self._resumed.set()  # after that: who is about to stand still sees the one or the other
         return self.ended
 
     def kill(self) -> None:
-        """End now. Returns when it is over, and the disk has forgotten what was not synced."""
+        """End now. Returns when it has ended and the disk has dropped what was not synced."""
         if not self.ended.done() and not self._killed:
             self._killed = True
             self._soon(self._die)
@@ -107,7 +107,7 @@ class Life:
         self.ended.result()
 
     def pause(self) -> None:
-        """Returns when it is paused, or has ended."""
+        """Pause. Returns when the broker is paused, or has ended."""
         if not self.running or self.paused:
             return
         self._resumed.clear()
@@ -121,7 +121,7 @@ class Life:
         self._resumed.set()
 
     def inside(self, look: Callable[[Broker], T]) -> T:
-        """What look(broker) gives in the loop's own thread. Raises Ended."""
+        """Return look(broker), called in the loop's thread. Raises Ended."""
         self._check_answers()
 
         async def run() -> T:
@@ -130,12 +130,12 @@ class Life:
         return self._ask(run)
 
     def change_security(self, changes: Callable[[SecurityState], list[Change]]) -> None:
-        """Commit what changes(state) gives. Returns when it is durable. Raises Ended, KafkaError."""
+        """Commit the changes that changes(state) returns. Returns when they are durable. Raises Ended, KafkaError."""
         self._check_answers()
         self._ask(lambda: self._commit(changes))
 
     def advance(self, seconds: float, clock: MovableClock, *, at_least: float) -> None:
-        """Move clock and timers, and wait for what that brings about. Timers move `at_least` so far.
+        """Move clock and timers, and wait until everything due is done. Timers move by `at_least`.
 
         Where it ends meanwhile, the clock alone has moved.
         """
@@ -156,7 +156,7 @@ class Life:
             time_passes()
 
     def _ask(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """What `ask` gives in the loop. Raises Ended, if that ends before."""
+        """Return the result of awaiting ask() in the loop. Raises Ended, if the broker ends before."""
         answer: Future[T] = Future()
         self._soon(self._take, ask, answer)
         either: list[Future[Any]] = [answer, self.ended]
@@ -230,7 +230,7 @@ class Life:
         task.add_done_callback(self._asks.discard)
 
     async def _refuse_the_rest(self) -> None:
-        """Whoever still waits for an answer hears that none comes."""
+        """Fail all calls that still wait for an answer, with Ended."""
         self._end.set()
         for task in self._asks:
             task.cancel()
@@ -253,7 +253,7 @@ class Life:
             await self._move(0, time_passes, at_least)
 
     async def _wait_for_checkpoint(self) -> bool:
-        """Wait until a checkpoint names all that there is now. False: it does not come, as on a disk that is full."""
+        """Wait until a checkpoint covers everything written so far. False: none is made, as on a full disk."""
         housekeeping = self.broker.housekeeping
         unit = self.broker.store.last_unit
         deadline = time.monotonic() + CHECKPOINT_S

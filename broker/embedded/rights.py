@@ -32,7 +32,7 @@ SALT_BYTES = 24
 
 
 class Rule(Protocol):
-    """A rule of access in words, such as `fencepost.AclBinding`."""
+    """The fields of an ACL, as `fencepost.AclBinding` has them."""
 
     @property
     def principal(self) -> str: ...
@@ -51,7 +51,7 @@ class Rule(Protocol):
 
 
 class Rights:
-    """What Broker() was given. users: None without logins. Passwords are in no repr."""
+    """The users and ACLs given to Broker(). users: None without logins. repr shows no passwords."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Rights:
         super_users: str | Sequence[str] | None,
         acls: Iterable[Rule] | None,
     ) -> None:
-        """Raises ValueError: a name, password or rule that cannot be."""
+        """Check the arguments. Raises ValueError for an invalid name, password or ACL."""
         self._users = None if users is None else dict(users)
         self.passwords = None if users is None else dict(users)
         self._super_users = super_users if super_users is None or isinstance(super_users, str) else list(super_users)
@@ -77,11 +77,11 @@ class Rights:
 
     @property
     def is_guarded(self) -> bool:
-        """Whether every request is checked against rules of access."""
+        """Whether every request is checked against ACLs."""
         return self._super_users is not None or self._bindings is not None
 
     def settings(self, given: Mapping[str, str]) -> dict[str, str]:
-        """The settings that follow, beside those that were given."""
+        """Return the settings that these rights need, added to those given."""
         found: dict[str, str] = {}
         if self.asks_for_login:
             found["security.protocol"] = SASL_PLAINTEXT
@@ -96,11 +96,11 @@ class Rights:
         return given if isinstance(given, str) else ";".join(map(principal_text, given))
 
     def forget_changes(self) -> None:
-        """The passwords are again those that were given."""
+        """Restore the passwords to those given."""
         self.passwords = None if self._users is None else dict(self._users)
 
     def missing(self, state: SecurityState) -> list[Change]:
-        """The changes after which everything that was given exists."""
+        """Return the changes that create everything given that does not exist yet."""
         users = [
             credential_set(name, each)
             for name, each in self._credentials
@@ -109,7 +109,7 @@ class Rights:
         return users + [acl_added(each) for each in self._bindings or () if each not in state.authorizer]
 
     def surplus(self, state: SecurityState) -> list[Change]:
-        """The changes after which nothing exists that was not given."""
+        """Return the changes that remove everything that was not given."""
         known = {(name, each.mechanism) for name, each in self._credentials}
         users = [
             credential_removed(name, each.mechanism)
@@ -127,7 +127,7 @@ def principal_text(name: str) -> str:
 
 
 def binding_of(rule: Rule) -> AclBinding:
-    """Raises ValueError if it is not a rule."""
+    """Convert an ACL. Raises ValueError if it is not valid."""
     found = AclBinding(
         resource_type=_code(ResourceType, rule.resource_type),
         pattern_type=_code(PatternType, rule.pattern),
@@ -164,7 +164,7 @@ def _words(kind: Any) -> list[str]:
 
 
 def credentials(name: str, password: str) -> list[ScramCredential]:
-    """One for each SCRAM mechanism; PLAIN is checked against them too. Raises ValueError."""
+    """Return a credential for each SCRAM mechanism; PLAIN is checked against them too. Raises ValueError."""
     if not name or len(name) > LONGEST_NAME:
         raise ValueError(f"a user's name must be of 1 to {LONGEST_NAME} characters")
     if not password:

@@ -10,7 +10,7 @@ NEVER = 1 << 62
 
 
 class Alarms:
-    """ring: called with a name when its time has come."""
+    """Alarms by name. ring: called with a name when its alarm is due."""
 
     def __init__(self, clock: Clock, loop: asyncio.AbstractEventLoop, ring: Callable[[str], None]) -> None:
         self._clock = clock

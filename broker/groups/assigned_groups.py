@@ -103,7 +103,7 @@ class BrokerTopics:
 
 
 class BrokerRights:
-    """The rules of access, as groups ask them."""
+    """The access checks that groups use."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -160,7 +160,7 @@ class AssignedGroups(Generic[Group, Change]):
     # ---- start and end ---------------------------------------------------------------------------------------
 
     def apply(self, key: bytes, value: bytes | None) -> None:
-        """A record, at start. Raises UnreadableRecord, a ValueError."""
+        """Apply a record of the log, at start. Raises UnreadableRecord, a ValueError."""
         group_id, change = self._read(key, value)
         kept = self._loaded.setdefault(group_id, {})
         if change.value is None:
@@ -169,7 +169,7 @@ class AssignedGroups(Generic[Group, Change]):
             kept[change.kind, change.name] = change
 
     def records(self) -> Iterator[tuple[bytes, bytes]]:
-        """What apply() would need to know what is in the log now; groups may change while one goes through it."""
+        """Yield records that apply() would need to restore the present state; groups may change between them."""
         for group_id in list(self.groups):
             group = self.groups.get(group_id)
             for change in group.changes() if group is not None else ():
@@ -178,7 +178,7 @@ class AssignedGroups(Generic[Group, Change]):
                     yield key, value
 
     def start(self) -> None:
-        """All records were applied: begin the sessions of all members."""
+        """Begin the sessions of all members, after all records were applied."""
         now_ms = self._clock.monotonic_ms()
         for group_id, kept in self._loaded.items():
             if kept:
@@ -197,7 +197,7 @@ class AssignedGroups(Generic[Group, Change]):
 
     @contextmanager
     def _event(self, group: Group) -> Iterator[None]:
-        """Something happens to a group: afterwards see to its alarm, and to whether it is worth keeping."""
+        """Within the block a group changes. Afterwards set its alarm, and forget it if it is empty and unused."""
         try:
             yield
         finally:
@@ -215,7 +215,7 @@ class AssignedGroups(Generic[Group, Change]):
         self._alarms.set(group.group_id, group.wake_ms)
 
     def _check_bytes(self, more_bytes: int) -> None:
-        """Raises GROUP_MAX_SIZE_REACHED where all groups have the memory that they may have."""
+        """Raise GROUP_MAX_SIZE_REACHED if groups would use more memory than they may."""
         most = self._settings.now.group_metadata_max_bytes
         if self.size_bytes + more_bytes + GROUP_BYTES > most:
             log.warning("no room for more members: group.metadata.max.bytes (%d) is reached", most)
@@ -251,7 +251,7 @@ class AssignedGroups(Generic[Group, Change]):
     # ---- the log ---------------------------------------------------------------------------------------------
 
     def parts(self, group_id: str, changes: Iterable[Change], also: Iterable[tuple[bytes, bytes]] = ()) -> list[Part]:
-        """The parts of a unit with these changes, and with other records behind them. Raises KafkaError."""
+        """Return the parts of a unit with these changes, followed by other records. Raises KafkaError."""
         topic, now_ms = self._topic, self._clock.now_ms()
         partition = topic.partition_for(group_id)
         parts: list[Part] = []
@@ -307,7 +307,7 @@ class AssignedGroups(Generic[Group, Change]):
     # ---- time ------------------------------------------------------------------------------------------------
 
     def _ring(self, group_id: str) -> None:
-        """Have a group do what is due. A bug is this group's alone: it is looked at again after a while."""
+        """Let a group do what is due. After a bug, only this group is affected: it is tried again later."""
         group, now_ms = self.groups[group_id], self._clock.monotonic_ms()
         if group.wake_ms > now_ms:
             self._see_to(group)

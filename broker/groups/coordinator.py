@@ -76,14 +76,14 @@ class GroupCoordinator:
             self._values[group_id] = bytes(value)
 
     def records(self) -> Iterator[tuple[bytes, bytes]]:
-        """What apply() would need to know what is in the log now; groups may change while one goes through it."""
+        """Yield records from which apply() restores the present state; groups may change between two of them."""
         for group_id in list(self._values):
             value = self._values.get(group_id)
             if value is not None:
                 yield group_records.key(group_id), value
 
     def start(self) -> None:
-        """All records were applied: begin the sessions of all members."""
+        """Begin the sessions of all members, after all records were applied."""
         now_ms = self._clock.monotonic_ms()
         for group_id, kept in self._loaded.items():
             group = self.groups[group_id] = Group.restore(group_id, self._rules, self._log, kept, now_ms)
@@ -331,7 +331,7 @@ class GroupCoordinator:
 
     @contextmanager
     def _event(self, group: Group) -> Iterator[None]:
-        """Something happens to a group: afterwards see to its alarm, and to whether it is worth keeping."""
+        """Within the block a group changes. Afterwards set its alarm, and forget it if nothing needs it."""
         try:
             yield
         finally:
@@ -378,7 +378,7 @@ class GroupCoordinator:
             self._set_timer()
 
     def _expire(self, group: Group, now_ms: int) -> None:
-        """Have a group do what is due. A bug is this group's alone: it is looked at again after a while."""
+        """Let a group do what is due. A bug affects this group alone, which is tried again later."""
         if group.wake_ms > now_ms:
             self._see_to(group)
             return

@@ -49,11 +49,11 @@ class Offsets:
         return self._pending_of.keys()
 
     def pending_places(self, group: str) -> Iterator[PartitionKey]:
-        """What of the group an open transaction may still change."""
+        """Yield the partitions whose committed offset an open transaction may still change."""
         return iter(self._pending_of.get(group, {}))
 
     def knows(self, group: str) -> bool:
-        """Whether anything of the group is here."""
+        """Return whether the group has offsets, committed or pending."""
         return group in self.committed or group in self._pending_of
 
     # ---- changes ---------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ class Offsets:
 
 
 def is_expired(committed: Committed, idle_since_ms: int | None, now_ms: int, retention_ms: int) -> bool:
-    """Whether an offset that nobody uses is to be forgotten. Times are the store's age.
+    """Return whether an unused offset has expired. Times are the store's age.
 
     idle_since_ms: since when the group is without members; None for one that never had any, where the commit counts.
     """

@@ -90,7 +90,7 @@ def read_value(value: bytes, kind: int, read: "Callable[[Reader], Value]") -> Va
     """What a record's value says. Raises UnreadableRecord."""
     version = INT16.unpack_from(value)[0]
     if version != 0:
-        raise UnreadableRecord(f"version {version} of a record of kind {kind}, where 0 is the newest known")
+        raise UnreadableRecord(f"a record of kind {kind} has version {version}, 0 is known")
     return read(Reader(value, 2))
 
 
@@ -117,7 +117,9 @@ class Reader:
     def bytes(self, length: int) -> bytes:
         end = self._position + length
         if length < 0 or end > len(self._buffer):
-            raise UnreadableRecord(f"{length} bytes at {self._position} of {len(self._buffer)}")
+            raise UnreadableRecord(
+                f"{length} bytes are announced at {self._position}, and the record ends at {len(self._buffer)}"
+            )
         found = self._buffer[self._position : end]
         self._position = end
         return bytes(found)
@@ -132,14 +134,14 @@ class Reader:
     def text(self) -> str:
         found = self.nullable()
         if found is None:
-            raise UnreadableRecord("no text where one must be")
+            raise UnreadableRecord("a text that must not be null is null")
         return found
 
     def count(self) -> int:
         """Read the number of items of an array. Raises UnreadableRecord if there are fewer bytes left than items."""
         found = self.uvarint() - 1
         if not 0 <= found <= len(self._buffer) - self._position:
-            raise UnreadableRecord(f"{found} items in {len(self._buffer) - self._position} bytes")
+            raise UnreadableRecord(f"{found} items are announced in {len(self._buffer) - self._position} bytes")
         return found
 
     def numbers(self) -> list[int]:

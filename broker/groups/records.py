@@ -40,7 +40,7 @@ class UnreadableRecord(ValueError):
 
 
 class Place(NamedTuple):
-    """What an offset is committed for: one partition, by one group."""
+    """The key of a committed offset: group, topic and partition."""
 
     group: str
     topic: str
@@ -65,7 +65,7 @@ class Committed(NamedTuple):
 
 
 def key_kind(key: bytes) -> int:
-    """What a record is. Raises UnreadableRecord."""
+    """Return the kind of a record, from its key. Raises UnreadableRecord."""
     if len(key) < 2:
         raise UnreadableRecord(f"the key has {len(key)} bytes, at least 2 are needed")
     return int.from_bytes(key[:2], "big", signed=True)
@@ -79,7 +79,7 @@ def offset_key(place: Place) -> bytes:
 
 
 def read_offset_key(key: bytes) -> Place:
-    """What offset_key wrote. Raises UnreadableRecord."""
+    """Decode a key of offset_key(). Raises UnreadableRecord."""
     try:
         group, position = _short_text(key, 2)
         topic, position = _short_text(key, position)
@@ -168,7 +168,7 @@ def _read_tags(value: bytes, position: int) -> dict[int, bytes]:
 
 
 def _short_text(data: bytes, position: int) -> tuple[str, int]:
-    """A text with its length before it in 16 bits; a null one reads as an empty one."""
+    """Read a text with a 16-bit length; null is read as an empty text."""
     (length,) = _INT16.unpack_from(data, position)
     end = position + 2 + max(0, length)
     if end > len(data):

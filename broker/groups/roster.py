@@ -40,7 +40,7 @@ class Roster:
         self._count(member)
 
     def _swap(self, old: Member, new: Member) -> None:
-        """Give the place of `old`, and all that goes with it, to `new`, which has the same instance id."""
+        """Replace `old` by `new`, which has the same instance id and takes over everything."""
         assert new.instance_id is not None
         self.members = {each.member_id: each for each in (new if m is old else m for m in self.members.values())}
         self.static[new.instance_id] = new.member_id
@@ -53,7 +53,7 @@ class Roster:
             self._pending_sync.add(new.member_id)
 
     def _remove(self, member_id: str) -> bool:
-        """Forget a member, or one that is about to be; what it waits for is answered. Whether it was a member."""
+        """Remove a member or a pending one, and answer what it waits for. Returns whether it was a member."""
         self.pending.pop(member_id, None)
         self._pending_sync.discard(member_id)
         member = self.members.pop(member_id, None)
@@ -76,7 +76,7 @@ class Roster:
                 del self._knowing[name]
 
     def _not_a_member(self, member_id: str, instance_id: str | None) -> ErrorCode | None:
-        """Why this is none; a static member that was replaced is fenced (KIP-345)."""
+        """Return the error if this is not a member; a replaced static member is fenced (KIP-345). None if it is one."""
         if instance_id is not None:
             owner = self.static.get(instance_id)
             if owner is None:
@@ -88,7 +88,7 @@ class Roster:
     # ---- what they agree on ----------------------------------------------------------------------------------
 
     def _knows(self, asked: Joining) -> bool:
-        """Whether there is a protocol that this member and all others know."""
+        """Return whether this member and all others have a protocol in common."""
         if not self.members:
             return bool(asked.protocol_type and asked.protocols)
         if asked.protocol_type != self.protocol_type:
@@ -102,7 +102,7 @@ class Roster:
         return votes.most_common(1)[0][0]
 
     def _has_leader(self) -> bool:
-        """Whether the leader has joined, or another who has could take its place."""
+        """Return whether the leader has joined, or another member that has can replace it."""
         leader = self.members.get(self.leader or NO_MEMBER)
         if leader is None or leader.join is None:
             joined = next((member for member in self.members.values() if member.join is not None), None)
@@ -115,7 +115,7 @@ class Roster:
         return not self.pending and all(member.join is not None for member in self.members.values())
 
     def _joined_below(self, count: int) -> bool:
-        """Whether fewer than `count` wait for the next generation."""
+        """Return whether fewer than `count` members have joined the next generation."""
         if len(self.members) < count:
             return True
         return sum(member.join is not None for member in self.members.values()) < count
@@ -124,7 +124,7 @@ class Roster:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def entries(self) -> tuple[RosterEntry, ...]:
-        """All members as the leader gets them."""
+        """Return all members as they are sent to the leader."""
         return tuple(
             RosterEntry(each.member_id, each.instance_id, each.metadata(self.protocol))
             for each in self.members.values()

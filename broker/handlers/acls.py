@@ -55,7 +55,7 @@ T = TypeVar("T")
 
 
 def _check_access(broker: Services, call: Call, operation: Operation) -> None:
-    """Raises SECURITY_DISABLED, CLUSTER_AUTHORIZATION_FAILED."""
+    """Check the right to see or change ACLs. Raises SECURITY_DISABLED, CLUSTER_AUTHORIZATION_FAILED."""
     if not broker.access.is_enforced:
         raise KafkaError(ErrorCode.SECURITY_DISABLED)
     broker.access.check_on_cluster(call.session, operation)
@@ -66,7 +66,7 @@ def _check_access(broker: Services, call: Call, operation: Operation) -> None:
 
 @handles(CreateAclsRequest, in_steps=True)
 def create_acls(broker: Services, call: Call, request: CreateAclsRequest) -> Steps[CreateAclsResponse]:
-    """New rules. One that there is already is taken, and changes nothing."""
+    """Create ACLs. One that exists already is accepted and changes nothing."""
     _check_access(broker, call, Operation.ALTER)
     if len(request.creations) > MOST_CHANGES:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, f"the request changes more than {MOST_CHANGES} ACLs")
@@ -105,7 +105,7 @@ def _not_created(broker: Services, error: KafkaError) -> _Created:
 
 
 def _new_binding(creation: CreateAclsRequest.Creation) -> AclBinding:
-    """Raises INVALID_REQUEST."""
+    """Convert an ACL of the request. Raises INVALID_REQUEST."""
     binding = AclBinding(
         member_of(ResourceType, creation.resource_type),
         member_of(PatternType, creation.resource_pattern_type),
@@ -139,7 +139,7 @@ def _commit(
 
 @handles(DescribeAclsRequest, in_steps=True)
 def describe_acls(broker: Services, call: Call, request: DescribeAclsRequest) -> Steps[DescribeAclsResponse]:
-    """The rules that a filter means, by resource. Codes that are none's let none through."""
+    """List the ACLs that match a filter, by resource. Unknown codes match nothing."""
     _check_access(broker, call, Operation.DESCRIBE)
     by_pattern: dict[tuple[ResourceType, PatternType, str], list[AclBinding]] = {}
     wanted = _filter_of(request)
@@ -192,7 +192,7 @@ def _find(wanted: AclFilter, candidates: Sequence[AclBinding]) -> Steps[list[Acl
 
 @handles(DeleteAclsRequest, in_steps=True)
 def delete_acls(broker: Services, call: Call, request: DeleteAclsRequest) -> Steps[DeleteAclsResponse]:
-    """No rules any more that one of the filters means. Each filter is answered with all that it means."""
+    """Delete all ACLs that match one of the filters. Each filter's answer lists those it matched."""
     _check_access(broker, call, Operation.ALTER)
     results: list[_Deleted] = []
     gone: dict[AclBinding, None] = {}
@@ -218,7 +218,7 @@ def delete_acls(broker: Services, call: Call, request: DeleteAclsRequest) -> Ste
 
 
 def _filters_of(broker: Services, request: DeleteAclsRequest) -> Steps[list[AclFilter | KafkaError]]:
-    """Each filter of the request, or what is wrong with it. Refuses the request before any of them is looked for."""
+    """Check the filters: each is returned, or its error. Refuses too much work before anything is searched."""
     filters: list[AclFilter | KafkaError] = []
     looked_at = 0
     for asked in request.filters:

@@ -50,7 +50,7 @@ _Page = DescribeTopicPartitionsResponse.Topic
 
 @handles(ApiVersionsRequest, waits=False, in_steps=True)
 def api_versions(broker: Services, call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    """The APIs of Kafka's that have a handler, and the features that they make.
+    """Answer with the served APIs of Kafka, and the features that they provide.
 
     A client may name its software as it likes. Kafka refuses some names (KIP-511); one client cannot read the refusal.
     """
@@ -86,7 +86,7 @@ UPGRADE, UNSAFE_DOWNGRADE = 1, 3
 
 @handles(UpdateFeaturesRequest, waits=False, in_steps=True)
 def update_features(broker: Services, call: Call, request: UpdateFeaturesRequest) -> Steps[UpdateFeaturesResponse]:
-    """Features stay at their highest versions: what is asked for is so already, or all of it is refused."""
+    """Refuse changes: features stay at their highest versions. A request for just these versions succeeds."""
     broker.access.check_on_cluster(call.session, Operation.ALTER)
     levels = {each.name: each for each in complete_features({key: HANDLERS[key].api for key in HANDLERS})}
 
@@ -123,7 +123,7 @@ def _wrong_with(update: UpdateFeaturesRequest.Update, feature: Feature | None) -
 
 @handles(MetadataRequest, waits=False, in_steps=True)
 def metadata(broker: Services, call: Call, request: MetadataRequest) -> Steps[MetadataResponse]:
-    """Topics by name or id, made on the way where that is asked for and allowed."""
+    """Answer with topics, by name or id. Missing ones are created if the client asks for that and may."""
     everything = request.topics is None or (call.version == 0 and not request.topics)
     if everything:
         known = list(broker.topics.by_name.values())
@@ -146,7 +146,7 @@ def metadata(broker: Services, call: Call, request: MetadataRequest) -> Steps[Me
 
 
 def _cluster_operations(broker: Services, call: Call, are_asked_for: bool) -> int:
-    """What the client may do with the cluster (KIP-430); nothing, if it may not describe it."""
+    """Return the operations that the client may do on the cluster (KIP-430); none if it may not describe it."""
     if not are_asked_for:
         return NO_OPERATIONS
     if not broker.access.allows_on_cluster(call.session, Operation.DESCRIBE):
@@ -165,7 +165,7 @@ def _topic_operations(broker: Services, call: Call, name: str) -> int:
 
 
 def _answer_topics(broker: Services, call: Call, request: MetadataRequest) -> Steps[list[_Topic]]:
-    """One answer for each distinct topic asked for, in the order of the request."""
+    """Return one answer for each distinct topic of the request, in its order."""
     answers: dict[str | bytes | None, _Topic] = {}
     made = 0
     for asked in request.topics or ():
@@ -218,7 +218,7 @@ def _answer(broker: Services, call: Call, asked: MetadataRequest.Topic, may_crea
 
 
 def _check_may_create(broker: Services, call: Call, name: str) -> None:
-    """Raises TOPIC_AUTHORIZATION_FAILED if whoever asks may make neither any topic nor this one."""
+    """Raise TOPIC_AUTHORIZATION_FAILED if the client may create neither topics in general nor this one."""
     if not broker.access.allows_on_cluster(call.session, Operation.CREATE):
         broker.access.check(call.session, Operation.CREATE, ResourceType.TOPIC, name)
 
@@ -255,7 +255,7 @@ def _partition(node_id: int, partition: Partition) -> _Topic.Partition:
 
 @handles(DescribeClusterRequest, waits=False)
 def describe_cluster(broker: Services, call: Call, request: DescribeClusterRequest) -> DescribeClusterResponse:
-    """The one broker there is, which is nobody's controller endpoint."""
+    """Answer with this broker, the only one."""
     refused = _no_endpoint(request.endpoint_type)
     if refused is not None:
         broker.metrics.error("DescribeCluster", refused.code)
@@ -270,7 +270,7 @@ def describe_cluster(broker: Services, call: Call, request: DescribeClusterReque
 
 
 def _no_endpoint(kind: int) -> KafkaError | None:
-    """Why a client that asks for this kind of endpoint is at the wrong one."""
+    """Return the error for a client that asks for endpoints other than brokers; None for brokers."""
     if kind == CONTROLLERS:
         return KafkaError(
             ErrorCode.MISMATCHED_ENDPOINT_TYPE,
@@ -288,7 +288,7 @@ def _no_endpoint(kind: int) -> KafkaError | None:
 def describe_topic_partitions(
     broker: Services, call: Call, request: DescribeTopicPartitionsRequest
 ) -> Steps[DescribeTopicPartitionsResponse]:
-    """A page of partitions, topics in the order of their names; the cursor is where the next page begins.
+    """Answer with a page of partitions, topics sorted by name. The cursor names where the next page begins.
 
     Topics that whoever asks may not describe come last, if they were asked for by name, and take no room.
     """
@@ -323,7 +323,7 @@ def describe_topic_partitions(
 
 
 def _page(broker: Services, call: Call, name: str, first: int, room: int) -> tuple[_Page, int | None]:
-    """What fits of one topic, and the index of its first partition that did not."""
+    """Return as many partitions of one topic as fit, and the index of the first that did not."""
     topic = broker.topics.by_name.get(name)
     if topic is None:
         return _unknown_page(name, _topic_operations(broker, call, name)), None
@@ -368,7 +368,7 @@ def _page_partition(node_id: int, partition: Partition) -> _Page.Partition:
 
 @handles(DescribeLogDirsRequest, in_steps=True)
 def describe_log_dirs(broker: Services, call: Call, request: DescribeLogDirsRequest) -> Steps[DescribeLogDirsResponse]:
-    """The data directory, and how many bytes of each partition it holds."""
+    """Answer with the data directory, and the size of each partition in it."""
     broker.access.check_on_cluster(call.session, Operation.DESCRIBE)
     wanted = None if request.topics is None else {topic.topic: set(topic.partitions) for topic in request.topics}
     names = (

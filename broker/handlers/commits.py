@@ -39,7 +39,7 @@ LATER = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # clients ask again for groups t
 
 
 class _Wanted(NamedTuple):
-    """An offset that may be committed, as far as its partition goes. answer: for it."""
+    """An offset to commit whose partition exists and may be read. answer: the response's entry for it."""
 
     key: PartitionKey
     committed: Committed
@@ -51,7 +51,7 @@ class _Wanted(NamedTuple):
 
 @handles(OffsetCommitRequest)
 def offset_commit(broker: Services, call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
-    """From now on these offsets are where the group goes on."""
+    """Commit offsets of a group."""
     broker.access.check(call.session, Operation.READ, ResourceType.GROUP, request.group_id)
     wanted: list[_Wanted] = []
     made = OffsetCommitResponse.Topic.Partition
@@ -84,7 +84,7 @@ def _partitions(fitting: Sequence[tuple[PartitionKey, Committed]]) -> list[tuple
 def _check_group(
     broker: Services, version: int, request: OffsetCommitRequest, partitions: Sequence[tuple[bytes, int]]
 ) -> None:
-    """Raises KafkaError where the group does not take offsets from whoever asks."""
+    """Raise KafkaError if the group does not accept offsets from this member or client."""
     group_id, generation = request.group_id, request.generation_id_or_member_epoch
     if version >= EPOCHS_SINCE and generation >= 0 and not broker.group_kinds.exists(group_id):
         broker.group_offsets.check_online(group_id)
@@ -96,7 +96,7 @@ def _check_group(
 
 @handles(TxnOffsetCommitRequest)
 def txn_offset_commit(broker: Services, call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
-    """With the transaction these offsets will count, or never have been."""
+    """Commit offsets within a transaction: they take effect if it commits."""
     broker.access.check(call.session, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     broker.access.check(call.session, Operation.READ, ResourceType.GROUP, request.group_id)
     wanted: list[_Wanted] = []
@@ -115,7 +115,7 @@ def txn_offset_commit(broker: Services, call: Call, request: TxnOffsetCommitRequ
 def _commit_in_transaction(
     broker: Services, call: Call, request: TxnOffsetCommitRequest, wanted: Sequence[_Wanted]
 ) -> None:
-    """One unit: that the group's partition joins the transaction, if it does with this, and the offsets."""
+    """Write the offsets, and that the group's log partition joins the transaction if it is new, in one unit."""
     group_id, producer_id, producer_epoch = request.group_id, request.producer_id, request.producer_epoch
     if not group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
@@ -147,7 +147,7 @@ def _commit_in_transaction(
 def _sort_out(
     api: str, broker: Services, call: Call, asked: Any, named: dict[str, Any], answer: type, wanted: list[_Wanted]
 ) -> Iterator[Any]:
-    """An answer for each partition of a topic. Those that exist, and may be read, are added to `wanted`."""
+    """Yield an answer for each partition of a topic. Those that exist, and may be read, are added to `wanted`."""
     topics = broker.topics
     by_id = "topic_id" in named
     topic = topics.by_id.get(named["topic_id"]) if by_id else topics.by_name.get(named["name"])
@@ -173,7 +173,7 @@ def _sort_out(
 
 @contextmanager
 def _errors_for_all(api: str, broker: Services, call: Call, wanted: Sequence[_Wanted]) -> Iterator[None]:
-    """An error of the group, or of the unit, is every partition's."""
+    """Within the block, set a KafkaError (of the group, or of the unit) on every partition's answer."""
     try:
         yield
     except KafkaError as error:
@@ -184,7 +184,7 @@ def _errors_for_all(api: str, broker: Services, call: Call, wanted: Sequence[_Wa
 
 
 def _fitting(api: str, broker: Services, wanted: Sequence[_Wanted]) -> list[tuple[PartitionKey, Committed]]:
-    """Those whose texts are not too long; the others get an error."""
+    """Return the offsets whose metadata is not too long. The others get an error."""
     longest = broker.settings.offset_metadata_max_bytes
     fitting = []
     for each in wanted:
@@ -200,7 +200,7 @@ def _fitting(api: str, broker: Services, wanted: Sequence[_Wanted]) -> list[tupl
 
 
 class _Reading(NamedTuple):
-    """How offsets are read for one request. sees: whether it may know of a topic."""
+    """How one request reads offsets. sees: whether the client may describe a topic."""
 
     stable: bool
     room: AnswerRoom
@@ -210,7 +210,7 @@ class _Reading(NamedTuple):
 
 @handles(OffsetFetchRequest, in_steps=True)
 def offset_fetch(broker: Services, call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
-    """The offsets of one group, or of several; answered, as everything, when they are durable."""
+    """Answer with the committed offsets of one or several groups."""
     how = _Reading(
         request.require_stable,
         AnswerRoom(len(broker.server.connections)),
@@ -258,7 +258,7 @@ def _group_fetched(
 def _by_name(
     broker: Services, asked: Iterable[OffsetFetchRequest.Group.Topic]
 ) -> tuple[list[OffsetFetchRequest.Topic], list[OffsetFetchRequest.Group.Topic]]:
-    """Topics that were named by their ids, by name; and those whose ids nobody has."""
+    """Return the topics with names in place of ids, and those with unknown ids."""
     known, unknown = [], []
     for each in asked:
         topic = broker.topics.by_id.get(each.topic_id)
@@ -272,7 +272,7 @@ def _by_name(
 def _look_up(
     broker: Services, group_id: str, asked: Sequence[Any] | None, how: _Reading
 ) -> Iterable[tuple[str, Sequence[PartitionKey]]]:
-    """The partitions of a group for the answer, by topic. asked: None for all that may be seen.
+    """Return the partitions to answer for a group, by topic. asked: None for all that the client may see.
 
     Raises GROUP_AUTHORIZATION_FAILED, COORDINATOR_NOT_AVAILABLE.
     """
@@ -294,7 +294,7 @@ def _fetch_committed(
     made: Callable[..., Any],
     how: _Reading,
 ) -> Iterator[Any]:
-    """What the group has committed for these partitions, each looked up when it is taken."""
+    """Yield the group's committed offsets for these partitions, each looked up when it is taken."""
     offsets = broker.group_offsets
     for key in keys:
         committed, error = None, ErrorCode.NONE
@@ -325,7 +325,7 @@ def _answer(made: Callable[..., Any], index: int, committed: Committed | None, e
 
 @handles(OffsetDeleteRequest)
 def offset_delete(broker: Services, call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-    """Forget offsets that nobody in the group is reading from (KIP-496)."""
+    """Delete committed offsets of topics that no member subscribes to (KIP-496)."""
     access, session = broker.access, call.session
     access.check(session, Operation.DELETE, ResourceType.GROUP, request.group_id)
     in_use = broker.group_kinds.topics_in_use(request.group_id)

@@ -61,7 +61,7 @@ _Merge = Callable[[Mapping[str, str], Mapping[str, Option]], dict[str, str]]
 def list_config_resources(
     broker: Services, call: Call, request: ListConfigResourcesRequest
 ) -> Steps[ListConfigResourcesResponse]:
-    """Topics, the broker and its loggers, groups that have settings of their own; no client metrics."""
+    """List the resources with settings: topics, the broker, its loggers, groups with settings of their own."""
     broker.access.check_on_cluster(call.session, Operation.DESCRIBE_CONFIGS)
     named = {
         TOPIC: broker.topics.by_name,
@@ -84,7 +84,7 @@ def list_config_resources(
 
 @handles(DescribeConfigsRequest, in_steps=True)
 def describe_configs(broker: Services, call: Call, request: DescribeConfigsRequest) -> Steps[DescribeConfigsResponse]:
-    """Each setting, where its value comes from, and what it would fall back to."""
+    """Answer with each setting, the source of its value, and the values it would fall back to."""
     known: _Known = {}
     room, named = AnswerRoom(len(broker.server.connections)), set[tuple[int, str]]()
 
@@ -109,7 +109,7 @@ def describe_configs(broker: Services, call: Call, request: DescribeConfigsReque
 
 
 def _check_access(broker: Services, call: Call, operation: Operation, kind: int, name: str) -> None:
-    """Raises TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED."""
+    """Check a right. Raises TOPIC_, GROUP_ or CLUSTER_AUTHORIZATION_FAILED."""
     if kind == TOPIC:
         broker.access.check(call.session, operation, ResourceType.TOPIC, name)
     elif kind == GROUP:
@@ -155,7 +155,7 @@ def _describe_or_refuse(
 def _resource(
     broker: Services, kind: int, name: str
 ) -> tuple[Mapping[str, Option], Callable[[str], _Synonyms], Mapping[str, str]]:
-    """The table of a resource, where to look up the values of each of its settings, and the labels that name it."""
+    """Return a resource's table of options, a function for an option's synonyms, and what is stored for it."""
     if kind == TOPIC:
         topic = _topic(broker, name)
         if topic is None:
@@ -217,7 +217,7 @@ def _topic(broker: Services, name: str) -> Topic | None:
 
 
 def _check_broker_id(broker: Services, name: str, what: str, expected: str) -> None:
-    """Whether it is the broker's id in its one spelling, or another of which an earlier version has kept something."""
+    """Check that the name is this broker's id, or another id for which an earlier version stored something."""
     if not _is_int32(name):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} must be an integer, but it is: {name}")
     if name != str(broker.node_id) and not broker.topics.broker_configs(name):
@@ -226,14 +226,14 @@ def _check_broker_id(broker: Services, name: str, what: str, expected: str) -> N
 
 
 def _check_logged_broker(broker: Services, name: str, what: str) -> None:
-    """Kafka changes the levels of its loggers by these; there are none here, so a list of them is empty."""
+    """Check the broker id of a logger resource. There are no loggers here, so their list is empty."""
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} must not be empty")
     _check_broker_id(broker, name, what, "expected {}")
 
 
 def _is_int32(text: str) -> bool:
-    """Whether Java would parse it as an int. Its length comes first: Python refuses to parse thousands of digits."""
+    """Return whether Java would parse it as an int. Checks the length first: Python refuses very long numbers."""
     if len(text) > 200 or not text.removeprefix("-").removeprefix("+").isdecimal():
         return False
     return text[:2] != "-+" and -(2**31) <= int(text) < 2**31
@@ -303,7 +303,7 @@ def _find_doubled(resources: Iterable[_Resource]) -> set[tuple[int, str]]:
 def _alter_or_refuse(
     broker: Services, call: Call, resource: _Resource, merge: _Merge, doubled: set[tuple[int, str]], validate_only: bool
 ) -> tuple[int, str | None]:
-    """The error code and message that one resource is answered with."""
+    """Alter one resource. Returns the error code and message of its answer."""
     try:
         if (resource.resource_type, resource.resource_name) in doubled:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
@@ -391,13 +391,13 @@ def _alter_broker(broker: Services, resource: _Resource, merge: _Merge, validate
 
 
 def _takes_away(config: _Change, kept: Mapping[str, str]) -> bool:
-    """Whether this removes what an earlier version took, or what nobody knows. That is always possible."""
+    """Return whether this only removes a stored value that is unknown or invalid now. That is always allowed."""
     removes = getattr(config, "config_operation", SET) == DELETE
     return removes and (config.name in kept or config.name.startswith(OVERRIDE) or not _is_fixed(config.name))
 
 
 def _check_settable(names: Sequence[str]) -> None:
-    """Whether all of them can be set while a broker runs. Raises INVALID_REQUEST, as Kafka does.
+    """Check that all of these can be set while the broker runs. Raises INVALID_REQUEST, as Kafka does.
 
     Kafka keeps names that it does not know, for plug-ins, and calls their values secret. There are no plug-ins here.
     """
@@ -414,7 +414,7 @@ def _check_settable(names: Sequence[str]) -> None:
 
 
 def _is_fixed(name: str) -> bool:
-    """Whether a setting of a broker cannot change while it runs: some of ours, most of those that are not obeyed."""
+    """Return whether a broker setting cannot change while it runs: some of ours, most of those without effect."""
     if name in BROKER_OPTIONS:
         return not BROKER_OPTIONS[name].dynamic
     if name in accepted_names() or name.startswith(OVERRIDE):
@@ -423,12 +423,12 @@ def _is_fixed(name: str) -> bool:
 
 
 def _replacing(resource: AlterConfigsRequest.Resource) -> _Merge:
-    """The request's settings are all there are."""
+    """Return a function that replaces all stored settings by the request's."""
     return lambda before, options: {config.name: config.value or "" for config in resource.configs}
 
 
 def _changing(resource: IncrementalAlterConfigsRequest.Resource) -> _Merge:
-    """The request's changes, on what there was."""
+    """Return a function that applies the request's changes to the stored settings."""
 
     def merge(before: Mapping[str, str], options: Mapping[str, Option]) -> dict[str, str]:
         after = dict(before)
@@ -458,7 +458,7 @@ def _change(
 
 
 def _change_list(now: str | None, change: IncrementalAlterConfigsRequest.Resource.Config, row: Option | None) -> str:
-    """A list with entries added or taken out; one never set begins as its default."""
+    """Return a list setting with entries added or removed. One that was never set begins as its default."""
     default = row.default if row is not None and isinstance(row.default, tuple) else ()
     entries = list(default) if now is None else _entries(now)
     named = _entries(change.value or "")

@@ -47,7 +47,7 @@ _Member = _Described.Member
 def consumer_group_heartbeat(
     broker: Services, call: Call, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse | Steps[ConsumerGroupHeartbeatResponse]:
-    """A member is there, joins or leaves; it is answered with its epoch, and with what it may read if that is new.
+    """A member's heartbeat, join or leave. The answer has its epoch, and its assignment if that is new.
 
     Members of a large group come and go by the hundreds: where one has news, others are answered first. So they are
     where one subscribes to many topics.
@@ -59,7 +59,7 @@ def consumer_group_heartbeat(
 
 
 def _sight(broker: Services, call: Call) -> Callable[[str], bool]:
-    """Whether whoever asks may know of a topic."""
+    """Return a function that tells whether the client may describe a topic."""
     return partial(broker.access.allows, call.session, Operation.DESCRIBE, ResourceType.TOPIC)
 
 
@@ -68,7 +68,7 @@ def _is_large(group: ConsumerGroup) -> bool:
 
 
 def _has_news(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether a member tells of more than that it is there, or is to be told of more."""
+    """Return whether a heartbeat reports changes, or its answer will have changes."""
     return request.member_epoch != group.target_epoch.epoch or request.topic_partitions is not None
 
 
@@ -90,7 +90,7 @@ def _answer_in_steps(
 def _answer(
     broker: Services, call: Call, request: ConsumerGroupHeartbeatRequest, *, may_see: bool
 ) -> ConsumerGroupHeartbeatResponse:
-    """may_see: whether it may know of all topics that it names."""
+    """Handle a heartbeat. may_see: whether the client may describe all topics that it names."""
     try:
         broker.access.check(call.session, Operation.READ, ResourceType.GROUP, request.group_id)
         if not may_see:
@@ -114,7 +114,7 @@ def _answer(
 
 
 def _check(broker: Services, version: int, request: ConsumerGroupHeartbeatRequest) -> None:
-    """Raises INVALID_REQUEST, UNSUPPORTED_ASSIGNOR where the request contradicts itself."""
+    """Check the request. Raises INVALID_REQUEST, UNSUPPORTED_ASSIGNOR."""
     epoch = request.member_epoch
     if version >= OWN_ID_SINCE or epoch > 0 or epoch == LEAVES:
         _check_text(request.member_id, "MemberId")
@@ -164,7 +164,7 @@ def _heartbeat(broker: Services, call: Call, request: ConsumerGroupHeartbeatRequ
 
 
 def _owned(entries: Iterable[ConsumerGroupHeartbeatRequest.TopicPartitions]) -> Owned:
-    """A topic may have several entries, and a partition that is missed here is given to another member."""
+    """Return the owned partitions by topic, from several entries for one topic if there are some."""
     found: dict[TopicId, set[int]] = {}
     for each in entries:
         found.setdefault(each.topic_id, set()).update(each.partitions)
@@ -187,7 +187,7 @@ def _assignment(assigned: Held) -> _Assignment:
 def consumer_group_describe(
     broker: Services, call: Call, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
-    """The epochs of each group, its members, and what they read and are to read."""
+    """Answer with each group's epochs, members, and their current and target assignments."""
     room = AnswerRoom(len(broker.server.connections))
     with_operations = request.include_authorized_operations
     answers = (_describe_or_refuse(broker, call, each, with_operations, room) for each in request.group_ids)
@@ -222,7 +222,7 @@ def _describe_or_refuse(
 
 
 def _named_topics(broker: Services, group: ConsumerGroup) -> set[str]:
-    """The topics that a description of the group names."""
+    """Return the topics that a description of the group names."""
     ids: set[TopicId] = set()
     for current in group.currents.values():
         ids.update(current.assigned)
@@ -266,7 +266,7 @@ def _member(broker: Services, group: ConsumerGroup, member_id: str, room: Answer
 def _named_assignment(
     broker: Services, partitions: Mapping[TopicId, Mapping[int, int] | frozenset[int]]
 ) -> _Member.Assignment:
-    """Topics that are gone are left out, as by Kafka."""
+    """Return an assignment with topic names. Deleted topics are left out, as in Kafka."""
     by_id = broker.topics.by_id
     return _Member.Assignment(
         topic_partitions=[

@@ -22,7 +22,7 @@ MANY_PARTITIONS = 500  # more are read in steps
 
 @handles(FetchRequest, waits=False, reads_released=True)
 def fetch(broker: Services, call: Call, request: FetchRequest) -> Outcome:
-    """Begin a fetch: answer it, or park it."""
+    """Begin a fetch: answer it, or park it until there is more."""
     if request.isolation_level not in (0, READ_COMMITTED):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no isolation level {request.isolation_level}")
     wanted: dict[Key, Wanted] = {}

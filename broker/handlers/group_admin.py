@@ -31,7 +31,7 @@ _Described = DescribeGroupsResponse.Group
 
 @handles(DescribeGroupsRequest, in_steps=True)
 def describe_groups(broker: Services, call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    """The state, and the members; their metadata only while the group is stable."""
+    """Answer with each group's state and members; members' metadata only while the group is Stable."""
     room = AnswerRoom(len(broker.server.connections))
     answers = (
         _describe_or_refuse(broker, call, group_id, request.include_authorized_operations, room)
@@ -104,7 +104,7 @@ def _member(member: Member, protocol: str | None, room: AnswerRoom) -> _Describe
 
 @handles(ListGroupsRequest, in_steps=True)
 def list_groups(broker: Services, call: Call, request: ListGroupsRequest) -> Steps[ListGroupsResponse]:
-    """All groups in one of the states, of one of the types; no filter lets all through.
+    """List the groups in one of the states and of one of the types; without a filter all.
 
     Who may describe the cluster sees all of them, others those that they may describe.
     """
@@ -127,7 +127,7 @@ def list_groups(broker: Services, call: Call, request: ListGroupsRequest) -> Ste
 
 
 def _list_entry(broker: Services, group_id: str) -> ListGroupsResponse.Group | None:
-    """None where there is no such group any more."""
+    """Return the entry of a group; None if it does not exist any more."""
     consumer, group = broker.group_kinds.consumer_group(group_id), broker.groups.group(group_id)
     if consumer is not None:
         return ListGroupsResponse.Group(
@@ -145,7 +145,7 @@ def _list_entry(broker: Services, group_id: str) -> ListGroupsResponse.Group | N
 
 @handles(DeleteGroupsRequest, in_steps=True)
 def delete_groups(broker: Services, call: Call, request: DeleteGroupsRequest) -> Steps[DeleteGroupsResponse]:
-    """Each group with its offsets, in a unit of its own; one that is named twice is answered for once, as by Kafka."""
+    """Delete groups with their offsets, each in its own unit. One named twice is answered once, as in Kafka."""
     names = dict.fromkeys(request.groups_names)
     return DeleteGroupsResponse(
         results=(yield from answer_each(names, lambda name: _delete(broker, call, name), SUBJECT_UNITS))

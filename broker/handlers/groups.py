@@ -41,7 +41,7 @@ MEMBERS_SINCE = 3  # of LeaveGroup
 
 @handles(FindCoordinatorRequest, waits=False, in_steps=True)
 def find_coordinator(broker: Services, call: Call, request: FindCoordinatorRequest) -> Steps[FindCoordinatorResponse]:
-    """This broker, once there is a log for the state. Share groups (key type 2) and unknown types are refused."""
+    """Answer with this broker, after creating the internal topic if needed. Unknown key types are refused."""
     if call.version < BATCHED_SINCE:
         _check_coordinator(broker, call, request.key_type, request.key)
         host, port = call.advertised
@@ -65,7 +65,7 @@ def _coordinator(broker: Services, call: Call, key_type: int, key: str) -> _Coor
 
 
 def _check_coordinator(broker: Services, call: Call, key_type: int, key: str) -> None:
-    """Raises KafkaError if there is no such coordinator, or not for whoever asks; otherwise its log exists now."""
+    """Raise KafkaError for a wrong key type or a missing right; else create the coordinator's log if needed."""
     if key_type == GROUP:
         broker.access.check(call.session, Operation.DESCRIBE, ResourceType.GROUP, key)
         broker.group_offsets.topic.ensure()
@@ -80,13 +80,13 @@ def _check_coordinator(broker: Services, call: Call, key_type: int, key: str) ->
 
 
 def _check_member(broker: Services, call: Call, group_id: str) -> None:
-    """Raises GROUP_AUTHORIZATION_FAILED if whoever asks may not read as this group."""
+    """Raise GROUP_AUTHORIZATION_FAILED if the client may not read as this group."""
     broker.access.check(call.session, Operation.READ, ResourceType.GROUP, group_id)
 
 
 @handles(JoinGroupRequest)
 def join_group(broker: Services, call: Call, request: JoinGroupRequest) -> Parked:
-    """The answer comes when everybody has joined, or time is over."""
+    """Join a group. The answer is sent when all members have joined, or the time to join is over."""
     _check_member(broker, call, request.group_id)
     parked = Parked()
     session_ms = request.session_timeout_ms
@@ -132,7 +132,7 @@ def _join_response(broker: Services, version: int, joined: Joined) -> JoinGroupR
 
 @handles(SyncGroupRequest)
 def sync_group(broker: Services, call: Call, request: SyncGroupRequest) -> Parked:
-    """The answer comes when the leader has brought the assignments, and they are durable."""
+    """Ask for an assignment. The answer is sent when the leader's assignments have come and are durable."""
     _check_member(broker, call, request.group_id)
     if call.version >= NAMES_SINCE and (request.protocol_type is None or request.protocol_name is None):
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
@@ -164,7 +164,7 @@ def _sync_response(broker: Services, synced: Synced) -> SyncGroupResponse:
 
 @handles(HeartbeatRequest, waits=False)
 def heartbeat(broker: Services, call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
-    """The answer is only whether the member belongs to the generation; the client has that from an answer before."""
+    """Answer whether the member belongs to the generation. The reply need not wait for anything to be durable."""
     _check_member(broker, call, request.group_id)
     caller = Caller(request.member_id, request.group_instance_id, request.generation_id)
     error = broker.group_kinds.classic_heartbeat(request.group_id, caller, call.session)
@@ -175,7 +175,7 @@ def heartbeat(broker: Services, call: Call, request: HeartbeatRequest) -> Heartb
 
 @handles(LeaveGroupRequest)
 def leave_group(broker: Services, call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
-    """One member, or from version 3 on many, each with an answer of its own."""
+    """Remove one member, or from version 3 on several, each with its own answer."""
     _check_member(broker, call, request.group_id)
     if call.version < MEMBERS_SINCE:
         error = broker.group_kinds.classic_leave(request.group_id, [Leaving(request.member_id)])[0]

@@ -36,7 +36,7 @@ _Removed = RemoveLedgerEntriesResponse.Key
 
 @handles(PrepareTxnRequest)
 def prepare_txn(broker: Services, call: Call, request: PrepareTxnRequest) -> PrepareTxnResponse:
-    """From now on only its decision ends the transaction; refused, and aborted, if that has been taken already."""
+    """Prepare a transaction: only its decision ends it. If that was taken already, refuse and abort it."""
     for name in (request.transactional_id, request.ledger_key):
         _check_access(broker, call, Operation.WRITE, name)
     if request.prepared_timeout_ms == NEVER_MS:
@@ -68,7 +68,7 @@ def _check_access(broker: Services, call: Call, operation: Operation, name: str)
 
 @handles(EndTxnsRequest, in_steps=True)
 def end_txns(broker: Services, call: Call, request: EndTxnsRequest) -> Steps[EndTxnsResponse]:
-    """Decide, in slices where it takes long. The answer leaves when every marker is on disk."""
+    """Decide about transactions, in slices if there are many. The answer is sent when every marker is durable."""
     _check_access(broker, call, Operation.WRITE, request.ledger_key)
     refused = yield from _not_writable(broker, call, request)
     if refused:
@@ -95,7 +95,7 @@ def end_txns(broker: Services, call: Call, request: EndTxnsRequest) -> Steps[End
 
 
 def _not_writable(broker: Services, call: Call, request: EndTxnsRequest) -> Steps[list[EndTxnsResponse.Transaction]]:
-    """The transactions of a decision that whoever asks has no right to end."""
+    """Return the transactions of a decision that the client may not write to."""
     names = dict.fromkeys(each.transactional_id for each in request.transactions)
     writable = set((yield from allowed_names(broker, call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, names)))
     code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -137,7 +137,7 @@ def _entry_on_wire(entry: Entry | None) -> LedgerEntry | None:
 
 @handles(DescribeLedgerRequest, in_steps=True)
 def describe_ledger(broker: Services, call: Call, request: DescribeLedgerRequest) -> Steps[DescribeLedgerResponse]:
-    """Entries, and who waits; of all of them those that whoever asks may describe."""
+    """Answer with ledger entries and the transactions that wait, as far as the client may describe them."""
     sees = partial(broker.access.allows, call.session, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
     broker.ledger.check_known()
     keys = request.keys
@@ -181,7 +181,7 @@ def _describe(broker: Services, key: str, sees: Callable[[str], bool]) -> _Key:
 def remove_ledger_entries(
     broker: Services, call: Call, request: RemoveLedgerEntriesRequest
 ) -> Steps[RemoveLedgerEntriesResponse]:
-    """Each key by itself. Whoever asks may alter the cluster: a decision that is forgotten may be taken twice."""
+    """Remove entries, each by itself. Needs Alter on the cluster: a forgotten decision may be taken twice."""
     broker.access.check_on_cluster(call.session, Operation.ALTER)
     return RemoveLedgerEntriesResponse(keys=(yield from answer_each(request.keys, lambda key: _remove(broker, key))))
 

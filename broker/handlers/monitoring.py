@@ -30,7 +30,7 @@ Owned = DescribeTransactionOwnersResponse.Owner
 
 @handles(DescribeClientsRequest, waits=False, in_steps=True)
 def describe_clients(broker: Services, call: Call, request: DescribeClientsRequest) -> Steps[DescribeClientsResponse]:
-    """Connections that differ in their number only are counted as one client."""
+    """Answer with the connected clients. Connections that differ only in their number are one entry."""
     broker.access.check_on_cluster(call.session, Operation.DESCRIBE)
     clients: dict[tuple[object, ...], Client] = {}
     room, left_out = AnswerRoom(len(broker.server.connections)), 0
@@ -62,7 +62,7 @@ def describe_clients(broker: Services, call: Call, request: DescribeClientsReque
 
 
 def _idle_ms(connection: Connection, now_ms: int) -> int:
-    """0 if anything came or left since this was last looked at, here or by the server that closes idle ones."""
+    """Return how long a connection has been idle; 0 if anything was received or sent since the last look."""
     if connection.is_active():
         connection.idle_since_ms = now_ms
     return max(0, now_ms - connection.idle_since_ms)
@@ -124,6 +124,6 @@ def _describe_owner(name: str, owner: Owner, connected: set[int]) -> Owned:
 
 @handles(DescribeMetricsRequest, waits=False, in_steps=True)
 def describe_metrics(broker: Services, call: Call, request: DescribeMetricsRequest) -> Steps[DescribeMetricsResponse]:
-    """What the broker counts, by the names that Prometheus gets."""
+    """Answer with the broker's metrics, under their Prometheus names."""
     broker.access.check_on_cluster(call.session, Operation.DESCRIBE)
     return DescribeMetricsResponse(families=(yield from export(broker)))

@@ -34,7 +34,7 @@ READ_COMMITTED = 1
 
 
 class Place(IntEnum):
-    """The timestamps below zero, which name a place in the log."""
+    """The negative timestamps, which name a place in the log."""
 
     LATEST = -1
     EARLIEST = -2
@@ -56,7 +56,7 @@ KNOWN_SINCE = {
 
 @handles(ListOffsetsRequest, waits=False, reads_released=True, in_steps=True)
 def list_offsets(broker: Services, call: Call, request: ListOffsetsRequest) -> Steps[ListOffsetsResponse | Parked]:
-    """Answer at once what the log knows, and after a look at its records what it does not."""
+    """Answer with offsets: at once if the log knows them, else after a worker has searched the records."""
     if request.isolation_level not in (0, READ_COMMITTED):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no isolation level {request.isolation_level}")
     listing = _Listing(broker, call, request)
@@ -65,7 +65,7 @@ def list_offsets(broker: Services, call: Call, request: ListOffsetsRequest) -> S
 
 
 class _Listing:
-    """One ListOffsets under way."""
+    """One ListOffsets request that is being answered."""
 
     def __init__(self, broker: Services, call: Call, request: ListOffsetsRequest) -> None:
         self.broker = broker
@@ -80,7 +80,7 @@ class _Listing:
         self._is_whole = False  # every partition was looked at
 
     def steps(self, request: ListOffsetsRequest) -> Steps[None]:
-        """Look at each partition."""
+        """Look up each partition."""
         named = Counter((topic.name, part.partition_index) for topic in request.topics for part in topic.partitions)
         for topic in request.topics:
             answers = []
@@ -144,7 +144,7 @@ class _Listing:
     def _take(
         self, name: str, asked: Asked, answer: Answer, epoch: int, found: Timestamped | BaseException | None
     ) -> None:
-        """A worker has looked. Where segments went meanwhile it knows nothing: the log as it is now is asked again."""
+        """Take a worker's result. If segments were dropped meanwhile, look up again in the log as it is now."""
         self.jobs_left -= 1
         try:
             if isinstance(found, JobDropped):
@@ -170,7 +170,7 @@ class _Listing:
 def offset_for_leader_epoch(
     broker: Services, call: Call, request: OffsetForLeaderEpochRequest
 ) -> Steps[OffsetForLeaderEpochResponse]:
-    """Where an epoch ended, for clients that look whether their log was cut (KIP-320)."""
+    """Answer with the end of a leader epoch, for clients that check for log truncation (KIP-320)."""
     access, session = broker.access, call.session
     sees_all = access.allows_on_cluster(session, Operation.CLUSTER_ACTION)
     response = OffsetForLeaderEpochResponse(topics=[])
@@ -199,7 +199,7 @@ def _end_of_epoch(
 
 
 def find_partition(broker: Services, name: str, index: int) -> Partition:
-    """The partition of that name. Raises UNKNOWN_TOPIC_OR_PARTITION."""
+    """Return the partition. Raises UNKNOWN_TOPIC_OR_PARTITION."""
     topic = broker.topics.by_name.get(name)
     if topic is None or not 0 <= index < len(topic.partitions):
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -71,7 +71,7 @@ register_fast_path(ProduceRequest, made_by=lambda broker: make_fast_produce(brok
 
 @handles(ProduceRequest)
 def produce(broker: Services, call: Call, request: ProduceRequest) -> ProduceResponse | Parked | None:
-    """Append what can be appended; answer with the result of every partition."""
+    """Append the batches. The answer has a result for every partition."""
     parked = Parked()
 
     may_write = partial(_may_write, broker, call) if broker.access.is_enforced else None
@@ -106,7 +106,7 @@ def _outcome(broker: Services, call: Call, request: ProduceRequest, targets: Tar
 
 
 def _produce_unanswered(broker: Services, call: Call, request: ProduceRequest, targets: Targets) -> None:
-    """acks=0: the only way to report an error is to close the connection, and Kafka does."""
+    """Append for acks=0. An error closes the connection, as in Kafka: there is no answer to carry it."""
     try:
         response = _produce(broker, call, request, targets)
     except KafkaError as error:
@@ -140,7 +140,7 @@ def _produce(broker: Services, call: Call, request: ProduceRequest, targets: Tar
 
 
 def _check_transactional(broker: Services, call: Call, transactional_id: str, found: set[tuple[int, int]]) -> None:
-    """What concerns the request as a whole. Raises KafkaError, and OlderConnection if it comes late."""
+    """Check the request as a whole. Raises KafkaError; OlderConnection for a request delayed on an old connection."""
     broker.access.check(call.session, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
     if not transactional_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a transactional id must not be empty")
@@ -155,7 +155,7 @@ def _check_transactional(broker: Services, call: Call, transactional_id: str, fo
 def _join_together(
     broker: Services, call: Call, request: ProduceRequest, targets: Targets, found: set[tuple[int, int]]
 ) -> None:
-    """What TV2 adds to the transaction, once for the whole request as Kafka does: each time writes down all of it.
+    """Add new partitions to a TV2 transaction, once for the whole request as Kafka does, since each time writes all.
 
     A single partition joins in one unit with its batch. What cannot join gets its error when its turn comes. One that
     was made again inside the transaction is left to its turn too: its batch is refused there, and then told why.
@@ -252,7 +252,7 @@ def _check_may_write_as(broker: Services, call: Call, producer_id: int) -> None:
 
 
 def _admit(broker: Services, call: Call, partition: Partition, batch: Batch, transactional_id: str) -> Joining | None:
-    """Ask the coordinator. What it turns away for now must come before what the client has sent behind it."""
+    """Ask the coordinator to admit the batch. One that it refuses for now must precede the producer's later ones."""
     try:
         return broker.admission.admit_batch(transactional_id, batch, partition, call.version)
     except KafkaError as error:
@@ -262,7 +262,7 @@ def _admit(broker: Services, call: Call, partition: Partition, batch: Batch, tra
 
 
 def _refusal_of_unknown(broker: Services, call: Call, batch: Batch) -> ErrorCode | None:
-    """With what a producer is refused that the partition does not know and that does not begin with 0."""
+    """Return the error for a producer that the partition does not know and whose sequence is not 0; None: accept it."""
     if batch.is_transactional and call.version >= TV2_SINCE:
         return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     return UNKNOWN if broker.settings.producer_unknown_id_refuse else None
@@ -278,7 +278,7 @@ def _append_answer(partition: Partition, base_offset: int, log_append_time_ms: i
 
 
 def _no_room(broker: Services, batch: Batch, size_bytes: int) -> KafkaError:
-    """Too large for good, or no space for now. size_bytes: of the batch and of what is written in one unit with it.
+    """Return the error for a batch that is too large for ever, or for now. size_bytes: of the whole unit.
 
     Why NOT_ENOUGH_REPLICAS: of the errors that mean "nothing was written, try again", every client retries this one.
 
@@ -337,7 +337,7 @@ def _refusal(broker: Services, call: Call, index: int, error: KafkaError) -> Ans
 
 
 def _tells_log_start(error: KafkaError, target: Target) -> bool:
-    """Kafka gives the log's start offset with the errors that its log finds, and not with those of the request."""
+    """Return whether Kafka gives the log start offset with this error: it does with errors found by the log."""
     records = target.part.records
     if error.code is ErrorCode.INVALID_RECORD:
         return records is not None and is_one_batch(records)

@@ -64,7 +64,7 @@ def alter_client_quotas(
 
 
 class _OpenChanges:
-    """Those of one request that are not in a unit yet."""
+    """The changes of one request that are not written yet."""
 
     def __init__(self, broker: Services, call: Call) -> None:
         self._broker = broker
@@ -85,7 +85,7 @@ class _OpenChanges:
             self.new_entities += not self._broker.security_log.state.quotas.of(entity)
 
     def commit(self, answers: dict[Entity, _Altered]) -> None:
-        """Make all of them, as one unit; without room for it, their answers are errors."""
+        """Write all changes as one unit. If there is no room, their answers are errors."""
         changes, self._changes = self._changes, {}
         count, self._count, self.new_entities = self._count, 0, 0
         if not changes:
@@ -118,7 +118,7 @@ def _alter_result(asked: AlterClientQuotasRequest.Entry, error: KafkaError | Non
 def describe_client_quotas(
     broker: Services, call: Call, request: DescribeClientQuotasRequest
 ) -> Steps[DescribeClientQuotasResponse]:
-    """The quotas of the entities that a filter means."""
+    """List the quotas of entities that match a filter."""
     broker.access.check_on_cluster(call.session, Operation.DESCRIBE_CONFIGS)
     quotas = broker.security_log.state.quotas
     found: list[Entity] = []

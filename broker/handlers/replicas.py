@@ -43,7 +43,7 @@ _Quorum = DescribeQuorumResponse.Topic
 
 
 def _quote(topic: str) -> str:
-    """The name for a text that is answered for each partition: one that no topic can have is cut."""
+    """Return the topic's name for an error text; one that is too long for a topic is cut."""
     return topic if len(topic) <= LONGEST else f"{topic[:LONGEST]}..."
 
 
@@ -57,7 +57,7 @@ def _partition(broker: Services, topic: str, index: int) -> Partition | None:
 
 @handles(ElectLeadersRequest, in_steps=True)
 def elect_leaders(broker: Services, call: Call, request: ElectLeadersRequest) -> Steps[ElectLeadersResponse]:
-    """Each partition has its leader already, or is offline. All partitions: only those that got a leader are listed."""
+    """Answer that each partition has its leader already, or is offline."""
     broker.access.check_on_cluster(call.session, Operation.ALTER)
     is_known = request.election_type in (PREFERRED, UNCLEAN)
     results = []
@@ -98,7 +98,7 @@ def _election(broker: Services, kind: int, topic: str, index: int) -> _Elected.P
 def alter_partition_reassignments(
     broker: Services, call: Call, request: AlterPartitionReassignmentsRequest
 ) -> Steps[AlterPartitionReassignmentsResponse]:
-    """A partition may move to where it is. There is no move that could be cancelled."""
+    """Accept a move of a partition to this broker, where it is. There is never a move to cancel."""
     broker.access.check_on_cluster(call.session, Operation.ALTER)
     responses = []
     for topic in request.topics:
@@ -124,7 +124,7 @@ def _reassign(
 
 
 def _check_move(broker: Services, topic: str, index: int, replicas: Sequence[int] | None) -> None:
-    """Raises UNKNOWN_TOPIC_OR_PARTITION, NO_REASSIGNMENT_IN_PROGRESS, INVALID_REPLICA_ASSIGNMENT."""
+    """Check a move. Raises UNKNOWN_TOPIC_OR_PARTITION, NO_REASSIGNMENT_IN_PROGRESS, INVALID_REPLICA_ASSIGNMENT."""
     if _partition(broker, topic, index) is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {_quote(topic)}:{index}.")
     if replicas is None:
@@ -136,7 +136,7 @@ def _check_move(broker: Services, topic: str, index: int, replicas: Sequence[int
 def list_partition_reassignments(
     broker: Services, call: Call, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    """No partition of one broker is ever on its way to another."""
+    """Answer with no moves: there is only one broker."""
     broker.access.check_on_cluster(call.session, Operation.DESCRIBE)
     return ListPartitionReassignmentsResponse()
 
@@ -148,7 +148,7 @@ def list_partition_reassignments(
 def alter_replica_log_dirs(
     broker: Services, call: Call, request: AlterReplicaLogDirsRequest
 ) -> Steps[AlterReplicaLogDirsResponse]:
-    """A replica may move to the directory where it is: there is no other. Each replica is answered once."""
+    """Accept a move of a replica to the only directory, where it is. Each replica is answered once."""
     allowed = broker.access.allows_on_cluster(call.session, Operation.ALTER)
     own = os.path.abspath(broker.store.directory)
     answers: dict[str, dict[int, ErrorCode]] = {}
@@ -187,7 +187,7 @@ def _move_to(broker: Services, is_own: bool, topic: str, index: int) -> ErrorCod
 
 @handles(DescribeQuorumRequest, waits=False, in_steps=True)
 def describe_quorum(broker: Services, call: Call, request: DescribeQuorumRequest) -> Steps[DescribeQuorumResponse]:
-    """One voter, which leads and is never behind. There is no log of metadata here, so its offsets are 0."""
+    """Answer with this broker as only voter and leader. There is no metadata log here, so offsets are 0."""
     broker.access.check_on_cluster(call.session, Operation.DESCRIBE)
     asked = [(topic.topic_name, each.partition_index) for topic in request.topics for each in topic.partitions]
     if asked != [(METADATA_TOPIC, 0)] or len(request.topics) != 1:

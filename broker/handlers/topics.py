@@ -70,7 +70,7 @@ def create_topics(broker: Services, call: Call, request: CreateTopicsRequest) ->
 
 
 def _may_create(broker: Services, call: Call, names: set[str]) -> Steps[set[str]]:
-    """Those of the names of which whoever asks may make topics."""
+    """Return the names for which the client may create topics."""
     if broker.access.allows_on_cluster(call.session, Operation.CREATE):
         return names
     return set((yield from allowed_names(broker, call, Operation.CREATE, ResourceType.TOPIC, names)))
@@ -117,7 +117,7 @@ def _create(
 
 
 def _check_mutations(broker: Services, call: Call, partitions: int, strict_since: int) -> None:
-    """Raises THROTTLING_QUOTA_EXCEEDED where it is too much for the client, in the versions that know the error."""
+    """Raise THROTTLING_QUOTA_EXCEEDED if the client is over its mutation quota, in versions that have the error."""
     if call.meter is not None:
         broker.throttling.check_mutations(call.meter, partitions, strict=call.version >= strict_since)
 
@@ -137,7 +137,7 @@ def _config(broker: Services, name: str, configs: Mapping[str, str]) -> _Created
 
 
 def _number_of_partitions(broker: Services, asked: CreateTopicsRequest.Topic) -> int:
-    """How many partitions the topic gets, from a count or an assignment. Raises KafkaError where that is nonsense."""
+    """Return the number of partitions, from a count or an assignment. Raises KafkaError if these are invalid."""
     if asked.assignments:
         return _assigned_partitions(broker, asked)
     if asked.replication_factor < -1 or asked.replication_factor == 0:
@@ -185,7 +185,7 @@ def _assigned_partitions(broker: Services, asked: CreateTopicsRequest.Topic) -> 
 
 @handles(DeleteTopicsRequest, in_steps=True)
 def delete_topics(broker: Services, call: Call, request: DeleteTopicsRequest) -> Steps[DeleteTopicsResponse]:
-    """End topics, by name or by id. One that is asked for twice is not deleted, and answered once."""
+    """Delete topics, by name or by id. One that is named twice is not deleted, and answered once."""
     if not broker.settings.delete_topic_enable:
         old = call.version < 3
         raise KafkaError(ErrorCode.INVALID_REQUEST if old else ErrorCode.TOPIC_DELETION_DISABLED)
@@ -236,7 +236,7 @@ def _ambiguous(asked: DeleteTopicsRequest.Topic) -> _Deleted:
 
 
 def _delete_or_refuse(broker: Services, call: Call, group: Sequence[DeleteTopicsRequest.Topic]) -> _Deleted:
-    """The answer to all requests for one topic, in the terms in which it was asked for."""
+    """Delete one topic. Returns its answer, with the name or id by which it was named."""
     topic = _find(broker, group[0])
     answer = _Deleted(
         name=next((asked.name for asked in group if asked.name is not None), None),
@@ -259,7 +259,7 @@ def _delete_or_refuse(broker: Services, call: Call, group: Sequence[DeleteTopics
 
 
 def _check_not_internal(topic: Topic) -> None:
-    """A coordinator's log stays, with the partitions it has: which of them holds a key depends on their number."""
+    """Refuse to delete or grow a coordinator's log: the partition of a key depends on their number."""
     if topic.internal:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is internal: it is the broker's alone")
 
@@ -358,7 +358,7 @@ def _check_growth(broker: Services, topic: Topic, asked: CreatePartitionsRequest
 
 @handles(DeleteRecordsRequest, reads_released=True, in_steps=True)
 def delete_records(broker: Services, call: Call, request: DeleteRecordsRequest) -> Steps[DeleteRecordsResponse]:
-    """Let logs begin later; what lies before is gone for readers at once and from disk some time after."""
+    """Move logs' start offsets. Records below are gone for readers at once, and from disk some time later."""
     answers: dict[str, dict[int, DeleteRecordsResponse.Topic.Partition]] = {}
     for topic in request.topics:
         of_topic = answers.setdefault(topic.name, {})
@@ -387,7 +387,7 @@ def _empty_or_refuse(
 
 
 def _delete_records(broker: Services, name: str, index: int, offset: int) -> int:
-    """Where the partition's log begins from now on. Raises KafkaError."""
+    """Move the partition's start offset. Returns the new one. Raises KafkaError."""
     topic = broker.topics.by_name.get(name)
     if topic is None or not 0 <= index < len(topic.partitions):
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -48,7 +48,7 @@ _STATES = {status.text: status for status in Status}
 
 @handles(WriteTxnMarkersRequest, in_steps=True)
 def write_txn_markers(broker: Services, call: Call, request: WriteTxnMarkersRequest) -> Steps[WriteTxnMarkersResponse]:
-    """Each partition has an answer of its own."""
+    """Write markers by hand. Each partition has its own answer."""
     if not broker.access.allows_on_cluster(call.session, Operation.CLUSTER_ACTION):
         broker.access.check_on_cluster(call.session, Operation.ALTER)
     response = WriteTxnMarkersResponse(markers=[])
@@ -101,7 +101,7 @@ def _existing(broker: Services, name: str, index: int) -> Partition:
 def describe_transactions(
     broker: Services, call: Call, request: DescribeTransactionsRequest
 ) -> Steps[DescribeTransactionsResponse]:
-    """Every id that is asked for, known or not."""
+    """Answer for every transactional id of the request, known or not."""
     states, room = [], AnswerRoom(len(broker.server.connections))
     for transactional_id in request.transactional_ids:
         state = _state_of(broker, call, transactional_id, room)
@@ -155,7 +155,7 @@ def _state_of(broker: Services, call: Call, transactional_id: str, room: AnswerR
 def list_transactions(
     broker: Services, call: Call, request: ListTransactionsRequest
 ) -> Steps[ListTransactionsResponse]:
-    """Those that pass every filter. A state that is none passes nothing, and is named in the answer."""
+    """List the transactions that match all filters. Unknown states match nothing, and are named in the answer."""
     wanted = _Filter(broker, request)
     sees = partial(broker.access.allows, call.session, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
     transactions = broker.transactions.transactions
@@ -180,7 +180,7 @@ def list_transactions(
 
 
 class _Filter:
-    """What a ListTransactions asks for. Raises INVALID_REGULAR_EXPRESSION."""
+    """The filters of a ListTransactions request. Raises INVALID_REGULAR_EXPRESSION."""
 
     def __init__(self, broker: Services, request: ListTransactionsRequest) -> None:
         self._states = {_STATES[name] for name in request.state_filters if name in _STATES}
@@ -197,7 +197,7 @@ class _Filter:
             raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from error
 
     def passes(self, txn: Transaction) -> bool:
-        """Whether all but its name is as asked for. Dead ones never are; a duration counts from the last beginning."""
+        """Return whether a transaction matches all filters except the pattern. Dead ones never do."""
         return (
             txn.status is not Status.DEAD
             and (self._any_state or txn.status in self._states)
@@ -206,7 +206,7 @@ class _Filter:
         )
 
     def is_named_so(self, transactional_id: str) -> bool:
-        """Whether the pattern allows it. Raises INVALID_REGULAR_EXPRESSION where that takes too long to find out."""
+        """Return whether the pattern matches. Raises INVALID_REGULAR_EXPRESSION if matching takes too long."""
         try:
             return self._pattern is None or self._pattern.matches(transactional_id)
         except InvalidPattern as error:
@@ -218,7 +218,7 @@ class _Filter:
 
 @handles(DescribeProducersRequest, in_steps=True)
 def describe_producers(broker: Services, call: Call, request: DescribeProducersRequest) -> DescribeProducersResponse:
-    """The producers that each partition remembers; answered, as everything, when it is durable."""
+    """Answer with the producers that each partition knows."""
     topics, room = request.topics, AnswerRoom(len(broker.server.connections))
     described = (_producers_of(broker, call, topic, room) for topic in topics)
     return DescribeProducersResponse(topics=Lazy(len(topics), described))

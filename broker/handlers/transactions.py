@@ -42,7 +42,7 @@ register_fast_path(
 
 @handles(InitProducerIdRequest)
 def init_producer_id(broker: Services, call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    """A new id at epoch 0; with a transactional id the one it has, at the next epoch.
+    """Give out a producer id: a new one with epoch 0; for a transactional id its own, with the next epoch.
 
     Of a producer without a transactional id, its former id and its timeout are ignored.
     """
@@ -76,7 +76,7 @@ def _initialise(broker: Services, call: Call, request: InitProducerIdRequest) ->
 
 
 def _check_may_produce(broker: Services, call: Call, request: InitProducerIdRequest) -> None:
-    """Raises TRANSACTIONAL_ID_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED.
+    """Check the right to a producer id. Raises TRANSACTIONAL_ID_ or CLUSTER_AUTHORIZATION_FAILED.
 
     An idempotent producer is one that may write to any topic; the right of its own is for those of older clusters.
     """
@@ -90,18 +90,18 @@ def _check_may_produce(broker: Services, call: Call, request: InitProducerIdRequ
 
 
 def _check_writes(broker: Services, call: Call, transactional_id: str) -> None:
-    """Raises TRANSACTIONAL_ID_AUTHORIZATION_FAILED."""
+    """Check the right to write with a transactional id. Raises TRANSACTIONAL_ID_AUTHORIZATION_FAILED."""
     broker.access.check(call.session, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
 
 
 def _not_initialised(broker: Services, code: ErrorCode) -> InitProducerIdResponse:
-    """Without the id the client spoke of: a refusal gives none."""
+    """Return the refusal of an InitProducerId, without a producer id."""
     broker.metrics.error("InitProducerId", code)
     return InitProducerIdResponse(error_code=code)
 
 
 def _error_for_version(error: ErrorCode, api: int, version: int) -> ErrorCode:
-    """The error in the words of this version."""
+    """Return the error code that this version of the API has for an error."""
     if error is ErrorCode.PRODUCER_FENCED and version < FENCED_SINCE[api]:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error
@@ -114,7 +114,7 @@ def _check_id(transactional_id: str) -> None:
 
 @handles(AddPartitionsToTxnRequest)
 def add_partitions(broker: Services, call: Call, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
-    """All or none: where one partition does not exist, the others are not attempted."""
+    """Add partitions to a transaction, all or none: if one does not exist, none is added."""
     _check_writes(broker, call, request.v3_and_below_transactional_id)
     added: dict[PartitionKey, int] = {}
     missing: dict[PartitionKey, ErrorCode] = {}
@@ -178,7 +178,7 @@ def _partitions_answered(
 
 @handles(AddOffsetsToTxnRequest)
 def add_offsets(broker: Services, call: Call, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
-    """The partition that holds the group's offsets becomes part of the transaction."""
+    """Add the partition of __consumer_offsets that holds the group's offsets to the transaction."""
     _check_writes(broker, call, request.transactional_id)
     broker.access.check(call.session, Operation.READ, ResourceType.GROUP, request.group_id)
     _check_id(request.transactional_id)
@@ -198,7 +198,7 @@ def add_offsets(broker: Services, call: Call, request: AddOffsetsToTxnRequest) -
 
 @handles(EndTxnRequest)
 def end_txn(broker: Services, call: Call, request: EndTxnRequest) -> EndTxnResponse:
-    """Commit or abort. The answer leaves when every marker is on disk: then every reader sees the outcome."""
+    """Commit or abort. The answer is sent when every marker is durable, so that every reader sees the outcome."""
     _check_writes(broker, call, request.transactional_id)
     _check_id(request.transactional_id)
     decision = broker.transactions.end(

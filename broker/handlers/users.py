@@ -47,7 +47,7 @@ log = logging.getLogger("fencepost.broker")
 def alter_users(
     broker: Services, call: Call, request: AlterUserScramCredentialsRequest
 ) -> Steps[AlterUserScramCredentialsResponse]:
-    """Credentials added, replaced and removed."""
+    """Add, replace and remove credentials."""
     try:
         broker.access.check_on_cluster(call.session, Operation.ALTER)
     except KafkaError as error:
@@ -91,7 +91,7 @@ def _alter_response(broker: Services, results: list[Altered]) -> AlterUserScramC
 def describe_users(
     broker: Services, call: Call, request: DescribeUserScramCredentialsRequest
 ) -> Steps[DescribeUserScramCredentialsResponse]:
-    """The users that are named, or all; of their credentials nothing that is secret."""
+    """Answer with the users named, or all, without the secret parts of their credentials."""
     broker.access.check_on_cluster(call.session, Operation.DESCRIBE)
     users = broker.security_log.state.users
     times = Counter([each.name for each in request.users or []] or users.names)

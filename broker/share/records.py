@@ -107,7 +107,7 @@ def read_snapshot(value: bytes) -> Snapshot:
 def _unpack_head(head: Struct, value: bytes) -> tuple[int, ...]:
     found = head.unpack_from(value)
     if found[0] != 0:
-        raise UnreadableRecord(f"version {found[0]}, where 0 is the newest known")
+        raise UnreadableRecord(f"the record has version {found[0]}, 0 is known")
     return found
 
 

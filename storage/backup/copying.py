@@ -19,7 +19,7 @@ EMPTY = BackupFile(0, 0)
 
 
 class Unreadable(Exception):
-    """The device cannot read a file from some byte on. copied: the part before, which the target has."""
+    """Raised if the device cannot read a file from some byte on. copied: the bytes before it, which the target has."""
 
     def __init__(self, error: OSError, copied: BackupFile) -> None:
         super().__init__(f"at byte {copied.size_bytes}: {error.strerror or error}")
@@ -77,7 +77,7 @@ def sync_tree(disk: Disk, root: str, paths: Iterable[str]) -> None:
 
 
 def remove_contents(disk: Disk, folder: str, keep: str = "") -> None:
-    """Remove all in a folder but one name. Raises: OSError."""
+    """Remove everything in a folder except the name `keep`. Raises: OSError."""
     for name in disk.list(folder):
         path = f"{folder}/{name}"
         if name == keep:

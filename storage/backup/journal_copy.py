@@ -31,7 +31,7 @@ class Changed(Exception):
 
 
 def judge_beside(disk: Disk, directory: str, start: StoreCheckpoint, check_holds: Callable[[], None]) -> Scan:
-    """Scan the journal after a checkpoint. check_holds: raises if the checkpoint is not kept any more.
+    """Scan the journal after a checkpoint. check_holds: raises if the broker has removed the checkpoint meanwhile.
 
     Raises: JournalDamaged, NewerFormat, OSError; Changed, if it changed during each scan.
     """
@@ -50,7 +50,7 @@ def judge_beside(disk: Disk, directory: str, start: StoreCheckpoint, check_holds
 
 
 def copy_judged(disk: Disk, found: Scan, target: Disk, directory: str, on_bytes: OnBytes) -> dict[str, BackupFile]:
-    """Write the files with good rounds, and the one for the next round: the good rounds, then zeros.
+    """Copy the valid rounds, followed by zeros: each file that has some, and the file for the next round.
 
     Returns them by name. Raises: Changed, FileNotFoundError; DiskFull, OSError.
     """
@@ -76,7 +76,7 @@ def copy_judged(disk: Disk, found: Scan, target: Disk, directory: str, on_bytes:
 
 
 def _pieces(reader: Reader, found: FoundFile, checksums: Sequence[int]) -> Iterator[bytes]:
-    """The header of a file, and its rounds, each as it was judged. Raises: Changed."""
+    """Yield the header of a file, then its rounds, checked against the scan. Raises: Changed."""
     head = bytes(reader.view(0, BLOCK_BYTES))
     try:
         if read_file_header(head) != found.header:

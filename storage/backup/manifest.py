@@ -20,7 +20,7 @@ DATA = "data"
 
 
 class BackupRefused(Exception):
-    """No backup was made, or nothing was restored. `hint`: what to do about it."""
+    """Raised if no backup was made, or nothing was restored. hint: what to do about it."""
 
     def __init__(self, cause: str, hint: str) -> None:
         super().__init__(cause)
@@ -56,7 +56,7 @@ class Contents:
 
 
 def manifest_path(backup: str) -> str:
-    """The manifest of the backup in this folder."""
+    """Return the path of the manifest in the folder of a backup."""
     return f"{backup}/{NAME}"
 
 
@@ -73,7 +73,7 @@ def write(disk: Disk, backup: str, contents: Contents) -> None:
 
 
 def read(disk: Disk, backup: str) -> Contents:
-    """Raises: checkpoints.Damaged, checkpoints.NewerFormat, FileNotFoundError."""
+    """Read the manifest. Raises: checkpoints.Damaged, checkpoints.NewerFormat, FileNotFoundError."""
     payload = checkpoints.read_file(disk, manifest_path(backup), KIND, VERSION)
     try:
         fields = msgpack.unpackb(payload)

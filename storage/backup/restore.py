@@ -25,7 +25,7 @@ Report = Callable[[int, int], None]
 
 
 def mark_path(directory: str) -> str:
-    """The file that exists from a restore until a broker has started on the directory."""
+    """Return the path of the file that marks a directory as restored until a broker has started on it."""
     return f"{directory}/{MARK}"
 
 
@@ -107,7 +107,7 @@ def _check_empty(disk: Disk, directory: str, besides: str = "") -> None:
 
 
 def _copy_all(disk: Disk, source: str, directory: str, contents: Contents, on_bytes: OnBytes) -> None:
-    """All but the checkpoint, the journal first. Raises: BackupRefused, OSError."""
+    """Copy all files except the checkpoint, the journal first. Raises: BackupRefused, OSError."""
     journal, logs = (folder("") for folder in (layout.journal_directory, layout.logs_directory))
     for folder in (journal, logs):
         disk.make_directory(f"{directory}{folder}")

@@ -43,7 +43,7 @@ WHOLE = 1 << 62  # for a file whose size no checkpoint names: all of it
 
 
 class _Overtaken(Exception):
-    """The broker does not keep the checkpoint any more: files that it names may be removed."""
+    """Raised if the broker has removed the checkpoint: the files that it names may be removed too."""
 
 
 class _Wanted(NamedTuple):
@@ -116,7 +116,7 @@ def _locked_if_free(disk: Disk, directory: str) -> Iterator[bool]:
 
 
 def _lock(disk: Disk, path: str) -> Lock:
-    """What is on a file system for reading only, or belongs to somebody else, needs no lock that is written to."""
+    """Lock a file; read-only, without writing to it, if the file system or its owner does not allow more."""
     try:
         return disk.lock(path)
     except AlreadyLocked:
@@ -128,7 +128,7 @@ def _lock(disk: Disk, path: str) -> Lock:
 
 
 class _Taking:
-    """A backup under way. `copied`: what the target holds, by relative path."""
+    """A backup that is being taken. `copied`: what the target holds, by relative path."""
 
     def __init__(
         self, disk: Disk, directory: str, target: Disk, backup: str, report: Callable[[int, int], None]
@@ -241,7 +241,7 @@ class _Taking:
             yield _Wanted(f"{folder}/{name}", WHOLE)
 
     def _make_room(self, wanted: list[_Wanted]) -> None:
-        """Know beforehand whether all of it fits. Raises: DiskFull."""
+        """Check before copying that everything fits on the target. Raises: DiskFull."""
         have = self._copied
         missing = sum(
             file.size_bytes - have.get(file.path, EMPTY).size_bytes for file in wanted if file.size_bytes != WHOLE
@@ -254,7 +254,7 @@ class _Taking:
     # ---- copying ---------------------------------------------------------------------------------------------
 
     def _copy(self, wanted: _Wanted) -> None:
-        """Bring the copy of a file to its size. What is not there is a warning, if the checkpoint still holds."""
+        """Copy what is missing of a file. A missing file is a warning, provided the checkpoint still exists."""
         name, size_bytes, is_vital = wanted
         is_whole = size_bytes == WHOLE
         begun = self._copied.get(name)
@@ -285,7 +285,7 @@ class _Taking:
             self._warnings.append(f"{path} has {copied_bytes} bytes, the checkpoint counts {size_bytes}")
 
     def _copy_journal(self, number: int, start: StoreCheckpoint) -> int:
-        """All rounds that are whole. Returns the last unit. Raises: _Overtaken, Changed; JournalDamaged."""
+        """Copy all complete rounds. Returns the last unit. Raises: _Overtaken, Changed; JournalDamaged."""
         folder = _below(layout.journal_directory(""))
         for name in self._journal:
             self._target.unlink(f"{self._data}/{name}")
@@ -329,5 +329,5 @@ class _Taking:
 
 
 def _below(path: str) -> str:
-    """A path of layout for a data directory "", relative to it."""
+    """Make a path from layout, for the data directory "", relative."""
     return path.removeprefix("/")

@@ -30,7 +30,7 @@ MOST_KEYS = 250_000  # about 50 MB of map
 
 
 def cleanable(log: LogState, bound: int, now_ms: int) -> list[SegmentState]:
-    """The segments a run may rewrite: all but the last, wholly below `bound`, and old enough."""
+    """Return the segments a run may rewrite: all except the last, wholly below `bound`, and old enough."""
     found: list[SegmentState] = []
     for state in log.segments[:-1]:
         if state.end_offset > bound or now_ms - state.last_age_ms < log.settings.min_compaction_lag_ms:
@@ -55,7 +55,7 @@ def is_due(log: LogState, states: Sequence[SegmentState], now_ms: int) -> bool:
 def begin_compaction(
     log: PartitionLog, now_ms: int, monotonic_ms: Callable[[], int], most_keys: int = MOST_KEYS
 ) -> "Compaction | None":
-    """A run, if one is due. It is to be given to the log's compacted or compaction_failed in the end.
+    """Begin a run if one is due. When it ends, give it to the log's compacted() or compaction_failed().
 
     now_ms: the store's age.
     """
@@ -72,7 +72,7 @@ def begin_compaction(
 
 
 class Compaction:
-    """One run. `run_slice` in a worker until `finished`; then PartitionLog.compacted on the loop."""
+    """One run. Call run_slice() in a worker until `finished`, then PartitionLog.compacted() on the loop."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class Compaction:
         self.finished = True
 
     def close(self) -> None:
-        """The run is given up. Lets go of its files."""
+        """Give up the run: close its files."""
         self._steps.close()
 
     def _run(self) -> Generator[None, None, None]:
@@ -149,7 +149,7 @@ class Compaction:
         self._files.sync_all([], [self._log.directory])
 
     def _map_keys(self, keys: KeyMap) -> Iterator[None]:
-        """The latest offsets of the keys in the dirty part, up to where the map is full."""
+        """Map the keys of the dirty part to their latest offsets, until the map is full."""
         for number, state in enumerate(self.states):
             if state.end_offset <= self._dirty_offset:
                 continue
@@ -177,7 +177,7 @@ class Compaction:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"it cannot be read now: {error}") from error
 
     def _last_of_producers(self) -> tuple[set[int], dict[int, int]]:
-        """Base offsets of living producers' newest batches, and epochs of those that have none, from the snapshot."""
+        """Return base offsets of live producers' newest batches, and epochs of those without one, from the snapshot."""
         last_batches: set[int] = set()
         last_epochs: dict[int, int] = {}
         newest = self._snapshots[-1] if self._snapshots else None
@@ -197,7 +197,7 @@ class Compaction:
         return last_batches, last_epochs
 
     def _rewrite(self, rules: Rules, aborted: dict[int, AbortedTransaction]) -> Iterator[None]:
-        """All segments from the first on, merged as far as segment.bytes allows."""
+        """Write all segments again, merging neighbours as far as segment.bytes allows."""
         output = _Output(self, self.states[0].base_offset)
         for number, state in enumerate(self.states):
             output.draws_on(state)
@@ -217,7 +217,7 @@ class Compaction:
 
 
 class _Output:
-    """A segment being written by a run. Has no files before it has a batch."""
+    """A segment that a run writes. It has no files until it has a batch."""
 
     def __init__(self, run: Compaction, base_offset: int) -> None:
         self._run = run
@@ -255,7 +255,7 @@ class _Output:
             self._write()
 
     def finish(self, end_offset: int) -> None:
-        """Write what is left, and the indexes. An output without a batch leaves no trace."""
+        """Write the rest and the indexes. Without a batch, no file is left."""
         if not self._size_bytes:
             return
         self._write()

@@ -51,7 +51,7 @@ class KeyMap:
         self._most_keys = most_keys
 
     def add(self, batch: Batch) -> bool:
-        """Take in one batch, if there is room; there always is for the first.
+        """Add the keys of a batch. Returns False if there is no room for them; there always is for the first batch.
 
         Of a batch that does not parse nothing is known, so nothing of it replaces older records.
         """
@@ -99,7 +99,7 @@ class Rules:
         self._with_data: set[int] = set()  # producers with a batch in a transaction whose marker is still to come
 
     def retain(self, batch: Batch) -> Buffer | None:
-        """The batch that is to stand in the log from now on: the same, a smaller one, an empty one, or none."""
+        """Return what replaces the batch in the log: itself, a smaller one, an empty one, or None."""
         if batch.base_offset >= self._end_offset:
             return batch.buffer
         if batch.is_control:
@@ -139,7 +139,7 @@ class Rules:
             return batch.buffer
 
     def _header_if_needed(self, batch: Batch) -> Buffer | None:
-        """Only its header, if a producer's sequences stand in it and nowhere else."""
+        """Return the batch's header alone, if a producer's last sequence is recorded nowhere else; else None."""
         if batch.base_offset not in self._last_batches:
             return None
         return drop_records(batch) if batch.record_count else batch.buffer

@@ -14,7 +14,7 @@ from ..log.settings import LogSettings
 
 
 def expired(log: PartitionLog, now_ms: int) -> int | None:
-    """Where the log would start if what retention gives up were gone; None if nothing is to go.
+    """Return the offset to which retention moves the log's start; None if nothing has expired.
 
     now_ms: the store's age.
     """

@@ -28,7 +28,7 @@ class JournalFiles:
         largest_file_bytes: int,
         keep_free_bytes: int = 0,
     ) -> None:
-        """Begins with one file, made here. Raises: ValueError, for limits too small to work with; OSError."""
+        """Make the first file. Raises: ValueError, for limits that are too small; OSError."""
         self._disk = disk
         self._directory = directory
         self._life = life
@@ -65,11 +65,11 @@ class JournalFiles:
 
     @property
     def largest_unit_bytes(self) -> int:
-        """No unit above this ever fits: with the file it follows, its own must stay under the limit."""
+        """The size of the largest unit: its file and the file before must fit the journal's limit together."""
         return self.max_bytes // 2 // BLOCK_BYTES * BLOCK_BYTES - AROUND_UNITS_BYTES
 
     def admits(self, unit_bytes: int) -> bool:
-        """Whether a ready file takes a unit of this size. If not, the next preparation makes one, if it can be."""
+        """Return whether a ready file has room for the unit. If not, the next preparation makes one if possible."""
         for file in self.ready:
             if file.capacity >= unit_bytes:
                 return True
@@ -79,7 +79,7 @@ class JournalFiles:
         return False
 
     def is_ready_for(self, unit_bytes: int) -> bool:
-        """As admits(), but also True if waiting would not help: no file can be that large, or the disk has no room."""
+        """Like admits(), but also True if waiting does not help: no file can be that large, or the disk has no room."""
         return unit_bytes > self.largest_unit_bytes or self.starved or self.admits(unit_bytes)
 
     def advance(self) -> JournalFile:
@@ -90,7 +90,7 @@ class JournalFiles:
         return self.current
 
     def holding_units_after(self, unit: int) -> JournalFile:
-        """The first file with later units, or the current one, where they will come."""
+        """Return the first file with units after this one, or the current file, which later units go to."""
         return next((file for file in self.held if file.last_unit > unit), self.current)
 
     def retire(
@@ -116,11 +116,11 @@ class JournalFiles:
 
     @property
     def incomplete(self) -> bool:
-        """Whether a preparation may have something to do: too few files are ready, or some are to be used again."""
+        """Return whether a preparation is needed: too few files are ready, or some are to be reused."""
         return len(self.ready) < FILES_AHEAD or bool(self._spares) or self._wanted > 0
 
     def preparation(self) -> Preparation | None:
-        """What makes files ready, if any should be; None while one is under way. Hand it back to settle()."""
+        """Return a job that makes files ready, if needed; None while one runs. After it ended, call settle()."""
         self.settle()
         if self._job is not None:
             return None
@@ -143,7 +143,7 @@ class JournalFiles:
         return self._prepare(new, size, drop)
 
     def settle(self) -> None:
-        """Take over what the last preparation made, once it has ended, well or not."""
+        """Take over the files that the last preparation made. Called when it has ended, with or without an error."""
         job = self._job
         if job is None or not job.ended:
             return
@@ -158,7 +158,7 @@ class JournalFiles:
             self._next_bytes = min(max(self._next_bytes, job.made[-1].size_bytes * 2), self._largest)
 
     def close(self) -> None:
-        """Let go of all files. Only when no round and no preparation is under way."""
+        """Close all files. Only while no round is being written and no preparation runs."""
         self.settle()
         for file in (*self.held, *self.ready, *self._spares):
             file.file.close()
@@ -177,7 +177,7 @@ class JournalFiles:
         return self.full_bytes + self.current.size_bytes + sum(file.size_bytes for file in self.ready)
 
     def _droppable(self, over: int) -> list[JournalFile]:
-        """Ready files, newest first, that would make room for a large one."""
+        """Return ready files, newest first, whose removal makes room for a large one."""
         files: list[JournalFile] = []
         for file in reversed(self.ready):
             if over <= 0:
@@ -207,4 +207,4 @@ class JournalFiles:
 
 
 def _nothing() -> None:
-    """on_wanted of a journal that somebody else fills."""
+    """The default of on_wanted: do nothing."""

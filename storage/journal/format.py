@@ -67,11 +67,11 @@ EVERYTHING = JournalStart(0, 0)  # begin with the oldest file there is
 
 
 class Malformed(Exception):
-    """These bytes are not what they should be; the text describes the difference."""
+    """Raised for bytes that are not a valid header or unit. The text says what is wrong."""
 
 
 class UnknownFormat(Exception):
-    """A well-formed file header of a format this version does not know."""
+    """Raised for a valid file header of a format that this version does not know."""
 
     def __init__(self, version: int) -> None:
         super().__init__(f"journal format {version}")
@@ -79,11 +79,11 @@ class UnknownFormat(Exception):
 
 
 class UnitRefused(ValueError):
-    """A unit over its limits (parts, bytes beside batches, or bytes that no file takes). Nothing was changed."""
+    """Raised for a unit above a limit (parts, bytes beside batches, bytes of a file). Nothing was changed."""
 
 
 class Part(NamedTuple):
-    """One change to one log. `data`: the bytes as they will stand in the segment, or msgpack, or nothing."""
+    """One change to one log. data: bytes for the segment, or msgpack, or nothing, by the kind of part."""
 
     kind: int
     log_id: int
@@ -99,7 +99,7 @@ FlatPart: TypeAlias = tuple[int, int, int, int, memoryview]  # number of its uni
 
 
 class Unit(NamedTuple):
-    """What is all or nothing. `path` and `position` are where it was found."""
+    """Changes that are applied all or none. path, position: where the unit was read."""
 
     number: int
     incarnation: int
@@ -122,7 +122,7 @@ class FileHeader(NamedTuple):
 
     @property
     def seed(self) -> int:
-        """Where the checksums of this file's round headers begin: they fit no other file, and no client knows it."""
+        """The seed of the checksums of this file's round headers: unique to the file, and unknown to clients."""
         return int(crc32c(_SEED.pack(self.incarnation, self.sequence, self.salt)))
 
 
@@ -171,7 +171,7 @@ def pack_file_header(header: FileHeader) -> bytes:
 
 
 def read_file_header(block: bytes) -> FileHeader:
-    """Raises: Malformed; UnknownFormat, only for a block whose checksum holds."""
+    """Decode a file header. Raises: Malformed; UnknownFormat, only for a block whose checksum is right."""
     if len(block) < BLOCK_BYTES:
         raise Malformed(f"the file has {len(block)} bytes, its header alone takes {BLOCK_BYTES}")
     magic, crc, version, flags, *fields = _FILE_HEADER.unpack_from(block)
@@ -186,7 +186,7 @@ def read_file_header(block: bytes) -> FileHeader:
 
 
 def pack_round_header(header: RoundHeader, seed: int, position: int) -> bytes:
-    """For a round at this position of the file that the seed belongs to."""
+    """Encode the header of a round at this position. seed: of the file."""
     checked = _ROUND_HEADER.pack(
         ROUND_MAGIC,
         0,
@@ -221,7 +221,7 @@ def read_round_header(block: Buffer, seed: int, position: int) -> RoundHeader | 
 
 
 def unit_bytes(parts: Sequence[Part]) -> int:
-    """Bytes of the unit these parts make. Raises UnitRefused."""
+    """Return the size of the unit that these parts make. Raises UnitRefused."""
     if not 0 < len(parts) <= MAX_PARTS:
         raise UnitRefused(f"the unit has {len(parts)} parts, 1 to {MAX_PARTS} are allowed")
     batches = beside = 0
@@ -236,7 +236,7 @@ def unit_bytes(parts: Sequence[Part]) -> int:
 
 
 def frame_batches(incarnation: int, number: int, batches: Sequence[PlacedBatch]) -> list[Buffer]:
-    """As frame_unit(), for a unit of batches only. Raises UnitRefused."""
+    """Like frame_unit(), for a unit of batches only. Raises UnitRefused."""
     if not 0 < len(batches) <= MAX_PARTS:
         raise UnitRefused(f"the unit has {len(batches)} parts, 1 to {MAX_PARTS} are allowed")
     buffers: list[Buffer] = [_UNIT_CHECKED.pack(incarnation, number, len(batches))]
@@ -247,7 +247,7 @@ def frame_batches(incarnation: int, number: int, batches: Sequence[PlacedBatch])
 
 
 def _with_checksum(buffers: list[Buffer], length: int) -> list[Buffer]:
-    """With length and checksum before them; in one buffer where they are small."""
+    """Prepend length and checksum; join the buffers into one if they are small."""
     if length < min(COPIED_BELOW_BYTES * len(buffers), MOST_COPIED_BYTES):
         whole = b"".join(buffers)
         return [pack_prefix(length, crc32c(whole)) + whole]
@@ -271,7 +271,7 @@ def frame_unit(incarnation: int, number: int, parts: Sequence[Part]) -> list[Buf
 
 
 def first_fault(body: memoryview, header: RoundHeader) -> str:
-    """Why these bytes are not the units the header announces; "" if they are.
+    """Return why these bytes are not the units that the header announces; "" if they are.
 
     A run of NULs is not a unit: a length below the least is refused before its checksum is looked at.
     """
@@ -295,7 +295,7 @@ def first_fault(body: memoryview, header: RoundHeader) -> str:
 
 
 def highest_number(body: memoryview, incarnation: int) -> int:
-    """The highest number among the whole units that `body` begins with; 0 if there is none.
+    """Return the highest number of the complete units at the beginning of `body`; 0 if there is none.
 
     For rounds whose header is lost: their units are cut, but their numbers are not given again.
     """
@@ -313,7 +313,7 @@ def highest_number(body: memoryview, incarnation: int) -> int:
 
 
 def read_parts(body: memoryview, above: int = 0) -> Iterator[FlatPart]:
-    """The parts of all units above a number, of a round that first_fault found nothing in, one unit after another.
+    """Yield the parts of all units above a number, from a round in which first_fault() found nothing.
 
     Recovery makes millions of these. Raises: Malformed, for parts that do not add up to their unit.
     """

@@ -183,7 +183,7 @@ class Journal:
 
     @property
     def next_round(self) -> int:
-        """No round so far has this number, or one above it."""
+        """The number of the next round."""
         return self._next_round
 
     # ---- room ------------------------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ class Journal:
         return size_bytes <= self._room or self._files.admits(size_bytes)
 
     def is_ready_for(self, size_bytes: int) -> bool:
-        """Whether to append so much now. False asks for a file, as admits() does; True where waiting helps nothing."""
+        """Return whether to append now. False asks for a file, like admits(). True also if waiting cannot help."""
         size_bytes += BATCH_UNIT_BYTES
         return size_bytes <= self._room or self._files.is_ready_for(size_bytes)
 
@@ -209,22 +209,22 @@ class Journal:
 
     @property
     def used_bytes(self) -> int:
-        """Journal space that holds units, or may hold units, that are still needed."""
+        """The size of the files that may hold units which are still needed."""
         return self._files.full_bytes + self._position
 
     @property
     def half_used(self) -> bool:
-        """Time to flush and checkpoint, so that files can be used again before they are needed."""
+        """True: half of the journal is in use, so flush and checkpoint before more files are needed."""
         return 2 * self.used_bytes > self._files.max_bytes
 
     @property
     def wants_recycling(self) -> bool:
-        """Half used; or its files are needed now, for the disk has no room for others."""
+        """True: half of the journal is in use, or files must be reused now because the disk has no room for others."""
         return self.half_used or (self._files.starved and not self._files.ready)
 
     @property
     def nearly_full(self) -> bool:
-        """Less than a quarter of the limit is left, or no file is ready and one is being made.
+        """True: less than a quarter of the limit is left, or no file is ready and one is being made.
 
         Waiting helps then. It would not while the disk has no room for a file: that is for admits() to say.
         """
@@ -270,7 +270,7 @@ class Journal:
         return number
 
     def append_batches(self, batches: Sequence[PlacedBatch]) -> int:
-        """As append(), for a unit of batches only. Large batches are not copied. Returns the unit's number."""
+        """Like append(), for a unit of batches only. Large batches are not copied. Returns the unit's number."""
         number = self.next_unit
         framed = frame_batches(self.incarnation, number, batches)
         size = sum(map(len, framed))
@@ -289,12 +289,12 @@ class Journal:
 
     @property
     def lacks_seal(self) -> bool:
-        """Whether no header on the disk says of the newest round with units that it was synced."""
+        """True: no round header on disk says yet that the newest round with units was synced."""
         return self._durable_synced_through < self._last_unit_round
 
     @property
     def open_bytes(self) -> int:
-        """What the units of the open round take, about."""
+        """Roughly how many bytes the open round's units have."""
         return self._round_room - self._room
 
     def take_round(self, *, sync: bool) -> RoundWrite | None:
@@ -336,7 +336,7 @@ class Journal:
         return write
 
     def finished(self, write: RoundWrite) -> None:
-        """The round's run() has returned, or begin() has told so: release its units."""
+        """Release the round's units, after its run() has returned or its begin() has called back."""
         if not self._in_flight or write is not self._in_flight[0] or not write.done:
             raise RuntimeError("the round cannot be released: it or one before it was not written")
         self._in_flight.popleft()
@@ -369,7 +369,7 @@ class Journal:
         return job
 
     def synced(self, job: SyncJob) -> None:
-        """The job has ended well. A newer one covers what this one does, and more."""
+        """Note that the job has succeeded. A newer job covers everything that an older one does."""
         if job is self._newest_sync_job:
             self._syncing = {}
         self._is_synced(job.through_unit, job.through_round, job.synced_through)
@@ -377,41 +377,41 @@ class Journal:
             self._retire()
 
     def _is_synced(self, unit: int, number: int, synced_through: int) -> None:
-        """All through here is on the device. A sync beside rounds may end behind one that covers more."""
+        """Note that everything up to here is on the device. Ignored if a later sync has covered more already."""
         self.synced_unit = max(self.synced_unit, unit)
         self._synced_round = max(self._synced_round, number)
         self._durable_synced_through = max(self._durable_synced_through, synced_through)
 
     def _sync(self, files: Iterable[File]) -> None:
-        """In a worker. Raises as SyncOnce.run."""
+        """Sync files, in a worker. Raises like SyncOnce.run()."""
         self._syncs.run(functools.partial(_sync_each, files))
 
     # ---- files -----------------------------------------------------------------------------------------------
 
     def fill_job(self) -> Job | None:
-        """What makes the next files ready, if that should be done now. One at a time; hand it to filled()."""
+        """Return a job that makes the next files ready, if that is needed. One at a time; then call filled()."""
         return self._files.preparation()
 
     def filled(self, job: Job) -> None:
-        """A fill_job has ended, well or with TryLater (any other error halts the broker)."""
+        """Note that a fill_job has ended, without an error or with TryLater (any other error halts the broker)."""
         self._files.settle()
 
     @property
     def may_fill(self) -> bool:
-        """Whether fill_job is worth asking for; cheap, for whoever asks at every round."""
+        """Return whether fill_job() may return a job. Cheap enough to be asked at every round."""
         return self._files.incomplete
 
     def when_wanted(self, callback: Callable[[], None]) -> None:
-        """Tell whoever fills when a unit found no ready file that takes it."""
+        """Set a function that is called when no ready file has room for a unit."""
         self._files.on_wanted = callback
 
     def start_after(self, unit: int) -> JournalStart:
-        """Where a scan for all units after this one begins: what a checkpoint through `unit` names."""
+        """Return where a scan for all units after this one begins. A checkpoint through `unit` records it."""
         file = self._files.holding_units_after(unit)
         return JournalStart(file.sequence, file.first_round or self._next_round)
 
     def recycle(self, through_unit: int, start: JournalStart = EVERYTHING) -> None:
-        """The older of two durable checkpoints is through this unit, and begins a scan at `start`.
+        """Reuse files that no checkpoint needs. through_unit, start: of the older of the two durable checkpoints.
 
         The next fill_job reuses the files before it, and later ones by JournalFiles.retire. Those that are still to be
         written, or that a worker may be about to sync, would be closed before it comes to them: they follow when the
@@ -432,13 +432,13 @@ class Journal:
         self._holds_needless = len(self._files.held) > 1 and self._files.held[0].file in listed
 
     def close(self) -> None:
-        """Let go of the files; writes nothing."""
+        """Close the files. Writes nothing."""
         self._files.close()
 
     # ---- inside ----------------------------------------------------------------------------------------------
 
     def _move_on(self, size_bytes: int) -> None:
-        """End the current file, and those after it that are too small."""
+        """End the current file, and skip ready files that are too small for `size_bytes`."""
         if not self._files.admits(size_bytes):
             raise UnitRefused(f"no journal space is ready for a unit of {size_bytes} bytes")
         if self.next_unit != self._first_unit:

@@ -37,7 +37,7 @@ class KeptFile(NamedTuple):
 
 
 def parse_name(name: str) -> KeptFile | None:
-    """The file of this name, or None if it is none of ours."""
+    """Parse the name of a file of kept parts; None for any other name."""
     found = _NAME.fullmatch(name)
     log = layout.parse_log_directory_name(found[1]) if found else None
     return KeptFile(log[2], int(found[2]), int(found[3]), name) if found and log else None
@@ -57,7 +57,7 @@ def _is_unfinished(name: str) -> bool:
 
 
 def list_old_names(names: Sequence[str]) -> list[str]:
-    """Those among the names in a log's folder that hold kept parts as older versions wrote them, in their order."""
+    """Return the names of files of kept parts that older versions wrote into a log's folder, in order."""
     numbers = [int(found[1]) for name in names if (found := _OLD_NAME.fullmatch(name))]
     return [f"{OLD_PREFIX}{number}" for number in sorted(numbers)]
 

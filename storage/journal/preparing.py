@@ -56,7 +56,7 @@ class JournalFile:
 
     @property
     def capacity(self) -> int:
-        """Bytes of the largest unit it takes when it is new."""
+        """The size of the largest unit that fits the file when it is empty."""
         return self.size_bytes - AROUND_UNITS_BYTES
 
 
@@ -106,7 +106,7 @@ class Preparation:
         reuse: range,
         keep_free_bytes: int = 0,
     ) -> None:
-        """drop: ready files to remove, newest first. spares: those with a size in `reuse` are, the others go.
+        """drop: ready files to remove, newest first. spares: reused if their size is in `reuse`, else removed.
 
         keep_free_bytes: a new file is made only if so much is free afterwards.
         """
@@ -124,7 +124,7 @@ class Preparation:
         self.failed = False
 
     def run(self) -> None:
-        """Raises: TryLater (what was made stays made, the rest may be tried again), OSError."""
+        """Make the files ready. Raises: TryLater (files made so far count, the rest may be tried again), OSError."""
         try:
             self._run()
         except BaseException:
@@ -152,7 +152,7 @@ class Preparation:
         file.file.close()
 
     def _recycle(self) -> None:
-        """The old name is durably removed before the header changes: no name ever leads to another file's header."""
+        """Reuse files. The old name is durably removed before the header changes: no name has another file's header."""
         old = self.spares[0]
         header, path = self._next(old.size_bytes, recycled=True)
         if old.path != path + PREPARING:

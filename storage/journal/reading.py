@@ -28,7 +28,7 @@ READ_BYTES = 1 << 20
 
 
 class JournalDamaged(Damaged):
-    """The journal lacks something that was durable. It stays as it is, and the broker does not start."""
+    """Raised if the journal lacks something that was durable. Nothing is changed, and the broker does not start."""
 
     def __init__(self, path: str, position: int, reason: str) -> None:
         super().__init__(path, f"at byte {position}: {reason}")
@@ -51,7 +51,7 @@ class FoundRound(NamedTuple):
 
 
 def read_header(disk: Disk, path: str) -> FoundFile:
-    """A file's header. Raises: JournalDamaged, NewerFormat."""
+    """Read a file's header. Raises: JournalDamaged, NewerFormat."""
     file = disk.open(path, read_only=True)
     try:
         size = file.size()
@@ -70,7 +70,7 @@ def read_header(disk: Disk, path: str) -> FoundFile:
 
 
 class Reader:
-    """One file, read in windows. Nothing outside its size is ever asked for."""
+    """Reads one file in windows, never beyond its size."""
 
     def __init__(self, disk: Disk, found: FoundFile) -> None:
         self.path = found.path
@@ -104,7 +104,7 @@ class Reader:
 
 
 def round_fault(reader: Reader, position: int, header: RoundHeader) -> str:
-    """Why the round with this header is not sound; "" if it is."""
+    """Return why the round with this header is not valid; "" if it is."""
     start = position + ROUND_HEADER_BYTES
     if header.length > reader.size - start:
         return f"its header has a length of {header.length} bytes, the file has {reader.size - start} left"
@@ -112,7 +112,7 @@ def round_fault(reader: Reader, position: int, header: RoundHeader) -> str:
 
 
 def rounds(disk: Disk, path: str) -> Iterator[FoundRound]:
-    """All rounds of one file, for people: good ones, faulty ones, and those behind a gap. Judges nothing.
+    """Yield all rounds of a file, for tools: valid, faulty, and those behind a gap. Decides nothing.
 
     Raises: JournalDamaged, for a file without a sound header; NewerFormat.
     """

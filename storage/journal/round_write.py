@@ -29,7 +29,7 @@ class SyncJob:
     ended: bool = False  # well or not
 
     def run(self) -> None:
-        """Raises: OSError."""
+        """Run the syncs. Raises: OSError."""
         try:
             self.sync_files()
         finally:
@@ -88,11 +88,11 @@ class RoundWrite:
 
     @property
     def sizes(self) -> list[tuple[File, int]]:
-        """How many bytes go to which file."""
+        """Return (file, bytes) for each file that the round is written to."""
         return [(file, size) for file, _, _, size in self._writes]
 
     def begin(self, writer: AsyncWriter, told: Callable[[OSError | None], None]) -> bool:
-        """Have it written and synced without a worker; `told` is called on the loop then. False: it must be run()."""
+        """Begin writing and syncing without a worker; then `told` is called on the loop. False: use run() instead."""
         if not (self.sync and self._own_sync_is_enough and self.size_bytes >= writer.from_bytes):
             return False
 
@@ -120,7 +120,7 @@ class RoundWrite:
         self.done = True
 
     def _write_blocks(self) -> bool:
-        """Write and sync what is not bulk in one call. False: not in this way."""
+        """Write and sync a small round in one call. False: that is not possible here."""
         file, position, buffers, size_bytes = self._writes[0]
         return size_bytes < BULK_BYTES and file.write_blocks_synced(buffers, position, size_bytes)
 

@@ -183,7 +183,7 @@ def _life(header: FileHeader) -> tuple[bytes, int, int, int]:
 
 
 def _is_reused(header: FileHeader) -> bool:
-    """Whether files before this one, of the same incarnation, were needed no more and are gone."""
+    """Return whether earlier files of this incarnation were reused, so that this one may be the first."""
     return header.sequence > header.first_file
 
 
@@ -191,7 +191,7 @@ def _is_reused(header: FileHeader) -> bool:
 
 
 class _Judge:
-    """Walks the rounds of one incarnation up to the first that is not there, and decides what that means."""
+    """Walks the rounds of one incarnation up to the first missing one, and decides: end of the journal, or damage."""
 
     def __init__(self, disk: Disk, result: Scan, start: JournalStart, first_unit: int) -> None:
         """first_unit: the first that the checkpoint does not have, for a journal whose first files are gone."""
@@ -221,7 +221,7 @@ class _Judge:
         result.highest_round = max(result.highest_round, self._round - 1)
 
     def _walk(self, reader: Reader) -> tuple[int, str, bool]:
-        """Returns the first position without a sound round, what ails it, and whether the file ended there."""
+        """Return the first position without a valid round, what is wrong there, and whether the file ended there."""
         position = BLOCK_BYTES
         while (header := reader.round_header(position)) is not None:
             self._check_order(reader.path, position, header)
@@ -246,7 +246,7 @@ class _Judge:
             raise JournalDamaged(path, position, f"{found}, and not {self._round} from unit {self._unit}")
 
     def _end(self, index: int, position: int, fault: str) -> None:
-        """The journal ends here, whatever is behind it; or it is damaged, if what is behind it shows that."""
+        """Decide that the journal ends here, or raise JournalDamaged if what follows shows that more was synced."""
         result = self._result
         found = result.files[index]
         if _is_reused(found.header) and index == 0 and result.rounds[0] == 0 and not self._start.file:
@@ -270,7 +270,7 @@ class _Judge:
 
 
 class _Remains:
-    """The contents of the files behind the last round that counts."""
+    """What the files hold after the last round that counts."""
 
     def __init__(self) -> None:
         self.synced_through = self.witness = -1
@@ -300,7 +300,7 @@ class _Remains:
         self.highest_unit = max(self.highest_unit, found.last_unit)
 
     def _count_units(self, reader: Reader, incarnation: int, start: int) -> None:
-        """Numbers of a round whose header is lost."""
+        """Note the unit numbers of a round whose header is lost."""
         body = start + ROUND_HEADER_BYTES
         if body < reader.size:
             view = reader.view(body, min(READ_BYTES, reader.size - body))

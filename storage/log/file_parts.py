@@ -33,7 +33,7 @@ class FilePart:
     def __init__(
         self, log: "PartitionLog", state: SegmentState, opened: OpenFile, position: int, size_bytes: int
     ) -> None:
-        """opened: in use, and the part's from now on."""
+        """opened: an open file in use, which the part owns from now on."""
         self._log = log
         self._state = state
         self._opened: OpenFile | None = opened
@@ -52,7 +52,7 @@ class FilePart:
         return self._opened.file
 
     def send(self, socket_fd: int, begin: int) -> int:
-        """Hand a socket what follows `begin`. As File.send."""
+        """Send bytes from `begin` on to a socket. Returns and raises like File.send()."""
         return self._file.send(socket_fd, self._size_bytes - begin, self._position + begin)
 
     def read(self, begin: int = 0, size: int | None = None) -> bytes:
@@ -73,27 +73,27 @@ class FilePart:
         return found
 
     def release(self) -> None:
-        """Nobody will send it any more. Idempotent."""
+        """End the use of the file: the part will not be sent any more. Idempotent."""
         opened, self._opened = self._opened, None
         if opened is not None:
             opened.give_back()
 
     def __del__(self) -> None:
-        """The last resort, for an answer that was lost in an exception."""
+        """Release the file of a part that was lost with an exception."""
         opened, self._opened = self._opened, None
         if opened is not None:
             opened.abandon()
 
 
 def release(buffers: Iterable[object]) -> None:
-    """What was to be sent has been, or never will be."""
+    """Release those buffers that are file parts: they were sent, or will not be."""
     for one in buffers:
         if isinstance(one, FilePart):
             one.release()
 
 
 def left_in_file(log: "PartitionLog", offset: int, max_bytes: int, below: int) -> Slice | None:
-    """What a reader wants (see Span), as a FilePart; None where it has to be read to be known, is cold, or is little.
+    """Return the batches a reader wants (see Span) as a FilePart; None if they must be read, are few, or not cached.
 
     It may be less than a read would give, by what lies between two entries of the offset index.
     """
@@ -125,7 +125,7 @@ def left_in_file(log: "PartitionLog", offset: int, max_bytes: int, below: int) -
 
 
 def _extent(state: SegmentState, indexes: Indexes, offset: int, max_bytes: int, below: int) -> tuple[int, int]:
-    """(from, to): checked batches from the wanted one on, of max_bytes together, that end below `below`. Or nothing."""
+    """Return (from, to): positions of checked batches from the wanted one on, within max_bytes and below `below`."""
     position = _known_place(state, indexes, offset)
     if position < 0:
         return 0, 0
@@ -138,7 +138,7 @@ def _extent(state: SegmentState, indexes: Indexes, offset: int, max_bytes: int, 
 
 
 def _known_place(state: SegmentState, indexes: Indexes, offset: int) -> int:
-    """Where the batch begins that holds this offset, or the first after it; −1 if only a search would tell."""
+    """Return the position of the batch with this offset, or the next one; −1 if it is not known without a search."""
     if state.compacted:
         entry = indexes.entry_of(offset - state.base_offset)
         return indexes.positions[entry] if entry < len(indexes.positions) else -1
@@ -146,7 +146,7 @@ def _known_place(state: SegmentState, indexes: Indexes, offset: int) -> int:
 
 
 def _offset_at(file: File, state: SegmentState, indexes: Indexes, position: int) -> int:
-    """The offset after the batch that ends here; −1 if that would have to be waited for, or is not what it must be."""
+    """Return the offset after the batch that ends here; −1 if that needs the device or the batch is unexpected."""
     entry = bisect_left(indexes.positions, position)
     if state.compacted:  # every batch has an entry
         return indexes.offsets[entry - 1] + state.base_offset + 1

@@ -123,7 +123,7 @@ class _Growing:
         return count
 
     def _see(self, batches: Sequence[TailBatch], timestamps: Sequence[int], first: int) -> None:
-        """Look at the largest timestamps of the batches from number `first` on."""
+        """Update the largest timestamp from the batches from number `first` on."""
         growth = self.growth
         newest = max(timestamps, default=NO_TIMESTAMP)
         if newest > growth.max_timestamp:
@@ -152,7 +152,7 @@ class _Growing:
 
 
 class SegmentWriter:
-    """What brings batches of one log to its segments. `written`: what became of it, segment by segment."""
+    """Writes batches of one log to its segments. written: what was added, segment by segment."""
 
     def __init__(
         self,
@@ -199,7 +199,7 @@ class SegmentWriter:
         growing.written_bytes = growing.size_bytes
 
     def _finish(self, growing: _Growing) -> None:
-        """The last bytes and the index entries; nothing for a segment that was full already."""
+        """Write the last bytes and the index entries. Does nothing for a segment that was full already."""
         if growing.buffers:
             self._write(growing)
         elif growing.size_bytes == growing.before.size_bytes and not growing.growth.time_entries:
@@ -222,7 +222,7 @@ class SegmentWriter:
 
 
 class FlushJob(SegmentWriter):
-    """The oldest released batches of one log, on their way to its segments."""
+    """Writes the oldest released batches of one log to its segments."""
 
     def __init__(
         self,
@@ -274,7 +274,7 @@ class FlushJob(SegmentWriter):
 
 
 class Replay(SegmentWriter):
-    """What a recovery applied to one log, on its way to the segments: kept as bytes, written when that is much.
+    """Collects the batches that recovery applies to one log, as bytes, and writes them when they are many.
 
     There may be millions of small batches; none costs more memory than its bytes.
     """
@@ -294,7 +294,7 @@ class Replay(SegmentWriter):
         self._growing = [] if active is None else [_Growing(active, settings, created=False)]
 
     def take(self, batches: Sequence[TailBatch]) -> None:
-        """Copy their bytes. Touches no file."""
+        """Copy the batches' bytes into memory. Writes no file."""
         number = 0
         while number < len(batches):
             if not self._growing or self._growing[-1].full:
@@ -305,7 +305,7 @@ class Replay(SegmentWriter):
             growing.buffers.clear()
 
     def write(self, *, all_of_it: bool) -> None:
-        """Write what was taken; index entries of segments that are full, or of all. Syncs nothing. Raises: OSError."""
+        """Write the collected bytes, and the index entries of full segments, or of all. No sync. Raises: OSError."""
         self._begin()
         for growing in self._growing:
             if growing.created and not growing.written_bytes:
@@ -324,7 +324,7 @@ class Replay(SegmentWriter):
 
 
 def oldest(tail: list[TailBatch], below: int, max_bytes: int, max_batches: int) -> tuple[list[TailBatch], int]:
-    """The batches at the beginning of a tail that end below an offset, of max_bytes together but one at least.
+    """Return the first batches of a tail that end below an offset: at most max_bytes, but at least one.
 
     Returns: they, and their bytes.
     """
@@ -338,7 +338,7 @@ def oldest(tail: list[TailBatch], below: int, max_bytes: int, max_batches: int) 
 
 
 class SyncJob:
-    """Make durable what a manifest captured at the same moment names."""
+    """Makes durable the files that a manifest captured at the same moment names."""
 
     def __init__(self, files: OpenFiles, paths: dict[str, int], directories: dict[str, int]) -> None:
         """paths, directories: with the number of the newest flush of each."""

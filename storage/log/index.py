@@ -30,7 +30,7 @@ MOST_INTERVALS = 8
 
 
 class IndexRow(NamedTuple):
-    """Which entries of an index file count, and their CRC-32C, as a checkpoint has them."""
+    """How much of an index file counts, and its CRC-32C, as a checkpoint records it."""
 
     entries: int = 0
     crc: int = 0
@@ -41,14 +41,14 @@ class IndexRow(NamedTuple):
         return cls(len(content) // entry_bytes, crc32c(content))
 
     def grown(self, added: bytes, entry_bytes: int) -> "IndexRow":
-        """This row with entries added behind."""
+        """Return the row after these entries were appended."""
         if not added:
             return self
         return IndexRow(self.entries + len(added) // entry_bytes, crc32c(added, self.crc))
 
 
 class Indexes:
-    """The indexes of a segment, loaded. The loop adds entries behind, workers look up; entries never change."""
+    """The loaded indexes of a segment. The loop appends entries while workers look up; entries never change."""
 
     __slots__ = (
         "aborted",
@@ -80,7 +80,7 @@ class Indexes:
         self.extend(offset_entries, time_entries, aborted)
 
     def extend(self, offset_entries: bytes, time_entries: bytes, aborted: Sequence[AbortedTransaction]) -> None:
-        """Add entries, as they stand in the files. The looked-up column grows last: workers see whole entries."""
+        """Append entries, as they are in the files. The searched column grows last, so workers see whole entries."""
         self.aborted.extend(aborted)
         if offset_entries:
             columns = array("i", offset_entries)
@@ -97,43 +97,43 @@ class Indexes:
         return 8 * len(self.offsets) + 12 * len(self.timestamps) + 160 * len(self.aborted)
 
     def entry_at_or_before(self, relative_offset: int) -> int:
-        """Number of the newest entry whose batch ends at or before this offset; −1: begin with the segment."""
+        """Return the number of the last entry whose batch ends at or before this offset; −1: there is none."""
         return bisect_right(self.offsets, relative_offset) - 1
 
     def place_before(self, relative_offset: int) -> tuple[int, int]:
-        """(position, relative last offset) of the newest indexed batch that ends before this one; (0, −1): none."""
+        """Return (position, relative last offset) of the last indexed batch before this offset; (0, −1): none."""
         number = bisect_left(self.offsets, relative_offset) - 1
         return (self.positions[number], self.offsets[number]) if number >= 0 else (0, -1)
 
     def entry_of(self, relative_offset: int) -> int:
-        """In a dense index, the number of the first batch that ends at or after this offset."""
+        """Return, for a dense index, the number of the first batch that ends at or after this offset."""
         return bisect_left(self.offsets, relative_offset)
 
     def boundary_after(self, position: int) -> int:
-        """The next position known to begin a batch, or −1: no batch may lie across it."""
+        """Return the next position at which a batch is known to begin; −1 if none is. No batch may lie across it."""
         number = bisect_right(self.positions, position)
         return self.positions[number] if number < len(self.positions) else -1
 
     def offset_before_time(self, timestamp: int) -> int:
-        """Relative offset at which to begin a search for the first record at or after this time."""
+        """Return the relative offset at which to begin a search for the first record at or after this time."""
         number = bisect_left(self.timestamps, timestamp) - 1
         return self.time_offsets[number] if number >= 0 else 0
 
     def remember(self, offset: int, position: int) -> None:
-        """A reader has stopped before the batch that begins with `offset`, at `position`."""
+        """Note that a batch with base offset `offset` begins at `position`, because a reader stopped there."""
         if len(self.hints) >= MOST_HINTS:
             self.hints.clear()
         self.hints[offset] = position
 
     def checked_until(self, position: int) -> int:
-        """Where the checked batches end of which one begins at `position`; `position` itself: that one was not."""
+        """Return the end of the checked batches that begin at `position`; `position` itself if there are none."""
         for start, stop in self.checked:
             if start <= position < stop:
                 return stop
         return position
 
     def add_checked(self, start: int, stop: int) -> None:
-        """The CRCs of all batches from `start` to `stop` have matched.
+        """Note that the CRCs of all batches from `start` to `stop` have matched.
 
         Of two threads that add at once one may be lost: its batches are checked again.
         """
@@ -147,7 +147,7 @@ class Indexes:
 
 
 class IndexGrowth:
-    """Decides which batches get entries, and collects those. One for each run of appends to a segment."""
+    """Decides which batches get index entries, and collects them. One for each run of appends to a segment."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class IndexGrowth:
         self.time_entries: list[bytes] = []
 
     def add(self, last_offset: int, position: int, size: int, timestamp: int) -> None:
-        """One batch, appended at `position`; `timestamp` is its largest."""
+        """Note a batch appended at `position`. timestamp: its largest."""
         if timestamp > self.max_timestamp:
             self.max_timestamp = timestamp
             self.max_timestamp_offset = last_offset
@@ -180,12 +180,12 @@ class IndexGrowth:
         self.since += size
 
     def add_entry(self, last_offset: int, position: int) -> None:
-        """Entries for the batch at `position`, whose timestamp has been looked at."""
+        """Add entries for the batch at `position`, whose timestamp was noted before."""
         self.offset_entries.append(OFFSET_ENTRY.pack(last_offset - self.base_offset, position))
         self.add_time_entry()
 
     def add_time_entry(self) -> None:
-        """An entry for the largest timestamp so far, unless there is one. Also when the segment is finished."""
+        """Add an entry for the largest timestamp so far, unless it has one. Also called when a segment is finished."""
         if self.max_timestamp > self._last_time:
             relative = self.max_timestamp_offset - self.base_offset
             self.time_entries.append(TIME_ENTRY.pack(self.max_timestamp, relative))
@@ -206,7 +206,7 @@ class IndexCache:
         self._lock = threading.Lock()
 
     def get(self, path: str, covers_bytes: int) -> Indexes | None:
-        """The indexes of this segment, if they cover at least its first `covers_bytes` bytes; else None."""
+        """Return the segment's indexes if they cover at least its first `covers_bytes` bytes; else None."""
         with self._lock:
             found = self._loaded.get(path)
             if found is None or found.covers_bytes < covers_bytes:
@@ -215,7 +215,7 @@ class IndexCache:
             return found
 
     def put(self, path: str, indexes: Indexes) -> None:
-        """Keep, unless there are some that cover more."""
+        """Keep these indexes, unless the cached ones cover more."""
         with self._lock:
             before = self._loaded.get(path)
             if before is not None:
@@ -236,7 +236,7 @@ class IndexCache:
         time_entries: bytes,
         aborted: Sequence[AbortedTransaction],
     ) -> None:
-        """The segment has grown: so does the copy in memory, if it is there and up to date. An empty one begins."""
+        """Extend the cached indexes of a segment that has grown, if they are up to date. A new segment gets some."""
         with self._lock:
             loaded = self._loaded.get(path)
             if loaded is None and not size_before:

@@ -22,7 +22,7 @@ EVERY_BATCH = -1  # index interval of compacted segments: readers need an entry 
 
 
 def load_indexes(log: LogState, states: Sequence[SegmentState], number: int) -> Indexes:
-    """The indexes of one of these segments. states: from the log's first on, since aborts are derived from all of them.
+    """Load the indexes of segment `number`. states: all from the log's first on, from which aborts can be derived.
 
     Raises: SegmentDamaged, OSError.
     """
@@ -45,12 +45,12 @@ def load_indexes(log: LogState, states: Sequence[SegmentState], number: int) -> 
 
 
 def load_places(log: LogState, state: SegmentState) -> Indexes:
-    """Only where batches stand. Keeps nothing, and writes nothing: for a log that is being opened. Raises as above."""
+    """Load only the offset and time index, for a log being opened: no cache, no writes. Raises like load_indexes()."""
     return Indexes(*(_load_entries(log.open_files, f"{log.directory}/{state.stem}", state) or _derive(log, state)))
 
 
 def _load_entries(files: OpenFiles, stem: str, state: SegmentState) -> tuple[bytes, bytes] | None:
-    """The entries of `.index` and `.timeindex`, if both files have theirs."""
+    """Read the entries of `.index` and `.timeindex`; None if one of the files lacks them."""
     offset_entries = _entries(files, stem + OFFSET_SUFFIX, state.offset_index, OFFSET_ENTRY.size)
     time_entries = _entries(files, stem + TIME_SUFFIX, state.time_index, TIME_ENTRY.size)
     return None if offset_entries is None or time_entries is None else (offset_entries, time_entries)
@@ -71,7 +71,7 @@ def _load_aborted(log: LogState, states: Sequence[SegmentState], number: int) ->
 
 
 def _entries(files: OpenFiles, path: str, row: IndexRow, entry_bytes: int) -> bytes | None:
-    """The entries that count; None if the file does not have them, or cannot be read.
+    """Read the entries that count; None if the file does not have them or cannot be read.
 
     Raises: OSError for want of descriptors or memory.
     """
@@ -99,7 +99,7 @@ def _derive(log: LogState, state: SegmentState) -> tuple[bytes, bytes]:
 
 
 def _derive_aborted(log: LogState, states: Sequence[SegmentState], number: int) -> list[AbortedTransaction]:
-    """From all segments up to this one, since a transaction may have begun in any.
+    """Derive the aborted transactions of a segment from all segments up to it: a transaction may begin in any.
 
     It goes on where the log's last walk ended, if the segments below are the same: who reads a log whose indexes are
     lost walks it once, not once for each segment.

@@ -12,7 +12,7 @@ from .segment import SegmentState
 
 
 class Manifest(NamedTuple):
-    """A log as a checkpoint counts it. Packs as it is; `from_row` takes back what msgpack makes of it."""
+    """What a checkpoint records about a log. msgpack packs it as it is; from_row() is the inverse."""
 
     start_offset: int
     end_offset: int  # of what is flushed; the journal has the rest
@@ -41,7 +41,7 @@ class Manifest(NamedTuple):
 
 
 class Retired:
-    """A file on its way out."""
+    """A file that newer checkpoints do not name, to be removed later."""
 
     __slots__ = ("checkpoints_left", "path", "unnamed")
 

@@ -51,7 +51,7 @@ class OpenFile:
         self.pool._release(self, lent=True)
 
     def abandon(self) -> None:
-        """As give_back(), for __del__: takes effect when the next use of any file ends.
+        """Like give_back(), for __del__: takes effect when the next use of any file ends.
 
         The garbage collector may call it anywhere, also in a thread that holds the lock.
         """
@@ -86,7 +86,7 @@ class OpenFiles:
         return self.use_if_open(path) or self._open(path, create)
 
     def use_if_open(self, path: str) -> OpenFile | None:
-        """As use(), but None if the file is not open: opening it may wait for the device."""
+        """Like use(), but returns None if the file is not open: opening it may wait for the device."""
         with self._lock:
             entry = self._entries.get(path)
             if entry is not None:
@@ -96,7 +96,7 @@ class OpenFiles:
             return entry
 
     def lend(self, path: str) -> OpenFile | None:
-        """As use_if_open(), for any length of time: a client decides when it ends. None also if most_lent() are lent.
+        """Like use_if_open(), but for as long as a client needs. Returns None also if most_lent() files are lent.
 
         A lent file that is forgotten stays open, and is not counted in the limit.
         """
@@ -120,7 +120,7 @@ class OpenFiles:
         self.sync_all([path])
 
     def sync_all(self, paths: Sequence[str], directories: Sequence[str] = ()) -> None:
-        """As sync(), for all of these files, and for the names in these directories. Raises as sync()."""
+        """Like sync(), for all of these files and for the names in these directories. Raises like sync()."""
         # A file that is not open was synced when it was closed.
         entries = [entry for path in paths if (entry := self.use_if_open(path)) is not None]
         seen = [entry.dirty for entry in entries]
@@ -135,7 +135,7 @@ class OpenFiles:
                         entry.dirty = 0
 
     def make_room(self) -> None:
-        """Sync and close unsynced files if there are too many, and some more for those to come.
+        """Sync and close unsynced files if there are too many, and a few more to make room for the next.
 
         Blocking: for workers that write.
         """
@@ -147,7 +147,7 @@ class OpenFiles:
         self.sync_all(unsynced[: surplus + self.limit // 2])
 
     def give_way(self) -> None:
-        """The process has no descriptor left: hold half as many files as now, from now on.
+        """Halve the limit of open files, because the process has no descriptor left.
 
         Blocking: for workers. Raises as sync.
         """
@@ -215,7 +215,7 @@ class OpenFiles:
             file.close()
 
     def _end_use(self, entry: OpenFile, lent: bool) -> list[File]:
-        """One use is over. Returns what is to be closed. The lock is held."""
+        """End one use. Returns the files to be closed. The caller holds the lock."""
         if lent:
             entry.lent -= 1
             self._lent -= not entry.lent
@@ -230,7 +230,7 @@ class OpenFiles:
         return self._surplus()
 
     def _surplus(self) -> list[File]:
-        """Take out synced, unused files, the longest unused first, until the bound holds. The lock is held."""
+        """Take out synced, unused files, the longest unused first, until the limit holds. The caller holds the lock."""
         closing: list[File] = []
         while len(self._entries) > self.limit and self._idle:
             path, entry = self._idle.popitem(last=False)
@@ -240,5 +240,5 @@ class OpenFiles:
 
 
 def most_lent(limit: int) -> int:
-    """How many files a pool of this limit lends at one time. Forgotten ones may add that number to the open files."""
+    """Return how many files a pool of this limit lends at a time. Forgotten ones may add as many to the open files."""
     return min(LENT, limit // LENT_SHARE)

@@ -36,7 +36,7 @@ UNREADABLE_HINT = "start again once the device can read it, or restore this fold
 
 
 class _Unusable(Exception):
-    """Why the log must stay offline."""
+    """Raised with the reason why a log must stay offline."""
 
 
 def open_log(
@@ -53,7 +53,7 @@ def open_log(
     look_from: int | None = None,
     unreadable_is_damage: bool = False,
 ) -> PartitionLog:
-    """The log as a checkpoint's manifest describes it (None: an empty one). Damage puts it offline, with a reason.
+    """Open the log that a manifest describes (None: an empty one). A damaged log is offline, with a reason.
 
     Changes no file: the caller goes on with tidy, and then applies the journal's units above.
     Raises: as restore.
@@ -115,7 +115,7 @@ def tidy(log: PartitionLog) -> None:
 
 
 def leave_as_it_is(log: PartitionLog, reason: str) -> None:
-    """Damage found right after recovery, before anybody used the log: from now on as if it had been found above."""
+    """Put a log offline whose damage was found right after recovery, before anybody used it."""
     if log.offline is None:
         log.offline = reason
         logger.error("%s-%d is offline: %s", log.topic, log.partition, reason)
@@ -126,7 +126,7 @@ def leave_as_it_is(log: PartitionLog, reason: str) -> None:
 
 
 def _adopt(log: PartitionLog, manifest: Manifest, age_ms: int) -> None:
-    """Ages that lie ahead (the store's age may go back a little in a crash) count from now."""
+    """Take over the manifest's segments. Ages above age_ms are cut to it: a crash may set the store's age back."""
     log.start_offset = log.released_start = manifest.start_offset
     log.end_offset = log.high_watermark = log.flushed_offset = log.checkpointed_offset = manifest.end_offset
     log.cleaned_offset = manifest.cleaned_offset
@@ -141,7 +141,7 @@ def _adopt(log: PartitionLog, manifest: Manifest, age_ms: int) -> None:
 
 
 def _check_files(log: PartitionLog, manifest: Manifest, names: set[str]) -> None:
-    """Everything the manifest counts must be there, and be as long as it says."""
+    """Check that every file of the manifest exists and has the length it says. Raises: _Unusable."""
     end = -1
     problems: list[str] = []
     missing: list[tuple[int, int]] = []  # (first offset, offset behind the last)
@@ -163,7 +163,7 @@ def _check_files(log: PartitionLog, manifest: Manifest, names: set[str]) -> None
 
 
 def _try_active(log: PartitionLog, names: set[str]) -> None:
-    """The replay writes to the newest segment: does it read up to where it goes on, and do its indexes open?
+    """Check that the newest segment, which replay appends to, is valid up to its end, and that its indexes open.
 
     They may have to be cut.
     """
@@ -177,7 +177,7 @@ def _try_active(log: PartitionLog, names: set[str]) -> None:
 
 
 def _end_of_sound(log: PartitionLog, path: str, state: SegmentState) -> int:
-    """The offset behind the last batch that reads well, from the segment's beginning on."""
+    """Return the offset after the last valid batch, reading from the segment's beginning."""
     end_offset = state.base_offset
     try:
         with log.open_files.use(path) as file:
@@ -200,7 +200,7 @@ def _ranges(missing: list[tuple[int, int]]) -> str:
 
 
 def _cut(log: PartitionLog, manifest: Manifest, names: set[str]) -> None:
-    """Bytes behind those that count were never trusted, and go. Only the last segment can have index entries behind."""
+    """Cut bytes behind those that the manifest counts. Only the last segment can have surplus index entries."""
     for state in manifest.segments:
         _cut_file(log, f"{state.stem}{LOG_SUFFIX}", state.size_bytes)
     for state in manifest.segments[-1:]:
@@ -221,7 +221,7 @@ def _cut_file(log: PartitionLog, name: str, size_bytes: int) -> None:
 
 
 def _restore_producers(log: PartitionLog, manifest: Manifest, age_ms: int, *, unreadable_is_damage: bool) -> None:
-    """The newest snapshot that reads well, and the batches above it; or all batches, if they are all still there.
+    """Restore producers from the newest valid snapshot and the batches above it, or from all batches if none is gone.
 
     unreadable_is_damage: what the device cannot read does not read well. Raises: _Unusable, OSError.
     """
@@ -266,13 +266,13 @@ def _apply_above(log: PartitionLog, offset: int) -> None:
 
 
 def _look(log: PartitionLog, offset: int) -> None:
-    """Is every batch from `offset` on sound? Of what was compacted above it, all. Raises: SegmentDamaged, OSError."""
+    """Check every batch from `offset` on; of compacted segments above it, all. Raises: SegmentDamaged, OSError."""
     for _ in _batches_above(log, offset if offset >= log.cleaned_offset else 0):
         pass
 
 
 def _batches_above(log: PartitionLog, offset: int) -> Iterator[tuple[SegmentState, Batch]]:
-    """What segments hold from `offset` on, CRCs and order checked. Raises: SegmentDamaged, OSError."""
+    """Yield the batches of segments from `offset` on, CRC and order checked. Raises: SegmentDamaged, OSError."""
     for state in log.segments:
         if state.end_offset <= offset or not state.size_bytes:
             continue
@@ -287,7 +287,7 @@ def _batches_above(log: PartitionLog, offset: int) -> Iterator[tuple[SegmentStat
 
 
 def _remove_leftovers(log: PartitionLog, manifest: Manifest, names: list[str]) -> None:
-    """Files that the manifest does not name.
+    """Remove files that the manifest does not name, or note them for later removal.
 
     Above its end they are of a life whose checkpoint was lost, and their names will be needed. Below, an older
     checkpoint may name them: they are kept until two newer ones are durable.
@@ -315,7 +315,7 @@ def _remove_leftovers(log: PartitionLog, manifest: Manifest, names: list[str]) -
 
 
 def offset_in_name(name: str) -> int | None:
-    """Offset in the name of a file of ours; None for all others: kept parts, people's own."""
+    """Return the offset in the name of a log's file; None for other files (kept parts, foreign ones)."""
     parsed = parse_name(name)
     if parsed is not None:
         return parsed[0]

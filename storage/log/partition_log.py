@@ -28,7 +28,7 @@ from .times import LatestLookup, TimeLookup
 
 
 class Rewritten(Protocol):
-    """A run of compaction, as the log that it was made of takes it back."""
+    """The result of a run of compaction, as its log needs it."""
 
     @property
     def states(self) -> Sequence[SegmentState]: ...
@@ -42,7 +42,7 @@ class Rewritten(Protocol):
 
 
 class PartitionLog(LogState):
-    """checkpointed_offset: what the newest durable checkpoint counts; retention stays below it."""
+    """The log of one partition. checkpointed_offset: its end in the newest durable checkpoint; limits retention."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class PartitionLog(LogState):
                 self._aborted.append(aborted)
 
     def apply_next(self, batch: TailBatch, producer_id: int, sequence: int, transactional: bool = False) -> None:
-        """As apply(), for a batch that is not a marker, and next in the sequence of its producer if it has one (-1)."""
+        """Like apply(), for a data batch that continues its producer's sequence, or has no producer (-1)."""
         last_offset, base_offset, size, timestamp, _, now_ms, _ = batch
         self._tail.append(batch)
         self.tail_bytes += size
@@ -109,20 +109,20 @@ class PartitionLog(LogState):
             self.producers.go_on(producer_id, sequence, base_offset, last_offset, timestamp, now_ms, transactional)
 
     def apply_log_start(self, offset: int) -> None:
-        """Records below `offset` are to go: for readers with start_released, their files behind the checkpoints."""
+        """Move the log's start to `offset`. Readers see that after start_released(); files go after checkpoints."""
         if offset > self.start_offset:
             self.start_offset = min(offset, self.end_offset)
             self._manifest = None
 
     def released(self, end_offset: int) -> None:
-        """Everything below is in the journal as its durability mode asks: readers may see it."""
+        """Let readers see records below `end_offset`: they are in the journal as the durability mode requires."""
         self.high_watermark = end_offset
         ending = self._ending
         while ending and ending[0][0] < end_offset:
             ending.popleft()
 
     def start_released(self, offset: int) -> None:
-        """A start that was applied is durable: readers see it."""
+        """Let readers see a start offset that was applied: it is durable now."""
         self.released_start = offset
         self._manifest = None
 
@@ -130,7 +130,7 @@ class PartitionLog(LogState):
 
     @property
     def last_stable_offset(self) -> int:
-        """No transaction that is open, or whose marker is not released yet, has a record below it."""
+        """The first offset of the earliest transaction without a released marker; else the high watermark."""
         lowest = self.high_watermark
         first_open = self.producers.first_open_offset()
         if first_open is not None and first_open < lowest:
@@ -146,7 +146,7 @@ class PartitionLog(LogState):
         return sum(state.size_bytes for state in self.segments if state.end_offset > start) + self.tail_bytes
 
     def read(self, offset: int, max_bytes: int, below: int, *, at_least_one: bool) -> Slice | ColdRead:
-        """Whole batches, from the one that holds `offset`, ending before `below`, of max_bytes together.
+        """Read whole batches, from the one with `offset` on, that end before `below`, up to max_bytes together.
 
         at_least_one: the first batch is returned even if it alone is larger. The slice may be empty.
         Raises: KafkaError OFFSET_OUT_OF_RANGE; KAFKA_STORAGE_ERROR if the log is offline.
@@ -180,7 +180,7 @@ class PartitionLog(LogState):
         return sorted(known, key=by_first_offset)
 
     def offset_for_time(self, timestamp: int, below: int) -> TimeLookup | None:
-        """The job that finds the first record at or after `timestamp` in batches that end before `below`.
+        """Return a job that finds the first record at or after `timestamp` in batches that end before `below`.
 
         None: there certainly is none. Raises: KafkaError KAFKA_STORAGE_ERROR if the log is offline.
         """
@@ -194,7 +194,7 @@ class PartitionLog(LogState):
         return TimeLookup(self, tail, below, timestamp)
 
     def offset_of_latest_time(self, below: int) -> LatestLookup | None:
-        """The job that finds the first record with the largest timestamp; see offset_for_time()."""
+        """Return a job that finds the first record with the largest timestamp; see offset_for_time()."""
         self._must_be_online()
         start = self.released_start
         tail = [batch for batch in self._tail if start <= batch[0] < below]
@@ -220,7 +220,7 @@ class PartitionLog(LogState):
         return self._tail[0][4] if self._tail else None
 
     def flush_job(self, max_bytes: int, max_batches: int = sys.maxsize, *, paced: bool = False) -> FlushJob | None:
-        """Take the oldest released batches, of max_bytes together but one at least. None: nothing, or a job is out.
+        """Return a job for the oldest released batches: up to max_bytes, at least one. None: no batch, or a job runs.
 
         paced: as File.write_past_cache.
         """
@@ -245,7 +245,7 @@ class PartitionLog(LogState):
         return self._flush
 
     def flushed(self, job: FlushJob) -> None:
-        """The job has run: its batches are in segment files, not yet synced."""
+        """Take over the result of a job that has run: its batches are in segment files, not yet synced."""
         self._flush = None
         self._take_over(job, job.batches[-1][0] + 1)
         del self._tail[: len(job.batches)]
@@ -284,7 +284,7 @@ class PartitionLog(LogState):
         return self.segments[-1] if self.segments and not self.segments[-1].compacted else None
 
     def _take_over(self, writer: SegmentWriter, flushed_offset: int) -> None:
-        """What a writer wrote counts from now on."""
+        """Take over the segments that a writer wrote."""
         for before, after, created, offset_entries, time_entries, aborted in writer.written:
             stem = f"{self.directory}/{after.stem}"
             self._flushes += 1
@@ -304,13 +304,13 @@ class PartitionLog(LogState):
         self._manifest = None
 
     def flush_failed(self, job: FlushJob) -> None:
-        """The disk is full: everything stays in the tail, to be tried again."""
+        """Undo a job that found the disk full: its batches stay in the tail and are flushed later."""
         self._flush = None
 
     # ---- checkpoints -----------------------------------------------------------------------------------------
 
     def manifest(self) -> object:
-        """What a checkpoint is to say of this log, as flushed now: true once the sync_job of this moment has run."""
+        """Return what a checkpoint records about this log now. Valid once the sync_job() of this moment has run."""
         if self.evidence is not None:
             return self.evidence
         manifest = self._manifest
@@ -322,7 +322,7 @@ class PartitionLog(LogState):
         return manifest
 
     def _capture(self) -> Manifest:
-        """Drop what lies wholly below the released start and producer state does not need, and describe the rest."""
+        """Drop segments below the released start that producer state does not need, and describe the rest."""
         snapshots, gone = self.snapshots.choose()
         self.retired.extend(Retired(path) for path in gone)
         found = Manifest(self.start_offset, self.flushed_offset, self.cleaned_offset, snapshots, tuple(self.segments))
@@ -337,7 +337,7 @@ class PartitionLog(LogState):
         return found._replace(segments=tuple(self.segments))
 
     def retire(self, states: Sequence[SegmentState]) -> None:
-        """These segments count no more; their files go when two durable checkpoints do not name them."""
+        """Drop segments. Their files are removed when two durable checkpoints do not name them."""
         for state in states:
             stem = f"{self.directory}/{state.stem}"
             self.open_files.indexes.drop(stem)
@@ -346,7 +346,7 @@ class PartitionLog(LogState):
         self._manifest = None
 
     def checkpointed(self) -> None:
-        """The manifest taken last is in a durable checkpoint."""
+        """Note that the manifest taken last is in a durable checkpoint."""
         if self.offered is not None:
             self.checkpointed_offset = self.offered.end_offset
         for retired in self.retired:
@@ -354,7 +354,7 @@ class PartitionLog(LogState):
                 retired.checkpoints_left -= 1
 
     def removable_files(self) -> list[str]:
-        """Paths that no kept checkpoint names, each returned once. They may be missing."""
+        """Return paths that no kept checkpoint names, each once. They may not exist."""
         paths = [retired.path for retired in self.retired if retired.checkpoints_left <= 0]
         if paths:
             self.retired = [retired for retired in self.retired if retired.checkpoints_left > 0]
@@ -363,13 +363,13 @@ class PartitionLog(LogState):
         return paths
 
     def sync_job(self) -> SyncJob | None:
-        """What must be made durable before a manifest of this moment may be written; None if nothing."""
+        """Return the syncs needed before a manifest of this moment may be written; None if there are none."""
         if not self._unsynced and not self._unsynced_directories:
             return None
         return SyncJob(self.open_files, dict(self._unsynced), dict(self._unsynced_directories))
 
     def synced(self, job: SyncJob) -> None:
-        """The job has run. What was written meanwhile stays to be synced."""
+        """Note that a sync job has run. Files written to meanwhile still need a sync."""
         _drop_synced(self._unsynced, job.paths)
         _drop_synced(self._unsynced_directories, job.directories)
 
@@ -377,17 +377,17 @@ class PartitionLog(LogState):
 
     @property
     def bytes_since_snapshot(self) -> int:
-        """What a recovery would scan to rebuild the producers' state."""
+        """The bytes that a recovery would scan to rebuild the producers' state."""
         return self.snapshots.bytes_since
 
     @property
     def wants_snapshot(self) -> bool:
-        """Whether one is needed, however little was appended: segments below the start cannot go without."""
+        """Whether a snapshot is needed, however little was appended: segments below the start are removed only then."""
         return self.snapshots.hold_segments and self.offline is None
 
     @property
     def wants_checkpoint(self) -> bool:
-        """Whether the next one would say something new of this log, or let files of it go."""
+        """Whether the next checkpoint would record something new about this log, or allow files to be removed."""
         return self.evidence is None and (self._manifest is None or bool(self.retired))
 
     def prepare_snapshot(self) -> bool:
@@ -395,24 +395,24 @@ class PartitionLog(LogState):
         return self.snapshots.prepare()
 
     def snapshot_job(self) -> SnapshotJob | None:
-        """Write down the producers' state; it counts once all it knows is flushed. None: nothing new, or not ready."""
+        """Return a job that writes the producers' state, valid once it is flushed. None: nothing new, or not ready."""
         return self.snapshots.job()
 
     def snapshotted(self, job: SnapshotJob) -> None:
-        """The job has run. (A manifest sees by itself whether it has.)"""
+        """Note that the job has run."""
         if self.snapshots.adopt():
             self._manifest = None
 
     # ---- compaction (storage/cleaning) ---------------------------------------------------------------------
 
     def begin_compaction(self) -> int:
-        """A run begins; it is given to compacted or compaction_failed in the end. Returns its generation."""
+        """Begin a run, which ends with compacted() or compaction_failed(). Returns its generation."""
         self.compacting = True
         self.next_generation += 1
         return self.next_generation - 1
 
     def compacted(self, run: Rewritten) -> None:
-        """Swap the run's segments in. On disk this is so with the next checkpoint."""
+        """Replace segments by the run's. On disk this takes effect with the next checkpoint."""
         self.compacting = False
         replaced = self.segments[: len(run.states)]
         self.segments[: len(run.states)] = run.outputs
@@ -420,7 +420,7 @@ class PartitionLog(LogState):
         self.retire(replaced)
 
     def compaction_failed(self, run: Rewritten) -> None:
-        """The run is given up; what it wrote goes."""
+        """Give up the run; the files that it wrote are removed."""
         self.compacting = False
         run.close()
         for path in run.paths:

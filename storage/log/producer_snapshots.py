@@ -30,11 +30,11 @@ class Snapshot(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of its file."""
+        """The name of the snapshot's file."""
         return f"{self.offset:020d}{'.copy' * self.copy}{SUFFIX}"
 
     def path_in(self, directory: str) -> str:
-        """The path of its file; directory: of the log."""
+        """Return the path of the snapshot's file. directory: of the log."""
         return f"{directory}/{self.name}"
 
 
@@ -51,14 +51,14 @@ def parse_name(name: str) -> Snapshot | None:
 
 
 def floor(snapshots: Sequence[Snapshot]) -> int:
-    """From which offset on batches are needed, if one of these snapshots may turn out damaged."""
+    """Return the offset from which batches are needed, even if the newest of these snapshots is damaged."""
     if snapshots and snapshots[-1].empty:
         return snapshots[-1].offset
     return snapshots[-2].offset if len(snapshots) > 1 else 0
 
 
 class SnapshotJob:
-    """A snapshot on its way to its file. `done` once it is durable."""
+    """Writes a snapshot to its file. `done` once it is durable."""
 
     def __init__(self, disk: Disk, path: str, snapshot: Snapshot, mark: int, payload: bytes) -> None:
         self.snapshot = snapshot
@@ -70,7 +70,7 @@ class SnapshotJob:
         self._payload = payload
 
     def run(self) -> None:
-        """Raises: DiskFull (harmless: the one before still counts), OSError."""
+        """Write and sync the file. Raises: DiskFull (harmless: the previous snapshot still counts), OSError."""
         checkpoints.write_file(self._disk, self._path, KIND, VERSION, self._payload)
         self.done = True
 
@@ -102,12 +102,12 @@ class ProducerSnapshots:
 
     @property
     def bytes_since(self) -> int:
-        """What a recovery would scan to rebuild the state."""
+        """The bytes that a recovery would scan to rebuild the state."""
         return self.taken_bytes - self._mark if self._log.producers else 0
 
     @property
     def _wanted(self) -> bool:
-        """Whether there is anything to write that no snapshot contains yet, and a directory for it."""
+        """Return whether there is state that no snapshot contains yet, and a directory to write it to."""
         log = self._log
         if not log.producers or not log.made_directory or log.offline is not None:
             return False
@@ -116,7 +116,7 @@ class ProducerSnapshots:
 
     @property
     def hold_segments(self) -> bool:
-        """Whether the older snapshot keeps segments: below the log's start from going, or from being compacted."""
+        """Return whether the older snapshot keeps segments from being removed below the start, or compacted."""
         log = self._log
         segments, low = log.segments, floor(self.kept)
         if log.settings.compacts and len(segments) > 1 and max(low, log.cleaned_offset) < segments[-2].end_offset:
@@ -134,7 +134,7 @@ class ProducerSnapshots:
         return self._slices is not None and not self._slices.pieces
 
     def job(self) -> SnapshotJob | None:
-        """Write the state down. None: there is nothing new, or it is not prepared yet."""
+        """Return a job that writes the state. None: there is nothing new, or it is not prepared yet."""
         self.adopt()
         if self._slices is not None:
             self._advance()
@@ -160,7 +160,7 @@ class ProducerSnapshots:
             slices.pieces = self._log.producers.advance_snapshot(SLICE_PRODUCERS) or []
 
     def adopt(self) -> bool:
-        """Take in what a job has written, or that no producer is left. Returns whether anything is new."""
+        """Take over the snapshot that a job wrote, or note that no producer is left. Returns whether that is new."""
         job = self._job
         if job is not None and job.done:
             self._job = None
@@ -170,7 +170,7 @@ class ProducerSnapshots:
         return not self._log.producers and self._adopt_none()
 
     def _adopt_none(self) -> bool:
-        """No producer is remembered: so it is as of end_offset, and as of flushed_offset if there was none since."""
+        """Note that no producer is known as of end_offset, and of flushed_offset if none was added since."""
         log, newest = self._log, self.kept[-1] if self.kept else None
         if newest is not None and newest.empty:
             if newest.offset >= log.flushed_offset:
@@ -185,7 +185,7 @@ class ProducerSnapshots:
         return True
 
     def choose(self) -> tuple[tuple[Snapshot, ...], list[str]]:
-        """(the newest two that say nothing of unflushed records, files of older ones): the older go."""
+        """Return (the newest two snapshots without unflushed records, files of older ones, which are to be removed)."""
         flushed_offset = self._log.flushed_offset
         chosen = [each for each in self.kept if each.offset <= flushed_offset][-2:]
         if chosen and chosen[-1].empty:  # nothing of what came before is left, or needed

@@ -27,7 +27,7 @@ SMALL_PIECE_BYTES = 2048
 
 
 def segment_number(states: Sequence[SegmentState], offset: int) -> int:
-    """Number of the segment that holds this offset, or would."""
+    """Return the number of the segment whose range includes this offset."""
     return max(bisect_right(states, offset, key=_base_offset) - 1, 0)
 
 
@@ -36,7 +36,7 @@ def _base_offset(state: SegmentState) -> int:
 
 
 def read_tail(tail: Sequence[TailBatch], span: Span) -> Slice:
-    """Batches that are in no segment yet, of which the first ends at or after the offset."""
+    """Return batches of the tail, the first of which ends at or after the offset."""
     offset, max_bytes, below, at_least_one = span
     buffers: list[Buffer] = []
     size_bytes = 0
@@ -54,7 +54,7 @@ def read_tail(tail: Sequence[TailBatch], span: Span) -> Slice:
 
 
 class Gone(Exception):
-    """A segment that was to be read counts no more: the log's start moved past it, or compaction replaced it.
+    """Raised if a segment to be read was dropped: the log's start moved past it, or compaction replaced it.
 
     Nothing is known of what was asked. The reader looks at the log as it is now, and asks again.
     """
@@ -62,7 +62,7 @@ class Gone(Exception):
 
 @contextmanager
 def judge_errors(log: LogState, states: Sequence[SegmentState]) -> Iterator[None]:
-    """Say what an error in reading means. states: all segments that are read, as they were captured.
+    """Convert errors of reading within the block. states: all segments that are read, as they were captured.
 
     Raises: Gone if one of them counts no more; else KafkaError KAFKA_STORAGE_ERROR, and on damage the log is offline.
     """
@@ -75,7 +75,7 @@ def judge_errors(log: LogState, states: Sequence[SegmentState]) -> Iterator[None
 
 
 def continue_in_tail(found: Slice, tail: Sequence[TailBatch], flushed_offset: int, span: Span) -> Slice:
-    """What was found in segments, and what follows it in the tail, so that a flush does not cut an answer in two."""
+    """Add to batches from segments those that follow in the tail, so that a flush does not split an answer."""
     left_bytes = span.max_bytes - found.size_bytes
     if found.next_offset != flushed_offset or flushed_offset >= span.below or left_bytes <= 0:
         return found
@@ -84,10 +84,10 @@ def continue_in_tail(found: Slice, tail: Sequence[TailBatch], flushed_offset: in
 
 
 class ColdRead:
-    """A read that has to wait for the device. `run` in a worker gives the slice. Raises: Gone; KafkaError as read."""
+    """A read that waits for the device: run() in a worker returns the slice. Raises: Gone; KafkaError like read()."""
 
     def __init__(self, log: LogState, span: Span, aborted: list[AbortedTransaction]) -> None:
-        """aborted: of the span, what the log has in memory, behind the segments."""
+        """aborted: aborted transactions in the span that the log has in memory, not in segments."""
         self._log = log
         self._states = tuple(log.segments)
         self._span = span
@@ -98,7 +98,7 @@ class ColdRead:
             return self._read()
 
     def run_committed(self) -> tuple[Slice, list[AbortedTransaction]]:
-        """The slice, and what was aborted in it: from the same segments.
+        """Return the slice and its aborted transactions, both from the same segments.
 
         Those of a later moment may not have the entries any more, with the records that they speak of.
         """
@@ -140,13 +140,13 @@ def read_warm(log: LogState, states: Sequence[SegmentState], span: Span) -> Slic
 
 
 class AbortedLookup:
-    """The aborted transactions of some segments, where an index has to be read. `run` in a worker gives the list.
+    """Finds aborted transactions where an index must be read: run() in a worker returns the list.
 
     Raises: Gone; KafkaError KAFKA_STORAGE_ERROR.
     """
 
     def __init__(self, log: LogState, offset: int, below: int, known: list[AbortedTransaction]) -> None:
-        """known: what the log found in memory, behind the segments."""
+        """known: aborted transactions that the log found in memory, not in segments."""
         self._log = log
         self._states = tuple(log.segments)
         self._offset = offset
@@ -164,11 +164,11 @@ class AbortedLookup:
 
 
 class _NotInMemory(Exception):
-    """The indexes of a segment would have to be read."""
+    """Raised if the indexes of a segment are not in memory."""
 
 
 def aborted_in_memory(log: LogState, offset: int, below: int) -> list[AbortedTransaction] | None:
-    """Entries of the log's segments that overlap [offset, below); None if an index that is needed has to be read."""
+    """Return aborted transactions in the log's segments that overlap [offset, below); None if an index must be read."""
 
     def load(number: int) -> Indexes:
         state = log.segments[number]
@@ -186,7 +186,7 @@ def aborted_in_memory(log: LogState, offset: int, below: int) -> list[AbortedTra
 def _aborted_in(
     states: Sequence[SegmentState], offset: int, below: int, load: Callable[[int], Indexes]
 ) -> list[AbortedTransaction]:
-    """Markers may stand far behind the data. The search ends where nothing open reaches below `below` any more."""
+    """Search from segment to segment, as markers may be far behind the data, until no open one began below `below`."""
     found: list[AbortedTransaction] = []
     for number in range(segment_number(states, offset), len(states)):
         if not states[number].txn_index.entries:
@@ -199,7 +199,7 @@ def _aborted_in(
 
 
 def judge_unreadable(log: LogState, error: SegmentDamaged | OSError) -> KafkaError:
-    """A segment that counts cannot be read: the error to answer. For damage, and not for want of descriptors, memory or
+    """Return the error to answer if a segment cannot be read. On damage, but not for lack of descriptors, memory or
     rights, the log goes offline."""
     if log.offline is None and not (isinstance(error, OSError) and may_pass(error)):
         log.offline = str(error)

@@ -46,7 +46,7 @@ class SegmentDamaged(Exception):
 
 
 class SegmentState(NamedTuple):
-    """All there is to know of a segment but its bytes; a row of the manifest. Ages are ms of the store's own clock."""
+    """Everything about a segment except its bytes: a row of the manifest. Ages are ms of the store's clock."""
 
     base_offset: int
     generation: int = 0
@@ -92,7 +92,7 @@ def parse_name(name: str) -> tuple[int, int, str] | None:
 
 
 class Span(NamedTuple):
-    """What a reader wants of a partition."""
+    """A reader's request: from which offset, up to which offset, and how many bytes."""
 
     offset: int
     max_bytes: int
@@ -121,7 +121,7 @@ NOTHING_HERE = Slice([], 0, -1)  # the segment has no batch at or after the offs
 
 
 def read_span(read: ReadAt, path: str, state: SegmentState, indexes: Indexes, span: Span) -> Slice | None:
-    """The batches of one segment that a reader wants, or NOTHING_HERE.
+    """Read the batches of one segment that a reader wants, or NOTHING_HERE.
 
     Returns None if `read` did. Raises: SegmentDamaged.
     """
@@ -141,10 +141,10 @@ def read_span(read: ReadAt, path: str, state: SegmentState, indexes: Indexes, sp
 
 
 class _Walk:
-    """Steps over the batches of one chunk, checks that each is where it must be, and cuts out those wanted."""
+    """Walks the batches of one chunk, checks that each is where it must be, and selects those wanted."""
 
     def __init__(self, path: str, state: SegmentState, indexes: Indexes, offset: int) -> None:
-        """Begin where a reader stopped, or as near before the offset as the index allows."""
+        """Begin where an earlier reader stopped, or as near before the offset as the index allows."""
         self.path = path
         self.state = state
         self.indexes = indexes
@@ -172,7 +172,7 @@ class _Walk:
             self.expected = self.state.base_offset
 
     def select(self, chunk: memoryview, span: Span) -> Slice | None:
-        """None if the chunk ends before the first wanted batch does; then needed_bytes says how large it must be."""
+        """Select the wanted batches. None if the chunk ends before the first one does: see needed_bytes."""
         offset, max_bytes, below, at_least_one = span
         unpack = _HEAD.unpack_from
         dense = self.state.compacted
@@ -228,7 +228,7 @@ class _Walk:
         return Slice([chunk[start:stop]], stop - start, next_offset)
 
     def _without(self, chunk: memoryview, at: int, after: int, last: int, span: Span) -> Slice | None:
-        """The first wanted batch, at this place, is not whole in the chunk, or nothing for this reader."""
+        """Return the result if the first wanted batch is not complete in the chunk, or not for this reader."""
         if after <= len(chunk) and last >= span.below:
             if self.indexes.checked_until(self.position + at) == self.position + at:
                 self._check(chunk, at, after)  # bounds are where batches end: this one's delta may be damaged
@@ -238,20 +238,20 @@ class _Walk:
         return Slice([], 0, span.offset)
 
     def _nothing_here(self, at: int, expected: int) -> Slice:
-        """No batch up to the end of the segment is wanted; then it must end where it says, unless compacted."""
+        """Return NOTHING_HERE: no batch is wanted. Check that the segment ends at its last offset, unless compacted."""
         if not self.state.compacted and expected != self.state.end_offset:
             self._raise_damaged(at, f"the segment ends at offset {expected}, not at {self.state.end_offset}")
         return NOTHING_HERE
 
     def _set_needed(self, at: int, end: int, left: int, span: Span) -> None:
-        """The batch at this place of the chunk reaches to `end` at least: say how much to read."""
+        """Set needed_bytes for a batch that begins at this place of the chunk and reaches to `end` at least."""
         boundary = self.indexes.boundary_after(self.position + at)
         if end > left or 0 <= boundary < self.position + end:
             self._raise_damaged(at, "a batch reaches over the end of the segment, or into the next batch")
         self.needed_bytes = min(max(end, at + min(span.max_bytes, CHUNK_BYTES)), left)
 
     def _check_entry(self, entry: int, at: int, last: int) -> None:
-        """The batch must be the one its index entry names; dense indexes name every batch."""
+        """Check that the batch is the one its index entry names. Dense indexes name every batch."""
         indexes = self.indexes
         if entry >= len(indexes.offsets) or indexes.positions[entry] != self.position + at:
             self._raise_damaged(at, "a batch that the index does not know")
@@ -293,7 +293,7 @@ def scan(
     expected: int = -1,
     ends_at: int = -1,
 ) -> Iterator[tuple[int, Batch]]:
-    """(position, batch) of all batches from `position` on.
+    """Yield (position, batch) of all batches from `position` on.
 
     expected, ends_at: base and last offset of the first one, if known, else −1.
     Raises: SegmentDamaged at the first batch that is not sound, or not where it must be.
@@ -335,7 +335,7 @@ def _verify(path: str, position: int, batch: Batch) -> None:
 
 
 def _needed_bytes(chunk: memoryview, at: int) -> int:
-    """How many bytes the batch at this place of the chunk takes, as far as can be seen."""
+    """Return how many bytes to read for the batch at this place of the chunk."""
     if at + HEADER_BYTES > len(chunk):
         return SCAN_CHUNK_BYTES
     length: int = _HEAD.unpack_from(chunk, at)[1]

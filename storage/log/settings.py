@@ -11,7 +11,7 @@ NEVER_MS = 2**63 - 1
 
 
 class UnknownSetting(NewerFormat):
-    """A log has a setting that a later version added, and that may change what its files mean."""
+    """Raised for a setting of a log that a later version added: it may change the meaning of files."""
 
     def __init__(self, log: str, name: str) -> None:
         super().__init__(log, 0)
@@ -45,7 +45,7 @@ class LogSettings:
 
     @lru_cache(1024)  # noqa: B019 -- settings are few, and each checkpoint asks for those of every log
     def pack(self) -> dict[str, Any]:
-        """For msgpack: what differs from the defaults."""
+        """Return the settings that differ from the defaults, for msgpack."""
         return {name: value for name, default in _DEFAULTS if (value := getattr(self, name)) != default}
 
     @classmethod

@@ -16,7 +16,7 @@ from .settings import LogSettings
 
 
 class Walked(NamedTuple):
-    """How far a log was walked for its aborted transactions. spans: of what was open behind these segments."""
+    """The segments walked so far for aborted transactions. spans: the transactions still open behind them."""
 
     states: tuple[SegmentState, ...]
     spans: TransactionSpans
@@ -61,6 +61,6 @@ class LogState:
         self.made_directory = False
 
     def holds(self, states: Sequence[SegmentState]) -> bool:
-        """Whether all these segments still count, perhaps grown. May be asked by workers."""
+        """Return whether all these segments are still part of the log, perhaps longer. May be called by workers."""
         held = {(state.base_offset, state.generation) for state in tuple(self.segments)}
         return not self.deleted and all((state.base_offset, state.generation) in held for state in states)

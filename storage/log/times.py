@@ -29,7 +29,7 @@ class Timestamped(NamedTuple):
 
 
 class _Lookup(ABC):
-    """What a search needs of the log, captured on the loop."""
+    """A search by time, with the state of the log captured on the loop. run() is for workers."""
 
     def __init__(self, log: LogState, states: Sequence[SegmentState], tail: list[TailBatch], below: int) -> None:
         self._log = log
@@ -39,16 +39,16 @@ class _Lookup(ABC):
         self._start_offset = log.released_start
 
     def run(self) -> Timestamped | None:
-        """The record, or None if there is none. Raises: Gone; KafkaError KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE."""
+        """Return the record, None if there is none. Raises: Gone; KafkaError KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE."""
         with judge_errors(self._log, self._states):
             return self._find()
 
     @abstractmethod
     def _find(self) -> Timestamped | None:
-        """The record, or None. run() calls this, and judges the errors that it raises."""
+        """Return the record, or None. run() calls this and converts its errors."""
 
     def _batches(self, number: int, relative_offset: int = 0) -> Iterator[Batch]:
-        """Batches of one segment within the bounds, from one that ends at or before this offset, if there is one."""
+        """Yield batches of one segment within the bounds, from the last indexed one at or before this offset."""
         log, state = self._log, self._states[number]
         indexes = load_indexes(log, self._states, number)
         entry = indexes.entry_at_or_before(relative_offset)
@@ -63,7 +63,7 @@ class _Lookup(ABC):
                     yield batch
 
     def _times(self, batch: Batch) -> Iterator[tuple[int, int]]:
-        """(offset, timestamp) of records from the log's start on, of a batch that has been checked.
+        """Yield (offset, timestamp) of a checked batch's records from the log's start on.
 
         Raises: KafkaError CORRUPT_MESSAGE, if a client wrote what nobody can read.
         """

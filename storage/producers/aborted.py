@@ -19,7 +19,7 @@ _VERSION = 0
 
 
 class AbortedTransaction(NamedTuple):
-    """last_offset is the marker's. last_stable_offset: below it, when this one ended, no other was open."""
+    """last_offset: of the marker. last_stable_offset: the partition's when this transaction ended."""
 
     producer_id: int
     first_offset: int
@@ -47,7 +47,7 @@ _last_offset = itemgetter(2)
 
 
 def overlapping(entries: list[AbortedTransaction], offset: int, below: int) -> tuple[list[AbortedTransaction], bool]:
-    """Those of [offset, below), and whether no later entry can be; in the order of their markers, as entries are."""
+    """Return the transactions that overlap [offset, below), in the order of markers, and whether no later one can."""
     first = bisect_left(entries, offset, key=_last_offset)
     behind = bisect_left(entries, below, first, key=_last_offset)
     found = entries[first:behind]
@@ -63,7 +63,7 @@ def overlapping(entries: list[AbortedTransaction], offset: int, below: int) -> t
 
 
 class TransactionSpans:
-    """Follows batches in log order and finds which transactions were aborted: so a lost index is derived again."""
+    """Follows batches in log order and finds the aborted transactions, to derive a lost index."""
 
     def __init__(self) -> None:
         self._first_offsets: dict[int, int] = {}  # of open transactions, by producer id
@@ -74,7 +74,7 @@ class TransactionSpans:
         return twin
 
     def follow(self, batch: Batch) -> AbortedTransaction | None:
-        """The transaction that this batch aborts, if it is the marker of one that has data."""
+        """Take the next batch. Returns the transaction that it aborts, if it is an abort marker of one with data."""
         if not batch.is_transactional:
             return None
         if not batch.is_control:

@@ -122,7 +122,7 @@ class SnapshotInSlices:
         self._slices: list[bytes] = []
 
     def keep(self, producer_id: int, producer: Producer) -> None:
-        """This producer is about to change or to go: pack it as it is."""
+        """Pack a producer as it is, because it is about to change or to be forgotten."""
         if producer.snapshot != self.number:
             producer.snapshot = self.number
             self._slice.append(_pack(producer_id, producer))

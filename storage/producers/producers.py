@@ -35,7 +35,7 @@ _IN_ORDER = SEQUENCE_MASK >> 1  # of two sequences, the one less than this ahead
 
 
 class Duplicate(NamedTuple):
-    """Where a batch that came again was written the first time. timestamp: its highest, as then stored."""
+    """Where a repeated batch was written the first time. timestamp: its highest, as stored then."""
 
     base_offset: int
     last_offset: int
@@ -73,7 +73,7 @@ class ProducerStates:
 
     @property
     def idle_since_ms(self) -> int | None:
-        """When the longest silent one without an open transaction was last heard of; None if there is none."""
+        """When the longest idle producer without an open transaction last wrote; None if there is none."""
         for producer in self._idle.values():
             return producer.age_ms
         return None
@@ -81,7 +81,7 @@ class ProducerStates:
     # Verdicts
 
     def judge(self, batch: Batch, refuse_unknown_with: ErrorCode | None = None) -> Duplicate | None:
-        """What to do with a sound batch: None to append it, or where it was appended before.
+        """Decide about a valid batch: None: append it; else it is a duplicate of a batch appended before.
 
         refuse_unknown_with: the error for a producer that is not known, if its first sequence here is not 0. None
             accepts it (retention or expiry may have forgotten it); strict brokers say UNKNOWN_PRODUCER_ID, and
@@ -132,7 +132,7 @@ class ProducerStates:
         return None
 
     def _judge_unknown(self, batch: Batch, refuse_with: ErrorCode | None) -> None:
-        """Any first sequence is good, except one that overtakes an earlier one turned away a moment ago."""
+        """Accept any first sequence, except one that overtakes an earlier one refused a moment ago."""
         sequence = batch.base_sequence
         if refuse_with is not None and sequence != 0:
             raise KafkaError(
@@ -145,7 +145,7 @@ class ProducerStates:
     def judge_marker(
         self, producer_id: int, producer_epoch: int, coordinator_epoch: int, *, epoch_moves: bool = False
     ) -> None:
-        """May this marker end the producer's transaction here? An unknown producer's may: its data may be gone.
+        """Check that this marker may end the producer's transaction here; that of an unknown producer always may.
 
         epoch_moves: each transaction ends with a new epoch (version 2), so a marker of the current epoch is late;
             unless no transaction is open, when it is the same marker again (KAFKA-19999).
@@ -167,7 +167,7 @@ class ProducerStates:
             )
 
     def is_next(self, producer_id: int, producer_epoch: int, sequence: int, transactional: bool = False) -> bool:
-        """Whether this is just what must come next of a producer that is known here and has no transaction open.
+        """Return whether this is exactly the next sequence of a known producer that has no other transaction open.
 
         transactional: of a batch in a transaction, which may be open here or begin with it. What judge() looks at
         first, without a Batch: it would say None. Of a producer whose transactions ended here nothing else is ordinary.
@@ -181,7 +181,7 @@ class ProducerStates:
         )
 
     def turned_away(self, batch: Batch) -> None:
-        """A batch that was judged good was then refused: disk full, too large, its transaction not ready.
+        """Note that a batch was refused after judge() had accepted it: disk full, too large, transaction not ready.
 
         The client will send it again, but batches behind it are on their way. A known producer's are out of order; of
         an unknown one they would pass for its first, and the one turned away could never follow (KAFKA-14904).
@@ -200,7 +200,7 @@ class ProducerStates:
     # What was appended
 
     def apply(self, batch: Batch, now_ms: int) -> AbortedTransaction | None:
-        """Take in a batch that is in the log at its final offset. Returns the transaction it aborts, if it does.
+        """Update the state by a batch that is in the log at its final offset. Returns the transaction that it aborts.
 
         now_ms: the store's age. Batches come in the order of the log.
         """
@@ -239,7 +239,7 @@ class ProducerStates:
         now_ms: int,
         transactional: bool = False,
     ) -> None:
-        """As apply(), for a batch for which is_next() is true."""
+        """Like apply(), for a batch for which is_next() is true."""
         producer = self._producers[producer_id]
         if self._snapshot is not None:
             self._snapshot.keep(producer_id, producer)
@@ -257,7 +257,7 @@ class ProducerStates:
             del window[0]
 
     def _apply_unusual(self, producer: Producer | None, batch: Batch, now_ms: int) -> AbortedTransaction | None:
-        """A first batch, a new epoch, the beginning or the end of a transaction, or a jump in a log being replayed."""
+        """Apply a first batch, a new epoch, the begin or end of a transaction, or a sequence jump during replay."""
         producer_id = batch.producer_id
         if producer_id < 0 or (producer is None and batch.is_control and batch.record_count):
             return None  # an empty marker was left by compaction, for the epoch
@@ -281,7 +281,7 @@ class ProducerStates:
         return None
 
     def _begin(self, producer_id: int, producer: Producer, first_offset: int) -> None:
-        """A transaction: until its marker the producer is not forgotten."""
+        """Note that a transaction begins. Until its marker the producer is not forgotten."""
         producer.first_open = first_offset
         self._open[first_offset] = producer_id
         del self._idle[producer_id]
@@ -317,12 +317,12 @@ class ProducerStates:
     # Open transactions
 
     def first_offset_of(self, producer_id: int) -> int | None:
-        """Where the producer's open transaction begins here; None if it has none."""
+        """Return the first offset of the producer's open transaction; None if it has none."""
         producer = self._producers.get(producer_id)
         return None if producer is None or producer.first_open < 0 else producer.first_open
 
     def first_open_offset(self, besides: int | None = None) -> int | None:
-        """Where the earliest open transaction begins, that of producer `besides` left out; None if there is none.
+        """Return the first offset of the earliest open transaction, except producer `besides`'s; None without one.
 
         The last stable offset is this, or the high watermark if that is lower; and a transaction whose marker is not
         below the high watermark yet counts as open for readers: the log sees to that.
@@ -366,7 +366,7 @@ class ProducerStates:
     # Snapshots
 
     def snapshot(self) -> bytes:
-        """The whole state, as of the last batch applied."""
+        """Return the whole state as of the last applied batch, encoded."""
         return encoding.pack(dict(self._by_silence()))
 
     def begin_snapshot(self) -> None:
@@ -375,7 +375,7 @@ class ProducerStates:
         self._snapshot = SnapshotInSlices(self._producers, self._snapshots)
 
     def advance_snapshot(self, at_most: int = 500) -> list[bytes] | None:
-        """One slice of the snapshot that was begun; when it is complete, all of it, to be joined."""
+        """Take one slice of the begun snapshot. Returns None, or its pieces once it is complete."""
         if self._snapshot is None:
             raise ValueError("no snapshot was begun")
         pieces = self._snapshot.advance(at_most)
@@ -401,7 +401,7 @@ class ProducerStates:
         self._snapshot = None
 
     def describe(self) -> Iterator[ProducerDescription]:
-        """Every producer of now, the longest silent first, each as it is when it is taken."""
+        """Yield every producer that is known now, the longest idle first, each as it is when it is yielded."""
         return starmap(_describe, self._by_silence())
 
     def _by_silence(self) -> Iterator[tuple[int, Producer]]:
@@ -421,7 +421,7 @@ _TRANSACTION_BITS = TRANSACTIONAL_BIT | CONTROL_BIT
 
 
 def _find(producer: Producer, batch: Batch) -> Duplicate | None:
-    """The remembered batch with exactly these sequences, first and last."""
+    """Find the remembered batch with exactly the same first and last sequence."""
     after = producer.next_sequence
     sequence = batch.base_sequence
     for first, base_offset, timestamp in reversed(producer.window):

@@ -47,7 +47,7 @@ Topics = Mapping[TopicId, TopicShape]
 
 
 def range_steps(members: Sequence[Subscriber], topics: Topics) -> Steps:
-    """Topic by topic: members in order, static ones first, and each takes the next of the partitions."""
+    """Assign topic by topic: each member in order, static ones first, takes the next share of the partitions."""
     ordered = sorted(members, key=lambda each: (each.instance_id is None, each.instance_id or each.member_id))
     assigned: dict[str, dict[TopicId, frozenset[int]]] = {each.member_id: {} for each in ordered}
     subscribers_of = yield from _subscribers(ordered, topics)
@@ -66,7 +66,7 @@ def range_steps(members: Sequence[Subscriber], topics: Topics) -> Steps:
 def _subscribers(
     members: Iterable[Subscriber], topics: Topics
 ) -> Generator[int, None, dict[TopicId, list[Subscriber]]]:
-    """By topic, those who subscribe to it. Topics that do not exist are left out."""
+    """Return the subscribers of each topic. Topics that do not exist are left out."""
     found: dict[TopicId, list[Subscriber]] = {}
     for member in members:
         for topic_id in member.topics:
@@ -80,7 +80,7 @@ def _subscribers(
 
 
 class Class:
-    """Topics with the same subscribers, whose partitions any of these may have in place of another.
+    """Topics with the same subscribers: their partitions can be exchanged between these.
 
     members: indices of the subscribers.
     """
@@ -95,7 +95,7 @@ class Class:
 
 
 def uniform_steps(members: Sequence[Subscriber], topics: Topics) -> Steps:
-    """Keep what members have, hand out the rest to who has least, then move what balance needs."""
+    """Keep what members have, give the rest to those with the fewest partitions, then move some for balance."""
     classes = yield from classes_of(members, topics)
     loads = [0] * len(members)
     class_of = {topic_id: each for each in classes for topic_id in each.topics}
@@ -119,7 +119,7 @@ def uniform_steps(members: Sequence[Subscriber], topics: Topics) -> Steps:
 
 
 def classes_of(members: Sequence[Subscriber], topics: Topics) -> Generator[int, None, list[Class]]:
-    """Those with few subscribers for their partitions first: there is the least choice."""
+    """Return the classes, those with few subscribers for their partitions first: they leave the least choice."""
     if not members:
         return []
     first = members[0].topics
@@ -147,7 +147,7 @@ def classes_of(members: Sequence[Subscriber], topics: Topics) -> Generator[int, 
 
 
 def _keep(member: Subscriber, index: int, class_of: Mapping[TopicId, Class], topics: Topics, taken: set[_Place]) -> int:
-    """Note what of its partitions a member may keep. Returns how many."""
+    """Note which of its partitions a member may keep. Returns how many."""
     kept = 0
     for topic_id, partitions in member.has.items():
         found = class_of.get(topic_id)
@@ -164,7 +164,7 @@ def _keep(member: Subscriber, index: int, class_of: Mapping[TopicId, Class], top
 
 
 def _hand_out(each: Class, loads: list[int]) -> Generator[int, None, None]:
-    """Whoever has least gets the next one."""
+    """Give each free partition to the member with the fewest."""
     least = [(loads[index], index) for index in each.members]
     heapify(least)
     for number, place in enumerate(each.free):
@@ -178,7 +178,7 @@ def _hand_out(each: Class, loads: list[int]) -> Generator[int, None, None]:
 
 
 def _balance(each: Class, loads: list[int]) -> Generator[int, None, int]:
-    """Move partitions from who has most to who has least, while that is two or more fewer. Returns how many moved."""
+    """Move partitions from the fullest to the emptiest member while they differ by two or more. Returns how many."""
     least = [(loads[index], index) for index in each.members]
     most = [(-loads[index], index) for index, held in each.held.items() if held]
     heapify(least)

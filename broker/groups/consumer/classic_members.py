@@ -35,7 +35,7 @@ from .roster import TopicView
 
 
 class Caller(NamedTuple):
-    """Who sends a request of the classic protocol."""
+    """The sender of a request of the classic protocol."""
 
     member_id: str
     instance_id: str | None
@@ -75,7 +75,7 @@ class MixedGroup(ConsumerGroup):
     # ---- joining ---------------------------------------------------------------------------------------------
 
     def join(self, asked: Joining, now_ms: int, wall_ms: int, new_id: str) -> Joined:
-        """Somebody joins, or joins again. Raises KafkaError, and nothing has changed."""
+        """A member joins, or joins again. Raises KafkaError, and nothing has changed."""
         self._check_join(asked)
         if asked.member_id == NO_MEMBER and asked.instance_id is None and asked.must_know_id:
             return Joined(ErrorCode.MEMBER_ID_REQUIRED, new_id)
@@ -95,7 +95,7 @@ class MixedGroup(ConsumerGroup):
         return Joined(ErrorCode.NONE, member_id, epoch, CONSUMER, protocol or asked.protocols[0][0])
 
     def _check_join(self, asked: Joining) -> None:
-        """Raises INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED."""
+        """Check that the member may join. Raises INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED."""
         if not self._rules().takes_classic:
             text = f"Cannot join the consumer group {self.group_id} with the classic protocol because the group "
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"{text}migration is disabled.")
@@ -106,7 +106,7 @@ class MixedGroup(ConsumerGroup):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, text)
 
     def _beat(self, asked: Joining, new_id: str) -> Heartbeat:
-        """What a join reports; all protocols of a member carry the same subscription. Raises UNKNOWN_SERVER_ERROR."""
+        """Return a join as a heartbeat. Protocols of a member share the subscription. Raises UNKNOWN_SERVER_ERROR."""
         try:
             subscribed = read_subscription(asked.protocols[0][1])
         except UnreadableMetadata as wrong:
@@ -133,7 +133,7 @@ class MixedGroup(ConsumerGroup):
         )
 
     def _admit_classic(self, asked: Joining, member_id: str) -> bool:
-        """Returns whether it comes in the place of the only member of the newer protocol. Raises KafkaError."""
+        """Admit a classic member. Returns whether it replaces the last one of the newer protocol. Raises KafkaError."""
         if asked.instance_id is None:
             return False
         owner = self.static.get(asked.instance_id)
@@ -147,7 +147,7 @@ class MixedGroup(ConsumerGroup):
         return False
 
     def _join_and_go_back(self, beat: Heartbeat) -> str | None:
-        """The last step of a consumer group, with no new target: the next one is a leader's.
+        """Turn the group into a classic one, without a new target assignment: the leader makes the next one.
 
         Returns the protocol of the classic group; None if it stays a consumer group.
         """
@@ -161,7 +161,7 @@ class MixedGroup(ConsumerGroup):
     # ---- assignments and heartbeats --------------------------------------------------------------------------
 
     def sync(self, asked: Syncing, now_ms: int) -> Synced:
-        """What a member may read now. Raises KafkaError."""
+        """Return what a member may read now. Raises KafkaError."""
         member_id = asked.member_id
         subscription = self._judge(Caller(member_id, asked.instance_id, asked.generation))
         assert subscription.classic is not None
@@ -186,7 +186,7 @@ class MixedGroup(ConsumerGroup):
         )
 
     def classic_heartbeat(self, caller: Caller, now_ms: int, wall_ms: int, user: Session | None = None) -> None:
-        """A member's Heartbeat. Raises KafkaError: REBALANCE_IN_PROGRESS where it has to join again."""
+        """Handle a member's Heartbeat. Raises KafkaError: REBALANCE_IN_PROGRESS if it has to join again."""
         subscription = self._judge(caller)
         self._note_user(caller.member_id, user)
         if self.is_all_classic:
@@ -196,14 +196,14 @@ class MixedGroup(ConsumerGroup):
             self._must_join(caller.member_id, subscription, now_ms)
 
     def make_target(self, now_ms: int, wall_ms: int) -> None:
-        """Where no member of the newer protocol is left to bring it about. Raises KafkaError if it cannot be kept."""
+        """Make a target assignment, if no member of the newer protocol is left to do so. Raises KafkaError."""
         with self._event():
             if self._topics_changed():
                 self._next_epoch()
             self._assign_if_due(now_ms, wall_ms)
 
     def _judge(self, caller: Caller) -> Subscription:
-        """Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION."""
+        """Check a classic request's sender. Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION."""
         member_id = caller.member_id
         if caller.instance_id is not None:
             self._check_owner(member_id, caller.instance_id)
@@ -228,7 +228,7 @@ class MixedGroup(ConsumerGroup):
         )
 
     def _must_join(self, member_id: str, subscription: Subscription, now_ms: int) -> None:
-        """Raises REBALANCE_IN_PROGRESS; its time for that runs from when it heard of it first."""
+        """Raise REBALANCE_IN_PROGRESS. The member's time to rejoin runs from when it was told first."""
         if member_id not in self._joins:
             self._wake_at(self._joins, member_id, now_ms + subscription.rebalance_timeout_ms)
         raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -236,7 +236,7 @@ class MixedGroup(ConsumerGroup):
     # ---- leaving ---------------------------------------------------------------------------------------------
 
     def classic_leave(self, leaving: Iterable[Leaving]) -> list[ErrorCode]:
-        """A LeaveGroup, which may name members of either protocol: an error for each. Raises KafkaError."""
+        """Handle a LeaveGroup, for members of either protocol. Returns an error for each. Raises KafkaError."""
         gone: dict[str, None] = {}
         errors = []
         for each in leaving:
@@ -264,7 +264,7 @@ class MixedGroup(ConsumerGroup):
         return rules.may_go_back and 0 < size <= rules.classic_max_size
 
     def _go_back(self, *, was_replaced: bool) -> str | None:
-        """Hand the group over, with what this event has changed. Returns the classic group's protocol, or None."""
+        """Convert to a classic group, with the changes of this event. Returns the classic group's protocol, or None."""
         before: dict[tuple[Kind, str], Change] = {}
         for change, was in self._made:
             before.setdefault((change.kind, change.name), was)

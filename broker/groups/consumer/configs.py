@@ -21,7 +21,7 @@ GROUP_BYTES = 500  # of a group with settings, beside their texts
 
 
 class ConfigsByGroup:
-    """All of one broker."""
+    """The settings of all groups of one broker."""
 
     def __init__(self, topics: Topics, settings: LiveSettings) -> None:
         self._topics = topics
@@ -53,14 +53,14 @@ class ConfigsByGroup:
         return found
 
     def check(self, configs: Mapping[str, str]) -> None:
-        """Whether alter would take these. Raises INVALID_CONFIG."""
+        """Check that alter() would accept these. Raises INVALID_CONFIG."""
         try:
             check(configs, self._settings.now)
         except InvalidOption as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
     def alter(self, group_id: str, configs: Mapping[str, str]) -> None:
-        """Let these be all that the group has. Raises INVALID_CONFIG, POLICY_VIOLATION, KAFKA_STORAGE_ERROR."""
+        """Replace all settings of the group. Raises INVALID_CONFIG, POLICY_VIOLATION, KAFKA_STORAGE_ERROR."""
         self.check(configs)
         if not configs and not self.given(group_id):
             return

@@ -43,7 +43,7 @@ Compile = Callable[[str], Pattern]
 
 
 class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
-    """All consumer groups of one broker. take_back: set before anything is loaded; has a group be a classic one."""
+    """All consumer groups of one broker. take_back: converts a group to a classic one; set before loading."""
 
     take_back: TakeBack
 
@@ -105,7 +105,7 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
     # ---- members ---------------------------------------------------------------------------------------------
 
     def heartbeat(self, group_id: str, beat: Heartbeat, first: Sequence[Change] = ()) -> Answer:
-        """A member is there; with epoch 0 it joins, and its group comes into being. Raises KafkaError.
+        """Handle a heartbeat. With epoch 0 the member joins, and its group is created if needed. Raises KafkaError.
 
         first: what makes this group of a classic one.
         """
@@ -124,7 +124,7 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
     # ---- members of the classic protocol ---------------------------------------------------------------------
 
     def join(self, group: MixedGroup, asked: Joining) -> Joined:
-        """A member of the classic protocol joins a group in which somebody is. Raises KafkaError."""
+        """A member of the classic protocol joins a group that has members. Raises KafkaError."""
         now_ms = self._clock.monotonic_ms()
         with self._event(group):
             self._check_bytes(protocols_bytes(asked.protocols))
@@ -134,12 +134,12 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
         return joined
 
     def sync(self, group: MixedGroup, asked: Syncing) -> Synced:
-        """One asks for its assignment. Raises KafkaError."""
+        """A classic member asks for its assignment. Raises KafkaError."""
         with self._event(group):
             return group.sync(asked, self._clock.monotonic_ms())
 
     def classic_heartbeat(self, group: MixedGroup, caller: Caller, user: Session) -> None:
-        """A Heartbeat of one. Raises KafkaError."""
+        """Handle the Heartbeat of a classic member. Raises KafkaError."""
         now_ms = self._clock.monotonic_ms()
         with self._event(group):
             try:
@@ -148,17 +148,17 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
                 self._work_alone(group, now_ms)
 
     def classic_leave(self, group: MixedGroup, leaving: Iterable[Leaving]) -> list[ErrorCode]:
-        """A LeaveGroup: an error for each. Raises KafkaError."""
+        """Handle a LeaveGroup. Returns an error for each member. Raises KafkaError."""
         with self._event(group):
             return group.classic_leave(leaving)
 
     def _work_alone(self, group: MixedGroup, now_ms: int) -> None:
-        """Begin what is too long for one request, where no heartbeats of the newer protocol will."""
+        """Begin long work for a group without members of the newer protocol, whose heartbeats would begin it."""
         if group.is_all_classic and self.groups.get(group.group_id) is group:
             self._assign_if_due(group, now_ms)
 
     def _check_room(self, group: MixedGroup, beat: Heartbeat) -> None:
-        """Nobody new joins where all groups have the memory that they may have."""
+        """Refuse new members if groups use all the memory that they may use. Raises GROUP_MAX_SIZE_REACHED."""
         subscribed_bytes = sum(4 * len(topic) + 60 for topic in beat.topics or ()) + 4 * len(beat.regex or "")
         if beat.epoch == JOINS or subscribed_bytes:
             self._check_bytes(subscribed_bytes)
@@ -187,7 +187,7 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
                 group.apply(change)
 
     def _dated(self, change: Change) -> Change:
-        """The epoch of a group that nobody is in any more gets the time from which its offsets are kept."""
+        """Add to the epoch record of a group without members the time from which its offsets' retention counts."""
         if not isinstance(change.value, GroupEpoch):
             return change
         return change._replace(value=change.value._replace(empty_since_ms=self._store.age_ms()))
@@ -195,7 +195,7 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
     # ---- work in slices --------------------------------------------------------------------------------------
 
     def _work(self, group: MixedGroup, now_ms: int) -> None:
-        """Begin what one heartbeat is too short for."""
+        """Begin work that takes too long for one heartbeat: resolving expressions, large assignments."""
         due = group.regexes_due(now_ms)
         if due:
             group.is_resolving = True
@@ -214,7 +214,7 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
             raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, text) from None
 
     def _resolve(self, group: MixedGroup, regexes: Sequence[str]) -> Steps[None]:
-        """Look through all topics; those that no member with the expression may know of match nothing."""
+        """Match all topics. A topic counts only if a member with the expression may describe it."""
         version, wall_ms = self.topics.version, self._clock.now_ms()
         found: dict[str, Resolved] = {}
         names = 0

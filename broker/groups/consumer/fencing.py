@@ -15,13 +15,13 @@ WITH_EPOCHS_SINCE = 9  # of OffsetCommit
 
 
 class FencedRoster(Roster):
-    """A group that judges requests."""
+    """A roster that accepts or refuses requests by member id, instance id and epoch."""
 
     def _no_member(self, member_id: str) -> str:
         return f"Member {member_id} is not a member of group {self.group_id}."
 
     def _check_owner(self, member_id: str, instance_id: str) -> None:
-        """Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+        """Check that the member has this instance id. Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
         owner = self.static.get(instance_id)
         if owner is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
@@ -40,7 +40,7 @@ class FencedRoster(Roster):
         *,
         version: int | None,
     ) -> None:
-        """Whether a member may commit offsets of these partitions. version: of OffsetCommit; None in a transaction.
+        """Check that a member may commit offsets of these partitions. version: of OffsetCommit; None in a transaction.
 
         An epoch older than the member's is good as long as it is not older than the assignment of each partition
         (KIP-1251). Raises KafkaError.
@@ -73,7 +73,7 @@ class FencedRoster(Roster):
                 raise stale
 
     def check_fetch(self, member_id: str | None, epoch: int) -> None:
-        """Whether a member may ask for offsets with this epoch. Raises UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH."""
+        """Check that a member may fetch offsets with this epoch. Raises UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH."""
         if member_id is None and epoch < 0:
             return
         subscription = self.subscriptions.get(member_id or "")

@@ -39,7 +39,7 @@ REGEX_PAUSE_MS = 10_000  # between two looks at all topics
 
 
 class Rules(NamedTuple):
-    """What a group obeys. assignors: the first is for groups whose members ask for none."""
+    """The settings in effect for a group. assignors: the first is for groups whose members ask for none."""
 
     session_timeout_ms: int = 45_000
     assignment_interval_ms: int = 1_000
@@ -55,7 +55,7 @@ Log = Callable[["ConsumerGroup", Sequence[Change]], None]
 
 
 class ConsumerGroup(UsersRoster):
-    """One group. `log` is given the changes that are to be kept; it raises KafkaError if they cannot be.
+    """One group. log: writes changes, or raises KafkaError.
 
     rules: asked for each time, for settings change. check_regex: raises KafkaError INVALID_REGULAR_EXPRESSION.
     wake_ms: expire() is due then, or earlier than it has something to do.
@@ -89,7 +89,7 @@ class ConsumerGroup(UsersRoster):
         self._looks_at_all = False  # the look at topics that is under way is for all regular expressions
 
     def begin(self, now_ms: int) -> None:
-        """All records were applied: members have a whole session to be heard of."""
+        """Begin a full session for every member, after all records were applied."""
         for member_id in self.subscriptions:
             self._touch(member_id, now_ms)
             self._watch(member_id, now_ms)
@@ -98,7 +98,7 @@ class ConsumerGroup(UsersRoster):
 
     @contextmanager
     def _event(self) -> Iterator[None]:
-        """What the body changes is kept as a whole, or never was."""
+        """Write the changes of the block as one unit. If that fails, undo them."""
         assert not self._made
         assigned = self._assigned_for, self._assigned_ms
         try:
@@ -127,7 +127,7 @@ class ConsumerGroup(UsersRoster):
     # ---- heartbeats ------------------------------------------------------------------------------------------
 
     def heartbeat(self, beat: Heartbeat, now_ms: int, wall_ms: int, first: Sequence[Change] = ()) -> Answer:
-        """A member is there, or joins with epoch 0; it has an id. Raises KafkaError, and nothing has changed.
+        """Handle a heartbeat; epoch 0 joins. The member has an id. Raises KafkaError, and nothing has changed.
 
         first: what makes this group of a classic one, where this is the heartbeat that does so (migration.py).
         """
@@ -149,14 +149,14 @@ class ConsumerGroup(UsersRoster):
         return Answer(member_id, after.epoch, after.assigned if is_assignment_sent else None)
 
     def _advance(self, beat: Heartbeat, now_ms: int, wall_ms: int) -> None:
-        """Take over what a member reports, have a target for it, and bring the member nearer to its target."""
+        """Take over what a member reports, make a target assignment if due, and move the member towards it."""
         other_subscription = self._note(beat)
         self._assign_if_due(now_ms, wall_ms)
         if other_subscription or not self.is_there(beat.member_id):
             self._reconcile(beat.member_id, beat, other_subscription=other_subscription)
 
     def _note(self, beat: Heartbeat) -> bool:
-        """Take over what a member reports; a change makes an epoch. Returns whether it subscribes to something else."""
+        """Take over what a member reports; a change begins a new epoch. Returns whether its subscription changed."""
         other_topics, other_regex, resolved = self._subscribe(beat)
         news = self._seen_version != self._topics.version
         if other_topics or resolved or (news and self._topics_changed()):
@@ -170,7 +170,7 @@ class ConsumerGroup(UsersRoster):
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, text)
 
     def _admit(self, beat: Heartbeat) -> None:
-        """Make a member of whoever joins, and refuse who is none."""
+        """Add the member if it joins; refuse the heartbeat of one that is not a member."""
         member_id = beat.member_id
         self._check_room(member_id)
         if beat.instance_id is not None:
@@ -191,17 +191,17 @@ class ConsumerGroup(UsersRoster):
         self._check_epoch(beat)
 
     def _is_in(self, member_id: str) -> bool:
-        """Whether it is of the newer protocol, and not away. It may join again, if its join was not answered."""
+        """Return whether this is a present member of the newer protocol. It may join again if it lost the answer."""
         return self.current(member_id).epoch != LEAVES_FOR_A_WHILE and self.subscriptions[member_id].classic is None
 
     def _check_released(self, old: str, new: str, instance_id: str) -> None:
-        """Members of the newer protocol leave for a while before others may come in their place."""
+        """Check that a static member may be replaced: one of the newer protocol must have left temporarily before."""
         if self._is_in(old):
             text = f"Static member {new} with instance id {instance_id} cannot join the group because the instance id "
             raise KafkaError(ErrorCode.UNRELEASED_INSTANCE_ID, f"{text}is owned by {old} member.")
 
     def _replace(self, old: str, new: str) -> None:
-        """Give the place of a static member, and all it had, to its successor."""
+        """Replace a static member by its successor, which takes over its assignment."""
         current, subscription, target = self.current(old), self.subscriptions[old], self.target(old)
         self._forget(old)
         self._change(Kind.SUBSCRIPTION, new, subscription)
@@ -209,7 +209,7 @@ class ConsumerGroup(UsersRoster):
         self._change(Kind.CURRENT, new, current._replace(epoch=0, previous_epoch=0))
 
     def _check_epoch(self, beat: Heartbeat) -> None:
-        """Raises FENCED_MEMBER_EPOCH. The last epoch is good too, while the member owns only what it was given."""
+        """Raise FENCED_MEMBER_EPOCH for a wrong epoch. The last one is accepted if the member owns only what it had."""
         epoch, current = beat.epoch, self.current(beat.member_id)
         if epoch in (JOINS, current.epoch):
             return
@@ -256,12 +256,12 @@ class ConsumerGroup(UsersRoster):
         return old.topics != new.topics, old.regex != new.regex, resolved
 
     def _forget_regex(self, regex: str) -> None:
-        """Unless somebody still subscribes to it."""
+        """Forget a regular expression, unless a member still subscribes to it."""
         if regex not in self.regex_subscribers and regex in self.regexes:
             self._change(Kind.REGEX, regex, None)
 
     def regexes_due(self, now_ms: int) -> list[str]:
-        """The regular expressions of which the topics are to be looked up now; notes whose rights count for them."""
+        """Return the regular expressions to resolve now, and note whose rights count for them."""
         if not self.regex_subscribers or self.is_resolving:
             return []
         unknown = {each for each in self.regex_subscribers if each not in self.regexes or each in self._unresolved}
@@ -277,7 +277,7 @@ class ConsumerGroup(UsersRoster):
         return due
 
     def set_resolved_topics(self, found: Mapping[str, Resolved], now_ms: int, *, more: bool = False) -> None:
-        """Which topics its regular expressions match; more: others come later. Raises KafkaError if it is not kept."""
+        """Set which topics regular expressions match. more: others follow. Raises KafkaError if that is not written."""
         self.is_resolving = more
         with self._event():
             changed = False
@@ -328,7 +328,7 @@ class ConsumerGroup(UsersRoster):
         return len(self.subscriptions) + named // TOPICS_OF_A_UNIT + partitions
 
     def begin_assignment(self) -> tuple[int, Steps]:
-        """The epoch that the next target assignment is for, and the work; then call end_assignment."""
+        """Return the epoch of the next target assignment, and the work to compute it; then call end_assignment()."""
         self.is_assigning = True
         self._static_then, self._rights_then = dict(self.static), self._rights_seen
         steps = self._assignment_steps(ASSIGNORS[self.assignor], dict(self.subscriptions), dict(self.targets))
@@ -337,7 +337,7 @@ class ConsumerGroup(UsersRoster):
     def _assignment_steps(
         self, assignor: Assignor, subscriptions: dict[str, Subscription], targets: dict[str, Target]
     ) -> Steps:
-        """What the members of now are to read."""
+        """Return the steps that compute an assignment for the present members."""
         subscribers = []
         shares = yield from self._shares(subscriptions, targets)
         for member_id, subscription in subscriptions.items():
@@ -355,7 +355,7 @@ class ConsumerGroup(UsersRoster):
         return max(names, key=votes.count) if votes else names[0]
 
     def end_assignment(self, epoch: int, assigned: Assigned, now_ms: int, wall_ms: int) -> None:
-        """What the work came to. Raises KafkaError if it cannot be kept; it is due again then."""
+        """Take over a computed assignment. Raises KafkaError if it cannot be written; then it is due again."""
         self.is_assigning = False
         with self._event():
             if epoch > self.target_epoch.epoch:
@@ -367,7 +367,7 @@ class ConsumerGroup(UsersRoster):
                     self._set_target(self.epoch.epoch, assigned, now_ms, wall_ms)
 
     def _set_target(self, epoch: int, assigned: Assigned, now_ms: int, wall_ms: int) -> None:
-        """Members that came after the work began have nothing of it yet; what was for those that left waits.
+        """Write the target assignment. Members that joined since get nothing yet; what left members had stays free.
 
         Who has taken the place of a static member has what was for that one.
         """
@@ -396,7 +396,7 @@ class ConsumerGroup(UsersRoster):
     # ---- leaving ---------------------------------------------------------------------------------------------
 
     def leave(self, beat: Heartbeat) -> Answer:
-        """A member goes, a static one perhaps only for a while. Raises KafkaError."""
+        """A member leaves, a static one perhaps only temporarily. Raises KafkaError."""
         member_id, instance_id = beat.member_id, beat.instance_id
         if instance_id is not None:
             self._check_owner(member_id, instance_id)
@@ -414,7 +414,7 @@ class ConsumerGroup(UsersRoster):
         return Answer(member_id, beat.epoch)
 
     def remove(self, member_ids: Collection[str]) -> None:
-        """Members are gone: what they had is free. Raises KafkaError if that cannot be kept."""
+        """Remove members; their partitions are free. Raises KafkaError if that cannot be written."""
         with self._event():
             for member_id in member_ids:
                 self._forget(member_id)
@@ -435,7 +435,7 @@ class ConsumerGroup(UsersRoster):
             self._forget_regex(regex)
 
     def tombstones(self) -> list[Change]:
-        """What is to be written when the group is deleted. Raises NON_EMPTY_GROUP."""
+        """Return the tombstones that delete the group. Raises NON_EMPTY_GROUP."""
         if self.state is not GroupState.EMPTY:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
         kinds = (Kind.TARGET_EPOCH, Kind.PARTITION_METADATA, Kind.EPOCH)
@@ -450,7 +450,7 @@ class ConsumerGroup(UsersRoster):
         self._wake_at(self._sessions, member_id, now_ms + timeout_ms)
 
     def _watch(self, member_id: str, now_ms: int) -> None:
-        """A member that has to give something up gets its rebalance timeout for that; a classic one has to join."""
+        """Start the rebalance timeout of a member that has to give up partitions; a classic one has to rejoin in it."""
         is_classic = self.subscriptions[member_id].classic is not None
         if self.current(member_id).state is MemberState.UNREVOKED and not is_classic:
             timeout_ms = self.subscriptions[member_id].rebalance_timeout_ms
@@ -463,7 +463,7 @@ class ConsumerGroup(UsersRoster):
         self.wake_ms = min(self.wake_ms, at_ms)
 
     def expire(self, now_ms: int) -> None:
-        """Do what is due. Raises KafkaError if it cannot be kept: it is due again later."""
+        """Do what is due: remove expired members. Raises KafkaError if that cannot be written; then it is due again."""
         late = {member_id for deadlines in self._deadlines for member_id, at_ms in deadlines.items() if at_ms <= now_ms}
         for deadlines in self._deadlines:  # of members that were replaced
             for member_id in [each for each in deadlines if each not in self.subscriptions]:

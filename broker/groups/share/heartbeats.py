@@ -22,7 +22,7 @@ class Heartbeat(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The answer to one. assigned: what the member may read now, None where it knows."""
+    """The answer to a heartbeat. assigned: what the member may read now; None if that has not changed."""
 
     member_id: str
     epoch: int

@@ -61,7 +61,7 @@ Begin = Callable[["ShareGroup", Sequence[Missing]], tuple[Collection[Place], Sha
 
 
 class ShareGroup(Roster):
-    """One group. `log` is given the changes that are to be kept; it raises KafkaError if they cannot be.
+    """One group. log: writes changes, or raises KafkaError.
 
     rules: asked for each time, for settings change. wake_ms: expire() is due then, or earlier than it has something
     to do.
@@ -92,7 +92,7 @@ class ShareGroup(Roster):
         self._rights_then = (0, 0)  # the same, when that work began
 
     def begin(self, now_ms: int) -> None:
-        """All records were applied: members have a whole session to be heard of."""
+        """Begin a full session for every member, after all records were applied."""
         for member_id in self.members:
             self._touch(member_id, now_ms)
 
@@ -100,7 +100,7 @@ class ShareGroup(Roster):
 
     @contextmanager
     def _event(self) -> Iterator[None]:
-        """What the body changes is kept as a whole, or never was."""
+        """Write the changes of the block as one unit. If that fails, undo them."""
         assert not self._made
         assigned = self._assigned_for, self._assigned_ms
         try:
@@ -273,7 +273,7 @@ class ShareGroup(Roster):
         return len(self.members) + named // TOPICS_OF_A_UNIT + partitions
 
     def begin_assignment(self) -> tuple[int, Steps]:
-        """The epoch that the next target assignment is for, and the work; then call end_assignment."""
+        """Return the epoch of the next target assignment, and the work to compute it; then call end_assignment()."""
         self.is_assigning = True
         self._rights_then = self.rights.seen
         return self.epoch.epoch, self._assignment_steps(dict(self.members), dict(self.targets))
@@ -292,7 +292,7 @@ class ShareGroup(Roster):
         return (yield from simple_steps(subscribers, shapes, assignable))
 
     def end_assignment(self, epoch: int, assigned: Assigned, now_ms: int, wall_ms: int) -> None:
-        """What the work came to. Raises KafkaError if it cannot be kept; it is due again then."""
+        """Take over a computed assignment. Raises KafkaError if it cannot be written; then it is due again."""
         self.is_assigning = False
         with self._event():
             if epoch > self.target_epoch.epoch:
@@ -343,7 +343,7 @@ class ShareGroup(Roster):
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
 
     def tombstones(self) -> list[Change]:
-        """What is to be written when the group is deleted. Raises NON_EMPTY_GROUP."""
+        """Return the tombstones that delete the group. Raises NON_EMPTY_GROUP."""
         self.check_empty()
         return [Change(change.kind, change.name, None) for change in self.changes()]
 
