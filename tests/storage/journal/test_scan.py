@@ -441,7 +441,7 @@ def test_a_file_that_reads_otherwise_the_second_time_is_damage(disk, driven, par
     spoil(disk, path, position + part)
     units = result.units()
     assert [next(units).number for _ in range(4)] == [1, 2, 3, 4]
-    with pytest.raises(JournalDamaged, match="second time") as damage:
+    with pytest.raises(JournalDamaged, match="two reads") as damage:
         next(units)
     assert damage.value.position == position - form.ROUND_HEADER_BYTES
 
