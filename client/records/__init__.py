@@ -52,5 +52,10 @@ Each decodes as many records as meet its assumptions and returns where it stoppe
 there are no runs, they are tried more and more rarely. None of the three reports errors: where its assumptions fail it
 stops, and `singly` calls `protocol.records.read_record`, which raises the error. A batch whose offsets or timestamps
 might be out of range is left to the plain decoder as a whole. So for any bytes the result is that of the plain decoder:
-the same records, or an error if it raises one. The tests of this package compare all decoders with it. Pure.
+the same records, or an error if it raises one. The tests of this package compare all decoders with it.
+
+`singly` is apart from `read_record` because of the call for each record, and what that returns. Measured in turns, CPU
+time, records of 10 to 350 bytes with gaps in their offsets: a loop over `read_record` with one-byte varints read in
+place takes 1.3 to 1.6 times as long as `singly`; with all of `singly` moved into it, 1.05 to 1.15 times. Records with
+long varints alone (20 KB values, timestamps far apart) are 20 to 30 % faster by `read_record`. Pure.
 """
