@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from .kafka_names import is_harmless, promises_protection
+from .kafka_options import UNOBEYED
 from .listener_settings import OVERRIDE
 from .options import InvalidOption, Option, nearest
 from .settings import BROKER_OPTIONS, BrokerSettings, Source
@@ -43,7 +44,8 @@ def broker_settings(
 ) -> tuple[BrokerSettings, list[str]]:
     """The settings, and a warning for people for each kind of thing that was ignored.
 
-    Raises InvalidOption: a wrong value, an unknown name, or protection asked of a broker that has none.
+    Raises InvalidOption: a wrong value, also of what is ignored; an unknown name; or protection asked of a broker that
+    has none.
     """
     given = ConfigurationTexts()
     for origin, names in (
@@ -77,6 +79,8 @@ def _add(given: ConfigurationTexts, origin: str, names: Mapping[str, str]) -> No
         elif promises_protection(name, names[name]):
             raise InvalidOption(f"{name} ({origin}) asks for protection that this broker does not have", name)
         elif is_harmless(name):
+            if name in UNOBEYED:
+                UNOBEYED[name].parse(names[name])
             given.ignored.append(name)
         else:
             raise UnknownName(_as_spelt(name, origin), origin, _hint(name, origin))

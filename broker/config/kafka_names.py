@@ -1,7 +1,8 @@
 """Names that Kafka knows and this broker does not obey, so that a server.properties can be brought along.
 
-HARMLESS ones (another node's business, thread counts, ZooKeeper, KRaft) are accepted with one warning. Those that would
-promise protection the broker does not give (security providers, policies) are refused: silence would be a lie.
+HARMLESS ones (another node's business, thread counts, ZooKeeper, KRaft) are accepted with one warning,
+if Kafka would take the value (kafka_options.py). Those that would promise protection the broker does not give (security
+providers, policies) are refused: silence would be a lie.
 Source: what DescribeConfigs of Kafka 4.3.1 lists for a broker, and the names that 4.0 removed.
 """
 

@@ -17,8 +17,9 @@ file given with `--config` (names quoted, dotted or as nested tables), else it i
 *dynamic* can also be changed while the broker runs (IncrementalAlterConfigs on the broker, or on all brokers), which
 wins over all of them and survives a restart; `serve --ignore-dynamic` starts without it, for the day when what was
 set so keeps everybody out. A name that nobody knows is refused with the nearest one, while the broker runs too; names
-that only Kafka needs (ZooKeeper, KRaft, replication, thread counts) are ignored with one warning, and shown by
-DescribeConfigs with what is true of one node (those that Kafka lets change are checked and kept); those of TLS and SASL
+that only Kafka needs (ZooKeeper, KRaft, replication, thread counts) are ignored with one warning if Kafka would take
+the value, and refused if not; DescribeConfigs shows them with what is true of one node, and keeps those that Kafka lets
+change; of topics' settings without effect it shows what they inherit from the broker's. Names of TLS and SASL
 that are not here (`ssl.provider`, `sasl.jaas.config`, …) are refused. What a listener asks of its clients
 (`ssl.*`, `sasl.enabled.mechanisms`, `connections.max.reauth.ms`) can be set for one of them, with
 `listener.name.<name>.` before it.

@@ -23,13 +23,12 @@ from ..config.configuration import accepted_names
 from ..config.group_configs import OPTIONS as GROUP_OPTIONS
 from ..config.group_configs import synonyms as group_synonyms
 from ..config.kafka_names import is_harmless
+from ..config.kafka_options import SETTABLE, UNOBEYED
 from ..config.listener_settings import OVERRIDE
 from ..config.options import ConfigType, InvalidOption, Option, nearest
-from ..config.settings import BROKER_OPTIONS, TOPIC_OPTIONS, Source, topic_synonyms
+from ..config.settings import BROKER_OPTIONS, TOPIC_OPTIONS, Source
 from ..config.unobeyed import (
-    SETTABLE,
     SPELT_OTHERWISE,
-    UNOBEYED,
     check_unobeyed,
     left_over,
     spelt_synonyms,
@@ -161,7 +160,7 @@ def _resource(
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         configs = topic.configs
-        return TOPIC_OPTIONS, lambda option: topic_synonyms(option, configs, broker.settings), configs
+        return TOPIC_OPTIONS, lambda option: broker.topics.config_synonyms(option, configs), configs
     if kind == GROUP:
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")

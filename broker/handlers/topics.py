@@ -19,7 +19,7 @@ from ...protocol.messages.topics import (
     DeleteTopicsResponse,
 )
 from ...protocol.primitives import ZERO_UUID
-from ..config.settings import TOPIC_OPTIONS, topic_synonyms
+from ..config.settings import TOPIC_OPTIONS
 from ..net.turns import SUBJECT_UNITS, Steps, answer_each
 from ..requests.allowed_names import allowed_names
 from ..requests.dispatch import Call, handles
@@ -132,7 +132,7 @@ def _given_configs(configs: Iterable[CreateTopicsRequest.Topic.Config]) -> dict[
 
 
 def _config(broker: Services, name: str, configs: Mapping[str, str]) -> _Created.Config:
-    _, value, source = topic_synonyms(name, configs, broker.settings)[0]
+    _, value, source = broker.topics.config_synonyms(name, configs)[0]
     return _Created.Config(name=name, value=value, read_only=False, config_source=source, is_sensitive=False)
 
 

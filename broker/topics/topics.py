@@ -18,9 +18,19 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...storage.journal.journal import Part
 from ...storage.log.settings import LogSettings
 from ...storage.store import Store
+from ..config.kafka_options import SETTABLE
 from ..config.live_settings import LiveSettings
 from ..config.options import InvalidOption
-from ..config.settings import BROKER_OPTIONS, COMMITTED, TOPIC_OPTIONS, BrokerSettings, Source, TopicSettings
+from ..config.settings import (
+    BROKER_OPTIONS,
+    COMMITTED,
+    TOPIC_OPTIONS,
+    BrokerSettings,
+    Source,
+    TopicSettings,
+    topic_synonyms,
+)
+from ..config.unobeyed import Synonyms, inherited_synonyms
 from .catalogue import Change, TopicEntry, broker_configs_changed, cluster_begun, topic_changed, topic_gone
 from .catalogue_log import CatalogueLog
 from .config_sizes import ConfigSizes
@@ -111,6 +121,7 @@ class Topics:
         self._sizes.count(self.catalogue.broker_configs.values())
         self._sizes.count(entry.configs for entry in self.catalogue.topics.values() if entry.name not in INTERNAL)
         self._broker_settings.now = self._with_dynamic(self._broker_settings.now)
+        self._warn_of_left_over()
         for topic_id in self.catalogue.topics:
             self._reflect(topic_id)
 
@@ -260,6 +271,13 @@ class Topics:
         """What was set for one broker (its id) or for all ("")."""
         return self.catalogue.broker_configs.get(broker, {})
 
+    def config_synonyms(self, option: str, configs: Mapping[str, str]) -> Synonyms:
+        """Every value that a topic's option has, the one that counts first. configs: the topic's own."""
+        settings = self._broker_settings.now
+        *own, default = topic_synonyms(option, configs, settings)
+        of_one, of_all = self.broker_configs(str(settings.node_id)), self.broker_configs("")
+        return [*own, *inherited_synonyms(option, of_one, of_all), default]
+
     def alter_broker_configs(self, broker: str, configs: Mapping[str, str]) -> None:
         """Let these be all that is set for one broker or for all. Raises as check_broker_configs does."""
         self.check_broker_configs(broker, configs)
@@ -287,6 +305,18 @@ class Topics:
                 continue
             settings = settings.with_layer(_layer(broker), _usable(stored))
         return settings
+
+    def _warn_of_left_over(self) -> None:
+        """Name what an earlier version kept and this one ignores, so that it can be found and removed."""
+        for broker, configs in self.catalogue.broker_configs.items():
+            unknown = sorted(configs.keys() - _known_settings(configs).keys() - SETTABLE)
+            if unknown:
+                whose = f"broker {broker}" if broker else "all brokers"
+                log.warning(
+                    "kept for %s by an earlier version, and ignored: %s (kafka-configs --delete-config removes them)",
+                    whose,
+                    ", ".join(unknown),
+                )
 
     # ---- from the catalogue to the objects -------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ import tomllib
 
 import pytest
 from fencepost.broker.config.configuration import UnknownName, broker_settings
+from fencepost.broker.config.kafka_options import DEFAULTS, UNOBEYED
 from fencepost.broker.config.options import InvalidOption
 from fencepost.cli.arguments.connecting import BOOTSTRAP_VARIABLE
 from fencepost.cli.arguments.login import CONFIG_VARIABLE, PASSWORD_VARIABLE, USER_VARIABLE
@@ -142,3 +143,17 @@ def test_several_data_directories_are_refused_and_not_made_into_one_with_a_comma
 def test_one_data_directory_may_be_in_a_list_and_alone_may_contain_a_comma() -> None:
     assert broker_settings({}, {}, {"log.dirs": ["/a"]})[0].log_dir == "/a"
     assert broker_settings({"log.dir": "/a,b"}, {}, {})[0].log_dir == "/a,b"
+
+
+@pytest.mark.parametrize("name", ["num.io.threads", "queued.max.requests", "log.flush.interval.messages"])
+@pytest.mark.parametrize("value", ["-1", "0", "many"])
+def test_an_impossible_value_of_an_ignored_setting_is_refused(name: str, value: str) -> None:
+    with pytest.raises(InvalidOption, match=f"Invalid value {value} for configuration {name}"):
+        broker_settings({}, {}, {name: value})
+    assert broker_settings({}, {}, {name: 1})[1] == [f"names that only Kafka needs are ignored: {name}"]
+
+
+def test_every_default_of_kafka_is_within_its_bounds() -> None:
+    for name, default in DEFAULTS.items():
+        if default is not None:
+            UNOBEYED[name].parse(default)

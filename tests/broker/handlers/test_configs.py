@@ -2,8 +2,9 @@
 
 import pytest
 from config_requests import APPEND, BROKER, DELETE, OK, SET, SUBTRACT, TOPIC, alter, change, describe, overrides
+from fencepost.broker.config.kafka_options import SETTABLE, UNOBEYED
 from fencepost.broker.config.settings import BROKER_OPTIONS, BrokerSettings
-from fencepost.broker.config.unobeyed import SETTABLE, SPELT_OTHERWISE, UNOBEYED
+from fencepost.broker.config.unobeyed import SPELT_OTHERWISE
 from fencepost.broker.topics.catalogue import broker_configs_changed
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.configs import (
@@ -409,23 +410,6 @@ def test_every_setting_of_a_kafka_broker_is_shown_with_what_is_true_of_one_node(
             resource = DescribeConfigsRequest.Resource(resource_type=BROKER, resource_name=node)
             (result,) = broker.ask(DescribeConfigsRequest(resources=[resource]), version).results
             assert len(result.configs) == len(found)
-
-
-def test_settings_without_effect_are_described_with_their_stored_values(broker: SimulatedBroker) -> None:
-    assert change(broker, BROKER, "", ("log.flush.interval.ms", SET, "6"), ("min.insync.replicas", SET, "2")) == OK
-    assert change(broker, BROKER, "1", ("log.flush.interval.ms", SET, "7")) == OK
-    (flush,) = describe(broker, BROKER, "1", ["log.flush.interval.ms"], include_synonyms=True).configs
-    assert [(each.value, each.source) for each in flush.synonyms] == [("7", 2), ("6", 3), (None, 5)]
-    assert [(each.name, each.value) for each in describe(broker, BROKER, "").configs] == [
-        ("log.flush.interval.ms", "6"),
-        ("min.insync.replicas", "2"),
-    ]
-    for name, value in (("log.flush.interval.messages", "0"), ("log.flush.interval.ms", "soon")):
-        code, text = change(broker, BROKER, "", (name, SET, value))
-        assert code == 42
-        assert text.startswith(f"Invalid value {value} for configuration {name}: ")
-    code, text = change(broker, BROKER, "", ("num.io.threads", APPEND, "9"))
-    assert (code, text) == (40, "Can't APPEND to key num.io.threads because its type is not LIST.")
 
 
 def test_an_unknown_stored_setting_is_described_without_its_value(broker: SimulatedBroker) -> None:
