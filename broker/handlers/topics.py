@@ -405,6 +405,8 @@ def _delete_records(broker: Services, name: str, index: int, offset: int) -> int
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
     if start > log.start_offset:
         if not broker.store.admits(0, frees=True):
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, broker.store.refuse(0))
+            # The answer has no place for a message, and the text of KAFKA_STORAGE_ERROR speaks of damaged files. Kafka
+            # gives this code for what it cannot delete now; clients try again.
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, broker.store.refuse(0))
         broker.store.commit([broker.store.log_start_part(log, start)])
     return log.start_offset

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from fencepost.broker.config.settings import BrokerSettings
 from fencepost.broker.topics.topics import MOST_PARTITIONS
+from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.cluster import MetadataRequest
 from fencepost.protocol.messages.offsets import ListOffsetsRequest
 from fencepost.protocol.messages.produce import ProduceRequest
@@ -16,6 +17,7 @@ from fencepost.protocol.messages.topics import (
 )
 from fencepost.protocol.primitives import ZERO_UUID
 from fencepost.protocol.records import Record, build
+from fencepost.storage.journal.journal import Journal
 from simulated_broker import SimulatedBroker
 
 New = CreateTopicsRequest.Topic
@@ -383,3 +385,16 @@ def test_records_that_are_not_there_cannot_be_deleted(broker: SimulatedBroker) -
 def test_records_of_a_topic_that_is_only_compacted_cannot_be_deleted(broker: SimulatedBroker) -> None:
     create(broker, New(name="a", configs=[New.Config(name="cleanup.policy", value="compact")]))
     assert cut(broker, "a", Cut(partition_index=0, offset=0)) == {0: (-1, 44)}
+
+
+def test_records_are_not_deleted_while_the_journal_is_full(
+    broker: SimulatedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer has no message, so its code has to say what to do, which is to try again."""
+    create(broker, New(name="a", num_partitions=1))
+    produce(broker, "a", 4)
+    with monkeypatch.context() as full:
+        full.setattr(Journal, "admits", lambda self, size_bytes: False)
+        assert cut(broker, "a", Cut(partition_index=0, offset=3)) == {0: (-1, ErrorCode.REQUEST_TIMED_OUT)}
+    assert earliest(broker, "a") == 0
+    assert cut(broker, "a", Cut(partition_index=0, offset=3)) == {0: (3, 0)}
