@@ -1,0 +1,24 @@
+"""Acknowledgements inside a transaction, in every order in which things can happen, and what each flaw comes to."""
+
+import pytest
+from share_worlds import FLAWED_SCENES, SCENES, SMALL_SCENES, Broken, Flaw, Scenario, explore
+
+
+@pytest.mark.parametrize("scene", SMALL_SCENES)
+def test_a_record_is_acknowledged_if_and_only_if_one_output_is_committed(scene: str) -> None:
+    scenario = Scenario(SMALL_SCENES[scene])
+    assert explore(scenario.first, scenario.after) > 100
+
+
+@pytest.mark.parametrize("flaw", [flaw for flaw in Flaw if flaw is not Flaw.NONE])
+def test_each_flaw_is_found(flaw: Flaw) -> None:
+    scenario = Scenario(FLAWED_SCENES[flaw], flaw)
+    with pytest.raises(Broken):
+        explore(scenario.first, scenario.after)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("scene", SCENES)
+def test_it_holds_with_many_faults(scene: str) -> None:
+    scenario = Scenario(SCENES[scene])
+    assert explore(scenario.first, scenario.after) > 100_000
