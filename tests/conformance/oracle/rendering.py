@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.share_fetch import Leader
 from fencepost.protocol.schema import Array, Blob, Field, Nested, schema_of
 
 from .batches import CODEC_NAMES, FLAGS, Batch, Record, batches, records
@@ -29,6 +30,10 @@ USUAL: dict[str, Any] = {
     "offline_replicas": [],
     "cluster_authorized_operations": -2147483648,
     "topic_authorized_operations": -2147483648,
+    "acknowledge_error_code": 0,
+    "acquired_records": [],
+    "acquisition_lock_timeout_ms": 30_000,
+    "current_leader": Leader(),
 }
 USUAL_TEXTS = {  # the one broker there is, as every client sees it
     "cluster_id=$cluster",
@@ -163,6 +168,8 @@ class Renderer:
             return
         if field.name in CODES:
             yield ErrorCode(value).name
+        elif field.name == "acknowledge_error_code":
+            yield f"{field.name}={ErrorCode(value).name}"
         elif isinstance(value, list):
             is_struct = _is_list_of_structs(field)
             shown = (self._inline(item, version) if is_struct else self._scalar(field, item) for item in value)
@@ -276,7 +283,12 @@ def _is_batches(field: Field) -> bool:
 def _is_explanation(field: Field, message: Any) -> bool:
     """The words that come with an error: there or not, they are nobody's contract."""
     failed: int = getattr(message, "error_code", 0)
-    return field.name == "batch_index_error_message" or (field.name == "error_message" and failed != 0)
+    refused: int = getattr(message, "acknowledge_error_code", 0)
+    return (
+        field.name == "batch_index_error_message"
+        or (field.name == "error_message" and failed != 0)
+        or (field.name == "acknowledge_error_message" and refused != 0)
+    )
 
 
 def _identity(item: Any) -> tuple[Any, ...]:
