@@ -141,7 +141,7 @@ class TransactionDriver:
                 error, code = await self._init_once(deadline)
                 if error is None:
                     return
-                if not await self._tries.pause(attempt, deadline, error, code):
+                if not await self._tries.pause(attempt, deadline, error, code, "InitProducerId"):
                     machine.not_initialised(error)
                     raise self._tries.late("InitProducerId", error)
                 attempt += 1
@@ -253,7 +253,7 @@ class TransactionDriver:
             self._requests.stale(code, target)
             if verdict is not Verdict.AGAIN:
                 machine.refused_write(verdict, error)
-            elif not await self._tries.pause(attempt, deadline, error, code):
+            elif not await self._tries.pause(attempt, deadline, error, code, what):
                 machine.refused_write(Verdict.ABORT, self._tries.late(what, error))
             attempt += 1
         await self._explain()
@@ -370,7 +370,7 @@ class TransactionDriver:
             self._unanswered = error.with_traceback(None)
             if machine.state is not going or machine.needs_identity_to_abort():
                 continue
-            if not await self._tries.pause(attempt, deadline, error, code):
+            if not await self._tries.pause(attempt, deadline, error, code, "EndTxn"):
                 error = self._tries.late("EndTxn", error)
                 machine.gave_up(error)
             attempt += 1

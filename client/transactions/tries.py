@@ -1,9 +1,10 @@
 """Retries of the requests of a transaction: pauses, deadline, and the error when the time is over.
 
-The rule: every wait has a deadline, max_block_ms after its start.
+The rule: every wait has a deadline, max_block_ms after its start, and a long one is warned of, seldom.
 """
 
 import asyncio
+import logging
 
 from ...protocol.errors import ErrorCode
 from ..errors import ClientError, KafkaError, RequestTimedOutError, is_retriable
@@ -11,6 +12,10 @@ from ..net.environment import Environment
 from ..net.retry import Backoff, Deadline
 from ..settings import ProducerSettings
 
+log = logging.getLogger("fencepost.client")
+
+FOR_LONG_MS, AGAIN_MS = 5_000, 60_000
+"""What is tried again for so long is warned of, and so seldom."""
 _SOON = Backoff(2, 50)  # the broker ends the previous transaction within milliseconds
 
 
@@ -19,6 +24,8 @@ class Tries:
 
     def __init__(self, settings: ProducerSettings, environment: Environment) -> None:
         self._environment = environment
+        self._transactional_id = settings.transactional_id
+        self._silent_until_ms = 0.0
         self._most_ms = settings.max_block_ms
         self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
 
@@ -31,15 +38,24 @@ class Tries:
         backoff = _SOON if code == ErrorCode.CONCURRENT_TRANSACTIONS else self._backoff
         return backoff.delay_ms(attempt, self._environment.rng.random()) / 1000
 
-    async def pause(self, attempt: int, deadline: Deadline, error: KafkaError, code: int) -> bool:
-        """Wait before the next attempt. Returns False at once if there must be none."""
+    async def pause(self, attempt: int, deadline: Deadline, error: KafkaError, code: int, what: str) -> bool:
+        """Wait before the next attempt. Returns False at once if there must be none. what: for a warning."""
         if not code and not is_retriable(error):
             return False
         delay_s = self.delay_s(attempt, code)
         if deadline.left_ms() <= delay_s * 1000:
             return False
+        self._warn_of_long(what, deadline, error)
         await asyncio.sleep(delay_s)
         return True
+
+    def _warn_of_long(self, what: str, deadline: Deadline, error: KafkaError) -> None:
+        now_ms = self._environment.clock.monotonic_ms()
+        tried_ms = deadline.timeout_ms - deadline.left_ms()
+        if tried_ms >= FOR_LONG_MS and now_ms >= self._silent_until_ms:
+            self._silent_until_ms = now_ms + AGAIN_MS
+            text = "transactional id %r: trying %s again for %d s already, of at most %d s: %s"
+            log.warning(text, self._transactional_id, what, tried_ms // 1000, deadline.timeout_ms // 1000, error)
 
     def late(self, what: str, error: KafkaError) -> KafkaError:
         """The error to raise after the last attempt: RequestTimedOutError, or `error` if that is not retriable."""

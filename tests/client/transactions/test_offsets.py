@@ -134,3 +134,30 @@ def test_an_invalid_offset_is_refused_in_a_transaction(offset, error):
         assert await committed(world) == 5
 
     within(main)
+
+
+@both
+def test_offsets_that_are_tried_for_long_are_warned_of_once_a_minute(version, caplog):
+    async def main(world: TxnWorld) -> None:
+        await make(world)
+        producer = await world.producer(max_block_ms=100_000, transaction_timeout_ms=200_000)
+        fault = world.faults.error("TxnOffsetCommit", "COORDINATOR_NOT_AVAILABLE").every_time()
+        await producer.begin_transaction()
+        await producer.send("t", b"a")
+        sending = asyncio.create_task(producer.send_offsets_to_transaction({T0: 7}, GROUP))
+        await asyncio.sleep(4)
+        assert warnings() == []
+        await asyncio.sleep(50)
+        (line,) = warnings()
+        assert "trying offsets of group 'g' again for 5 s already, of at most 100 s: " in line
+        assert "COORDINATOR_NOT_AVAILABLE" in line
+        await asyncio.sleep(20)
+        assert len(warnings()) == 2
+        world.faults.remove(fault)
+        await sending
+        await producer.commit_transaction()
+
+    def warnings() -> list[str]:
+        return [each.getMessage() for each in caplog.records if "again for" in each.getMessage()]
+
+    within(main, version)
