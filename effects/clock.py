@@ -11,18 +11,18 @@ _NS_PER_MS = 1_000_000
 
 
 class Clock(Protocol):
-    """Both clocks in whole milliseconds, and what work takes."""
+    """The wall clock and the monotonic clock, in whole milliseconds, and a timer for measuring work."""
 
     def now_ms(self) -> int:
-        """Wall clock, ms since 1970, UTC. May jump, also backwards."""
+        """Return the wall clock's time, ms since 1970, UTC. May jump, also backwards."""
         ...
 
     def monotonic_ms(self) -> int:
-        """Never goes back. Its origin is arbitrary and differs from start to start."""
+        """Return the monotonic clock's time, which never goes back. Its origin differs from start to start."""
         ...
 
     def work_ns(self) -> int:
-        """A monotonic time in nanoseconds, to measure how long a piece of work takes."""
+        """Return a monotonic time in nanoseconds, to measure how long a piece of work takes."""
         return self.monotonic_ms() * _NS_PER_MS
 
 

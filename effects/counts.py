@@ -6,11 +6,11 @@ NAMED = 5  # of a list in one message
 
 
 def count_text(count: int, one: str, more: str = "") -> str:
-    """1 record, 2 records. more: the plural, where it is not `one` with an s."""
+    """Return a count with its noun: 1 record, 2 records. more: the plural, if it is not `one` with an s."""
     return f"{count:,} {one if count == 1 else more or one + 's'}"
 
 
 def list_text(names: Sequence[str], one: str) -> str:
-    """a, b, c; of a long list the first ones, and how many more there are. one: what is named, for their count."""
+    """Return names as `a, b, c`; of a long list the first ones and how many follow. one: the noun for that count."""
     more = len(names) - NAMED
     return ", ".join(names[:NAMED]) + (f", and {count_text(more, one)} more" if more > 0 else "")

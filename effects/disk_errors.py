@@ -12,15 +12,15 @@ NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class TryLater(OSError):
-    """Something could not be done for now. What is on the disk is known all the same: it may be tried again."""
+    """Raised if an operation failed but what is on the disk is known, so that it may be tried again."""
 
 
 class DiskFull(TryLater):
-    """No space left for what was to be written. A part of it may have been."""
+    """No space is left. A part of the bytes may have been written."""
 
 
 class DiskLow(DiskFull):
-    """What is to stay free would not. Nothing was written."""
+    """The write would use space that is to stay free. Nothing was written."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(errno.ENOSPC, reason)
@@ -30,7 +30,7 @@ class DiskLow(DiskFull):
 
 
 class CannotOpen(TryLater):
-    """No descriptor, or no memory, is left to open one more file or directory. Nothing was done."""
+    """No descriptor or memory is left to open another file or directory. Nothing was done."""
 
 
 class DirectoryMoved(Exception):
@@ -53,13 +53,13 @@ class DirectoryMoved(Exception):
 
 
 def error_class(number: int | None) -> type[OSError]:
-    """The class for the error of a call that takes a path. A directory may have to grow for a name."""
+    """Return the class of error for an errno of a call that takes a path. A directory may have to grow for a name."""
     return DiskFull if number in NO_SPACE else CannotOpen if number in NO_DESCRIPTOR else OSError
 
 
 @contextlib.contextmanager
 def convert_errors(path: str) -> Iterator[None]:
-    """Around such calls, which may name a file by a part of its path: raises their errors in their class, with all."""
+    """Raise errors of calls within the block in their class from error_class(), with the whole path."""
     try:
         yield
     except OSError as error:

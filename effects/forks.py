@@ -11,13 +11,13 @@ _kept_from_children: set[int] = set()
 
 
 def keep_from_children(descriptor: int) -> None:
-    """Children that are forked from now on do not have this file or socket. −1 is none."""
+    """Close this file or socket in children forked from now on. −1 is ignored."""
     if descriptor >= 0:
         _kept_from_children.add(descriptor)
 
 
 def forget(descriptor: int) -> None:
-    """To be called before the descriptor is closed, since its number may be given out again then."""
+    """Undo keep_from_children(). Call it before closing the descriptor, whose number may then be used again."""
     _kept_from_children.discard(descriptor)
 
 

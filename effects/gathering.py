@@ -22,7 +22,7 @@ _Sent = TypeVar("_Sent")
 
 
 class _Written(Protocol):
-    """What of a File is needed here."""
+    """The methods of a File that are used here."""
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None: ...
     def write_past_cache(self, buffers: Sequence[Buffer], position: int, *, paced: bool = False) -> None: ...
@@ -38,7 +38,7 @@ def write_gathered(
     paced: bool = False,
     slice_bytes: int = SLICE_BYTES,
 ) -> None:
-    """Write buffers, of size_bytes together, one behind the other. past_cache: what is bulk need not be in memory.
+    """Write buffers of size_bytes together, one after another. past_cache: large data need not stay in memory.
 
     paced: as File.write_past_cache. slice_bytes: the most that one call writes through the cache.
     Raises: OSError, as File.write; then any part may be written.
@@ -56,12 +56,12 @@ def write_gathered(
 
 
 def join_buffers(buffers: Sequence[Buffer], size_bytes: int) -> Sequence[Buffer]:
-    """The same bytes, size_bytes of them, in one buffer where they are in many small ones."""
+    """Return the same size_bytes bytes, joined into one buffer if they are in many small ones."""
     return [b"".join(buffers)] if size_bytes < JOINED_BELOW_BYTES * len(buffers) else buffers
 
 
 def slices(buffers: Sequence[Buffer], position: int, slice_bytes: int) -> Iterator[list[Buffer]]:
-    """The same bytes, cut where slice_bytes divides the position in the file."""
+    """Yield the same bytes in slices, cut where the position in the file is a multiple of slice_bytes."""
     part: list[Buffer] = []
     room = slice_bytes - position % slice_bytes
     for buffer in buffers:

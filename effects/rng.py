@@ -9,23 +9,23 @@ from typing import Protocol
 
 
 class Rng(Protocol):
-    """Where random bits come from."""
+    """A source of random numbers."""
 
     def bytes(self, n: int) -> bytes:
-        """`n` random bytes."""
+        """Return `n` random bytes."""
         ...
 
     def below(self, n: int) -> int:
-        """A whole number from 0 up to, and without, `n` (n ≥ 1)."""
+        """Return a random whole number, at least 0 and below `n` (n ≥ 1)."""
         ...
 
     def random(self) -> float:
-        """A number from 0 up to, and without, 1."""
+        """Return a random number, at least 0 and below 1."""
         ...
 
 
 class SystemRng(Rng):
-    """The kernel's random bits."""
+    """Random numbers from the kernel."""
 
     __slots__ = ("_source",)
 

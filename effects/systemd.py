@@ -15,7 +15,7 @@ ABSTRACT = "@"  # a name of Linux' abstract namespace begins with a zero byte, w
 
 
 class ServiceManager:
-    """The one named by the environment, if any."""
+    """The service manager named in the environment; without one, messages go nowhere."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._address = environment.get("NOTIFY_SOCKET", "")
@@ -37,7 +37,7 @@ class ServiceManager:
 
 
 def _half_of_watchdog_s(environment: Mapping[str, str]) -> float | None:
-    """How often ALIVE is due, in seconds: twice as often as the manager expects it. None: it expects none of us."""
+    """Return the interval in seconds for ALIVE: half the manager's limit. None: it expects no such messages."""
     pid, interval_us = environment.get("WATCHDOG_PID"), environment.get("WATCHDOG_USEC", "")
     if (pid is not None and pid != str(os.getpid())) or not interval_us.isdecimal() or int(interval_us) == 0:
         return None

@@ -50,7 +50,7 @@ _ONE, _NONE, _ALL = ctypes.c_long(1), ctypes.c_long(0), ctypes.c_long(MOST_AT_ON
 
 
 class _Slot:
-    """The memory of one write, and what the kernel is told of it."""
+    """The buffer of one write, and the control block that tells the kernel about it."""
 
     __slots__ = ("_address", "_iocb", "began_ns", "done", "fd", "file", "pointer", "position", "size", "view")
     began_ns: int
@@ -99,7 +99,7 @@ class AioWriter(AsyncWriter):
     largest_bytes = LARGEST_BYTES
 
     def __init__(self, loop: asyncio.AbstractEventLoop, numbers: tuple[int, int, int, int]) -> None:
-        """Raises: OSError, where the system does not let us."""
+        """Open the kernel's queue. Raises: OSError, where the system does not allow it."""
         self._setup, self._destroy, self._getevents, self._submit = map(ctypes.c_long, numbers)
         self._call = ctypes.CDLL(None, use_errno=True).syscall
         self._call.restype = ctypes.c_long
@@ -174,7 +174,7 @@ class AioWriter(AsyncWriter):
                 log.info("%d asynchronous writes in a row made the loop wait: threads write from now on", WAITED_FOR)
 
     def _add_slot(self) -> bool:
-        """Their memory is taken when it is first needed."""
+        """Add a slot. Its memory is allocated now, when it is first needed. Returns False if there is none."""
         if len(self._slots) == MOST_AT_ONCE:
             return False
         try:
@@ -216,7 +216,7 @@ class AioWriter(AsyncWriter):
 
 
 def open_writer(loop: asyncio.AbstractEventLoop) -> AsyncWriter | None:
-    """None where the system has none, or does not let us: another kernel or processor, rules of a container, limits."""
+    """Return a writer; None where the system has none or forbids it (kernel, processor, container rules, limits)."""
     numbers = _NUMBERS.get(platform.machine()) if sys.platform == "linux" and struct.calcsize("P") == 8 else None
     if numbers is None or not RWF_DSYNC:
         return None

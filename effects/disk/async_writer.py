@@ -12,7 +12,7 @@ WAITED_FOR = 3  # writes in a row that had ended when the call that began them r
 
 
 class DirectFile(Protocol):
-    """What of a File is needed here."""
+    """The methods of a File that are used here."""
 
     @property
     def path(self) -> str: ...
@@ -25,17 +25,17 @@ class AsyncWriter(Protocol):
 
     @property
     def from_bytes(self) -> int:
-        """Smaller writes are quicker another way."""
+        """Return the smallest write worth giving to begin(); smaller ones are faster by other means."""
         ...
 
     @property
     def largest_bytes(self) -> int:
-        """Larger ones are not begun."""
+        """Return the largest write that begin() accepts."""
         ...
 
     @property
     def at_once(self) -> int:
-        """How many writes can be under way; 0 once none can be begun any more, or the loop had to wait for them."""
+        """Return how many writes may be in flight; 0 if none can be begun, or beginning them blocks the loop."""
         ...
 
     def begin(self, file: DirectFile, position: int, buffers: Sequence[Buffer], size_bytes: int, done: Done) -> bool:
@@ -47,5 +47,5 @@ class AsyncWriter(Protocol):
         ...
 
     def close(self) -> None:
-        """Wait until nothing is under way. `done` is not called any more. Idempotent."""
+        """Wait until no write is in flight. `done` is not called any more. Idempotent."""
         ...

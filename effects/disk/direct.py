@@ -28,7 +28,7 @@ _own = threading.local()
 
 
 def split(buffers: Sequence[Buffer], position: int) -> tuple[Views, Views, Views] | None:
-    """What comes before the first whole block of a file, whole blocks, and the rest; None if there is no whole one."""
+    """Split into bytes before the first whole block of the file, whole blocks, and the rest; None without a block."""
     size = sum(map(len, buffers))
     head = -position % BLOCK_BYTES
     whole = (size - head) // BLOCK_BYTES * BLOCK_BYTES
@@ -39,7 +39,7 @@ def split(buffers: Sequence[Buffer], position: int) -> tuple[Views, Views, Views
 
 
 def _take(left: Views, size: int) -> Views:
-    """The first bytes of a stack of views, taken off it."""
+    """Take the first `size` bytes off a stack of views."""
     taken: Views = []
     while size:
         view = left.pop()
@@ -52,14 +52,14 @@ def _take(left: Views, size: int) -> Views:
 
 
 def open_again(fd: int) -> int:
-    """The same file for writes past the cache, in a new descriptor. Raises: OSError, also where there is no /proc."""
+    """Open the file again with O_DIRECT. Returns the new descriptor. Raises: OSError, also where there is no /proc."""
     if not _O_DIRECT:
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
     return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | _O_DIRECT)
 
 
 def write(fd: int, buffers: Views, position: int) -> bool:
-    """Write whole blocks. False: this file system does not; some may have been written.
+    """Write whole blocks. False: this file system cannot write directly; some blocks may have been written.
 
     Raises: OSError; then any part may be written.
     """
@@ -74,7 +74,7 @@ def write(fd: int, buffers: Views, position: int) -> bool:
 
 
 def fill_piece(buffers: Sequence[Buffer], size_bytes: int) -> memoryview | None:
-    """These bytes, in this thread's buffer, which begins on a page. None: no memory is left for it.
+    """Copy the bytes into this thread's buffer, which is aligned to a page. None: no memory is left for it.
 
     It is private: a fork's first thread must not write into ours.
     """

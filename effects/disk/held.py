@@ -13,7 +13,7 @@ from ..disk_errors import DirectoryMoved
 
 
 class HeldDirectories:
-    """Those of one disk, each by the path under which it was locked."""
+    """The locked directories of one disk, each under the path by which it was locked."""
 
     __slots__ = ("_held",)
 
@@ -21,15 +21,15 @@ class HeldDirectories:
         self._held: dict[str, tuple[int, str]] = {}  # path with a slash behind it → descriptor, absolute path
 
     def add(self, directory: str, fd: int) -> None:
-        """From now on `fd`, which stays the caller's, stands for this directory."""
+        """Use `fd`, which the caller keeps and closes, for this directory from now on."""
         self._held[_with_slash(directory)] = (fd, os.path.abspath(directory))
 
     def remove(self, directory: str) -> None:
-        """Before its descriptor is closed. Idempotent."""
+        """Forget a directory, before its descriptor is closed. Idempotent."""
         self._held.pop(_with_slash(directory), None)
 
     def find(self, path: str) -> tuple[str, int | None]:
-        """The path, and the descriptor to which it is relative: as `os` takes them, with dir_fd=."""
+        """Return the path and the descriptor to which it is relative, as `os` takes them with dir_fd=."""
         for prefix, (fd, _) in self._held.items():
             if path.startswith(prefix):
                 return path[len(prefix) :].lstrip("/") or ".", fd
@@ -38,14 +38,14 @@ class HeldDirectories:
         return path, None
 
     def find_to_change(self, path: str) -> tuple[str, int | None]:
-        """As find(), before an operation that changes something: also check the directory. Raises: DirectoryMoved."""
+        """Like find(), for an operation that changes something: also check the directory. Raises: DirectoryMoved."""
         name, fd = self.find(path)
         if fd is not None:
             self._check(fd)
         return name, fd
 
     def _check(self, fd: int) -> None:
-        """Raises DirectoryMoved if the path does not lead to the held directory. Other errors of stat prove nothing."""
+        """Raise DirectoryMoved if the path leads elsewhere than to the held directory. Other errors are ignored."""
         path = next(absolute for held, absolute in self._held.values() if held == fd)
         try:
             found = os.stat(path)
@@ -60,7 +60,7 @@ class HeldDirectories:
 def make_below(name: str, mode: int, at: int) -> None:
     """Make a directory and its missing parents, relative to the descriptor `at`; they may exist.
 
-    As os.makedirs() with exist_ok=True, which has no dir_fd.
+    Like os.makedirs() with exist_ok=True, which has no dir_fd.
     """
     try:
         os.mkdir(name, mode, dir_fd=at)

@@ -20,7 +20,7 @@ class File(Protocol):
 
     @property
     def path(self) -> str:
-        """The path it was opened by (a rename does not change it)."""
+        """The path by which the file was opened (a rename does not change it)."""
         ...
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
@@ -31,7 +31,7 @@ class File(Protocol):
         ...
 
     def write_past_cache(self, buffers: Sequence[Buffer], position: int, *, paced: bool = False) -> None:
-        """As write(), for much that is seldom read back: where the system can, the page cache keeps none of it.
+        """Like write(), for large data that is seldom read back: where the system can, it leaves the page cache.
 
         paced: where the system can, one piece after another, each waited for: a sync of another file that comes
         meanwhile stands behind one piece at the device, and not behind all of this.
@@ -39,7 +39,7 @@ class File(Protocol):
         self.write(buffers, position)
 
     def write_synced(self, buffers: Sequence[Buffer], position: int) -> None:
-        """As write() and then sync(), but earlier writes need not be on the device when it returns."""
+        """Like write() and then sync(), but earlier writes need not be on the device when it returns."""
         self.write(buffers, position)
         self.sync()
 
@@ -56,11 +56,11 @@ class File(Protocol):
         ...
 
     def read_cached(self, size: int, position: int) -> Buffer | None:
-        """As read(), but None if that would wait for the device. Where the system cannot tell, it reads."""
+        """Like read(), but returns None if that would wait for the device. Where the system cannot tell, it reads."""
         ...
 
     def in_memory(self, size: int, position: int) -> bool:
-        """Whether none of these bytes would have to be waited for. False where the system cannot tell."""
+        """Return whether all these bytes are in the page cache. False where the system cannot tell."""
         return False
 
     def send(self, socket_fd: int, size: int, position: int) -> int:
@@ -71,13 +71,13 @@ class File(Protocol):
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), self.path)
 
     def direct_fileno(self) -> int:
-        """A descriptor for writes past the page cache, this file's to close. Raises: OSError, if none can be had."""
+        """Return a descriptor for O_DIRECT writes, which this file closes. Raises: OSError, if none can be opened."""
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), self.path)
 
     def size(self) -> int: ...
 
     def truncate(self, size: int) -> None:
-        """Cut, or extend by NULs."""
+        """Cut the file to this size, or extend it with NULs."""
         ...
 
     def sync(self) -> None:
@@ -89,7 +89,7 @@ class File(Protocol):
         ...
 
     def close(self) -> None:
-        """Idempotent. Syncs nothing."""
+        """Close the file without a sync. Idempotent."""
         ...
 
 
@@ -101,7 +101,7 @@ class Disk(Protocol):
         ...
 
     def exists(self, path: str) -> bool:
-        """Raises OSError if that cannot be seen; so do the others that look."""
+        """Return whether the path exists. Raises OSError if that cannot be determined, like all methods that look."""
         ...
 
     def is_directory(self, path: str) -> bool: ...
@@ -111,21 +111,21 @@ class Disk(Protocol):
         ...
 
     def make_directory(self, path: str) -> None:
-        """With its parents; nothing if it is there."""
+        """Make a directory and its parents. Does nothing if it exists."""
         ...
 
     def make_temporary_directory(self, prefix: str) -> str:
-        """A new directory of our own, for what need not outlive the process."""
+        """Make a new directory for files that need not outlive the process. Returns its path."""
         ...
 
     def rename(self, old: str, new: str) -> None:
-        """Atomic; replaces `new`."""
+        """Rename atomically; replaces `new` if it exists."""
         ...
 
     def unlink(self, path: str) -> None: ...
 
     def remove_tree(self, path: str) -> None:
-        """A directory with all it holds; of a link to one, the link."""
+        """Remove a directory with all it holds; of a symbolic link to one, only the link."""
         ...
 
     def size(self, path: str) -> int: ...
@@ -145,11 +145,11 @@ class Disk(Protocol):
         ...
 
     def free_bytes(self, path: str) -> int:
-        """What we may still write on the volume that holds `path`."""
+        """Return how many bytes this process may still write on the volume that holds `path`."""
         ...
 
     def total_bytes(self, path: str) -> int:
-        """The size of the volume that holds `path`."""
+        """Return the size of the volume that holds `path`."""
         ...
 
     def lock(self, path: str, *, read_only: bool = False) -> Lock:
@@ -167,9 +167,9 @@ class Disk(Protocol):
         ...
 
     def executor(self, name: str, threads: int = 1) -> Executor:
-        """Raises: CannotStartThread."""
+        """Start an executor. Raises: CannotStartThread."""
         ...
 
     def async_writer(self) -> AsyncWriter | None:
-        """What begins synced writes on the loop that is running now. None where this disk has no such thing."""
+        """Return a writer that begins synced writes on the running loop; None where this disk has none."""
         return None

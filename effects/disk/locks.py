@@ -16,7 +16,7 @@ LOCK_MODE = 0o600
 
 
 class AlreadyLocked(Exception):
-    """Another holder has the lock; `pid` is the process it wrote down, None if it wrote none yet."""
+    """Somebody else holds the lock. `pid`: the process named in the file, None if it names none yet."""
 
     def __init__(self, path: str, pid: int | None) -> None:
         super().__init__(f"{path} is locked by {'another process' if pid is None else f'process {pid}'}")
@@ -26,12 +26,12 @@ class AlreadyLocked(Exception):
 
 class Lock(Protocol):
     def release(self) -> None:
-        """Idempotent. The file stays."""
+        """Release the lock. The file stays. Idempotent."""
         ...
 
 
 class SystemHold(Lock):
-    """A directory that is only to stay the same one for as long as it is looked at."""
+    """A directory held open, without a lock, so that all reads go to the same one."""
 
     __slots__ = ("_before_release", "directory_fd")
 
@@ -48,7 +48,7 @@ class SystemHold(Lock):
 
 
 class SystemLock(Lock):
-    """flock on a file that says who holds it, and on its directory, which stays when somebody removes the file.
+    """flock on a file that names its holder, and on its directory, which still counts if the file is removed.
 
     The kernel releases it when the process ends, whatever the file contains.
     """
@@ -76,7 +76,7 @@ class SystemLock(Lock):
             forks.keep_from_children(each)
 
     def _open_file(self, name: str, read_only: bool) -> int | None:
-        """The file, in the directory that is held, though the path may lead to another one by now."""
+        """Open the file in the held directory; the path may lead to another directory by now."""
         try:
             access = os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT
             self._fds.append(fd := os.open(name, access, LOCK_MODE, dir_fd=self.directory_fd))
@@ -105,7 +105,7 @@ class SystemLock(Lock):
 
     @property
     def directory_fd(self) -> int:
-        """The descriptor of the directory, until the release."""
+        """Return the descriptor of the directory. Valid until the release."""
         return self._fds[0]
 
     def release(self) -> None:

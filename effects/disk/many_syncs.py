@@ -11,7 +11,7 @@ SYNC_THREADS = 8
 
 
 def run_syncs(syncs: Sequence[Callable[[], None]], write_back: Callable[[], None]) -> None:
-    """Run them all; many in some threads, after write_back, which is a hint to the system. Raises as call_all."""
+    """Run all syncs; many of them in threads, after write_back, a hint to the system. Raises like call_all."""
     if len(syncs) < MANY_SYNCS:
         call_all(syncs, "sync", 1)
         return
@@ -21,7 +21,7 @@ def run_syncs(syncs: Sequence[Callable[[], None]], write_back: Callable[[], None
 
 @functools.cache
 def syncfs() -> Callable[[int], int] | None:
-    """syncfs(2), which Python does not have; None where the system does not either."""
+    """Return syncfs(2), which Python lacks; None where the system lacks it too."""
     import ctypes  # costs a start some milliseconds, which only those pay who have many files to sync
 
     return getattr(ctypes.CDLL(None), "syncfs", None) if sys.platform == "linux" else None

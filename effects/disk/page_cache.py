@@ -14,7 +14,7 @@ _BAD_DESCRIPTOR = -1
 
 
 def holds(fd: int, size: int, position: int) -> bool:
-    """Whether all pages of these bytes are there. 1 us, and 2 more for a MiB of small pages."""
+    """Return whether the page cache holds all these bytes. Takes 1 µs, and 2 more for a MiB of small pages."""
     cached_pages = _cachestat()
     if cached_pages is None or size <= 0:
         return False
@@ -24,7 +24,7 @@ def holds(fd: int, size: int, position: int) -> bool:
 
 @functools.cache
 def _cachestat() -> Callable[[int, int, int], int] | None:
-    """(descriptor, size, position) → pages, −1 for an error; None if the call does not exist, or is forbidden."""
+    """Return cachestat: (descriptor, size, position) → pages, −1 for an error; None if it is missing or forbidden."""
     if sys.platform != "linux":
         return None
     import ctypes  # not needed by a broker that nobody reads much from

@@ -30,7 +30,7 @@ _NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
 
 
 def flush_to_device(fd: int, flush: Callable[[int], None]) -> None:
-    """What makes bytes durable. macOS's fsync leaves them in the drive's cache; F_FULLFSYNC does not."""
+    """Make the file's bytes durable. On macOS by F_FULLFSYNC: its fsync leaves bytes in the drive's cache."""
     if sys.platform == "darwin":
         try:
             fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
@@ -44,7 +44,7 @@ def flush_to_device(fd: int, flush: Callable[[int], None]) -> None:
 
 
 def _sync_data(fd: int) -> None:
-    """fdatasync(2); fsync(2) on macOS, where CPython has no other."""
+    """Call fdatasync(2), or fsync(2) on macOS, where CPython has no fdatasync."""
     getattr(os, "fdatasync", os.fsync)(fd)
 
 
@@ -163,16 +163,16 @@ class SystemFile(File):
                     os.close(fd)
 
     def fileno(self) -> int:
-        """The descriptor, which stays this file's to close."""
+        """Return the descriptor. This file still closes it."""
         return self._fd
 
     def detach(self) -> int:
-        """The descriptor, which is now the caller's to close."""
+        """Return the descriptor. From now on the caller has to close it."""
         fd, self._fd = self._fd, -1
         return fd
 
     def _with_path(self, error: OSError) -> OSError:
-        """The same error with the file's name; out of space in its own class."""
+        """Return the same error with the file's name; DiskFull if it means that no space is left."""
         kind = DiskFull if error.errno in NO_SPACE else OSError
         return kind(error.errno, error.strerror, self._path)
 
@@ -199,7 +199,7 @@ class SystemDisk(Disk):
         return mode is not None and stat.S_ISDIR(mode)
 
     def _mode(self, path: str) -> int | None:
-        """What a path is (st_mode); None if there is nothing. For what may not be looked at os.path.exists is False."""
+        """Return the path's st_mode; None if it does not exist. os.path.exists would hide that access is denied."""
         name, at = self._held.find(path)
         try:
             with convert_errors(path):

@@ -41,7 +41,7 @@ def write(fd: int, buffers: Sequence[Buffer], position: int, flags: int = 0) -> 
 
 
 def write_past_cache(fd: int, buffers: Sequence[Buffer], position: int, *, paced: bool = False) -> None:
-    """As write(); where the system can, the page cache keeps little of it. paced: the device has one piece at a time.
+    """Like write(), but past the page cache where the system can. paced: the device gets one piece at a time.
 
     Raises: OSError.
     """
@@ -52,12 +52,12 @@ def write_past_cache(fd: int, buffers: Sequence[Buffer], position: int, *, paced
 
 
 def write_synced(fd: int, buffers: Sequence[Buffer], position: int) -> bool:
-    """As write(), and these bytes are on the device when it returns. False: the system cannot. Raises: OSError."""
+    """Like write(), but the bytes are on the device when it returns. False: the system cannot. Raises: OSError."""
     return bool(RWF_DSYNC) and _write_flagged(fd, buffers, position, RWF_DSYNC)
 
 
 def write_blocks_synced(direct_fd: int, buffers: Sequence[Buffer], position: int, size_bytes: int) -> bool:
-    """As write_synced(), past the page cache, over whole blocks that the file already has.
+    """Like write_synced(), past the page cache, over whole blocks that the file already has.
 
     direct_fd: of direct.open_again. False: the system cannot; any part may be written. Raises: OSError.
     """
@@ -68,7 +68,7 @@ def write_blocks_synced(direct_fd: int, buffers: Sequence[Buffer], position: int
 
 
 def _write_in_pieces(fd: int, buffers: Sequence[Buffer], position: int, flags: int) -> None:
-    """More buffers than one call takes, or a call that wrote a part: that is written again, harmlessly."""
+    """Write in several calls. What a partial write did is written again, which is harmless."""
     left = [memoryview(buffer) for buffer in buffers if len(buffer)]
     left.reverse()
     while left:
@@ -83,7 +83,7 @@ def _write_in_pieces(fd: int, buffers: Sequence[Buffer], position: int, flags: i
 
 
 def _write_flagged(fd: int, buffers: Sequence[Buffer], position: int, flag: int) -> bool:
-    """False: the system does not know the flag, or this file system does not."""
+    """Write with the flag. False: the system or this file system does not know it."""
     try:
         write(fd, buffers, position, flag)
     except NotImplementedError:  # a Python built where there was no pwritev2
@@ -96,12 +96,12 @@ def _write_flagged(fd: int, buffers: Sequence[Buffer], position: int, flag: int)
 
 
 def _write_uncached(fd: int, buffers: Sequence[Buffer], position: int) -> bool:
-    """False: as _write_flagged."""
+    """Write with RWF_DONTCACHE. False: as for _write_flagged."""
     return HAS_DONTCACHE and _write_flagged(fd, buffers, position, RWF_DONTCACHE)
 
 
 def _write_direct(fd: int, buffers: Sequence[Buffer], position: int) -> bool:
-    """False: no block is whole, or the system cannot do it now or ever; any part may be written."""
+    """Write with O_DIRECT. False: no block is whole, or the system cannot; any part may be written."""
     parts = direct.split(buffers, position)
     if parts is None:
         return False

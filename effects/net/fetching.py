@@ -25,11 +25,11 @@ PIECE_BYTES = 64 << 10
 
 
 class CannotFetch(Exception):
-    """It could not be fetched. The text has the reason, and nothing of what was received."""
+    """Raised if a URL could not be read. The text has the reason, and nothing of what was received."""
 
 
 def scheme_of(url: str) -> str:
-    """file, http or https. Raises ValueError: it is none of these, or names no place."""
+    """Return the URL's scheme: file, http or https. Raises ValueError for another one, or a URL without a place."""
     parts = urlsplit(url)
     if parts.scheme not in SCHEMES or not (parts.path if parts.scheme == "file" else parts.netloc):
         raise ValueError(f"{url!r} is no URL of {', '.join(SCHEMES)}")
@@ -37,7 +37,7 @@ def scheme_of(url: str) -> str:
 
 
 def fetch(url: str, timeout_s: float, most_bytes: int) -> bytes:
-    """All of it. Raises CannotFetch."""
+    """Return the whole content. Raises CannotFetch."""
     late = CannotFetch(f"timed out: it does not come within {timeout_s:g} s")
     before = _left_behind.get(url)
     if before is not None and before.is_alive():
@@ -86,7 +86,7 @@ def _fetch(url: str, timeout_s: float, most_bytes: int) -> bytes:
 
 
 def _why(error: Exception) -> str:
-    """HTTPException has what came in its text, other than those of urllib and of the system."""
+    """Return the reason in words. Not the text of an HTTPException: it holds what was received."""
     text = "" if isinstance(error, HTTPException) else str(getattr(error, "reason", "") or error)
     return text or f"no answer of a web server ({type(error).__name__})"
 
@@ -125,7 +125,7 @@ class _Guard:
             self._sockets.clear()
 
     def watch(self, one: socket.socket) -> None:
-        """One more connection. TLS takes the descriptor away from its socket, so another one is kept."""
+        """Watch one more connection, by a duplicate of its descriptor: TLS detaches the original from its socket."""
         with self._lock:
             if self._is_over:
                 raise TimeoutError("timed out")
@@ -141,7 +141,7 @@ class _Guard:
                     one.shutdown(socket.SHUT_RDWR)
 
     def opener(self) -> request.OpenerDirector:
-        """One for the schemes above, also where an answer sends it to another place."""
+        """Return an opener for the schemes above only, also after redirects."""
         opener = request.OpenerDirector()
         for handler in (
             request.ProxyHandler(),
@@ -161,7 +161,7 @@ Watch = Callable[[socket.socket], None]
 
 
 class _Connection(HTTPConnection):
-    """Watched from the moment it is there, and so before a handshake of TLS."""
+    """A connection that the guard watches as soon as it exists, and so before a TLS handshake."""
 
     watch: Watch
 
@@ -171,7 +171,7 @@ class _Connection(HTTPConnection):
 
 
 class _TlsConnection(HTTPSConnection, _Connection):
-    """HTTPSConnection.connect() calls that of the one above, and then shakes hands."""
+    """The same with TLS: HTTPSConnection.connect() calls connect() of the class above, then does the handshake."""
 
 
 class _Http(request.HTTPHandler):

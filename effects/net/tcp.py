@@ -40,11 +40,11 @@ _NOBODY_THERE = (*_ADDRESS_MISSING, errno.ECONNREFUSED, errno.EHOSTUNREACH, errn
 class Listener(Protocol):
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """(host, port) of each socket, numeric, the port as given out."""
+        """Return (host, port) of each listening socket, in numbers."""
         ...
 
     def close(self) -> None:
-        """Take no more connections; those taken go on. Idempotent."""
+        """Accept no more connections; existing ones go on. Idempotent."""
         ...
 
     async def wait_closed(self) -> None:
@@ -71,7 +71,7 @@ class Net(Protocol):
         tls: "ssl.SSLContext | None" = None,
         server_hostname: str | None = None,
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
-        """tls: with TLS, whose certificate has to be of `server_hostname`, by default of `host`.
+        """Connect. tls: use TLS; the certificate must be for `server_hostname`, by default `host`.
 
         Raises OSError when nobody listens there; ssl.SSLError, which is one, when TLS fails.
         """
@@ -84,22 +84,22 @@ class Elsewhere(Protocol):
     def __len__(self) -> int: ...
 
     def send(self, socket_fd: int, begin: int) -> int:
-        """Hand a socket what follows `begin`. As File.send."""
+        """Send bytes from `begin` on to a socket. Returns and raises like File.send."""
         ...
 
     def release(self) -> None:
-        """All of it has left."""
+        """Release the source: all its bytes were sent, or will not be."""
         ...
 
 
 def descriptor_of(transport: Any) -> int:
-    """The descriptor of a transport's socket; −1 for one that has none, as in the simulation."""
+    """Return the descriptor of a transport's socket; −1 if it has none, as in the simulation."""
     one = transport.get_extra_info("socket")
     return -1 if one is None else int(one.fileno())
 
 
 def has_left(transport: Any) -> bool:
-    """Whether the peer sends no more, also while nothing is read from it, and so no protocol was called.
+    """Return whether the peer has closed its side, even while reading is paused and so no protocol was told.
 
     Any thread may ask. Where the system has no POLLRDHUP (macOS) only a peer that has reset the connection has left.
     """
@@ -115,14 +115,14 @@ def has_left(transport: Any) -> bool:
 
 
 def idle_socket(transport: Any) -> int:
-    """The descriptor of a transport's socket if it would write there at once, and nothing else; −1: it would not."""
+    """Return the descriptor of a transport's socket if the transport has nothing of its own to send; else −1."""
     if transport.is_closing() or transport.get_write_buffer_size() or transport.get_extra_info("sslcontext"):
         return -1
     return descriptor_of(transport)
 
 
 def send_now(fd: int, left: deque[Buffer | Elsewhere], begin: int) -> tuple[int, int, bool]:
-    """Hand a socket what is left, of the first what follows `begin`, as far as it takes it; that is left no more.
+    """Send `left`, the first item from byte `begin` on, as far as the socket takes it. Items sent are removed.
 
     Returns where the first of what is left begins now, how many bytes came from elsewhere, and whether it is worth
     trying again when the socket takes more. If not, the bytes cannot be had this way. Raises: ConnectionError or
@@ -164,7 +164,7 @@ class Writable:
     room = threading.Semaphore(WRITABLES)
 
     def __init__(self, fd: int, call: Callable[[], None]) -> None:
-        """Raises: OSError, also where there is no room for another."""
+        """Watch the socket. Raises: OSError, also if as many exist as `room` allows."""
         if not self.room.acquire(blocking=False):
             raise OSError(errno.EMFILE, "enough sockets are waited for")
         self._room = self.room
@@ -271,7 +271,7 @@ class SystemNet(Net):
 
 
 def _pace_nothing_on_loopback(listener: socket.socket) -> None:
-    """Those it takes inherit it. Where the system's congestion control is BBR they would send by timers, at twice the
+    """Set it on the listener, from which connections inherit it. Under BBR they would send by timers, at twice the
     CPU for each byte; given to them later it is too late, for what BBR had for a moment stays paced.
     """
     address = listener.getsockname()[0]
@@ -281,14 +281,14 @@ def _pace_nothing_on_loopback(listener: socket.socket) -> None:
 
 
 async def _places(host: str, port: int) -> list[tuple[int, Any]]:
-    """(family, address) of all that a host name means."""
+    """Return (family, address) for each address of a host name."""
     if host == "localhost":
         return [(socket.AF_INET, ("127.0.0.1", port)), (socket.AF_INET6, ("::1", port, 0, 0))]
     return await resolve(host or None, port, socket.AI_PASSIVE)
 
 
 async def resolve(host: str | None, port: int | None, flags: int = 0) -> list[tuple[int, Any]]:
-    """(family, address) of all that a name means. Raises: OSError, and so CannotStartThread.
+    """Return (family, address) for each address of a name. Raises: OSError, CannotStartThread among them.
 
     A loop's own way is not taken: asyncio leaves the question in a queue where no thread can be started, and uvloop
     (libuv) ends the process there.
@@ -302,7 +302,7 @@ async def resolve(host: str | None, port: int | None, flags: int = 0) -> list[tu
 
 
 def bind(places: Sequence[tuple[int, Any]], *, dual_stack: bool) -> list[socket.socket]:
-    """A socket for each (family, address), all at one port. A family this machine does not have is left out."""
+    """Bind a socket for each (family, address), all at one port. Families this machine lacks are left out."""
     for tries_left in reversed(range(_PORT_TRIES)):
         try:
             return _bind_once(places, dual_stack)

@@ -15,11 +15,11 @@ class SimulatedClock(Clock):
         return self._monotonic_ms
 
     def advance(self, ms: int) -> None:
-        """Time passes, on both clocks."""
+        """Move both clocks forward."""
         if ms < 0:
             raise ValueError("a monotonic clock does not go back; jump_wall does")
         self._monotonic_ms += ms
 
     def jump_wall(self, ms: int) -> None:
-        """Somebody sets the wall clock, forward or back."""
+        """Set the wall clock forward or back."""
         self._wall_ahead_ms += ms

@@ -47,7 +47,7 @@ class Cut:
                 self._settle(_NAMES, self._names_in.pop(directory, ()), failed)
 
     def unsynced(self) -> list[Operation]:
-        """What may be missing, in the order it was done."""
+        """Return the operations that may be missing, in their order."""
         waiting = [operation for queue in self._queues.values() for operation in queue]
         return sorted((one for one in waiting if one.index not in self._covered), key=_by_index)
 
@@ -93,7 +93,7 @@ class Cut:
         self._fold(key)
 
     def _fold(self, key: int) -> None:
-        """Move what is covered, up to the first that is not, into the base."""
+        """Apply synced operations to the base, up to the first that is not synced."""
         queue = self._queues.pop(key, [])
         for done, operation in enumerate(queue):
             if operation.index not in self._covered:

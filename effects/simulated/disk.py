@@ -224,7 +224,7 @@ class SimulatedDisk(Disk):
         return writer if self.at_once else None
 
     def beside(self) -> "SimulatedDisk":
-        """The same volume as another process sees it, which runs at the same time: its locks hold for both."""
+        """Return the disk as another process sees it that runs at the same time. Locks hold for both."""
         twin = self._twin(self._history)
         twin._opened, twin._nameless, twin._locked = self._opened, self._nameless, self._locked
         return twin
@@ -242,7 +242,7 @@ class SimulatedDisk(Disk):
         return self.fail(lambda one: isinstance(one, Sync | SyncDirectory) and matches(one.path), times=times)
 
     def fail_operation(self, index: int, *, error: int = errno.EIO, after_bytes: int = 0) -> Fault:
-        """Make the operation fail that would have this number in the history."""
+        """Make the operation fail that will have this number in the history."""
         strikes: Matches = lambda one: one.index == index and not isinstance(one, Unrecorded)  # noqa: E731
         return self.fail(strikes, error=error, after_bytes=after_bytes)
 
@@ -255,7 +255,7 @@ class SimulatedDisk(Disk):
 
     @property
     def operations(self) -> Sequence[Operation]:
-        """All that was done to it, since it was new or found; its index is its place."""
+        """All operations on the disk since it was new or found, by index."""
         return self._history.operations
 
     @property
@@ -263,24 +263,24 @@ class SimulatedDisk(Disk):
         return self._history.notes
 
     def note(self, value: Any) -> None:
-        """Remember `value` at this moment. A disk found after a later cut has it in `notes`, one before has not."""
+        """Record `value` at this moment. A disk found after a later cut has it in `notes`; after an earlier one not."""
         self._history.record(Note(self.next_index, "", value))
 
     def halt(self) -> None:
-        """The process that used it is gone: its executors and writers do nothing more."""
+        """End the process that used the disk: its executors and writers do nothing more."""
         for worker in self._workers:
             worker.halt()
 
     def after_process_crash(self) -> "SimulatedDisk":
-        """The disk as a new process finds it: all bytes are there, unsynced ones are still unsynced, locks are free."""
+        """Return the disk as a new process finds it: all bytes are there, unsynced ones still unsynced, locks free."""
         return self._twin(self._history.after_process_crash())
 
     def killed_at(self, n: int) -> "SimulatedDisk":
-        """The disk as a new process finds it if this one was killed right after the first `n` operations."""
+        """Return the disk as a new process finds it if this one was killed right after the first `n` operations."""
         return self._twin(self._history.killed_at(n))
 
     def after_power_cut(self) -> "SimulatedDisk":
-        """The disk after a power cut from which only synced operations survive."""
+        """Return the disk after a power cut that only synced operations survive."""
         return self.found(self._history.cut.found(kept=()), self.notes)
 
     def at(
@@ -292,7 +292,7 @@ class SimulatedDisk(Disk):
         torn: Mapping[int, Tear] | None = None,
         order: Sequence[int] = (),
     ) -> "SimulatedDisk":
-        """The disk after a power cut right after the first `n` operations.
+        """Return the disk after a power cut right after the first `n` operations.
 
         Of what was not synced then, all reached the device (or only the `kept`, by index), less the `dropped`, some of
         them `torn`; those in `order` in that order among themselves.
@@ -307,15 +307,15 @@ class SimulatedDisk(Disk):
         return self._history.cuts(first)
 
     def notes_at(self, n: int) -> Sequence[Any]:
-        """The notes that a disk found after the first `n` operations has."""
+        """Return the notes of a disk found after the first `n` operations."""
         return self._history.notes_at(n)
 
     def found(self, volume: Volume, notes: Sequence[Any] = ()) -> "SimulatedDisk":
-        """A disk that holds this volume, all of it durable, and begins a history of its own."""
+        """Return a disk that holds this volume, all of it durable, with an empty history."""
         return self._twin(History(volume, keep=self._history.keep, notes=tuple(notes)))
 
     def fingerprint(self) -> int:
-        """Equal if all paths and bytes are equal (within this process)."""
+        """Return a number that is equal for disks with equal paths and bytes (within this process)."""
         return self._seen.fingerprint()
 
     # What its files call
@@ -353,7 +353,7 @@ class SimulatedDisk(Disk):
 
     @property
     def next_index(self) -> int:
-        """The number of the operation that comes next."""
+        """The number of the next operation."""
         return self._history.next_index
 
     # Inside
@@ -375,7 +375,7 @@ class SimulatedDisk(Disk):
         return twin
 
     def _perform(self, operation: Operation) -> None:
-        """Do it, unless a fault strikes."""
+        """Apply the operation, or raise the error of a matching fault."""
         fault = self._struck(operation) if self._faults else None
         if fault is None:
             self._history.record(operation)
@@ -389,7 +389,7 @@ class SimulatedDisk(Disk):
         raise raised
 
     def _look(self, kind: type[Unrecorded], path: str) -> None:
-        """What changes nothing can fail all the same."""
+        """Raise the error of a fault that matches an operation which changes nothing."""
         if self._faults:
             operation = kind(self.next_index, clean(path))
             if fault := self._struck(operation):
@@ -404,7 +404,7 @@ class SimulatedDisk(Disk):
             self._history.record(part)
 
     def _room(self, inode: int, position: int, size: int) -> int:
-        """How many bytes of a write fit. Bytes inside the file need no new space; a hole counts as full."""
+        """Return how many bytes of a write fit. Bytes inside the file need no new space; a hole counts as full."""
         if self.capacity_bytes is None:
             return size
         growth = position + size - self._seen.content(inode).size
@@ -437,7 +437,7 @@ class SimulatedDisk(Disk):
         return inode
 
     def _check_directories(self, path: str) -> None:
-        """On the way to a name that is not there: is a file in the way?"""
+        """Raise NotADirectoryError if a file stands where the path has a directory."""
         start, below = self._held.locate(path)
         for depth in range(1, len(below)):
             inode = self._seen.lookup(below[:depth], start)
@@ -451,7 +451,7 @@ class SimulatedDisk(Disk):
         return inode
 
     def _place(self, path: str) -> tuple[int, str]:
-        """Where a name is or would be: its directory, which must exist, and the name."""
+        """Return the inode of a path's directory, which must exist, and the name in it."""
         parent, name = posixpath.split(clean(path))
         self._check_directories(path)
         return self._directory(parent), name

@@ -15,7 +15,7 @@ Latency = Callable[[], tuple[float, float]]  # seconds until a job takes effect,
 
 
 class _Entry(Entry):
-    """One job on its way: waiting, started, then with its effect on the disk, then reported."""
+    """One job: waiting, then started, then with its effect on the disk, then reported."""
 
     __slots__ = ("has_run", "result")
 
@@ -84,7 +84,7 @@ class SimulatedExecutor(Executor):
         return job()
 
     def close(self) -> None:
-        """What was taken has its effect now, or is dropped.
+        """Run the submitted jobs now, or drop them.
 
         Each `done` comes when it would have come, or without a loop at once.
         """
@@ -101,12 +101,12 @@ class SimulatedExecutor(Executor):
         self.close()
 
     def halt(self) -> None:
-        """The process is gone: nothing runs any more, nobody is called."""
+        """End the process: no job runs any more, no callback is called."""
         self._halted = True
         self._waiting.clear()
 
     def _run_in_turn(self) -> None:
-        """A `done` may submit again: that job takes its turn here instead of nesting."""
+        """Run jobs one after another. A job that a `done` submits is queued instead of run inside it."""
         if self._in_turn:
             return
         self._in_turn = True

@@ -13,7 +13,7 @@ Matches = Callable[[Operation], bool]
 
 @dataclass(slots=True, eq=False)
 class Fault:
-    """`times` None: for ever. `after_bytes`: so much of a write is done before it fails (negative: from the end)."""
+    """times: how often it fires; None: always. after_bytes: bytes written before it fails (negative: from the end)."""
 
     matches: Matches
     error: int = errno.EIO

@@ -9,7 +9,7 @@ from .faults import os_error
 
 
 class FilesOfDisk(Protocol):
-    """What its files ask a simulated disk."""
+    """The methods of a simulated disk that its files use."""
 
     is_cold: Callable[[str], bool]
     syncs_blocks: bool
@@ -48,7 +48,7 @@ class SimulatedFile(File):
         return True
 
     def write_alone(self, data: bytes, position: int) -> Callable[[], None]:
-        """Write. Returns what makes this write durable, and no other: for an async writer."""
+        """Write. Returns a function that makes this write durable, and no other: for an async writer."""
         disk = self._writable()
         index = disk.next_index
         disk.write(self, data, position)

@@ -19,12 +19,12 @@ from .torn import SECTOR_BYTES
 
 
 class DiskGone(OSError):
-    """The process that used this disk is gone; nothing more reaches it."""
+    """Raised when a process that has ended uses its disk: nothing reaches it any more."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Change:
-    """One write or truncation that no sync covers yet, and how to undo it."""
+    """One write or truncation that is not synced yet, and how to undo it."""
 
     position: int
     before: bytes
@@ -33,7 +33,7 @@ class _Change:
 
 @dataclass(slots=True, eq=False)
 class _Unsynced:
-    """The changes of one file since its last sync. path: None once nothing leads to it."""
+    """The changes of one file since its last sync. path: None once the file has no name."""
 
     path: str | None
     changes: list[_Change] = field(default_factory=list)
@@ -41,7 +41,7 @@ class _Unsynced:
 
 
 class ForgetfulFile(SystemFile):
-    """A real file that remembers what to undo."""
+    """A real file that records how to undo its unsynced changes."""
 
     __slots__ = ("_disk", "_unsynced")
 
@@ -93,10 +93,10 @@ class ForgetfulFile(SystemFile):
 
 
 class ForgetfulDisk(SystemDisk):
-    """For one process's life; the next one begins with a new ForgetfulDisk on the same files."""
+    """A real disk with power cuts, for one process. The next process uses a new ForgetfulDisk on the same files."""
 
     def __init__(self, *, syncs: bool = True, seed: int = 0) -> None:
-        """syncs: whether the device is really asked, which only what outlives the machine needs."""
+        """syncs: whether syncs reach the device, which is needed only for data that must survive a real power cut."""
         super().__init__()
         self.syncs = syncs
         self._rng = random.Random(seed)
@@ -182,7 +182,7 @@ class ForgetfulDisk(SystemDisk):
         self._gone = True
 
     def forget(self) -> None:
-        """After vanish(), when nobody uses it any more: undo what no sync covered, and let go of everything."""
+        """Undo all unsynced changes and close all files. To be called after vanish(), when no thread uses the disk."""
         assert self._gone
         for executor in self._executors:
             executor.close()
@@ -207,7 +207,7 @@ class ForgetfulDisk(SystemDisk):
         unsynced.changes.clear()
 
     def _tear(self, fd: int, change: _Change) -> None:
-        """Undo the change, except for some sectors of it. At least one sector is lost."""
+        """Undo the change except for some of its sectors. At least one sector is lost."""
         torn = os.pread(fd, max(0, os.fstat(fd).st_size - change.position), change.position)
         _take_back(fd, change)
         starts = range(0, len(torn), SECTOR_BYTES)
@@ -219,12 +219,12 @@ class ForgetfulDisk(SystemDisk):
     # ---- what its files ask ----------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raises: DiskGone."""
+        """Raise DiskGone after vanish()."""
         if self._gone:
             raise DiskGone(errno.ENODEV, "the broker was killed")
 
     def sync_begins(self, path: str) -> None:
-        """Raises: DiskGone, or the OSError that was asked for."""
+        """Raise DiskGone after vanish(), or the OSError set by fail_sync()."""
         self.check()
         failing = self._failing
         if failing is not None and failing(path):

@@ -9,7 +9,7 @@ from .volume import Volume
 
 
 class History:
-    """`seen` is what the system shows. `keep` off: operations are not kept, so only the present moment can be cut."""
+    """seen: the volume as processes see it. keep False: no operations are kept, so only the present can be cut."""
 
     def __init__(self, start: Volume, *, keep: bool = True, notes: tuple[Any, ...] = ()) -> None:
         self.keep = keep
@@ -42,12 +42,12 @@ class History:
                 cut.record(self.operations[n])
 
     def notes_at(self, n: int) -> tuple[Any, ...]:
-        """The notes taken before a cut after `n` operations; those this history began with come first."""
+        """Return the notes taken in the first `n` operations, after those that this history began with."""
         later = sum(isinstance(operation, Note) for operation in self.operations[n:])
         return tuple(self.notes[: len(self.notes) - later])
 
     def killed_at(self, n: int) -> "History":
-        """The first `n` operations, in a new process."""
+        """Return the history of the first `n` operations, as a new process finds it."""
         twin = History(self._start, notes=self.notes_at(0))
         for operation in self.operations[:n]:
             twin.record(operation)
@@ -56,7 +56,7 @@ class History:
         return twin
 
     def after_process_crash(self) -> "History":
-        """The same history in a new process: files that were open and had no name are gone."""
+        """Return the same history for a new process: open files without a name are gone."""
         twin = History(self._start, keep=self.keep)
         twin.operations = self.operations.copy()
         twin.notes = self.notes.copy()

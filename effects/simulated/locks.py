@@ -12,7 +12,7 @@ class _File(Protocol):
 
 
 class SimulatedHold(Lock):
-    """A directory that is looked at."""
+    """A directory held open, without a lock."""
 
     def __init__(self, at_release: Callable[[], None]) -> None:
         self._at_release: Callable[[], None] | None = at_release
@@ -24,7 +24,7 @@ class SimulatedHold(Lock):
 
 
 class SimulatedLock(Lock):
-    """Some inodes in `locked`, until released. file: the one that says who has it, if signed."""
+    """Holds inodes in `locked` until released. file: the one that names the holder, if there is one."""
 
     def __init__(
         self, file: _File | None, inodes: Collection[int], locked: set[int], hold: Lock, *, signed: bool

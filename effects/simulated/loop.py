@@ -24,7 +24,7 @@ _FLOATS_ADD_US = 1e-3  # by what floats add, nobody waits a microsecond more
 
 
 class Deadlock(RuntimeError):
-    """Nothing is ready, no timer is set: whoever waits now waits for ever."""
+    """Raised when nothing is ready and no timer is set: all tasks would wait for ever."""
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
@@ -51,15 +51,15 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self._now_us / _US_PER_S
 
     def pass_time(self, seconds: float) -> None:
-        """Time goes on without anything running, as when a process is stopped; timers are late afterwards."""
+        """Let time pass without running anything, as if the process were stopped. Timers are late afterwards."""
         self._now_us += math.ceil(seconds * _US_PER_S - _FLOATS_ADD_US)
 
     def clock(self, now_ms: int = 1_700_000_000_000) -> "LoopClock":
-        """A clock that goes with this loop."""
+        """Return a clock that shows this loop's time."""
         return LoopClock(self, now_ms)
 
     def handles(self) -> list[asyncio.Handle]:
-        """All callbacks that wait for their turn or their time."""
+        """Return all callbacks that are ready or wait for a timer."""
         return [*self._ready, *(handle for _, _, handle in sorted(self._timers))]
 
     def call_soon(
@@ -94,7 +94,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return handle
 
     def run_in_executor(self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
-        """At once, here: a thread would make the order depend on the machine."""
+        """Call the function at once, in this thread: another thread would make the order depend on the machine."""
         future: asyncio.Future[T] = self.create_future()
         try:
             future.set_result(func(*args))
@@ -103,7 +103,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return future
 
     def _run_once(self) -> None:
-        """One turn: what was ready when it began. What would sleep: time passes instead."""
+        """Run one turn: the callbacks that were ready when it began. Instead of sleeping, move the time."""
         ready, timers = self._ready, self._timers
         while timers and timers[0][2]._cancelled:
             heappop(timers)
@@ -127,14 +127,14 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                 self.call_exception_handler({"message": f"Exception in {handle!r}", "exception": error})
 
     def _write_to_self(self) -> None:
-        """Nobody sleeps, so nobody is woken."""
+        """Do nothing: this loop never sleeps, so it need not be woken."""
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """It is thrown away when its time has come."""
+        """Do nothing: a cancelled timer is dropped when it is due."""
 
 
 class _Soon(asyncio.Handle):
-    """A Handle, made without a look at whether the loop is debugged."""
+    """A Handle that is faster to make, because it does not check the loop's debug mode."""
 
     __slots__ = ()
 
@@ -145,7 +145,7 @@ class _Soon(asyncio.Handle):
 
 
 class _Timer(asyncio.TimerHandle):
-    """The same of a TimerHandle."""
+    """A TimerHandle that is faster to make, likewise."""
 
     __slots__ = ()
 
@@ -160,7 +160,7 @@ class _Timer(asyncio.TimerHandle):
 
 
 class LoopClock(SimulatedClock):
-    """Both clocks go with a loop's time; the wall side may jump."""
+    """A clock that shows a loop's time; its wall clock may jump."""
 
     def __init__(self, loop: SimulatedLoop, now_ms: int = 1_700_000_000_000) -> None:
         self._loop = loop

@@ -19,7 +19,7 @@ CANCELLED_KEPT = 64
 
 
 class MovableClock(SystemClock):
-    """The machine's clocks, ahead by what was added."""
+    """The machine's clocks, moved ahead by the sum of all advances."""
 
     __slots__ = ("_ahead_ms", "_wall_ahead_ms")
 
@@ -34,19 +34,19 @@ class MovableClock(SystemClock):
         return super().monotonic_ms() + self._ahead_ms
 
     def advance(self, ms: int) -> None:
-        """Time passes, on both clocks."""
+        """Move both clocks forward."""
         if ms < 0:
             raise ValueError("time does not go back")
         self._ahead_ms += ms
         self._wall_ahead_ms += ms
 
     def set_wall_right(self) -> None:
-        """The wall clock shows the machine's time again; what has passed has passed."""
+        """Set the wall clock to the machine's time again. The monotonic clock is not set back."""
         self._wall_ahead_ms = 0
 
 
 class MovableLoop(asyncio.SelectorEventLoop):
-    """asyncio's own loop."""
+    """asyncio's loop, with timers that can be moved."""
 
     _ahead_s = 0.0
 
@@ -54,12 +54,12 @@ class MovableLoop(asyncio.SelectorEventLoop):
         return super().time() + self._ahead_s
 
     def move(self, seconds: float) -> None:
-        """Timers due within so long are due now. To be called inside the loop."""
+        """Move all timers by this many seconds: those due within them are due now. To be called inside the loop."""
         self._ahead_s += seconds
 
 
 class MovableTimers:
-    """Over a loop whose own timers cannot be moved: a heap of timers, which rings by one of them."""
+    """Movable timers for a loop whose own cannot be moved: a heap of timers, of which the loop knows the first."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class MovableTimers:
 
 
 def new_movable_loop() -> Any:
-    """A loop with `move`: uvloop's where it can be imported. The policy of the process is not asked, nor changed."""
+    """Return a loop with move(): uvloop's if it can be imported. The process's loop policy is ignored."""
     try:
         import uvloop
     except ImportError:

@@ -42,7 +42,7 @@ class SimulatedConnection:
         return not (self.client.is_finished and self.server.is_finished)
 
     def hold(self) -> None:
-        """Nothing arrives in either direction until released. For one direction: `to_server.hold()`."""
+        """Hold all bytes in both directions until released. For one direction: `to_server.hold()`."""
         self.to_server.hold()
         self.to_client.hold()
 
@@ -51,7 +51,7 @@ class SimulatedConnection:
         self.to_client.release()
 
     def cut(self, *, tell: tuple[Side, ...] = ("client", "server")) -> None:
-        """What is on its way is lost. The sides in `tell` see a reset; the others notice nothing until `tell()`."""
+        """Cut the connection: bytes in flight are lost. Sides in `tell` see a reset, others nothing until tell()."""
         self.to_server.kill()
         self.to_client.kill()
         for side in tell:
@@ -61,7 +61,7 @@ class SimulatedConnection:
         self.end(side).reset_arrived()
 
     def cut_after(self, side: Side, size: int) -> None:
-        """That side reads `size` bytes more, then a reset, and the other sees one when they have arrived."""
+        """Cut after that side has read `size` more bytes: then it sees a reset, and the other side too."""
         other: Side = "client" if side == "server" else "server"
         wire = self.to_server if side == "server" else self.to_client
         wire.cut_after(size, lambda: self.tell(other))
@@ -90,12 +90,12 @@ class SimulatedNetwork:
 
     @property
     def connections(self) -> list[SimulatedConnection]:
-        """Those open at one end at least, oldest first."""
+        """Return the connections that are open at one end at least, oldest first."""
         self._connections = [connection for connection in self._connections if connection.is_open]
         return list(self._connections)
 
     def delay(self) -> float:
-        """Seconds one way."""
+        """Return a random delay for one direction, in seconds."""
         low, high = self.delay_ms
         return (low if low == high else low + (high - low) * self.rng.random()) / 1000
 
@@ -131,14 +131,14 @@ class SimulatedListener(Listener):
         return [(host, self._port) for host in self._hosts]
 
     def takes(self, source: str, host: str, port: int) -> bool:
-        """Does a connection from the host `source` to `host`:`port` arrive here?"""
+        """Return whether this listener accepts a connection from the host `source` to `host`:`port`."""
         if port != self._port:
             return False
         reachable = source == self.net.name if host in LOOPBACK else host == self.net.name
         return reachable and any(mine == host or mine in EVERYWHERE for mine in self._hosts)
 
     def has(self, name: str, hosts: tuple[str, ...], port: int) -> bool:
-        """Is one of these places taken by this listener?"""
+        """Return whether this listener listens at one of these places."""
         together = {*hosts, *self._hosts}
         shared = len(together) < len(hosts) + len(self._hosts) or not together.isdisjoint(EVERYWHERE)
         return shared and name == self.net.name and port == self._port
@@ -159,18 +159,18 @@ class SimulatedNet(Net):
         self.network = network or SimulatedNetwork(seed)
 
     def host(self, name: str) -> "SimulatedNet":
-        """Another host, or another process of this one, on the same network."""
+        """Return the net of another host, or of another process on this one, on the same network."""
         return SimulatedNet(name=name, network=self.network)
 
     @property
     def connections(self) -> list[SimulatedConnection]:
-        """The network's open connections that begin or end here, oldest first."""
+        """Return the open connections that begin or end at this host, oldest first."""
         return [one for one in self.network.connections if self in one.nets.values()]
 
     async def listen(
         self, factory: ProtocolFactory | TlsAdmission, host: str, port: int, send_buffer_bytes: int = -1
     ) -> Listener:
-        """Nothing is encrypted in memory: a TlsAdmission is only asked whom it admits."""
+        """Listen. Nothing is encrypted in memory: a TlsAdmission is only asked whom it admits."""
         hosts = LOOPBACK if host == "localhost" else (host,)
         if host not in (*LOOPBACK, *EVERYWHERE, "localhost", self.name):
             raise OSError(errno.EADDRNOTAVAIL, f"{host} is not an address of {self.name}")
@@ -189,7 +189,7 @@ class SimulatedNet(Net):
         tls: "ssl.SSLContext | None" = None,
         server_hostname: str | None = None,
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
-        """Nothing is encrypted in memory: `tls` and `server_hostname` are ignored."""
+        """Connect. Nothing is encrypted in memory: `tls` and `server_hostname` are ignored."""
         await asyncio.sleep(self.network.delay())
         connection = self._reach(host, port)
         try:
@@ -206,7 +206,7 @@ class SimulatedNet(Net):
         return connection.client, protocol
 
     def kill(self) -> None:
-        """The process on this host is gone: its listeners too, its peers see their connections end, it sees nothing."""
+        """End the process on this host: its listeners close, its peers see their connections end, it sees nothing."""
         for listener in self._listeners():
             listener.close()
         for connection in self.connections:

@@ -36,7 +36,7 @@ class Truncate(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Extend(Operation):
-    """Nobody asks for it: a crash may leave a file longer than its bytes (ext4), with NULs at the end."""
+    """A file grows by NULs: done by no program, but a crash may leave a file so (ext4)."""
 
     inode: int
     size: int
@@ -70,7 +70,7 @@ class Unlink(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Sync(Operation):
-    """A sync of all that was done to the inode before. only: of the one write with that index."""
+    """A sync of all earlier operations on the inode. only: of the one write with that index."""
 
     inode: int
     failed: bool = False
@@ -85,7 +85,7 @@ class SyncDirectory(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Unrecorded(Operation):
-    """Changes nothing: only shown to faults, a history does not hold it."""
+    """An operation that changes nothing. It is shown to faults, and not kept in a history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,22 +96,22 @@ class Read(Unrecorded):
 
 @dataclass(frozen=True, slots=True)
 class Open(Unrecorded):
-    """A file that is there is opened. (Making one is a Link.)"""
+    """An existing file is opened. (Making one is a Link.)"""
 
 
 @dataclass(frozen=True, slots=True)
 class Stat(Unrecorded):
-    """What a path is is asked: whether it exists, is a directory, how large it is."""
+    """A path is looked up: whether it exists, is a directory, its size."""
 
 
 @dataclass(frozen=True, slots=True)
 class List(Unrecorded):
-    """The names in a directory are asked."""
+    """A directory is listed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Note(Operation):
-    """Something the test wants to know about the moment of a cut: what was acknowledged by then, for example."""
+    """A value recorded by a test, to know the moment of a cut: what was acknowledged by then, for example."""
 
     value: Any
 

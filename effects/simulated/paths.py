@@ -13,13 +13,13 @@ from .volume import ROOT, Volume
 
 @lru_cache(100_000)
 def clean(path: str) -> str:
-    """The one form of a path by which it is known."""
+    """Return the normal form of a path."""
     return posixpath.normpath(f"/{path}").replace("//", "/")
 
 
 @lru_cache(100_000)
 def parts(path: str) -> Sequence[str]:
-    """The names on the way from the root."""
+    """Return the names on the path from the root."""
     return tuple(name for name in clean(path).split("/") if name)
 
 
@@ -36,7 +36,7 @@ class HeldInodes:
         self._held.pop(clean(directory), None)
 
     def locate(self, path: str) -> tuple[int, Sequence[str]]:
-        """Where to begin, and the names from there on."""
+        """Return the inode at which to begin, and the names from there on."""
         names = parts(path)
         for directory, inode in self._held.items():
             above = parts(directory)
@@ -45,7 +45,7 @@ class HeldInodes:
         return ROOT, names
 
     def check(self, path: str, seen: Volume) -> None:
-        """Before something below is changed. Raises: DirectoryMoved."""
+        """Check a held directory before something below it is changed. Raises: DirectoryMoved."""
         for directory, inode in self._held.items():
             above = parts(directory)
             if parts(path)[: len(above)] == above and seen.lookup(above) != inode:

@@ -25,7 +25,7 @@ def _first_bytes(write: Write, length: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Prefix(Tear):
-    """Only the first bytes."""
+    """Only the first bytes arrived."""
 
     length: int
 
@@ -35,7 +35,7 @@ class Prefix(Tear):
 
 @dataclass(frozen=True, slots=True)
 class NulTail(Tear):
-    """The first bytes, then NULs to the full length."""
+    """The first bytes arrived; the rest is NULs."""
 
     length: int
 
@@ -45,7 +45,7 @@ class NulTail(Tear):
 
 @dataclass(frozen=True, slots=True)
 class GarbageTail(Tear):
-    """The first bytes, then what was on the device from something else."""
+    """The first bytes arrived; the rest is old data of the device."""
 
     length: int
     seed: int = 0
@@ -58,7 +58,7 @@ class GarbageTail(Tear):
 
 @dataclass(frozen=True, slots=True)
 class Sectors(Tear):
-    """Some sectors: bit i of `mask` keeps the i-th. `extended`: the file is as long as if all had arrived."""
+    """Some sectors arrived: those whose bit in `mask` is set. extended: the file has its full length all the same."""
 
     mask: int
     extended: bool = False
@@ -87,7 +87,7 @@ class OnlyLength(Tear):
 
 
 def sectors(write: Write) -> list[tuple[int, bytes]]:
-    """The write cut at the device's sector boundaries: (position, bytes)."""
+    """Cut the write at the device's sector boundaries. Returns (position, bytes) of each."""
     end = write.position + len(write.data)
     first = write.position - write.position % SECTOR_BYTES
     cuts = [write.position, *range(first + SECTOR_BYTES, end, SECTOR_BYTES), end]

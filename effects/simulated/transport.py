@@ -37,7 +37,7 @@ class SimulatedTransport(asyncio.Transport):
         self._low = HIGH_WATER_BYTES // 4
 
     def start(self, protocol: asyncio.Protocol) -> None:
-        """The connection is made."""
+        """Tell the protocol that the connection is made."""
         self._protocol = protocol
         protocol.connection_made(self)
         self._in.go_on_now()
@@ -107,14 +107,14 @@ class SimulatedTransport(asyncio.Transport):
         return self._closing
 
     def close(self) -> None:
-        """Send what is waiting, then end."""
+        """Close after everything waiting is sent."""
         if not self._closing:
             self._closing = True
             if not self._out.waiting_bytes:
                 self._finish_soon(None)
 
     def abort(self) -> None:
-        """Throw away what is waiting, and end."""
+        """Close at once, dropping everything waiting."""
         self._lose(None)
 
     # What its wires call
@@ -163,7 +163,7 @@ class SimulatedTransport(asyncio.Transport):
     # Ends
 
     def die(self) -> None:
-        """The process is gone. Its kernel ends the connection; nobody here is called."""
+        """End the connection as the kernel does for a killed process: no protocol on this side is called."""
         if not self._finished:
             self._closing = self._finishing = True
             self._out.forget_waiting()
@@ -197,7 +197,7 @@ class SimulatedTransport(asyncio.Transport):
             self._out.send(Signal.END)
 
     def _call(self, name: str, *arguments: Any) -> Any:
-        """A protocol that raises has its connection ended and is reported, as in asyncio."""
+        """Call the protocol. If it raises, report it and end its connection, as asyncio does."""
         try:
             return getattr(self._protocol, name)(*arguments)
         except Exception as error:

@@ -60,7 +60,7 @@ class Content:
         self.size = size
 
     def fingerprint(self) -> int:
-        """Equal contents have equal fingerprints, in this process (bytes remember their hash, so it is cheap)."""
+        """Return a number that is equal for equal contents, in this process. It is cheap: bytes cache their hash."""
         return hash((self.size, frozenset(self.blocks.items())))
 
     def _put(self, number: int, block: bytes) -> None:
@@ -71,7 +71,7 @@ class Content:
 
 
 class Volume:
-    """Inodes and the names that lead to them. A name may be missing while its bytes are there, or lead to none."""
+    """Inodes and the names that lead to them. A crash may lose a name but not its inode, or the reverse."""
 
     def __init__(self) -> None:
         self.directories: dict[int, dict[str, int]] = {ROOT: {}}
@@ -86,7 +86,7 @@ class Volume:
         return twin
 
     def prune(self) -> "Volume":
-        """A copy of what a path leads to."""
+        """Return a copy without inodes that no path leads to."""
         twin = self.copy()
         reached = {inode for _, inode in twin.walk()} | {ROOT}
         twin.directories = {inode: names for inode, names in twin.directories.items() if inode in reached}
@@ -116,16 +116,16 @@ class Volume:
                 self._names(operation.new_directory)[operation.new_name] = inode
 
     def drop_inode(self, inode: int) -> None:
-        """No name leads to it and nobody has it open."""
+        """Remove an inode that has no name and is not open."""
         self._contents.pop(inode, None)
         self.directories.pop(inode, None)
 
     def content(self, inode: int) -> Content:
-        """To read from."""
+        """Return the content of an inode, for reading."""
         return self._contents[inode]
 
     def lookup(self, parts: Sequence[str], start: int = ROOT) -> int | None:
-        """The inode at the end of a path that begins in a directory."""
+        """Return the inode that a path, relative to a directory, leads to; None if there is none."""
         inode = start
         for name in parts:
             names = self.directories.get(inode)
@@ -135,7 +135,7 @@ class Volume:
         return inode
 
     def walk(self) -> Iterator[tuple[str, int]]:
-        """Every path and its inode; parents first."""
+        """Yield every path and its inode, parents first."""
         waiting = [("", ROOT)]
         while waiting:
             path, directory = waiting.pop()
@@ -148,7 +148,7 @@ class Volume:
         return sum(content.size for content in self._contents.values())
 
     def fingerprint(self) -> int:
-        """Equal trees have equal fingerprints, in this process; inode numbers do not count."""
+        """Return a number that is equal for equal trees, in this process. Inode numbers are ignored."""
         tree = [
             (path, None if inode in self.directories else self._contents[inode].fingerprint())
             for path, inode in self.walk()

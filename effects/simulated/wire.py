@@ -16,7 +16,7 @@ SOON_S = 1e-6  # loops run a timer that is due within their resolution: what it 
 
 
 class Signal(Enum):
-    """What travels beside bytes."""
+    """Events that are sent like bytes: the end of the stream, a reset."""
 
     END = "end"  # TCP's FIN
     RESET = "reset"  # TCP's RST
@@ -24,7 +24,7 @@ class Signal(Enum):
 
 class Sender(Protocol):
     def drained(self) -> None:
-        """The receiver has read something."""
+        """Note that the receiver has read something."""
         ...
 
 
@@ -37,14 +37,14 @@ class Receiver(Protocol):
 
     @property
     def is_finished(self) -> bool:
-        """Its socket is closed."""
+        """Return whether the receiver's socket is closed."""
         ...
 
     def bytes_arrived(self, chunk: bytes) -> None: ...
     def end_arrived(self) -> None: ...
     def reset_arrived(self) -> None: ...
     def refuse(self) -> None:
-        """Bytes came to a closed socket."""
+        """Answer bytes that arrived at a closed socket, with a reset."""
         ...
 
 
@@ -81,12 +81,12 @@ class Wire:
 
     @property
     def has_ended(self) -> bool:
-        """The sender's end, or a reset, has arrived, whether anybody has read so far or not."""
+        """Return whether the end of the stream, or a reset, has arrived, read or not."""
         return self._end is not None
 
     @property
     def is_reset(self) -> bool:
-        """A reset has arrived, noticed by the receiver or not."""
+        """Return whether a reset has arrived, noticed by the receiver or not."""
         return self._end is Signal.RESET
 
     def send(self, item: bytes | Signal) -> None:
@@ -98,12 +98,12 @@ class Wire:
             self.go_on()
 
     def forget_waiting(self) -> None:
-        """The transport's own buffer is thrown away; the kernels keep theirs."""
+        """Drop the bytes in the sending transport's buffer. Those in the kernels' buffers still arrive."""
         self._waiting.clear()
         self.waiting_bytes = 0
 
     def hold(self) -> None:
-        """Nothing arrives until released; nothing is lost."""
+        """Hold all bytes until released. Nothing is lost."""
         self._held = True
 
     def release(self) -> None:
@@ -111,7 +111,7 @@ class Wire:
         self.go_on_now()
 
     def kill(self) -> None:
-        """What is on its way is lost, and what will be sent; nobody is called."""
+        """Lose all bytes in flight and all sent later. No callback is called."""
         self._dead = True
         self._flying.clear()
         self._arrived.clear()
@@ -121,7 +121,7 @@ class Wire:
         self._cut = (size, then)
 
     def go_on(self) -> None:
-        """See to it that what can happen next will."""
+        """Schedule the next delivery, if there is one."""
         if self._held or self._dead or (self._turn_set is not None and not self._turn_set._cancelled):
             return
         if (self._arrived or self._end is not None) and self._can_tell():
@@ -130,7 +130,7 @@ class Wire:
             self._turn_set = self._loop.call_at(self._flying[0][0], self._turn)
 
     def go_on_now(self) -> None:
-        """As go_on(), but now: the receiver has changed, and must not wait for the timer of bytes still in flight."""
+        """Like go_on(), but at once: the receiver is ready now, and must not wait for the timer of later bytes."""
         if self._turn_set is not None:
             self._turn_set.cancel()
         self.go_on()
@@ -139,7 +139,7 @@ class Wire:
         return item.__class__ is Signal or len(item) <= self.capacity_bytes - self._kernel_bytes  # type: ignore[arg-type]
 
     def _wait(self, item: bytes | Signal) -> None:
-        """In the sender's transport; as much of it as there is room for leaves at once."""
+        """Buffer an item in the sender's transport. As much as there is room for is sent at once."""
         if isinstance(item, bytes):
             self.waiting_bytes += len(item)
             self._waiting.append(memoryview(item))
@@ -149,7 +149,7 @@ class Wire:
             self._launch()
 
     def _fly(self, item: bytes | Signal) -> None:
-        """Into the kernels; it arrives after all that was sent before."""
+        """Send an item into the kernels' buffers. It arrives after everything sent before."""
         if item.__class__ is bytes:
             self._kernel_bytes += len(item)
         arrival = self._loop.time() + self.delay()
@@ -158,7 +158,7 @@ class Wire:
         self._flying.append((self.not_before, item))
 
     def _launch(self) -> None:
-        """What the kernels have room for leaves the sender's transport."""
+        """Send as much of the transport's buffer as the kernels have room for."""
         while self._waiting:
             item = self._waiting.popleft()
             if isinstance(item, memoryview):
@@ -179,7 +179,7 @@ class Wire:
         return self.receiver.may_read or (self.is_reset and self.receiver.may_notice_reset)
 
     def _turn(self) -> None:
-        """What a loop does when a socket is readable: take what has come, hand over one piece."""
+        """Deliver, as a loop does for a readable socket: take the bytes that have arrived, hand over one piece."""
         self._turn_set = None
         if self._held or self._dead:
             return

@@ -18,7 +18,7 @@ class _File(Protocol):
 
 
 class SimulatedWriter(AsyncWriter):
-    """from_bytes: all that is written, so that the small rounds of tests go this way too."""
+    """A writer on a simulated disk. from_bytes is 1, so that the small rounds of tests use it too."""
 
     from_bytes = 1
     largest_bytes = 1 << 20
@@ -49,14 +49,14 @@ class SimulatedWriter(AsyncWriter):
         return True
 
     def close(self) -> None:
-        """What was begun has its effect now."""
+        """Apply all begun writes now."""
         self._ended = True
         for complete in list(self._under_way.values()):
             complete()
         self._under_way.clear()
 
     def halt(self) -> None:
-        """The process is gone: nothing has an effect any more, nobody is called."""
+        """End the process: begun writes have no effect any more, no callback is called."""
         self._ended = True
         self._under_way.clear()
 
@@ -84,7 +84,7 @@ class SimulatedWriter(AsyncWriter):
 
 
 class _Write:
-    """One on its way: begun, written, synced; or with the error that one of these met."""
+    """One write: begun, written, synced; or with the error of one of these steps."""
 
     def __init__(self, file: _File, data: bytes, position: int) -> None:
         self.error: OSError | None = None
@@ -101,7 +101,7 @@ class _Write:
             self.error = error
 
     def complete(self) -> None:
-        """Do what is left."""
+        """Do the remaining steps."""
         if self._done:
             return
         self._done = True

@@ -28,12 +28,12 @@ GIVEN_WAY_S = 50e-6  # for a thread that waits to wake up in; after none, whoeve
 
 
 def give_way() -> None:
-    """In a worker, between two parts of a long computation: let the loop have the interpreter, if it waits for it."""
+    """Let the loop take the interpreter lock if it waits for it. Called by workers between parts of a computation."""
     time.sleep(GIVEN_WAY_S)
 
 
 class JobDropped(Exception):
-    """Instead of a result: the job was not run, since nobody wanted it any more or the executor was closed."""
+    """Given to `done` instead of a result: the job was not run, because it was not wanted or the executor closed."""
 
 
 def forget_locals(error: BaseException) -> None:
@@ -65,7 +65,7 @@ class Entry:
         self._wanted = wanted
 
     def is_dropped(self, closed: bool) -> bool:
-        """Whether it is not to be run. closed: the executor is."""
+        """Return whether the job is not to be run. closed: whether the executor is closed."""
         return self._wanted is not None and (closed or not self._wanted())
 
 
@@ -73,7 +73,7 @@ E = TypeVar("E", bound=Entry)
 
 
 class FairQueue(Generic[E]):
-    """Jobs that wait: those of one owner in their order, and the owners in turn. Pure."""
+    """Waiting jobs: those of one owner in their order, the owners in turn. Pure."""
 
     def __init__(self) -> None:
         self._lines: OrderedDict[Hashable, deque[E]] = OrderedDict()  # whose turn is next comes first
@@ -88,7 +88,7 @@ class FairQueue(Generic[E]):
         line.append(entry)
 
     def take(self) -> E:
-        """The next. Raises KeyError if none waits."""
+        """Take the next job. Raises KeyError if none waits."""
         owner, line = self._lines.popitem(last=False)
         entry = line.popleft()
         if line:
@@ -96,7 +96,7 @@ class FairQueue(Generic[E]):
         return entry
 
     def all(self) -> list[E]:
-        """All that wait, in the order in which they would be taken."""
+        """Return all waiting jobs, in the order in which they would be taken."""
         turns = zip_longest(*self._lines.values())
         return [entry for turn in turns for entry in turn if entry is not None]
 
@@ -124,16 +124,16 @@ class Executor(Protocol):
 
     @property
     def quick(self) -> bool:
-        """Whether jobs lately ended so soon that it is quicker to wait for one than to be called back."""
+        """Return whether recent jobs were so short that waiting for one is faster than a callback."""
         ...
 
     @property
     def last_ns(self) -> int:
-        """How long the last job took; 0 if that is not measured."""
+        """Return how long the last job took; 0 if that is not measured."""
         ...
 
     def run_here(self, job: Callable[[], T]) -> T:
-        """Run a job in the caller's thread, while none is under way: where the executor is quick, and the job small."""
+        """Run a small job in the caller's thread. Only while no job runs, and the executor is quick()."""
         ...
 
     def close(self) -> None:
@@ -144,15 +144,15 @@ class Executor(Protocol):
         ...
 
     def abandon(self) -> None:
-        """As close(), without waiting for jobs that run: for jobs that change nothing and may take seconds."""
+        """Like close(), but does not wait for running jobs: for jobs that change nothing and may take seconds."""
         ...
 
 
 class ThreadExecutor(Executor):
-    """Real threads. The first is there from the beginning; others are started when needed, as far as there are any."""
+    """An executor with real threads. The first starts at once, others when needed, as far as the system gives them."""
 
     def __init__(self, name: str, threads: int = 1, now_ns: Callable[[], int] = time.perf_counter_ns) -> None:
-        """Raises: CannotStartThread."""
+        """Start the first thread. Raises: CannotStartThread."""
         self._now_ns = now_ns
         self._last_ns = 0
         self._lately_ns = NEVER_NS  # what a job takes, the newest counting for one in LATELY

@@ -44,7 +44,7 @@ def start_thread(run: Callable[..., object], name: str, *arguments: Any) -> thre
 
 
 async def call_in_thread(call: Callable[[], T], name: str) -> T:
-    """What `call` gives, in a thread of its own, with the caller's context. Raises: CannotStartThread, and its errors.
+    """Call it in a new thread, with the caller's context. Returns its result. Raises: CannotStartThread, its errors.
 
     asyncio.to_thread would leave the call in a queue where no thread can be started, and run it some other time.
     """
@@ -53,7 +53,7 @@ async def call_in_thread(call: Callable[[], T], name: str) -> T:
 
 
 class _OneThread(Executor):
-    """A thread for one call, in the shape in which loops take it; a simulated loop makes the call itself."""
+    """An Executor that starts a thread for one call, for run_in_executor(). A simulated loop calls it directly."""
 
     def __init__(self, name: str) -> None:
         self._name = name

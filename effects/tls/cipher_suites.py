@@ -16,11 +16,11 @@ _IANA = re.compile(r"TLS_(?P<keys>[A-Z0-9_]+)_WITH_(?P<cipher>[A-Z0-9_]+)")
 
 
 class BadCipherSuites(Exception):
-    """They cannot be offered; says which, and why."""
+    """Raised for suites that cannot be offered. The text says which one, and why."""
 
 
 def choose(context: ssl.SSLContext, names: Sequence[str]) -> None:
-    """Offer these, the preferred ones first. No names: what OpenSSL offers by itself. Raises BadCipherSuites."""
+    """Offer these suites, preferred ones first. No names: OpenSSL's default. Raises BadCipherSuites."""
     if not names:
         return
     default = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).get_ciphers()

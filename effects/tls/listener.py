@@ -28,7 +28,7 @@ PAUSE_S = 1.0  # after the system could not accept, as in asyncio
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """The files of a context. key: None if the certificate's file has it. authorities: of client certificates."""
+    """The files of a context. key: None if it is in the certificate. authorities: that sign client certificates."""
 
     certificate: str
     key: str | None = None
@@ -52,7 +52,7 @@ class BadTlsFiles(Exception):
 
 
 def server_context(files: TlsFiles) -> ssl.SSLContext:
-    """Reads the files. Raises BadTlsFiles."""
+    """Make a context from the files. Raises BadTlsFiles."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     versions = [VERSIONS[each] for each in files.versions]
     context.minimum_version, context.maximum_version = min(versions), max(versions)

@@ -12,14 +12,14 @@ from contextlib import contextmanager
 
 
 def load_certificate(context: ssl.SSLContext, certificate: str, key: str | None, password: str | None) -> None:
-    """key: None if the certificate's text contains it. Raises OSError, ssl.SSLError, ValueError."""
+    """Load it. key: None if the certificate's text contains the key. Raises OSError, ssl.SSLError, ValueError."""
     with _file(certificate if key is None else f"{certificate.rstrip()}\n{key}") as path:
         context.load_cert_chain(path, None, password or "")  # "": never ask whoever sits at the terminal
 
 
 @contextmanager
 def _file(text: str) -> Iterator[str]:
-    """A path at which the text can be read."""
+    """Yield a path at which the text can be read."""
     if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
         fd = os.memfd_create("pem", os.MFD_CLOEXEC)
         path = f"/proc/self/fd/{fd}"
