@@ -30,14 +30,14 @@ SEAL_AFTER_MS = 50  # after so long without a unit, an empty round records that 
 
 
 class Replying(Protocol):
-    """A connection, as far as rounds know it."""
+    """The methods of a connection that rounds use."""
 
     def flush(self, released_unit: int) -> bool:
-        """Write the replies that may leave. Returns whether others still wait for a unit."""
+        """Send the replies whose units are released. Returns whether others still wait for a unit."""
 
 
 class Timing(Protocol):
-    """What counts how long requests take: requests/request_times.py."""
+    """The methods of RequestTimes (requests/request_times.py) that rounds call."""
 
     def begin_turn(self) -> None: ...
     def end_turn(self, waits: bool) -> None: ...
@@ -47,7 +47,7 @@ class Timing(Protocol):
 
 
 class Untimed:
-    """Counts nothing."""
+    """A Timing that counts nothing."""
 
     def begin_turn(self) -> None: ...
     def end_turn(self, waits: bool) -> None: ...
@@ -96,7 +96,7 @@ class Rounds:
         store.on_change = self.changed
 
     def changed(self) -> None:
-        """There is a unit in the open round, or a connection has replies: process them at the end of this turn."""
+        """Note that there is a new unit or a reply, to be processed at the end of this turn."""
         if not self._scheduled:
             self._schedule()
 
@@ -112,7 +112,7 @@ class Rounds:
             self._schedule()
 
     def touch_first(self, connection: Replying) -> None:
-        """As touch(), but send the replies before all others of this turn. Each call costs extra time."""
+        """Like touch(), but send the replies before all others of this turn. Each call costs extra time."""
         self.touch(connection)
         self._touched = {connection: None, **self._touched}
         self._waiting = {connection: None, **self._waiting}
@@ -137,14 +137,14 @@ class Rounds:
             self.sync_soon()
 
     def when_released(self, unit: int, callback: Callable[[], None]) -> None:
-        """Call back with the release of `unit`, at once if it is released: high watermarks have moved by then."""
+        """Call back when `unit` is released, at once if it is. High watermarks have moved by then."""
         if self._store.released_unit >= unit:
             callback()
         else:
             self._released.append((unit, callback))
 
     def sync_job_ended(self, job: SyncJob) -> None:
-        """The journal was synced beside rounds: tell those that wait for it."""
+        """Note that a sync beside rounds has ended, and call back whoever waits for it."""
         self._store.journal.synced(job)
         self._tell_synced()
         if not (self._in_flight or self._store.journal.pending):
@@ -182,17 +182,17 @@ class Rounds:
             self._schedule()
 
     def _looks_again(self) -> bool:
-        """Whether the loop looks at its sockets once more before it begins the open round."""
+        """Return whether to let the loop read its sockets once more before the open round begins."""
         if self._in_flight or self._sync_next or not self._store.sync_wanted:
             return False
         return self._store.journal.open_bytes <= LOOK_AGAIN_BYTES and self._second_look.is_wanted(self._here())
 
     def _here(self) -> set[Replying]:
-        """Who waits for the open round, where none is in flight, and who else had a request in this turn."""
+        """Return the connections that wait for the open round (if none is in flight) or had a request in this turn."""
         return self._waiting.keys() | self._touched.keys()
 
     def _may_overlap(self) -> bool:
-        """Whether the open round is to be begun beside those in flight. Behind one of a worker's it would only wait."""
+        """Return whether to begin the open round beside those in flight. Behind a worker's round it would only wait."""
         writer = self._writer
         if writer is None or self._sync_next or not self._store.sync_wanted or not self._in_flight[-1].begun:
             return False
@@ -229,7 +229,7 @@ class Rounds:
             self._ended(None)
 
     def _ended(self, result: BaseException | None) -> None:
-        """A round is written; runs in the loop. A bug in a callback halts the broker, as a failed sync does."""
+        """Called on the loop when a round is written. A bug in a callback halts the broker, like a failed sync."""
         if isinstance(result, BaseException):
             self._in_flight.clear()
             self.halt(result)
@@ -240,7 +240,7 @@ class Rounds:
             self.halt(error)
 
     def _release(self, write: RoundWrite) -> None:
-        """Release the oldest round, which is as durable as its mode asks for."""
+        """Release the oldest round: it is as durable as its mode requires."""
         moved = self._store.round_finished(write)
         self.finished += 1
         self._metrics.round_bytes.add(write.size_bytes)
@@ -283,7 +283,7 @@ class Rounds:
             callback()
 
     def _rest(self, write: RoundWrite) -> None:
-        """No round is open: call those that wait for that, and start the timer for a seal."""
+        """Called when no round is open: call back whoever waits for that, and start the timer for a seal."""
         self._call_idle()
         if write.sync:
             self._seal_soon()
@@ -307,7 +307,7 @@ class Rounds:
             self.sync_soon()
 
     def _sync_later(self) -> None:
-        """Interval mode: sync within the interval what was only written, also while new rounds arrive."""
+        """In mode interval: sync rounds that were only written within the interval, also while new ones come."""
         self._interval_timer = None
         self.sync_soon()
 
@@ -320,7 +320,7 @@ class Rounds:
             self._call_idle()  # it will not come
 
     def halt_unheard(self, error: BaseException) -> None:
-        """As halt(), but without calling the functions in on_halt."""
+        """Like halt(), but without calling the functions in on_halt."""
         self._store.halt(error)
         self._call_idle()
 

@@ -20,7 +20,7 @@ Connections: TypeAlias = AbstractSet[object]
 
 
 class SecondLook:
-    """For one loop. `here`: the connections that wait for the open round, or had a request in this turn."""
+    """Decides for one loop. `here`: the connections that wait for the open round or had a request in this turn."""
 
     __slots__ = ("_is_taken", "_last", "_missing", "_pause")
 
@@ -31,7 +31,7 @@ class SecondLook:
         self._pause = 0
 
     def is_wanted(self, here: Connections) -> bool:
-        """Whether to look before the open round begins. True once: then look, and ask again or begin."""
+        """Return whether to look at the sockets before the open round begins. After a True, look and ask again."""
         if self._is_taken or self._pause:
             return False
         self._missing = self._last - here
@@ -39,7 +39,7 @@ class SecondLook:
         return self._is_taken
 
     def round_begins(self, here: Connections) -> None:
-        """With whoever has come until now, whether a look was taken for it or not."""
+        """Note that a round begins with these connections, whether or not a look was taken."""
         if self._is_taken:
             if self._missing.isdisjoint(here):
                 self._pause = PAUSE_ROUNDS

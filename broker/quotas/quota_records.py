@@ -16,11 +16,11 @@ Change = tuple[bytes, bytes | None]
 
 
 class DamagedQuotaRecord(Exception):
-    """A record of the log does not read as one was written."""
+    """Raised for a record of the log that is not as this broker writes them."""
 
 
 class NewerQuotaRecord(Exception):
-    """Written by a later version of fencepost."""
+    """Raised for a record that a later version of fencepost wrote."""
 
 
 def quota_set(entity: Entity, key: str, value: float) -> Change:
@@ -34,7 +34,7 @@ def quota_removed(entity: Entity, key: str) -> Change:
 
 
 def apply_quota(quotas: Quotas, key: bytes, value: bytes | None) -> None:
-    """Live and at start. Raises DamagedQuotaRecord, NewerQuotaRecord: then nothing was changed."""
+    """Apply a record. Raises DamagedQuotaRecord, NewerQuotaRecord; then nothing was changed."""
     entity, kind = _subject_of(key)
     if value is None:
         quotas.put(entity, kind, None)

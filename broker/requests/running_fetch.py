@@ -96,7 +96,7 @@ class RunningFetch:
         self.behind = False  # some reader has segments before it, which one read does not cross: it need not wait
 
     def begin(self) -> FetchResponse | Parked:
-        """Read; then answer now, when the disk has delivered, or when there is more."""
+        """Read the partitions, then answer: now, after cold reads, or when more records have come."""
         enough = self._read()
         if not enough and self.max_wait_ms > 0:
             return self._wait()
@@ -135,7 +135,7 @@ class RunningFetch:
         self._look(True)
 
     def _look(self, at_deadline: bool) -> bool:
-        """Some partition moved, or time is over: whether that ends the wait."""
+        """Called when a partition has moved or the wait is over. Returns whether the fetch is answered."""
         assert self.parked is not None
         if self.meter is not None:
             self.meter.begin()
@@ -163,7 +163,7 @@ class RunningFetch:
         return True
 
     def _may_be_enough(self) -> bool:
-        """Whether so much was appended meanwhile that reading again is worth while.
+        """Return whether enough was appended meanwhile that reading again may suffice for an answer.
 
         More bytes may have been appended than are released, never fewer. What a transaction's end sets free was
         appended before, so under read_committed only reading shows it.
@@ -188,13 +188,13 @@ class RunningFetch:
         return self.is_enough()
 
     def begin_reading(self) -> None:
-        """What was read before counts no more."""
+        """Drop what was read before, to read again."""
         self.reads, self.quiet, self.jobs_left, self.behind = [], [], 0, False
         self.left_bytes, self.at_least_one = self.max_bytes, True
         self.failed = self.existing = self.any_missing = False
 
     def read_some(self, parts: Sequence[tuple[Key, Wanted]]) -> None:
-        """Read these partitions, within what those before them left of the limit."""
+        """Read these partitions, within the rest of the byte limit."""
         left_bytes, at_least_one, failed = self.left_bytes, self.at_least_one, self.failed
         may_be_quiet, may_read = self.fetching.is_incremental, self.may_read
         for key, wanted in parts:
@@ -303,7 +303,7 @@ class RunningFetch:
         return True
 
     def _take_found(self, read: PartitionRead, log: "PartitionLog", found: Slice) -> None:
-        """What was read of this log just now. What was aborted in it must be of the same moment."""
+        """Take what was read from this log, with the aborted transactions of the same moment."""
         self._take_slice(read, found)
         if not (self.committed or read.leaves_out_aborted):
             return
@@ -358,25 +358,25 @@ class RunningFetch:
         read.cold = None
 
     def release(self) -> None:
-        """What was read is not sent, but read again; or never."""
+        """Release the buffers of what was read, because it will not be sent."""
         for read in self.reads:
             release(read.answer.records or ())
             read.answer.records = []
 
     def forget_reads(self) -> None:
-        """What was read is read again, and takes no memory until then."""
+        """Forget what was read, so that it takes no memory while the fetch waits."""
         self.release()
         self.reads, self.quiet = [], []
 
     # ---- from the disk ---------------------------------------------------------------------------------------
 
     def _needs(self, read: PartitionRead, job: Callable[[], Found]) -> None:
-        """This partition is not answered without a look at the disk."""
+        """Note that this partition needs a read from disk by a worker."""
         read.cold = job
         self.jobs_left += 1
 
     def read_cold(self) -> None:
-        """Have workers read what is not in memory; the answer goes when all of it is there."""
+        """Let workers read what is not in memory. The answer is sent when all reads are done."""
         assert self.parked is not None
         self.parked.expect(sum(read.size_bytes for read in self.reads))
         for read in self.reads:

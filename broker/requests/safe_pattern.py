@@ -35,14 +35,14 @@ _CATEGORIES: dict[Any, Test] = {
 
 
 class InvalidPattern(ValueError):
-    """Not a regular expression, or none that is matched here."""
+    """Raised for text that is not a regular expression, or uses features that are not supported here."""
 
 
 class SafePattern:
     """A pattern that a whole text must match."""
 
     def __init__(self, pattern: str) -> None:
-        """Raises InvalidPattern."""
+        """Compile the pattern. Raises InvalidPattern."""
         if len(pattern) > LONGEST:
             raise InvalidPattern(f"a pattern of {len(pattern)} characters, where {LONGEST} are allowed")
         try:
@@ -113,7 +113,7 @@ class SafePattern:
         return self._closure(reached)
 
     def _closure(self, states: Iterable[int], *, begins: bool = False, ends: bool = False) -> frozenset[int]:
-        """These states, and those reached from them without a character."""
+        """Return these states and those reachable from them without reading a character."""
         found: set[int] = set()
         waiting = list(states)
         while waiting:
@@ -136,7 +136,7 @@ class SafePattern:
         return len(self._tests) - 1
 
     def _test(self, op: Any, value: Any, flags: int) -> Test:
-        """The tree, which is there until all is built, has one object for each part that is written."""
+        """Make a test of one character. Equal parts of the pattern share one test."""
         key = op, id(value), flags
         if key not in self._made_tests:
             self._made_tests[key] = _test(op, value, flags)

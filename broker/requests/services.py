@@ -36,7 +36,7 @@ from .throttling import Throttling
 
 
 class Services:
-    """Filled in by Broker, in the order in which its parts begin. Handlers read it, and replace nothing in it."""
+    """The parts of a broker, filled in by Broker while it starts. Handlers only read it."""
 
     live_settings: LiveSettings
     disk: Disk

@@ -89,7 +89,7 @@ class Meter:
         return spent_ns * PERCENT_OF_NS
 
     def pieces(self, steps: Steps[T]) -> Steps[T]:
-        """The same steps, measured as request time."""
+        """Run the steps, measuring their time as request time."""
         try:
             while True:
                 self.begin()
@@ -107,7 +107,7 @@ class Meter:
                 self._throttling.add_time(self)
 
     def measure(self, work: Callable[[], T]) -> Callable[[], T]:
-        """The same work of a worker, measured as request time."""
+        """Return a function that does the work in a worker and measures its time as request time."""
 
         def run() -> T:
             clock = self._throttling.clock
@@ -134,7 +134,7 @@ class Throttling:
         return self.measures.limits_of(session.principal.name, client_id or "") is None
 
     def meter(self, connection: Connection, api_key: int, client_id: str | None, size_bytes: int) -> Meter | None:
-        """For a request that begins now; None if no quota counts for its client, or if that is not known yet.
+        """Return a meter for a new request; None if no quota applies to its client, or that is not known yet.
 
         Whoever has not logged in might use up the quota of a client id that is not its own.
         """

@@ -29,7 +29,7 @@ def chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
 
 
 class WideFetch:
-    """One of them, under way."""
+    """One Fetch of many partitions that is being answered."""
 
     def __init__(self, fetch: RunningFetch, broker: Services) -> None:
         self._fetch = fetch
@@ -42,7 +42,7 @@ class WideFetch:
         self._is_late = fetch.max_wait_ms <= 0  # the time to wait is over
 
     def begin(self) -> Steps[FetchResponse | Parked]:
-        """Read; the response, or where it comes later."""
+        """Read the partitions. Returns the response, or a Parked that will have it."""
         if not self._is_late:
             self._broker.waiting_places.take(self._fetch.connection, self)
             self._parked.on_cancel = self._leave
@@ -108,7 +108,7 @@ class WideFetch:
         self._look(True)
 
     def _look(self, at_deadline: bool) -> bool:
-        """Some partition moved, or time is over. It waits on until everything has been read again."""
+        """Called when a partition has moved or the wait is over. The wait ends only after reading everything again."""
         self._is_late = self._is_late or at_deadline
         self._has_moved = True
         if not self._is_reading:
@@ -117,7 +117,7 @@ class WideFetch:
         return False
 
     def answer(self) -> None:
-        """All is there that was read from the disk."""
+        """Answer: all reads from disk are done."""
         self._enqueue(self._response())
 
     def _enqueue(self, steps: Steps[FetchResponse | None]) -> None:

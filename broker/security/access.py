@@ -38,11 +38,11 @@ class Access:
 
     @property
     def version(self) -> int:
-        """Changes with every change of the rules: remembered answers of an older version are invalid."""
+        """A number that changes with every change of ACLs: remembered answers of another version are invalid."""
         return self._authorizer.version
 
     def allows(self, session: Session, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        """Whether it may do this with the resource of that name, whether there is such a one or not."""
+        """Return whether the user may do this with a resource of that name, existing or not."""
         return not self.is_enforced or self._authorizer.allows(
             session.principal, session.host, operation, resource_type, name
         )
@@ -52,16 +52,16 @@ class Access:
         return self.allows(session, operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def check(self, session: Session, operation: Operation, resource_type: ResourceType, name: str) -> None:
-        """Raises TOPIC_AUTHORIZATION_FAILED, or the like for another type, if it may not."""
+        """Raise TOPIC_AUTHORIZATION_FAILED, or that of the other type, if the user lacks the right."""
         if not self.allows(session, operation, resource_type, name):
             raise KafkaError(REFUSED[resource_type])
 
     def check_on_cluster(self, session: Session, operation: Operation) -> None:
-        """Raises CLUSTER_AUTHORIZATION_FAILED if it may not."""
+        """Raise CLUSTER_AUTHORIZATION_FAILED if the user lacks the right."""
         self.check(session, operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def allows_on_any(self, session: Session, operation: Operation, resource_type: ResourceType) -> bool:
-        """Whether there may be a resource of that type with which it may do this."""
+        """Return whether the user may do this with any resource of that type."""
         return not self.is_enforced or self._authorizer.allows_on_any(
             session.principal, session.host, operation, resource_type
         )
@@ -69,11 +69,11 @@ class Access:
     def allowed(
         self, session: Session, operation: Operation, resource_type: ResourceType, names: Iterable[str]
     ) -> set[str]:
-        """Those of the names with which it may do this."""
+        """Return the names for which the user has the right."""
         return {name for name in names if self.allows(session, operation, resource_type, name)}
 
     def operations(self, session: Session, resource_type: ResourceType, name: str) -> int:
-        """What the user may do with a resource, as answers encode it (KIP-430): a bit for each operation's code."""
+        """Return the operations that the user may do, as responses encode them (KIP-430): a bit for each code."""
         if not self.is_enforced:
             return EVERY_OPERATION[resource_type]
         may = self._authorizer.allows

@@ -18,25 +18,25 @@ Change = tuple[bytes, bytes | None]
 
 
 class DamagedAclRecord(Exception):
-    """A record of the log does not read as one was written."""
+    """Raised for a record of the log that is not as this broker writes them."""
 
 
 class NewerAclRecord(Exception):
-    """Written by a later version of fencepost."""
+    """Raised for a record that a later version of fencepost wrote."""
 
 
 def acl_added(binding: AclBinding) -> Change:
-    """The record that adds a rule."""
+    """Return the record that adds an ACL."""
     return _key(binding), msgpack.packb([RECORD_VERSION])
 
 
 def acl_removed(binding: AclBinding) -> Change:
-    """The record that removes a rule."""
+    """Return the record that removes an ACL."""
     return _key(binding), None
 
 
 def apply_acl(authorizer: Authorizer, key: bytes, value: bytes | None) -> None:
-    """Live and at start. Raises DamagedAclRecord, NewerAclRecord: then nothing was changed."""
+    """Apply a record. Raises DamagedAclRecord, NewerAclRecord; then nothing was changed."""
     binding = _binding_of(key)
     if value is None:
         authorizer.remove(binding)

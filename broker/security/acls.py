@@ -14,13 +14,13 @@ CLUSTER_NAME = "kafka-cluster"
 
 
 class Code(IntEnum):
-    """What is a number on the wire. Hashed as that: Enum's own way costs more than a whole answer may."""
+    """An enum with its numbers on the wire, hashed by number, which is much faster than Enum's hash."""
 
     __hash__ = int.__hash__
 
 
 class ResourceType(Code):
-    """What a rule is about."""
+    """The type of resource of an ACL."""
 
     UNKNOWN = 0
     ANY = 1
@@ -33,7 +33,7 @@ class ResourceType(Code):
 
 
 class PatternType(Code):
-    """How the name in a rule is meant. ANY and MATCH stand in filters only."""
+    """How the resource name of an ACL matches. ANY and MATCH occur in filters only."""
 
     UNKNOWN = 0
     ANY = 1
@@ -109,7 +109,7 @@ OPERATIONS: dict[ResourceType, tuple[Operation, ...]] = {
 
 
 class AclBinding(NamedTuple):
-    """One rule: whoever it names, from the host it names, may or may not do this with what fits the pattern."""
+    """One ACL: the principal, from the host, is allowed or denied the operation on resources that match."""
 
     resource_type: ResourceType
     pattern_type: PatternType
@@ -121,7 +121,7 @@ class AclBinding(NamedTuple):
 
 
 class AclFilter(NamedTuple):
-    """Which rules are meant: None and ANY let all through; MATCH, all whose pattern fits the name."""
+    """A filter of ACLs. None and ANY match everything; MATCH: all ACLs whose pattern matches the name."""
 
     resource_type: ResourceType
     pattern_type: PatternType
@@ -132,7 +132,7 @@ class AclFilter(NamedTuple):
     permission: Permission
 
     def matches(self, binding: AclBinding) -> bool:
-        """Whether the rule is one of those."""
+        """Return whether the ACL matches the filter."""
         return (
             self.resource_type in (ResourceType.ANY, binding.resource_type)
             and self._matches_name(binding)
@@ -156,7 +156,7 @@ class AclFilter(NamedTuple):
 
 
 def member_of(kind: type[AnyCode], code: int) -> AnyCode:
-    """The member of that code; UNKNOWN for one that is none's."""
+    """Return the member with this code; UNKNOWN if there is none."""
     try:
         return kind(code)
     except ValueError:
@@ -164,7 +164,7 @@ def member_of(kind: type[AnyCode], code: int) -> AnyCode:
 
 
 def check_binding(binding: AclBinding) -> None:
-    """Raises INVALID_REQUEST if there may be no such rule."""
+    """Raise INVALID_REQUEST if the ACL is not valid."""
     reason = _wrong_with(binding)
     if reason:
         raise KafkaError(ErrorCode.INVALID_REQUEST, reason)

@@ -58,7 +58,7 @@ class Authorizer:
     # ---- the rules -------------------------------------------------------------------------------------------
 
     def add(self, binding: AclBinding) -> None:
-        """The rule holds from now on; nothing changes if it does already. Raises ValueError: its principal is none."""
+        """Add an ACL; one that exists changes nothing. Raises ValueError if its principal is not valid."""
         if binding in self._bindings:
             return
         principal, host = parse_principal(binding.principal), plain_host(binding.host)
@@ -73,7 +73,7 @@ class Authorizer:
         self._changed()
 
     def remove(self, binding: AclBinding) -> None:
-        """It does not hold any more; nothing changes if it did not."""
+        """Remove an ACL; one that does not exist changes nothing."""
         if binding not in self._bindings:
             return
         principal = parse_principal(binding.principal)
@@ -99,7 +99,7 @@ class Authorizer:
         self.version += 1
 
     def find(self, wanted: AclFilter) -> list[AclBinding]:
-        """The rules that a filter means, in the order in which they came."""
+        """Return the ACLs that match a filter, in the order in which they were added."""
         return [binding for binding in self.near(wanted) if wanted.matches(binding)]
 
     def near(self, wanted: AclFilter) -> Collection[AclBinding]:
@@ -127,7 +127,7 @@ class Authorizer:
     def allows(
         self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType, name: str
     ) -> bool:
-        """Whether this principal may do this with the resource of that name. host: as plain_host gives it."""
+        """Return whether the principal may do this with a resource. host: as plain_host() returns it."""
         key = (principal, host, operation, resource_type, name)
         answer = self._answers.get(key)
         if answer is None:
@@ -137,7 +137,7 @@ class Authorizer:
         return answer
 
     def allows_on_any(self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType) -> bool:
-        """Whether there may be a resource of that type with which this principal may do this.
+        """Return whether the principal may do this with any resource of that type.
 
         As in Kafka, operations that others imply count only where rules hold for every name.
         """
@@ -174,7 +174,7 @@ class Authorizer:
         return is_allowed or (not is_found and self._allow_everyone_if_no_acl)
 
     def _fitting(self, kind: ResourceType, name: str) -> Iterator[dict[Principal, _Rules]]:
-        """The rules of each pattern that fits the name."""
+        """Yield the ACLs of each pattern that matches the name."""
         by_pattern = self._by_pattern
         for literal in {name, ANY_NAME}:
             if found := by_pattern.get((kind, PatternType.LITERAL, literal)):
@@ -184,7 +184,7 @@ class Authorizer:
                 yield found
 
     def _allows_one(self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType) -> bool:
-        """Whether some pattern is allowed that is not denied, as a whole, by another."""
+        """Return whether a pattern is allowed that is not completely covered by a denied one."""
         named: dict[tuple[Permission, PatternType], set[str]] = {
             (permission, pattern): set() for permission in Permission for pattern in PatternType
         }

@@ -28,7 +28,7 @@ _ESCAPED = ',=+<>#;"\\'
 
 
 class BadCertificate(Exception):
-    """It does not parse."""
+    """Raised for a certificate that does not parse."""
 
 
 class _Part(NamedTuple):
@@ -56,7 +56,7 @@ def expires_ms(certificate: bytes) -> int:
 
 
 def _fields(certificate: bytes) -> list[_Part]:
-    """Serial number, algorithm, issuer, validity, subject, …"""
+    """Return the fields of a certificate: serial number, algorithm, issuer, validity, subject, …"""
     try:
         (whole,) = _parts(certificate)
         fields = list(_parts(next(iter(_parts(whole.body))).body))
@@ -135,7 +135,7 @@ _RULES = re.compile(rf"\s*(?:{_RULE})\s*(?:,\s*|$)")
 
 
 class MappingRule(NamedTuple):
-    """pattern: None for DEFAULT, which takes the name as it is. case: L, U or nothing."""
+    """A rule that maps a subject to a name. pattern: None for DEFAULT, the subject itself. case: L, U or empty."""
 
     pattern: re.Pattern[str] | None = None
     replacement: str = ""
@@ -178,7 +178,7 @@ def _rule(pattern: str, replacement: str, case: str) -> MappingRule:
 
 
 def name_of(subject: str, rules: tuple[MappingRule, ...]) -> str | None:
-    """Who comes with a certificate of this subject; None: nobody whom the rules let in."""
+    """Return the user's name for a certificate with this subject; None if no rule matches."""
     for rule in rules:
         name = rule.name_of(subject)
         if name is not None:

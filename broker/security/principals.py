@@ -22,7 +22,7 @@ EVERYBODY = Principal(USER, "*")  # in a rule: all principals, of any kind
 
 
 def parse_principal(text: str) -> Principal:
-    """The principal that is written so. Raises ValueError: there is no colon, or nothing at all."""
+    """Parse a principal, such as User:alice. Raises ValueError if there is no colon."""
     kind, colon, name = text.partition(":")
     if not colon:
         raise ValueError(f"{text!r} is not of the form User:name")
@@ -30,12 +30,12 @@ def parse_principal(text: str) -> Principal:
 
 
 def parse_super_users(text: str) -> frozenset[Principal]:
-    """Those of a list with `;` between them: names of certificates have commas in them. Raises ValueError."""
+    """Parse principals separated by `;` (names of certificates contain commas). Raises ValueError."""
     return frozenset(parse_principal(part.strip()) for part in text.split(";") if part.strip())
 
 
 def plain_host(text: str) -> str:
-    """An address in the one way in which it is compared, whoever wrote it; any other text as it is.
+    """Return the normal form of an address, for comparisons; any other text unchanged.
 
     Java writes ::1 as 0:0:0:0:0:0:0:1, and a socket of both families writes 10.0.0.1 as ::ffff:10.0.0.1.
     """

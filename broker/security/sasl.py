@@ -26,7 +26,7 @@ INVALID_TOKEN = '{"status":"invalid_token"}'
 
 
 class LoginFailed(Exception):
-    """Login refused: this text is sent to the client; without one, that its credentials are wrong."""
+    """Raised to refuse a login. Its text is sent to the client; by default, that the credentials are wrong."""
 
 
 class Identity(NamedTuple):
@@ -37,20 +37,20 @@ class Identity(NamedTuple):
 
 
 class Challenge(NamedTuple):
-    """To be sent; the client's answer is awaited."""
+    """A message to send to the client, which will answer it."""
 
     message: bytes
 
 
 class Success(NamedTuple):
-    """To be sent: this is who the client is."""
+    """The last message to send to the client, and who the client is."""
 
     message: bytes
     identity: Identity
 
 
 class PasswordCheck(NamedTuple):
-    """Success if the credential is made from the password, else WRONG_PASSWORD."""
+    """A check of a password that is still to be run: Success if it is right, else WRONG_PASSWORD."""
 
     credential: ScramCredential
     password: bytes
@@ -71,12 +71,12 @@ class Exchange(Protocol):
     """One login by one mechanism."""
 
     def receive(self, message: bytes, now_ms: int) -> Outcome:
-        """What comes of the client's next message. Raises LoginFailed. After that or Success there is no next."""
+        """Handle the client's next message. Raises LoginFailed. After that, or Success, no message may follow."""
         ...
 
 
 class TokenRefused(Exception):
-    """Not a token of this broker's, and why, for the broker's own log: never a part of it."""
+    """Raised for a refused token. The text says why, for the broker's log, without any part of the token."""
 
 
 Verify = Callable[[str, int], Identity]
@@ -122,7 +122,7 @@ LONGEST_BEARER_MESSAGE = 32 << 10  # web servers take tokens of 8 to 32 KiB; mor
 
 
 def fresh_nonce(random: bytes) -> bytes:
-    """random: NONCE_BYTES that nobody can guess, and that are used once."""
+    """Make a nonce. random: NONCE_BYTES unguessable bytes that are used only once."""
     return b64encode(random)
 
 
@@ -175,7 +175,7 @@ class ScramExchange(Exchange):
 
 
 def _unescape(name: bytes) -> str:
-    """A name whose only equals signs are those of its escapes. Raises LoginFailed."""
+    """Decode the escapes =2C and =3D in a name. Raises LoginFailed for any other equals sign."""
     if re.search(rb"=(?!2C|3D)", name):
         raise LoginFailed
     try:
@@ -185,7 +185,7 @@ def _unescape(name: bytes) -> str:
 
 
 def _decode(base64: bytes) -> bytes:
-    """Raises LoginFailed for what no encoder makes: two texts must not stand for the same bytes."""
+    """Decode base64 strictly. Raises LoginFailed for any text that an encoder would not produce."""
     try:
         decoded = b64decode(base64, validate=True)
     except ValueError:

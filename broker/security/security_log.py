@@ -27,15 +27,15 @@ SEGMENT_BYTES = 1 << 20  # compaction leaves the newest segment alone, so this b
 
 
 class SecurityLogDamaged(Exception):
-    """The log does not read as it was written; without it nobody knows who is to be kept out."""
+    """Raised if the log is damaged: then nobody knows who must be refused, and the broker does not start."""
 
 
 class NewerSecurityLog(Exception):
-    """Written by a later version of fencepost; what it forbids may not be known here."""
+    """Raised if a later version of fencepost wrote the log: it may deny something that this one does not know."""
 
 
 class SecurityLog:
-    """Reads the log at start and commits its changes. state: what it keeps; nobody else changes that."""
+    """Reads the log at start and commits changes. state: the result, which only this class changes."""
 
     def __init__(self, topics: Topics, store: Store, clock: Clock, state: SecurityState) -> None:
         self.state = state
@@ -44,7 +44,7 @@ class SecurityLog:
         self._clock = clock
 
     def load(self) -> None:
-        """Apply every record there is, each batch checked. Raises SecurityLogDamaged, NewerSecurityLog, OSError."""
+        """Apply all records, after checking each batch. Raises SecurityLogDamaged, NewerSecurityLog, OSError."""
         log_id = self._topics.catalogue.security_log
         if log_id is None:
             return
@@ -79,7 +79,7 @@ class SecurityLog:
             self.state.apply(key, value)
 
     def _ensure(self) -> int:
-        """The id of the log, which is made in a unit of its own if there is none."""
+        """Return the log's id. If there is no log yet, create it in a unit of its own."""
         log_id = self._topics.catalogue.security_log
         if log_id is None:
             log_id = self._store.new_log_id()

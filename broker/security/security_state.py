@@ -18,16 +18,16 @@ NEWER_RECORD = (UnknownRecord, NewerAclRecord, NewerUserRecord, NewerQuotaRecord
 
 
 class SecurityState:
-    """All of it, of one broker."""
+    """The ACLs, users and quotas of one broker."""
 
     def __init__(self, authorizer: Authorizer) -> None:
-        """authorizer: without rules, as yet."""
+        """authorizer: an empty one."""
         self.authorizer = authorizer
         self.users = ScramUsers()
         self.quotas = Quotas()
 
     def apply(self, key: bytes, value: bytes | None) -> None:
-        """The only way in, live and at start. Raises what DAMAGED_RECORD and NEWER_RECORD name."""
+        """Apply a record: the only way to change the state. Raises the errors in DAMAGED_RECORD and NEWER_RECORD."""
         kind = _kind_of(key)
         if kind == ACL:
             apply_acl(self.authorizer, key, value)

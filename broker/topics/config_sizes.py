@@ -31,11 +31,11 @@ class ConfigSizes:
         self.total_bytes += sum(map(size_bytes, everything))
 
     def change(self, before: Mapping[str, str], after: Mapping[str, str]) -> None:
-        """One topic or broker had these, and has those."""
+        """Note that the configs of a topic or broker have changed from `before` to `after`."""
         self.total_bytes += size_bytes(after) - size_bytes(before)
 
     def check(self, before: Mapping[str, str], after: Mapping[str, str], most_bytes: int | None) -> None:
-        """Whether one may go from these to those. Raises INVALID_CONFIG, POLICY_VIOLATION.
+        """Check that sizes allow a change from `before` to `after`. Raises INVALID_CONFIG, POLICY_VIOLATION.
 
         most_bytes: that all may take; None for one that is not counted.
         """

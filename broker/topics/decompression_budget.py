@@ -15,7 +15,7 @@ FAILURE_COSTS_BYTES = 1 << 20  # what does not decompress was decompressed in pa
 
 
 class OverBudget(KafkaError):
-    """A batch of which the broker does not look at more; the detail is for the client to see."""
+    """Raised for a batch that would decompress to too much. The client is sent the detail."""
 
     def __init__(self, limit: str) -> None:
         super().__init__(
@@ -25,7 +25,7 @@ class OverBudget(KafkaError):
 
 
 class DecompressionBudget:
-    """What is left for one request: RATIO times its bytes, and a record for each of its bytes."""
+    """How much one request may still decompress: RATIO times its bytes, and a record for each of its bytes."""
 
     def __init__(self, sent_bytes: int) -> None:
         counted = max(sent_bytes, LEAST_BYTES)

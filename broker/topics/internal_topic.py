@@ -25,11 +25,11 @@ Apply = Callable[[int, Batch, Iterable[Record]], None]
 
 
 class InternalTopicDamaged(Exception):
-    """The bytes of a partition of an internal topic are as they were written, and cannot be parsed."""
+    """Raised if a record of an internal topic cannot be parsed although its bytes are undamaged."""
 
 
 class InternalTopic:
-    """One such topic of one broker. `name` need not exist yet."""
+    """One internal topic of one broker. The topic `name` need not exist yet."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class InternalTopic:
         partitions: int,
         configs: Mapping[str, str],
     ) -> None:
-        """partitions, configs: for the day it is made. known_offline: see Shared."""
+        """partitions, configs: used when the topic is created. known_offline: see Shared."""
         self.name = name
         self._topics = topics
         self._store = store
@@ -100,7 +100,7 @@ class InternalTopic:
     def append_of(
         self, partition: int, contents: Sequence[tuple[bytes, bytes | None]], *, now_ms: int
     ) -> tuple[PartitionLog, Batch]:
-        """The same for a unit of batches alone."""
+        """Return (log, batch) for these (key, value), for a unit of batches only."""
         return self.log(partition), keyed_batch(contents, now_ms)
 
     def commit(self, parts: Sequence[Part]) -> int:
@@ -119,7 +119,7 @@ class InternalTopic:
     # ---- start -----------------------------------------------------------------------------------------------
 
     def is_sound(self, partition: int, offset: int) -> bool:
-        """Whether all batches from `offset` on read as they were written. If not, the partition is offline from now on.
+        """Return whether all batches from `offset` on are valid. If not, the partition goes offline.
 
         Only at start, before anything is appended. Raises OSError for want of descriptors or memory.
         """
@@ -141,7 +141,7 @@ class InternalTopic:
         self._known_offline[log.directory] = log.offline or ""
 
     def load(self, apply: Apply) -> None:
-        """Hand every batch that no snapshot knew to `apply`, each checked, markers included, partition by partition.
+        """Call `apply` for every batch after the snapshot, checked, markers included, partition by partition.
 
         Nothing of a partition that is offline, or not sound: what it holds cannot be served, and log() says so.
         Raises: InternalTopicDamaged, OSError. What was applied until then must not be served.

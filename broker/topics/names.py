@@ -34,7 +34,7 @@ def _wrong_with(name: str) -> str | None:
 
 
 def unify(name: str) -> str:
-    """What metric systems make of a name: those that become one may not both exist."""
+    """Return the name with `.` as `_`, as metric systems do. Topics with the same result may not both exist."""
     return name.replace(".", "_")
 
 

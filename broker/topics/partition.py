@@ -30,7 +30,7 @@ UNKNOWN_WORK = FEW_RECORDS + 1  # 1.5 KB that are compressed may hold millions o
 
 
 class NamedTopic(Protocol):
-    """What a partition knows of its topic."""
+    """What a partition needs from its topic."""
 
     name: str
     id: bytes
@@ -38,7 +38,7 @@ class NamedTopic(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AppendRules:
-    """What a topic demands of the batches produced to it. Replaced whole when its configuration changes."""
+    """A topic's rules for produced batches. Replaced as a whole when its configuration changes."""
 
     max_message_bytes: int = 1_048_588
     segment_bytes: int = 1 << 30
@@ -68,7 +68,7 @@ class Partition:
 
     @property
     def appended_bytes(self) -> int:
-        """Since the start: how much a fetch that waits for more may have got at most."""
+        """Bytes appended since the start: an upper bound of what a waiting fetch could get."""
         return self.log.snapshots.taken_bytes
 
     def obey(self, rules: AppendRules) -> None:
@@ -140,7 +140,7 @@ class Partition:
         return int(looks_inside) * max(int(count), 0) + int(recompresses) * (len(produced) // BYTES_LIKE_A_RECORD)
 
     def _sound(self, produced: memoryview) -> Batch:
-        """The batch, if size and header are as they should be."""
+        """Return the batch, after checking its size and header."""
         if len(produced) > self.largest_bytes:
             self._check_size(len(produced))
         batch = batches.check_produced(produced)
@@ -172,7 +172,7 @@ class Partition:
         return self._fitting(batch)
 
     def _tells_the_future(self, batch: Batch, wall_ms: int) -> bool:
-        """By its header. The base counts too: Kafka, which looks at each record, sees one above the maximum as well.
+        """Return whether the header has a timestamp too far in the future. The base timestamp counts too, as in Kafka.
 
         Some clients leave the maximum at -1.
         """
@@ -202,7 +202,7 @@ class Partition:
 
 
 class TimestampsRefused(KafkaError):
-    """A batch with timestamps that the topic does not take; record_errors as in RecordsRefused."""
+    """Raised for a batch with timestamps outside the topic's bounds; record_errors as in RecordsRefused."""
 
     def __init__(self, detail: str, record_errors: list[tuple[int, str]]) -> None:
         super().__init__(ErrorCode.INVALID_TIMESTAMP, detail)

@@ -9,14 +9,14 @@ from .catalogue_log import CatalogueLog
 
 
 class ProducerIds:
-    """Gives ids. The reply that carries one waits for the unit of its block, as every reply does."""
+    """Gives out producer ids. A reply with one waits until the unit of its block is durable, like every reply."""
 
     def __init__(self, log: CatalogueLog) -> None:
         self._log = log
         self._next = self._end = 0
 
     def next(self) -> int:
-        """An id that nobody has had. Raises KafkaError while no block can be written."""
+        """Return an id that was never given out. Raises KafkaError while no block can be written."""
         if self._next == self._end:
             start = self._log.catalogue.next_producer_id
             self._log.commit([producer_ids_given(start + PRODUCER_ID_BLOCK)])
@@ -30,6 +30,6 @@ class ProducerIds:
         self._next = self._end = 0
 
     def gave(self, producer_id: int) -> bool:
-        """Whether somebody may have been given this id: what was left of earlier blocks counts as given."""
+        """Return whether this id may have been given out. Unused ids of earlier blocks count as given out."""
         used_up = self._next == self._end
         return producer_id < (self._log.catalogue.next_producer_id if used_up else self._next)

@@ -40,7 +40,7 @@ class ProducerLimit:
             pass
 
     def look(self, moved: Collection[PartitionLog]) -> None:
-        """These logs may remember more producers, or fewer, than before."""
+        """Count the producers of these logs again, and evict some if there are too many."""
         before = self.count
         for each in moved:
             producers, log_id = each.producers, each.log_id
@@ -69,7 +69,7 @@ class ProducerLimit:
         return self._longest_silent() is not None
 
     def _evict(self, count: int) -> bool:
-        """Returns whether there was anything to evict."""
+        """Evict idle producers. Returns whether there were any."""
         went = 0
         while went < count and (of := self._longest_silent()) is not None:
             went += of.producers.evict()
@@ -97,7 +97,7 @@ class ProducerLimit:
         return None
 
     def _subtract_deleted(self) -> None:
-        """Producers of deleted logs are no more."""
+        """Subtract the producers of deleted logs."""
         if self._drops != self._store.drops:
             self._drops = self._store.drops
             for log_id in [log_id for log_id in self._counted if log_id not in self._store.logs]:

@@ -57,7 +57,7 @@ Along = tuple[list[Part], Callable[[], None]]
 
 
 class Topic:
-    """One topic of now. Its partitions are never fewer than they were."""
+    """One topic. Its number of partitions never decreases."""
 
     __slots__ = ("configs", "id", "internal", "name", "partitions", "settings")
 
@@ -142,13 +142,13 @@ class Topics:
         return self._producer_ids.gave(producer_id)
 
     def commit(self, changes: Sequence[Change], parts: Sequence[Part]) -> None:
-        """Changes that are no topic's, and parts of other logs, as one unit. Raises KAFKA_STORAGE_ERROR, no room."""
+        """Commit changes of the catalogue and parts of other logs as one unit. Raises KAFKA_STORAGE_ERROR: no room."""
         self._log.commit(changes, parts)
 
     # ---- topics ----------------------------------------------------------------------------------------------
 
     def check_new(self, name: str, partitions: int, configs: Mapping[str, str]) -> TopicSettings:
-        """What a new topic would obey. Raises KafkaError with Kafka's code and words if there may be no such topic."""
+        """Return the settings of a new topic. Raises KafkaError, in Kafka's words, if it cannot be created."""
         check_name(name)
         if name == CLUSTER_TOPIC:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
@@ -185,7 +185,7 @@ class Topics:
         return self.by_id[topic_id]
 
     def auto_create(self, name: str) -> Topic:
-        """The topic that a client names and nobody has made. Raises UNKNOWN_TOPIC_OR_PARTITION where that is off.
+        """Create a topic that a client names and that does not exist. Raises UNKNOWN_TOPIC_OR_PARTITION if that is off.
 
         A coordinator's topic gets the partitions and configs that it has when its coordinator makes it: they stay.
         """
@@ -198,7 +198,7 @@ class Topics:
         return self.create(name, self._broker_settings.now.num_partitions)
 
     def delete(self, topic: Topic) -> None:
-        """End a topic and its logs; fetches that wait for it are answered."""
+        """Delete a topic and its logs. Fetches that wait for it are answered."""
         logs = [partition.log for partition in topic.partitions]
         along = [goes_along(topic) for goes_along in self.at_deletion]
         parts = [self._store.drop_part(log) for log in logs]
@@ -211,7 +211,7 @@ class Topics:
         self._wake(logs)
 
     def add_partitions(self, topic: Topic, total: int) -> None:
-        """Let the topic have `total` partitions. Raises KafkaError, and then nothing was made."""
+        """Grow a topic to `total` partitions. Raises KafkaError, and nothing was changed."""
         entry = self.catalogue.topics[topic.id]
         self.check_room(total - len(entry.log_ids))
         new = [self._store.new_log_id() for _ in range(total - len(entry.log_ids))]
@@ -224,7 +224,7 @@ class Topics:
         self._reflect(topic.id)
 
     def alter_configs(self, topic: Topic, configs: Mapping[str, str]) -> None:
-        """Let these be all of the topic's overrides. Raises INVALID_CONFIG, POLICY_VIOLATION."""
+        """Replace all overrides of the topic. Raises INVALID_CONFIG, POLICY_VIOLATION."""
         self.check_configs(topic, configs)
         self._log.commit([topic_changed(replace(self.catalogue.topics[topic.id], configs=dict(configs)))])
         if not topic.internal:
@@ -243,14 +243,14 @@ class Topics:
         return settings
 
     def _settings_of(self, configs: Mapping[str, str]) -> TopicSettings:
-        """The same object for the same configs, as long as they are asked for one after the other."""
+        """Parse configs. Consecutive calls with the same configs return the same object."""
         now, known = self._broker_settings.now, self._last_settings
         if known is None or known[0] is not now or known[1] != configs:
             known = self._last_settings = now, dict(configs), TopicSettings.of(configs, now)
         return known[2]
 
     def _rules(self, settings: TopicSettings, name: str) -> "_Ruled":
-        """What they mean for batches and logs of this topic, in the same way."""
+        """Return the rules for batches and logs that settings mean, likewise the same object for the same settings."""
         known, cleanup = self._ruled, _own_cleanup(name)
         if known is None or known.settings is not settings or known.cleanup != cleanup:
             rules, logs = append_rules(settings, cleanup is not None), log_settings(settings, cleanup)
@@ -268,7 +268,7 @@ class Topics:
     # ---- settings changed while running ----------------------------------------------------------------------
 
     def broker_configs(self, broker: str) -> Mapping[str, str]:
-        """What was set for one broker (its id) or for all ("")."""
+        """Return the configs set for one broker (its id) or for all ("")."""
         return self.catalogue.broker_configs.get(broker, {})
 
     def config_synonyms(self, option: str, configs: Mapping[str, str]) -> Synonyms:
@@ -279,7 +279,7 @@ class Topics:
         return [*own, *inherited_synonyms(option, of_one, of_all), default]
 
     def alter_broker_configs(self, broker: str, configs: Mapping[str, str]) -> None:
-        """Let these be all that is set for one broker or for all. Raises as check_broker_configs does."""
+        """Replace the configs set for one broker or for all. Raises like check_broker_configs()."""
         self.check_broker_configs(broker, configs)
         before = self.broker_configs(broker)
         self._log.commit([broker_configs_changed(broker, configs)])
@@ -289,7 +289,7 @@ class Topics:
             self._reflect(topic_id)
 
     def check_broker_configs(self, broker: str, configs: Mapping[str, str]) -> None:
-        """Whether these may be all. Raises InvalidOption, INVALID_CONFIG and POLICY_VIOLATION (their sizes)."""
+        """Check the configs of a broker. Raises InvalidOption, INVALID_CONFIG, POLICY_VIOLATION (their sizes)."""
         self._check_sizes(self.broker_configs(broker), configs)
         known = _known_settings(configs)
         for name, text in known.items():
@@ -384,7 +384,7 @@ def text_id(topic_id: bytes | bytearray) -> str:
 
 
 def append_rules(settings: TopicSettings, internal: bool) -> AppendRules:
-    """What a topic's settings demand of batches."""
+    """Return the rules for batches that a topic's settings mean."""
     kind = settings.compression_type
     level = getattr(settings, _LEVELS[kind]) if kind in _LEVELS else None
     return AppendRules(
@@ -424,7 +424,7 @@ def log_settings(settings: TopicSettings, cleanup: str | None = None) -> LogSett
 
 
 def _obeyed(configs: Mapping[str, str]) -> Mapping[str, str]:
-    """Without what only has to be kept: lists of 32 KB, which need not be read whenever a setting of all changes."""
+    """Return the configs without those that are only stored: they may be long, and have no effect here."""
     if not any(TOPIC_OPTIONS[name].no_effect for name in configs if name in TOPIC_OPTIONS):
         return configs
     return {name: text for name, text in configs.items() if name in TOPIC_OPTIONS and not TOPIC_OPTIONS[name].no_effect}
@@ -440,7 +440,7 @@ def _known_settings(configs: Mapping[str, str]) -> dict[str, str]:
 
 
 def _usable(stored: Mapping[str, str]) -> dict[str, str]:
-    """What may still be set so: an earlier version may have taken more."""
+    """Return the stored configs that are still valid: an earlier version may have accepted more."""
     found = {}
     for name, text in stored.items():
         try:

@@ -36,12 +36,12 @@ class Joining(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """What it adds to the unit, for admission."""
+        """Return how many bytes this adds to the unit, for admission."""
         return PART_BYTES + self.batch.size
 
 
 class Admission:
-    """Asked by Produce and TxnOffsetCommit of one broker."""
+    """Admits transactional batches and offsets of one broker."""
 
     def __init__(self, coordinator: TransactionCoordinator) -> None:
         self._coordinator = coordinator
@@ -49,7 +49,7 @@ class Admission:
         self._fence_policy = coordinator.fence_policy
 
     def admit_batch(self, transactional_id: str, batch: Batch, partition: Partition, version: int) -> Joining | None:
-        """May this batch be written there, and what is to be logged with it? Raises KafkaError.
+        """Check that this batch may be written. Returns what must be logged with it, or None. Raises KafkaError.
 
         check_data has been called for its request.
         """
@@ -80,7 +80,7 @@ class Admission:
         version: int,
         connection: Connection,
     ) -> bool:
-        """Whether check_data and admit_batch would simply say yes to a batch of this producer. False: ask them."""
+        """Return whether check_data() and admit_batch() would accept a batch without effects. False: call them."""
         txn = self._transactions.get(transactional_id)
         if (
             txn is None
@@ -92,7 +92,7 @@ class Admission:
         return self._fence_policy.passes(txn, Kind.DATA, PRODUCE, version, connection)
 
     def is_remade(self, transactional_id: str | None, partition: Partition) -> bool:
-        """Whether another topic of the same name is part of the id's open transaction: one that is gone."""
+        """Return whether the id's open transaction has a partition of a deleted topic with the same name."""
         txn = self._transactions.get(transactional_id or "")
         key, log_id = (partition.topic.name, partition.index), partition.log.log_id
         return txn is not None and txn.status is Status.ONGOING and txn.partitions.get(key, log_id) != log_id
@@ -100,7 +100,7 @@ class Admission:
     def check_data(
         self, transactional_id: str, producer_id: int, producer_epoch: int, version: int, on: Connection
     ) -> None:
-        """Before any batch of a request is looked at: is it late? Raises OlderConnection, and KafkaError (policy)."""
+        """Check that a request is not late, before its batches are read. Raises OlderConnection, KafkaError (policy)."""
         self._fence_policy.check_policy(PRODUCE, version)
         txn = self._transactions.get(transactional_id)
         if txn is not None and txn.producer_id == producer_id and txn.producer_epoch == producer_epoch:
@@ -116,7 +116,7 @@ class Admission:
         version: int,
         connection: Connection,
     ) -> Joining | None:
-        """May TxnOffsetCommit write offsets for this producer, and what is to be logged with them? Raises KafkaError.
+        """Check that this producer may write offsets. Returns what must be logged with them. Raises KafkaError.
 
         As admit_batch(), for the partition of the group's offsets.
         """
@@ -158,7 +158,7 @@ class Admission:
     def join_together(
         self, transactional_id: str, producer_id: int, producer_epoch: int, added: Mapping[PartitionKey, int]
     ) -> None:
-        """Partitions that one Produce of TV2 writes to, in one state. Nothing happens where they may not join."""
+        """Add all partitions of one Produce of TV2 to the transaction in one state, unless they may not join."""
         given = self._coordinator.inputs(transactional_id)
         txn = self._transactions.get(transactional_id)
         decision = machine.add_partitions(txn, producer_id, producer_epoch, added, 2, given)
@@ -170,12 +170,12 @@ class Admission:
             return
 
     def joined(self, joining: Joining) -> None:
-        """The unit with the state of `joining` is committed."""
+        """Note that the unit with `joining` is committed."""
         state = joining.transaction
         self._coordinator.apply(state.transactional_id, state)
 
     def _must_be_known(self, transactional_id: str) -> None:
-        """An id whose state cannot be read is not answered as unknown: for a client that would be final."""
+        """Raise a retriable error if the id's state cannot be read: as unknown, clients would give it up."""
         try:
             self._coordinator.find(transactional_id)
         except KafkaError as error:
@@ -183,7 +183,7 @@ class Admission:
 
 
 def _refusal(error: ErrorCode, api: int | None, version: int, txn: Transaction | None) -> KafkaError:
-    """The error that the writer gets: it does not know all of the coordinator's.
+    """Return the error to answer a writer with, from the coordinator's error: clients do not know all of them.
 
     api: None for what TV2 adds by itself, whose clients know CONCURRENT_TRANSACTIONS.
     """

@@ -89,7 +89,7 @@ class TransactionCoordinator:
     # ---- the state -------------------------------------------------------------------------------------------
 
     def apply(self, transactional_id: str, state: Transaction | None) -> None:
-        """The only way in, live and in replay: what the log has from now on. None: the id is gone."""
+        """Apply a state, live or in replay: the only way to change one. None: the id is gone."""
         before = self.transactions.get(transactional_id)
         if before is not None:
             if state is None or before.producer_id != state.producer_id:
@@ -126,18 +126,18 @@ class TransactionCoordinator:
             self.apply(*records.read(record.key or b"", record.value))
 
     def inputs(self, transactional_id: str) -> Inputs:
-        """What a decision about this id needs from outside."""
+        """Return the inputs of a decision about this id: times, a source of producer ids."""
         new_producer_id = self._topics.next_producer_id
         ephemeral = self.is_ephemeral(transactional_id)
         return Inputs(self._clock.now_ms(), self._store.age_ms(), new_producer_id, ephemeral)
 
     def is_ephemeral(self, transactional_id: str) -> bool:
-        """Whether the id goes with the end of its transaction."""
+        """Return whether the id is forgotten at the end of its transaction."""
         prefix = self._settings.now.transactional_id_ephemeral_prefix
         return bool(prefix) and transactional_id.startswith(prefix)
 
     def new_unit(self) -> TransactionUnit:
-        """An empty one, to be filled and committed in one step."""
+        """Return an empty unit, to be filled and committed in one step."""
         return TransactionUnit(self._store, self._topics, self._offsets.end_transaction)
 
     def log(self, transactional_id: str, decision: Decision, given: Inputs, aborted: str = ABORTED) -> None:
@@ -157,7 +157,7 @@ class TransactionCoordinator:
             self.apply(transactional_id, None if decision.gone else decision.states[-1])
 
     def log_all(self, decisions: Sequence[tuple[str, Decision]], given: Inputs) -> None:
-        """As log(), for several decisions in one unit. Raises KafkaError; then nothing was changed."""
+        """Like log(), for several decisions in one unit. Raises KafkaError; then nothing was changed."""
         unit = self.new_unit()
         for transactional_id, decision in decisions:
             self._write(unit, transactional_id, decision, given)
@@ -167,7 +167,7 @@ class TransactionCoordinator:
             self.apply(transactional_id, None if decision.gone else decision.states[-1])
 
     def count_ended(self, decisions: Iterable[Decision]) -> None:
-        """The unit with all of these is committed."""
+        """Count the transactions that these committed decisions have ended."""
         age_ms = self._store.age_ms()
         for decision in decisions:
             if decision.marker is not None:
@@ -210,7 +210,7 @@ class TransactionCoordinator:
     # ---- requests of the coordinator -------------------------------------------------------------------------
 
     def init_producer_id(self, request: Initialisation, version: int, connection: Connection) -> Decision:
-        """The pair to produce with; raises KafkaError."""
+        """Handle InitProducerId. Returns the decision with the producer id and epoch. Raises KafkaError."""
         transactional_id = request.transactional_id
         settings = self._settings.now
         self.topic.ensure()
@@ -236,7 +236,7 @@ class TransactionCoordinator:
         return decision
 
     def _tell_of_fence(self, transactional_id: str, connection: Connection, was_open: bool) -> None:
-        """One line, some in ten seconds: a producer that is fenced has to be told by whom."""
+        """Log who fenced a producer, at most a few lines in ten seconds."""
         before = self.owners.get(transactional_id)
         if before is None or before.number == connection.number:
             return
@@ -248,7 +248,7 @@ class TransactionCoordinator:
         )  # fmt: skip
 
     def _make_room(self, most: int) -> None:
-        """For one more id. Raises KafkaError if all that are known are in use, or no eviction can be written."""
+        """Make room for one more id. Raises KafkaError if all ids are in use, or no eviction can be written."""
         known = len(self.transactions)
         if known < most:
             return
@@ -275,7 +275,7 @@ class TransactionCoordinator:
         version: int,
         connection: Connection,
     ) -> ErrorCode:
-        """These partitions belong to the transaction from now on, all or none. Raises KafkaError: POLICY_VIOLATION."""
+        """Add partitions to the transaction, all or none. Raises KafkaError: POLICY_VIOLATION."""
         txn = self._check_sender(transactional_id, producer_id, producer_epoch, api, version, connection)
         given = self.inputs(transactional_id)
         decision = machine.add_partitions(txn, producer_id, producer_epoch, added, 0, given)
@@ -294,7 +294,7 @@ class TransactionCoordinator:
         version: int,
         connection: Connection,
     ) -> ErrorCode:
-        """The offsets that the group commits next belong to the transaction."""
+        """Add the offsets that the group commits next to the transaction."""
         key, log_id = self.offsets_of(group_id)
         return self.add_partitions(
             transactional_id,
@@ -316,7 +316,7 @@ class TransactionCoordinator:
         version: int,
         connection: Connection,
     ) -> Decision:
-        """EndTxn: decided, marked in every partition, and complete, in one unit."""
+        """Handle EndTxn: the decision, the markers of all partitions and the completion are one unit."""
         txn = self._check_sender(transactional_id, producer_id, producer_epoch, END_TXN, version, connection)
         given = self.inputs(transactional_id)
         decision = machine.end(txn, commit, producer_id, producer_epoch, 2 if version >= 5 else 0, given)
@@ -334,12 +334,12 @@ class TransactionCoordinator:
         return self.transactions[transactional_id].updated_age_ms
 
     def finish(self, transactional_id: str) -> None:
-        """End what was decided and not ended, as it was decided. Raises KafkaError."""
+        """Finish a transaction that was decided but not ended, with the decided outcome. Raises KafkaError."""
         given = self.inputs(transactional_id)
         self.log(transactional_id, machine.finish(self.transactions[transactional_id], given), given)
 
     def renew(self, transactional_ids: Sequence[str]) -> None:
-        """Have these ids go on with new producer ids, in one unit. Raises KafkaError, and nothing was changed."""
+        """Give these ids new producer ids, in one unit. Raises KafkaError, and nothing was changed."""
         given = self.inputs(transactional_ids[0])
         self.log_all(
             [(each, with_new_producer_id(self.transactions[each], given)) for each in transactional_ids], given
@@ -356,7 +356,7 @@ class TransactionCoordinator:
         return bool(decision.states)
 
     def end_by_hand(self, partition: Partition, order: MarkerOrder, coordinator_epoch: int) -> None:
-        """An admin's marker for one partition (KIP-664), which has been judged. Raises KafkaError.
+        """Write an admin's marker, already checked, to one partition (KIP-664). Raises KafkaError.
 
         Where it meets a transaction that is open here, all of that is aborted (machine.part_aborted).
         """
@@ -377,7 +377,7 @@ class TransactionCoordinator:
         unit.commit()
 
     def forget(self, transactional_ids: Sequence[str]) -> None:
-        """These ids are no more: null values, one batch for each partition of the log. Raises KafkaError, no room.
+        """Forget these ids: write null values, one batch for each partition of the log. Raises KafkaError, no room.
 
         Those of a partition that is offline stay.
         """
@@ -409,7 +409,7 @@ class TransactionCoordinator:
     def _check_sender(
         self, transactional_id: str, producer_id: int, producer_epoch: int, api: int, version: int, on: Connection
     ) -> Transaction | None:
-        """The id's state, after the fence. A stale epoch moves nothing there: it is for the machine to refuse."""
+        """Return the id's state, after checking the connection fence. A stale epoch is for the machine to refuse."""
         self.fence_policy.check_policy(api, version)
         txn = self.find(transactional_id)
         if txn is not None and txn.producer_id == producer_id and txn.producer_epoch == producer_epoch:

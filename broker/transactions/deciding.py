@@ -57,7 +57,7 @@ class Written(NamedTuple):
 
 
 class Deciding:
-    """One proposal on its way to become a decision: steps() in any number of slices, then finish()."""
+    """Carries out one proposal: call steps() in any number of slices, then finish()."""
 
     def __init__(self, ledger: "Ledger", proposal: Proposal) -> None:
         self._ledger = ledger
@@ -72,7 +72,7 @@ class Deciding:
         self._log_ids: set[int] = set()  # of all logs that were ever to get a marker
 
     def steps(self) -> Iterator[Callable[[], None]]:
-        """What can be done ahead, piece by piece. Of a new decision nothing is seen by anybody."""
+        """Yield the pieces of work that can be done ahead. Nobody sees anything of a new decision before finish()."""
         verdict = self._verdict()
         if verdict is Verdict.ALREADY_DECIDED:
             while self._left:
@@ -101,7 +101,7 @@ class Deciding:
         return self._commit()
 
     def _abort_some(self) -> None:
-        """Each by itself: that none of them commits any more was decided."""
+        """Abort some of the transactions, each by itself: the decision excludes that they commit."""
         some, self._left = self._left[:ABORTED_AT_ONCE], self._left[ABORTED_AT_ONCE:]
         self._aborted += self._ledger.abort_what_waits(self._proposal, some)
 
@@ -109,12 +109,12 @@ class Deciding:
         return judge(self._ledger.entries.get(self._proposal.key), self._proposal)
 
     def _to_end(self) -> list[str]:
-        """Those listed, and whoever else waits for this number or one below it."""
+        """Return the listed transactions and others that wait for this number or a lower one."""
         waiting = self._coordinator.prepared.up_to(self._proposal.key, self._proposal.number)
         return [*self._listed, *(name for name in waiting if name not in self._listed)]
 
     def _plan(self, name: str) -> None:
-        """How it would end. One that cannot end so has no plan, and is refused at the end."""
+        """Plan the end of one transaction. One that cannot end so gets no plan and is refused by finish()."""
         txn = self._coordinator.transactions.get(name)
         item = self._listed.get(name)
         self._plans.pop(name, None)
@@ -151,7 +151,7 @@ class Deciding:
         self._written[home] = Written(plans, append, marks, [plan for plan in plans if plan.marks is None])
 
     def _plan_anew(self) -> None:
-        """What changed since it was looked at, or was not looked at."""
+        """Plan again for transactions that have changed since, or were not planned yet."""
         plans, now = self._plans, self._coordinator.transactions.get
         for name in [name for name, plan in plans.items() if plan.txn is not now(name)]:
             del plans[name]
@@ -194,7 +194,7 @@ class Deciding:
         return Outcome(Verdict.DECIDE, entry, aborted=len(self._plans) - len(self._listed))
 
     def _write_anew(self) -> list[Written]:
-        """What is to be written as things stand; nearly always it was made ahead. Raises KafkaError."""
+        """Return what is to be written now, using what was made ahead if nothing changed. Raises KafkaError."""
         if not self._up_to_date:
             homes = self._by_home()
             for home, plans in homes.items():
@@ -211,7 +211,7 @@ class Deciding:
         return written
 
     def _mark(self, unit: TransactionUnit, written: Sequence[Written], now_ms: int) -> None:
-        """Every marker; those of partitions that went or are offline, and of offsets, not as they were made ahead."""
+        """Add every marker to the unit. Those of deleted or offline partitions, and of offsets, are made again."""
         logs = self._ledger.logs
         odd = {log_id for log_id in self._log_ids if log_id not in logs or logs[log_id].offline is not None}
         for each in written:

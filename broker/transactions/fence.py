@@ -33,7 +33,7 @@ PRODUCE, INIT_PRODUCER_ID, ADD_PARTITIONS, ADD_OFFSETS, END_TXN, TXN_OFFSET_COMM
 
 
 class Kind(IntEnum):
-    """Requests that a client sends over one connection at a time."""
+    """The kinds of requests that a client sends over one connection at a time."""
 
     COORDINATOR = 0  # InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn
     GROUP = 1  # TxnOffsetCommit
@@ -82,7 +82,7 @@ class Fences:
         return len(self._fences)
 
     def of(self, transactional_id: str, producer_id: int, producer_epoch: int) -> Fence:
-        """The fence of the pair, which passed the epoch check: so every other pair's is done with."""
+        """Return the fence of this producer id and epoch. It replaces that of an earlier pair."""
         found = self._fences.get(transactional_id)
         if found is not None and found[0] == producer_id and found[1] == producer_epoch:
             return found[2]

@@ -37,7 +37,7 @@ class FencePolicy:
         return len(self._fences)
 
     def check_policy(self, api: int, version: int) -> None:
-        """Raises KafkaError UNSUPPORTED_VERSION where old clients are not served."""
+        """Raise KafkaError UNSUPPORTED_VERSION if the policy refuses old clients."""
         if version <= HIGHEST_TV1_VERSION[api] and self._settings.now.transaction_v1_policy == REFUSE:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION, "only transactions of version 2 are served (transaction.v1.policy)"
@@ -57,7 +57,7 @@ class FencePolicy:
             raise OlderConnection(f"the {kind.name} request for {txn.transactional_id!r} came over an older connection")
 
     def passes(self, txn: Transaction, kind: Kind, api: int, version: int, connection: Connection) -> bool:
-        """Whether check_policy and admit would say nothing. False leaves no trace but in the fence: ask them."""
+        """Return whether check_policy() and admit() would accept the request without logging. False: call them."""
         if version > HIGHEST_TV1_VERSION[api]:
             return True
         policy = self._settings.now.transaction_v1_policy
@@ -71,7 +71,7 @@ class FencePolicy:
         self._fences.forget(transactional_id)
 
     def _tell_of_late(self, txn: Transaction, api: int, connection: Connection) -> None:
-        """One line, and then none for a while: whoever is paged has to know why a client was cut off."""
+        """Log why a client was disconnected, at most once in a while."""
         now_ms = self._clock.monotonic_ms()
         if now_ms >= self._silent_until_ms:
             self._silent_until_ms = now_ms + SILENT_MS

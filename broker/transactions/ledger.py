@@ -55,7 +55,7 @@ class Proposal(NamedTuple):
 
 
 class Verdict(Enum):
-    """What becomes of a proposal, by the entry alone."""
+    """What to do with a proposal, judged by the entry alone."""
 
     DECIDE = "new"
     ALREADY_DECIDED = "the same again"
@@ -73,7 +73,7 @@ def judge(entry: Entry | None, proposal: Proposal) -> Verdict:
 
 
 def waits_for(txn: Transaction | None, item: Item, key: str, number: int) -> bool:
-    """Whether this is the transaction that is meant, and it waits for this decision."""
+    """Return whether this is the item's transaction, and it waits for this decision."""
     return (
         txn is not None
         and txn.prepared is not None
@@ -85,7 +85,7 @@ def waits_for(txn: Transaction | None, item: Item, key: str, number: int) -> boo
 
 
 def wrong_with(item: Item, txn: Transaction | None, proposal: Proposal, is_there: Callable[[int], object]) -> ErrorCode:
-    """Why this item cannot be ended so; NONE if it can.
+    """Return the error if this item cannot be ended so; NONE if it can.
 
     is_there: by log id, whether the partition still exists. One that was deleted took its part of the transaction with
     it: such a transaction can be aborted, but not committed.
@@ -101,7 +101,7 @@ def wrong_with(item: Item, txn: Transaction | None, proposal: Proposal, is_there
 
 
 def wrong_in(proposal: Proposal) -> str | None:
-    """What no state of the ledger can make good; None if nothing."""
+    """Return what is wrong with a proposal whatever the ledger's state; None if nothing is."""
     if not 0 < len(proposal.key.encode()) <= LONGEST_KEY_BYTES:
         return f"a ledger key has between 1 and {LONGEST_KEY_BYTES} bytes"
     if proposal.number < 0:
@@ -114,7 +114,7 @@ def wrong_in(proposal: Proposal) -> str | None:
 
 
 class PreparedIds:
-    """Who is Prepared, by the key they wait for: follows what the coordinator applies. len() is how many."""
+    """The Prepared ids by the ledger key they wait for, updated by the coordinator. len() is their number."""
 
     def __init__(self) -> None:
         self._key_of: dict[str, str] = {}
@@ -124,7 +124,7 @@ class PreparedIds:
         return len(self._key_of)
 
     def follow(self, transactional_id: str, txn: Transaction | None) -> None:
-        """This is the id's state from now on."""
+        """Update by the new state of an id."""
         if transactional_id in self._key_of:
             key = self._key_of.pop(transactional_id)
             waiting = self._by_key[key]
@@ -136,19 +136,19 @@ class PreparedIds:
             self._by_key.setdefault(key, {})[transactional_id] = txn.prepared.number
 
     def keys(self) -> Iterable[str]:
-        """Keys that somebody waits for."""
+        """Return the keys that transactions wait for."""
         return self._by_key.keys()
 
     def all(self) -> Iterable[str]:
-        """Every transactional id that waits."""
+        """Return every waiting transactional id."""
         return self._key_of.keys()
 
     def on(self, key: str) -> Mapping[str, int]:
-        """Who waits under a key, and for which number."""
+        """Return the ids that wait under a key, with the number each waits for."""
         return self._by_key.get(key, {})
 
     def up_to(self, key: str, number: int) -> list[str]:
-        """Who waits under a key for a decision that is not above `number`."""
+        """Return the ids that wait under a key for a decision up to `number`."""
         return [transactional_id for transactional_id, waits in self.on(key).items() if waits <= number]
 
 
@@ -156,11 +156,11 @@ class PreparedIds:
 
 
 class DamagedLedgerRecord(Exception):
-    """Bytes that are no record of the ledger."""
+    """Raised for bytes that are not a record of the ledger."""
 
 
 class NewerLedgerRecord(Exception):
-    """Written by a later version of fencepost."""
+    """Raised for a record that a later version of fencepost wrote."""
 
 
 def record_key(key: str) -> bytes:

@@ -29,7 +29,7 @@ LOOKED_AT_ONCE = 1000
 
 
 class Preparation(NamedTuple):
-    """PrepareTxn."""
+    """The fields of a PrepareTxn request."""
 
     item: Item
     key: str
@@ -38,7 +38,7 @@ class Preparation(NamedTuple):
 
 
 class Ledger:
-    """All entries. `apply` is the only way in, live and in replay."""
+    """All entries of one broker. Only apply() changes them, live and in replay."""
 
     def __init__(self, shared: Shared, coordinator: TransactionCoordinator) -> None:
         self.entries: dict[str, Entry] = {}
@@ -61,7 +61,7 @@ class Ledger:
             self.apply(*read_record(record.key or b"", record.value))
 
     def apply(self, key: str, entry: Entry | None) -> None:
-        """From now on this is the entry of the key."""
+        """Set the entry of the key."""
         if entry is None:
             self.entries.pop(key, None)
         else:
@@ -81,7 +81,7 @@ class Ledger:
             self.topic.log(0)
 
     def ready_for(self, proposal: Proposal) -> None:
-        """Make the log, and see that there is room for one more key. Raises KafkaError."""
+        """Create the log if needed, and check that one more key fits. Raises KafkaError."""
         self.check_known()
         most = self._settings.now.max_ledger_entries
         if proposal.key not in self.entries and len(self.entries) >= most:
@@ -91,7 +91,7 @@ class Ledger:
         self.topic.ensure()
 
     def prepare(self, request: Preparation) -> Decision:
-        """The transaction waits from now on; or it is too late, and it is aborted (LEDGER_CONFLICT).
+        """Let the transaction wait for its decision. If that was taken already, abort it (LEDGER_CONFLICT).
 
         Raises KafkaError, and nothing was changed.
         """
@@ -134,7 +134,7 @@ class Ledger:
             )
 
     def abort_what_waits(self, proposal: Proposal, items: Sequence[Item]) -> int:
-        """The same decision again: what of these it names and still waits is aborted. Returns how many."""
+        """Repeat a decision: abort the named transactions that still wait. Returns how many."""
         transactions = self.coordinator.transactions
         decisions = []
         given = None
@@ -161,13 +161,13 @@ class Ledger:
     # ---- those that wait for long ----------------------------------------------------------------------------
 
     async def watch(self) -> None:
-        """Look for them from time to time, until the broker ends."""
+        """Call look() regularly, until the broker ends."""
         while not await self._tasks.pause(min(self._settings.now.transaction_prepared_alert_ms / 1000, LONGEST_LOOK_S)):
             with contain_bugs(self._metrics, "the look at transactions that wait for long"):
                 self.look()
 
     def look(self) -> None:
-        """Name, once, each transaction that waits for longer than transaction.prepared.alert.ms; and count them."""
+        """Log, once each, transactions that wait for longer than transaction.prepared.alert.ms, and count them."""
         alert_ms, age_ms = self._settings.now.transaction_prepared_alert_ms, self._store.age_ms()
         late = set()
         for name in self.coordinator.prepared.all():

@@ -14,7 +14,7 @@ LONGEST_NAME = 250  # characters of a client id or software that are kept and sh
 
 
 class Owner(NamedTuple):
-    """A client as it was then, long names cut. number: of its connection."""
+    """The client that owns an id, long names cut. number: of its connection."""
 
     client_id: str | None
     software: str
@@ -38,7 +38,7 @@ def owner_of(connection: Connection) -> Owner:
 
 
 class Owners:
-    """The owners of the ids of one coordinator; of no others. is_known: whether there is such an id."""
+    """The owners of one coordinator's ids. is_known: tells whether an id exists."""
 
     def __init__(self, is_known: Callable[[str], bool]) -> None:
         self._is_known = is_known
@@ -48,12 +48,12 @@ class Owners:
         return len(self._owners)
 
     def took(self, transactional_id: str, connection: Connection) -> None:
-        """It was given an epoch over this connection."""
+        """Note that the id was given an epoch over this connection."""
         if self._is_known(transactional_id):
             self._owners[transactional_id] = owner_of(connection)
 
     def heard(self, transactional_id: str, connection: Connection) -> None:
-        """Its current producer asked for something: after a start that shows whose it is."""
+        """Note a request of the id's current producer: after a start it shows the owner."""
         if transactional_id not in self._owners:
             self.took(transactional_id, connection)
 
@@ -62,7 +62,7 @@ class Owners:
         self._owners.pop(transactional_id, None)
 
     def get(self, transactional_id: str) -> Owner | None:
-        """None where it is not known."""
+        """Return the owner; None if it is not known."""
         return self._owners.get(transactional_id)
 
     def of(self, transactional_ids: Iterable[str]) -> list[tuple[str, Owner]]:

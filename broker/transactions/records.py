@@ -40,11 +40,11 @@ _OURS_HEAD = uvarint(_TAG_OURS) + uvarint(_OURS.size)
 
 
 class DamagedTransactionRecord(Exception):
-    """Bytes that are no record of a transactional id."""
+    """Raised for bytes that are not a record of a transactional id."""
 
 
 class NewerTransactionRecord(Exception):
-    """Written by a later version, of Kafka or of fencepost; nothing here can be sure to understand it."""
+    """Raised for a record written by a later version of Kafka or fencepost, which may mean something unknown."""
 
 
 def key(transactional_id: str) -> bytes:

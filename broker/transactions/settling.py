@@ -35,7 +35,7 @@ Owed = tuple[tuple[int, int], MarkerDebt]
 
 
 async def settle(shared: Shared, offsets: GroupOffsets, coordinator: TransactionCoordinator) -> None:
-    """Pay and finish all there is. Raises KafkaError if there is no room for it on the disk."""
+    """Write all owed markers and finish all decided transactions. Raises KafkaError if the disk has no room."""
     while debts := list(islice(_payable(shared), SLICE)):
         await with_room(shared.clock, lambda: _pay(shared, offsets, debts))
     for transactional_id in [name for name, txn in coordinator.transactions.items() if machine.owed_markers(txn)]:
@@ -44,7 +44,7 @@ async def settle(shared: Shared, offsets: GroupOffsets, coordinator: Transaction
 
 
 async def with_room(clock: Clock, work: Callable[[], None]) -> None:
-    """Do it, as soon as the journal has a file ready for it."""
+    """Do the work as soon as the journal has a file ready for it."""
     deadline = clock.monotonic_ms() + WAIT_FOR_ROOM_S * 1000
     while True:
         try:
@@ -57,7 +57,7 @@ async def with_room(clock: Clock, work: Callable[[], None]) -> None:
 
 
 def _payable(shared: Shared) -> list[Owed]:
-    """Debts of logs that are here, or gone for good."""
+    """Return owed markers of logs that are online now, or deleted."""
     logs = shared.store.logs
     debts = shared.topics.catalogue.marker_debts.items()
     return [(key, debt) for key, debt in debts if key[0] not in logs or logs[key[0]].offline is None]

@@ -27,7 +27,7 @@ LOOKED_AT_ONCE = 5_000
 
 
 class Sweeps:
-    """The passes over all transactional ids of one broker."""
+    """The regular passes over all transactional ids of one broker."""
 
     def __init__(self, shared: Shared, coordinator: TransactionCoordinator) -> None:
         self._coordinator = coordinator
@@ -38,7 +38,7 @@ class Sweeps:
         self._next_deadline_ms: int | None = None  # of the open ones that the last pass left, the earliest age
 
     async def abort_late(self) -> None:
-        """At once, for what is too old when the broker starts; then at every cleanup interval.
+        """Abort transactions that have timed out: once at the start, then at every cleanup interval.
 
         That is transaction.abort.timed.out.transaction.cleanup.interval.ms. It is shorter where one that was seen open
         will be too old by then: readers wait for it.
@@ -50,12 +50,12 @@ class Sweeps:
             await self._tasks.pause(max(min(interval_ms, self._next_late_ms()) / 1000, SHORTEST_PAUSE_S))
 
     def _next_late_ms(self) -> float:
-        """How long until the first of those that the last pass left open is too old."""
+        """Return the time until the first transaction that the last pass left open times out."""
         deadline_ms = self._next_deadline_ms
         return math.inf if deadline_ms is None else deadline_ms + 1 - self._store.age_ms()
 
     async def expire_ids(self) -> None:
-        """Every transaction.remove.expired.transaction.cleanup.interval.ms."""
+        """Forget expired ids every transaction.remove.expired.transaction.cleanup.interval.ms."""
         interval_ms = self._settings.now.transaction_remove_expired_transaction_cleanup_interval_ms
         while not await self._tasks.pause(max(interval_ms / 1000, SHORTEST_PAUSE_S)):
             await self._pass(self._expiry_pass)
@@ -88,7 +88,7 @@ class Sweeps:
             log.warning("transaction %r, open for too long, is not aborted yet: %s", transactional_id, error)
 
     def _late(self, ids: Sequence[str]) -> list[str]:
-        """Those that are too old now. Keeps the earliest deadline of the others."""
+        """Return those that have timed out. Notes the earliest deadline of the others."""
         transactions, age_ms = self._coordinator.transactions, self._store.age_ms()
         found = []
         for transactional_id in ids:
@@ -116,7 +116,7 @@ class Sweeps:
                 return
 
     def _forget(self, ids: Sequence[str]) -> None:
-        """All at once; where that meets a bug, each by itself, so that it is kept to one of them. Raises KafkaError."""
+        """Forget ids, all at once. After a bug, one by one, so that it affects only one. Raises KafkaError."""
         try:
             self._coordinator.forget(ids)
         except (KafkaError, BrokerHalted, OSError):

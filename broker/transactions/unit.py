@@ -72,12 +72,12 @@ class TransactionUnit:
                 self._tell_of(log_id, partition, order, log.end_offset)
 
     def add_marks(self, marks: Sequence[Append]) -> None:
-        """Markers made ahead, of logs that are there and online, none of them of __consumer_offsets."""
+        """Add markers made ahead, for online logs other than __consumer_offsets."""
         self.appends += marks
         self._size += (PART_BYTES + MARKER_BYTES) * len(marks)
 
     def _owe(self, log_id: int, order: MarkerOrder) -> None:
-        """An earlier debt decides: nothing that came after it can stand in a log that was offline."""
+        """Note that an offline log is owed a marker, unless it is owed an earlier one for the producer."""
         key = log_id, order.producer_id
         earlier = self._topics.catalogue.marker_debts.get(key)
         commit = order.commit if earlier is None else earlier.commit
@@ -90,7 +90,7 @@ class TransactionUnit:
         self._offsets.append((partition, order.producer_id, order.commit, offset))
 
     def commit(self) -> None:
-        """All of it, or nothing. Raises KafkaError COORDINATOR_NOT_AVAILABLE, and BrokerHalted."""
+        """Commit the unit, all or nothing. Raises KafkaError COORDINATOR_NOT_AVAILABLE, BrokerHalted."""
         if not self._store.admits(self._size, internal=True):
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, self._store.refuse(self._size))
         try:
@@ -112,7 +112,7 @@ class TransactionUnit:
 
 
 def marker_of(order: MarkerOrder, wall_ms: int, coordinator_epoch: int = COORDINATOR_EPOCH) -> Batch:
-    """The marker of an order, the same in all its partitions."""
+    """Return the marker of an order. It is the same in all partitions."""
     kind = Marker.COMMIT if order.commit else Marker.ABORT
     return batch_of(
         memoryview(control_marker(kind, order.producer_id, order.producer_epoch, coordinator_epoch, wall_ms))

@@ -34,7 +34,7 @@ def _any(one: PartitionLog) -> bool:
 
 
 class Tasks(Protocol):
-    """What a pass needs of whoever runs it."""
+    """The methods of Housekeeping that a pass uses."""
 
     @property
     def ending(self) -> bool: ...
@@ -44,7 +44,7 @@ class Tasks(Protocol):
 
 
 class Cleaning:
-    """The visits to logs, and how a pass goes over all of them."""
+    """Visits logs: retention, expiry of producers, compaction."""
 
     def __init__(self, store: Store, tasks: Tasks) -> None:
         self._store = store
@@ -56,7 +56,7 @@ class Cleaning:
     async def every(
         self, interval_ms: Callable[[], int], visit: Visit, concerns: Callable[[PartitionLog], bool] = _any
     ) -> None:
-        """One pass after another, `interval_ms()` from the end of one to the next. concerns: the logs to visit."""
+        """Run passes, interval_ms() apart. concerns: tells which logs to visit."""
         while not await self._pause(interval_ms):
             self._slice_began_ms = self._store.clock.monotonic_ms()
             for one in list(self._store.logs.values()):
@@ -80,7 +80,7 @@ class Cleaning:
         return self._tasks.ending
 
     async def _give_way(self) -> None:
-        """Let the loop go on, if this slice is used up."""
+        """Yield to the loop if this slice is used up."""
         if self._store.clock.monotonic_ms() - self._slice_began_ms >= SLICE_MS:
             await self._tasks.pause(PAUSE_S)
             self._slice_began_ms = self._store.clock.monotonic_ms()
@@ -101,7 +101,7 @@ class Cleaning:
             self._tell(error)
 
     def may_compact(self, one: PartitionLog) -> bool:
-        """Whether it is compacted from time to time at all."""
+        """Return whether this log is ever compacted."""
         return one.settings.compacts and one.log_id not in self.given_up
 
     async def compaction(self, one: PartitionLog) -> None:

@@ -86,7 +86,7 @@ def read_snapshot(disk: Disk, path: str) -> Snapshot:
 
 
 def read_from(disk: Disk, directory: str) -> Callable[[LogEntry], int | None]:
-    """From which offset on a start will read a coordinator's log; None for a log that is none's.
+    """Return a function: from which offset a start will read a coordinator's log; None for other logs.
 
     Raises, when it is asked for the first of them: checkpoints.NewerFormat, OSError.
     """
@@ -265,7 +265,7 @@ class CoordinatorSnapshots:
         self.taken += 1
 
     def _write(self, number: int, positions: Positions, slices: dict[str, list[bytes]]) -> int:
-        """In a worker. Returns the size."""
+        """Write a snapshot, in a worker. Returns its size."""
         fields = {source.topic.name: source.fields for source in self._sources}
         payload = _pack([positions, fields, slices])
         checkpoints.write_file(self._disk, self._path(number), KIND, VERSION, payload)
@@ -292,13 +292,13 @@ def _path(directory: str, number: int) -> str:
 
 
 def _known_through(positions: Positions, partition: "Partition") -> int:
-    """Up to which offset a snapshot knows a partition."""
+    """Return up to which offset a snapshot covers a partition."""
     found = positions.get(partition.topic.name, ())
     return next((offset for index, _, offset in found if index == partition.index), 0)
 
 
 def _slice(rows: Iterator[Row]) -> Iterator[bytes]:
-    """Rows packed as one list each time; few where they are large."""
+    """Yield packed lists of rows, with fewer rows if they are large."""
     pack = msgpack.Packer(use_bin_type=True, unicode_errors="surrogatepass").pack
     some: list[bytes] = []
     size = 0

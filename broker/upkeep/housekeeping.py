@@ -45,7 +45,7 @@ class HousekeepingSettings:
 
 
 class Housekeeping:
-    """Drives a store's upkeep on one loop."""
+    """Runs a store's upkeep on one loop."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class Housekeeping:
         self.keep(cleaning.every(settings.cleaner_backoff_ms, cleaning.compaction, cleaning.may_compact))
 
     async def end_tasks(self) -> None:
-        """End all tasks after what they are doing."""
+        """End all tasks after their present piece of work."""
         self._stopping.set()
         self._flush_wanted.set()
         self._fill_wanted.set()
@@ -113,7 +113,7 @@ class Housekeeping:
         await asyncio.gather(*self._tasks)
 
     async def leave_tidy(self, has_time: Callable[[], bool]) -> None:
-        """After end_tasks: flush and checkpoint while there is time, so that the next start is quick."""
+        """Flush and checkpoint while there is time, so that the next start is quick. To be called after end_tasks()."""
         self._has_time = has_time
         if self._store.halted is None:
             await self._halt_on_error(self._leave_tidy())
@@ -144,7 +144,7 @@ class Housekeeping:
         return self.ending
 
     def stir(self) -> None:
-        """Something changed that flushes, checkpoints or the journal's files may have to follow."""
+        """Wake the tasks: something changed that may need a flush, a checkpoint or a journal file."""
         self._watch_wanted.set()
         self._checkpoint_wanted.set()
 
@@ -174,7 +174,7 @@ class Housekeeping:
         return await future
 
     async def _make_room(self, error: TryLater) -> None:
-        """Wait before it is tried again. Where no descriptor was left, the files of logs give theirs up.
+        """Wait before a retry. If descriptors ran out, close files of logs.
 
         Raises as OpenFiles.sync: then the broker must halt.
         """
@@ -183,7 +183,7 @@ class Housekeeping:
         await self.pause(AFTER_FAILURE_S)
 
     async def _all(self, runs: Sequence[Callable[[], None]]) -> None:
-        """Blocking jobs beside each other, until the last has ended. Raises what one of them raised, TryLater last."""
+        """Run blocking jobs in parallel until all have ended. Raises an error of one of them, TryLater last."""
         ended = await asyncio.gather(*map(self.job, runs), return_exceptions=True)
         if errors := [error for error in ended if error is not None]:
             raise min(errors, key=lambda error: isinstance(error, TryLater))
@@ -230,12 +230,12 @@ class Housekeeping:
 
     @property
     def checkpointed_unit(self) -> int:
-        """Every change up to here is in segments, and a checkpoint names it."""
+        """The last unit that is wholly in segments which a checkpoint names."""
         return self._upkeep.checkpointed_unit
 
     @property
     def _quiet(self) -> bool:
-        """Whether there is nothing that free space, or time, could change."""
+        """Return whether nothing is to be done, now or later."""
         store = self._store
         plenty = store.spare_bytes > store.settings.tail_max_bytes  # nothing is refused for want of space
         return plenty and not (store.tail_bytes or store.unflushed or self._congested or store.congested)
@@ -250,7 +250,7 @@ class Housekeeping:
 
     @property
     def _flush_is_due(self) -> bool:
-        """Whether much is in tails, as such or for what they may hold."""
+        """Return whether tails hold much, absolutely or relative to their limit."""
         return self._store.tail_bytes >= FLUSH_AT_BYTES or self._store.tails_are_large
 
     # ---- flushing and filling --------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ class Housekeeping:
                 self._flush_wanted.set()
 
     async def _flush_pass(self) -> bool:
-        """Take as much as is in tails now to segments. Returns whether there may be more. Raises as _flush_once."""
+        """Flush as much as tails hold now. Returns whether there may be more. Raises like _flush_once()."""
         left = self._store.tail_bytes
         taken = await self._flush_once()
         while taken and (left := left - taken) > 0 and not self.ending:
@@ -280,7 +280,7 @@ class Housekeeping:
         return taken > 0
 
     async def _flush_once(self) -> int:
-        """Take some tails to segments. Returns how many bytes. Raises: TryLater, nothing lost."""
+        """Flush some tails. Returns how many bytes. Raises: TryLater; nothing is lost."""
         run = self._upkeep.begin_flush(pace=not self.ending)
         if run is None:
             return 0
@@ -351,7 +351,7 @@ class Housekeeping:
         return min(self._settings.checkpoint_interval_ms, LOST_AGE_MS) if self.timeout_pending() else LOST_AGE_MS
 
     async def _until_next_look(self) -> bool:
-        """A tick, or until the next round in a journal that is half used. As pause."""
+        """Sleep for a tick, or until the next round if the journal is half used. Returns like pause()."""
         try:
             async with asyncio.timeout(TICK_S):
                 await self._journal_filling.wait()
@@ -361,7 +361,7 @@ class Housekeeping:
         return self.ending
 
     async def _sleep_until_stirred(self) -> None:
-        """A new checkpoint differs only in the store's age until something changes."""
+        """Sleep until stir() is called, or the store's age should be saved."""
         self._checkpoint_wanted.clear()
         try:
             async with asyncio.timeout(self._upkeep.ms_until_behind / 1000):
@@ -370,7 +370,7 @@ class Housekeeping:
             pass
 
     async def _checkpoint_once(self) -> None:
-        """Snapshots, if due; then capture, have the journal synced as it needs, write, and remove what may go."""
+        """Make one checkpoint: producer snapshots if due, capture, sync the journal, write, remove old files."""
         await self._snapshots(self._upkeep.snapshots_due())
         capture = self._upkeep.begin_capture()
         while capture.advance():
@@ -390,7 +390,7 @@ class Housekeeping:
         self._fill_wanted.set()
 
     async def _remove(self) -> None:
-        """What no checkpoint names any more goes beside the next one: for gigabytes a file system takes a second."""
+        """Remove files that no checkpoint names, while the next one is made: deleting gigabytes takes seconds."""
         while not self.ending:
             await self._removal_wanted.wait()
             self._removal_wanted.clear()
@@ -401,7 +401,7 @@ class Housekeeping:
                 await self._make_room(error)
 
     async def _remove_all(self) -> None:
-        """In the order of the checkpoints: an old one goes before the files that it names. None after a halt."""
+        """Remove in the order of checkpoints: an old one before the files that it names. Nothing after a halt."""
         while self._removals and self._store.halted is None and self._has_time():
             await self.job(self._removals[0].run)
             self._removals.popleft()
@@ -435,7 +435,7 @@ class Housekeeping:
         await self._wait_for(self._rounds.when_synced, unit)
 
     async def _wait_for(self, call_when: Callable[[int, Callable[[], None]], None], unit: int) -> None:
-        """call_when: when_released or when_synced. Raises: BrokerHalted."""
+        """Wait for a unit. call_when: Rounds.when_released or when_synced. Raises: BrokerHalted."""
         told = asyncio.Event()
         call_when(unit, told.set)
         while not told.is_set():

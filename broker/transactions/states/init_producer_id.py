@@ -35,7 +35,7 @@ class Limits(NamedTuple):
 
 
 def init_producer_id(txn: Transaction | None, request: Initialisation, limits: Limits, given: Inputs) -> Decision:
-    """The pair to produce with. txn: what is known of the id; None if nothing is."""
+    """Decide about an InitProducerId. txn: the id's state; None if it is unknown."""
     if error := _refusal(request, limits):
         return Decision(error)
     cell = answer(_event(txn, request), txn)
@@ -45,7 +45,7 @@ def init_producer_id(txn: Transaction | None, request: Initialisation, limits: L
 
 
 def _refusal(request: Initialisation, limits: Limits) -> ErrorCode:
-    """What no state of the id can make good, in the order of Kafka's checks."""
+    """Return the error of a request that is wrong in every state, in the order of Kafka's checks; NONE if fine."""
     if (request.producer_id == NO_ID) != (request.producer_epoch == NO_EPOCH) or not request.transactional_id:
         return ErrorCode.INVALID_REQUEST
     if request.enable_2pc and not limits.two_phase_commit:
@@ -103,6 +103,6 @@ def _finish(txn: Transaction | None, do: Action, request: Initialisation, given:
 
 
 def _abort(txn: Transaction, given: Inputs) -> Decision:
-    """The old transaction's end. An ephemeral id goes on, with another producer id."""
+    """Abort the old transaction. An ephemeral id continues, with another producer id."""
     worn = txn._replace(producer_epoch=LAST_EPOCH) if given.ephemeral else txn
     return end_transaction(worn, Action.ABORT_AND_BUMP, given._replace(ephemeral=False))

@@ -33,7 +33,7 @@ TOO_MANY = f"a transaction has at most {MOST_PARTITIONS} partitions: commit it, 
 
 
 def _stranger(txn: Transaction | None, producer_id: int, producer_epoch: int) -> ErrorCode:
-    """What is wrong with this pair. An epoch that was never issued is as wrong as an old one."""
+    """Return the error for a pair that is not the id's. An epoch that was never issued is as wrong as an old one."""
     if txn is None or txn.status is Status.DEAD or txn.producer_id != producer_id:
         return _UNKNOWN
     return ErrorCode.NONE if txn.producer_epoch == producer_epoch else _FENCED
@@ -88,7 +88,7 @@ def add_partitions(
 def verify(
     txn: Transaction | None, producer_id: int, producer_epoch: int, partition: PartitionKey, log_id: int
 ) -> ErrorCode:
-    """May a batch (or offsets) of TV1 be written there now? INVALID_TXN_STATE where the partition was not added.
+    """Check that a batch (or offsets) of TV1 may be written. INVALID_TXN_STATE if the partition was not added.
 
     A topic made again under the same name is another one, to which nothing was added.
     """
@@ -134,7 +134,7 @@ _V1 = {True: Event.COMMIT_V1, False: Event.ABORT_V1}
 
 
 def expire(txn: Transaction, given: Inputs) -> Decision:
-    """Its time is over: aborted and fenced, so that its producer gets an error. Nothing happens before its deadline.
+    """Abort and fence a transaction whose timeout is over, so that its producer gets an error. Before: do nothing.
 
     Its producer may go on: InitProducerId with the pair it had is answered with the next one (KIP-588).
     """
@@ -146,7 +146,7 @@ def expire(txn: Transaction, given: Inputs) -> Decision:
 
 
 def deadline_age_ms(txn: Transaction) -> int | None:
-    """At which age of the store the transaction is too old; None where nothing is open, or only a decision ends it."""
+    """Return the store's age at which the transaction times out; None if none is open or only a decision ends it."""
     if txn.status is not Status.ONGOING:
         return None
     if txn.prepared is not None:
@@ -156,7 +156,7 @@ def deadline_age_ms(txn: Transaction) -> int | None:
 
 
 def force_abort(txn: Transaction | None, given: Inputs) -> Decision:
-    """Abort what is open, whoever wrote it, with a fence; success where nothing is open."""
+    """Abort an open transaction, whoever owns it, and fence its producer. A success if none is open."""
     cell = answer(Event.FORCE_ABORT, txn)
     if isinstance(cell, ErrorCode):
         return Decision(cell)
@@ -254,7 +254,7 @@ def finish(txn: Transaction, given: Inputs) -> Decision:
 
 
 def is_unused(txn: Transaction) -> bool:
-    """Whether the id has no transaction, and nothing is left to be done for its last one."""
+    """Return whether the id has no transaction, and its last one is completely finished."""
     return txn.status in _MAY_EXPIRE
 
 

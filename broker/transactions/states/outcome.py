@@ -29,7 +29,7 @@ def end_transaction(txn: Transaction, do: Action, given: Inputs) -> Decision:
 
 
 def _prepare_keeping_epoch(txn: Transaction, commit: bool, given: Inputs) -> Transaction:
-    """PREPARE_x of TV1: whoever wrote may go on with the pair it has."""
+    """Return PREPARE_x of TV1: the producer keeps its pair."""
     return Transaction(  # not _replace, which takes thrice the time
         txn.transactional_id,
         txn.producer_id,
@@ -73,7 +73,7 @@ def _prepare_bumping_epoch(txn: Transaction, commit: bool, given: Inputs) -> Tra
 
 
 def finish_transaction(txn: Transaction, given: Inputs) -> Transaction:
-    """COMPLETE_x after PREPARE_x: nothing open, and the pair that was set aside for it."""
+    """Return COMPLETE_x after PREPARE_x: no transaction is open, and the next pair takes effect."""
     rotated = txn.next_producer_id != NO_ID
     return Transaction(
         txn.transactional_id,

@@ -118,12 +118,12 @@ _STATES = {
 
 
 def state_of(txn: Transaction | None) -> State:
-    """The column of a transactional id."""
+    """Return the column of a transactional id."""
     if txn is None:
         return State.UNKNOWN
     return State.PREPARED if txn.prepared is not None else _STATES[txn.status]
 
 
 def answer(event: Event, txn: Transaction | None) -> Cell:
-    """What becomes of the event."""
+    """Return the cell for an event: action and answer."""
     return TABLE[event][state_of(txn)]

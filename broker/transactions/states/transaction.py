@@ -99,7 +99,7 @@ class Transaction(NamedTuple):
 
     @property
     def exhausted(self) -> bool:
-        """There is no epoch left to give to a producer."""
+        """Whether no epoch is left to give to a producer."""
         return self.producer_epoch >= LAST_EPOCH
 
     def writes_to(self, key: PartitionKey, log_id: int) -> bool:
