@@ -15,7 +15,7 @@ from .topics.topics import Topics
 
 
 class Tasks(Protocol):
-    """What a background task needs of whoever runs them all.
+    """The methods of Housekeeping that a background task uses.
 
     pause: wait this number of seconds, or until the broker ends; returns whether it ends.
     """
@@ -27,7 +27,7 @@ class Tasks(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """These parts. known_offline: by directory, why a log that recovery left as it is is offline."""
+    """The parts that coordinators share. known_offline: by directory, why recovery left a log offline."""
 
     store: Store
     clock: Clock

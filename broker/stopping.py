@@ -27,12 +27,12 @@ class Stopping:
         self._began_ms = clock.monotonic_ms()
 
     def has_time(self) -> bool:
-        """For what makes the next start quick."""
+        """Return whether there is time left for work that makes the next start quick."""
         return self._is_used_again and self._clock.monotonic_ms() - self._began_ms < TIDY_MS
 
     @contextlib.contextmanager
     def waits_for(self, what: str) -> Iterator[None]:
-        """Around what may take long: then the log says so, and at the end how long it took."""
+        """If the block takes long, log what is waited for, and at the end how long it took."""
         began_ms = self._clock.monotonic_ms()
         said = self._loop.call_later(SAID_AFTER_MS / 1000, log.info, "stopping: waiting for %s", what)
         try:

@@ -429,7 +429,7 @@ def _check_not_negative(settings: ConnectionSettings, names: Iterable[str]) -> N
 
 
 def _check_true_or_false(settings: ConnectionSettings) -> None:
-    """None does not stand for the default, nor the text "false" for False."""
+    """Check that booleans are True or False: neither None nor the text "false" is accepted."""
     for each in fields(settings):
         if isinstance(each.default, bool) and not isinstance(value := getattr(settings, each.name), bool):
             raise InvalidConfigurationError(f"{each.name}={value!r} must be True or False")

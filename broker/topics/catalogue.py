@@ -17,14 +17,14 @@ PRODUCER_ID_BLOCK = 1000
 
 
 class Change(NamedTuple):
-    """A record to be: its key and value as they stand in the log."""
+    """A record to be written: its key and value."""
 
     key: bytes
     value: bytes | None
 
 
 class NewerCatalogue(Exception):
-    """Written by a later version of fencepost; nothing here can be sure to understand it."""
+    """Raised for a record that a later version of fencepost wrote, and this one may misunderstand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class TopicEntry:
 
 
 class MarkerDebt(NamedTuple):
-    """The end of a transaction that an offline partition has no marker of: to be appended when it is back."""
+    """A marker that an offline partition lacks: it is appended when the partition is back."""
 
     producer_epoch: int
     coordinator_epoch: int
@@ -47,7 +47,7 @@ class MarkerDebt(NamedTuple):
 
 @dataclass(slots=True)
 class Catalogue:
-    """The state. `next_producer_id` is the first id of no block given out so far."""
+    """The catalogue's state. next_producer_id: the first id above all blocks given out so far."""
 
     version: int = VERSION
     cluster_id: str = ""
@@ -59,7 +59,7 @@ class Catalogue:
     security_log: int | None = None  # its id; None while there is nothing to keep in it
 
     def apply(self, key: bytes, value: bytes | None) -> None:
-        """The only way in, live and at start. Raises NewerCatalogue, at start only."""
+        """Apply a record: the only way to change the state. Raises NewerCatalogue, at start only."""
         kind, *rest = msgpack.unpackb(key, raw=False)
         state: Any = None if value is None else msgpack.unpackb(value, raw=False)
         if kind == "topic":
@@ -105,7 +105,7 @@ class Catalogue:
 
 
 def topic_changed(entry: TopicEntry) -> Change:
-    """From now on `entry` is the state of the topic."""
+    """Return the record that sets the state of a topic."""
     state = {"name": entry.name, "logs": list(entry.log_ids), "configs": dict(entry.configs)}
     return _change(["topic", entry.topic_id], state)
 
@@ -116,22 +116,22 @@ def topic_gone(topic_id: bytes) -> Change:
 
 
 def producer_ids_given(next_id: int) -> Change:
-    """Every producer id below `next_id` may be in use."""
+    """Return the record after which every producer id below `next_id` may be in use."""
     return _change(["producer ids"], {"next": next_id})
 
 
 def broker_configs_changed(broker: str, configs: Mapping[str, str]) -> Change:
-    """Settings changed while running; `broker` is a node id, or empty for all."""
+    """Return the record of settings changed while running. broker: a node id, or empty for all."""
     return _change(["broker configs", broker], dict(configs) or None)
 
 
 def group_configs_changed(group_id: str, configs: Mapping[str, str]) -> Change:
-    """All settings that a group has of its own."""
+    """Return the record of all settings that a group has of its own."""
     return _change(["group configs", group_id], dict(configs) or None)
 
 
 def marker_owed(log_id: int, producer_id: int, debt: MarkerDebt) -> Change:
-    """The log is to get this marker of this producer before anything else."""
+    """Return the record that an offline log is owed this marker, before anything else is appended."""
     return _change(["marker debt", log_id, producer_id], list(debt))
 
 
@@ -141,12 +141,12 @@ def marker_paid(log_id: int, producer_id: int) -> Change:
 
 
 def security_log_made(log_id: int) -> Change:
-    """Rules of access and users are in this log from now on."""
+    """Return the record that names the log of ACLs and users."""
     return _change(["security log"], {"log": log_id})
 
 
 def cluster_begun(cluster_id: str) -> Change:
-    """The first record of a data directory: who this is, and in which version the catalogue is written."""
+    """Return the first record of a data directory: the cluster id and the catalogue's version."""
     return _change(["cluster"], {"version": VERSION, "id": cluster_id})
 
 

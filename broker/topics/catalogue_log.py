@@ -22,11 +22,11 @@ PART_BYTES = 64  # framing of a CREATE or DROP part beside its data, for admissi
 
 
 class CatalogueDamaged(Exception):
-    """The catalogue does not read as it was written; without it nobody knows which logs are which topic's."""
+    """Raised if the catalogue is damaged: without it nobody knows which log belongs to which topic."""
 
 
 class NoRoom(KafkaError):
-    """There is no room for a change now: the disk is nearly full, or the journal. Nothing was changed."""
+    """Raised if a change cannot be written because the disk or the journal is nearly full. Nothing was changed."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, reason)
@@ -41,7 +41,7 @@ class CatalogueLog:
         self._clock = clock
 
     def load(self) -> None:
-        """Apply every record there is, each batch checked. Raises CatalogueDamaged, NewerCatalogue, OSError."""
+        """Apply all records, after checking each batch. Raises CatalogueDamaged, NewerCatalogue, OSError."""
         log = self._store.logs[CATALOGUE_LOG_ID]
         log.settings = replace(log.settings, cleanup_policy="compact", segment_bytes=SEGMENT_BYTES)
         offset = log.start_offset

@@ -21,13 +21,13 @@ def size_bytes(configs: Mapping[str, str]) -> int:
 
 
 class ConfigSizes:
-    """What those that are counted take together: of all brokers, and of all topics but the broker's own."""
+    """The total size of the settings of all brokers and of all topics except internal ones."""
 
     def __init__(self) -> None:
         self.total_bytes = 0
 
     def count(self, everything: Iterable[Mapping[str, str]]) -> None:
-        """Add what is there at the start."""
+        """Add the settings that exist at the start."""
         self.total_bytes += sum(map(size_bytes, everything))
 
     def change(self, before: Mapping[str, str], after: Mapping[str, str]) -> None:

@@ -100,7 +100,7 @@ class Admission:
     def check_data(
         self, transactional_id: str, producer_id: int, producer_epoch: int, version: int, on: Connection
     ) -> None:
-        """Check that a request is not late, before its batches are read. Raises OlderConnection, KafkaError (policy)."""
+        """Check that a request is not late, before reading its batches. Raises OlderConnection, KafkaError (policy)."""
         self._fence_policy.check_policy(PRODUCE, version)
         txn = self._transactions.get(transactional_id)
         if txn is not None and txn.producer_id == producer_id and txn.producer_epoch == producer_epoch:

@@ -61,7 +61,7 @@ class Admin(LogDirAdmin, GroupAdmin, HeldOffsetsAdmin, SecurityAdmin, QuotaAdmin
         return cls.of(settings_from(AdminSettings, config), environment)
 
     def state(self) -> AdminSnapshot:
-        """A snapshot of its connections."""
+        """Return a snapshot of the client's connections."""
         return AdminSnapshot(self._cluster.connection_snapshots())
 
     def __repr__(self) -> str:

@@ -88,7 +88,7 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
     async def describe_listed_transactions(
         self, listed: Iterable[TransactionListing]
     ) -> dict[str, TransactionDescription]:
-        """As describe_transactions(), for listed ids, in few requests: each names many ids of one coordinator."""
+        """Like describe_transactions(), for listed ids, in few requests: each names many ids of one coordinator."""
         by_node: dict[int, list[str]] = {}
         for each in listed:
             by_node.setdefault(each.coordinator, []).append(each.transactional_id)
@@ -172,7 +172,7 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
         return await self.blockers_at({each: (stable[each], ends[each]) for each in ends if each in stable})
 
     async def blockers_at(self, ends: Mapping[TopicPartition, tuple[int, int]]) -> list[Blocker]:
-        """As find_blockers(), where the (last stable offset, high watermark) of each partition was already read.
+        """Like find_blockers(), for partitions whose (last stable offset, high watermark) were read before.
 
         A partition that was deleted since then is left out.
         """

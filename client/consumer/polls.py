@@ -103,7 +103,7 @@ class Polls(Parts):
         await self.cluster.close()
 
     def abandon(self) -> None:
-        """Say what others will read again; a group's other members wait for its session to end."""
+        """Log what others will read again, because the loop has ended without a close()."""
         self.reading.settle()
         if self.group is not None:
             self.group.abandon()

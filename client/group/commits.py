@@ -122,7 +122,7 @@ class GroupCommits:
         )
 
     def _check_owned(self, offsets: Iterable[TopicPartition]) -> None:
-        """The broker does not know who owns which partition: such a commit could set back a new owner's offsets."""
+        """Check that the partitions are assigned: the broker does not, and a commit could set back another owner's."""
         foreign = [str(tp) for tp in offsets if tp not in self._subscription.assigned]
         if foreign:
             raise CommitFailedError(f"not assigned to this consumer, or no longer: {', '.join(sorted(foreign))}")
@@ -197,7 +197,7 @@ class GroupCommits:
         return found
 
     def abandon(self) -> None:
-        """Say what was read and is not committed, with enable_auto_commit."""
+        """Log what was read and is not committed, with enable_auto_commit."""
         left = [
             f"{state.tp} from offset {max(0, state.committed_below)}"
             for state in self._subscription.assigned.values()

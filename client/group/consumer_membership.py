@@ -251,7 +251,7 @@ class ConsumerMembership:
             self._acknowledge()
 
     def _acknowledge(self) -> None:
-        """What was offered and withdrawn before any poll is to be reported too: the broker waits for that."""
+        """Report partitions that were assigned and withdrawn between two polls: the broker waits for that."""
         owned = self._places()
         if self.state is State.STABLE and (self._known is None or self._known.owned != owned or self._offered - owned):
             self.state = State.ACKNOWLEDGING
@@ -340,7 +340,7 @@ class ConsumerMembership:
         return error
 
     def on_commit(self, code: int, sent: object) -> None:
-        """A refused commit changes nothing, but the next heartbeat, which finds out more, is sent at once."""
+        """Note a refused commit: the next heartbeat, which shows the member's state, is sent at once."""
         if code in (_E.UNKNOWN_MEMBER_ID, _E.STALE_MEMBER_EPOCH, _E.FENCED_MEMBER_EPOCH, _E.FENCED_INSTANCE_ID):
             self._wants_heartbeat = True
 
@@ -374,7 +374,7 @@ class ConsumerMembership:
         return Turn.GO_ON
 
     def _leave(self, state: State, *, is_known: bool = False) -> None:
-        """is_known: the broker may still have this member."""
+        """Note that the member leaves. is_known: the broker may still have it."""
         if is_known and self.generation >= 0:
             self.farewell = self._leaving()
         self._begin(state)

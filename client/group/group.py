@@ -351,7 +351,7 @@ class Group(ABC):
                 log.warning("group %s: leaving: %s", self._group_id, error)
 
     def abandon(self) -> None:
-        """Say what the group does not know: the event loop has ended, so nothing can be sent to it any more."""
+        """Log that the group was not left: the event loop has ended, so nothing can be sent any more."""
         if self._subscription.is_subscribed and self._member.member_id:
             log.warning(
                 "group %s: the consumer was never closed: its partitions wait until its session ends",

@@ -192,7 +192,7 @@ class Membership:
         return self.applied
 
     def member_for_reading(self) -> ConsumerGroupMetadata | None:
-        """Committed offsets are read without naming a member."""
+        """Return None: in the classic protocol committed offsets are read without naming a member."""
         return None
 
     # ---- joining ---------------------------------------------------------------------------------------------
@@ -332,7 +332,7 @@ class Membership:
         return self.on_heartbeat(response.error_code, sent)
 
     def on_no_response(self, sent: Stamp, *, final: bool) -> None:
-        """A heartbeat that failed changes nothing: the session goes on."""
+        """Do nothing: a failed heartbeat does not change the membership."""
 
     def refusal(self, response: HeartbeatResponse) -> KafkaError:
         """The error for a response that is REFUSE."""

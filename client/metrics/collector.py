@@ -20,7 +20,7 @@ class ClientCollector(Collector):
         self._snapshot = snapshot
 
     def collect(self) -> Iterator[Metric]:
-        """One snapshot."""
+        """Yield the metrics of one snapshot."""
         now = self._snapshot()
         yield _by("sent_records", "Records that were acknowledged.", "topic", now.sent_records)
         yield _counter("sent_batches", "Batches that were acknowledged.", now.sent_batches)

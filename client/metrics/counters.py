@@ -15,7 +15,7 @@ from ..values import TopicPartition
 
 
 class Durations:
-    """How often something took how long, by powers of two of milliseconds."""
+    """A histogram of durations, by powers of two of milliseconds."""
 
     __slots__ = ("_counts", "_total_ms")
 
@@ -37,7 +37,7 @@ class Durations:
 
 
 class Living:
-    """Objects as long as others hold them. Another thread may iterate: it has a tuple, which is only replaced."""
+    """Weak references to objects. Other threads may iterate: the tuple is replaced, never changed."""
 
     def __init__(self) -> None:
         self._refs: tuple[ref[Any], ...] = ()
@@ -65,7 +65,7 @@ class ClientMetrics:
         self._readings = Living()
 
     def snapshot(self) -> ClientMetricsSnapshot:
-        """All of it, as it is now. May be called from any thread."""
+        """Return all counts as they are now. May be called from any thread."""
         senders = list(self._producers)
         return ClientMetricsSnapshot(
             dict(self._sent),
@@ -83,7 +83,7 @@ class ClientMetrics:
         )
 
     def _all_received(self) -> dict[str, int]:
-        """With those of runs that are not at their end."""
+        """Return the counts of received records, including runs that are not finished."""
         received = dict(self._received)
         for reading in self._readings:
             if (given := reading.given_of_run()) is not None:
@@ -92,7 +92,7 @@ class ClientMetrics:
         return received
 
     def collector(self) -> Any:
-        """For a registry of prometheus_client, which the extra fencepost[metrics] installs.
+        """Return a collector for prometheus_client, which the extra fencepost[metrics] installs.
 
         Raises InvalidConfigurationError without it.
         """

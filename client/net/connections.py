@@ -196,6 +196,6 @@ def _in_flight(connection: Connection) -> int:
 
 
 def _mark_retrieved(task: "asyncio.Task[Connection]") -> None:
-    """If all callers were cancelled, nobody awaits the task's error, and asyncio would log it."""
+    """Mark the task's error as retrieved: asyncio would log it if all callers were cancelled."""
     if not task.cancelled():
         task.exception()

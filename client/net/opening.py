@@ -63,7 +63,7 @@ async def open_connection(
 
 
 def login_of(settings: ConnectionSettings, environment: Environment) -> "Login | None":
-    """How these settings log in, for all connections of a client; None: they do not."""
+    """Return the Login for all connections of a client; None if the settings have no login."""
     security = settings.security
     if not security.uses_sasl:
         return None

@@ -42,7 +42,7 @@ class Login:
         self.timeout_ms = timeout_ms
 
     async def prepare(self) -> str:
-        """What has to be known beforehand and may take long: the token, "" for other mechanisms."""
+        """Return the token, which may take long; "" for other mechanisms."""
         return "" if self._tokens is None else await self._tokens.token()
 
     async def run(self, connection: Connection, send: Send, token: str) -> float:
@@ -115,7 +115,7 @@ class _Exchange:
             )
 
     async def send(self, message: bytes) -> bytes:
-        """The server's answer. Raises AuthenticationError."""
+        """Send a message and return the server's answer. Raises AuthenticationError."""
         version = self._connection.version_of(SaslAuthenticateRequest)
         request = SaslAuthenticateRequest(auth_bytes=message)
         response: SaslAuthenticateResponse = await self._send(request, version, timeout_ms=self._timeout_ms)

@@ -8,7 +8,7 @@ FOR_LONG_MS, AGAIN_MS = 1_000, 60_000
 
 
 class Throttles:
-    """Of one client."""
+    """Counts the throttle times of one client, and logs when they are long."""
 
     def __init__(self, client_id: str, clock: Clock) -> None:
         self._client_id = client_id
@@ -17,7 +17,7 @@ class Throttles:
         self._silent_until_ms = 0
 
     def note(self, node_id: int, throttle_ms: int) -> int:
-        """After an answer with a throttle time: returns when a request may go there again."""
+        """Note the throttle time of a response. Returns when the next request may be sent to that broker."""
         now_ms = self._clock.monotonic_ms()
         self._waits_ms += throttle_ms
         if self._waits_ms >= FOR_LONG_MS and now_ms >= self._silent_until_ms:

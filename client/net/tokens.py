@@ -29,7 +29,7 @@ class _Kept(NamedTuple):
 
 
 class TokenSource:
-    """All connections of one client share it. provider: as in the settings."""
+    """The tokens of one client, for all its connections. provider: see the settings."""
 
     def __init__(self, provider: Callable[[], Any], clock: Clock) -> None:
         self._provide = provider
@@ -38,7 +38,7 @@ class TokenSource:
         self._kept: _Kept | None = None
 
     async def token(self) -> str:
-        """One that is good.
+        """Return a valid token.
 
         Raises AuthenticationError if the application has none; BrokerUnreachableError where no thread can ask it now.
         """
@@ -54,7 +54,7 @@ class TokenSource:
             return token
 
     def forget(self) -> None:
-        """A broker has refused the token: the next login gets another."""
+        """Drop a token that a broker has refused. The next login gets another."""
         self._kept = None
 
     async def _ask(self) -> Any:
@@ -72,7 +72,7 @@ class TokenSource:
             ) from error
 
     def _read(self, found: Any) -> tuple[str, float | None]:
-        """The token, and for how many milliseconds it is good; None: not known."""
+        """Return the token, and for how many ms it is valid; None: not known."""
         match found:
             case Token(str(token), float() | int() as expires_ms):
                 return token, expires_ms - self._clock.now_ms()
@@ -86,7 +86,7 @@ class TokenSource:
 
 
 def _expiry_ms(token: str) -> float | None:
-    """When a JWT expires, by its own `exp`; its signature is the broker's business. None for any other token."""
+    """Return when a JWT expires, by its `exp`, without checking the signature. None for any other token."""
     parts = token.split(".")
     if len(parts) != 3:
         return None

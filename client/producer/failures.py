@@ -72,6 +72,6 @@ def timeout_error(batch: Batch, timeout_ms: int, cause: KafkaError | None) -> De
 
 
 def no_leader(batch: Batch) -> KafkaError:
-    """Why a batch is not sent though the broker answers."""
+    """Return the error for a batch whose partition has no leader."""
     words = "has no leader: its broker is down, or its log is offline; the broker's log says why"
     return error_of(ErrorCode.LEADER_NOT_AVAILABLE, f"{batch.partition.topic_partition} {words}")

@@ -126,5 +126,5 @@ class PlainPermission(SendPermission):
 
 
 def _code_of_answer(answer: InitProducerIdResponse) -> int:
-    """Without an id, what is written would not be idempotent."""
+    """Return the error code; an answer without an id is an error, since writes would not be idempotent."""
     return answer.error_code or (ErrorCode.UNKNOWN_SERVER_ERROR if answer.producer_id < 0 else ErrorCode.NONE)
