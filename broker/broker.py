@@ -26,6 +26,7 @@ from .groups.consumer.coordinator import ConsumerGroups
 from .groups.coordinator import GroupCoordinator
 from .groups.kinds import GroupKinds
 from .groups.offset_log import GroupOffsets
+from .groups.share.coordinator import ShareGroups
 from .listeners.listeners import Listeners
 from .metrics import Metrics
 from .net.connection import Connection
@@ -149,7 +150,7 @@ class Broker(Services):
             admissions = self.listeners.admissions(self.security_log)
             await settle(self.shared, self.group_offsets, self.transactions)
             if restored := was_restored(self.disk, self.settings.log_dir):
-                await fence_all(self.shared, self.groups, self.consumer_groups, self.transactions)
+                await fence_all(self.shared, self.groups, [self.consumer_groups, self.share_groups], self.transactions)
             self.housekeeping.keep(self._sweeps.abort_late())
             await self.idle()  # what recovery, the catalogue and transactions began is durable before anyone can ask
             self.store.check_running()
@@ -231,7 +232,6 @@ class Broker(Services):
         self.transactions = TransactionCoordinator(shared, self.group_offsets)
         self.admission = Admission(self.transactions)
         self.ledger = Ledger(shared, self.transactions)
-        self.share_partitions = SharePartitions(shared, self.group_configs.obeyed, self._loop, self.waiting.wake)
         sources = sources_of(self.group_offsets, self.transactions, self.ledger, self.share_partitions.state_log)
         self.coordinator_snapshots = CoordinatorSnapshots(
             shared, self.disk, self.housekeeping, self.rounds.halt, sources
@@ -265,6 +265,7 @@ class Broker(Services):
         self.group_offsets.load()
         self.groups.start()
         self.consumer_groups.start()
+        self.share_groups.start()
         self.transactions.load()
         self.ledger.load()
         self.share_partitions.load()
@@ -296,7 +297,11 @@ class Broker(Services):
         self.consumer_groups = ConsumerGroups(
             shared, self.group_configs, self.group_offsets.topic, self._loop, SafePattern, self.access
         )
-        self.group_kinds = GroupKinds(shared, self.group_offsets, self.groups, self.consumer_groups)
+        self.share_partitions = SharePartitions(shared, self.group_configs.obeyed, self._loop, self.waiting.wake)
+        self.share_groups = ShareGroups(
+            shared, self.group_configs, self.group_offsets.topic, self._loop, self.access, self.share_partitions
+        )
+        self.group_kinds = GroupKinds(shared, self.group_offsets, self.groups, self.consumer_groups, self.share_groups)
         self.group_offsets.groups = self.group_kinds
 
     def _begin_quotas(self) -> None:
@@ -362,6 +367,7 @@ class Broker(Services):
         if hasattr(self, "groups"):
             self.groups.stop()
             self.consumer_groups.stop()
+            self.share_groups.stop()
         if hasattr(self, "share_partitions"):
             self.share_partitions.stop()
         if hasattr(self, "coordinator_snapshots"):

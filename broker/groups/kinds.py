@@ -1,8 +1,9 @@
-"""Groups of both kinds, classic and of the newer protocol (KIP-848): whatever concerns a group without asking which.
+"""Groups of all kinds, classic, of the newer protocol (KIP-848) and share groups: what concerns a group of any kind.
 
 The rule: a group id is of one kind at a time, and its offsets stay when it becomes one of the other kind: that is what
 a group does that nobody is in when the first member of the other protocol joins, and one with members as
-`group.consumer.migration.policy` lets it (consumer/migration.py). Source: Kafka's GroupMetadataManager.
+`group.consumer.migration.policy` lets it (consumer/migration.py). A share group stays one until it is deleted, and
+has no committed offsets. Source: Kafka's GroupMetadataManager.
 """
 
 import logging
@@ -22,6 +23,11 @@ from .consumer.states import GroupState
 from .coordinator import GroupCoordinator
 from .members import NO_MEMBER, Joined, Joining, JoinReply, Leaving, Synced, Syncing, SyncReply
 from .offset_log import GroupOffsets
+from .share import records as share_records
+from .share.coordinator import NOT_LOOKED_UP, ShareGroups, Starts
+from .share.heartbeats import Answer as ShareAnswer
+from .share.heartbeats import Heartbeat as ShareHeartbeat
+from .share.machine import ShareGroup
 from .states import State
 from .subscriptions import CONSUMER
 
@@ -35,11 +41,17 @@ class GroupKinds:
     """All groups of one broker."""
 
     def __init__(
-        self, shared: Shared, offsets: GroupOffsets, classic: GroupCoordinator, consumer: ConsumerGroups
+        self,
+        shared: Shared,
+        offsets: GroupOffsets,
+        classic: GroupCoordinator,
+        consumer: ConsumerGroups,
+        share: ShareGroups,
     ) -> None:
         self._offsets = offsets
         self._classic = classic
         self._consumer = consumer
+        self._share = share
         self._settings = shared.settings
         self._metrics = shared.metrics
         self._tasks = shared.tasks
@@ -49,8 +61,11 @@ class GroupKinds:
 
     def apply(self, key: bytes, value: bytes | None) -> None:
         """Load a group's record from the log, at start: any record except a committed offset. Raises ValueError."""
-        if int.from_bytes(key[:2], "big") in KINDS:
+        kind = int.from_bytes(key[:2], "big")
+        if kind in KINDS:
             self._consumer.apply(key, value)
+        elif kind in share_records.KINDS:
+            self._share.apply(key, value)
         else:
             self._classic.apply(key, value)
 
@@ -58,12 +73,16 @@ class GroupKinds:
         """What apply() would need to know what is in the log now."""
         yield from self._classic.records()
         yield from self._consumer.records()
+        yield from self._share.records()
 
     # ---- members ---------------------------------------------------------------------------------------------
 
     def join(self, group_id: str, asked: Joining, reply: JoinReply) -> None:
         """A member of the classic protocol joins. `reply` is called once, now or later."""
         found = self._consumer.groups.get(group_id)
+        if group_id in self._share.groups:
+            reply(Joined(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, NO_MEMBER))
+            return
         if found is not None:
             try:
                 if found.subscriptions:
@@ -111,6 +130,7 @@ class GroupKinds:
     def heartbeat(self, group_id: str, beat: Heartbeat) -> Answer:
         """A member of the newer protocol is there, or joins. Raises KafkaError."""
         self._offsets.check_online(group_id)
+        self._check_no_share_group(group_id)
         if group_id in self._consumer.groups:
             return self._consumer.heartbeat(group_id, beat)
         first = self._conversion(group_id, beat.epoch)
@@ -123,8 +143,23 @@ class GroupKinds:
         """A member of the newer protocol goes. Raises KafkaError."""
         self._offsets.check_online(group_id)
         if group_id not in self._consumer.groups and self.exists(group_id):
-            raise _no_consumer_group(group_id)
+            raise _of_another_kind(group_id, "consumer")
         return self._consumer.leave(group_id, beat)
+
+    def share_heartbeat(self, group_id: str, beat: ShareHeartbeat, looked_up: Starts = NOT_LOOKED_UP) -> ShareAnswer:
+        """A member of a share group is there, or joins. Raises KafkaError. looked_up: see ShareGroups.heartbeat."""
+        self._check_share(group_id)
+        return self._share.heartbeat(group_id, beat, looked_up)
+
+    def share_leave(self, group_id: str, beat: ShareHeartbeat) -> ShareAnswer:
+        """A member of a share group goes. Raises KafkaError."""
+        self._check_share(group_id)
+        return self._share.leave(group_id, beat)
+
+    def _check_share(self, group_id: str) -> None:
+        self._offsets.check_online(group_id)
+        if group_id not in self._share.groups and self.exists(group_id):
+            raise _of_another_kind(group_id, "share")
 
     def _conversion(self, group_id: str, epoch: int) -> list[Change]:
         """What makes a consumer group of the classic one that is there for the first member of the newer protocol.
@@ -134,7 +169,7 @@ class GroupKinds:
         classic = self._classic.group(group_id)
         if epoch != JOINS:
             if self.exists(group_id):
-                raise _no_consumer_group(group_id)
+                raise _of_another_kind(group_id, "consumer")
         elif classic is not None:
             if not classic.members:
                 return [Change(Kind.CLASSIC_GROUP, "", None)]
@@ -163,26 +198,40 @@ class GroupKinds:
     def consumer_group(self, group_id: str) -> ConsumerGroup | None:
         return self._consumer.groups.get(group_id)
 
+    def share_group(self, group_id: str) -> ShareGroup:
+        """A share group. Raises GROUP_ID_NOT_FOUND, INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE."""
+        self._check_known(group_id)
+        found = self._share.groups.get(group_id)
+        if found is None:
+            raise self._not_found(group_id, "share")
+        return found
+
     def describe(self, group_id: str) -> ConsumerGroup:
         """A consumer group. Raises GROUP_ID_NOT_FOUND, INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE."""
+        self._check_known(group_id)
+        found = self._consumer.groups.get(group_id)
+        if found is None:
+            raise self._not_found(group_id, "consumer")
+        return found
+
+    def _check_known(self, group_id: str) -> None:
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         self._offsets.check_online(group_id)
-        found = self._consumer.groups.get(group_id)
-        if found is None:
-            if self.exists(group_id):
-                raise _no_consumer_group(group_id)
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-        return found
+
+    def _not_found(self, group_id: str, kind: str) -> KafkaError:
+        if self.exists(group_id):
+            return _of_another_kind(group_id, kind)
+        return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
 
     def exists(self, group_id: str) -> bool:
         """Whether there is such a group, if only with offsets."""
-        is_here = group_id in self._consumer.groups or self._classic.group(group_id) is not None
-        return is_here or self._offsets.knows(group_id)
+        has_members = group_id in self._consumer.groups or self._classic.group(group_id) is not None
+        return has_members or group_id in self._share.groups or self._offsets.knows(group_id)
 
     def ids(self) -> list[str]:
         """The ids of all groups. Some may have only expired offsets, which have not been removed yet."""
-        return list(dict.fromkeys([*self._classic.ids(), *self._consumer.groups]))
+        return list(dict.fromkeys([*self._classic.ids(), *self._consumer.groups, *self._share.groups]))
 
     def check_commit(
         self,
@@ -199,6 +248,7 @@ class GroupKinds:
         Raises KafkaError.
         """
         found = self._consumer.groups.get(group_id)
+        self._check_no_share_group(group_id)
         if found is not None:
             found.check_commit(member_id, instance_id, epoch, partitions, version=version)
         else:
@@ -209,6 +259,11 @@ class GroupKinds:
         found = self._consumer.groups.get(group_id)
         if found is not None:
             found.check_fetch(member_id, epoch)
+
+    def _check_no_share_group(self, group_id: str) -> None:
+        """Raises GROUP_ID_NOT_FOUND for a share group, which has no offsets and no members of other protocols."""
+        if group_id in self._share.groups:
+            raise _of_another_kind(group_id, "consumer")
 
     # ---- offsets nobody uses ---------------------------------------------------------------------------------
 
@@ -232,6 +287,7 @@ class GroupKinds:
         """Whether members of the group subscribe to a topic. Raises KafkaError where nothing may be deleted at all."""
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        self._check_no_share_group(group_id)
         consumer, classic = self._consumer.groups.get(group_id), self._classic.group(group_id)
         if consumer is not None:
             return consumer.subscribes_to
@@ -258,7 +314,11 @@ class GroupKinds:
     # ---- the end of a group ----------------------------------------------------------------------------------
 
     def delete(self, group_id: str) -> None:
-        """Forget a group and its offsets, in one unit. Raises KafkaError."""
+        """Forget a group and its offsets, or its share partitions, in one unit. Raises KafkaError."""
+        if group_id in self._share.groups:
+            self._offsets.check_online(group_id)
+            self._share.delete(group_id)
+            return
         if group_id not in self._consumer.groups:
             self._classic.delete(group_id)
             return
@@ -293,8 +353,8 @@ class GroupKinds:
                     break
 
 
-def _no_consumer_group(group_id: str) -> KafkaError:
-    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+def _of_another_kind(group_id: str, kind: str) -> KafkaError:
+    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a {kind} group.")
 
 
 def _any_topic(topic: str) -> bool:

@@ -55,12 +55,23 @@ def consumer_group_heartbeat(
     group, names = broker.group_kinds.consumer_group(request.group_id), request.subscribed_topic_names or ()
     if len(names) > MANY_TOPICS or (group is not None and _is_large(group) and _has_news(group, request)):
         return _answer_in_steps(broker, call, request)
-    return _answer(broker, call, request, may_see=all(map(_sight(broker, call), names)))
+    return _answer(broker, call, request, may_see=all(map(sight(broker, call), names)))
 
 
-def _sight(broker: Services, call: Call) -> Callable[[str], bool]:
+def sight(broker: Services, call: Call) -> Callable[[str], bool]:
     """Return a function that tells whether the client may describe a topic."""
     return partial(broker.access.allows, call.session, Operation.DESCRIBE, ResourceType.TOPIC)
+
+
+def sees_all(broker: Services, call: Call, names: list[str]) -> Steps[bool]:
+    """Whether whoever asks may know of all these topics, in steps; sorts them."""
+    sees, may_see = sight(broker, call), True
+    for begin in range(0, len(names), TOPICS_OF_A_STEP):
+        may_see = may_see and all(map(sees, names[begin : begin + TOPICS_OF_A_STEP]))
+        yield LOOK_UNITS
+    names.sort()  # what the group decides is one step, and then need not
+    yield LOOK_UNITS
+    return may_see
 
 
 def _is_large(group: ConsumerGroup) -> bool:
@@ -76,12 +87,7 @@ def _answer_in_steps(
     broker: Services, call: Call, request: ConsumerGroupHeartbeatRequest
 ) -> Steps[ConsumerGroupHeartbeatResponse]:
     yield BEHIND_SHORT
-    names, sees, may_see = request.subscribed_topic_names or [], _sight(broker, call), True
-    for begin in range(0, len(names), TOPICS_OF_A_STEP):
-        may_see = may_see and all(map(sees, names[begin : begin + TOPICS_OF_A_STEP]))
-        yield LOOK_UNITS
-    names.sort()  # what the group decides is one step, and then need not
-    yield LOOK_UNITS
+    may_see = yield from sees_all(broker, call, request.subscribed_topic_names or [])
     answered = _answer(broker, call, request, may_see=may_see)
     yield LOOK_UNITS  # so that it counts by the time it took
     return answered
@@ -117,9 +123,9 @@ def _check(broker: Services, version: int, request: ConsumerGroupHeartbeatReques
     """Check the request. Raises INVALID_REQUEST, UNSUPPORTED_ASSIGNOR."""
     epoch = request.member_epoch
     if version >= OWN_ID_SINCE or epoch > 0 or epoch == LEAVES:
-        _check_text(request.member_id, "MemberId")
+        check_text(request.member_id, "MemberId")
     for text, name in (request.group_id, "GroupId"), (request.instance_id, "InstanceId"), (request.rack_id, "RackId"):
-        _check_text(text, name)
+        check_text(text, name)
     wrong = None
     if epoch == JOINS:
         if request.rebalance_timeout_ms == NO_TIMEOUT:
@@ -140,7 +146,8 @@ def _check(broker: Services, version: int, request: ConsumerGroupHeartbeatReques
         raise KafkaError(ErrorCode.UNSUPPORTED_ASSIGNOR, text)
 
 
-def _check_text(text: str | None, name: str) -> None:
+def check_text(text: str | None, name: str) -> None:
+    """Raises INVALID_REQUEST for a text that is there and blank."""
     if text is not None and not text.strip():
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")
 
@@ -202,7 +209,7 @@ def _describe_or_refuse(
         if room.is_full:
             raise KafkaError(*LATER)
         group = broker.group_kinds.describe(group_id)
-        if not all(map(_sight(broker, call), _named_topics(broker, group))):
+        if not all(map(sight(broker, call), _named_topics(broker, group))):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, HIDDEN)
     except KafkaError as error:
         broker.metrics.error("ConsumerGroupDescribe", error.code)

@@ -23,7 +23,7 @@ from ..requests.services import Services
 from ..security.acls import Operation, ResourceType
 
 NOT_FOUND_SINCE = 6  # of DescribeGroups (KIP-1043); before, such a group is Dead
-CLASSIC, CONSUMER = "classic", "consumer"
+CLASSIC, CONSUMER, SHARE = "classic", "consumer", "share"
 MEMBER_BYTES = 200  # of an answer, for its ids and lengths
 LATER = ErrorCode.COORDINATOR_NOT_AVAILABLE, "Ask for fewer groups at once."  # clients ask for these again
 _Described = DescribeGroupsResponse.Group
@@ -75,10 +75,11 @@ def _describe(broker: Services, version: int, group_id: str, operations: int, ro
         members=[],
         authorized_operations=operations,
     )
-    if group is None and (group_id in broker.consumer_groups.groups or not broker.group_offsets.knows(group_id)):
+    is_other = group_id in broker.consumer_groups.groups or group_id in broker.share_groups.groups
+    if group is None and (is_other or not broker.group_offsets.knows(group_id)):
         found.group_state = State.DEAD.shown
         if version >= NOT_FOUND_SINCE:
-            kind = " is not a classic group" if group_id in broker.consumer_groups.groups else " not found"
+            kind = " is not a classic group" if is_other else " not found"
             found.error_code, found.error_message = ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id}{kind}."
             found.authorized_operations = NO_OPERATIONS
     elif group is not None:
@@ -132,6 +133,11 @@ def _list_entry(broker: Services, group_id: str) -> ListGroupsResponse.Group | N
     if consumer is not None:
         return ListGroupsResponse.Group(
             group_id=group_id, protocol_type=CONSUMER, group_state=consumer.state.shown, group_type=CONSUMER
+        )
+    share = broker.share_groups.groups.get(group_id)
+    if share is not None:
+        return ListGroupsResponse.Group(
+            group_id=group_id, protocol_type=SHARE, group_state=share.state, group_type=SHARE
         )
     if group is None and not broker.group_offsets.has_committed(group_id):
         return None

@@ -23,8 +23,6 @@ UNSERVED = {
     71: "GetTelemetrySubscriptions",
     72: "PushTelemetry",
     73: "AssignReplicasToDirs",
-    76: "ShareGroupHeartbeat",
-    77: "ShareGroupDescribe",
     78: "ShareFetch",
     79: "ShareAcknowledge",
     80: "AddRaftVoter",

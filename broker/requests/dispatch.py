@@ -58,6 +58,7 @@ AREAS = (
     "groups",
     "group_admin",
     "consumer_groups",
+    "share_groups",
     "security",
     "acls",
     "quotas",

@@ -15,6 +15,7 @@ from ..groups.consumer.coordinator import ConsumerGroups
 from ..groups.coordinator import GroupCoordinator
 from ..groups.kinds import GroupKinds
 from ..groups.offset_log import GroupOffsets
+from ..groups.share.coordinator import ShareGroups
 from ..metrics import Metrics
 from ..net.server import Server
 from ..net.timed_waiting import TimedWaiting
@@ -58,6 +59,7 @@ class Services:
     groups: GroupCoordinator
     group_configs: ConfigsByGroup
     consumer_groups: ConsumerGroups
+    share_groups: ShareGroups
     group_kinds: GroupKinds
     group_offsets: GroupOffsets
     transactions: TransactionCoordinator

@@ -12,6 +12,7 @@ before is followed by one that does it again, with other ids. docs/guarantees.md
 """
 
 import logging
+from collections.abc import Iterable
 from itertools import islice
 
 from ...effects.counts import count_text
@@ -20,6 +21,7 @@ from ...storage.backup.restore import mark_path
 from ..groups.consumer.coordinator import ConsumerGroups
 from ..groups.coordinator import GroupCoordinator
 from ..groups.members import Leaving
+from ..groups.share.coordinator import ShareGroups
 from ..shared import Shared
 from ..topics.names import INTERNAL
 from ..transactions.coordinator import TransactionCoordinator
@@ -38,7 +40,10 @@ def was_restored(disk: Disk, directory: str) -> bool:
 
 
 async def fence_all(
-    shared: Shared, groups: GroupCoordinator, consumer_groups: ConsumerGroups, transactions: TransactionCoordinator
+    shared: Shared,
+    groups: GroupCoordinator,
+    assigned: Iterable[ConsumerGroups | ShareGroups],
+    transactions: TransactionCoordinator,
 ) -> None:
     """Make all ids and generations of the old broker invalid. Raises KafkaError if the disk has no room for that."""
     await with_room(shared.clock, lambda: shared.topics.skip_producer_ids(SKIPPED_PRODUCER_IDS))
@@ -54,7 +59,7 @@ async def fence_all(
         dismissed += len(leaving)
         if leaving:
             groups.leave(group_id, leaving)
-    dismissed += consumer_groups.dismiss()
+    dismissed += sum(each.dismiss() for each in assigned)
     log.info(
         "restored from a backup: %s a new producer id, %s join again",
         count_text(len(transactions.transactions), "transactional id has", "transactional ids each have"),

@@ -21,7 +21,7 @@ from ..members import Joined, Joining, Leaving, Synced, Syncing, protocols_bytes
 from .classic_members import Caller, MixedGroup
 from .configs import ConfigsByGroup
 from .heartbeats import JOINS, Answer, Heartbeat
-from .machine import Rules
+from .machine import ConsumerGroup, Rules
 from .migration import HandOver, Policy, TakeBack
 from .records import Change, GroupEpoch, Resolved, read, record
 
@@ -173,7 +173,7 @@ class ConsumerGroups(AssignedGroups[MixedGroup, Change]):
 
     # ---- the log ---------------------------------------------------------------------------------------------
 
-    def _keep(self, group: MixedGroup, changes: Sequence[Change]) -> None:
+    def _keep(self, group: ConsumerGroup, changes: Sequence[Change]) -> None:
         """Write the changes as one unit. Raises KafkaError, and then nothing was written."""
         self._topic.ensure()
         kept = changes if group.subscriptions else [self._dated(change) for change in changes]

@@ -56,8 +56,8 @@ class ShareStates(Protocol):
 
 
 Log = Callable[["ShareGroup", Sequence[Change], Sequence[ShareStates]], None]
-Begin = Callable[["ShareGroup", Sequence[Missing]], tuple[Collection[Place], ShareStates]]
-"""The states of new share partitions: of those which, for some cannot be begun now. Raises KafkaError."""
+Begin = Callable[["ShareGroup", Sequence[Missing]], tuple[Collection[Place], ShareStates | None]]
+"""Which of the missing share partitions can be begun now, and their states."""
 
 
 class ShareGroup(Roster):
@@ -225,10 +225,12 @@ class ShareGroup(Roster):
         if not now:
             return True, False
         begun, states = self._begin_share_partitions(self, now)
-        self._states.append(states)
+        if states is not None:
+            self._states.append(states)
         left = [each for each in [*now, *missing] if each.place not in begun]
         later = [each.place for each in left if not each.is_new]
-        self._set_shared(with_initialized(self.shared, self._named(begun), self._named(later)))
+        gone = [topic_id for topic_id in self.shared.initialized if self._topics.name_of(topic_id) is None]
+        self._set_shared(with_initialized(without(self.shared, gone), self._named(begun), self._named(later)))
         return not left, bool(begun)
 
     def _named(self, places: Iterable[Place]) -> dict[TopicId, SharedTopic]:
@@ -328,9 +330,6 @@ class ShareGroup(Roster):
                 for kind in (Kind.CURRENT, Kind.TARGET, Kind.MEMBER):
                     self._change(kind, member_id, None)
             self._next_epoch()
-            if not self.members:  # so that nothing delays the next assignment
-                self._change(Kind.TARGET_EPOCH, "", TargetEpoch(self.epoch.epoch))
-                self._assigned_ms = None
         for member_id in member_ids:
             self._sessions.pop(member_id, None)
             self.rights.forget(member_id)

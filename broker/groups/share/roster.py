@@ -6,7 +6,7 @@ Source: Kafka's ShareGroup, ModernGroup.
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from ..consumer.roster import FIRST_EPOCH, MEMBER_BYTES, PARTITION_BYTES, TEXT_BYTES, TopicView
 from ..record_fields import NOTHING, Partitions, Target, TargetEpoch, TopicId
@@ -16,6 +16,7 @@ SHARE_PARTITION_BYTES = 1_000  # with what its share partition takes, as long as
 _ORDER = Kind.EPOCH, Kind.TARGET_EPOCH, Kind.SHARE_PARTITIONS, Kind.MEMBER, Kind.TARGET, Kind.CURRENT
 _NEW = Current(0, 0)
 _NO_SHARE_PARTITIONS = SharePartitions()
+Kept = TypeVar("Kept")
 
 
 class Roster:
@@ -119,8 +120,13 @@ Topics = Mapping[TopicId, SharedTopic]
 
 def without(shared: SharePartitions, gone: Collection[TopicId]) -> SharePartitions:
     """What is left of the share partitions without these topics."""
-    left = [{key: each for key, each in topics.items() if key not in gone} for topics in shared[:2]]
-    return SharePartitions(*left, {key: name for key, name in shared.deleting.items() if key not in gone})
+    return SharePartitions(
+        _left(shared.initialized, gone), _left(shared.initializing, gone), _left(shared.deleting, gone)
+    )
+
+
+def _left(of: Mapping[TopicId, Kept], gone: Collection[TopicId]) -> Mapping[TopicId, Kept]:
+    return {topic_id: each for topic_id, each in of.items() if topic_id not in gone}
 
 
 def with_initialized(shared: SharePartitions, now: Topics, later: Topics) -> SharePartitions:

@@ -20,6 +20,14 @@ def _stand(world: World) -> None:
     world.eventually("AlterShareGroupOffsets", 0, group_id=SHARE, topics=topics)
 
 
+def _have(world: World) -> None:
+    """Have a share group in which nobody is."""
+    world.eventually("FindCoordinator", 4, key_type=0, coordinator_keys=[SHARE])
+    joining = {"member_id": "reader", "member_epoch": 0, "subscribed_topic_names": [T]}
+    world.eventually("ShareGroupHeartbeat", 1, group_id=SHARE, **joining)
+    world.eventually("ShareGroupHeartbeat", 1, group_id=SHARE, member_id="reader", member_epoch=-1)
+
+
 def _share(world: World) -> None:
     """Have a member of a share group that reads the topic, and an open session of somebody."""
     world.eventually("FindCoordinator", 4, key_type=0, coordinator_keys=[SHARING])
@@ -57,7 +65,7 @@ SHARE_ROWS = [
         "ShareGroupDescribe",
         (1,),
         lambda world, version: {"group_ids": [SHARE, "hidden"], "include_authorized_operations": True},
-        before=_stand,
+        before=_have,
     ),
     Row(
         "ShareGroupDescribe",

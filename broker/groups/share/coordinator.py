@@ -1,0 +1,244 @@
+"""The coordinator of share groups: between heartbeats, the pure groups, the loop's clock, and the log.
+
+The rules are those of assigned_groups.py, and: the share partitions that a group begins with, or loses, are in the unit
+of the group's own records. Where a share partition begins is decided once, when it is made, by the log as it is then:
+`latest` is the end of what was appended before. A partition that a topic got later begins at its first record whatever
+the group has set, since nobody could have read it before. A topic that is deleted takes its share partitions along.
+Sources: KIP-932; Kafka's GroupCoordinatorService, SharePartition.startOffsetDuringInitialization, KAFKA-19201.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Protocol
+
+from ....protocol.errors import ErrorCode, KafkaError
+from ....storage.journal.journal import Part
+from ...config.group_configs import EARLIEST, LATEST, reset_duration_ms
+from ...security.access import Access
+from ...shared import Shared
+from ...topics.internal_topic import InternalTopic
+from ...topics.topics import Along, Topic
+from ..assigned_groups import AssignedGroups
+from ..consumer.configs import ConfigsByGroup
+from .heartbeats import JOINS, Answer, Heartbeat
+from .machine import INITIALIZED_AT_ONCE, Missing, Place, Rules, ShareGroup, ShareStates
+from .records import Change, Kind, read, record
+from .roster import SHARE_PARTITION_BYTES, without
+
+log = logging.getLogger("fencepost.broker")
+
+MOST_FORGOTTEN_BYTES = 4 << 20  # by all groups, with one topic
+UNITS_OF_A_CHANGE = 10
+UNITS_OF_A_SHARE_PARTITION = 10
+
+Starts = Mapping[Place, int]
+"""The offset at which reading begins, by topic id and partition."""
+
+NOT_LOOKED_UP: Starts = {}
+
+
+class SharePartitions(Protocol):
+    """The share partitions of the broker, as their groups see them: what is decided here is applied once it is kept.
+
+    All raise COORDINATOR_NOT_AVAILABLE; alter and delete NON_EMPTY_GROUP where a transaction has something pending.
+    """
+
+    def initialise(self, group: str, starts: Starts) -> ShareStates: ...
+    def alter(self, group: str, starts: Starts) -> ShareStates: ...
+    def delete(self, group: str, keys: Collection[Place] | None = None) -> ShareStates: ...
+
+
+class ShareGroups(AssignedGroups[ShareGroup, Change]):
+    """All share groups of one broker."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        configs: ConfigsByGroup,
+        topic: InternalTopic,
+        loop: asyncio.AbstractEventLoop,
+        access: Access,
+        share_partitions: SharePartitions,
+    ) -> None:
+        """topic: __consumer_offsets."""
+        super().__init__(shared, topic, loop, access)
+        self._configs = configs
+        self._broker_topics = shared.topics
+        shared.topics.at_deletion.append(self._topic_goes)
+        self._share_partitions = share_partitions
+        self._looked_up: Starts = NOT_LOOKED_UP  # for the heartbeat that is being answered
+
+    def _make_group(self, group_id: str) -> ShareGroup:
+        return ShareGroup(
+            group_id, self.topics, lambda: self.rules(group_id), self._rights, self._begin_share_partitions, self._keep
+        )
+
+    def _read(self, key: bytes, value: bytes | None) -> tuple[str, Change]:
+        return read(key, value)
+
+    def _record(self, group_id: str, change: Change) -> tuple[bytes, bytes | None]:
+        return record(group_id, change)
+
+    def rules(self, group_id: str) -> Rules:
+        """The rules in effect for this group, from its own settings and the broker's."""
+        own = self._configs.obeyed(group_id)
+        return Rules(
+            session_timeout_ms=own.share_session_timeout_ms,
+            assignment_interval_ms=own.share_assignment_interval_ms,
+            max_size=self._settings.now.group_share_max_size,
+        )
+
+    def heartbeat_interval_ms(self, group_id: str) -> int:
+        return self._configs.obeyed(group_id).share_heartbeat_interval_ms
+
+    # ---- members ---------------------------------------------------------------------------------------------
+
+    def heartbeat(self, group_id: str, beat: Heartbeat, looked_up: Starts = NOT_LOOKED_UP) -> Answer:
+        """A member is there; with epoch 0 it joins, and its group comes into being. Raises KafkaError.
+
+        looked_up: where to begin by time, of what to_look_up() named.
+        """
+        group = self.groups.get(group_id)
+        if group is None:
+            if beat.epoch != JOINS:
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Share group {group_id} not found.")
+            group = self.groups[group_id] = self._make_group(group_id)
+        now_ms, self._looked_up = self._clock.monotonic_ms(), looked_up
+        try:
+            with self._event(group):
+                self._check_room(group, beat)
+                answer = group.heartbeat(beat, now_ms, self._clock.now_ms())
+        finally:
+            self._looked_up = NOT_LOOKED_UP
+        self._assign_if_due(group, now_ms)
+        return answer
+
+    def _check_room(self, group: ShareGroup, beat: Heartbeat) -> None:
+        """Nobody new joins where all groups have the memory that they may have."""
+        if beat.epoch == JOINS or beat.topics:
+            named = sum(4 * len(topic) + 60 for topic in beat.topics or ())
+            begun = sum(1 for _ in islice(group.missing(beat.topics or ()), INITIALIZED_AT_ONCE))
+            self._check_bytes(named + SHARE_PARTITION_BYTES * begun)
+
+    def leave(self, group_id: str, beat: Heartbeat) -> Answer:
+        """Answer the heartbeat of a member that leaves the group. Raises KafkaError."""
+        group = self.groups.get(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        with self._event(group):
+            return group.leave(beat)
+
+    # ---- where share partitions begin ------------------------------------------------------------------------
+
+    def to_look_up(self, group_id: str, topics: Sequence[str]) -> list[tuple[Place, int]]:
+        """Partitions in which the group would begin by time, if a member subscribed to these topics, and which time."""
+        reset = self._configs.obeyed(group_id).share_auto_offset_reset
+        if reset in (EARLIEST, LATEST):
+            return []
+        group = self.groups.get(group_id) or self._make_group(group_id)
+        at_ms = max(0, self._clock.now_ms() - reset_duration_ms(reset))
+        missing = islice(group.missing(topics), INITIALIZED_AT_ONCE)
+        return [(each.place, at_ms) for each in missing if not each.is_new]
+
+    def _begin_share_partitions(
+        self, group: ShareGroup, missing: Sequence[Missing]
+    ) -> tuple[Collection[Place], ShareStates | None]:
+        """The states of those that can be begun: whose log is there, and their beginning known."""
+        most = max(0, self._settings.now.group_metadata_max_bytes - self.size_bytes) // SHARE_PARTITION_BYTES
+        starts = dict(islice(self._starts(group, missing), most))
+        self._turns.spend(UNITS_OF_A_SHARE_PARTITION * len(starts))
+        try:
+            return starts.keys(), self._share_partitions.initialise(group.group_id, starts) if starts else None
+        except KafkaError as error:
+            log.warning("group %s begins with some partitions later: %s", group.group_id, error.text)
+            return (), None
+
+    def _starts(self, group: ShareGroup, missing: Sequence[Missing]) -> Iterator[tuple[Place, int]]:
+        reset = self._configs.obeyed(group.group_id).share_auto_offset_reset
+        for (topic_id, index), is_new in missing:
+            partition_log = self._broker_topics.by_id[topic_id].partitions[index].log
+            if partition_log.offline is not None:
+                continue
+            if is_new or reset == EARLIEST:
+                yield (topic_id, index), partition_log.start_offset
+            elif reset == LATEST:
+                yield (topic_id, index), partition_log.end_offset
+            elif (topic_id, index) in self._looked_up:
+                found = self._looked_up[topic_id, index]
+                yield (topic_id, index), max(found, partition_log.start_offset)
+
+    def alter(self, group_id: str, starts: Starts) -> None:
+        """Let share partitions of a group without members begin there; the group is made if there is none.
+
+        Raises NON_EMPTY_GROUP, COORDINATOR_NOT_AVAILABLE.
+        """
+        group = self.groups.get(group_id)
+        if group is None:
+            group = self.groups[group_id] = self._make_group(group_id)
+        with self._event(group):
+            group.check_empty()
+            group.begin_anew(starts.keys(), self._share_partitions.alter(group_id, starts))
+
+    def delete_offsets(self, group_id: str, topic_ids: Collection[bytes]) -> None:
+        """Let a group without members have no share partitions of these topics. Raises NON_EMPTY_GROUP and others."""
+        group = self.groups.get(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        initialized = group.shared.initialized
+        found = [topic_id for topic_id in topic_ids if topic_id in initialized]
+        places = [(topic_id, index) for topic_id in found for index in initialized[topic_id].partitions]
+        with self._event(group):
+            group.check_empty()
+            group.forget_topics(topic_ids, self._share_partitions.delete(group_id, places))
+
+    # ---- the end of topics and groups ------------------------------------------------------------------------
+
+    def _topic_goes(self, topic: Topic) -> Along:
+        """What the unit that deletes this topic contains of the groups that have share partitions of it.
+
+        Where a group's log is offline, or the unit would be too large, the group keeps the name of what it has no more,
+        and drops it with its next share partitions.
+        """
+        unit_parts: list[Part] = []
+        changes: list[tuple[ShareGroup, Change]] = []
+        size_bytes = 0
+        for group in self.groups.values():
+            left = without(group.shared, (topic.id,))
+            if left == group.shared or size_bytes > MOST_FORGOTTEN_BYTES:
+                continue
+            change = Change(Kind.SHARE_PARTITIONS, "", left)
+            try:
+                parts = self.parts(group.group_id, [change])
+            except KafkaError as error:
+                log.warning("group %s forgets a deleted topic later: %s", group.group_id, error.text)
+                continue
+            size_bytes += sum(len(data) for part in parts for data in part.data)
+            unit_parts.extend(parts)
+            changes.append((group, change))
+
+        def apply() -> None:
+            for group, change in changes:
+                group.apply(change)
+
+        return unit_parts, apply
+
+    def delete(self, group_id: str) -> None:
+        """Forget a group that nobody is in, and its share partitions, in one unit. Raises KafkaError."""
+        tombstones = self.tombstones(group_id)
+        states = self._share_partitions.delete(group_id)
+        self._topic.commit([*tombstones, *states.parts])
+        states.apply()
+        self.forget(group_id)
+
+    # ---- the log ---------------------------------------------------------------------------------------------
+
+    def _keep(self, group: ShareGroup, changes: Sequence[Change], states: Sequence[ShareStates]) -> None:
+        """Write the changes and share partitions as one unit. Raises KafkaError, and then nothing was written."""
+        self._topic.ensure()
+        parts = self.parts(group.group_id, changes)
+        self._turns.spend(UNITS_OF_A_CHANGE * len(changes))
+        self._topic.commit([*parts, *(part for each in states for part in each.parts)])
+        for each in states:
+            each.apply()

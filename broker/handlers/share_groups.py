@@ -1,0 +1,258 @@
+"""ShareGroupHeartbeat and ShareGroupDescribe: groups whose members share partitions (KIP-932).
+
+What a request may not say is refused before the group is asked, with Kafka's words and in its order: rights on the
+group, the member's id, rights on the topics, then the request itself. Where a group begins by time, the records of that
+time are looked up first, by a worker. Sources: Kafka's KafkaApis, GroupCoordinatorService; asked of 4.3.1.
+"""
+
+from collections.abc import Mapping
+
+from ...effects.threads import JobDropped
+from ...protocol.encoding import Lazy
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.share_groups import (
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+)
+from ...storage.log.reads import Gone
+from ..groups.record_fields import Partitions
+from ..groups.share.coordinator import NOT_LOOKED_UP, Starts
+from ..groups.share.heartbeats import JOINS, LEAVES, Heartbeat
+from ..groups.share.machine import Place, ShareGroup
+from ..net.turns import BEHIND_SHORT, AnswerRoom, Steps
+from ..net.waiting import Parked
+from ..requests.dispatch import Call, handles
+from ..requests.services import Services
+from ..security.acls import Operation, ResourceType
+from .consumer_groups import HIDDEN, LATER, MANY_TOPICS, MEMBER_BYTES, PARTITION_BYTES, check_text, sees_all, sight
+
+LONGEST_MEMBER_ID = 36  # letters: a UUID as text
+SIMPLE = "simple"
+_Response = ShareGroupHeartbeatResponse
+_Described = ShareGroupDescribeResponse.Group
+_Member = _Described.Member
+Reply = ShareGroupHeartbeatResponse | Parked
+
+
+# ---- ShareGroupHeartbeat -------------------------------------------------------------------------------------
+
+
+@handles(ShareGroupHeartbeatRequest)
+def share_group_heartbeat(broker: Services, call: Call, request: ShareGroupHeartbeatRequest) -> Reply | Steps[Reply]:
+    """A member is there, joins or leaves; it is answered with its epoch, and with what it may read if that is new."""
+    names = request.subscribed_topic_names or []
+    if len(names) > MANY_TOPICS:
+        return _answer_in_steps(broker, call, request)
+    return _answer(broker, call, request, may_see=all(map(sight(broker, call), names)))
+
+
+def _answer_in_steps(broker: Services, call: Call, request: ShareGroupHeartbeatRequest) -> Steps[Reply]:
+    yield BEHIND_SHORT
+    may_see = yield from sees_all(broker, call, request.subscribed_topic_names or [])
+    return _answer(broker, call, request, may_see=may_see)
+
+
+def _answer(broker: Services, call: Call, request: ShareGroupHeartbeatRequest, *, may_see: bool) -> Reply:
+    """may_see: whether it may know of all topics that it names."""
+    try:
+        broker.access.check(call.session, Operation.READ, ResourceType.GROUP, request.group_id)
+        if not 0 < len(request.member_id) <= LONGEST_MEMBER_ID:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid member id in the request.")
+        if not may_see:
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        _check(request)
+    except KafkaError as error:
+        return _refused(broker, error)
+    wanted = []
+    if request.member_epoch != LEAVES:
+        wanted = broker.share_groups.to_look_up(request.group_id, request.subscribed_topic_names or ())
+    if wanted:
+        return _Lookup(broker, call, request, dict(wanted)).parked
+    return _beat(broker, call, request, NOT_LOOKED_UP)
+
+
+def _check(request: ShareGroupHeartbeatRequest) -> None:
+    """Raises INVALID_REQUEST where the request contradicts itself."""
+    for text, name in (request.member_id, "MemberId"), (request.group_id, "GroupId"), (request.rack_id, "RackId"):
+        check_text(text, name)
+    if request.member_epoch == JOINS and not request.subscribed_topic_names:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "SubscribedTopicNames must be set in first request.")
+    if request.member_epoch < LEAVES:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "MemberEpoch is invalid.")
+
+
+def _refused(broker: Services, error: KafkaError) -> _Response:
+    broker.metrics.error("ShareGroupHeartbeat", error.code)
+    return _Response(error_code=error.code, error_message=error.text)
+
+
+def _beat(broker: Services, call: Call, request: ShareGroupHeartbeatRequest, looked_up: Starts) -> _Response:
+    names = request.subscribed_topic_names
+    beat = Heartbeat(
+        request.member_id,
+        request.member_epoch,
+        request.rack_id,
+        None if names is None else tuple(names),
+        call.client_id or "",
+        f"/{call.client_host}",
+        user=call.session,
+    )
+    try:
+        if beat.epoch == LEAVES:
+            answer, interval_ms = broker.group_kinds.share_leave(request.group_id, beat), 0
+        else:
+            answer = broker.group_kinds.share_heartbeat(request.group_id, beat, looked_up)
+            interval_ms = broker.share_groups.heartbeat_interval_ms(request.group_id)
+    except KafkaError as error:
+        return _refused(broker, error)
+    return _Response(
+        member_id=answer.member_id,
+        member_epoch=answer.epoch,
+        heartbeat_interval_ms=interval_ms,
+        assignment=None if answer.assigned is None else _assignment(answer.assigned),
+    )
+
+
+def _assignment(assigned: Partitions) -> _Response.Assignment:
+    made = _Response.Assignment.TopicPartitions
+    return _Response.Assignment(
+        topic_partitions=[made(topic_id=key, partitions=sorted(each)) for key, each in assigned.items()]
+    )
+
+
+class _Lookup:
+    """A heartbeat that waits for where the group begins: workers look for the first records since some time.
+
+    Where that cannot be found out, the partition is left to the next heartbeat.
+    """
+
+    def __init__(
+        self, broker: Services, call: Call, request: ShareGroupHeartbeatRequest, wanted: Mapping[Place, int]
+    ) -> None:
+        self.parked = Parked()
+        self._broker = broker
+        self._call = call
+        self._request = request
+        self._found: dict[Place, int] = {}
+        self._jobs_left = 1
+        for place, at_ms in wanted.items():
+            self._look_up(place, at_ms)
+        self._job_ended()
+
+    def _look_up(self, place: Place, at_ms: int) -> None:
+        """The first record since then; the end of the log where there is none."""
+        topic = self._broker.topics.by_id.get(place[0])
+        if topic is None or topic.partitions[place[1]].log.offline is not None:
+            return
+        log = topic.partitions[place[1]].log
+        job = log.offset_for_time(at_ms, log.high_watermark)
+        if job is None:
+            self._found[place] = log.end_offset
+            return
+        self._jobs_left += 1
+        self._broker.read_executor.submit(
+            job.run,
+            lambda found: self._take(place, at_ms, found),
+            owner=self._call.connection,
+            wanted=lambda: not (self.parked.cancelled or self._call.connection.has_left()),
+        )
+
+    def _take(self, place: Place, at_ms: int, found: object) -> None:
+        if isinstance(found, Gone):
+            self._look_up(place, at_ms)
+        elif isinstance(found, tuple):
+            self._found[place] = found[0]
+        elif found is None:
+            topic = self._broker.topics.by_id.get(place[0])
+            if topic is not None:
+                self._found[place] = topic.partitions[place[1]].log.end_offset
+        elif isinstance(found, BaseException) and not isinstance(found, JobDropped):
+            self._broker.metrics.error("ShareGroupHeartbeat", ErrorCode.KAFKA_STORAGE_ERROR)
+        self._job_ended()
+
+    def _job_ended(self) -> None:
+        self._jobs_left -= 1
+        if not self._jobs_left and not self.parked.cancelled:
+            self.parked.answer(_beat(self._broker, self._call, self._request, self._found))
+
+
+# ---- ShareGroupDescribe --------------------------------------------------------------------------------------
+
+
+@handles(ShareGroupDescribeRequest, in_steps=True)
+def share_group_describe(
+    broker: Services, call: Call, request: ShareGroupDescribeRequest
+) -> ShareGroupDescribeResponse:
+    """The epochs of each group, its members, and what they read."""
+    room = AnswerRoom(len(broker.server.connections))
+    with_operations = request.include_authorized_operations
+    answers = (_describe_or_refuse(broker, call, each, with_operations, room) for each in request.group_ids)
+    return ShareGroupDescribeResponse(groups=Lazy(len(request.group_ids), answers))
+
+
+def _describe_or_refuse(
+    broker: Services, call: Call, group_id: str, with_operations: bool, room: AnswerRoom
+) -> _Described:
+    try:
+        broker.access.check(call.session, Operation.DESCRIBE, ResourceType.GROUP, group_id)
+        if room.is_full:
+            raise KafkaError(*LATER)
+        group = broker.group_kinds.share_group(group_id)
+        if not all(map(sight(broker, call), _named_topics(broker, group))):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, HIDDEN)
+    except KafkaError as error:
+        broker.metrics.error("ShareGroupDescribe", error.code)
+        return _Described(group_id=group_id, error_code=error.code, error_message=error.text)
+    members = list(group.members)
+    found = _Described(
+        group_id=group_id,
+        group_state=group.state,
+        group_epoch=group.epoch.epoch,
+        assignment_epoch=group.target_epoch.epoch,
+        assignor_name=SIMPLE,
+        members=Lazy(len(members), (_member(broker, group, member_id, room) for member_id in members)),
+    )
+    if with_operations:
+        found.authorized_operations = broker.access.operations(call.session, ResourceType.GROUP, group_id)
+    return found
+
+
+def _named_topics(broker: Services, group: ShareGroup) -> set[str]:
+    """The topics that a description of the group names."""
+    by_id = broker.topics.by_id
+    ids = {topic_id for current in group.currents.values() for topic_id in current.assigned}
+    return {by_id[topic_id].name for topic_id in ids if topic_id in by_id} | set(group.subscribers)
+
+
+def _member(broker: Services, group: ShareGroup, member_id: str, room: AnswerRoom) -> _Member:
+    member, current, by_id = group.members.get(member_id), group.current(member_id), broker.topics.by_id
+    if member is None:  # it left while the answer was written
+        gone = _Member.Assignment(topic_partitions=[])
+        return _Member(
+            member_id=member_id,
+            member_epoch=LEAVES,
+            client_id="",
+            client_host="",
+            subscribed_topic_names=[],
+            assignment=gone,
+        )
+    partitions = sum(map(len, current.assigned.values()))
+    room.take(MEMBER_BYTES + PARTITION_BYTES * partitions + sum(map(len, member.topics)))
+    made = _Member.Assignment.TopicPartitions
+    return _Member(
+        member_id=member_id,
+        rack_id=member.rack_id,
+        member_epoch=current.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=list(member.topics),
+        assignment=_Member.Assignment(
+            topic_partitions=[
+                made(topic_id=topic_id, topic_name=by_id[topic_id].name, partitions=sorted(each))
+                for topic_id, each in current.assigned.items()
+                if topic_id in by_id
+            ]
+        ),
+    )
