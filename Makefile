@@ -52,7 +52,7 @@ $(GO_CLIENTS): $(wildcard tests/interop/go/*) | $(STAMP)
 
 go-clients: $(GO_CLIENTS) ## franz-go, if Go is here
 
-check: $(STAMP)     ## what to run while you work, in a minute: protocol, storage, broker and client, but for what is marked slow
+check: $(STAMP)     ## what to run while you work, in a minute: protocol, storage, broker and client, except what is marked slow
 	$(PYTEST) -q -n $(WORKERS) --hypothesis-profile check -m 'not slow and not long' tests/test_tidy.py tests/protocol tests/storage tests/broker tests/client
 
 check-asyncio: $(STAMP) ## broker, clients and other libraries on asyncio's own loop, without uvloop

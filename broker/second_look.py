@@ -14,7 +14,7 @@ of them comes, their clients have something else to do between two requests, and
 from collections.abc import Set as AbstractSet
 from typing import TypeAlias
 
-PAUSE_ROUNDS = 32  # so many rounds do not look after one whose look was for nothing
+PAUSE_ROUNDS = 32  # after a look that found nothing, this number of rounds begins without one
 
 Connections: TypeAlias = AbstractSet[object]
 

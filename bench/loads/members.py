@@ -29,7 +29,7 @@ PHASES = ("join", "stay", "grow", "leave", "die", "match")
 """What the members do, in this order; last those of a second group, which subscribe by a regular expression."""
 
 EVERY_S = 5.0  # a heartbeat: Kafka's default
-SESSION = 4  # so many of these
+SESSION = 4  # the session timeout, in heartbeat intervals
 PATTERN_TOPICS = "match-"
 HEARTBEAT = apis.APIS[68]
 VERSION = 1

@@ -12,9 +12,9 @@ from ...storage.log.open_files import most_lent
 RESERVE = (
     256  # journal, checkpoints, snapshots, compactions, listeners, standard streams, connections refused, half_sent
 )
-LARGEST_SHARE = 4  # where descriptors are few, open files and the reserve get one in so many each
+LARGEST_SHARE = 4  # where descriptors are few, open files and the reserve get one in LARGEST_SHARE each
 LEAST_OPEN_FILES = 64
-ENOUGH_OPEN_FILES = 8192  # three a partition; unless set, so many where connections do not need them
+ENOUGH_OPEN_FILES = 8192  # three a partition; the default if connections do not need the descriptors
 LEAST_DESCRIPTORS = 192
 BACKLOG = 1024
 HALF_SENT = 4096

@@ -92,7 +92,7 @@ class GroupSettings:
     )
     group_consumer_regex_refresh_interval_ms: int = option(
         600_000,
-        "After how long the topics of a group's regular expressions are looked up anew, where no topic has changed.",
+        "After how long the topics of a group's regular expressions are looked up again, where no topic has changed.",
         type=INT,
         at_least=10_000,
     )

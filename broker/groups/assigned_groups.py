@@ -295,7 +295,7 @@ class AssignedGroups(Generic[Group, Change]):
             try:
                 finish()
             except KafkaError as error:
-                log.warning("group %s is assigned anew later: %s", group.group_id, error.text)
+                log.warning("group %s is assigned again later: %s", group.group_id, error.text)
 
         job.finish = finish_or_tell
         self._turns.enqueue(job, long=True)
@@ -314,7 +314,7 @@ class AssignedGroups(Generic[Group, Change]):
             return
         try:
             with self._event(group):
-                group.wake_ms = now_ms + AFTER_FAILURE_MS  # expire() sets it anew, if it comes to that
+                group.wake_ms = now_ms + AFTER_FAILURE_MS  # expire() sets it again, if it gets that far
                 with contain_bugs(self._metrics, f"group {group_id!r}", besides=KafkaError):
                     group.expire(now_ms)
         except BrokerHalted:

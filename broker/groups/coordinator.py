@@ -383,6 +383,6 @@ class GroupCoordinator:
             self._see_to(group)
             return
         with self._event(group):
-            group.wake_ms = now_ms + AFTER_FAILURE_MS  # expire() sets it anew, if it comes to that
+            group.wake_ms = now_ms + AFTER_FAILURE_MS  # expire() sets it again, if it gets that far
             with contain_bugs(self._metrics, f"group {group.group_id!r}"):
                 group.expire(now_ms)

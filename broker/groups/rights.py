@@ -44,7 +44,7 @@ class View(NamedTuple):
 
 
 class MembersRights:
-    """Of one group. users: by member id, of those that were heard of."""
+    """The rights within one group. users: by member id, of members that sent a request."""
 
     def __init__(self, rights: Rights, topics: Names) -> None:
         self.users: dict[str, Session] = {}

@@ -63,7 +63,7 @@ ERRORS_OF_THE_REQUEST = {
     ErrorCode.TRANSACTION_ABORTABLE,
 }
 ERRORS_OF_THE_COORDINATOR = {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_TXN_STATE}
-"""Of transactional batches: with others it is the log that finds them."""
+"""Errors found before a transactional batch reaches the log; for other batches the log finds them."""
 
 
 register_fast_path(ProduceRequest, made_by=lambda broker: make_fast_produce(broker).serve)

@@ -21,8 +21,8 @@ from .sending import Overflow, Transport, send
 from .waiting import Parked, Slot
 
 JOIN_BELOW_BYTES = LEFT_FROM_BYTES  # replies of any size that together are smaller are one write: no part of a file
-WAITING_REPLIES = 4096  # a client with so many unanswered requests is not read further
-WAITING_BYTES = 1 << 20  # … or with replies of so many bytes ready, but not yet to leave
+WAITING_REPLIES = 4096  # unanswered requests after which a client is not read further
+WAITING_BYTES = 1 << 20  # … or bytes of replies that are ready and may not be sent yet
 SMALL_REPLY_BYTES = 256  # these are not counted: WAITING_REPLIES of them are little
 RESERVE_FROM_BYTES = 16 << 10  # a frame of this size needs room in the pool before it is read whole,
 STEP_BYTES = 1 << 20  # so much at a time

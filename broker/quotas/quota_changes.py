@@ -2,7 +2,7 @@
 
 The rules are Kafka's: what is refused of one entity changes nothing of it, and nothing of the others; an entity that
 is named twice keeps what was first asked of it and is answered with an error. Beyond Kafka's, a quota is a number,
-names have a bounded length, and only so many entities have quotas. Asked of Apache Kafka 4.3.1; KIP-546. Source:
+names have a bounded length, and few entities have quotas at most. Asked of Apache Kafka 4.3.1; KIP-546. Source:
 Kafka's ClientQuotaControlManager, ClientQuotasImage.
 """
 

@@ -303,7 +303,7 @@ class Dispatcher:
         return self._outcome(call, answer)
 
     def _outcome_in_steps(self, call: Call, answer: Any) -> Steps[Outcome]:
-        """As _outcome(), but the answer may be a generator of steps, and is encoded in steps. Raises BrokerHalted."""
+        """Like _outcome(), but the answer may be a generator of steps, and is encoded in steps. Raises BrokerHalted."""
         try:
             if answer.__class__ is GeneratorType:
                 answer = yield from answer
@@ -360,7 +360,7 @@ class Dispatcher:
         self._turns.enqueue(job, long=job.is_long)
 
     def _enqueue_when_released(self, call: Call, job: Job) -> None:
-        """As _enqueue(), once all that its connection wrote before is released, as Kafka does."""
+        """Call _enqueue() once everything that its connection wrote before is released, as Kafka does."""
         place = self._hold_place(call, job)
         self._broker.rounds.when_released(
             call.connection.newest_unit, lambda: None if place.cancelled else self._turns.enqueue(job)

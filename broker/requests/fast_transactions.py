@@ -27,7 +27,7 @@ from ..transactions.states.transaction import PartitionKey
 from .services import Services
 
 CORRELATION_ID = slice(4, 8)  # in a request as in an answer with its length
-REMEMBERED = 10_000  # requests, of at most so many bytes
+REMEMBERED = 10_000  # requests, and the most bytes of one
 LONGEST_BYTES = 256
 
 _Result = TxnTopicResult.Partition

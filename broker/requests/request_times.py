@@ -62,7 +62,7 @@ class RequestTimes:
         return unit
 
     def note_late_answer(self, place: int, waits: bool, put_off_ns: int) -> int:
-        """As note_answer(), for a request that was not answered in its turn. put_off_ns: when it was put off."""
+        """Like note_answer(), for a request that was not answered in its turn. put_off_ns: when it was put off."""
         unit = self._store.last_unit if waits else 0
         if unit > self._store.released_unit:
             self._open.append((put_off_ns, {place: 1}))

@@ -10,7 +10,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import DECOMPRESSED_LIMIT_BYTES, payload_of
 
 RATIO = 16  # of decompressed bytes to those that were sent
-LEAST_BYTES = DECOMPRESSED_LIMIT_BYTES // RATIO  # a request counts as one of at least so many
+LEAST_BYTES = DECOMPRESSED_LIMIT_BYTES // RATIO  # a smaller request counts as one of this size
 FAILURE_COSTS_BYTES = 1 << 20  # what does not decompress was decompressed in part
 
 

@@ -25,7 +25,7 @@ ATTRIBUTES_AT = 22  # the low byte
 
 # Up to here the loop itself looks into the batches of a request; into more, or into compressed ones, a worker does.
 FEW_RECORDS = 2_000
-BYTES_LIKE_A_RECORD = 32  # compressing so many takes as long as looking at one record
+BYTES_LIKE_A_RECORD = 32  # compressing this number of bytes takes as long as looking at one record
 UNKNOWN_WORK = FEW_RECORDS + 1  # 1.5 KB that are compressed may hold millions of records
 
 

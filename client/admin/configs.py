@@ -15,7 +15,7 @@ from .values import ConfigEntry, source_of
 
 _TOPIC, _BROKER, _GROUP = 2, 4, 32
 _OWN = {1: _TOPIC, 2: _BROKER, 3: _BROKER, 8: _GROUP}
-"""Of which resource a config is its own, by its source."""
+"""The type of resource that a source of configs belongs to."""
 _SET, _DELETE = 0, 1
 
 

@@ -17,7 +17,7 @@ from .asking import Answer, Asking, by_topic, one_or_more, refuse
 from .values import NewTopic, PartitionDescription, TopicDescription
 
 TO_THE_END = -1
-"""As an offset of delete_records: the high watermark, so all records that readers can see are deleted."""
+"""An offset for delete_records: the high watermark, so that all records that readers can see are deleted."""
 _DEFAULTS_SINCE = 4  # of CreateTopics: before version 4 the request must contain both numbers
 _BY_NAME_UNTIL = 5  # of DeleteTopics
 

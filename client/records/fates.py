@@ -16,7 +16,7 @@ from .isolation import AbortedFilter
 
 COMMITTED, ABORTED, OPEN, PLAIN, MARKER = "committed", "aborted", "open", "plain", "marker"
 UNDECIDED = "undecided"
-"""Of a transaction that may be open or may have ended: its marker is not in what was read."""
+"""The fate of records whose transaction may be open or ended: no marker of it was read."""
 COMMIT, ABORT = "commit", "abort"
 
 

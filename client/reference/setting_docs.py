@@ -60,7 +60,7 @@ CONSUMER = {
     "auto_offset_reset": "Where to begin without a committed offset: `earliest`, `latest`; by default it is an error.",
     "enable_auto_commit": "Whether positions are committed periodically. `from_config` turns it on, as elsewhere.",
     "auto_commit_interval_ms": "How often, with `enable_auto_commit`.",
-    "fetch_min_bytes": "A broker answers a fetch as soon as it has so many bytes, or after `fetch_max_wait_ms`.",
+    "fetch_min_bytes": "A broker answers a fetch as soon as it has this number of bytes, or after `fetch_max_wait_ms`.",
     "fetch_max_wait_ms": "How long a broker waits for `fetch_min_bytes`.",
     "fetch_max_bytes": "The largest response to a fetch, and the most that is fetched ahead, in bytes.",
     "max_partition_fetch_bytes": "Bytes of one partition in a response; a larger first batch is returned anyway.",

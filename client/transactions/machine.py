@@ -154,8 +154,8 @@ class ClientTransaction:
 
         None after a start, or if an unknown outcome is given up: then this producer takes over the id in any case.
         """
-        anew = self.state is State.INITIALIZING and self._state_before in (State.UNINITIALIZED, State.UNKNOWN_OUTCOME)
-        return NO_IDENTITY if anew or not self.can_renew else self.identity
+        is_new = self.state is State.INITIALIZING and self._state_before in (State.UNINITIALIZED, State.UNKNOWN_OUTCOME)
+        return NO_IDENTITY if is_new or not self.can_renew else self.identity
 
     def initialised(self, code: int, identity: ProducerIdentity) -> Verdict:
         """Apply a response to InitProducerId."""

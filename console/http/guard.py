@@ -38,7 +38,7 @@ HEADERS = {
     "Server": "fencepost",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
-"""Of every answer, refusals too."""
+"""The headers of every answer, including refusals."""
 
 
 def is_loopback(host: str) -> bool:

@@ -123,7 +123,7 @@ def _option(option: click.Option, ctx: click.Context) -> str:
 
 
 def _escape(text: str) -> str:
-    """What Markdown or HTML would take for its own, but for code in it."""
+    """Escape what Markdown or HTML would interpret, except within code."""
     pieces = re.split(r"(`[^`]*`)", text)
     return "".join(each if number % 2 else _as_entities(each) for number, each in enumerate(pieces))
 

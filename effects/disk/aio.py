@@ -34,7 +34,7 @@ from .writing import RWF_DSYNC
 
 log = logging.getLogger("fencepost.storage")
 BLOCK_BYTES = 4096
-MOST_AT_ONCE = 4  # so many rounds of the journal are in flight, too: broker/rounds.py asks at_once
+MOST_AT_ONCE = 4  # also the number of the journal's rounds in flight: broker/rounds.py asks at_once
 LARGEST_BYTES = 1 << 20
 FROM_BYTES = 32 << 10  # for smaller ones the loop had better wait: that gathers requests (measured: decision 24)
 

@@ -1,4 +1,4 @@
-"""The open files of all logs: opened when first needed, at most so many at a time, the longest unused closed first.
+"""The open files of all logs: opened when first needed, a limited number, the longest unused closed first.
 
 Two rules. A file in use is never closed, since its descriptor's number could become another file's under a worker that
 reads. A file with unsynced bytes is synced before it is closed: a failed write-back is reported only to descriptors
@@ -16,7 +16,7 @@ from ...effects.disk import CannotOpen, Disk, File
 from ..sync_once import SyncOnce
 from .index import IndexCache
 
-LENT, LENT_SHARE = 64, 16  # files at one time: so many, or one in so many of the limit
+LENT, LENT_SHARE = 64, 16  # files lent at one time: at most LENT, or a LENT_SHARE-th of the limit
 LEAST_OPEN = 16  # however few the process may open
 
 

@@ -27,7 +27,7 @@ from .records import Change, GroupEpoch, Resolved, read, record
 
 log = logging.getLogger("fencepost.broker")
 
-NAMES_AT_ONCE = 5_000  # of topics that regular expressions match: so many are written before others are served
+NAMES_AT_ONCE = 5_000  # names of matched topics that are written before other requests are served
 UNITS_OF_A_CHANGE = 10
 UNITS_OF_A_NAME = 6  # of a topic that members subscribe to, where something of the group changes
 

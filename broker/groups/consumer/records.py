@@ -58,7 +58,7 @@ class Kind(IntEnum):
 
 KINDS = frozenset(Kind) - {Kind.CLASSIC_GROUP}
 OF_THE_GROUP = frozenset({Kind.CLASSIC_GROUP, Kind.EPOCH, Kind.PARTITION_METADATA, Kind.TARGET_EPOCH})
-"""Of these there is one for a group; of the others one for each member, or each regular expression."""
+"""Kinds with one record for each group. The others have one for each member or regular expression."""
 
 
 class MemberState(IntEnum):

@@ -53,7 +53,7 @@ class Kind(IntEnum):
 
 KINDS = frozenset(Kind)
 OF_THE_GROUP = frozenset({Kind.EPOCH, Kind.TARGET_EPOCH, Kind.SHARE_PARTITIONS})
-"""Of these there is one for a group; of the others one for each member."""
+"""Kinds with one record for each group. The others have one for each member."""
 
 
 class GroupEpoch(NamedTuple):
