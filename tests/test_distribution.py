@@ -15,7 +15,7 @@ def test_the_wheel_holds_the_package_alone(tmp_path):
     assert distribution.main([str(wheel)]) == 0
 
 
-def test_tests_in_what_is_published_are_named(tmp_path, capsys):
+def test_tests_in_published_files_are_named(tmp_path, capsys):
     sdist = tmp_path / "fencepost-1.tar.gz"
     for name in ("fencepost-1/broker/broker.py", "fencepost-1/tests/test_tidy.py"):
         path = tmp_path / name

@@ -132,7 +132,7 @@ def anchors(document: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_every_link_leads_to_a_file_of_the_repository_and_to_a_heading_of_it(document):
+def test_every_link_leads_to_an_existing_file_and_heading(document):
     for file, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", prose(document)):
         if file.startswith("http"):
             continue
@@ -158,7 +158,7 @@ def test_every_row_of_a_table_stands_below_a_head(document):
             assert re.fullmatch(r"\|[ :|-]+\|?", below), f"no head: {line[:60]}"
 
 
-def test_the_badges_of_the_readme_say_what_pyproject_says():
+def test_the_readme_badges_agree_with_pyproject():
     """They are files of the repository: a badge from a service would need a network."""
     assert f">{VERSION}</text>" in (ROOT / "docs" / "images" / "version.svg").read_text()
     assert f'alt="version {VERSION}"' in README

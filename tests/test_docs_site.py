@@ -111,7 +111,7 @@ def shell(line: str, directory: Path, bootstrap: str) -> "subprocess.CompletedPr
 
 
 @pytest.mark.slow
-def test_the_tutorial_prints_what_it_says(tmp_path):
+def test_the_tutorial_prints_the_output_it_shows(tmp_path):
     text = (DOCS / "tutorial.md").read_text()
     steps = [step for session in re.findall(r"^```console\n(.*?)^```", text, re.M | re.S) for step in typed(session)]
     assert steps[0] == ("pip install fencepost", "")

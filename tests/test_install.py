@@ -79,7 +79,7 @@ def test_a_checkout_before_an_installed_wheel_on_the_path_is_imported_whole(copy
     assert done.returncode == 0, done.stderr
 
 
-def test_what_is_installed_takes_no_neighbour_for_a_part_of_it(copy):
+def test_an_installed_package_does_not_import_neighbouring_folders(copy):
     python = install(copy)
     (site,) = (copy / "venv" / "lib").glob("python*/site-packages")
     for name in ("broker", "client", "neighbour"):

@@ -22,7 +22,7 @@ def allocate() -> None:
         kept.append([])
 
 
-def test_what_the_collector_ends_meanwhile_is_not_counted() -> None:
+def test_lines_run_by_the_garbage_collector_are_not_counted() -> None:
     alone = lines_run(allocate)
     before = gc.get_threshold()
     gc.set_threshold(100)

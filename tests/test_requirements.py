@@ -20,7 +20,7 @@ def test_the_table_counts_the_tests_of_each_and_names_those_with_none():
     assert "1 of 138 have a test; none: S-01" in table
 
 
-def test_what_waits_for_something_is_not_among_those_with_none(tmp_path):
+def test_waiting_requirements_are_not_listed_as_untested(tmp_path):
     document = tmp_path / "requirements.md"
     document.write_text("| S-01 | one | security |\n| S-02 | two | |\n| S-03 | three | security |\n")
     table = requirements_table.render(document, [("S-03", "tests/a.py::test_x")])

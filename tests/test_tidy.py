@@ -275,7 +275,7 @@ def _waits_for(node: ast.AST) -> bool:
     return of_asyncio and node.attr == "wait_for"
 
 
-def test_what_is_simulated_uses_asyncio_timeout_not_wait_for():
+def test_simulated_code_uses_asyncio_timeout_not_wait_for():
     """wait_for makes a task on Python 3.11 and none on 3.12: the same seed would give another history on each.
 
     On 3.11 it may also swallow a cancellation that comes together with the result. asyncio.timeout does neither.
@@ -328,7 +328,7 @@ def test_every_module_has_a_docstring():
     assert not [short(path) for path in MODULES if not ast.get_docstring(nodes_of(path)[0])]
 
 
-def test_every_module_has_a_name_that_says_something():
+def test_no_module_has_a_vague_name():
     assert not [short(path) for path in MODULES if path.parent.name != "handlers" and VAGUE.search(path.stem)]
 
 
@@ -354,7 +354,7 @@ def test_the_repository_speaks_of_the_project_alone():
     assert not [at(path, n, found.group()) for path, (n, line) in lines if (found := ELSEWHERE.search(line))]
 
 
-def test_what_is_kept_is_text():
+def test_every_file_in_the_repository_except_pictures_and_data_is_text():
     """But for a data directory of each earlier version, which later ones must open, and pictures of the console."""
     ignored = {line.strip("/*\n") for line in (ROOT / ".gitignore").read_text().splitlines()}
     top = [path for path in ROOT.iterdir() if path.name[0] != "." and path.name not in ignored]

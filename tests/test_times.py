@@ -80,7 +80,7 @@ def test_a_time_without_its_unit_or_with_another_is_refused(name):
 
 @pytest.mark.parametrize("limit", ["close", "assigned"])
 @pytest.mark.parametrize("of", [fp.Consumer, sync.Consumer])
-def test_who_gives_seconds_as_other_clients_take_them_is_refused(of, limit):
+def test_a_keyword_in_seconds_as_in_other_clients_is_refused(of, limit):
     signature = inspect.signature(getattr(of, limit))
     for given in ([5.0], {"timeout": 5.0}):
         with pytest.raises(TypeError):

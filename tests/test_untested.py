@@ -25,7 +25,7 @@ def test_that_runs(): ...
 """
 
 
-def test_reasons_are_counted_and_said_once_without_what_explains_them():
+def test_skip_reasons_are_counted_and_shown_once_without_details():
     reasons = ["Skipped: kcat is not installed: `apt-get install kcat` to run this"] * 2
     reasons.append("Skipped: mounting needs root; elsewhere it is simulated")
     assert line_of(reasons) == "NOT TESTED HERE, 3 tests: 2 as kcat is not installed; 1 as mounting needs root"

@@ -128,7 +128,7 @@ def test_five_in_flight_are_answered_in_order_as_their_rounds_become_durable(bro
 
 
 @pytest.mark.parametrize("request_", READS, ids=lambda one: type(one).__name__)
-def test_a_read_only_answer_of_an_admin_api_waits_behind_what_it_may_tell_of(broker, request_):
+def test_a_read_only_admin_answer_waits_for_earlier_undurable_changes(broker, request_):
     on_its_way(broker)
     admin = SimulatedClient(broker)
     admin.send(request_)
@@ -266,7 +266,7 @@ def test_a_topic_is_confirmed_only_when_a_power_cut_keeps_it(broker):
         assert sorted(topic.name for topic in last.ask(MetadataRequest(topics=None)).topics) == ["slow", "t"]
 
 
-def test_durability_os_answers_at_the_write_and_says_so_by_losing_it(broker):
+def test_with_durability_os_a_record_is_answered_before_its_sync(broker):
     """The other side of the coin: this mode promises less, and that is what it does."""
     assert broker.ask(create("weak", durability_mode="os")).topics[0].error_code == OK
     broker.wait(2)

@@ -228,7 +228,7 @@ def test_delete_records_makes_room_and_producing_goes_on(disk):
         producer.check(broker)
 
 
-def test_the_journal_made_ready_ahead_does_not_eat_what_producing_needs():
+def test_journal_files_made_ahead_leave_space_for_producing():
     """A journal larger than the volume takes no more of it than leaves the floor free: deleting frees what is left."""
     disk = SimulatedDisk(capacity_bytes=40 * MIB, history=False)
     with begin(disk, journal_max_bytes=256 * MIB, storage_min_free_bytes=12 * MIB) as broker:

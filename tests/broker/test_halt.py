@@ -265,7 +265,7 @@ def test_a_second_start_in_the_same_process_recovers_from_scratch(halted):
     end(last)
 
 
-def test_a_bug_in_what_goes_on_beside_requests_halts_too(halted, monkeypatch):
+def test_a_bug_in_a_background_task_halts_the_broker(halted, monkeypatch):
     """Nobody can say what it has touched."""
     disk = SimulatedDisk()
     broker = begin(disk)
@@ -361,7 +361,7 @@ def halts(broker: BrokerProcess, directory: Path) -> None:
 
 @pytest.mark.requirement("S-11", "S-31")
 @pytest.mark.parametrize(("suffix", "number"), [(".journal", 5), (".log", 1), (".writing", 1), ("/data", 1)])
-def test_a_process_whose_sync_fails_ends_with_70_and_has_what_it_acknowledged(tmp_path, suffix, number):
+def test_a_process_whose_sync_fails_exits_with_70_and_keeps_acknowledged_records(tmp_path, suffix, number):
     """Of the journal, of a segment, of a checkpoint, of the directory that the checkpoint is renamed in."""
     halts(served_by(tmp_path, (sys.executable, str(FAILING_SERVE), suffix, str(number))), tmp_path)
 

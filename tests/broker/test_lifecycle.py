@@ -77,7 +77,7 @@ def test_the_expiration_of_producers_is_obeyed_as_it_was_changed_while_running()
     one.stop()
 
 
-def test_a_bug_in_what_a_round_wakes_halts_the_broker_and_leaves_nobody_waiting():
+def test_a_bug_in_a_callback_of_a_round_halts_and_ends_all_waits():
     one = SimulatedBroker(small(), disk=SimulatedDisk(history=False))
     one.ask(create("t"))
 

@@ -46,50 +46,50 @@ def end_of_epoch():
 
 
 @pytest.mark.parametrize("version", [3, 9, 12])
-def test_list_offsets_sees_what_was_produced_before_it(client, version):
+def test_list_offsets_counts_records_produced_earlier_on_its_connection(client, version):
     _, listed = client.ask_together((produced()[0], version), list_offsets("t", LATEST))
     assert offset(listed) == 5
 
 
 @pytest.mark.parametrize("place", [LATE_MS, NEWEST_TIME])
-def test_list_offsets_by_time_sees_what_was_produced_before_it(client, place):
+def test_list_offsets_by_time_finds_records_produced_earlier_on_its_connection(client, place):
     _, listed = client.ask_together((produce("t", batch(2, timestamp=LATE_MS)), 9), list_offsets("t", place))
     assert offset(listed) == 3
 
 
-def test_list_offsets_sees_what_was_produced_without_an_answer(client):
+def test_list_offsets_counts_records_produced_with_acks_0(client):
     (listed,) = client.ask_together(produced(acks=0), list_offsets("t", LATEST), unanswered=1)
     assert offset(listed) == 5
 
 
-def test_list_offsets_sees_what_was_deleted_before_it(client):
+def test_list_offsets_shows_an_earlier_delete_records_on_its_connection(client):
     removed, listed = client.ask_together(deleted(2), list_offsets("t", EARLIEST))
     assert removed.topics[0].partitions[0].low_watermark == offset(listed) == 2
 
 
-def test_delete_records_up_to_the_end_deletes_what_was_produced_before_it(client):
+def test_delete_records_to_the_end_deletes_records_produced_earlier(client):
     _, removed, listed = client.ask_together(produced(), deleted(ALL_OF_IT), list_offsets("t", EARLIEST))
     assert removed.topics[0].partitions[0].low_watermark == offset(listed) == 5
 
 
-def test_a_fetch_sees_what_was_produced_before_it(client):
+def test_a_fetch_returns_records_produced_earlier_on_its_connection(client):
     _, got = client.ask_together(produced(), (fetch("t", 3), 12))
     assert fetched(got).high_watermark == 5
     assert bytes_of(fetched(got))
 
 
-def test_a_fetch_sees_what_was_deleted_before_it(client):
+def test_a_fetch_respects_an_earlier_delete_records_on_its_connection(client):
     _, got = client.ask_together(deleted(2), (fetch("t", 2), 12))
     assert fetched(got).log_start_offset == 2
 
 
-def test_the_end_of_an_epoch_is_behind_what_was_produced_before_it(client):
+def test_the_end_of_an_epoch_is_after_records_produced_earlier(client):
     _, ended = client.ask_together(produced(), end_of_epoch())
     assert ended.topics[0].partitions[0].end_offset == 5
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_committed_read_sees_what_was_committed_before_it(broker, client, version):
+def test_a_read_committed_fetch_returns_records_committed_earlier(broker, client, version):
     txn = Txn(broker, version=version, client=client)
     txn.init()
     txn.write("t", b"v", 0)
@@ -101,7 +101,7 @@ def test_a_committed_read_sees_what_was_committed_before_it(broker, client, vers
     assert offset(listed) == fetched(got).last_stable_offset == 5
 
 
-def test_a_log_of_offsets_shows_what_was_committed_before_it(broker, client):
+def test_a_fetch_of_the_offsets_topic_shows_offsets_committed_earlier(broker, client):
     def committing(at):
         part = OffsetCommitRequest.Topic.Partition(partition_index=0, committed_offset=at)
         return OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequest.Topic(name="t", partitions=[part])]), 9
@@ -113,7 +113,7 @@ def test_a_log_of_offsets_shows_what_was_committed_before_it(broker, client):
     assert offset(listed) == 2
 
 
-def test_a_read_does_not_see_what_is_sent_behind_it(client):
+def test_a_read_does_not_see_requests_sent_after_it(client):
     _, between, _, after = client.ask_together(
         produced(), list_offsets("t", LATEST), produced(), list_offsets("t", LATEST)
     )
@@ -135,7 +135,7 @@ class HeldRounds:
             self.submit(job, done)
 
 
-def test_a_connection_does_not_wait_for_what_others_sent(broker, client):
+def test_a_connection_does_not_wait_for_requests_of_others(broker, client):
     rounds, other = HeldRounds(broker), SimulatedClient(broker)
     client.send_together(produced(), list_offsets("t", LATEST))
     assert client.quiet()

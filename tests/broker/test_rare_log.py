@@ -5,7 +5,7 @@ import logging
 from fencepost.broker.rare_log import MOST, WHILE_MS, RareLog
 
 
-def test_so_many_lines_are_written_and_then_how_many_were_not(caplog):
+def test_after_the_limit_one_line_tells_how_many_were_left_out(caplog):
     now_ms = 0
     rare = RareLog(logging.getLogger("fencepost.broker"), lambda: now_ms)
     with caplog.at_level(logging.INFO):

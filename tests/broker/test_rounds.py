@@ -68,7 +68,7 @@ async def test_in_mode_os_a_reply_leaves_at_the_end_of_the_turn_without_a_sync(d
 
 
 @driven_by("os")
-async def test_in_mode_os_what_is_released_is_not_taken_for_synced(disk, driven, log, rounds):
+async def test_in_mode_os_released_units_do_not_count_as_synced(disk, driven, log, rounds):
     """A checkpoint names what when_synced says, and a power cut must not take any of that back."""
     driven.append(log, [b"x"])
     unit = driven.store.last_unit
@@ -132,7 +132,7 @@ async def test_a_quiet_moment_records_on_disk_that_the_last_round_was_synced(dis
 
 
 @pytest.mark.parametrize("quick", [False, True])
-def test_a_failed_sync_halts_and_nobody_is_told(quick):
+def test_a_failed_sync_halts_and_sends_no_reply(quick):
     @driven_by("fsync", quick=quick)
     async def test(disk, driven, log, rounds):
         halted = []
@@ -218,7 +218,7 @@ async def test_touch_first_sends_its_replies_before_connections_that_wait_longer
 
 
 @pytest.mark.parametrize("mode", ["fsync", "interval"])
-def test_once_it_is_to_end_rounds_are_only_for_what_is_asked_for(mode):
+def test_while_stopping_rounds_are_written_only_on_request(mode):
     @driven_by(mode)
     async def test(disk, driven, log, rounds):
         rounds.end()
@@ -274,7 +274,7 @@ async def test_a_large_round_is_a_workers_also_on_a_quick_device(disk, driven, l
 
 
 @pytest.mark.parametrize("records", [1, SYNCED_HERE_BYTES // 1_000])
-def test_what_a_sync_has_to_bring_on_counts_and_not_what_it_is_asked_with(records):
+def test_the_bytes_to_sync_decide_whether_the_loop_syncs_itself(records):
     @driven_by("os", quick=True)
     async def test(disk, driven, log, rounds):
         for _ in range(records):
@@ -396,7 +396,7 @@ async def test_a_round_without_a_sync_waits_for_no_second_look_and_is_not_looked
 
 
 @driven_by("fsync")
-async def test_who_came_while_a_worker_synced_is_here_and_is_looked_for_later(disk, driven, log, rounds):
+async def test_connections_with_requests_during_a_workers_sync_count_as_present(disk, driven, log, rounds):
     one, two = ask(driven, log, rounds), ask(driven, log, rounds)
     await asyncio.sleep(0.01)
     three = ask(driven, log, rounds)

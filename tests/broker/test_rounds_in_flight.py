@@ -180,7 +180,7 @@ def test_a_failed_round_halts_and_none_behind_it_is_released(failing):
 
 
 @in_world
-async def test_the_failure_of_a_later_round_halts_before_the_earlier_ones_are_told(world):
+async def test_a_failed_later_round_halts_before_earlier_rounds_are_released(world):
     """What is on the disk is in doubt from then on."""
     for _ in range(3):
         await world.send()
@@ -256,7 +256,7 @@ async def test_each_round_tells_how_long_its_sync_took(world):
 
 
 @in_world
-async def test_rounds_that_need_no_sync_go_on_beside_one_of_what_was_written(world):
+async def test_rounds_without_a_sync_continue_beside_a_sync_of_earlier_ones(world):
     await world.send(world.os)
     job, synced = world.driven.store.journal.sync_job(), []
     await world.send(world.os)

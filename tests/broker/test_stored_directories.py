@@ -29,7 +29,7 @@ def test_it_has_files_of_every_kind_and_units_that_are_in_no_segment(archive: Pa
 
 
 @every_archive
-def test_clients_find_in_it_what_was_there(archive: Path) -> None:
+def test_clients_find_the_records_offsets_and_groups_of_a_stored_directory(archive: Path) -> None:
     with opened(disk_of(archive)) as broker:
         assert broker.broker.recovery.offline == {}
         assert broker.broker.recovery.warnings == []

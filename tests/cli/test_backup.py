@@ -161,7 +161,7 @@ def test_a_backup_killed_at_any_moment_is_refused_and_the_broker_goes_on(broker,
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_a_backup_and_leaves_nothing_of_it(broker, tmp_path):
+def test_ctrl_c_ends_a_backup_and_removes_its_files(broker, tmp_path):
     target = tmp_path / "backup"
     script = (
         "import sys\n"

@@ -5,7 +5,7 @@ from served_broker import ServedBroker
 from terminal import Terminal
 
 
-def test_connected_clients_are_listed_with_what_they_move() -> None:
+def test_connected_clients_are_listed_with_their_bytes_and_requests() -> None:
     with ServedBroker() as broker:
         terminal = Terminal(broker)
         terminal.run("topic create orders")

@@ -80,7 +80,7 @@ def test_a_group_is_moved_by_place_and_forgotten(terminal: Terminal) -> None:
     assert terminal.run("group delete movers") == "movers deleted\n"
 
 
-def test_members_are_shown_with_what_they_own(terminal: Terminal) -> None:
+def test_members_are_shown_with_their_partitions(terminal: Terminal) -> None:
     from confluent_kafka import Consumer
 
     terminal.run("topic create shared")

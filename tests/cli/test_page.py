@@ -41,7 +41,7 @@ def untimed(line: str) -> str:
     return re.sub(r"(?<=TIME ).*(?=orders-0)", "", line)
 
 
-def test_the_sessions_of_the_page_say_what_the_page_says(tmp_path: Path) -> None:
+def test_the_recorded_sessions_are_those_of_the_page(tmp_path: Path) -> None:
     assert len(SESSIONS) == 6
     (tmp_path / "password.txt").write_text("of alice\n")
     guarded = {"authorizer_class_name": STANDARD_AUTHORIZER, "super_users": "User:ANONYMOUS"}

@@ -52,7 +52,7 @@ def test_a_delivery_that_times_out_names_the_last_refusal(caplog):
     assert f"they were not written; {FULL}" in caplog.text
 
 
-def test_a_producer_that_starts_on_a_full_disk_is_told_of_the_disk():
+def test_a_producer_start_on_a_full_disk_fails_naming_the_disk():
     async def main(world):
         async with plain(world, enable_idempotence=False) as producer:
             await producer.send_and_wait("t", b"v")
@@ -74,7 +74,7 @@ def test_a_producer_that_starts_on_a_full_disk_is_told_of_the_disk():
     within(main)
 
 
-def test_a_full_buffer_names_what_keeps_its_records_from_being_written():
+def test_a_full_buffer_error_names_the_cause_of_unwritten_records():
     async def main(world):
         async with plain(world, buffer_memory=1_000, max_request_size=1_000, max_block_ms=2_000) as producer:
             await producer.send_and_wait("t", b"v")
@@ -98,7 +98,7 @@ def test_a_transaction_that_fails_names_the_refusal_of_its_records(version):
     within(main, version)
 
 
-def test_records_that_wait_for_a_producer_id_name_why_there_is_none():
+def test_records_that_wait_for_a_producer_id_fail_with_the_brokers_reason():
     async def main(world):
         world.faults.error("InitProducerId", "COORDINATOR_LOAD_IN_PROGRESS").every_time()
         async with plain(world) as producer:

@@ -176,7 +176,7 @@ def test_a_producers_close_is_cancelled_anywhere_and_leaves_no_open_transaction(
     assert at_every_turn(main) >= 1
 
 
-def test_a_plain_producers_close_is_cancelled_anywhere_and_whoever_waits_is_told():
+def test_a_plain_producers_close_cancelled_anywhere_fails_all_waiters():
     async def main(world, cancelling):
         await make(world)
         producer = Producer(BOOTSTRAP, environment=world.world.environment, linger_ms=1_000)

@@ -40,7 +40,7 @@ def errors(caplog):
     return [said.getMessage() for said in caplog.records if said.levelno >= logging.WARNING]
 
 
-def test_a_blocking_producer_sends_what_it_has_taken(broker, leave, caplog):
+def test_a_blocking_producer_sends_accepted_records_at_exit(broker, leave, caplog):
     producers = [sync.Producer(broker.bootstrap_servers, linger_ms=KEEPS_BACK) for _ in range(2)]
     for producer in producers:
         producer.start()
@@ -57,7 +57,7 @@ def test_a_blocking_producer_sends_what_it_has_taken(broker, leave, caplog):
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("transactional_id", [None, "open"])
-def test_what_a_producer_cannot_send_any_more_is_said_once(broker, leave, caplog, transactional_id):
+def test_records_that_a_producer_cannot_send_any_more_are_logged_once(broker, leave, caplog, transactional_id):
     async def main():
         producer = Producer(broker.bootstrap_servers, linger_ms=KEEPS_BACK, transactional_id=transactional_id)
         await producer.start()

@@ -15,7 +15,7 @@ VECTORS = {  # of Kafka's UtilsTest
 
 
 @pytest.mark.parametrize("key", VECTORS)
-def test_murmur2_gives_what_kafka_gives(key):
+def test_murmur2_equals_kafkas(key):
     assert murmur2(key) == VECTORS[key] & 0xFFFFFFFF
 
 
@@ -37,7 +37,7 @@ KEYS = [bytes((7 * n + size) & 255 for n in range(size)) for size in range(40)]
 
 @pytest.mark.parametrize("name", ["murmur2", "consistent", "fnv1a"])
 @pytest.mark.parametrize("ending", ["", "_random"])
-def test_named_partitioners_give_what_librdkafka_gives(name, ending):
+def test_named_partitioners_choose_the_same_partitions_as_librdkafka(name, ending):
     place = placing_of(name + ending, lambda: 0) or (lambda key, count, available: partition_of(key, count))
     for key in KEYS[1:]:
         for count in (1, 7, 12, 100):

@@ -212,7 +212,7 @@ def numbers(broker, topic):
         (ASYNC_CONSUMER, INTERRUPT, -signal.SIGINT, 2),
     ],
 )
-def test_a_consumer_that_nobody_closed_commits_what_was_surely_worked_on(broker, numbers, program, end, code, offset):
+def test_an_unclosed_consumer_commits_only_records_surely_worked_on(broker, numbers, program, end, code, offset):
     exit_code, said = run(broker, numbers, program, end)
     assert exit_code == code, said
     assert committed(broker, numbers) == {offset}, said
@@ -220,7 +220,7 @@ def test_a_consumer_that_nobody_closed_commits_what_was_surely_worked_on(broker,
 
 
 @pytest.mark.parametrize(("end", "code"), [("kept.append(consumer)", 0), ("raise RuntimeError('a mistake')", 1)])
-def test_a_consumer_whose_loop_has_ended_says_what_is_read_again(broker, numbers, end, code):
+def test_a_consumer_whose_loop_has_ended_logs_records_to_be_read_again(broker, numbers, end, code):
     exit_code, said = run(broker, numbers, ASYNC_CONSUMER, end)
     assert exit_code == code, said
     assert committed(broker, numbers) == set(), said
@@ -266,7 +266,7 @@ def test_a_transaction_that_nobody_ended_is_named(broker, topic, program, end, c
 
 
 @pytest.mark.parametrize("program", [SYNC, CONSUMER])
-def test_a_signal_without_a_handler_loses_only_what_was_not_sent(broker, numbers, program):
+def test_a_signal_without_a_handler_loses_only_unsent_records(broker, numbers, program):
     exit_code, said = run(broker, numbers, program, TERMINATE)
     assert exit_code == -signal.SIGTERM, said
     assert len(broker.records(numbers)) == 10

@@ -78,7 +78,7 @@ def test_a_token_is_sent_as_rfc_7628_says():
 
 
 @pytest.mark.parametrize("by_challenge", [True, False])
-def test_a_token_that_is_refused_is_an_error_that_shows_none_of_it(by_challenge):
+def test_the_error_for_a_refused_token_shows_no_part_of_it(by_challenge):
     with pytest.raises(AuthenticationError, match="does not accept the token") as caught:
         opened("another", by_challenge=by_challenge)
     assert "hush" not in str(caught.value) + repr(caught.value) + caught.value.hint

@@ -110,7 +110,7 @@ def test_a_consumer_setting_that_means_nothing_is_refused(wrong):
 
 
 @pytest.mark.requirement("S-117", "S-118")
-def test_a_consumer_reads_what_is_committed_and_commits_only_when_told():
+def test_by_default_a_consumer_reads_committed_records_and_does_not_autocommit():
     settings = consumer_settings("a", group_id="g")
     assert (settings.isolation_level, settings.enable_auto_commit, settings.auto_offset_reset) == (
         "read_committed",
@@ -170,7 +170,7 @@ def test_half_a_security_setting_is_refused(keywords):
     assert _refused(**keywords).hint
 
 
-def test_errors_say_what_can_be_done_and_survive_being_pickled():
+def test_errors_have_a_hint_and_can_be_pickled():
     fenced = error_of(ErrorCode.INVALID_PRODUCER_EPOCH, transactional=True)
     assert isinstance(fenced, ProducerFencedError)
     spoiled = error_of(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, transactional=True)
@@ -204,6 +204,6 @@ def test_a_boolean_setting_with_another_value_is_refused(name, value):
     assert name.removeprefix("ssl_") in str(_refused(**{name: value}))
 
 
-def test_none_does_not_switch_off_what_a_consumer_checks():
+def test_none_does_not_switch_off_a_consumers_checks():
     with pytest.raises(InvalidConfigurationError, match="check_crcs=None"):
         consumer_settings("a", check_crcs=None)

@@ -52,7 +52,7 @@ async def died_with_an_open_transaction(world: TxnWorld, *, offsets: bool = Fals
 
 @both
 @pytest.mark.requirement("S-93")
-def test_a_producer_that_is_only_started_ends_what_its_predecessor_left_open(version):
+def test_starting_a_producer_aborts_its_predecessors_transaction(version):
     async def main(world: TxnWorld) -> None:
         await died_with_an_open_transaction(world)
         async with reader(world) as consumer:

@@ -76,7 +76,7 @@ def test_a_consumer_over_its_quota_gets_everything_at_its_rate(request_timeout_m
     run(main)
 
 
-def test_a_client_that_a_quota_holds_back_for_long_says_so_once_in_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+def test_long_throttling_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     async def main(world: World) -> None:
         await limited(world, producer_byte_rate=1_000)
         begun = seconds(world)

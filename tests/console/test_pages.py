@@ -159,7 +159,7 @@ def test_the_timeline_shows_the_state_of_each_batch_and_where_readers_stop(page:
     expect(page.locator(".detail")).to_contain_text("payer")
 
 
-def test_the_message_browser_shows_states_and_what_a_committed_reader_gets(page: Page, console: ServedConsole) -> None:
+def test_the_message_browser_shows_fates_and_the_read_committed_view(page: Page, console: ServedConsole) -> None:
     visit(page, console, "topics/story/messages?partition=0&offset=0")
     expect(page.locator("tr.record")).to_have_count(len(FATES))
     kinds = [(each.get_attribute("class") or "").split()[-1] for each in page.locator("tr.record").all()]

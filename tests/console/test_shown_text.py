@@ -45,7 +45,7 @@ console.log(JSON.stringify((() => {{ {script} }})()));
     return json.loads(done.stdout)
 
 
-def test_pages_replace_what_the_command_line_replaces() -> None:
+def test_pages_replace_the_same_characters_as_the_command_line() -> None:
     kinds = {"Cc": True, "Cf": True, "Co": True, "Zl": True, "Zp": True, "Zs": True, "Lu": False, "Nd": False}
     kinds |= {"Ll": False, "Lo": False, "Mn": False, "Po": False, "Sm": False, "So": False}
     characters = [chr(each) for each in range(0x20000) if unicodedata.category(chr(each)) in kinds and each != 0x20]
@@ -59,7 +59,7 @@ def test_pages_replace_what_the_command_line_replaces() -> None:
     assert run("return given.map(visible.visibleLines);", ["a b\n\t\u202e\x1bc"]) == ["a b\n\t��c"]
 
 
-def test_a_name_that_runs_from_right_to_left_is_isolated_from_what_is_beside_it() -> None:
+def test_a_right_to_left_name_is_isolated_from_the_text_beside_it() -> None:
     script = """
     const made = dom.h("td", { title: given, href: "#/" + given }, "transaction ", given, ` of ${given.length}`);
     return [made.children.map((each) => each.localName ?? "text"), made.text(), made.attributes];
@@ -70,7 +70,7 @@ def test_a_name_that_runs_from_right_to_left_is_isolated_from_what_is_beside_it(
     assert attributes["href"] == "#/שלום\u202e", "an address is not changed"
 
 
-def test_a_drawing_and_a_text_of_many_lines_keep_what_they_need() -> None:
+def test_drawings_and_texts_of_many_lines_keep_their_characters() -> None:
     script = """
     const made = [dom.s("text", null, given), dom.h("pre", null, given)];
     return made.map((each) => [each.children[0].localName ?? "text", each.text()]);

@@ -35,7 +35,7 @@ def check_each_cut(workload, limit: int | None) -> None:
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=name_of)
-def test_whatever_a_power_cut_leaves_behind_recovers_to_what_was_promised(workload):
+def test_every_state_after_a_power_cut_recovers_all_acknowledged_records(workload):
     check_each_cut(workload, LIMIT)
 
 

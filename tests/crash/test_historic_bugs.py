@@ -62,7 +62,7 @@ def busy_disk() -> SimulatedDisk:
     return disk
 
 
-def test_kafka_16541_what_is_renamed_was_synced_before_and_its_directory_after():
+def test_kafka_16541_a_file_is_synced_before_its_rename_and_the_directory_after():
     """The sync was taken out of a checkpoint for speed; after a crash the file had its name and not its bytes."""
     operations = busy_disk().operations
     renames = [one for one in operations if isinstance(one, Rename)]
@@ -249,7 +249,7 @@ def test_redpanda_def3776_nothing_behind_a_batch_not_persisted_is_acknowledged()
     end(broker)
 
 
-def test_nats_2026_what_compaction_writes_is_synced_before_anything_names_it():
+def test_nats_2026_compacted_segments_are_synced_before_a_checkpoint_names_them():
     """Block compaction went by the sync of everything else, and just-compacted blocks were skipped by the next one."""
     disk = SimulatedDisk()
     broker = SimulatedBroker(QUICK, disk=disk)

@@ -144,7 +144,7 @@ def mixed_traffic(disk: SimulatedDisk, survives: str) -> None:
             w.checkpoint()
 
 
-def test_in_every_mode_what_was_acknowledged_survives_a_kill():
+def test_in_every_mode_acknowledged_records_survive_a_kill():
     disk = SimulatedDisk()
     mixed_traffic(disk, "kill")
     for moment in range(0, len(disk.operations), 3):

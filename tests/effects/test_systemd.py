@@ -42,5 +42,5 @@ def test_a_service_manager_that_cannot_be_reached_raises_nothing(address):
         ({}, None),
     ],
 )
-def test_the_interval_is_half_of_what_the_manager_waits(environment, interval_s):
+def test_the_interval_is_half_of_the_managers_timeout(environment, interval_s):
     assert ServiceManager(environment).alive_interval_s == interval_s

@@ -34,7 +34,7 @@ def test_every_valid_input_is_read_and_some_are_measured(target: Target) -> None
 
 
 @pytest.mark.parametrize(("name", "data"), [(name, data) for name, every in FOUND.items() for data in every])
-def test_what_failed_once_fails_no_more(name: str, data: bytes) -> None:
+def test_inputs_that_failed_once_pass_now(name: str, data: bytes) -> None:
     measure(TARGETS[name], data, Watch())
 
 
@@ -47,7 +47,7 @@ def test_changed_inputs_are_read_or_refused(target: Target) -> None:
         measure(target, mutated(random, seeds, target.at_most_bytes), Watch())
 
 
-def test_the_loop_keeps_what_takes_new_ways() -> None:
+def test_the_loop_keeps_inputs_that_reach_new_lines() -> None:
     target = TARGETS["markers"]
     seeds = list(target.seeds())
     kept, executions, watch = grow(target, seeds[:1], Random(3), lambda count: count < 600)

@@ -162,7 +162,7 @@ async def test_a_transactions_timeout_is_a_minute_unless_a_client_says_otherwise
 
 
 @pytest.mark.requirement("S-117", "S-106")
-def test_isolation_level_decides_what_a_consumer_is_given(broker, name):
+def test_the_isolation_level_decides_which_records_a_consumer_gets(broker, name):
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": name})
     producer.init_transactions(TIMEOUT_S)
     ends = producer.commit_transaction, producer.abort_transaction, producer.commit_transaction

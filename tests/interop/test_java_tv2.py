@@ -202,7 +202,7 @@ def test_late_offsets_of_an_old_transaction_do_nothing_to_the_next(look, distant
 
 
 @pytest.mark.requirement("S-61", "S-62", "S-63")
-def test_a_second_instance_fences_the_first_and_aborts_what_it_had_open(java, broker, look, producer, name):
+def test_a_second_instance_fences_the_first_and_aborts_its_transaction(java, broker, look, producer, name):
     look.topic(name)
     producer.do("begin")
     producer.send(name, "of a zombie")
@@ -302,7 +302,7 @@ def test_a_transaction_that_is_open_elsewhere_delays_nobody(java, broker, look, 
     other.do("close")
 
 
-def test_a_client_whose_transaction_an_operator_aborts_is_told_when_it_commits(java, broker, look, producer, name):
+def test_a_commit_after_an_operators_abort_raises(java, broker, look, producer, name):
     """Apache Kafka says that the commit is done, and its records are gone. This producer is of no more use."""
     look.topic(name, 2)
     producer.do("begin")

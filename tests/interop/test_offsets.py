@@ -39,7 +39,7 @@ def killed(broker):
 
 
 @pytest.mark.requirement("S-06", "S-09")
-def test_confluent_goes_on_after_what_it_committed_and_reads_again_what_it_did_not(broker, name):
+def test_confluent_continues_after_its_commits_and_rereads_the_rest(broker, name):
     filled(broker, name)
     consumer = consumer_of(broker, name)
     consumer.subscribe([name])
@@ -58,7 +58,7 @@ def test_confluent_goes_on_after_what_it_committed_and_reads_again_what_it_did_n
 
 
 @pytest.mark.requirement("S-06")
-def test_confluent_commits_without_waiting_and_is_told_later(broker, name):
+def test_confluent_commits_asynchronously_and_gets_the_result_later(broker, name):
     filled(broker, name)
     reported = []
     done = threading.Event()
@@ -94,7 +94,7 @@ def test_confluent_commits_by_itself_and_its_successor_goes_on_there(broker, nam
     again.close()
 
 
-def test_confluent_is_told_that_a_topic_does_not_exist(broker, name):
+def test_confluent_gets_an_error_for_an_unknown_topic(broker, name):
     consumer = consumer_of(broker, name)
     with pytest.raises(KafkaException, match="UNKNOWN_TOPIC"):
         consumer.commit(offsets=[TopicPartition(name, 0, 3)], asynchronous=False)
@@ -102,7 +102,7 @@ def test_confluent_is_told_that_a_topic_does_not_exist(broker, name):
 
 
 @pytest.mark.requirement("S-06", "S-09")
-async def test_aiokafka_goes_on_after_what_it_committed(broker, name):
+async def test_aiokafka_continues_after_its_commits(broker, name):
     filled(broker, name)
     place = AioPartition(name, 0)
     settings = {"bootstrap_servers": broker.bootstrap, "group_id": name, "auto_offset_reset": "earliest"}

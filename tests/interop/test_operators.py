@@ -108,9 +108,7 @@ def test_a_transaction_that_is_open_for_too_long_is_found(admin, producer, name)
 
 @pytest.mark.parametrize("known_epoch", [False, True], ids=["any-coordinator-epoch", "the-epoch-described"])
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_a_client_whose_transaction_an_operator_aborts_is_told_when_it_commits(
-    broker, admin, look, name, library, known_epoch
-):
+def test_a_commit_after_an_operators_abort_raises(broker, admin, look, name, library, known_epoch):
     """In Apache Kafka the marker passes the coordinator by: the client's commit succeeds, and its records are gone."""
     look.topic(name, 2)
     with closing(LIBRARIES[library](broker.bootstrap, f"id-{name}")) as client:

@@ -73,7 +73,7 @@ class Supervisor:
 
 @pytest.mark.requirement("S-89", "S-90")
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_a_killed_broker_neither_loses_nor_doubles_nor_tears_what_a_copier_does(tmp_path, library):
+def test_a_killed_broker_loses_doubles_and_tears_no_transaction_of_a_copier(tmp_path, library):
     with broker_process(str(tmp_path / "data")) as broker:
         with Looker(broker.bootstrap) as look:
             look.topic("source")

@@ -153,7 +153,7 @@ def test_an_exactly_once_copy_of_the_sdk_needs_its_topics_group_and_id(broker: S
     assert run() >= 1
 
 
-def test_an_admin_sees_and_makes_what_its_rights_let_it(broker: ServedBroker) -> None:
+def test_an_admin_lists_and_creates_only_topics_its_rights_allow(broker: ServedBroker) -> None:
     admin = AdminClient(librdkafka(broker, "erin"))
 
     def made(name: str) -> int | None:

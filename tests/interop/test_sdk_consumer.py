@@ -46,7 +46,7 @@ def noted(monkeypatch):
     return fetches
 
 
-def test_a_session_names_what_changed_only(broker, name, monkeypatch):
+def test_the_sdks_session_names_only_changed_partitions(broker, name, monkeypatch):
     async def main():
         await make(broker.bootstrap, name, PARTITIONS)
         await write(broker.bootstrap, name, [b"%d" % n for n in range(120)], PARTITIONS)

@@ -135,7 +135,7 @@ def test_a_batch_cleaned_of_its_records_is_sound():
     assert emptied.next_offset == 7
 
 
-def test_each_flipped_bit_is_found_except_in_what_the_broker_itself_rewrites():
+def test_each_flipped_bit_is_found_except_in_fields_that_the_broker_sets():
     sent = batch(records=2, producer_id=1, producer_epoch=0, base_sequence=0)
     for bit in range(len(sent) * 8):
         damaged = bytearray(sent)

@@ -7,7 +7,7 @@ from wire_oracles import kafka_errors
 OURS_FROM = 10_000  # what no Kafka has, in answers to APIs that no Kafka has
 
 
-def test_codes_names_and_what_may_be_retried_are_those_of_kafka_4_3() -> None:
+def test_error_codes_names_and_retriability_are_those_of_kafka_4_3() -> None:
     ours = {code.name: (int(code), code.retriable) for code in ErrorCode if code < OURS_FROM}
     theirs = {code.name.upper(): (int(code), code.retriable) for code in kio.schema.errors.ErrorCode}
     assert ours == theirs
@@ -30,5 +30,5 @@ def test_an_error_says_its_detail_and_else_the_words_of_its_code() -> None:
     assert KafkaError(ErrorCode.NONE).text == "No error."
 
 
-def test_a_detail_is_cut_to_what_a_field_can_hold() -> None:
+def test_a_detail_is_cut_to_the_size_of_a_field() -> None:
     assert len(KafkaError(ErrorCode.INVALID_CONFIG, "é" * 100_000).text.encode()) < 32_767

@@ -24,7 +24,7 @@ def both(rows, **more):
 
 
 @given(RECORDS)
-def test_it_writes_what_the_general_encoder_writes(rows):
+def test_it_writes_the_bytes_of_the_general_encoder(rows):
     written, expected = both(rows)
     assert written == expected
     check_produced(memoryview(written))

@@ -85,7 +85,7 @@ def test_a_built_batch_reads_back_and_is_accepted_by_the_broker(contents, codec)
 
 
 @given(shapes(), st.sampled_from(Codec), st.integers(0, 2**31 - 1))
-def test_aiokafka_reads_what_we_build(contents, codec, sequence):
+def test_aiokafka_reads_batches_that_we_build(contents, codec, sequence):
     sent = build(contents, codec=codec, producer_id=7, producer_epoch=3, base_sequence=sequence, transactional=True)
     theirs = aiokafka.DefaultRecordBatch(sent)
     assert theirs.validate_crc()
@@ -96,14 +96,14 @@ def test_aiokafka_reads_what_we_build(contents, codec, sequence):
 
 
 @given(shapes(), st.sampled_from([Codec.NONE, Codec.GZIP]))
-def test_kafka_python_reads_what_we_build(contents, codec):
+def test_kafka_python_reads_batches_that_we_build(contents, codec):
     theirs = kafka_python.DefaultRecordBatch(build(contents, codec=codec))
     assert theirs.validate_crc()
     assert as_seen_by(theirs) == contents
 
 
 @given(shapes(), st.sampled_from(Codec))
-def test_we_read_what_aiokafka_builds(contents, codec):
+def test_we_read_batches_that_aiokafka_builds(contents, codec):
     builder = aiokafka.DefaultRecordBatchBuilder(2, codec, 1, 7, 3, 5, 1 << 20)
     for each in contents:
         builder.append(each.offset, each.timestamp, each.key, each.value, list(each.headers))
@@ -113,7 +113,7 @@ def test_we_read_what_aiokafka_builds(contents, codec):
 
 
 @given(shapes(), st.sampled_from([Codec.NONE, Codec.GZIP]))
-def test_we_read_what_kafka_python_builds(contents, codec):
+def test_we_read_batches_that_kafka_python_builds(contents, codec):
     builder = kafka_python.DefaultRecordBatchBuilder(2, codec, 0, -1, -1, -1, 1 << 20)
     for each in contents:
         builder.append(each.offset, each.timestamp, each.key, each.value, list(each.headers))

@@ -113,7 +113,7 @@ def test_null_is_refused_by_a_version_that_has_none() -> None:
         decoder(EverythingRequest, 0)(at_zero, 0)
 
 
-def test_instances_are_small_comparable_and_say_what_they_hold() -> None:
+def test_instances_have_slots_equality_and_a_repr() -> None:
     part = EverythingRequest.Part(number=1)
     assert part == EverythingRequest.Part(number=1, name=None)
     assert part != EverythingRequest.Part(number=2)

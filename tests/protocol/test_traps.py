@@ -94,7 +94,7 @@ def test_versions_for_brokers_only_are_declared_and_not_served() -> None:
     assert beyond == {"InitProducerId": (5, 6), "AddPartitionsToTxn": (3, 5)}
 
 
-def test_the_ranges_are_those_that_clients_are_told() -> None:
+def test_the_served_versions_of_each_api_are_these() -> None:
     ranges = {api.name: (api.advertised_min, api.max) for api in APIS.values() if api.key < 20_000}  # ours are not told
     assert ranges == {
         "Produce": (0, 13),

@@ -79,7 +79,7 @@ def test_a_consumer_that_does_right_raises_no_alarm(what):
 @pytest.mark.parametrize(
     "tell", [golden_connections.in_order, golden_connections.it_deletes_and_asks_where_its_log_begins]
 )
-def test_a_connection_that_sees_what_it_sent_raises_no_alarm(tell):
+def test_a_connection_that_sees_its_own_writes_is_no_anomaly(tell):
     story = Story()
     tell(story)
     assert story.anomalies == set()
@@ -113,7 +113,7 @@ def test_records_that_retention_or_compaction_may_take_are_not_anomalies(tell):
     assert story.anomalies == set()
 
 
-def test_what_shows_nothing_may_be_passed_by_after_an_abort():
+def test_an_input_without_output_may_be_skipped_after_an_abort():
     story = Story()
     story.send("x", at=1), story.begin("t"), story.poll((1, "x"), txn="t"), story.abort("t")
     story.poll((1, "x"), start=1), story.final((1, "x"))
@@ -146,7 +146,7 @@ def test_equal_histories_have_equal_digests():
         golden_rights.members_are_given_what_they_may_read,
     ],
 )
-def test_users_that_do_what_they_may_raise_no_alarm(tell):
+def test_users_within_their_rights_are_no_anomaly(tell):
     story = Story()
     tell(story)
     assert story.anomalies == set()

@@ -51,7 +51,7 @@ def size(batches):
 
 
 @pytest.mark.parametrize(("committed", "below"), [(False, 6), (True, 4)])
-def test_records_above_what_it_shows_are_withheld(committed, below):
+def test_a_follower_withholds_records_above_its_high_watermark(committed, below):
     answer = part(2, 9, 9, 8)
     assert show(answer, Copy(0, State(6, 4)), wanted(2), committed=committed) == "withheld"
     assert (answer.high_watermark, answer.last_stable_offset) == (6, 4)
@@ -76,7 +76,7 @@ def test_an_answer_that_was_overtaken_changes_nothing():
     assert copies[KEY].leader == State(8, 3)
 
 
-def test_what_it_lost_is_one_of_its_earlier_states():
+def test_after_a_loss_the_follower_is_in_one_of_its_earlier_states():
     copy, before = Copy(0, State(3, 3)), {State(0, 0)}
     for state in (State(5, 4), State(9, 4)):
         before.add(State(copy.end, copy.leader.last_stable))
@@ -117,7 +117,7 @@ def test_a_named_leader_gives_no_records_even_if_a_session_leaves_it_out():
     assert parts_of(answer)["t", 1].high_watermark == 7
 
 
-def test_a_session_goes_on_asking_for_what_was_not_named_again():
+def test_a_session_keeps_fetching_partitions_that_are_not_named_again():
     session = Session()
     session.asked(request(0, p0=5, p1=6))
     more = request(1, p1=9)

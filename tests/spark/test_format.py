@@ -51,7 +51,7 @@ def test_advice_is_below_the_error_and_secrets_nowhere():
         ({"minOffsetsPerTrigger": "5"}, ReadMinRows(5)),
     ],
 )
-def test_spark_is_told_one_of_the_limits(options, limit):
+def test_the_default_read_limit_of_a_stream_follows_from_its_options(options, limit):
     assert FencepostDataSource(GIVEN | options).streamReader(schema=WHERE).getDefaultReadLimit() == limit
 
 

@@ -54,7 +54,7 @@ def test_a_hint_names_options_as_spark_takes_them(error, says):
         abortable(ClientError("no hint")),
     ],
 )
-def test_nobody_is_told_to_abort_a_transaction_that_the_sink_aborts(error):
+def test_no_hint_says_to_abort_a_transaction_that_the_sink_aborts(error):
     assert shown(error) == ""
 
 

@@ -84,7 +84,7 @@ def test_the_script_hands_on_every_other_argument_as_it_is(tmp_path):
     assert output == "".join(f"<{word}>" for word in words if word != java.VECTOR_MODULE)
 
 
-def test_processes_that_start_together_leave_one_script_and_never_see_half_of_it(tmp_path):
+def test_processes_that_start_together_share_one_complete_script(tmp_path):
     target = java_that_says(tmp_path / "java", "25")
     found = java.Java(target, 25, "25", whole=False)
 
@@ -216,7 +216,7 @@ def test_a_package_that_is_missing_is_named_with_the_command_that_brings_it(monk
         requirements.check_versions()
 
 
-def test_the_module_that_spark_finds_never_fails_and_says_later_what_is_wrong(monkeypatch):
+def test_the_module_that_spark_finds_imports_and_raises_the_problem_when_used(monkeypatch):
     monkeypatch.setitem(sys.modules, "fencepost.spark.format", None)
     monkeypatch.delitem(sys.modules, "pyspark_fencepost", raising=False)
     found = importlib.util.spec_from_file_location("pyspark_fencepost", ROOT / "spark" / "autoload" / "__init__.py")

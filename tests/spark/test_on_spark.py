@@ -44,7 +44,7 @@ def finished(spark, place, attempts: int = 3) -> int:
     raise last
 
 
-def test_a_batch_reads_what_was_committed_and_all_of_it_if_it_is_told_to(spark, place):
+def test_a_batch_reads_committed_records_or_all_with_read_uncommitted(spark, place):
     def count(**options) -> int:
         reader = spark.read.format("fencepost").options(**place.options(), **options)
         return reader.option("subscribe", place.source).load().count()

@@ -208,7 +208,7 @@ def test_of_a_link_under_the_name_of_a_log_that_is_gone_only_the_link_is_removed
 
 @pytest.mark.parametrize("name", ["thesis.txt", "00000000000000000000.0.log.bak", "00000000000000000007.1.log/"])
 @pytest.mark.parametrize("make", [a_folder, a_link_to_a_folder])
-def test_a_folder_that_looks_like_a_log_is_left_with_what_no_log_makes(directory: Path, make: Make, name: str) -> None:
+def test_a_log_folder_that_holds_a_foreign_file_is_left_alone(directory: Path, make: Make, name: str) -> None:
     folder = directory / "logs" / "mine-0.77"
     make(folder)
     (a_folder if name.endswith("/") else a_file)(folder / name)

@@ -152,7 +152,7 @@ def test_a_checkpoint_waits_for_the_sync_of_joint_units_alone():
 
 
 @pytest.mark.parametrize("all_flushed", [True, False], ids=["all is flushed", "units after the checkpoint"])
-def test_without_the_newest_checkpoint_the_older_finds_what_it_needs_unsynced(all_flushed):
+def test_the_older_checkpoint_suffices_also_with_an_unsynced_journal(all_flushed):
     driver = Driven(SimulatedDisk(), settings=replace(SMALL, journal_max_bytes=256 << 10))
     log = driver.create("t", durability_mode="os")
     driver.round()
@@ -260,7 +260,7 @@ def test_while_rounds_are_synced_one_worker_writes_a_piece_at_a_time(monkeypatch
 
 
 @pytest.mark.parametrize(("beside_a_quarter", "paced"), [(1, True), (0, False)])
-def test_tails_with_a_quarter_of_what_they_may_hold_are_flushed_at_once(beside_a_quarter, paced):
+def test_tails_at_a_quarter_of_their_limit_are_all_flushed_at_once(beside_a_quarter, paced):
     def filled(tail_max_bytes):
         driver = Driven(SimulatedDisk(), settings=replace(SMALL, tail_max_bytes=tail_max_bytes))
         log = driver.create("t")

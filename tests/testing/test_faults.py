@@ -129,7 +129,7 @@ def test_a_delayed_request_keeps_its_place_and_moved_time_ends_the_delay(faults,
     assert client.receive().brokers
 
 
-def test_a_delayed_answer_is_of_what_was_done_at_once(faults, client, broker, topic):
+def test_a_delayed_answer_belongs_to_a_request_processed_at_once(faults, client, broker, topic):
     faults.delay("Produce", 3600, when="after_write").once()
     client.send(produce(topic, batch(timestamp=now())))
     assert client.nothing_comes()

@@ -248,7 +248,7 @@ def test_a_fault_that_did_not_happen_fails_the_test_that_asked_for_it(run):
     result.stdout.fnmatch_lines(["*faults that did not happen*EndTxn*"])
 
 
-def test_a_failed_test_shows_what_the_broker_looked_like(run):
+def test_a_failed_test_shows_the_state_of_the_broker(run):
     result = run("""
         from confluent_kafka import Producer
 
@@ -309,7 +309,7 @@ def test_a_halt_fails_nobody_who_made_it(run):
     """).assert_outcomes(passed=1)
 
 
-def test_assertions_name_what_is_wrong(run):
+def test_assertions_name_the_wrong_records(run):
     run("""
         import pytest
         from confluent_kafka import Producer
@@ -453,7 +453,7 @@ def test_the_async_clients_are_in_the_loop_of_the_test_whatever_its_scope(run, m
     ).assert_outcomes(passed=3)
 
 
-def test_without_pytest_asyncio_the_async_clients_say_what_is_missing(run):
+def test_without_pytest_asyncio_async_fixtures_name_the_missing_package(run):
     result = run("def test_a(fp_producer): pass", "-p", "no:asyncio", subprocess=True)
     result.stdout.fnmatch_lines(["*fp_producer needs pytest-asyncio*"])
 

@@ -395,7 +395,7 @@ def test_each_tool_is_asked_or_it_is_said_why_not(state: str) -> None:
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_the_page_for_whoever_is_paged_has_one_row_that_asks_what_can_tell(state: str) -> None:
+def test_the_on_call_page_has_a_row_for_each_state_with_a_command_that_tells(state: str) -> None:
     rows = [line for line in ON_CALL.read_text().splitlines() if line.startswith("|") and f"**{state}**" in line]
     (row,) = rows
     _, _, asked, *_ = row.split("|")

@@ -70,7 +70,7 @@ def test_a_peer_that_cannot_start_is_reported_and_the_others_are_measured(progre
     assert progress.failures == ["start, fencepost fsync: RuntimeError: no disk"]
 
 
-def test_recovery_starts_on_what_a_killed_broker_left(progress):
+def test_recovery_starts_on_the_files_of_a_killed_broker(progress):
     (found,) = growth.recovery(names.FSYNC, TINY, progress)
     assert len(found.figures["ready_s"]) == len(found.figures["s_per_gb"]) == 2
     assert min(found.figures["s_per_gb"]) > 0
@@ -105,7 +105,7 @@ def test_of_the_table_only_the_start_is_measured(monkeypatch):
     assert asked == [([names.FSYNC, names.KAFKA], 3)]
 
 
-def test_only_what_is_wanted_is_measured_and_only_on_the_servers_asked_for(monkeypatch):
+def test_only_the_wanted_bounds_are_measured_and_only_on_the_named_servers(monkeypatch):
     def recovery(name, size, tells):
         yield f"recovery {name}"
 

@@ -40,7 +40,7 @@ def test_two_runs_that_end_in_one_second_have_files_of_their_own(
     assert names == ["now.json", "now-2.json", "now-3.json"]
 
 
-def test_without_matplotlib_there_are_no_plots_and_one_line_says_so(
+def test_without_matplotlib_one_line_says_that_there_are_no_plots(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
@@ -69,7 +69,7 @@ def test_the_table_has_for_each_aim_how_far_it_was_reached() -> None:
     assert row(text, "ready after start")[2:4] == ["–", "–"]
 
 
-def test_the_report_names_what_limits_a_figure() -> None:
+def test_the_report_names_the_limit_of_a_figure() -> None:
     cold = replace(rates("small 64x1", KAFKA, 1.0, p99_ms=[2.0]), warm=False)
     found = (replace(rates("small 64x1", FSYNC, 1.0, p99_ms=[3.0]), saturated=True, others_cpu=0.034), cold)
     text = report.remarks(result_file.Result(FACTS, found, tuple(judge(found))))
@@ -141,6 +141,6 @@ def test_the_report_module_prints_a_result_and_refuses_other_files(tmp_path: Pat
 LIGHT_MODULES = "import sys, fencepost.bench.contest.report; print(*sys.modules)"
 
 
-def test_a_report_is_made_without_what_measures_and_plots_are_imported_when_drawn() -> None:
+def test_a_report_imports_no_load_and_imports_plots_only_when_it_draws() -> None:
     done = subprocess.run([sys.executable, "-c", LIGHT_MODULES], capture_output=True, text=True, check=True)
     assert not {"matplotlib", "hdrh", "confluent_kafka", "fencepost.bench.contest.contest"} & set(done.stdout.split())

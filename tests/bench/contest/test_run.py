@@ -39,13 +39,13 @@ def test_an_effort_that_fits_is_kept():
     assert fit_effort(TABLE, 10_000, Ahead(100, 120, 10, 40)) == TABLE
 
 
-def test_windows_get_what_warming_mostly_leaves():
+def test_windows_get_the_time_that_warming_usually_leaves():
     left = Ahead(100, 120, 10, 40)
     shorter = fit_effort(TABLE, left.around_s() + 100 * 3.0 + 10 * run.WARM_MOSTLY_S, left)
     assert shorter.seconds == pytest.approx(3.0)
 
 
-def test_the_next_jvms_may_take_what_shorter_windows_make_good():
+def test_the_next_jvms_may_use_time_that_shorter_windows_save():
     left = Ahead(100, 120, 10, 40)
     least = left.around_s() + 100 * run.SHORTEST_S + 8 * run.WARM_LEAST_S
     assert fit_effort(TABLE, least + 2 * 50.0, left).warm_most_s == pytest.approx(50.0)
@@ -53,7 +53,7 @@ def test_the_next_jvms_may_take_what_shorter_windows_make_good():
     assert fit_effort(TABLE, least, left).warm_most_s == run.WARM_LEAST_S
 
 
-def test_neither_goes_below_what_is_meaningful():
+def test_neither_windows_nor_warming_are_shorter_than_their_least():
     least = fit_effort(TABLE, -5.0, Ahead(100, 120, 10, 40))
     assert (least.seconds, least.warm_most_s) == (run.SHORTEST_S, run.WARM_LEAST_S)
     assert least.rounds == TABLE.rounds
@@ -83,7 +83,7 @@ def test_loads_are_found_by_parts_of_their_names(monkeypatch):
     assert [load.name for load in run.scenarios(True, ["256", "nothing"])] == ["small 256x5"]
 
 
-def test_a_run_that_is_interrupted_keeps_what_it_has(monkeypatch, capsys):
+def test_an_interrupted_run_keeps_its_results_so_far(monkeypatch, capsys):
     def findings(*_: object) -> Iterator[Measured]:
         yield Measured("one", "request", "A", {})
         raise KeyboardInterrupt

@@ -55,7 +55,7 @@ def books() -> Books:
     return Books(Peer("this process", "", 0, os.getpid()))
 
 
-def test_a_load_reports_what_it_counted_and_what_its_own_process_took() -> None:
+def test_a_load_reports_its_counts_and_its_process_cpu_time() -> None:
     sample = run("made_loads:counts", {"units": 3, "busy_s": 0.05}, books())
     assert (sample.units, sample.bytes, sample.latencies.count) == (3, 7, 3)
     assert sample.latencies.percentile_ms(0.5) == 0.01

@@ -72,7 +72,7 @@ def test_records_are_produced_for_a_time_and_the_acknowledged_ones_count(served:
     assert topics.names(served.host, served.port) == before
 
 
-def test_the_mock_takes_what_is_produced_too(mock: Peer) -> None:
+def test_the_mock_cluster_accepts_produced_records(mock: Peer) -> None:
     measured(produce_load.Produce("produce 100 B", 100, warm_seconds=WARM), mock)
 
 
@@ -218,7 +218,7 @@ def test_committed_records_are_visible_when_the_commit_returns(served: Peer) -> 
 
 
 @pytest.mark.parametrize("mode", modes_load.full(), ids=lambda mode: mode.name)
-def test_each_delivery_mode_counts_what_the_broker_has(served: Peer, mode: modes_load.Mode) -> None:
+def test_each_delivery_mode_counts_the_records_that_the_broker_has(served: Peer, mode: modes_load.Mode) -> None:
     sample = measured(replace(mode, warm_seconds=WARM), served)
     assert sample.latencies.count * mode.batch == sample.units
     assert sample.bytes == 100 * sample.units

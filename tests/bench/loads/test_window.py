@@ -81,7 +81,7 @@ def test_a_child_that_ended_in_the_window_is_the_clients():
     assert sample.client_share * sample.seconds * 1e9 > 10_000_000
 
 
-def test_dirty_and_writeback_are_what_waits_to_be_written():
+def test_unwritten_bytes_are_dirty_plus_writeback():
     assert disk.unwritten(MEMINFO) == 2048 * 1024
     assert disk.unwritten("") == 0
 

@@ -39,7 +39,7 @@ def test_where_mounts_cannot_be_read_it_is_unknown() -> None:
     assert file_system(Path("/var"), "") == UNKNOWN
 
 
-def test_a_package_inside_of_somebody_s_tree_has_no_commit_of_it(tmp_path: Path) -> None:
+def test_an_installed_package_does_not_report_the_commit_of_a_tree_around_it(tmp_path: Path) -> None:
     git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
     for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "theirs"]):
         subprocess.run([*git, *command], check=True)

@@ -22,12 +22,12 @@ a line that is none
 """
 
 
-def test_a_wait_counts_with_what_the_holder_ran_and_not_while_it_was_preempted() -> None:
+def test_a_wait_counts_only_the_time_that_the_lock_holder_ran() -> None:
     found = measure(read_events(LINES.splitlines()), LOOP)
     assert found.locked == [pytest.approx(200 + 1110)]  # of the 6,010 us that it lasted
 
 
-def test_a_turn_counts_with_what_the_loop_ran_and_with_its_waits() -> None:
+def test_a_turn_counts_the_time_that_the_loop_ran_and_its_waits() -> None:
     found = measure(read_events(LINES.splitlines()), LOOP)
     assert found.own == [pytest.approx(100 + 900)]
     assert found.turns == [pytest.approx(1000 + 1310)]
@@ -53,7 +53,7 @@ def test_spans_under_way_at_either_end_are_left_out() -> None:
     assert measure([], LOOP).seconds == 0
 
 
-def test_events_are_taken_in_the_order_of_time_and_gaps_are_told() -> None:
+def test_events_are_sorted_by_time_and_gaps_are_reported() -> None:
     lines = LINES.splitlines()
     lines.append("          python   100    10.006500: PERF_RECORD_LOST lost 12")
     found = measure(read_events(reversed(lines)), LOOP)

@@ -159,7 +159,7 @@ def test_every_default_is_a_value_that_would_be_accepted() -> None:
             assert BROKER_OPTIONS[row.broker].default == row.default, row.name
 
 
-def test_the_page_of_settings_says_what_the_tables_say() -> None:
+def test_the_page_of_settings_is_equal_to_the_tables() -> None:
     page = (ROOT / "docs" / "settings.md").read_text()
     assert page == settings_page.page(), (
         "write it anew: python -m fencepost.broker.config.settings_page > docs/settings.md"

@@ -211,7 +211,7 @@ def test_a_kill_resets_connections_and_a_restart_has_all_that_was_acknowledged(b
     assert end_of(broker) == 1
 
 
-def test_a_kill_loses_what_was_not_synced():
+def test_a_kill_loses_unsynced_records():
     with Broker(durability_mode="os", log_checkpoint_interval_ms=3_600_000) as broker:
         make(broker)
         broker.advance(0.2)  # the topic is on disk, and so is the empty round that says so: no other sync is due
@@ -247,7 +247,7 @@ def test_a_failed_sync_stops_it_and_the_block_raises():
     assert isinstance(raised.value.__cause__, OSError)
 
 
-async def test_a_failed_sync_raises_from_an_async_block_over_what_clients_raised():
+async def test_a_failed_sync_raises_from_an_async_block_instead_of_a_clients_error():
     async def block():
         async with Broker() as broker:
             await asyncio.to_thread(halted_by_a_failed_sync, broker)

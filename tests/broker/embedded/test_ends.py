@@ -98,7 +98,7 @@ def test_time_that_is_moved_while_a_sync_fails_has_moved_once():
         broker.stop()
 
 
-def test_a_directory_that_was_moved_halts_it_and_the_hint_says_what_to_do(tmp_path):
+def test_a_moved_directory_halts_the_broker_with_a_hint(tmp_path):
     path, moved = tmp_path / "data", tmp_path / "moved"
     broker = Broker(data_dir=path).start()
     path.rename(moved)

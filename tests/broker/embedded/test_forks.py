@@ -79,7 +79,7 @@ def test_the_directory_is_free_when_the_parent_is_gone_and_its_child_is_not(tmp_
     assert run(script) == ["True"]
 
 
-def test_a_child_that_uses_its_parents_broker_is_told_so_at_once() -> None:
+def test_a_forked_child_that_uses_its_parents_broker_gets_an_error_at_once() -> None:
     script = """
         broker = Broker().start()
         child = os.fork()

@@ -20,7 +20,7 @@ def send(broker, user, topic="orders", **more):
         return producer.send(topic, b"42").result()
 
 
-def test_a_user_may_do_what_its_rules_allow_and_nothing_else(broker):
+def test_a_user_may_do_only_the_operations_that_its_acls_allow(broker):
     assert send(broker, "alice").offset == 0
     with pytest.raises(AuthorizationError):
         send(broker, "alice", "other")
@@ -98,7 +98,7 @@ def test_without_rules_everybody_who_logs_in_may_do_everything():
             broker.add_acls(ORDERS)
 
 
-def test_users_of_a_kept_directory_stay_with_what_was_changed(tmp_path):
+def test_a_kept_directory_keeps_changed_users(tmp_path):
     with Broker(tmp_path / "data", users={"alice": "secret"}, acls=ORDERS) as broker:
         send(broker, "alice")
         broker.add_user("bob", "x")

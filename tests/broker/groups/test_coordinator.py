@@ -164,7 +164,7 @@ def test_kafka_8715_two_that_come_in_the_same_moment_have_ids_of_their_own(broke
     assert all(each.startswith("test-") for each in ids)
 
 
-def test_members_wait_in_order_with_what_else_goes_over_their_connection(broker):
+def test_replies_to_waiting_members_keep_the_order_of_their_connection(broker):
     client = SimulatedClient(broker)
     member, generation = alone(client)
     other = SimulatedClient(broker)
@@ -274,7 +274,7 @@ def test_groups_that_nobody_ever_entered_leave_nothing(broker):
     assert broker.broker.groups.groups == {}
 
 
-def test_one_answer_describes_so_many_groups_and_the_others_may_be_asked_again(broker):
+def test_groups_that_do_not_fit_in_one_answer_get_a_retriable_error(broker):
     size = 700_000
     alone(broker, protocols={"range": bytes(size)})
     found = broker.ask(DescribeGroupsRequest(groups=["g"] * 100)).groups
@@ -340,7 +340,7 @@ def test_find_coordinator_fails_while_the_offsets_topic_cannot_be_created(broker
 # ---- a log that is offline -----------------------------------------------------------------------------------
 
 
-def test_of_groups_that_cannot_be_known_nobody_is_told_that_they_do_not_exist(broker):
+def test_groups_in_an_offline_log_are_not_reported_as_missing(broker):
     """Whoever was told so took a group for deleted that is there again when its log is."""
     broker.ask(FindCoordinatorRequest(key="g"), 3)
     topic = broker.broker.group_offsets.topic

@@ -123,7 +123,7 @@ def test_a_client_that_cannot_join_twice_is_a_member_at_once() -> None:
 
 
 @pytest.mark.parametrize("most", [3, 300])
-def test_ids_are_told_to_so_many_newcomers_only(most: int) -> None:
+def test_only_a_limited_number_of_pending_members_get_ids(most: int) -> None:
     driver = GroupDriver(most_pending=most)
     errors = [driver.join().error for _ in range(most + 1)]
     assert errors == [ErrorCode.MEMBER_ID_REQUIRED] * most + [ErrorCode.GROUP_MAX_SIZE_REACHED]
@@ -357,7 +357,7 @@ def test_a_leader_that_leaves_while_others_wait_for_it_leaves_nobody_waiting() -
     assert driver.join(second).got.leader == second
 
 
-def test_a_member_removed_while_it_waits_is_told_so_itself() -> None:
+def test_a_member_removed_while_it_waits_gets_unknown_member_id() -> None:
     driver = GroupDriver()
     first, second = driver.stable(2, static=True)
     driver.join(first, "i0")

@@ -48,7 +48,7 @@ def test_exactly_the_committed_offsets_are_there_after_a_power_cut() -> None:
         assert fetch(later, "h") == {}
 
 
-def test_kafka_15784_a_commit_is_one_unit_and_memory_knows_only_what_the_log_does() -> None:
+def test_kafka_15784_a_commit_is_one_unit_and_memory_never_differs_from_the_log() -> None:
     """KAFKA-15784: the record and the memory of it could part."""
     with SimulatedBroker() as world:
         world.broker.topics.create("t", 2)
@@ -85,7 +85,7 @@ def test_offsets_of_a_transaction_show_when_it_commits_also_over_a_power_cut(tv:
 
 @pytest.mark.parametrize("tv", [1, 2])
 @pytest.mark.requirement("S-85")
-def test_offsets_of_an_aborted_transaction_leave_what_was_there(tv: int) -> None:
+def test_offsets_of_an_aborted_transaction_leave_the_committed_ones_unchanged(tv: int) -> None:
     with SimulatedBroker() as world:
         world.broker.topics.create("t", 1)
         commit(world, "g", "t", {0: 1})
@@ -142,7 +142,7 @@ def test_offsets_go_when_their_time_is_over_and_not_a_check_before() -> None:
             assert fetch(later, "g") == {}
 
 
-def test_a_restart_and_a_snapshot_know_of_each_offset_what_the_commit_left_in_memory() -> None:
+def test_a_restart_and_a_snapshot_restore_each_committed_offset_exactly() -> None:
     world = SimulatedBroker(kept_for(60))
     world.broker.topics.create("t", 3)
     commit(world, "g", "t", {0: 5, 1: 6, 2: 7})
@@ -351,7 +351,7 @@ def test_many_offsets_under_a_long_name_are_forgotten_in_batches_of_a_bounded_si
 
 
 @pytest.mark.slow
-def test_compaction_of_the_log_leaves_what_counts_and_what_is_pending() -> None:
+def test_compaction_of_the_log_keeps_current_and_pending_offsets() -> None:
     settings = BrokerSettings(
         offsets_topic_num_partitions=1, offsets_topic_segment_bytes=1 << 20, log_cleaner_backoff_ms=1_000
     )
@@ -390,7 +390,7 @@ def test_compaction_of_the_log_leaves_what_counts_and_what_is_pending() -> None:
         (State.COMPLETING_REBALANCE, "consumer", ("t",), {"t", "u"}),
     ],
 )
-def test_kafka_13636_who_is_in_the_group_decides_what_of_it_may_go(
+def test_kafka_13636_the_groups_state_and_topics_decide_which_offsets_expire(
     state: State,
     protocol_type: str,
     subscribed: Collection[str] | None,

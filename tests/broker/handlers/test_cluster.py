@@ -39,7 +39,7 @@ def test_the_apis_that_are_served_are_listed_and_produce_from_version_0(broker: 
     assert {0, 1, 2, 3, 10, 18, 19, 20, 21, 22, 23, 32, 33, 35, 37, 44, 60, 61, 75} <= set(listed)
 
 
-def test_features_say_only_what_is_true(broker: SimulatedBroker) -> None:
+def test_features_list_only_complete_features(broker: SimulatedBroker) -> None:
     response = broker.ask(ApiVersionsRequest())
     complete = complete_features({key: handler.api for key, handler in HANDLERS.items()})
     assert [feature.name for feature in response.supported_features] == [feature.name for feature in complete]
@@ -278,7 +278,7 @@ def test_following_the_cursor_gives_every_partition_once(broker: SimulatedBroker
 # ---- DescribeLogDirs -----------------------------------------------------------------------------------------
 
 
-def test_the_data_directory_is_described_with_the_sizes_of_what_is_asked_for(broker: SimulatedBroker) -> None:
+def test_the_data_directory_is_described_with_sizes_of_requested_partitions(broker: SimulatedBroker) -> None:
     make(broker, a=2, b=1)
     Topic = DescribeLogDirsRequest.Topic
     asked = [Topic(topic="a", partitions=[1, 7]), Topic(topic="nope", partitions=[0]), Topic(topic="b", partitions=[])]

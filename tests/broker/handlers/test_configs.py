@@ -261,7 +261,7 @@ def test_a_stored_limit_that_would_keep_all_clients_out_is_ignored() -> None:
             assert change(again, BROKER, "1", ("max.connections", DELETE, None)) == OK
 
 
-def test_a_start_that_ignores_what_was_set_while_running_lets_it_be_set_back() -> None:
+def test_a_start_that_ignores_dynamic_settings_lets_them_be_reset() -> None:
     with SimulatedBroker() as broker:
         assert change(broker, BROKER, "1", ("max.connections", SET, "10")) == OK
         assert change(broker, BROKER, "", ("message.max.bytes", SET, "5000")) == OK
@@ -304,7 +304,7 @@ def test_the_id_of_the_broker_has_one_spelling(broker: SimulatedBroker, spelling
 
 
 @pytest.mark.parametrize("name", ["01", "7"], ids=["another spelling", "an id it had before"])
-def test_what_is_kept_of_another_id_is_shown_and_can_be_removed(broker: SimulatedBroker, name: str) -> None:
+def test_settings_stored_for_another_broker_id_are_shown_and_can_be_removed(broker: SimulatedBroker, name: str) -> None:
     stored = {"message.max.bytes": "5000", "mesage.max.bytes": "1", "num.io.threads": "9"}
     broker.broker.topics._log.commit([broker_configs_changed(name, stored)])
     broker.wait(1)
@@ -378,7 +378,7 @@ def test_unknown_settings_stored_by_an_earlier_version_can_be_removed(broker: Si
         assert again.broker.topics.broker_configs("1") == {"message.max.bytes": "5000"}
 
 
-def test_every_setting_of_a_kafka_broker_is_shown_with_what_is_true_of_one_node() -> None:
+def test_every_kafka_broker_setting_is_shown_with_its_value_for_one_node() -> None:
     with SimulatedBroker(BrokerSettings(node_id=7, log_retention_ms=7_200_000)) as broker:
         (node,) = (str(broker.broker.node_id),)
         found = {config.name: config for config in describe(broker, BROKER, node, include_documentation=True).configs}

@@ -125,7 +125,7 @@ def test_a_reader_that_is_behind_does_not_wait_for_more_at_the_end_of_a_segment(
     assert len(offsets(fetched(response))) < 10
 
 
-def test_one_answer_holds_what_is_flushed_and_what_is_not_yet(client):
+def test_one_answer_holds_flushed_and_unflushed_batches(client):
     fill(client, 5)
     client.broker.wait(30)  # flushed by now
     fill(client, 5)
@@ -166,7 +166,7 @@ def test_the_reader_s_leader_epoch_must_be_the_brokers(client):
     assert code(client.ask(fetch("t", leader_epoch=2), NAMED)) == ErrorCode.FENCED_LEADER_EPOCH
 
 
-def test_a_reader_whose_log_is_longer_than_ours_is_told_where_they_part(client):
+def test_a_reader_with_a_longer_log_gets_the_diverging_offset(client):
     fill(client, 1)
     assert fetched(client.ask(fetch("t", 3, last_fetched_epoch=0), NAMED)).diverging_epoch is None
     diverging = fetched(client.ask(fetch("t", 4, last_fetched_epoch=0), NAMED))
@@ -193,7 +193,7 @@ def test_an_isolation_level_that_does_not_exist_is_refused(client):
     assert client.ask(request, NAMED).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_a_damaged_partition_says_so_in_words_that_old_clients_retry(client):
+def test_a_damaged_partition_answers_with_an_error_that_old_clients_retry(client):
     client.broker.broker.topics.by_name["t"].partitions[0].log.offline = "a test"
     assert code(client.ask(fetch("t"), 5)) == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert code(client.ask(fetch("t"), 6)) == ErrorCode.KAFKA_STORAGE_ERROR
@@ -259,7 +259,7 @@ def timed(client, request, version=NAMED):
     return response, client.broker.loop.time() - before
 
 
-def test_a_fetch_with_nothing_to_read_waits_as_long_as_it_was_told(client):
+def test_a_fetch_with_nothing_to_read_waits_max_wait_ms(client):
     response, took = timed(client, fetch("t", max_wait_ms=500))
     assert 0.5 <= took < 0.6
     assert code(response) == OK
@@ -382,7 +382,7 @@ def named(response):
     return {(topic.topic, part.partition_index) for topic in response.responses for part in topic.partitions}
 
 
-def test_a_session_names_only_what_changed(client):
+def test_a_session_names_only_changed_partitions(client):
     session_id = session(client, parts("t", (0, 0), (1, 0), (2, 0)))
     assert session_id > 0
     assert named(client.ask(incremental(session_id, 1), NAMED)) == set()
@@ -391,7 +391,7 @@ def test_a_session_names_only_what_changed(client):
     assert named(client.ask(incremental(session_id, 3, parts("t", (2, 3))), NAMED)) == set()
 
 
-def test_a_session_is_told_of_a_partition_that_goes_offline(client):
+def test_a_session_gets_the_error_of_a_partition_that_goes_offline(client):
     """Its reader has read everything, so there would be nothing else to say, for ever."""
     fill(client, 1)
     session_id = session(client, parts("t", (0, 3), (1, 0)))
@@ -403,7 +403,7 @@ def test_a_session_is_told_of_a_partition_that_goes_offline(client):
         assert fetched(answer).error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_a_session_reads_on_from_the_offsets_it_was_told(client):
+def test_a_session_continues_from_the_offsets_of_the_last_request(client):
     fill(client, 3)
     session_id = session(client, parts("t", (0, 0)))
     response = client.ask(incremental(session_id, 1, parts("t", (0, 6))), NAMED)

@@ -96,7 +96,7 @@ def test_a_waiting_fetch_releases_the_file_parts_it_has_read(client, found):
     assert let_go_of(found) == [True, True]
 
 
-def test_a_woken_fetch_that_goes_on_waiting_releases_what_it_read(client, found):
+def test_a_woken_fetch_that_goes_on_waiting_releases_its_buffers(client, found):
     client.send(fetch("t", committed=True, max_wait_ms=5_000, min_bytes=1 << 20), NAMED)
     client.broker.wait(1)
     broker = client.broker.broker
@@ -150,7 +150,7 @@ def test_a_session_gets_each_part_once(client, found):
     assert let_go_of(found) == [True, True]
 
 
-def test_read_committed_names_what_was_aborted(client, found):
+def test_read_committed_lists_aborted_transactions(client, found):
     part = fetched(client.ask(fetch("t", committed=True), NAMED))
     assert part.aborted_transactions == []
     assert len(found) == 1

@@ -86,7 +86,7 @@ def test_to_prepare_needs_the_id_and_the_key_and_for_good_a_right_of_its_own(wor
     assert waiting(world) == ["mine-1"]
 
 
-def test_of_the_ledger_everybody_sees_what_he_may_describe(world: Guarded) -> None:
+def test_describe_ledger_shows_only_entries_that_the_user_may_describe(world: Guarded) -> None:
     prepared(world, "mine-1")
     prepared(world, "others-1")
     world.have("allow User:alice DESCRIBE TRANSACTIONAL_ID ^ mine-")

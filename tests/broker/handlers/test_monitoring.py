@@ -214,7 +214,7 @@ def test_rounds_and_their_syncs_are_counted(broker: SimulatedBroker) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_transactions_are_counted_by_what_ended_them(broker: SimulatedBroker, version: int) -> None:
+def test_transactions_are_counted_by_the_reason_of_their_end(broker: SimulatedBroker, version: int) -> None:
     txn = Txn(broker, "x", version)
 
     def begun() -> None:

@@ -101,7 +101,7 @@ def test_a_damaged_partition_has_no_offsets(client):
 
 
 @pytest.mark.requirement("S-11")
-def test_the_latest_offset_is_that_of_what_is_durable(client):
+def test_the_latest_offset_counts_only_durable_records(client):
     other = SimulatedClient(client.broker)
     executor, held = client.broker.broker.rounds._executor, []
     submit, executor.submit = executor.submit, lambda job, done: held.append((job, done))
@@ -125,7 +125,7 @@ def test_the_end_of_an_epoch(client, version, epoch, answer):
     assert (got.error_code, got.leader_epoch, got.end_offset) == (OK, *answer)
 
 
-def test_the_end_of_an_epoch_of_what_does_not_exist(client):
+def test_the_end_of_an_epoch_in_an_unknown_partition_is_an_error(client):
     asked = [
         OffsetForLeaderEpochRequest.Topic.Partition(partition=7, leader_epoch=0),
         OffsetForLeaderEpochRequest.Topic.Partition(partition=0, leader_epoch=0, current_leader_epoch=9),

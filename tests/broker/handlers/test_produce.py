@@ -221,7 +221,7 @@ def test_a_timestamp_over_an_hour_ahead_is_refused_and_the_answer_names_its_reco
     assert code(client.ask(produce("t", batch(timestamp=now + HOUR_MS - 1000)))) == OK
 
 
-def test_a_topic_may_refuse_what_is_too_old(client):
+def test_a_topic_may_refuse_records_that_are_too_old(client):
     client.ask(create("fresh", message_timestamp_before_max_ms=60_000))
     now = client.broker.broker.clock.now_ms()
     old = build([Record(0, now, None, b""), Record(1, now - 120_000, None, b"")])
@@ -362,7 +362,7 @@ def test_a_retry_is_not_answered_before_its_own_first_attempt_is_durable(client)
     assert end_offset(client) == 1
 
 
-def test_an_error_about_what_is_not_durable_waits_too(client):
+def test_an_error_that_depends_on_undurable_batches_waits_for_them(client):
     rounds, held = client.broker.broker.rounds, []
     executor, submit = rounds._executor, rounds._executor.submit
     executor.submit = lambda job, done: held.append((job, done))

@@ -93,7 +93,7 @@ def test_without_room_nothing_is_changed_and_the_client_may_ask_again(monkeypatc
         set_quota(broker, "user=alice", producer_byte_rate=2)
 
 
-def test_only_so_many_entities_have_quotas(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_entities_with_quotas_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quota_changes, "MOST_ENTITIES", 3)
     with SimulatedBroker() as broker:
         asked = [entry(f"user=u{number}", producer_byte_rate=1) for number in range(5)]

@@ -59,7 +59,7 @@ def test_idempotent_batches_need_nothing_but_their_topic(world: Guarded) -> None
 
 
 @pytest.mark.requirement("S-35")
-def test_batches_are_judged_by_what_they_are_not_by_what_the_request_says(world: Guarded) -> None:
+def test_batches_are_authorized_by_their_own_producer_id_not_the_requests(world: Guarded) -> None:
     """CVE-2018-17196: one batch of a transaction among others, with or without an id of the request."""
     world.have("allow User:alice WRITE TOPIC = t", "allow User:bob ALL TRANSACTIONAL_ID = x")
     txn = Txn(world.broker, client=world.client)

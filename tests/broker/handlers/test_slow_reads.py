@@ -86,7 +86,7 @@ def seen(part):
     return found
 
 
-def test_a_fetch_of_what_the_log_has_just_given_up_names_what_was_aborted_there(client):
+def test_a_slow_fetch_of_dropped_segments_lists_their_aborted_transactions(client):
     """One checkpoint on: the log does not count the segments any more, but their files are still there."""
     log = client.broker.broker.topics.by_name["t"].partitions[0].log
     first = f"{log.directory}/{log.segments[0].stem}.log"
@@ -191,7 +191,7 @@ def test_a_look_up_by_time_finds_the_first_record_that_is_left(client, timestamp
     assert part.offset >= 9
 
 
-def test_a_client_that_sends_many_fetches_at_once_has_few_answers_made_ahead_of_it(client):
+def test_few_answers_are_made_ahead_for_a_client_with_many_fetches(client):
     """Each of these may bring 1 MiB or so from the disk, and none leaves while the client does not read."""
     files, executor = client.broker.broker.store.open_files, client.broker.broker.read_executor
     for path in list(files._entries):

@@ -48,7 +48,7 @@ def produce(broker: SimulatedBroker, topic: str, values: int, partition: int = 0
 # ---- CreateTopics --------------------------------------------------------------------------------------------
 
 
-def test_a_created_topic_has_what_was_asked_for_and_lists_all_its_settings(broker: SimulatedBroker) -> None:
+def test_a_created_topic_has_the_requested_configs_and_lists_all_settings(broker: SimulatedBroker) -> None:
     wanted = New(name="a", num_partitions=3, configs=[New.Config(name="retention.ms", value=" 5 ")])
     (answer,) = create(broker, wanted)
     assert (answer.error_code, answer.num_partitions, answer.replication_factor) == (0, 3, 1)
@@ -189,7 +189,7 @@ def test_a_name_asked_for_twice_is_answered_once_and_not_made(broker: SimulatedB
     ]
 
 
-def test_too_many_partitions_in_one_request_refuse_all_of_it(broker: SimulatedBroker) -> None:
+def test_too_many_partitions_in_one_request_refuse_the_whole_request(broker: SimulatedBroker) -> None:
     answers = create(broker, New(name="a", num_partitions=6000), New(name="b", num_partitions=6000))
     assert [answer.error_code for answer in answers] == [44, 44]
 
@@ -279,7 +279,7 @@ def grow(broker: SimulatedBroker, *topics: More, validate_only: bool = False) ->
     return verdicts(broker.ask(request).results)
 
 
-def test_a_topic_can_have_more_partitions_and_keeps_what_it_has(broker: SimulatedBroker) -> None:
+def test_a_topic_can_grow_and_keeps_its_records(broker: SimulatedBroker) -> None:
     create(broker, New(name="a", num_partitions=2))
     produce(broker, "a", 5)
     assert grow(broker, More(name="a", count=4)) == [OK]
@@ -289,7 +289,7 @@ def test_a_topic_can_have_more_partitions_and_keeps_what_it_has(broker: Simulate
     assert produce(broker, "a", 1, partition=3).base_offset == 0
 
 
-def test_one_request_adds_so_many_partitions_whatever_the_topics(broker: SimulatedBroker) -> None:
+def test_the_partitions_added_by_one_request_are_limited_over_all_topics(broker: SimulatedBroker) -> None:
     create(broker, New(name="a"), New(name="b"))
     half = MOST_PARTITIONS // 2
     too_many = [(44, "Excessively large number of partitions per request.")] * 2

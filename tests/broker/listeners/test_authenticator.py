@@ -251,7 +251,7 @@ def test_after_a_login_that_does_not_end_the_authenticator_is_not_asked(broker, 
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_user_has_so_many_connections_and_every_other_user_as_many(caplog, mechanism):
+def test_the_limit_of_connections_applies_to_each_user_separately(caplog, mechanism):
     settings = asking(max_connections_per_principal=2, connections_max_reauth_ms=10_000)
     with SimulatedBroker(settings) as broker:
         add_users(broker.broker)

@@ -104,7 +104,7 @@ def test_where_a_certificate_is_only_requested_who_has_none_is_nobody(authority)
             assert SUBJECT in principals(broker)
 
 
-def test_a_certificate_admits_so_many_connections(authority):
+def test_connections_with_one_certificate_are_limited(authority):
     settings = {"ssl_client_auth": "required", "ssl_truststore_location": authority.file}
     limited = serving(authority.of_broker(), **settings) | {"max_connections_per_principal": 1}
     with ServedBroker(listeners=("SSL://127.0.0.1:0",), **limited) as broker:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 
-def test_one_more_of_an_address_ends_the_oldest_of_it():
+def test_one_login_too_many_from_an_address_ends_its_oldest_connection():
     clients = UnauthenticatedClients()
     assert [clients.add(name, "h", 0, 10, 2) for name in "abc"] == [None, None, "a"]
     assert clients.add("d", "other", 0, 10, 2) is None

@@ -198,7 +198,7 @@ def test_a_peer_that_does_not_read_is_not_read_and_nothing_more_is_done_for_it()
     assert wire.reading
 
 
-def test_a_pass_stops_when_the_peer_stops_reading_in_the_middle_of_it():
+def test_handling_of_requests_stops_when_the_peer_stops_reading():
     def serve(connection, body):
         connection.slots.append((0, body))
         if body == b"2":
@@ -241,7 +241,7 @@ PRODUCE = b"\x00\x00rest"
 OTHER = b"\x00\x01rest"
 
 
-def test_a_full_store_holds_back_what_would_be_appended_and_nothing_else():
+def test_a_full_store_holds_back_only_requests_that_append():
     connection, owner, wire = connect(echo)
     owner.store.congested = True
     connection.data_received(frame(OTHER) + frame(PRODUCE) + frame(OTHER))

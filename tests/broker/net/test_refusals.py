@@ -311,7 +311,7 @@ def test_every_api_in_every_version_has_a_refusal_that_can_be_sent(api):
         assert decode_response(api, version, frame[4:])[0] == 1
 
 
-def test_no_right_is_needed_for_what_the_request_does_not_name():
+def test_rights_are_checked_only_for_resources_that_the_request_names():
     assert refused(FetchRequest(max_wait_ms=0, min_bytes=0, topics=[]), 4).responses == []
     assert refused(ListOffsetsRequest(topics=[]), 1).topics == []
 

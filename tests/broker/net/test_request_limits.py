@@ -68,7 +68,7 @@ def spread(topics, partitions, records=None):
 
 @pytest.mark.parametrize("version", range(3, 14))
 @pytest.mark.parametrize(("topics", "partitions"), [(1, MOST_PARTITIONS), (100, 100), (MOST_PARTITIONS, 1)])
-def test_a_produce_may_name_so_many_partitions_and_no_more(version, topics, partitions):
+def test_a_produce_that_names_too_many_partitions_closes_the_connection(version, topics, partitions):
     check(frame_of(spread(topics, partitions), version))
     if partitions > 1:
         with pytest.raises(MalformedFrame, match="partitions"):
@@ -95,7 +95,7 @@ def test_tagged_fields_that_nobody_knows_count_as_partitions_do(version):
 
 
 @pytest.mark.parametrize("count", [128, 1_000_000])
-def test_no_request_has_so_many_tagged_fields(served, count):
+def test_a_request_with_too_many_tagged_fields_closes_the_connection(served, count):
     tags = uvarint(count) + b"\x01\x00" * count
     header = struct.pack(">hhih", 18, 3, 1, 0)
     for frame in (header + tags + b"\x01\x01\x00", header + b"\x00\x01\x01" + tags):
@@ -189,7 +189,7 @@ def test_two_thousand_topics_at_once_are_made_described_and_fetched():
         served.close_clients()
 
 
-def test_one_request_makes_so_many_topics_and_says_the_others_may_be_asked_again(monkeypatch):
+def test_topics_beyond_the_limit_of_one_request_get_a_retriable_error(monkeypatch):
     monkeypatch.setattr(cluster, "MADE_AT_ONCE", 3)
     asked = MetadataRequest(topics=[Named(name=f"n{index}") for index in range(5)])
     with ServedBroker() as served, served.connect() as client:
@@ -254,7 +254,7 @@ def test_members_may_send_large_protocols_but_not_too_many_of_them(request_of, v
         (lambda count: DescribeTransactionsRequest(transactional_ids=[""] * count), 0),
     ],
 )
-def test_so_many_groups_or_transactions_are_described_at_once_and_no_more(request_of, version):
+def test_the_number_of_groups_or_transactions_described_at_once_is_limited(request_of, version):
     read(request_of(MOST_SUBJECTS), version)
     with pytest.raises(MalformedFrame, match="where 5000 are allowed"):
         read(request_of(MOST_SUBJECTS + 1), version)

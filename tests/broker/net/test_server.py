@@ -231,7 +231,7 @@ def client_apis(client):
 
 
 @pytest.mark.parametrize("name", ["", "-", "my client!", "x" * 300, "кафка"])
-def test_a_client_may_call_itself_what_it_likes(client, name):
+def test_a_client_may_use_any_client_id_and_software_name(client, name):
     asked = ApiVersionsRequest(client_software_name=name, client_software_version=name)
     assert client.call(asked, 3).error_code == OK
 
@@ -260,7 +260,7 @@ def held_bytes(served):
     return served.inside(lambda broker: sum(c._framer.held_bytes for c in broker.server.connections))
 
 
-def test_a_length_that_is_never_filled_holds_nothing_but_what_came(served):
+def test_an_incomplete_frame_takes_memory_only_for_received_bytes(served):
     with served.connect() as slow:
         slow.send_raw(struct.pack(">i", 100 << 20) + b"x" * 1000)
         wait_until(lambda: held_bytes(served) >= 1004)

@@ -199,7 +199,7 @@ def test_a_bug_in_a_request_that_waited_is_answered_as_any_other(monkeypatch, cr
     crowded.broker.metrics.failures.clear()
 
 
-def test_a_broker_that_stops_does_not_finish_what_takes_long(broker):
+def test_a_broker_that_stops_drops_long_jobs(broker):
     client = SimulatedClient(broker)
     client.send(create([f"t{number}" for number in range(1_000)]))
     broker.wait(0)
@@ -236,7 +236,7 @@ def test_short_requests_wait_for_one_long_step_and_not_for_all(monkeypatch):
 
 
 @pytest.mark.slow
-def test_requests_behind_a_produce_that_was_put_back_see_what_it_wrote(monkeypatch):
+def test_requests_after_a_postponed_produce_see_its_records(monkeypatch):
     monkeypatch.setattr(turns, "ARRIVAL_UNITS", 10)
     with SimulatedBroker(BrokerSettings()) as broker:
         broker.ask(create(["t"]))
@@ -388,7 +388,7 @@ def test_a_step_that_takes_long_counts_by_its_duration():
     assert queue.left == turns.ARRIVAL_UNITS - turns.SLICE_UNITS // 2
 
 
-def test_large_answers_share_what_there_is_and_each_has_some():
+def test_large_answers_share_the_memory_and_each_gets_some():
     found = [turns.AnswerRoom(connections).left_bytes for connections in (0, 1, 16, 64, 1_024, 100_000)]
     assert found == [16 << 20, 16 << 20, 16 << 20, 4 << 20, 256 << 10, 256 << 10]
     assert not turns.AnswerRoom(1).is_full

@@ -67,7 +67,7 @@ def test_the_deadline_ends_the_wait_whatever_the_look_says():
     assert looks.seen == [True]
 
 
-def test_the_next_deadline_skips_what_was_answered():
+def test_the_next_deadline_ignores_answered_waiters():
     waiting = Waiting()
     parked(waiting, ["a"], deadline_ms=10)
     parked(waiting, ["b"], deadline_ms=20)

@@ -463,7 +463,7 @@ def test_subjects_beyond_the_answers_size_get_a_retriable_error(monkeypatch, cod
     world.broker.stop()
 
 
-def test_connections_share_what_answers_may_hold(monkeypatch):
+def test_connections_share_the_bytes_that_answers_may_hold(monkeypatch):
     world = World()
     connections = len(world.broker.broker.server.connections)
     monkeypatch.setattr(turns, "LEAST_ANSWER_BYTES", 20_000)

@@ -83,7 +83,7 @@ def test_a_parked_reply_may_be_an_error(broker, answering):
     assert client.receive().topics[0].partitions[0].error_code == ErrorCode.REQUEST_TIMED_OUT
 
 
-def test_a_parked_reply_is_told_when_its_client_has_gone(broker, answering):
+def test_a_parked_reply_is_cancelled_when_its_client_has_gone(broker, answering):
     parked = Parked()
     answering(ListOffsetsRequest, lambda *_: parked)
     client = SimulatedClient(broker)

@@ -212,7 +212,7 @@ def test_a_session_that_grows_beyond_any_full_fetch_ends(monkeypatch):
     assert (len(cache.cache), cache.cache.partitions) == (0, 0)
 
 
-def test_all_sessions_together_remember_so_many_partitions(monkeypatch):
+def test_the_partitions_of_all_fetch_sessions_together_are_limited(monkeypatch):
     monkeypatch.setattr(fetch_sessions, "MOST_OF_ALL", 4)
     cache = sessions(10)
     grows, _ = opened(cache, "a", "b"), opened(cache, "c")

@@ -59,7 +59,7 @@ def test_a_session_names_a_partition_when_it_may_not_be_read_any_more(world: Gua
 
 
 @pytest.mark.parametrize("partitions", [1, 60, 600])
-def test_a_fetch_that_waits_does_not_bring_what_may_not_be_read_any_more(world: Guarded, partitions: int) -> None:
+def test_a_waiting_fetch_returns_nothing_after_the_right_to_read_is_removed(world: Guarded, partitions: int) -> None:
     """Kafka judges a request once; ours judges it again whenever it looks, so a long wait is no way around a rule."""
     world.as_user("root", lambda: world.broker.ask(create("wide", 600)))
     world.have("allow User:alice READ TOPIC = wide")

@@ -111,7 +111,7 @@ def test_each_partition_gets_its_own_answer(broker, client, workers):
 
 
 @pytest.mark.parametrize(("acks", "written"), [(0, [(0, MANY)]), (1, []), (-1, [])])
-def test_of_a_client_that_left_only_what_wants_no_answer_is_appended(broker, client, workers, acks, written):
+def test_after_a_client_left_only_its_acks_0_requests_are_appended(broker, client, workers, acks, written):
     begun(client, workers, produce("keys", long(), acks=acks))
     client.close()
     finish(client, workers)
@@ -154,7 +154,7 @@ def test_acks_0_keeps_its_order_and_gets_no_reply(broker, client, workers):
     assert answers(client.receive()) == [(OK, MANY)]
 
 
-def test_an_error_with_acks_0_closes_the_connection_and_what_follows_is_ignored(broker, client, workers):
+def test_an_error_with_acks_0_closes_the_connection_and_drops_later_requests(broker, client, workers):
     client.send_unanswered(produce("keys", batch(MANY), acks=0))
     begun(client, workers, produce("keys", batch(key=b"k")))
     finish(client, workers)
@@ -263,7 +263,7 @@ ENOUGH_BYTES = bytes(BYTES_LIKE_A_RECORD * FEW_RECORDS)
     ],
     ids=count(),
 )
-def test_only_what_takes_long_is_for_a_worker(broker, client, config, sent, is_long):
+def test_only_slow_batches_are_given_to_a_worker(broker, client, config, sent, is_long):
     broker.ask(create("t", **config))
     partition = broker.broker.topics.by_name["t"].partitions[0]
     work = partition.work_inside(memoryview(sent), broker.broker.clock.now_ms())

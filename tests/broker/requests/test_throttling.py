@@ -184,7 +184,7 @@ def test_a_fetch_over_its_quota_brings_nothing_tells_to_wait_and_does_not_count(
     assert (third.throttle_time_ms, len(bytes_of(fetched(third))) > 900) == (0, True)
 
 
-def test_a_fetch_is_limited_to_what_its_quota_allows_in_all_windows(broker: SimulatedBroker) -> None:
+def test_a_fetch_returns_at_most_the_bytes_its_quota_allows_in_all_windows(broker: SimulatedBroker) -> None:
     filled(broker)
     set_quota(broker, "client-id=reader", consumer_byte_rate=1000)
     response = SimulatedClient(broker, "reader").ask(fetch("t"), 12)
@@ -437,7 +437,7 @@ def test_a_hundred_thousand_client_ids_take_bounded_memory_and_one_still_waits(
     assert produced(SimulatedClient(broker, "c99999"), KB * 30) > 0
 
 
-def test_of_a_long_client_id_only_what_may_have_a_quota_is_kept(broker: SimulatedBroker) -> None:
+def test_a_long_client_id_is_cut_to_the_length_that_quotas_allow(broker: SimulatedBroker) -> None:
     longest = "x" * LONGEST_NAME
     set_quota(broker, f"client-id={longest}", producer_byte_rate=1000)
     set_quota(broker, "client-id=<default>", producer_byte_rate=2000)

@@ -86,7 +86,7 @@ def test_a_record_of_a_later_version_raises_newer_acl_record(key: object, value:
     assert not list(authorizer)
 
 
-def test_a_record_finds_what_it_is_of() -> None:
+def test_a_record_names_its_acl() -> None:
     state = SecurityState(Authorizer())
     credential = credential_from(Mechanism.SHA_256, b"s" * 32, b"salt", 4096)
     for record in (secret_set(b"x" * 32), acl_added(RULES[0]), credential_set("alice", credential)):
@@ -96,7 +96,7 @@ def test_a_record_finds_what_it_is_of() -> None:
     assert state.users.secret == b"x" * 32
 
 
-def test_an_unknown_kind_is_of_a_later_version_and_what_does_not_parse_is_damage() -> None:
+def test_an_unknown_kind_is_a_newer_record_and_an_unparsable_one_is_damaged() -> None:
     state = SecurityState(Authorizer())
     with pytest.raises(UnknownRecord, match="'other'"):
         state.apply(msgpack.packb(["other", "alice"]), b"")

@@ -86,7 +86,7 @@ def test_a_rule_that_means_nothing_is_refused(change: dict[str, Any]) -> None:
         ({"permission": Permission.DENY}, False),
     ],
 )
-def test_a_filter_lets_through_what_is_equal_in_all_that_it_names(wanted: dict[str, Any], found: bool) -> None:
+def test_a_filter_matches_acls_equal_in_all_fields_that_it_sets(wanted: dict[str, Any], found: bool) -> None:
     assert ALL._replace(**wanted).matches(BINDING) is found
 
 

@@ -92,7 +92,7 @@ def authorizer_of(*rules: str, **more: Any) -> Authorizer:
         (["allow alice READ = orders", "deny Group:* READ = orders"], True),
     ],
 )
-def test_the_order_of_rules_does_not_change_what_they_allow(rules: list[str], allowed: bool) -> None:
+def test_the_order_of_acls_does_not_change_the_rights(rules: list[str], allowed: bool) -> None:
     for made in (authorizer_of(*rules), authorizer_of(*reversed(rules))):
         assert made.allows(ALICE, HERE, READ, TOPIC, "orders") is allowed
         assert made.allows(ALICE, HERE, READ, TOPIC, "orders") is allowed, "asked again"
@@ -333,7 +333,7 @@ FILTERS = st.builds(
 
 
 @given(st.sets(BINDINGS, max_size=30), st.lists(FILTERS, max_size=20))
-def test_a_filter_finds_what_going_through_all_rules_finds(bindings: set[AclBinding], filters: list[AclFilter]) -> None:
+def test_a_filter_finds_the_same_acls_as_a_scan_of_all(bindings: set[AclBinding], filters: list[AclFilter]) -> None:
     made = Authorizer()
     for binding in bindings:
         made.add(binding)

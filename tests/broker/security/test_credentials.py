@@ -93,7 +93,7 @@ def test_a_password_is_recognised_by_either_mechanism():
         assert not made(mechanism).is_made_from(b"")
 
 
-def test_no_repr_shows_what_is_kept():
+def test_no_repr_shows_a_stored_credential():
     credential, users = made(), table()
     assert repr(credential) == str(credential) == "ScramCredential(SCRAM-SHA-256, 4096 iterations)"
     assert repr(users) == "ScramUsers(3 users)"

@@ -105,7 +105,7 @@ def test_names_are_answered_in_the_proportion_in_which_clients_made_users():
     assert 150 < found[25] + found[26] < 250
 
 
-def test_a_user_more_or_less_changes_what_few_names_are_answered():
+def test_adding_or_removing_a_user_changes_few_decoys():
     users = users_of("the SDK", "confluent-kafka", each=20)
     before = {name: answered(users, name) for name in NOBODY}
     add(users, "one more", CLIENTS["kafka-configs.sh"][0](), 4096)
@@ -140,7 +140,7 @@ def test_of_any_salt_at_all_there_is_a_decoy_of_its_length(salt, iterations):
     assert users.find_or_decoy("b", Mechanism.SHA_256) == decoy
 
 
-def test_a_salt_is_taken_for_what_its_client_draws_from():
+def test_a_salt_is_classified_by_its_smallest_alphabet():
     found = {
         b"0123": Alphabet.DIGITS,
         b"00ff": Alphabet.HEX,

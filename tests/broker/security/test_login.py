@@ -111,7 +111,7 @@ def test_a_wrong_password_is_refused_and_ends_the_connection(mechanism):
         assert line.login.name is None
 
 
-def test_a_handshake_offers_what_the_listener_has_in_its_order():
+def test_a_handshake_lists_the_listeners_mechanisms_in_their_order():
     line = Line(("SCRAM-SHA-512", "PLAIN"))
     reply = line.choose("PLAIN")
     assert (reply.response.mechanisms, reply.ends) == (["SCRAM-SHA-512", "PLAIN"], False)
@@ -126,7 +126,7 @@ def test_a_mechanism_that_is_not_offered_ends_the_login(mechanism):
     assert code(line.choose("PLAIN")) == ILLEGAL_AND_ENDS
 
 
-def test_a_handshake_v0_is_refused_for_what_follows_it_would_be_no_request():
+def test_a_handshake_v0_is_refused_because_raw_sasl_messages_would_follow():
     line = Line()
     assert code(line.choose("PLAIN", version=0)) == (ErrorCode.UNSUPPORTED_SASL_MECHANISM, True)
     assert line.login.phase is Phase.FAILED

@@ -223,7 +223,7 @@ def test_a_final_message_that_differs_in_any_part_ends_the_login(final):
     assert fails(scram(), CLIENT, final=final) == ""
 
 
-def test_cve_2024_56128_a_nonce_not_ours_is_refused_though_the_proof_is_of_it():
+def test_cve_2024_56128_a_foreign_nonce_is_refused_even_with_a_valid_proof():
     """The proof fits what the client says: whoever does not compare the nonce lets an old login be played again."""
     exchange, other = scram(), scram(nonce=fresh_nonce(b"x" * 24))
     exchange.receive(CLIENT.first(), 0)
@@ -232,7 +232,7 @@ def test_cve_2024_56128_a_nonce_not_ours_is_refused_though_the_proof_is_of_it():
 
 
 @pytest.mark.parametrize("claimed", ["y,,", "n,a=alice,", ""])
-def test_a_binding_that_was_not_announced_is_refused_though_the_proof_is_of_it(claimed):
+def test_a_channel_binding_not_announced_is_refused_even_with_a_valid_proof(claimed):
     exchange = scram()
     challenge = exchange.receive(CLIENT.first(), 0).message
     with pytest.raises(LoginFailed):

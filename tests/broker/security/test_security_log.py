@@ -80,7 +80,7 @@ def test_answered_rule_changes_survive_a_power_cut_in_every_durability_mode(mode
             assert described(unplugged) == [DENY]
 
 
-def test_nobody_is_told_of_a_rule_before_it_is_durable() -> None:
+def test_a_new_acl_is_not_answered_before_it_is_durable() -> None:
     """Not who makes it, and not who asks for it meanwhile; nor of one that is removed."""
     disk = SimulatedDisk()
     delays = slow(disk, journal=0.001)
@@ -97,7 +97,7 @@ def test_nobody_is_told_of_a_rule_before_it_is_durable() -> None:
         assert described(after) == [OTHER]
 
 
-def test_compaction_keeps_the_log_short_and_what_is_left_gives_the_same_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compaction_keeps_the_log_short_and_gives_the_same_acls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(security_log, "SEGMENT_BYTES", 8_000)
     with SimulatedBroker(guarded(log_cleaner_backoff_ms=100)) as broker:
         broker.ask(creating(ALLOW, DENY))

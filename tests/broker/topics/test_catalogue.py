@@ -108,7 +108,7 @@ changes = st.one_of(
 
 
 @given(st.lists(changes, max_size=30))
-def test_a_replay_of_what_compaction_left_gives_the_state_of_a_replay_of_all(history: list[Change]) -> None:
+def test_a_replay_after_compaction_gives_the_state_of_a_full_replay(history: list[Change]) -> None:
     whole, left = replayed(history), replayed(compacted(history))
     assert left.topics == whole.topics
     assert {k: v for k, v in left.broker_configs.items() if v} == {k: v for k, v in whole.broker_configs.items() if v}

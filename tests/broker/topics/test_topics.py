@@ -53,7 +53,7 @@ def test_a_restart_gives_the_same_topics_by_replay_as_there_were_live() -> None:
             assert pictured(restarted.broker.topics) == before
 
 
-def test_the_catalogue_is_compacted_and_what_is_left_gives_the_same_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compacted_catalogue_gives_the_same_topics(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalogue_log, "SEGMENT_BYTES", 8_000)
     with SimulatedBroker(BrokerSettings(log_cleaner_backoff_ms=100)) as broker:
         topics = busy(broker)
@@ -206,7 +206,7 @@ def test_a_deleted_topic_is_not_answered_before_that_is_durable() -> None:
         assert unplugged.broker.topics.by_name == {}
 
 
-def test_what_settings_mean_for_the_log_and_for_what_is_produced() -> None:
+def test_topic_settings_become_log_settings_and_append_rules() -> None:
     with SimulatedBroker() as broker:
         configs = {
             "cleanup.policy": "compact,delete",

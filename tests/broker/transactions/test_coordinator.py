@@ -112,7 +112,7 @@ def test_partitions_are_added_all_or_none(broker):
 @pytest.mark.slow
 @pytest.mark.requirement("S-62")
 @BOTH
-def test_a_fenced_producer_is_refused_everywhere_and_what_it_left_open_is_aborted(broker, version):
+def test_a_fenced_producer_is_refused_everywhere_and_its_transaction_aborted(broker, version):
     zombie = begun(broker, version)
     zombie.write("t", b"lost")
     zombie.write_offset("t", 5)
@@ -378,7 +378,7 @@ def test_a_topic_deleted_inside_a_transaction_holds_nobody_up(broker, version):
 
 
 @BOTH
-def test_a_topic_made_again_inside_a_transaction_gets_no_marker_of_it(broker, version):
+def test_a_topic_recreated_inside_a_transaction_gets_no_marker(broker, version):
     """kfake d222eb3: a marker written into a recreated topic."""
     txn = begun(broker, version)
     txn.write("t", b"x")

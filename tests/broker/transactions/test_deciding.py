@@ -52,7 +52,7 @@ def test_a_decision_about_thousands_of_transactions_is_one_unit_made_in_slices(b
     assert {state(broker, txn.name) for txn in txns[::97]} == {"CompleteCommit"}
 
 
-def test_the_same_decision_again_aborts_what_still_waits_some_at_a_time(broker):
+def test_the_same_decision_again_aborts_waiting_transactions_in_slices(broker):
     first = fill(broker, 1)
     assert decide(broker, *first).error_code == 0
     late = fill(broker, 120)
@@ -65,7 +65,7 @@ def test_the_same_decision_again_aborts_what_still_waits_some_at_a_time(broker):
 
 
 @pytest.mark.slow
-def test_10_000_markers_take_no_more_than_so_many_steps_each(broker):
+def test_10_000_markers_take_a_bounded_number_of_steps_each(broker):
     """The last step makes them all at once, before anybody else has a turn."""
     from fencepost.broker.transactions.deciding import Deciding
     from fencepost.broker.transactions.ledger import Item, Proposal, Verdict

@@ -303,7 +303,7 @@ def test_redpanda_00fb835_an_abort_that_fails_is_tried_again_with_the_next_sweep
 
 @BOTH
 @pytest.mark.parametrize("commit", [True, False])
-def test_kafka_5376_a_fetch_that_waited_for_the_end_is_told_what_was_aborted(broker, version, commit):
+def test_kafka_5376_a_fetch_that_waited_for_the_end_lists_the_aborted_transaction(broker, version, commit):
     """The aborted list was missing in answers that had been delayed."""
     txn = begun(broker, version)
     txn.write("t", b"x")
@@ -329,7 +329,7 @@ def test_kafka_5522_a_look_up_by_time_does_not_pass_an_open_transaction(broker, 
 
 @BOTH
 @pytest.mark.parametrize("bug", ["12386", "26234"])
-def test_pulsar_what_readers_may_see_is_the_same_after_a_recovery_until_the_end(broker, version, bug):
+def test_pulsar_the_last_stable_offset_is_the_same_after_a_recovery(broker, version, bug):
     """#12386: the position moved ahead during recovery. #26234: it did not move on afterwards."""
     txn = begun(broker, version)
     broker.ask(produce("t", idempotent(0)))
@@ -358,7 +358,7 @@ def test_pulsar_18833_an_unfinished_decision_does_not_block_the_recovery_of_othe
 
 
 @BOTH
-def test_pulsar_14327_what_an_aborted_transaction_took_in_is_taken_in_again_once(broker, version):
+def test_pulsar_14327_the_input_of_an_aborted_transaction_is_processed_once_more(broker, version):
     txn = begun(broker, version)
     txn.write("t", b"in 0 and 1")
     txn.write_offset("t", 2)

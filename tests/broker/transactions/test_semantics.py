@@ -190,7 +190,7 @@ def test_a_reader_goes_on_behind_a_batch_whose_tail_was_compacted_away():
 
 @BOTH
 @pytest.mark.requirement("S-107", "C-8")
-def test_the_broker_withholds_what_is_undecided_so_that_no_reader_has_to_keep_it(broker, version):
+def test_the_broker_withholds_undecided_records_so_readers_need_not_buffer_them(broker, version):
     txn = begun(broker, version)
     broker.ask(produce("t", idempotent(0)))
     txn.write("t", b"undecided")
@@ -274,7 +274,7 @@ def test_the_timeout_that_counts_is_the_one_its_producer_asked_for(broker, versi
 
 @BOTH
 @pytest.mark.parametrize("waits", [False, True], ids=["open", "prepared"])
-def test_retention_takes_nothing_of_an_unended_transaction_nor_what_came_after(version, waits):
+def test_retention_deletes_nothing_from_the_first_open_transaction_on(version, waits):
     """Its records are an hour too old by any retention, also after a power cut; with its end they go like any other."""
     settings = small(log_retention_check_interval_ms=500, log_checkpoint_interval_ms=100)
     with SimulatedBroker(settings) as broker:

@@ -186,7 +186,7 @@ def test_files_that_go_slowly_do_not_hold_up_checkpoints(monkeypatch):
         assert len(checkpoint_files(broker)) == 2
 
 
-def test_a_broker_that_stops_removes_first_what_it_was_about_to(monkeypatch):
+def test_a_broker_that_stops_first_removes_the_files_due_for_removal(monkeypatch):
     with SimulatedBroker(small()) as broker:
         broker.ask(create("t"))
         free = held_back(broker, monkeypatch, Removal)
@@ -260,7 +260,7 @@ def test_a_flush_of_which_one_part_finds_no_room_counts_as_none(monkeypatch):
         assert begin() is None
 
 
-def test_what_is_flushed_when_the_broker_stops_spares_no_round(monkeypatch):
+def test_the_last_flush_before_a_stop_is_not_paced(monkeypatch):
     with SimulatedBroker(small()) as broker:
         broker.ask(create("t", 1))
         upkeep = broker.broker.housekeeping._upkeep
@@ -276,7 +276,7 @@ def test_what_is_flushed_when_the_broker_stops_spares_no_round(monkeypatch):
         assert broker.broker.store.tail_bytes == 0
 
 
-def test_a_quarter_of_what_tails_may_hold_is_flushed_at_once():
+def test_tails_are_flushed_at_once_at_a_quarter_of_their_limit():
     with SimulatedBroker(small(log_tail_max_bytes=1 << 20)) as broker:
         broker.ask(create("t", 1))
         broker.wait(5)
@@ -300,7 +300,7 @@ def slow(ended, run):
     return write
 
 
-def test_a_flush_takes_in_runs_what_stood_there_when_it_began_and_nothing_newer(monkeypatch):
+def test_a_flush_takes_only_batches_that_were_in_tails_when_it_began(monkeypatch):
     monkeypatch.setattr(upkeep, "FLUSH_RUN_BATCHES", 4)
     with SimulatedBroker(small()) as broker:
         broker.ask(create("t"))

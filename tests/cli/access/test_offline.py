@@ -45,7 +45,7 @@ def test_users_and_rules_are_made_before_the_first_start_and_the_broker_has_them
     assert b"hush-hush" not in held
 
 
-def test_a_running_broker_is_left_alone_and_the_hint_says_what_to_do(tmp_path: Path) -> None:
+def test_an_offline_change_beside_a_running_broker_fails_with_a_hint(tmp_path: Path) -> None:
     directory, shell = tmp_path / "data", Shell()
     with broker_process(str(directory)) as broker:
         shell.run(f"user add alice --password-stdin --data-dir {directory}", b"secret\n")

@@ -50,7 +50,7 @@ def test_a_consumer_may_read_and_describe_its_topic_and_be_in_its_group() -> Non
     ]
 
 
-def test_both_together_are_what_a_copy_in_transactions_takes_each_rule_once() -> None:
+def test_producer_and_consumer_together_give_each_acl_once() -> None:
     both = wanted(resources=[ORDERS, BILLING, ID], producer=True, consumer=True)
     assert pairs_of(both) == [
         ("write", ORDERS),
@@ -93,7 +93,7 @@ def test_every_user_operation_resource_and_host_is_combined() -> None:
         (wanted(principals=[ALICE], resources=[ORDERS, Resource("cluster", CLUSTER)], producer=True), "--cluster"),
     ],
 )
-def test_options_that_make_no_rule_say_what_is_missing(asked: Wanted, cause: str) -> None:
+def test_incomplete_options_of_an_acl_are_refused_naming_the_missing_one(asked: Wanted, cause: str) -> None:
     with pytest.raises(Unclear, match=cause) as raised:
         rules_of(asked)
     assert raised.value.hint

@@ -138,7 +138,7 @@ def test_interrupted_it_ends_at_once_and_its_topic_is_gone(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_reading_what_does_not_come_is_interrupted_too(served: ServedBroker, number: signal.Signals) -> None:
+def test_waiting_for_records_that_do_not_come_can_be_interrupted(served: ServedBroker, number: signal.Signals) -> None:
     create("127.0.0.1", served.port, "empty", 1)
     try:
         for after_s in (0.0, 0.2, 1.5):

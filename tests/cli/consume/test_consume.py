@@ -67,7 +67,7 @@ def test_programs_get_the_fate_of_each_record(terminal: Terminal, story: str) ->
     assert rows[3]["marker"] == "commit"
 
 
-def test_an_explanation_begins_at_the_offset_and_ends_after_so_many_records(terminal: Terminal, story: str) -> None:
+def test_an_explanation_begins_at_the_offset_and_ends_after_the_limit(terminal: Terminal, story: str) -> None:
     rows = terminal.objects(f"consume {story}:0 --explain --from 2 -n 3")
     assert [each["offset"] for each in rows if each["fate"] != "marker"] == [2, 4, 5]
     assert [each["offset"] for each in terminal.objects(f"consume {story}:0 --explain --from -1")] == [10]
@@ -106,7 +106,7 @@ def test_values_are_printed_a_line_each_as_a_reader_gets_them(terminal: Terminal
     assert terminal.run(f"consume {story}:1 -e") == ""
 
 
-def test_it_begins_where_it_is_told(terminal: Terminal, story: str) -> None:
+def test_consume_begins_at_the_given_place(terminal: Terminal, story: str) -> None:
     uncommitted = f"consume {story} -e --isolation read_uncommitted"
     assert terminal.run(f"{uncommitted} --from 0:9").split() == ["7"]
     assert terminal.run(f"{uncommitted} --from -2").split() == ["7"]
@@ -114,13 +114,13 @@ def test_it_begins_where_it_is_told(terminal: Terminal, story: str) -> None:
     assert terminal.run(f"{uncommitted} --from end") == ""
 
 
-def test_a_format_says_what_is_printed(terminal: Terminal, story: str) -> None:
+def test_a_format_selects_the_printed_fields(terminal: Terminal, story: str) -> None:
     assert terminal.run(rf"consume {story} -n 1 -f %t[%p]@%o=%s\n") == "story[0]@0=plain\n"
     (row,) = terminal.objects(f"consume {story} -n 1")
     assert (row["topic"], row["offset"], row["value"], row["key"]) == ("story", 0, "plain", None)
 
 
-def test_a_group_goes_on_after_what_it_printed(terminal: Terminal) -> None:
+def test_a_group_continues_after_the_printed_records(terminal: Terminal) -> None:
     terminal.run("topic create grouped")
     terminal.plain("grouped", *"abcdef")
     assert terminal.run("consume grouped -g readers -n 2").split() == ["a", "b"]
@@ -129,7 +129,7 @@ def test_a_group_goes_on_after_what_it_printed(terminal: Terminal) -> None:
     assert terminal.run("consume grouped -g readers -e").split() == ["f"]
 
 
-def test_a_member_of_the_newer_protocol_goes_on_after_what_it_printed(terminal: Terminal) -> None:
+def test_a_member_of_the_newer_protocol_continues_after_the_printed_records(terminal: Terminal) -> None:
     terminal.run("topic create handed")
     terminal.plain("handed", *"abc")
     newer = "consume handed -g newer --group-protocol consumer"
@@ -146,7 +146,7 @@ def test_without_a_group_nothing_is_committed(terminal: Terminal, story: str) ->
     assert terminal.objects("group list") == before
 
 
-def test_it_waits_for_what_comes_until_ctrl_c(terminal: Terminal) -> None:
+def test_consume_waits_for_new_records_until_ctrl_c(terminal: Terminal) -> None:
     terminal.run("topic create followed")
     command = [sys.executable, "-m", "fencepost", "consume", "followed", "-o", "json", "-b", terminal.bootstrap]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -59,7 +59,7 @@ def test_a_disk_below_its_floor_is_named_by_doctor_and_health_and_health_stays_g
     ("advertised", "text"),
     [("no-such-host.invalid:9092", "does not resolve from here"), ("127.0.0.1:1", "connection refused")],
 )
-def test_an_advertised_address_that_leads_nowhere_is_named_with_what_to_do(advertised: str, text: str) -> None:
+def test_doctor_names_an_unreachable_advertised_address_with_a_hint(advertised: str, text: str) -> None:
     with ServedBroker(advertised_listeners=(advertised,)) as broker:
         terminal = Terminal(broker)
         found = checks(terminal, terminal.bootstrap)

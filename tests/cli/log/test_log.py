@@ -132,7 +132,7 @@ def test_the_journal_shows_rounds_units_and_parts_with_the_names_of_logs(copy: P
     assert ("append", "__catalogue-0") in parts
 
 
-def test_a_marker_is_shown_as_what_it_is(copy: Path) -> None:
+def test_a_marker_is_shown_as_commit_or_abort(copy: Path) -> None:
     found = [fact["batch"] for fact in facts("dump", copy / "journal") if "batch" in fact]
     (marker,) = [batch for batch in found if "control" in batch]
     assert (marker["control"], marker["coordinator_epoch"], marker["transactional"]) == ("abort", 7, True)

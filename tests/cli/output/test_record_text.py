@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 RECORD = Record("orders", 3, 42, 1_795_000_000_000, 0, b"alice", b"1 x", (("src", b"web"), ("n", None)))
 
 
-def test_a_format_says_what_of_a_record_is_written() -> None:
+def test_a_format_selects_the_fields_of_a_record() -> None:
     assert form_of(r"%t[%p]@%o %T %k=%s %K %S %h %%\t\\\n")(RECORD) == (
         b"orders[3]@42 1795000000000 alice=1 x 5 3 src=web,n= %\t\\\n"
     )

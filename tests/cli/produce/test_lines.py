@@ -70,7 +70,7 @@ except TimeoutError:
 """
 
 
-def test_a_process_that_waits_for_input_ends_when_it_is_told_to() -> None:
+def test_a_process_that_waits_for_input_ends_at_a_signal() -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", WAITS_FOR_INPUT],
         stdin=subprocess.PIPE,

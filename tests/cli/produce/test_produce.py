@@ -57,7 +57,7 @@ def test_the_whole_input_is_one_transaction_which_commits_at_its_end_or_is_abort
     ]  # fmt: skip
 
 
-def test_a_transaction_for_every_so_many_records(terminal: Typing) -> None:
+def test_txn_every_begins_a_transaction_after_each_n_records(terminal: Typing) -> None:
     code, out, _ = terminal.typed(b"1\n2\n3\n4\n", "every", "--txn", "t", "--txn-every", "2", "-o", "json")
     facts = json.loads(out)
     assert (code, facts["records"], facts["transactions"]) == (0, 4, 2)

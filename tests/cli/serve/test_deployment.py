@@ -29,7 +29,7 @@ def started(words: list[str], data: Path, **environment: str) -> subprocess.Pope
 
 
 @pytest.mark.slow
-def test_the_unit_of_systemd_is_told_when_the_broker_serves_lives_and_stops(tmp_path):
+def test_systemd_is_notified_when_the_broker_is_ready_alive_and_stopping(tmp_path):
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.optionxform = str  # type: ignore[assignment,method-assign]
     unit.read(DEPLOY / "fencepost.service")

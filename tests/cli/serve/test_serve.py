@@ -127,7 +127,7 @@ def test_it_says_ready_with_its_real_address_keeps_its_settings_and_stops_cleanl
 @pytest.mark.parametrize(
     ("listen", "hosts"), [("[::1]:0", {"::1"}), ("localhost:0", {"127.0.0.1", "::1"}), ("0.0.0.0:0", {"0.0.0.0"})]
 )
-def test_it_listens_where_it_is_told(serve: Runner, listen: str, hosts: set[str]) -> None:
+def test_serve_listens_at_the_given_addresses(serve: Runner, listen: str, hosts: set[str]) -> None:
     if ":" in "".join(hosts) and not has_ipv6():
         pytest.skip("this machine has no IPv6")
     addresses = serve("--listen", listen, "--ephemeral", "--insecure").ready()
@@ -173,7 +173,7 @@ def test_settings_come_from_flags_then_environment_then_file(serve: Runner, tmp_
     assert "names that only Kafka needs are ignored: process.roles" in one.process.stderr.read()
 
 
-def test_a_start_can_ignore_what_was_set_while_it_ran(serve: Runner) -> None:
+def test_a_start_can_ignore_dynamic_settings(serve: Runner) -> None:
     configs = [IncrementalAlterConfigsRequest.Resource.Config(name="max.connections", config_operation=0, value="10")]
     resource = IncrementalAlterConfigsRequest.Resource(resource_type=4, resource_name="1", configs=configs)
     asked = DescribeConfigsRequest.Resource(resource_type=4, resource_name="1", configuration_keys=["max.connections"])

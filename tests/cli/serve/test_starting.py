@@ -32,7 +32,7 @@ def test_a_bug_keeps_its_traceback() -> None:
     assert explain_failure(RuntimeError("what?"), SETTINGS) is None
 
 
-def test_a_broker_that_halts_while_it_starts_says_so_with_the_code_of_a_halt():
+def test_a_broker_that_halts_while_it_starts_exits_with_70():
     error = BrokerHalted()
     error.__cause__ = OSError(27, "File too large", "d/journal/2")
     failure = explain_failure(error, SETTINGS)
@@ -46,14 +46,14 @@ def test_memory_that_is_not_enough_is_reported_without_a_traceback():
     assert (failure.code, str(failure)) == (75, "d: no memory is left")
 
 
-def test_a_thread_that_cannot_be_started_is_named_with_what_allows_more():
+def test_a_missing_thread_fails_the_start_with_the_limit_to_raise():
     failure = explain_failure(CannotStartThread("journal-0"), SETTINGS)
     assert (failure.code, str(failure)) == (75, "the system gives this process no further thread (for journal-0)")
     assert "TasksMax" in failure.hint
     assert "no record is lost" in failure.hint
 
 
-def test_a_low_disk_is_named_with_the_setting_and_what_helps():
+def test_a_low_disk_fails_the_start_naming_the_setting():
     failure = explain_failure(DiskLow("9 bytes are free, 10 stay free (storage.min.free.bytes)"), SETTINGS)
     assert (failure.code, str(failure)) == (75, "d: 9 bytes are free, 10 stay free (storage.min.free.bytes)")
     assert "free some space" in failure.hint

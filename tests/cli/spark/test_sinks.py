@@ -59,7 +59,7 @@ def decided(broker: ServedBroker, key: str, number: int, *items: Any) -> None:
     broker.close_clients()
 
 
-def test_sinks_are_listed_with_their_batch_number_and_what_waits(broker: ServedBroker, terminal: Terminal) -> None:
+def test_sinks_are_listed_with_batch_number_and_waiting_transactions(broker: ServedBroker, terminal: Terminal) -> None:
     decided(broker, "orders", 7, prepared(broker, "once-a", "orders", 7))
     decided(broker, "fencepost.write.1", 0)
     decided(broker, "orders#writes", 3)
@@ -84,7 +84,7 @@ def test_a_sink_that_is_waited_for_is_reset_only_after_an_abort(broker: ServedBr
         assert terminal.refused(f"spark {command} handed")[:2] == (3, "there is no sink handed")
 
 
-def test_an_abort_ends_what_dead_tasks_had_open_too(broker: ServedBroker, terminal: Terminal) -> None:
+def test_an_abort_also_ends_open_transactions_of_dead_tasks(broker: ServedBroker, terminal: Terminal) -> None:
     opened(broker, "fencepost.once.dead.0.a77e.1.7.0")
     opened(broker, "fencepost.once.dead.er.0.a77e.1.7.0")  # of another sink
     prepared(broker, "fencepost.once.dead.0.a77e.2.8.0", "dead", 0)

@@ -109,7 +109,7 @@ def test_an_unknown_transaction_exits_with_its_code(terminal: Terminal, line: st
     assert terminal.refused(line)[0] == code
 
 
-def test_watching_shows_how_what_was_open_has_ended(terminal: Terminal) -> None:
+def test_watch_shows_how_open_transactions_have_ended(terminal: Terminal) -> None:
     terminal.run("topic create watched")
     producer = terminal.open_transaction("watched", "watched", "a", "b")
     view = View()

@@ -219,7 +219,7 @@ async def test_an_open_transaction_is_described_and_found_to_hold_up_readers(
 
 
 @pytest.mark.slow
-async def test_fencing_aborts_what_is_open_and_refuses_its_producer(admin: Admin, broker: ServedBroker) -> None:
+async def test_fencing_aborts_the_open_transaction_and_refuses_its_producer(admin: Admin, broker: ServedBroker) -> None:
     await admin.create_topics("fenced")
     producer = await asyncio.to_thread(transaction, broker, "to-fence", "fenced", 1)
     before = (await admin.describe_transactions("to-fence"))["to-fence"]
@@ -279,14 +279,14 @@ async def test_batches_are_read_as_they_lie_in_the_log_markers_too(admin: Admin,
         _ = [batch async for batch in admin.read_batches(tp, 50, 60)]
 
 
-async def test_the_cluster_says_who_is_in_it_and_what_is_finalized(admin: Admin) -> None:
+async def test_describe_cluster_returns_brokers_and_finalized_features(admin: Admin) -> None:
     cluster = await admin.describe_cluster()
     assert ([each.node_id for each in cluster.nodes], cluster.controller) == ([1], 1)
     assert cluster.features["transaction.version"] == 2
 
 
 @pytest.mark.slow
-async def test_where_nobody_listens_it_says_so_at_once() -> None:
+async def test_an_admin_without_a_broker_fails_at_once() -> None:
     with pytest.raises(BrokerUnreachableError):
         async with Admin("127.0.0.1:1", request_timeout_ms=2_000):
             pass

@@ -44,7 +44,7 @@ def batch(offset: int, size: int = 10) -> bytes:
     return build([Record(offset, 5, None, bytes(size))], base_offset=offset)
 
 
-async def test_a_batch_that_is_larger_than_what_is_asked_for_is_asked_for_by_its_size() -> None:
+async def test_a_batch_above_the_fetch_size_is_fetched_again_by_its_size() -> None:
     large = batch(1, 5 * FETCH_BYTES)
     admin = Cutting(batch(0), large, batch(2))
     assert await admin.read() == [0, 1, 2]
@@ -56,7 +56,7 @@ async def test_reading_stops_before_the_end_that_was_given() -> None:
 
 
 @pytest.mark.parametrize(("at", "what"), [(8, "size"), (16, "magic"), (-1, "CRC")])
-async def test_damage_is_raised_with_its_offset_after_what_is_sound(at: int, what: str) -> None:
+async def test_damage_is_raised_with_its_offset_after_the_valid_batches(at: int, what: str) -> None:
     damaged = bytearray(batch(1))
     damaged[at] ^= 0xFF
     found, error = await Cutting(batch(0), bytes(damaged), batch(2)).read_until_it_fails(CorruptRecordError)

@@ -47,7 +47,7 @@ def test_a_commit_that_outlived_its_timeout_is_not_made_again(version):
     within(main, version)
 
 
-def test_a_cancelled_transaction_without_a_batch_says_what_became_of_it():
+def test_a_cancelled_transaction_without_a_batch_has_an_outcome():
     async def main(world):
         producer = await world.producer()
         world.faults.delay("EndTxn", 0.5, when="after_write").once()
@@ -160,7 +160,7 @@ def test_a_batch_before_one_that_is_committed_cannot_take_the_offsets_back():
     within(main)
 
 
-def test_a_batch_further_behind_what_is_committed_can_be_committed():
+def test_a_batch_after_an_uncommitted_one_can_be_committed():
     """What the caller does with the one between is his own affair."""
 
     async def main(world):

@@ -46,7 +46,7 @@ def test_getmany_getone_and_the_loop_give_the_same_records():
 
 
 @pytest.mark.requirement("S-100", "S-117")
-def test_read_committed_is_the_default_and_passes_over_what_was_aborted():
+def test_read_committed_is_the_default_and_skips_aborted_records():
     async def main(world):
         producer = await world.producer()
         async with producer.transaction() as tx:
@@ -317,7 +317,7 @@ def test_aiokafka_idle_reading_goes_on_and_begins_after_a_long_silence_and_a_res
     within(main)
 
 
-def test_commits_are_of_what_was_given():
+def test_a_commit_covers_exactly_the_returned_records():
     async def main(world):
         await write(world, b"a", b"b", b"c")
         async with reader(world, group_id="g", topics=["t"]) as consumer:

@@ -30,7 +30,7 @@ def warned(caplog):
 
 
 @both
-def test_one_that_waits_for_an_open_transaction_says_so_and_shows_it(protocol, caplog):
+def test_a_consumer_that_waits_for_an_open_transaction_logs_and_shows_it(protocol, caplog):
     async def main(world):
         await make(world, 2)
         await write(world, b"a")

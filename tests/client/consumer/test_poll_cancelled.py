@@ -210,7 +210,7 @@ def test_a_poll_may_be_cancelled_anywhere_and_its_listener_is_heard_out():
 
 @pytest.mark.parametrize("committed", [None, 1])
 @pytest.mark.parametrize("look", ["position", "seek_to_end", "lag"])
-def test_a_listener_may_ask_for_the_positions_of_what_has_come(look, committed):
+def test_a_listener_may_ask_for_positions_of_new_partitions(look, committed):
     class Looks:
         consumer = None
 

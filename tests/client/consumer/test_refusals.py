@@ -80,7 +80,7 @@ def test_group_metadata_before_joining_the_group_is_an_illegal_state():
 
 
 @pytest.mark.parametrize("group_id", [None, "g"])
-def test_a_consumer_that_reads_nothing_says_so_in_the_log_once(group_id, caplog):
+def test_a_consumer_without_partitions_logs_that_once(group_id, caplog):
     async def main(world):
         await make(world)
         async with reader(world, group_id=group_id) as consumer:

@@ -61,7 +61,7 @@ def test_a_group_reads_commits_and_goes_on_on_every_release(release):
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_only_what_was_committed_is_read_on_every_release(release):
+def test_only_committed_records_are_read_on_every_release(release):
     async def main(world):
         producer = await world.producer()
         for value, ok in ((b"a", True), (b"x", False), (b"b", True)):

@@ -255,7 +255,7 @@ def test_markers_between_two_batches_leave_nothing_to_be_asked():
 
 
 @pytest.mark.parametrize("outcome", ["aborted", "unknown"])
-def test_after_a_seek_back_what_was_committed_before_it_passes_over_nothing(outcome):
+def test_after_a_seek_back_earlier_commits_skip_no_records(outcome):
     async def main(world):
         await write(world, *FOUR, b"e", b"f")
         producer = await world.producer()

@@ -41,7 +41,7 @@ def test_a_commit_that_is_sent_again_does_not_undo_a_later_one(protocol, when):
 
 
 @pytest.mark.parametrize("how", ["seek", "seek_to_beginning"])
-def test_a_commit_before_a_seek_says_nothing_of_what_is_read_after_it(how):
+def test_a_commit_before_a_seek_does_not_cover_records_read_after_it(how):
     async def main(world):
         await write(world, *(b"%d" % n for n in range(6)))
         producer = await world.producer()
@@ -62,7 +62,7 @@ def test_a_commit_before_a_seek_says_nothing_of_what_is_read_after_it(how):
     within(main)
 
 
-def test_hidden_records_do_not_part_a_rolled_back_batch_from_what_was_read_before():
+def test_hidden_records_do_not_split_a_rolled_back_batch_from_earlier_ones():
     async def main(world):
         await make(world)
         await write(world, b"0", b"1")

@@ -9,7 +9,7 @@ from fencepost.client.values import OffsetAndMetadata
 from group_members import ALL, COOPERATIVE, T0, T1, Member, Slow, run, until
 
 
-def test_commits_and_what_is_committed():
+def test_a_commit_is_returned_by_committed():
     async def scenario(broker):
         a = await Member(broker).start()
         await a.poll()

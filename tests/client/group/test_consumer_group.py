@@ -54,7 +54,7 @@ def test_one_member_gets_everything_in_its_first_poll():
     go(scenario)
 
 
-def test_only_what_moves_is_given_up_when_a_member_comes_or_goes():
+def test_only_moving_partitions_are_revoked_when_members_change():
     async def scenario(broker):
         a, b = [await newer(broker, seed=seed).start() for seed in (1, 2)]
         await a.poll()
@@ -116,7 +116,7 @@ def test_a_member_that_stops_polling_leaves_and_loses_its_partitions():
     go(scenario)
 
 
-def test_a_member_that_the_broker_removed_is_told_so_and_joins_again():
+def test_a_member_that_the_broker_removed_joins_again():
     async def scenario(broker):
         a, b = newer(broker), newer(broker, seed=2)
         await a.start()
@@ -141,7 +141,7 @@ def test_a_member_that_the_broker_removed_is_told_so_and_joins_again():
     go(scenario)
 
 
-def test_a_listener_commits_what_it_gives_up_before_anybody_else_gets_it():
+def test_a_listener_commits_revoked_partitions_before_others_get_them():
     class Commits(RecordingListener):
         member = None
 

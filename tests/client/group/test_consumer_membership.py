@@ -62,7 +62,7 @@ def stable(*numbers, epoch=1, **terms):
     return member
 
 
-def test_the_first_heartbeat_says_everything_and_later_ones_only_what_is_new():
+def test_the_first_heartbeat_is_full_and_later_ones_have_only_changes():
     member = membership(assignor="range")
     member.join()
     first, turn = beat(member, response(3, 0, 1))

@@ -289,7 +289,7 @@ def test_the_poll_raises_a_listeners_error_after_the_rebalance_is_done():
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_a_listener_may_take_its_time_and_commit_what_it_gives_up(strategy):
+def test_a_listener_may_be_slow_and_commit_revoked_partitions(strategy):
     async def scenario(broker):
         listener = Slow()
         a = await Member(broker, listener=listener, partition_assignment_strategy=(strategy,)).start()
@@ -443,7 +443,7 @@ class Reading(RecordingListener):
         await self.member.poll()
 
 
-def test_a_listener_that_reads_is_told_that_it_may_not():
+def test_a_listener_that_reads_gets_an_error():
     async def scenario(broker):
         listener = Reading()
         a = await Member(broker, listener=listener).start()

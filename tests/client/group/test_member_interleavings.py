@@ -33,7 +33,7 @@ def test_members_under_faults_at_length(strategy, static):
         pass
 
 
-def test_a_static_member_that_missed_a_rebalance_cannot_commit_what_it_had():
+def test_a_static_member_that_missed_a_rebalance_cannot_commit():
     world = World("cooperative-sticky", 3, static=True, faults=0)
     world.settle(world.sides[:2])
     late, other, new = world.sides
@@ -71,13 +71,13 @@ def fails(runs=100, static=False):
     return failed
 
 
-def test_an_assignor_that_gives_away_what_somebody_has_is_seen(monkeypatch):
+def test_the_model_detects_an_assignor_that_gives_away_owned_partitions(monkeypatch):
     monkeypatch.setattr(CooperativeStickyAssignor, "assign", lambda self, *given: _assign(*given, owned_now)[0])
     assert fails()
     assert fails(static=True)
 
 
-def test_a_member_that_keeps_what_it_lost_is_seen(monkeypatch):
+def test_the_model_detects_a_member_that_keeps_lost_partitions(monkeypatch):
     real = Membership.prepare
     monkeypatch.setattr(Membership, "prepare", lambda self, *given: GivingUp((), real(self, *given).lost))
     assert fails()

@@ -185,7 +185,7 @@ def test_an_eager_member_gives_everything_up_before_it_joins_again():
     assert m.prepare((T0, T1), {"t"}) == GivingUp((T0, T1), lost=False)
 
 
-def test_a_cooperative_member_keeps_what_it_still_wants_and_gives_up_in_two_steps():
+def test_a_cooperative_member_keeps_partitions_and_revokes_others_in_two_steps():
     m = member("cooperative-sticky")
     stable(m, T0, T1, protocol="cooperative-sticky")
     m.on_heartbeat(E.REBALANCE_IN_PROGRESS, m.stamp)

@@ -67,7 +67,7 @@ async def test_records_of_an_aborted_transaction_that_were_not_sent_have_failed(
     assert metrics.snapshot().failed_records == {"AbortableTransactionError": 1}
 
 
-async def test_a_consumer_counts_what_it_returns_and_how_far_it_is_behind(at: str) -> None:
+async def test_a_consumer_counts_returned_records_and_its_lag(at: str) -> None:
     metrics = fp.ClientMetrics()
     async with fp.Producer(at, transactional_id="x") as producer, fp.Producer(at) as plain:
         for number in range(4):

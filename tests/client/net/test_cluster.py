@@ -190,7 +190,7 @@ def test_a_topic_that_has_no_room_is_an_error_with_a_hint():
 
 
 @pytest.mark.parametrize("error", [InvalidConfigurationError("no such mechanism"), BrokerUnreachableError("gone")])
-def test_each_who_waits_for_a_topic_is_told_of_its_own_wait_alone(error):
+def test_each_waiter_for_a_topic_gets_an_error_about_its_own_wait(error):
     """The one error is raised for all: its traceback grew with each of them, and kept the frames of every one."""
 
     async def main(world):

@@ -37,7 +37,7 @@ def _with_server(main, **more):
     return run(within)
 
 
-def test_a_response_goes_to_its_request_and_what_a_turn_sends_leaves_in_one_write():
+def test_requests_of_one_turn_are_one_write_and_get_their_responses():
     async def main(world, server):
         server.answers[HeartbeatRequest] = lambda line, request, version, number: line.reply(
             HeartbeatRequest, version, number, HeartbeatResponse(error_code=request.generation_id)

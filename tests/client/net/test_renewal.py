@@ -178,7 +178,7 @@ def test_requests_of_a_renewal_in_order_lose_nothing():
 
 
 @pytest.mark.parametrize("act", ["refuse", "cut", "ignore"])
-def test_a_renewal_that_fails_ends_the_connection_and_what_waits_was_not_sent(act, caplog):
+def test_a_failed_renewal_ends_the_connection_with_held_requests_unsent(act, caplog):
     async def main(server):
         connection = await server.open()
         server.script[2] = getattr(server, act)

@@ -55,7 +55,7 @@ def test_a_record_larger_than_a_batch_has_one_to_itself():
 
 
 @pytest.mark.parametrize("more", [{"max_record_bytes": 200}, {"memory_bytes": 200}])
-def test_a_record_of_just_what_may_be_held_is_taken(more):
+def test_a_record_of_exactly_the_buffer_size_is_accepted(more):
     making = Making(**more)
     assert making.add(bytes(200 - RECORD_OVERHEAD_BYTES)) is not None
 
@@ -206,7 +206,7 @@ def test_both_halves_of_a_split_batch_answer_for_their_records():
         batch.metadata(3)
 
 
-def test_a_topic_that_grows_keeps_what_its_partitions_hold():
+def test_a_topic_that_grows_keeps_its_buffered_batches():
     making = Making(partitions=2)
     making.add(partition=1)
     before = list(making.topic.partitions)

@@ -268,7 +268,7 @@ def test_resolve_and_the_pool_get_the_same_outcome_at_the_same_time():
 
 
 @both
-def test_a_start_fences_its_predecessor_and_ends_what_that_left_open_on_every_slot(version):
+def test_a_pool_start_fences_and_aborts_its_predecessor_on_every_slot(version):
     async def main(world: TxnWorld) -> None:
         old = pool_of(world, size=2)
         await old.start()
@@ -302,7 +302,7 @@ def test_a_second_start_does_nothing_and_does_not_fence_our_own():
 
 
 @both
-def test_a_pool_that_was_fenced_by_another_says_so_to_all_and_takes_no_id_back(version):
+def test_a_fenced_pool_raises_for_all_and_does_not_fence_back(version):
     async def main(world: TxnWorld) -> None:
         async with pool_of(world, size=2) as old:
             await one(old, b"a")
@@ -387,7 +387,7 @@ def test_a_pool_can_be_made_by_other_clients_names():
 # ---- the end -------------------------------------------------------------------------------------------------------
 
 
-def test_close_waits_for_what_is_open_and_begins_nothing_more():
+def test_close_waits_for_open_transactions_and_begins_none():
     async def main(world: TxnWorld) -> None:
         pool = pool_of(world, size=1)
         with pytest.raises(IllegalStateError, match="not started"):
@@ -421,7 +421,7 @@ def test_close_waits_for_the_last_of_several():
     within(main)
 
 
-def test_close_aborts_what_is_still_open_after_its_time_and_who_works_on_it_is_told():
+def test_close_aborts_transactions_open_after_its_timeout_with_an_error():
     async def main(world: TxnWorld) -> None:
         pool = pool_of(world, size=1)
         await pool.start()

@@ -127,7 +127,7 @@ def test_serializers_make_bytes_of_anything_and_are_not_asked_about_null():
     within(main)
 
 
-def test_a_partition_is_the_one_named_or_the_keys_or_what_the_partitioner_says():
+def test_the_partition_is_the_named_one_or_that_of_key_or_partitioner():
     async def main(world):
         async with plain(world) as producer:
             assert (await producer.send_and_wait("t", b"v", partition=3)).partition == 3
@@ -198,7 +198,7 @@ def test_it_writes_to_every_release(release):
 # ---- its life ------------------------------------------------------------------------------------------------------
 
 
-def test_it_is_used_between_start_and_close_and_says_so_otherwise():
+def test_a_producer_outside_of_start_and_close_raises():
     async def main(world):
         producer = plain(world)
         with pytest.raises(IllegalStateError, match="not started"):

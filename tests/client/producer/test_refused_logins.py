@@ -88,7 +88,7 @@ def test_a_record_that_was_never_sent_fails_at_once():
     shut_out(main)
 
 
-def test_a_login_that_is_repaired_in_time_delivers_what_waited():
+def test_a_login_that_is_repaired_in_time_delivers_waiting_records():
     async def main(producer, broker):
         sent = await producer.send("t", b"second")
         await asyncio.sleep(5)
@@ -111,7 +111,7 @@ def test_a_transaction_names_the_login_that_was_refused():
     shut_out(main, transactional_id="x")
 
 
-def test_a_broker_that_is_gone_is_the_cause_of_what_expires():
+def test_an_unreachable_broker_is_the_cause_of_expired_records():
     async def main(producer, broker):
         await broker.stop()
         with pytest.raises(DeliveryTimeoutError, match="cannot connect to") as caught:

@@ -429,7 +429,7 @@ def test_a_batch_unanswered_at_the_end_of_a_transaction_is_not_sent_in_the_next(
     assert not cluster.permission.failures
 
 
-def test_dropping_what_is_unsent_leaves_what_is_on_its_way(world):
+def test_dropping_unsent_batches_keeps_those_in_flight(world):
     cluster = world()
     on_its_way = cluster.put(b"sent")
     sent = cluster.next()
@@ -479,7 +479,7 @@ def test_cancelling_one_who_waits_disturbs_no_other(world):
     assert tasks[1].result().offset == 1
 
 
-def test_close_fails_what_is_left_at_once(world):
+def test_close_fails_remaining_batches_at_once(world):
     cluster = world()
     delivery = cluster.put()
     cluster.sender.close(KafkaError(ErrorCode.NETWORK_EXCEPTION, "closed"))

@@ -13,7 +13,7 @@ BUSY = ErrorCode.NOT_ENOUGH_REPLICAS
 
 
 @pytest.mark.requirement("S-38", "S-39")
-def test_a_batch_is_numbered_when_taken_and_the_lane_knows_what_was_acknowledged():
+def test_a_batch_gets_its_sequence_when_taken_and_acknowledgements_are_kept():
     sequences, entry = producer()
     first, second = Sent(3), Sent(2)
     assert (first.sequence, first.identity) == (-1, None)
@@ -30,7 +30,7 @@ def test_without_an_identity_nothing_gets_a_number():
     assert not sequences.may_take_new(PartitionEntry())
 
 
-def test_batches_acknowledged_out_of_order_leave_what_was_acknowledged_last():
+def test_batches_acknowledged_out_of_order_keep_the_highest_sequence():
     sequences, entry = producer()
     batches = [Sent(n + 1) for n in range(4)]
     send(sequences, entry, *batches)
@@ -224,7 +224,7 @@ def test_a_retry_with_an_unexpected_sequence_may_still_have_been_written():
 
 
 @pytest.mark.parametrize("code", [OUT_OF_ORDER, UNKNOWN])
-def test_a_broker_that_lost_what_it_acknowledged_is_answered_with_a_new_epoch(code):
+def test_after_a_broker_lost_acknowledged_batches_a_new_epoch_is_used(code):
     sequences, entry = producer()
     first, second = Sent(), Sent()
     send(sequences, entry, first)

@@ -71,7 +71,7 @@ def same(buffer, low=0, high=1 << 63, asked=None):
 
 
 @given(contents, st.sampled_from([0, 3]), st.booleans(), asked_columns, st.integers(90, 200), st.integers(90, 50_000))
-def test_every_batch_gives_what_the_consumer_would_see_of_the_range(drawn, codec, appended, asked, low, high):
+def test_columns_have_the_records_that_a_consumer_would_return(drawn, codec, appended, asked, low, high):
     made, offset, timestamp = [], 99, 1_700_000_000_000
     for step, late, key, value, headers in drawn:
         offset += step

@@ -45,7 +45,7 @@ def same(buffer):
 
 
 @given(contents, st.sampled_from([0, 3]), st.booleans())
-def test_every_batch_gives_what_the_plain_decoder_gives(drawn, codec, appended):
+def test_every_batch_decodes_to_the_records_of_the_plain_decoder(drawn, codec, appended):
     made, offset, timestamp = [], 99, 1_700_000_000_000
     for step, late, key, value, headers in drawn:
         offset += step

@@ -32,7 +32,7 @@ def test_a_record_of_no_transaction_is_shown_at_once() -> None:
     assert fed(Fates(), [record(0), record(1)]) == [(0, PLAIN), (1, PLAIN)]
 
 
-def test_a_marker_decides_what_its_producer_wrote_since_the_one_before() -> None:
+def test_a_marker_decides_its_producers_records_since_the_last_marker() -> None:
     entries = [record(0, 7), record(1, 8), marker(2, 7, COMMIT), record(3, 7), marker(4, 8, ABORT), marker(5, 7, ABORT)]
     assert fed(Fates(), entries) == [
         (0, COMMITTED),
@@ -54,7 +54,7 @@ def test_records_of_a_transaction_known_to_be_open_hold_back_no_others() -> None
     ]
 
 
-def test_at_the_end_of_the_log_what_no_marker_decided_is_open() -> None:
+def test_at_the_end_of_the_log_records_without_a_marker_are_open() -> None:
     fates = Fates()
     assert fed(fates, [record(0, 7), record(1)]) == []
     assert [(each.offset, each.fate) for each in fates.rest()] == [(0, OPEN), (1, PLAIN)]
@@ -88,7 +88,7 @@ def test_every_entry_comes_once_in_order_with_the_fate_of_looking_ahead(
 
 
 @given(steps, st.integers(0, 40))
-def test_where_reading_stops_early_only_what_no_marker_decided_is_undecided(
+def test_where_reading_stops_early_records_without_a_marker_are_undecided(
     script: list[tuple[str, int]], stop: int
 ) -> None:
     entries = [

@@ -81,7 +81,7 @@ def log_of(drawn):
 
 @pytest.mark.requirement("S-100", "S-101", "S-102", "S-103", "S-104", "S-107")
 @given(steps, st.integers(0, 40), st.randoms(use_true_random=False))
-def test_from_wherever_a_fetch_begins_only_what_was_committed_is_seen(drawn, start, random):
+def test_from_any_fetch_offset_only_committed_records_are_seen(drawn, start, random):
     batches, visible, aborted = log_of(drawn)
     part = [each for each in batches if read(memoryview(each)).last_offset >= start]
     begins = read(memoryview(part[0])).base_offset if part else start

@@ -24,7 +24,7 @@ def test_a_batch_that_is_cut_off_is_left_out_and_its_size_known_once_its_length_
 
 
 @pytest.mark.parametrize("at", [8, 16], ids=["length", "magic"])
-def test_damage_to_a_frame_ends_it_and_what_is_before_is_kept(at):
+def test_damage_to_a_frame_keeps_the_batches_before_it(at):
     damaged = bytearray(EVERY)
     damaged[ENDS[0] + at] = 0xFF
     found = WholeBatches(10, [damaged])
@@ -33,7 +33,7 @@ def test_damage_to_a_frame_ends_it_and_what_is_before_is_kept(at):
     assert found.cut_off_bytes == 0
 
 
-def test_a_batch_below_what_was_asked_for_moves_nothing():
+def test_a_batch_below_the_requested_offset_does_not_move_the_position():
     found = WholeBatches(12, [BATCHES[0]], leader_epoch=7)
     assert (len(found.batches), found.next_offset, found.next_epoch) == (1, 12, 7)
 

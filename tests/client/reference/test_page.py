@@ -25,7 +25,7 @@ def test_every_setting_and_no_other_has_a_text():
     assert every | setting_docs.CONSUMER.keys() == keywords_of(ConsumerSettings)
 
 
-def test_every_method_says_what_it_does():
+def test_every_public_method_has_a_docstring():
     assert re.findall(r"^\| `([^`]*)` \|  \|$", PAGE.read_text(), flags=re.MULTILINE) == []
 
 

@@ -56,7 +56,7 @@ def test_a_delivery_is_waited_for_when_its_result_is_asked(broker, topic):
         assert producer.partitions_for(topic) == {0}
 
 
-def test_a_producer_sends_what_is_left_when_it_closes(broker, topic):
+def test_a_blocking_producer_sends_remaining_records_when_it_closes(broker, topic):
     with sync.Producer(broker.bootstrap_servers, linger_ms=60_000) as producer:
         producer.send(topic, b"x")
     assert values(broker, topic) == [b"x"]
@@ -150,7 +150,7 @@ def test_a_consumer_is_iterated_record_by_record(broker, topic):
     assert broker.committed(topic)[topic, 0].offset == 2
 
 
-def test_a_consumer_waits_for_records_as_long_as_it_is_told(broker, topic):
+def test_a_blocking_consumer_waits_for_records_for_its_timeout(broker, topic):
     with consuming(broker, topic) as consumer:
         assert consumer.getmany(timeout_ms=10) == {}
         write(broker, topic, b"1")
@@ -376,7 +376,7 @@ def killed_in_its_transaction(broker, topic, doing=""):
     child.communicate(timeout=30)
 
 
-def test_a_producer_that_is_only_started_ends_what_a_killed_one_left_open(broker, topic):
+def test_starting_a_blocking_producer_aborts_a_killed_ones_transaction(broker, topic):
     killed_in_its_transaction(broker, topic)
     assert broker.lso(topic) < broker.hw(topic)
     with sync.Producer(broker.bootstrap_servers, transactional_id=topic):

@@ -120,7 +120,7 @@ async def test_several_topics_have_no_name_in_the_span(broker: fp.Broker, spans:
     assert "messaging.destination.name" not in (spans.one("process").attributes or {})
 
 
-async def test_each_sender_is_linked_once_and_only_so_many(broker: fp.Broker, spans: CollectedSpans) -> None:
+async def test_each_sender_is_linked_once_up_to_the_limit(broker: fp.Broker, spans: CollectedSpans) -> None:
     consumer = reader(broker, "a", spans)
     many = [record(traceparent=A[0][:-6] + b"%03x" % number + b"-01") for number in range(1, 2 * MOST_LINKS)]
     with consumer.processing([record(traceparent=A[0]), record(traceparent=B[0]), record(traceparent=A[0]), record()]):
@@ -152,7 +152,7 @@ async def test_headers_may_hold_anything(broker: fp.Broker, spans: CollectedSpan
     assert links_of(spans.one("process t")) == linked
 
 
-async def test_iterating_counts_only_what_was_returned(broker: fp.Broker, spans: CollectedSpans) -> None:
+async def test_iterating_counts_only_returned_records(broker: fp.Broker, spans: CollectedSpans) -> None:
     async with fp.Producer(broker.bootstrap_servers, linger_ms=10_000) as producer:
         for number in range(5):
             await producer.send("five", b"%d" % number)

@@ -146,7 +146,7 @@ def run(program: str) -> str:
     return done.stdout.strip()
 
 
-def test_clients_without_tracing_import_nothing_of_it() -> None:
+def test_clients_without_tracing_do_not_import_opentelemetry() -> None:
     program = (
         "import sys, asyncio, fencepost as fp\n"
         "async def main():\n"

@@ -28,9 +28,7 @@ async def failing(transaction: fp.Transaction) -> None:
         raise ZeroDivisionError
 
 
-async def test_a_transaction_has_a_span_that_what_is_sent_in_it_belongs_to(
-    broker: fp.Broker, spans: CollectedSpans
-) -> None:
+async def test_spans_of_sends_are_children_of_the_transactions_span(broker: fp.Broker, spans: CollectedSpans) -> None:
     async with fp.Producer(broker.bootstrap_servers, transactional_id="t", tracing=spans.provider) as producer:
         with spans.current("request"):
             async with producer.transaction(label="nightly") as tx:
@@ -59,7 +57,7 @@ async def test_a_transaction_has_a_span_that_what_is_sent_in_it_belongs_to(
     }
 
 
-async def test_an_aborted_transaction_tells_what_it_was_aborted_for(broker: fp.Broker, spans: CollectedSpans) -> None:
+async def test_the_span_of_an_aborted_transaction_names_the_error(broker: fp.Broker, spans: CollectedSpans) -> None:
     async with fp.Producer(broker.bootstrap_servers, transactional_id="t", tracing=spans.provider) as producer:
         with pytest.raises(ZeroDivisionError):
             await failing(producer.transaction())
@@ -103,7 +101,7 @@ async def test_a_fenced_transaction_ends_with_that_error(broker: fp.Broker, span
     assert "another producer" in (transaction.status.description or "")
 
 
-async def test_an_unknown_outcome_is_an_error_and_what_it_was_comes_later(
+async def test_an_unknown_outcome_sets_an_error_and_its_resolution_follows(
     broker: fp.Broker, spans: CollectedSpans
 ) -> None:
     faults = Faults(broker)
@@ -126,9 +124,7 @@ async def test_an_unknown_outcome_is_an_error_and_what_it_was_comes_later(
     assert links_of(resolved) == [id_of(transaction)]
 
 
-async def test_a_transaction_links_to_what_sent_the_batch_that_it_commits(
-    broker: fp.Broker, spans: CollectedSpans
-) -> None:
+async def test_a_transaction_links_to_the_senders_of_its_batch(broker: fp.Broker, spans: CollectedSpans) -> None:
     at = broker.bootstrap_servers
     async with fp.Producer(at, tracing=spans.provider) as plain:
         for number in range(3):

@@ -78,7 +78,7 @@ def test_after_a_cancelled_commit_without_an_answer_the_next_use_raises_unknown(
 
 
 @both
-def test_close_aborts_what_is_open_and_never_hangs(version):
+def test_close_aborts_the_open_transaction_and_never_hangs(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         await producer.begin_transaction()

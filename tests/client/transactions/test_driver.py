@@ -285,7 +285,7 @@ class RecordingBatch:
 
 @both
 @pytest.mark.requirement("S-91")
-def test_a_batch_has_its_offsets_committed_and_is_told(version):
+def test_a_batch_whose_offsets_were_committed_is_marked_committed(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         batch = RecordingBatch()
@@ -354,7 +354,7 @@ def test_the_methods_of_java_tell_a_batch_too(version, commit):
     within(main, version)
 
 
-def test_a_batch_is_told_that_nobody_knows_and_a_cancelled_one_that_it_is_committed():
+def test_an_unanswered_batch_is_unknown_and_a_cancelled_commit_is_committed():
     async def main(world: TxnWorld) -> None:
         producer, batch = await world.producer(), RecordingBatch()
         await producer.partitions_for("t")

@@ -340,7 +340,7 @@ def test_a_newer_producer_fences_and_is_named_as_the_reason(version):
 
 @both
 @pytest.mark.parametrize("writes", [True, False])
-def test_a_transaction_that_took_too_long_says_so_and_the_producer_goes_on(version, writes):
+def test_a_timed_out_transaction_raises_that_and_the_producer_continues(version, writes):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer(transaction_timeout_ms=10_000)
         with pytest.raises(ProducerFencedError) as fenced:  # noqa: PT012
@@ -375,7 +375,7 @@ def test_a_broker_whose_clock_is_ahead_is_believed(awaits):
 
 
 @both
-def test_an_operator_who_aborts_is_told_from_a_timeout(version):
+def test_an_operators_abort_and_a_timeout_have_different_errors(version):
     async def main(world: TxnWorld) -> None:
         producer = await world.producer()
         with pytest.raises(ProducerFencedError) as fenced:  # noqa: PT012

@@ -151,7 +151,7 @@ def test_a_script_that_sends_the_token_itself_needs_no_csrf_token() -> None:
     assert refusal(lambda: guard(None).check_form(headers, None, 0, with_csrf=True)) == 40302
 
 
-def test_a_read_only_console_refuses_changes_and_says_what_allows_them() -> None:
+def test_a_read_only_console_refuses_changes_with_a_hint() -> None:
     with pytest.raises(Problem) as refused:
         guard(changes_allowed=False).check_changes()
     assert refused.value.body() == {
@@ -162,7 +162,7 @@ def test_a_read_only_console_refuses_changes_and_says_what_allows_them() -> None
     guard().check_changes()
 
 
-def test_loopback_is_told_from_what_others_reach() -> None:
+def test_loopback_addresses_are_distinguished_from_reachable_ones() -> None:
     assert all(map(is_loopback, ["127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost"]))
     assert not any(map(is_loopback, ["0.0.0.0", "::", "10.0.0.1", "example.com", ""]))
 

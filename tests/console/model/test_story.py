@@ -54,7 +54,7 @@ def lists(*states: tuple[str, str]) -> tuple[dict, dict]:
     return listed, described
 
 
-def test_no_event_for_what_was_so_before_and_one_for_what_follows_an_empty_list() -> None:
+def test_the_first_state_gives_no_event_and_later_changes_do() -> None:
     story = Story()
     story.begin(*lists(("old", "CompleteCommit")))
     assert story.compare(*lists(("old", "CompleteCommit")), 1) == []

@@ -83,13 +83,13 @@ def test_a_group_waits_if_it_has_read_all_that_is_stable() -> None:
     assert topic_offsets(found.topics["t0"], found) == {"retained": 10, "held": 4, "blocked_partitions": 1}
 
 
-def test_a_changed_view_does_not_keep_what_was_counted_before() -> None:
+def test_a_changed_view_counts_again() -> None:
     before = view(groups={"there": 6})
     assert blocks_by_producer(before)[0]["groups"] == 1
     assert blocks_by_producer(replace(before, groups={}))[0]["groups"] == 0
 
 
-def test_the_sentence_names_who_holds_back_and_what_it_waits_for() -> None:
+def test_the_sentence_names_the_blocking_transaction_and_its_decision() -> None:
     found = view()
     assert blocker_rows(found, 1)[0]["sentence"] == (
         "t0-0 is held at offset 6, 4 before its end, by transaction id0 of producer 0 epoch 2, Ongoing"
@@ -104,7 +104,7 @@ def reported(before: View, after: View) -> dict[str, Any]:
     return dict(changes(before, after))
 
 
-def test_nothing_is_reported_of_what_only_grew_older() -> None:
+def test_a_growing_age_alone_is_no_event() -> None:
     before = view(groups={"g": 1})
     assert reported(before, replace(before, at_ms=900_000)) == {}
 

@@ -156,7 +156,9 @@ async def test_a_page_ends_before_it_is_too_large(admin: Admin, monkeypatch: pyt
     assert page["next_offset"] == 6
 
 
-async def test_of_headers_so_many_are_shown_and_of_a_name_so_much(admin: Admin, broker: ServedBroker) -> None:
+async def test_the_number_of_shown_headers_and_their_names_length_are_limited(
+    admin: Admin, broker: ServedBroker
+) -> None:
     producer = Producer({"bootstrap.servers": f"127.0.0.1:{broker.port}"})
     headers = [("n" * (SHOWN_BYTES + 1), b"")] * (records.MOST_HEADERS + 1)
     producer.produce("many-headers", b"", partition=0, headers=headers)
@@ -166,7 +168,7 @@ async def test_of_headers_so_many_are_shown_and_of_a_name_so_much(admin: Admin, 
     assert {each["name"] for each in row["headers"]} == {"n" * SHOWN_BYTES}
 
 
-async def test_a_raw_value_is_whole_and_what_is_not_there_is_refused(admin: Admin) -> None:
+async def test_a_raw_value_is_returned_whole_and_a_missing_one_refused(admin: Admin) -> None:
     assert await records.raw(admin, TOPIC, 0, 5, "value") == bytes(SHOWN_BYTES) + b"end"
     assert await records.raw(admin, TOPIC, 0, 0, "header-0") == b"\xff\x00"
     for offset, what in ((0, "header-1"), (0, "header-9"), (1, "key"), (2, "value"), (99, "value"), (0, "x")):

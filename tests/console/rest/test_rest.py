@@ -92,7 +92,7 @@ async def test_unknown_resources_answer_not_found(console: ConsoleClient) -> Non
         assert (status, body["error_code"]) == (404, 40403), (path, body)
 
 
-async def test_topics_come_in_pages_with_what_they_hold(console: ConsoleClient, broker: ServedBroker) -> None:
+async def test_topics_are_listed_in_pages_with_their_offsets(console: ConsoleClient, broker: ServedBroker) -> None:
     first = await console.get("topics?page_size=1")
     assert [each["topic_name"] for each in first["data"]] == ["orders"]
     assert first["total"] == 2

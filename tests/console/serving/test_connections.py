@@ -66,7 +66,7 @@ async def test_many_silent_connections_keep_nobody_out(console: ConsoleClient) -
     assert len(console.console.parts.connections) == 4
 
 
-async def test_when_all_are_being_answered_the_next_one_is_told_to_come_again(console: ConsoleClient) -> None:
+async def test_while_all_connections_are_busy_the_next_one_gets_503(console: ConsoleClient) -> None:
     console.console.parts.connections = ConnectionLimits(most=2, most_of_address=2)
     watching = [await connect(console, EVENTS) for _ in range(2)]
     assert [await status_of(each) for each in watching] == [200, 200]

@@ -100,7 +100,7 @@ def test_many_buffers_are_written_one_behind_the_other(loop, writer, file, edges
     assert file.read(len(content) + 8, 0) == content + b"before.."
 
 
-def test_some_are_under_way_at_once_and_each_is_told_once_and_makes_room(loop, writer, file):
+def test_several_writes_run_at_once_and_each_calls_back_once(loop, writer, file):
     assert writer.at_once == MOST_AT_ONCE
     told, size = [], 50 * BLOCK_BYTES
     for turn in range(5):
@@ -269,7 +269,7 @@ def test_another_system_has_none(loop, monkeypatch, module, name, value):
 # What the device says
 
 
-def test_an_error_of_the_device_is_told_with_the_files_path_and_others_go_on(loop, writer, file):
+def test_a_device_error_names_the_path_and_other_writes_continue(loop, writer, file):
     results(writer, -errno.EIO)
     error = write(loop, writer, file, 0, blocks(1))
     assert (type(error), error.errno, error.filename) == (OSError, errno.EIO, file.path)
@@ -332,7 +332,7 @@ def test_an_error_of_a_write_carries_the_files_path(loop, writer, file, synced, 
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
-def test_a_failed_sync_of_what_was_written_again_is_told(loop, writer, file, monkeypatch, number):
+def test_a_failed_sync_of_a_rewritten_part_is_reported(loop, writer, file, monkeypatch, number):
     def failing(fd):
         raise OSError(number, os.strerror(number))
 
@@ -345,7 +345,7 @@ def test_a_failed_sync_of_what_was_written_again_is_told(loop, writer, file, mon
 # The end
 
 
-def test_close_waits_for_what_is_under_way_and_tells_nobody(loop, writer, file):
+def test_close_waits_for_writes_in_flight_and_calls_nobody(loop, writer, file):
     told, before, number_in_loop = [], contexts(), writer._event_fd
     for number in range(MOST_AT_ONCE // 2):
         assert begin(writer, file, number * LARGEST_BYTES, blocks(256, number), told=told)
@@ -397,7 +397,7 @@ def test_after_a_callback_closes_the_writer_no_other_is_called(loop, writer, fil
     assert file.read(3 * BLOCK_BYTES, 0) == one_each(3)
 
 
-def test_the_others_are_told_though_one_who_is_told_fails(loop, writer, file):
+def test_a_callback_that_raises_does_not_keep_others_from_being_called(loop, writer, file):
     told, complaints = [], []
 
     def fails(error, took_ns):

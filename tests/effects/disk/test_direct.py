@@ -116,7 +116,7 @@ def test_a_file_without_such_a_descriptor_is_not_asked_again(file, monkeypatch, 
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EDQUOT])
-def test_a_failure_means_what_a_failed_sync_means(file, monkeypatch, number):
+def test_a_failed_direct_write_counts_as_a_failed_sync(file, monkeypatch, number):
     """Even of a full disk: nobody may try again, as after a DiskFull."""
     refuse(monkeypatch, OSError(number, "no"))
     with pytest.raises(OSError, match="no") as raised:

@@ -102,7 +102,7 @@ def test_a_path_that_cannot_be_looked_at_is_not_taken_for_missing(disk, tmp_path
         assert raised.value.errno == number
 
 
-def test_removing_a_link_to_a_directory_leaves_what_it_leads_to(disk, tmp_path):
+def test_removing_a_link_to_a_directory_keeps_the_directory(disk, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "file").write_bytes(b"kept")
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
@@ -196,7 +196,7 @@ def test_a_directory_is_synced_with_its_names_not_only_its_size(disk, tmp_path, 
     assert len(calls) == 1
 
 
-def test_a_second_holder_of_a_lock_is_told_who_has_it(disk, tmp_path):
+def test_a_second_locker_gets_the_pid_of_the_holder(disk, tmp_path):
     path = str(tmp_path / "lock")
     lock = disk.lock(path)
     with pytest.raises(AlreadyLocked) as raised:

@@ -89,7 +89,7 @@ def test_where_a_write_cannot_sync_itself_the_file_is_synced(file, monkeypatch, 
 
 @pytest.mark.skipif(not HAS_DSYNC, reason="NO RWF_DSYNC HERE: SYNCED WRITES ARE NOT TESTED")
 @pytest.mark.parametrize(("fails", "kind"), [(0, DiskFull), (1, OSError)], ids=["the write", "its sync"])
-def test_a_full_disk_at_a_synced_write_is_told_from_a_failed_sync(file, monkeypatch, fails, kind):
+def test_a_full_disk_at_a_synced_write_differs_from_a_failed_sync(file, monkeypatch, fails, kind):
     """Only the first may be tried again."""
     real = os.pwritev
 
@@ -179,7 +179,7 @@ assert piece[:6] == b"parent", bytes(piece[:6])
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-def test_the_kernel_is_asked_not_to_keep_what_goes_past_the_cache(file, flags_given):
+def test_a_write_past_the_cache_sets_dontcache(file, flags_given):
     file.write_past_cache([blocks(3)], 1_000)
     file.write([b"x"], 0)
     assert flags_given[0] == RWF_DONTCACHE == 0x80  # in the kernel's include/uapi/linux/fs.h
@@ -229,7 +229,7 @@ def test_a_short_write_past_the_cache_goes_on_past_it(file, monkeypatch, flags_g
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
-def test_what_fails_after_a_part_was_written_fails(file, monkeypatch, flags_given, number):
+def test_a_write_that_fails_after_a_part_raises(file, monkeypatch, flags_given, number):
     noting = os.pwritev
 
     def a_part(fd, buffers, position, flags):

@@ -266,7 +266,7 @@ def test_a_broken_socket_is_not_tried_again():
         send_now(here.fileno(), deque([b"head"]), 0)
 
 
-async def test_only_so_many_sockets_are_waited_for_at_one_time(monkeypatch):
+async def test_the_number_of_sockets_waited_for_at_once_is_limited(monkeypatch):
     monkeypatch.setattr(Writable, "room", threading.Semaphore(1))
     here, there = socket.socketpair()
     with here, there:

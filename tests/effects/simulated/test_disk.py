@@ -362,7 +362,7 @@ def test_a_killed_process_leaves_its_history_to_the_next(five_writes):
     assert read(again.at(len(again.operations), dropped=[writes[4]]), "/d/f") == b"AAAABBBBCCCCDDDD\0\0\0\0FFFF"
 
 
-def test_notes_tell_what_was_known_at_the_cut(disk):
+def test_notes_are_those_taken_before_the_cut(disk):
     disk.note("sent")
     write(disk, "/d/f", b"x", sync=True)
     disk.note("acknowledged")
@@ -447,7 +447,7 @@ def test_a_copy_of_a_disk_shares_its_blocks_and_not_its_future(disk):
     assert one.fingerprint() == two.fingerprint()
 
 
-def test_a_process_may_be_killed_at_any_moment_of_what_it_did(disk):
+def test_a_process_can_be_killed_after_any_of_its_operations(disk):
     write(disk, "/d/f", b"good", sync=True)
     disk.sync_directory("/d")
     disk.note("acknowledged")

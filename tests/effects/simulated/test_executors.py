@@ -72,7 +72,7 @@ def test_inline_ignores_the_loop():
     run(main())
 
 
-def test_close_lets_what_was_taken_have_its_effect():
+def test_close_runs_submitted_jobs():
     events, job = recorder()
 
     async def main():
@@ -105,7 +105,7 @@ def test_the_executors_of_a_killed_process_do_nothing_more():
     run(main())
 
 
-def test_owners_take_turns_and_what_nobody_wants_is_dropped():
+def test_owners_take_turns_and_unwanted_jobs_are_dropped():
     events, job = recorder()
 
     async def main():
@@ -119,7 +119,7 @@ def test_owners_take_turns_and_what_nobody_wants_is_dropped():
     assert events == [f"{name} {what}" for name in names for what in ("works", "done") if name or what == "done"]
 
 
-def test_close_drops_what_only_a_client_wanted():
+def test_close_drops_jobs_that_only_a_client_wanted():
     events, job = recorder()
 
     async def main():

@@ -26,7 +26,7 @@ def path_of(tmp_path):
     return str(tmp_path / "file")
 
 
-def test_synced_bytes_stay_and_what_came_after_is_torn(disk, tmp_path):
+def test_synced_bytes_stay_and_later_writes_are_torn(disk, tmp_path):
     path = path_of(tmp_path)
     file = disk.open(path, create=True)
     file.write([b"synced"], 0)
@@ -92,7 +92,7 @@ def test_a_failed_sync_covers_nothing(disk, tmp_path):
     assert (tmp_path / "file").read_bytes() == b""
 
 
-def test_two_descriptors_of_one_file_share_what_is_unsynced(disk, tmp_path):
+def test_two_descriptors_of_one_file_share_its_unsynced_changes(disk, tmp_path):
     path = path_of(tmp_path)
     one, other = disk.open(path, create=True), disk.open(path)
     one.write([b"x"], 0)

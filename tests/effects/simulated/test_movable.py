@@ -13,7 +13,7 @@ def loop(request):
     loop.close()
 
 
-def test_the_clock_is_the_machines_ahead_by_what_was_added():
+def test_the_clock_is_the_machines_plus_all_advances():
     clock = MovableClock()
     wall, monotonic = clock.now_ms(), clock.monotonic_ms()
     clock.advance(3_600_000)

@@ -190,7 +190,7 @@ def test_held_bytes_arrive_when_released():
     run(main())
 
 
-def test_a_cut_is_seen_by_both_and_loses_what_was_on_its_way():
+def test_a_cut_is_seen_by_both_sides_and_loses_bytes_in_flight():
     async def main():
         net = SimulatedNet()
         net.network.delay_ms = (5, 5)

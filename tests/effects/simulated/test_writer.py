@@ -166,7 +166,7 @@ def test_a_write_covers_none_that_was_written_before_it_and_a_sync_of_the_file_a
     run(main())
 
 
-def test_a_failed_write_is_told_and_what_was_written_of_it_is_not_synced(disk):
+def test_a_failed_write_is_reported_and_its_bytes_are_not_synced(disk):
     fault = disk.fail(lambda one: isinstance(one, Write), error=errno.ENOSPC, after_bytes=2)
 
     async def main():
@@ -183,7 +183,7 @@ def test_a_failed_write_is_told_and_what_was_written_of_it_is_not_synced(disk):
     assert durable(disk) == with_bytes((10, b"good"))
 
 
-def test_a_failed_sync_is_told_and_no_later_one_makes_that_write_durable(disk):
+def test_a_failed_sync_is_reported_and_no_later_one_makes_the_write_durable(disk):
     fault = disk.fail_sync(lambda path: path == "/d/f")
 
     async def main():
@@ -227,7 +227,7 @@ def test_an_async_write_to_a_file_closed_meanwhile_fails_with_ebadf(disk):
     assert read(disk, "/d/f") == BEFORE
 
 
-def test_no_more_than_at_once_are_under_way_and_who_is_told_may_begin_the_next(disk):
+def test_at_most_at_once_writes_run_and_a_callback_may_begin_the_next(disk):
     disk.latency = lambda: (0.001, 0.001)
     disk.at_once = 2
 
@@ -246,7 +246,7 @@ def test_no_more_than_at_once_are_under_way_and_who_is_told_may_begin_the_next(d
     assert durable(disk) == with_bytes((0, b"012"))
 
 
-def test_close_completes_what_was_begun_and_tells_nobody(disk):
+def test_close_completes_begun_writes_and_calls_nobody(disk):
     disk.latency = latencies((0.001, 0.002), (0.005, 0.002), (0.001, 0.0))
 
     async def main():
@@ -266,7 +266,7 @@ def test_close_completes_what_was_begun_and_tells_nobody(disk):
     run(main())
 
 
-def test_close_goes_on_when_what_was_begun_fails(disk):
+def test_close_continues_after_a_begun_write_fails(disk):
     disk.fail_sync(lambda path: True)
     disk.fail(lambda one: isinstance(one, Write) and one.data == b"failing")
 

@@ -64,7 +64,7 @@ def test_the_exception_of_a_job_is_handed_to_done(run):
 
 
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, BaseException])
-def test_also_what_would_end_a_process_is_handed_over_and_the_next_job_is_run(run, kind):
+def test_an_exit_raised_by_a_job_is_handed_over_and_the_next_job_runs(run, kind):
     async def main():
         executor = SystemDisk().executor("journal")
 
@@ -90,7 +90,7 @@ def test_several_threads_work_side_by_side(run):
     run(main)
 
 
-def test_close_waits_for_what_was_taken_and_takes_no_more(run):
+def test_close_waits_for_submitted_jobs_and_accepts_no_more(run):
     async def main():
         executor = SystemDisk().executor("journal")
         ran = []
@@ -187,7 +187,7 @@ def test_abandon_waits_for_nothing_and_takes_no_more(run):
     run(main)
 
 
-def test_close_drops_what_is_wanted_by_a_client_only_and_runs_the_rest(run):
+def test_close_drops_jobs_for_clients_and_runs_the_others(run):
     async def main():
         busy = Busy()
         for name in ("read", "sync", "another read"):
@@ -285,7 +285,7 @@ def test_one_slow_job_is_forgiven_after_some_quick_ones(executor, took):
     assert executor.quick
 
 
-async def test_what_workers_take_counts_too(executor, took):
+async def test_an_executor_whose_jobs_are_short_in_workers_becomes_quick(executor, took):
     def job():
         took.job_ns = QUICK_NS // 2
 

@@ -183,7 +183,7 @@ async def test_a_name_that_there_is_not_is_the_error_that_a_loop_has_for_it():
 
 
 @pytest.mark.parametrize("left", [0, 1])
-def test_a_url_is_not_fetched_without_threads_and_the_reason_is_told(tmp_path, left):
+def test_a_fetch_without_threads_fails_with_the_reason(tmp_path, left):
     (tmp_path / "keys").write_bytes(b"{}")
     with threads_left(left), pytest.raises(CannotFetch, match="no further thread"):
         fetch(f"file://{tmp_path}/keys", 10, 100)

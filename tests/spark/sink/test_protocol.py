@@ -120,7 +120,7 @@ def test_without_the_broker_aborting_the_others_they_hold_readers_up():
     assert "left waiting" in set().union(*(lives(Lazy(), seed, "what is open is left") for seed in range(100)))
 
 
-def test_unless_the_driver_ends_what_is_open_killed_tasks_hold_readers_up():
+def test_open_transactions_of_killed_tasks_block_readers_until_the_driver_aborts():
     found = set().union(*(lives(FakeBroker(), seed, "what is open is left") for seed in range(100)))
     assert found == {"left open"}
 
@@ -128,7 +128,7 @@ def test_unless_the_driver_ends_what_is_open_killed_tasks_hold_readers_up():
 MOST_AT_ONCE = 7  # transactions; a batch has six at most, if none becomes old
 
 
-def test_what_killed_drivers_left_prepared_makes_no_decision_too_large_for_ever():
+def test_prepared_transactions_of_killed_drivers_do_not_block_decisions_for_ever():
     assert not set().union(*(lives(FakeBroker(MOST_AT_ONCE), seed) for seed in range(300)))
 
 
@@ -137,7 +137,7 @@ def test_unless_the_driver_ends_earlier_attempts_first_a_query_may_never_go_on()
     assert "stuck" in found
 
 
-def test_without_a_success_for_what_is_decided_already_a_query_never_goes_on():
+def test_a_broker_that_refuses_a_repeated_decision_leaves_queries_stuck():
     class Strict(FakeBroker):
         def ask(self, request):
             answer = super().ask(request)

@@ -78,7 +78,7 @@ def test_a_task_that_fails_is_aborted_at_once_and_its_retry_counts(sink, is_stre
 
 
 @pytest.mark.parametrize("more", [{"sinkId": "a.1"}, {"queryName": "orders"}], ids=["sinkId", "queryName"])
-def test_an_abort_without_messages_knows_its_stream_by_what_else_it_is_given(sink, more):
+def test_an_abort_without_messages_finds_its_stream_by_the_options(sink, more):
     job, other = sink.job(True, **more), sink.job(True, sinkId="another")
     job.task([arrow(b"1")])
     other.task([arrow(b"2")])
@@ -109,7 +109,7 @@ def test_an_abort_with_a_message_leaves_another_attempt_at_the_batch(sink):
     assert sink.rows() == [b"2"]
 
 
-def test_an_abort_leaves_what_belongs_to_a_later_batch(sink):
+def test_an_abort_keeps_transactions_of_a_later_batch(sink):
     job, later = sink.job(True, number=4), sink.job(True, number=5)
     job.task([arrow(b"1")])
     good = later.task([arrow(b"2")])
@@ -127,7 +127,7 @@ def test_a_task_that_ends_after_its_batch_write_was_aborted_holds_nobody_up(sink
 
 
 @KINDS
-def test_what_killed_drivers_left_prepared_makes_no_decision_too_large(sink, is_stream, monkeypatch):
+def test_prepared_transactions_of_killed_drivers_do_not_enlarge_a_decision(sink, is_stream, monkeypatch):
     """A decision also ends what earlier attempts prepared, and the broker ends so many at once."""
     monkeypatch.setattr("fencepost.broker.transactions.deciding.MOST_MARKERS", 3)
     more = {} if is_stream else {"sinkId": sink.topic, "batchId": "0"}
@@ -140,7 +140,7 @@ def test_what_killed_drivers_left_prepared_makes_no_decision_too_large(sink, is_
     assert not sink.open()
 
 
-def test_a_batch_that_marks_more_than_the_broker_can_at_once_says_what_to_do(sink, monkeypatch):
+def test_a_batch_that_marks_too_many_partitions_fails_with_a_hint(sink, monkeypatch):
     monkeypatch.setattr("fencepost.broker.transactions.deciding.MOST_MARKERS", 3)
     job = sink.job(True)
     with pytest.raises(KafkaError, match="4 partitions to mark in one decision") as raised:
@@ -193,7 +193,7 @@ def test_an_abort_without_messages_leaves_another_query_told_by_the_checkpoint(s
     assert sink.rows() == [b"2"]
 
 
-def test_what_tasks_prepared_is_decided_whatever_the_broker_seems_to_be_by_then(sink, monkeypatch):
+def test_prepared_tasks_are_decided_even_if_the_broker_seems_another_one(sink, monkeypatch):
     """The process that commits a stream asks the broker anew."""
     job = sink.job(True)
     messages = [job.task([arrow(b"1")])]
@@ -268,7 +268,7 @@ def test_a_batch_write_whose_decision_was_not_made_is_aborted_and_raises(sink, m
     [(False, "fencepost spark list --all"), (True, "same sinkId and batchId")],
     ids=["unnamed", "named"],
 )
-def test_a_write_that_may_be_there_says_that_nobody_knows_and_what_to_do(sink, monkeypatch, named, hint, carried_out):
+def test_a_write_of_unknown_outcome_raises_that_with_a_hint(sink, monkeypatch, named, hint, carried_out):
     job = sink.job(False, **({"sinkId": sink.topic, "batchId": "1"} if named else {}))
     messages = [job.task([arrow(b"1")])]
     answers_lost(monkeypatch, carried_out=carried_out, away=True)
@@ -277,7 +277,7 @@ def test_a_write_that_may_be_there_says_that_nobody_knows_and_what_to_do(sink, m
     assert hint in raised.value.hint
 
 
-def test_at_max_ledger_entries_old_ones_make_room_or_an_error_names_what_to_raise(monkeypatch):
+def test_at_max_ledger_entries_old_ones_go_or_an_error_names_the_setting(monkeypatch):
     with ServedBroker(max_ledger_entries=1) as broker:
         sink = Sink(broker, "full")
         for value in (b"1", b"2", b"3"):
@@ -295,7 +295,7 @@ def test_at_max_ledger_entries_old_ones_make_room_or_an_error_names_what_to_rais
         assert sink.rows() == [b"1", b"3"]
 
 
-def test_at_max_prepared_transactions_a_task_says_what_to_raise():
+def test_at_max_prepared_transactions_a_task_fails_naming_the_setting():
     with ServedBroker(max_prepared_transactions=1) as broker:
         sink = Sink(broker, "waiting")
         job = sink.job(False)

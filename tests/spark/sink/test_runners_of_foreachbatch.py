@@ -66,7 +66,7 @@ def test_a_write_of_a_foreachbatch_that_fails_is_repeated_by_the_next_run_alone(
 
 
 @pytest.mark.parametrize("in_foreachbatch", [True, False])
-def test_a_batch_that_waited_too_long_says_what_to_raise_and_who_repeats_it(sink, in_foreachbatch):
+def test_a_batch_that_waited_too_long_fails_naming_the_option_to_raise(sink, in_foreachbatch):
     job = foreachbatch_job(sink) if in_foreachbatch else sink.job(True)
     messages = [job.task([arrow(b"1")])]
     job.abort(messages)  # as the broker does after preparedTimeout

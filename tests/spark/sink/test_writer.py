@@ -151,7 +151,7 @@ def test_a_task_that_is_tried_again_counts_once(driver):
     assert driver.stands("retry")[1] == 0
 
 
-def test_an_abort_with_the_messages_that_there_are_frees_what_all_tasks_left(driver):
+def test_an_abort_with_some_messages_aborts_transactions_of_all_tasks(driver):
     made, other = driver.stream(sinkId="abort"), driver.stream(sinkId="abort")
     good = driver.task(other, TWO)
     driver.task(made, ONE)
@@ -294,7 +294,7 @@ def test_transactions_of_a_killed_worker_end_when_their_batch_is_decided(driver)
         each.close()
 
 
-def test_an_abort_leaves_what_another_attempt_has_open(driver):
+def test_an_abort_keeps_transactions_of_another_attempt(driver):
     made, other = driver.stream(sinkId="two"), driver.stream(sinkId="two")
     left = [killed(driver, made, TWO, batch_id="5"), killed(driver, other, TWO, batch_id="5")]
     made.abort([driver.task(made, ONE, partition=1, batch_id="5"), None], 5)
@@ -323,7 +323,7 @@ def test_a_transaction_that_ended_meanwhile_fails_the_batch_as_a_whole(driver):
     assert driver.stands("ended")[1] == 0
 
 
-def test_spark_that_says_too_little_is_told_what_to_set(driver):
+def test_missing_task_properties_of_spark_raise_naming_the_option_to_set(driver):
     made = driver.stream()
     with pytest.raises(WrongUseError) as raised:
         driver.task(made, ONE, batch_id=None)
@@ -466,7 +466,7 @@ def test_a_topic_that_no_topic_can_be_is_named(driver):
         driver.stream(topic="a b")
 
 
-def test_an_error_about_a_record_too_large_for_the_topic_names_what_to_raise(driver):
+def test_an_error_for_a_record_too_large_names_max_message_bytes(driver):
     made = driver.stream(sinkId="large", **{"kafka.max.request.size": 8 << 20})
     with pytest.raises(KafkaError, match="larger than the topic accepts") as caught:
         driver.task(made, [("a", bytes(3 << 20))])

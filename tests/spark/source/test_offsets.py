@@ -146,7 +146,7 @@ def test_a_topic_made_again_known_by_its_end_alone_is_loss_and_read_from_the_sta
         assert "created again" in lost[0]
 
 
-def test_a_start_beyond_the_log_is_loss_and_one_beyond_what_may_be_read_is_not():
+def test_a_start_after_the_log_is_loss_and_one_after_the_lso_is_not():
     found, lost = ranges(Position({T0: 50}), Position({T0: 7}), seen(t0=(0, 7)))
     assert not found
     assert len(lost) == 1

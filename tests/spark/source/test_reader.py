@@ -43,7 +43,7 @@ def numbers(rows):
 # ---- batches -------------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_reads_what_there_is_and_twice_the_same(source, topic):
+def test_a_batch_reads_all_records_and_the_same_ones_twice(source, topic):
     put(source, topic, 0, 50)
     put(source, topic, 50, 60, partition=1)
     reader = source.batch(subscribe=topic)
@@ -309,7 +309,7 @@ def test_a_batch_waits_for_enough_records_but_not_for_ever(source, topic, monkey
     assert len(query.batch()) == 10
 
 
-def test_available_now_reads_what_there_was_in_limits_and_ends(source, topic):
+def test_available_now_reads_up_to_the_ends_at_its_start_in_limited_batches(source, topic):
     put(source, topic, 0, 25)
     options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": 10, "minOffsetsPerTrigger": 10}
     query = source.stream(subscribe=topic, **options)

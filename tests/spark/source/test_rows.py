@@ -44,7 +44,7 @@ def rows(records, schema=FULL, **how):
     return batch.to_pylist()
 
 
-def test_a_row_has_what_the_record_has():
+def test_a_row_has_the_fields_of_the_record():
     made = dt.datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=dt.UTC)
     at = round(made.timestamp() * 1000)
     found = rows([Record(4, at, b"k", b"v", (("h", b"1"), ("h", None))), Record(5, -1, None, None)], base_offset=4)
@@ -98,7 +98,7 @@ def test_the_schema_is_that_of_sparks_kafka_source():
     check_schema(FULL)
 
 
-def test_columns_that_there_are_not_and_other_types_are_refused_with_what_to_do():
+def test_unknown_columns_and_other_types_are_refused_with_a_hint():
     with pytest.raises(InvalidConfigurationError, match="'value'"):
         check_schema(StructType([StructField("valu", BinaryType())]))
     with pytest.raises(InvalidConfigurationError) as caught:

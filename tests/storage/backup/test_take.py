@@ -45,7 +45,7 @@ def test_a_backup_without_a_broker_restores_to_the_same_state(disk):
     assert content_of(disk) == content_of(original)
 
 
-def test_the_manifest_lists_what_is_in_it(disk):
+def test_the_manifest_lists_every_file_of_the_backup(disk):
     contents = taken(disk)
     found = read(disk, BACKUP)
     assert found == contents
@@ -131,7 +131,7 @@ def test_a_directory_that_is_not_a_data_directory_is_refused_and_unchanged(disk)
     assert not disk.exists(BACKUP)
 
 
-def test_progress_goes_up_to_all_of_it(disk):
+def test_progress_ends_at_the_total_bytes(disk):
     reported = []
     contents = taken(disk, report=lambda done, of: reported.append((done, of)))
     assert reported == sorted(reported)

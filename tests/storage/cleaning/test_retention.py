@@ -92,7 +92,7 @@ def driver() -> LogDriver:
     return driver
 
 
-def test_only_what_a_checkpoint_counts_expires(driver: LogDriver) -> None:
+def test_only_checkpointed_segments_expire(driver: LogDriver) -> None:
     driver.advance(10 * HOUR_MS)
     assert expired(driver.log, driver.age_ms) is None
     driver.flush()

@@ -39,7 +39,7 @@ def test_a_round_header_is_as_documented_and_fits_one_place_only():
 
 
 @pytest.mark.parametrize(("first", "units", "last"), [(1, 1, 1), (1, 2, 2), (3, 3, 5), (7, 0, 6), (1000, 100, 1099)])
-def test_the_last_unit_of_a_round_is_so_many_behind_the_first(first, units, last):
+def test_the_last_unit_of_a_round_follows_from_first_unit_and_count(first, units, last):
     assert ROUND._replace(first_unit=first, units=units).last_unit == last
 
 

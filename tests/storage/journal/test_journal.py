@@ -229,7 +229,7 @@ def test_stale_units_of_a_reused_file_do_not_come_back(disk, driven):
 # ---- a fresh journal -----------------------------------------------------------------------------------------
 
 
-def test_a_fresh_journal_removes_what_earlier_ones_left(disk, driven):
+def test_a_fresh_journal_removes_files_of_earlier_ones(disk, driven):
     fill_up(driven)
     disk.open(f"{DIRECTORY}/{7:020d}.journal.preparing", create=True).close()
     disk.open(f"{DIRECTORY}/notes", create=True).close()

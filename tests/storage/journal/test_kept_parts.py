@@ -126,7 +126,7 @@ def delete_a_topic_that_is_offline():
     return disk, again
 
 
-def test_a_deleted_topic_takes_what_was_kept_for_it_along():
+def test_a_deleted_topics_kept_parts_are_removed():
     """The other way that the hint names."""
     disk, again = delete_a_topic_that_is_offline()
     assert disk.list(KEPT)

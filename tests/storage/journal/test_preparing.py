@@ -107,7 +107,7 @@ def test_a_large_unit_that_waits_for_space_does_not_keep_the_others_waiting(driv
     assert driven.ready_bytes > 8 * BLOCK
 
 
-def test_a_large_request_finds_a_file_soon_or_is_told_to_go_on(driven):
+def test_a_large_request_gets_a_file_soon_or_need_not_wait(driven):
     journal = driven.journal
     size = journal.largest_unit_bytes
     assert not journal.is_ready_for(size)
@@ -156,7 +156,7 @@ def test_without_room_on_the_disk_units_are_not_admitted_and_nothing_is_left_beh
     assert len(recovered(disk)) == 2
 
 
-def test_a_disk_that_fills_up_while_a_file_is_made_leaves_no_part_of_it(disk):
+def test_a_disk_that_fills_while_a_file_is_made_keeps_no_part_of_it(disk):
     driven = Driven(disk, fill=False)
     fault = disk.fail(lambda one: type(one).__name__ == "Write", error=28, after_bytes=100)
     job = driven.journal.fill_job()

@@ -146,7 +146,7 @@ class Play:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(0, SEEDS, 10))
-def test_whatever_happens_in_whatever_order_what_was_promised_is_there(seed):
+def test_in_any_order_of_events_released_units_survive(seed):
     for number in range(seed, seed + 10):
         play = Play(number)
         for _ in range(STEPS):

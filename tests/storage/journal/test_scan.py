@@ -124,7 +124,7 @@ def test_a_last_round_of_nuls_only_does_not_count_as_cut(disk):
 
 
 @pytest.mark.parametrize("damage", ["header", "first unit", "last unit"])
-def test_numbers_of_what_is_cut_are_not_given_again(disk, damage):
+def test_unit_numbers_that_were_cut_are_not_used_again(disk, damage):
     result = torn_tail(disk, DAMAGES[damage])
     assert result.highest_unit == 4
     again = Driven(disk)
@@ -286,7 +286,7 @@ def test_units_may_begin_above_the_checkpoint_in_the_first_file_of_a_start(disk)
     assert scan(disk, DIRECTORY, checkpointed_unit=0).first_unit == 2
 
 
-def test_a_journal_that_is_gone_is_damage_if_the_checkpoint_knows_of_it(disk):
+def test_a_missing_journal_is_damage_if_the_checkpoint_needs_it(disk):
     driven = long_journal(disk)
     assert scan(disk, DIRECTORY, incarnation=1).incarnation == 1
     for path in driven.files():

@@ -107,7 +107,7 @@ def test_a_round_is_not_synced_by_a_sync_after_one_that_failed_beside_it(disk, d
     assert not write.done
 
 
-def test_a_round_waits_for_what_a_sync_beside_it_is_told(driven, monkeypatch):
+def test_a_round_waits_for_the_result_of_a_sync_beside_it(driven, monkeypatch):
     driven.append(b"unsynced")
     driven.round(sync=False)
     beside = driven.journal.sync_job()
@@ -158,7 +158,7 @@ def test_a_sync_beside_rounds_covers_those_that_were_finished_when_it_was_taken(
     assert journal.sync_job() is None
 
 
-def test_a_round_synced_beside_such_a_sync_covers_what_that_has_not_synced_yet(disk):
+def test_a_round_synced_beside_a_sync_job_also_syncs_the_jobs_files(disk):
     driven = Driven(disk, **ROOMY)
     journal = driven.journal
     driven.append(b"one")
@@ -201,7 +201,7 @@ def test_the_next_round_header_names_the_round_that_a_sync_job_synced(disk, driv
     assert two.synced_through == one.round
 
 
-def test_of_two_syncs_beside_rounds_the_newer_one_covers_what_came_between(disk, driven):
+def test_the_newer_of_two_sync_jobs_covers_rounds_between_them(disk, driven):
     """The older one ends first, and must not be taken for it."""
     driven.append(b"one")
     driven.round(sync=False)
@@ -240,7 +240,7 @@ def test_a_sync_beside_a_round_that_is_not_written_yet_does_not_cover_it(disk):
     assert three.synced_through == one.round
 
 
-def test_what_is_synced_now_counts_for_a_round_behind_it_as_all_that_was_written(disk):
+def test_bytes_of_a_running_sync_count_as_unsynced_for_the_next_round(disk):
     """Or the loop would take it for a small one, and stand until the job has ended."""
     driven = Driven(disk, **ROOMY)
     driven.append(b"x" * 7000)

@@ -135,7 +135,7 @@ def test_bytes_the_newest_checkpoint_does_not_name_are_not_sent_from_the_file():
     part_of(found).release()
 
 
-def test_only_so_many_files_are_lent():
+def test_the_number_of_lent_files_is_limited():
     driver = flushed(segment_bytes=500)
     read_all(driver)
     places = [state.base_offset for state in driver.log.segments if state.size_bytes > FROM_BYTES]
@@ -225,7 +225,7 @@ SIZES = st.lists(st.integers(1, 400), min_size=1, max_size=25)
     segment_bytes=st.sampled_from([1500, 1 << 20]),
     asked=st.lists(st.tuples(st.integers(0, 60), st.integers(1, 3000), st.integers(0, 60)), max_size=12),
 )
-def test_it_is_the_beginning_of_what_a_read_gives(sizes, interval, segment_bytes, asked):
+def test_a_file_part_is_a_prefix_of_what_a_read_returns(sizes, interval, segment_bytes, asked):
     driver = flushed(sizes, index_interval_bytes=interval, segment_bytes=segment_bytes)
     end = driver.log.end_offset
     read_all(driver, max_bytes=700)
@@ -259,7 +259,7 @@ def flip(driver, position):
     file.close()
 
 
-def test_where_the_next_batch_is_not_what_its_entry_says_a_read_decides():
+def test_a_file_part_is_not_used_where_the_next_batch_contradicts_the_index():
     driver = flushed()
     read_all(driver)
     stop = left(driver, max_bytes=450).size_bytes

@@ -218,7 +218,7 @@ def test_kafka_7866_any_other_failure_of_a_write_goes_to_the_caller() -> None:
         assert driver.log.segments == []
 
 
-def test_a_checkpoint_names_only_what_its_sync_job_makes_durable() -> None:
+def test_a_checkpoint_names_only_files_synced_by_its_job() -> None:
     disk = SimulatedDisk()
     driver = LogDriver(disk, segment_bytes=300)
     for number in range(9):

@@ -251,7 +251,7 @@ def test_a_transaction_that_began_segments_before_its_marker_is_derived_whole() 
     assert derived(driver) == reported
 
 
-def test_where_the_beginning_is_gone_what_is_left_is_derived() -> None:
+def test_an_aborted_transaction_without_its_beginning_is_derived_in_part() -> None:
     driver = LogDriver(segment_bytes=100)
     for sequence in range(4):
         driver.values(b"v", producer_id=1, producer_epoch=0, base_sequence=sequence, transactional=True)

@@ -94,7 +94,7 @@ def next_batch(sequence: int) -> batches.Batch:
     return batches.read(memoryview(batch_of([b"x"], producer_id=7, producer_epoch=0, base_sequence=sequence)))
 
 
-def test_kafka_6683_a_snapshot_does_not_count_before_what_it_knows_is_flushed() -> None:
+def test_kafka_6683_a_snapshot_counts_only_after_its_records_are_flushed() -> None:
     """KAFKA-6683: a snapshot must not hold state beyond its offset."""
     driver = LogDriver()
     produce(driver, 3)
@@ -272,7 +272,7 @@ def test_many_producers_are_written_down_in_slices_as_of_one_moment() -> None:
 # ---- segments ----------------------------------------------------------------------------------------------------
 
 
-def test_bytes_behind_what_the_checkpoint_counts_are_cut() -> None:
+def test_bytes_after_the_checkpointed_end_are_cut() -> None:
     """Also NULs, as ext4 leaves them behind a file's synced end."""
     for garbage in (b"\0" * 5000, b"garbage", batch_of([b"a batch that was never acknowledged"])):
         driver = LogDriver(index_interval_bytes=0)

@@ -222,7 +222,7 @@ def test_a_marker_without_data_aborts_nothing() -> None:
     assert driver.log.last_stable_offset == 1
 
 
-def test_the_size_counts_what_can_be_read() -> None:
+def test_the_size_of_a_log_counts_only_readable_records() -> None:
     driver = LogDriver(segment_bytes=200)
     for _ in range(6):
         driver.values(b"x" * 50)

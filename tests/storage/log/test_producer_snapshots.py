@@ -187,7 +187,7 @@ def kept(driver: LogDriver, *snapshots: Snapshot) -> list[Snapshot]:
     return driver.log.snapshots.kept
 
 
-def test_the_newest_two_of_what_is_flushed_are_chosen_and_those_before_them_go():
+def test_the_newest_two_flushed_snapshots_stay_and_older_ones_are_removed():
     driver = LogDriver()
     for sequence in range(5):
         of_a_producer(driver, sequence)
@@ -208,7 +208,7 @@ def test_the_newest_two_of_what_is_flushed_are_chosen_and_those_before_them_go()
     assert left == [none]
 
 
-def test_bytes_since_that_none_was_left_are_those_behind_what_was_flushed_by_then():
+def test_without_producers_bytes_since_count_from_the_flushed_offset():
     driver = a_transaction_in_segments()
     driver.marker(PRODUCER, RETIRED_EPOCH, Marker.ABORT)
     driver.log.snapshots.adopt()

@@ -224,7 +224,7 @@ def test_indexes_are_derived_from_checked_batches_only(checks: Checks) -> None:
     assert "at byte 0: the CRC" in driver.log.offline
 
 
-def test_one_read_checks_only_so_many_batches(checks: Checks, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_read_checks_a_limited_number_of_batches(checks: Checks, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the loop everybody else waits for it. What is left comes with the next read."""
     monkeypatch.setattr(segment, "MOST_CHECKS", 4)
     driver = flushed()
@@ -271,7 +271,7 @@ def test_intervals_that_touch_become_one() -> None:
     assert indexes.checked == ((50, 400),)
 
 
-def test_only_so_many_intervals_are_kept_the_newest() -> None:
+def test_only_the_newest_checked_intervals_are_kept() -> None:
     indexes = Indexes()
     for number in range(MOST_INTERVALS + 1):
         indexes.add_checked(10 * number, 10 * number + 5)

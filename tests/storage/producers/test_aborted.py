@@ -60,7 +60,7 @@ def test_a_search_is_over_at_an_entry_before_which_everything_was_decided():
     assert overlapping(entries[:1], 0, 22) == (entries[:1], False)
 
 
-def test_an_end_in_the_range_is_found_though_what_was_open_then_began_before_it():
+def test_an_abort_is_found_after_one_that_began_earlier_and_ended_later():
     entries = [AbortedTransaction(7, 3, 5, 0), AbortedTransaction(8, 0, 9, 10)]
     assert overlapping(entries, 4, 10)[0] == entries
     assert overlapping(entries, 6, 10)[0] == entries[1:]
@@ -111,6 +111,6 @@ def test_an_abort_spans_its_data_and_the_last_stable_offset_moves_behind_it():
     assert pack(filter(None, found))
 
 
-def test_only_markers_of_aborts_of_what_has_data_abort_anything():
+def test_only_abort_markers_of_transactions_with_data_count():
     found = followed((7, "data"), (7, Marker.COMMIT), (7, Marker.ABORT), (8, "plain"), (8, Marker.ABORT))
     assert found == [None] * 5

@@ -88,7 +88,7 @@ def test_an_empty_state_has_a_snapshot_too():
     assert len(restored(ProducerStates().snapshot())) == 0
 
 
-def test_restoring_replaces_what_was_there(partition):
+def test_restoring_a_snapshot_replaces_the_state(partition):
     empty = ProducerStates().snapshot()
     partition.send_in_transaction(P, 0, 0)
     partition.states.restore(empty)
@@ -132,7 +132,7 @@ def test_a_snapshot_is_read_as_its_format_is_documented():
     assert contents(states.snapshot()) == as_documented(payload)
 
 
-def test_flipped_bits_of_a_snapshot_are_refused_or_read_as_what_they_say_now(partition):
+def test_flipped_bits_of_a_snapshot_are_refused_or_change_a_value(partition):
     """The file's checksum is what finds them; nothing but ValueError may come of what it lets through."""
     for sequence in range(3):
         partition.send_in_transaction(P, 0, sequence)

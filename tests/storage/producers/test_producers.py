@@ -170,7 +170,7 @@ def test_once_the_one_turned_away_is_in_or_all_is_restored_nothing_is_held_back(
     assert partition.send(Q, 0, 9) == 2
 
 
-def test_only_so_many_refusals_are_remembered_and_none_of_known_producers(partition):
+def test_refusals_are_remembered_for_a_limited_number_of_unknown_producers(partition):
     partition.send(P, 0, 0)
     for producer_id in range(P, 3000):
         partition.states.turned_away(make(producer_id, 0, 1))
@@ -203,7 +203,7 @@ def test_open_transactions_are_known_by_their_first_offset(partition):
 
 
 @pytest.mark.requirement("S-100")
-def test_an_abort_marker_yields_the_span_of_its_transaction_and_what_was_stable_then(partition):
+def test_an_abort_marker_returns_its_span_and_last_stable_offset(partition):
     partition.send_in_transaction(P, 0, 0, 2)
     partition.send_in_transaction(Q, 0, 0, 2)
     partition.send_in_transaction(P, 0, 2, 2)

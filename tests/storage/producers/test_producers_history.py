@@ -234,7 +234,7 @@ def test_redpanda_21340_a_commit_is_accepted_although_the_producer_was_forgotten
     assert partition.end_offset == 2
 
 
-def test_redpanda_51f42c1_abort_and_commit_of_what_is_over_change_nothing(partition):
+def test_redpanda_51f42c1_markers_for_ended_transactions_change_nothing(partition):
     partition.send_in_transaction(P, 0, 0)
     assert partition.end(P, 0, Marker.ABORT) == AbortedTransaction(P, 0, 1, 2)
     before = partition.states.snapshot()

@@ -79,7 +79,7 @@ def test_uniform_moves_no_more_than_balance_needs(before, after, partitions):
     assert stayed == sum(min(had, least + (rank < more)) for rank, had in enumerate(loads))
 
 
-def test_uniform_ignores_what_a_member_cannot_have_had():
+def test_uniform_ignores_owned_partitions_that_a_member_cannot_have():
     topics, subscribed = {TOPICS[0]: TopicShape(2)}, frozenset(TOPICS[:1])
     has = {TOPICS[0]: frozenset({0, 9}), TOPICS[1]: frozenset({0})}
     subscribers = [Subscriber("a", subscribed, has), Subscriber("b", subscribed, {TOPICS[0]: frozenset({0})})]

@@ -64,7 +64,7 @@ def test_a_cooperative_members_partition_moves_only_after_it_gives_it_up(driver)
     assert (len(old.owned), len(new.owned)) == (2, 2)
 
 
-def test_a_classic_member_hears_when_what_it_waits_for_is_free(driver):
+def test_a_classic_member_is_told_to_rejoin_when_its_target_partition_is_free(driver):
     new = driver.join()
     old = driver.classic_member()
     old.settle()

@@ -170,7 +170,7 @@ def test_a_member_with_a_wrong_epoch_is_fenced_and_one_that_lost_an_answer_is_no
     assert code_of(driver.beat, one.member_id, 2) is FENCED
 
 
-def test_the_last_epoch_is_good_only_while_the_member_owns_what_it_was_given(driver):
+def test_the_last_epoch_is_accepted_only_while_the_member_owns_its_assignment(driver):
     one = driver.join()
     driver.join()
     one.beat()
@@ -384,7 +384,7 @@ def test_a_wrong_regular_expression_is_refused_and_one_nobody_uses_is_forgotten(
 # ---- commits -------------------------------------------------------------------------------------------------
 
 
-def test_an_older_epoch_commits_what_was_assigned_before_it_and_nothing_else(driver):
+def test_an_older_epoch_may_commit_only_partitions_assigned_up_to_it(driver):
     one, two = driver.join(), driver.join()
     settle(one, two)
     group, kept = driver.group, next(iter(one.owned))[1]
@@ -416,7 +416,7 @@ def test_partitions_that_are_to_be_given_up_may_still_be_committed(driver):
         driver.group.check_commit(one.member_id, None, 2, [(T, partition)], version=9)
 
 
-def test_an_older_epoch_commits_what_is_to_be_given_up_as_well(driver):
+def test_an_older_epoch_may_commit_partitions_that_are_being_revoked(driver):
     one = driver.join()
     driver.topics.set("t", 5)
     one.beat()

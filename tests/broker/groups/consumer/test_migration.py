@@ -108,7 +108,7 @@ def test_a_restart_after_a_downgrade_finds_the_classic_group(broker, how):
         assert beat(after, "b", 0).error_code == NONE
 
 
-def test_a_snapshot_in_mid_migration_has_what_classic_members_reported(broker):
+def test_a_snapshot_during_migration_keeps_classic_members_protocols(broker):
     old = classic_group(broker)
     beat(broker, "new", 0)
     before = described(broker)
@@ -170,7 +170,7 @@ def test_a_group_too_large_for_one_record_stays_a_consumer_group():
         assert broker.ask(beating("g", "m0", 3)).error_code in (NONE, REBALANCING)
 
 
-def test_members_that_are_all_classic_get_what_the_last_other_one_had():
+def test_classic_members_get_the_partitions_of_the_last_newer_member():
     with begin(group_consumer_assignment_interval_ms=0, group_consumer_migration_policy="upgrade") as broker:
         broker.ask(create("t", 4))
         old = classic_group(broker)

@@ -27,13 +27,13 @@ def test_a_partition_another_member_still_has_is_waited_for_in_the_new_epoch(fre
 
 
 @pytest.mark.parametrize("owned", [None, {TOPIC: [1]}])
-def test_a_member_that_may_own_what_it_is_to_give_up_stays_in_its_epoch(owned):
+def test_a_member_that_may_still_own_revoked_partitions_keeps_its_epoch(owned):
     before = Current(1, 1, MemberState.STABLE, {TOPIC: {0: 1, 1: 1}})
     after = reconcile(before, goal(0, 2, free=True), owned, other_subscription=False)
     assert after == Current(1, 1, MemberState.UNREVOKED, {TOPIC: {0: 1}}, {TOPIC: {1: 1}})
 
 
-def test_a_member_that_drops_a_topic_still_has_to_give_up_what_it_had_to_before():
+def test_a_member_that_drops_a_topic_still_has_to_revoke_earlier_partitions():
     """It has given up neither: what it was to give up first would be free, and another member given it."""
     other = bytes([1] * 16)
     before = Current(1, 1, MemberState.UNREVOKED, {other: {0: 1}, TOPIC: {1: 1}}, {TOPIC: {0: 1}})

@@ -129,7 +129,7 @@ def test_a_member_with_describe_but_not_read_is_not_assigned_the_topic(world: Wo
     assert (alice.owned[SECRET], set(bob.owned)) == (ALL, {OPEN})
 
 
-def test_a_topic_that_nobody_may_read_is_given_to_who_may_know_of_it(world: World) -> None:
+def test_a_topic_nobody_may_read_is_assigned_to_members_that_may_describe_it(world: World) -> None:
     """So that its fetch tells it."""
     world.have(f"allow User:bob DESCRIBE TOPIC = {SECRET}")
     alice, bob = Member(world, "alice", **PATTERN), Member(world, "bob", **PATTERN)
@@ -179,7 +179,7 @@ def test_a_regex_that_nobody_subscribes_to_any_more_is_not_kept_to_be_looked_up(
     assert not group._unresolved
 
 
-def test_a_right_that_goes_takes_what_was_named(world: World) -> None:
+def test_a_member_denied_describe_loses_the_topic_it_subscribes_to_by_name(world: World) -> None:
     world.have(f"allow User:alice READ TOPIC = {SECRET}", f"allow User:bob READ TOPIC = {SECRET}")
     alice, bob = Member(world, "alice", **NAMES), Member(world, "bob", **NAMES)
     world.settle(alice, bob)
@@ -226,7 +226,7 @@ def test_rules_that_change_nothing_for_a_group_make_no_epoch(world: World) -> No
     assert (alice.epoch, alice.owned, bob.epoch, bob.owned) == before
 
 
-def test_a_member_of_the_classic_protocol_is_given_what_it_may_read(world: World) -> None:
+def test_a_classic_member_is_assigned_only_topics_that_it_may_read(world: World) -> None:
     world.have(f"allow User:alice READ TOPIC = {SECRET}")
     alice, bob = Member(world, "alice", **NAMES), ClassicMember(world, "bob", OPEN, SECRET)
     world.settle(alice, bob)
@@ -234,7 +234,7 @@ def test_a_member_of_the_classic_protocol_is_given_what_it_may_read(world: World
     assert alice.owned.get(OPEN, set()) | bob.owned[OPEN] == ALL
 
 
-def test_members_of_a_classic_group_are_given_what_they_may_read_after_its_upgrade(world: World) -> None:
+def test_after_an_upgrade_classic_members_are_assigned_only_readable_topics(world: World) -> None:
     bob = ClassicMember(world, "bob", OPEN, SECRET)
     metadata = {"range": subscription(OPEN, SECRET)}
     joined = world.as_user("bob", lambda: world.client.ask(joining("g", protocols=metadata)))
@@ -248,7 +248,7 @@ def test_members_of_a_classic_group_are_given_what_they_may_read_after_its_upgra
     assert (alice.owned[SECRET], set(bob.owned)) == (ALL, {OPEN})
 
 
-def test_after_a_restart_each_member_still_has_what_it_may_read(world: World) -> None:
+def test_after_a_restart_each_member_keeps_its_readable_partitions(world: World) -> None:
     """Also where one goes before another was heard of."""
     world.have(f"allow User:alice READ TOPIC = {SECRET}")
     alice, bob = Member(world, "alice", **PATTERN), Member(world, "bob", **PATTERN)
@@ -284,7 +284,7 @@ def test_a_classic_member_that_only_beats_after_a_restart_keeps_nothing_forbidde
 
 
 @pytest.mark.parametrize("goes", ["it leaves", "it is silent"])
-def test_whose_a_member_was_is_forgotten_when_it_is_gone(world: World, goes: str) -> None:
+def test_the_user_of_a_member_is_forgotten_when_it_leaves(world: World, goes: str) -> None:
     alice, bob = Member(world, "alice", **PATTERN), Member(world, "bob", **PATTERN)
     world.settle(alice, bob)
     users = world.broker.broker.consumer_groups.groups["g"].users

@@ -168,7 +168,7 @@ def test_redpanda_51f42c1_commit_and_abort_do_not_undo_each_other(environment):
         assert end(done, not commit, environment, version=0).error is BAD_STATE
 
 
-def test_redpanda_1a301657_what_was_added_before_a_restart_is_committed_too(environment):
+def test_redpanda_1a301657_partitions_added_before_a_restart_are_committed_too(environment):
     first = add(transaction(), environment).states[-1]
     found = records.read(records.key("id"), records.value(first))[1]
     second = add(found, environment, {("__consumer_offsets", 3): 13}).states[-1]
