@@ -9,6 +9,7 @@ from simulation import (  # noqa: F401 (each adds its own)
     journal_mutants,
     limit_mutants,
     migration_mutants,
+    mutants,
     rights_mutants,
     sdk_code_mutants,
     sdk_loss_mutants,
@@ -17,8 +18,7 @@ from simulation import (  # noqa: F401 (each adds its own)
     shown_mutants,
     spark_mutants,
 )
-from simulation.code_mutants import KILLED_BY
-from simulation.mutants import MUTANTS
+from simulation.planting import KILLED_BY, MUTANTS, PROMISES
 
 SIMULATED = [name for name in MUTANTS if name not in KILLED_BY]
-__all__ = ["KILLED_BY", "MUTANTS", "SIMULATED"]
+__all__ = ["KILLED_BY", "MUTANTS", "PROMISES", "SIMULATED"]

@@ -8,10 +8,11 @@ from fencepost.protocol.raw_records import raw_records
 from fencepost.protocol.records import DECOMPRESSED_LIMIT_BYTES, payload_of
 from fencepost.storage.cleaning import compaction, retention
 from fencepost.storage.cleaning.compaction_rules import AbortedSpans, KeyMap, name_of
-from simulation.mutants import _around, _replaced, mutant
+from simulation.planting import _around, _replaced, breaks, mutant
 
 
 @mutant
+@breaks("settings.md: Oldest segments are deleted while a partition is larger")
 def retention_by_size_goes_below_its_limit(stack: ExitStack) -> None:
     def wrapper(new_start: Any) -> Any:
         def start(segments: Any, start_offset: int, bound: int, tail_bytes: int, now_ms: int, settings: Any) -> Any:
@@ -26,6 +27,7 @@ def retention_by_size_goes_below_its_limit(stack: ExitStack) -> None:
 
 
 @mutant
+@breaks("settings.md: Records that arrived so long ago are deleted")
 def retention_goes_by_the_oldest_record_of_a_segment(stack: ExitStack) -> None:
     def wrapper(new_start: Any) -> Any:
         def start(segments: Any, *more: Any) -> Any:
@@ -37,6 +39,7 @@ def retention_goes_by_the_oldest_record_of_a_segment(stack: ExitStack) -> None:
 
 
 @mutant
+@breaks("guarantees.md: compaction loses the latest value of a key")
 def compaction_drops_the_newest_record_of_a_key(stack: ExitStack) -> None:
     def wrapper(add: Any) -> Any:
         def added(self: Any, batch: Any) -> bool:
@@ -53,11 +56,13 @@ def compaction_drops_the_newest_record_of_a_key(stack: ExitStack) -> None:
 
 
 @mutant
+@breaks("guarantees.md: compaction loses the latest value of a key")
 def compaction_lets_aborted_records_replace_committed_ones(stack: ExitStack) -> None:
     _around(stack, compaction, "KeyMap", lambda make: lambda aborted, most_keys: make(AbortedSpans([]), most_keys))
 
 
 @mutant
+@breaks("guarantees.md: aborted read (G1a)")
 def compaction_keeps_aborted_records_as_if_they_were_committed(stack: ExitStack) -> None:
     def wrapper(run: Any) -> Any:
         def ran(self: Any) -> Any:
@@ -70,6 +75,7 @@ def compaction_keeps_aborted_records_as_if_they_were_committed(stack: ExitStack)
 
 
 @mutant
+@breaks("guarantees.md: compaction loses the latest value of a key")
 def compaction_goes_above_the_last_stable_offset(stack: ExitStack) -> None:
     def wrapper(cleanable: Any) -> Any:
         return lambda one, bound, now_ms: cleanable(one, one.checkpointed_offset, now_ms)
@@ -78,6 +84,7 @@ def compaction_goes_above_the_last_stable_offset(stack: ExitStack) -> None:
 
 
 @mutant
+@breaks("guarantees.md: resurrected data after DeleteRecords, retention, compaction")
 def compaction_lets_tombstones_replace_nothing(stack: ExitStack) -> None:
     def add(self: Any, batch: Any) -> bool:
         if not batch.is_control and not self._aborted.cover(batch):

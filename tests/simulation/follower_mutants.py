@@ -1,10 +1,11 @@
 """The bank of bugs, for consumers that read from a follower: only seeds that have one can meet these."""
 
 from fencepost.client.consumer.fetcher import Fetcher
-from simulation.mutants import _around, _replaced, mutant
+from simulation.planting import _around, _replaced, breaks, mutant
 
 
 @mutant
+@breaks("sdk.md: With a `client_rack` the consumer reads from the follower")
 def sdk_a_follower_that_is_behind_is_taken_at_its_word(stack):
     """What it does not have is outside the log, or was cut: the position is reset."""
 
@@ -15,12 +16,14 @@ def sdk_a_follower_that_is_behind_is_taken_at_its_word(stack):
 
 
 @mutant
+@breaks("sdk.md: It reads from the leader again for half a minute")
 def sdk_a_follower_is_never_given_up(stack):
     """Whatever is wrong with it: the leader named it."""
     _replaced(stack, Fetcher, "_read_from_leader", lambda self, state: None)
 
 
 @mutant
+@breaks("sdk.md: With a `client_rack` the consumer reads from the follower")
 def sdk_what_a_follower_withholds_is_passed_over(stack):
     """The leader has told that records up to there are stable, and none came: there are none."""
 
@@ -38,6 +41,7 @@ def sdk_what_a_follower_withholds_is_passed_over(stack):
 
 
 @mutant
+@breaks("sdk.md: With a `client_rack` the consumer reads from the follower")
 def sdk_the_high_watermark_of_a_follower_is_the_end(stack):
     """What was read above it from somebody else is read again."""
 

@@ -15,8 +15,7 @@ from fencepost.broker.groups.kinds import GroupKinds
 from fencepost.broker.groups.offset_log import GroupOffsets
 from fencepost.broker.groups.records import Place
 from fencepost.client.group.consumer_membership import ConsumerMembership
-from simulation.code_mutants import killed_by
-from simulation.mutants import _around, _replaced, mutant
+from simulation.planting import _around, _replaced, breaks, killed_by, mutant
 
 RIGHTS = "tests/broker/groups/consumer/test_rights.py"
 
@@ -37,11 +36,13 @@ def _check_commits(stack: ExitStack, is_good: Any) -> None:
 
 
 @killed_by("tests/broker/groups/consumer/test_reconciling.py")
+@breaks("sdk.md: only the partitions that move stop")
 def who_drops_a_topic_has_nothing_else_to_give_up(stack: ExitStack) -> None:
     _replaced(stack, reconciling, "merge", lambda one, other: other)
 
 
 @killed_by("tests/broker/groups/test_coordinator.py")
+@breaks("guarantees.md: A coordinator's log is checked as a whole before it is used")
 def newer_members_are_judged_though_the_log_of_their_group_is_offline(stack: ExitStack) -> None:
     def wrapper(heartbeat: Any) -> Any:
         def judged(self: Any, group_id: str, beat: Any) -> Any:
@@ -54,6 +55,7 @@ def newer_members_are_judged_though_the_log_of_their_group_is_offline(stack: Exi
 
 
 @killed_by("tests/broker/groups/test_offset_log.py")
+@breaks("guarantees.md: consumers see a transaction as a whole or not at all")
 def an_offset_that_is_only_pending_is_not_deleted(stack: ExitStack) -> None:
     def wrapper(delete: Any) -> Any:
         def deleted(self: Any, group: str, keys: Any) -> None:
@@ -65,11 +67,13 @@ def an_offset_that_is_only_pending_is_not_deleted(stack: ExitStack) -> None:
 
 
 @killed_by(RIGHTS)
+@breaks("security.md: a member is given partitions of topics that it may read and describe")
 def rights_that_change_move_no_partitions(stack: ExitStack) -> None:
     _replaced(stack, UsersRoster, "_rights_changed", property(lambda self: False))
 
 
 @killed_by(RIGHTS)
+@breaks("security.md: a member is given partitions of topics that it may read and describe")
 def what_is_free_is_given_to_whom_may_not_know_of_it_any_more(stack: ExitStack) -> None:
     def may_be_given(self: Any, member_id: str, topic_id: bytes, partition: int) -> bool:
         return bool(self.is_free(topic_id, partition))
@@ -78,37 +82,44 @@ def what_is_free_is_given_to_whom_may_not_know_of_it_any_more(stack: ExitStack) 
 
 
 @killed_by(RIGHTS)
+@breaks("security.md: a member is given partitions of topics that it may read and describe")
 def a_pattern_matches_what_no_member_may_know_of(stack: ExitStack) -> None:
     _replaced(stack, UsersRoster, "is_seen", lambda self, regex, topic: True)
 
 
 @mutant
+@breaks("guarantees.md: stale generation or fenced member commits")
 def offsets_in_a_transaction_need_no_member(stack: ExitStack) -> None:
     _check_commits(stack, lambda group, member_id, epoch, version: version is None)
 
 
 @mutant
+@breaks("guarantees.md: stale generation or fenced member commits")
 def offsets_need_no_member(stack: ExitStack) -> None:
     _check_commits(stack, lambda group, member_id, epoch, version: member_id not in group.subscriptions)
 
 
 @mutant
+@breaks("guarantees.md: stale generation or fenced member commits")
 def any_older_epoch_is_good(stack: ExitStack) -> None:
     """KIP-1251 without its lower bound: also one of before the partition was the member's."""
     _check_commits(stack, lambda group, member_id, epoch, version: epoch <= group.current(member_id).epoch)
 
 
 @mutant
+@breaks("guarantees.md: stale generation or fenced member commits")
 def any_newer_epoch_is_good(stack: ExitStack) -> None:
     _check_commits(stack, lambda group, member_id, epoch, version: epoch >= group.current(member_id).epoch)
 
 
 @mutant
+@breaks("guarantees.md: two owners of a partition in one generation")
 def partitions_are_given_before_they_are_given_up(stack: ExitStack) -> None:
     _replaced(stack, Roster, "is_free", lambda self, topic_id, partition: True)
 
 
 @mutant
+@breaks("guarantees.md: stale generation or fenced member commits")
 def the_epochs_of_members_are_kept_after_the_answer(stack: ExitStack) -> None:
     def wrapper(keep: Any) -> Any:
         def later(self: Any, group: Any, changes: Any) -> None:
@@ -120,6 +131,7 @@ def the_epochs_of_members_are_kept_after_the_answer(stack: ExitStack) -> None:
 
 
 @mutant
+@breaks("guarantees.md: stale generation or fenced member commits")
 def the_epochs_of_members_are_not_read_at_start(stack: ExitStack) -> None:
     def wrapper(start: Any) -> Any:
         def started(self: Any) -> None:
@@ -134,12 +146,14 @@ def the_epochs_of_members_are_not_read_at_start(stack: ExitStack) -> None:
 
 
 @killed_by("tests/broker/groups/consumer/test_coordinator.py")
+@breaks("settings.md: How long offsets of a group that nobody is in are kept")
 def offsets_of_a_group_that_was_left_are_as_old_as_their_commits(stack: ExitStack) -> None:
     """As in Kafka, in groups of the newer protocol alone."""
     _replaced(stack, ConsumerGroups, "_dated", lambda self, change: change)
 
 
 @mutant
+@breaks("sdk.md: only the partitions that move stop")
 def a_restart_ends_the_sessions_of_members(stack: ExitStack) -> None:
     def wrapper(begin: Any) -> Any:
         return lambda self, now_ms: begin(self, now_ms - self._rules().session_timeout_ms)
@@ -148,6 +162,7 @@ def a_restart_ends_the_sessions_of_members(stack: ExitStack) -> None:
 
 
 @mutant
+@breaks("guarantees.md: stale generation or fenced member commits")
 def an_epoch_goes_back_at_a_restart(stack: ExitStack) -> None:
     def wrapper(begin: Any) -> Any:
         def begun(self: Any, now_ms: int) -> None:
@@ -164,6 +179,7 @@ def an_epoch_goes_back_at_a_restart(stack: ExitStack) -> None:
 
 
 @killed_by("tests/client/group/test_consumer_membership.py")
+@breaks("sdk.md: only the partitions that move stop")
 def sdk_what_is_withdrawn_before_a_poll_is_not_reported(stack: ExitStack) -> None:
     """The broker waits for it until the rebalance timeout."""
 
@@ -178,6 +194,7 @@ def sdk_what_is_withdrawn_before_a_poll_is_not_reported(stack: ExitStack) -> Non
 
 
 @killed_by("tests/client/group/test_consumer_group.py")
+@breaks("sdk.md: only the partitions that move stop")
 def sdk_a_fenced_member_is_not_left(stack: ExitStack) -> None:
     """Its partitions wait for the end of its session, and so does a static successor."""
 

@@ -4,18 +4,17 @@ from contextlib import ExitStack
 from typing import Any
 
 from fencepost.broker.rounds import Rounds
-from fencepost.broker.second_look import SecondLook
 from fencepost.effects.simulated.disk import SimulatedDisk, SimulatedFile
 from fencepost.effects.simulated.operations import Sync
 from fencepost.storage import recovery, store_checkpoint
 from fencepost.storage.journal import scan as journal_scan
 from fencepost.storage.journal.journal import Journal
 from fencepost.storage.journal.round_write import RoundWrite
-from simulation.code_mutants import killed_by
-from simulation.mutants import _around, _replaced
+from simulation.planting import _around, _replaced, breaks, killed_by
 
 
 @killed_by("tests/storage/journal/test_scan.py")
+@breaks("guarantees.md: is on disk and is not lost")
 def a_journal_may_lack_what_a_checkpoint_says_was_synced(stack: ExitStack) -> None:
     def wrapper(scan: Any) -> Any:
         return lambda *arguments, **more: scan(*arguments, **more | {"synced_unit": 0})
@@ -25,6 +24,7 @@ def a_journal_may_lack_what_a_checkpoint_says_was_synced(stack: ExitStack) -> No
 
 
 @killed_by("tests/crash/test_crash_points.py")
+@breaks("guarantees.md: transactions and committed offsets are there wholly or not at all")
 def a_checkpoint_needs_no_sync_for_units_of_several_logs(stack: ExitStack) -> None:
     """In mode os one log has its part of a unit in a segment, and the other in a journal that was never synced."""
 
@@ -41,6 +41,7 @@ def a_checkpoint_needs_no_sync_for_units_of_several_logs(stack: ExitStack) -> No
 
 
 @killed_by("tests/crash/test_crash_points.py")
+@breaks("guarantees.md: offset reuse, phantom read after a crash")
 def a_journal_is_read_from_its_oldest_file_on(stack: ExitStack) -> None:
     def wrapper(scan: Any) -> Any:
         return lambda *arguments, start, **more: scan(*arguments, **more)
@@ -49,11 +50,13 @@ def a_journal_is_read_from_its_oldest_file_on(stack: ExitStack) -> None:
 
 
 @killed_by("tests/storage/journal/test_crashes.py")
+@breaks("guarantees.md: is on disk and is not lost")
 def a_file_that_is_used_again_is_not_synced(stack: ExitStack) -> None:
     _replaced(stack, SimulatedFile, "write_synced", lambda self, buffers, position: self.write(buffers, position))
 
 
 @killed_by("tests/storage/journal/test_crashes.py")
+@breaks("guarantees.md: is on disk and is not lost")
 def blocks_that_are_written_in_one_call_are_not_synced(stack: ExitStack) -> None:
     def written(self: Any, buffers: Any, position: int, size_bytes: int) -> bool:
         self.write(buffers, position)
@@ -63,6 +66,7 @@ def blocks_that_are_written_in_one_call_are_not_synced(stack: ExitStack) -> None
 
 
 @killed_by("tests/storage/journal/test_syncs.py")
+@breaks("guarantees.md: is on disk and is not lost")
 def a_round_whose_blocks_were_refused_is_taken_for_written(stack: ExitStack) -> None:
     def wrapper(write: Any) -> Any:
         return lambda self: (write(self), True)[1]
@@ -71,6 +75,7 @@ def a_round_whose_blocks_were_refused_is_taken_for_written(stack: ExitStack) -> 
 
 
 @killed_by("tests/storage/journal/test_in_flight.py")
+@breaks("guarantees.md: is on disk and is not lost")
 def a_synced_write_is_taken_for_a_sync_of_all_before(stack: ExitStack) -> None:
     """A round behind units in mode os, or interval, that were never synced is begun alone."""
 
@@ -87,6 +92,7 @@ def a_synced_write_is_taken_for_a_sync_of_all_before(stack: ExitStack) -> None:
 
 
 @killed_by("tests/storage/journal/test_crashes.py")
+@breaks("guarantees.md: Damage to files below the durable point is never ignored")
 def a_round_says_of_those_in_flight_before_it_that_they_were_synced(stack: ExitStack) -> None:
     """A crash that leaves it, and not one of them, is taken for damage, and the broker does not start."""
 
@@ -102,6 +108,7 @@ def a_round_says_of_those_in_flight_before_it_that_they_were_synced(stack: ExitS
 
 
 @killed_by("tests/effects/simulated/test_writer.py")
+@breaks("guarantees.md: is on disk and is not lost")
 def a_synced_write_makes_all_before_it_durable(stack: ExitStack) -> None:
     """The simulation would be kinder than a device, and meet no bug of rounds in flight together."""
     _replaced(stack, SimulatedDisk, "sync", lambda self, file, only=None: _sync_all(self, file))
@@ -112,11 +119,7 @@ def _sync_all(disk: Any, file: Any) -> None:
 
 
 @killed_by("tests/broker/test_rounds_in_flight.py")
-def no_round_is_begun_beside_another(stack: ExitStack) -> None:
-    _replaced(stack, Rounds, "_may_overlap", lambda self: False)
-
-
-@killed_by("tests/broker/test_rounds_in_flight.py")
+@breaks("guarantees.md: is on disk and is not lost")
 def rounds_are_begun_beside_others_though_a_sync_of_all_is_asked_for(stack: ExitStack) -> None:
     """Under a load without a gap a checkpoint would wait for ever."""
 
@@ -134,27 +137,12 @@ def rounds_are_begun_beside_others_though_a_sync_of_all_is_asked_for(stack: Exit
 
 
 @killed_by("tests/storage/journal/test_kept_parts.py")
+@breaks("guarantees.md: are kept until the files are restored")
 def of_kept_parts_the_damaged_file_alone_is_to_be_removed(stack: ExitStack) -> None:
     _replaced(stack, recovery, "_without", lambda log, path: f"without {path}, removed, the log opens")
 
 
 @killed_by("tests/storage/journal/test_kept_parts.py")
+@breaks("guarantees.md: are kept until the files are restored")
 def parts_of_the_journal_that_were_kept_are_not_applied(stack: ExitStack) -> None:
     _replaced(stack, recovery._Recovery, "_apply_kept", lambda self, age_ms: None)
-
-
-@killed_by("tests/broker/test_second_look.py")
-def rounds_look_for_clients_that_never_come(stack: ExitStack) -> None:
-    def wrapper(begins: Any) -> Any:
-        def begun(self: Any, here: Any) -> None:
-            begins(self, here)
-            self._pause = 0
-
-        return begun
-
-    _around(stack, SecondLook, "round_begins", wrapper)
-
-
-@killed_by("tests/broker/test_second_look.py")
-def a_round_looks_for_clients_that_are_gone(stack: ExitStack) -> None:
-    _replaced(stack, SecondLook, "forget", lambda self, connection: None)

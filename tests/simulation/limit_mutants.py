@@ -8,12 +8,13 @@ from fencepost.broker.transactions.coordinator import TransactionCoordinator
 from fencepost.broker.transactions.ledger_log import Ledger
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.storage.producers.producers import ProducerStates
-from simulation.mutants import _around, _replaced, mutant
+from simulation.planting import _around, _replaced, breaks, mutant
 
 # ---- who is forgotten ----------------------------------------------------------------------------------------
 
 
 @mutant
+@breaks("guarantees.md: A producer with an open transaction is never forgotten")
 def producers_in_transactions_make_room_first(stack):
     def wrapper(evict):
         def evicted(self, count=1):
@@ -30,6 +31,7 @@ def producers_in_transactions_make_room_first(stack):
 
 
 @mutant
+@breaks("guarantees.md: a new one replaces the one that has not written for the longest time")
 def the_last_to_write_makes_room(stack):
     def evict(self, count=1):
         count = min(count, len(self._idle))
@@ -41,6 +43,7 @@ def the_last_to_write_makes_room(stack):
 
 
 @mutant
+@breaks("guarantees.md: An id with an open or prepared transaction is never forgotten")
 def ids_in_transactions_make_room_first(stack):
     def wrapper(make_room):
         def made(self, most):
@@ -54,6 +57,7 @@ def ids_in_transactions_make_room_first(stack):
 
 
 @mutant
+@breaks("guarantees.md: a new one replaces the one that has not written for the longest time")
 def twice_as_many_producers_make_room_as_there_is_need(stack):
     _around(stack, ProducerLimit, "_evict", lambda evict: lambda self, count: evict(self, 2 * count))
 
@@ -62,12 +66,14 @@ def twice_as_many_producers_make_room_as_there_is_need(stack):
 
 
 @mutant
+@breaks("guarantees.md: a new one replaces the one that has not written for the longest time")
 def at_the_limit_new_producers_are_turned_away(stack):
     _replaced(stack, ProducerLimit, "_evict", lambda self, count: False)
     _replaced(stack, ProducerLimit, "may_evict", False)
 
 
 @mutant
+@breaks("guarantees.md: a new one replaces the least recently used")
 def at_the_limit_new_ids_are_turned_away(stack):
     def make_room(self, most):
         if len(self.transactions) >= most:
@@ -77,6 +83,7 @@ def at_the_limit_new_ids_are_turned_away(stack):
 
 
 @mutant
+@breaks("guarantees.md: a limit is reached; the message names it")
 def producers_that_are_forgotten_still_count(stack):
     def wrapper(look):
         def looked(self, moved):
@@ -90,6 +97,7 @@ def producers_that_are_forgotten_still_count(stack):
 
 
 @mutant
+@breaks("guarantees.md: a limit is reached; the message names it")
 def members_that_are_gone_still_count(stack):
     def wrapper(count):
         def counted(self, group, record_bytes):
@@ -106,6 +114,7 @@ def members_that_are_gone_still_count(stack):
 
 
 @mutant
+@breaks("guarantees.md: A prepared transaction has its own timeout")
 def what_is_prepared_has_no_deadline(stack):
     def wrapper(deadline):
         return lambda txn: None if txn.prepared is not None else deadline(txn)
@@ -114,11 +123,13 @@ def what_is_prepared_has_no_deadline(stack):
 
 
 @mutant
+@breaks("guarantees.md: A prepared transaction has its own timeout")
 def whoever_prepares_has_as_long_as_it_says(stack):
     _replaced(stack, Ledger, "_check_limits", lambda self, timeout_ms: None)
 
 
 @mutant
+@breaks("security.md: What a client can make the broker do is bounded")
 def members_that_are_silent_stay(stack):
     def session_over(self, member, now_ms):
         if member.deadline_ms is not None and member.deadline_ms <= now_ms:

@@ -10,8 +10,7 @@ from fencepost.broker.groups.consumer.classic_members import MixedGroup
 from fencepost.broker.groups.consumer.records import Change, GroupEpoch, Kind
 from fencepost.broker.groups.consumer.roster import metadata_hash
 from fencepost.protocol.errors import ErrorCode, KafkaError
-from simulation.code_mutants import killed_by
-from simulation.mutants import _around, _replaced
+from simulation.planting import _around, _replaced, breaks, killed_by
 
 CLASSIC_MEMBERS = "tests/broker/groups/consumer/test_classic_members.py"
 MIGRATION = "tests/broker/groups/consumer/test_migration.py"
@@ -25,22 +24,26 @@ def _other_changes(stack: ExitStack, other: Any) -> None:
 
 
 @killed_by(CLASSIC_MEMBERS)
+@breaks("sdk.md: Offsets, epochs and transactions go on")
 def an_upgrade_keeps_the_classic_group_in_the_log(stack: ExitStack) -> None:
     _other_changes(stack, lambda changes, topics: changes[1:])
 
 
 @killed_by(CLASSIC_MEMBERS)
+@breaks("guarantees.md: two owners of a partition in one generation")
 def what_members_read_is_free_after_an_upgrade(stack: ExitStack) -> None:
     _other_changes(stack, lambda changes, topics: [change for change in changes if change.kind is not Kind.CURRENT])
 
 
 @killed_by(CLASSIC_MEMBERS)
+@breaks("guarantees.md: two owners of a partition in one generation")
 def what_is_read_in_a_cooperative_rebalance_is_free_after_an_upgrade(stack: ExitStack) -> None:
     """As in Kafka."""
     _around(stack, migration, "read_subscription", lambda read: lambda metadata: read(metadata)._replace(owned={}))
 
 
 @killed_by(CLASSIC_MEMBERS)
+@breaks("sdk.md: Offsets, epochs and transactions go on")
 def an_upgrade_in_a_rebalance_makes_no_epoch(stack: ExitStack) -> None:
     """As in Kafka, where the first heartbeat is of a static member that subscribed to the same before."""
 
@@ -66,16 +69,19 @@ def _other_hand_over(stack: ExitStack, **wrong: Any) -> None:
 
 
 @killed_by(CLASSIC_MEMBERS)
+@breaks("sdk.md: Offsets, epochs and transactions go on")
 def a_downgrade_leaves_the_consumer_group_in_the_log(stack: ExitStack) -> None:
     _other_hand_over(stack, tombstones=())
 
 
 @killed_by(CLASSIC_MEMBERS)
+@breaks("sdk.md: members of both protocols share the partitions")
 def a_group_that_came_back_is_not_assigned_anew(stack: ExitStack) -> None:
     _other_hand_over(stack, rebalance=False)
 
 
 @killed_by(MIGRATION)
+@breaks("sdk.md: members of both protocols share the partitions")
 def a_group_that_a_successor_took_back_is_not_assigned_anew(stack: ExitStack) -> None:
     """Though somebody waits for its part."""
 
@@ -89,6 +95,7 @@ def a_group_that_a_successor_took_back_is_not_assigned_anew(stack: ExitStack) ->
 
 
 @killed_by(MIGRATION)
+@breaks("sdk.md: Offsets, epochs and transactions go on")
 def a_restart_forgets_that_a_group_came_back(stack: ExitStack) -> None:
     """As in Kafka: what the last member of the newer protocol had is nobody's."""
 
@@ -99,6 +106,7 @@ def a_restart_forgets_that_a_group_came_back(stack: ExitStack) -> None:
 
 
 @killed_by(CLASSIC_MEMBERS)
+@breaks("sdk.md: members of both protocols share the partitions")
 def a_group_goes_back_while_members_of_the_newer_protocol_are_in_it(stack: ExitStack) -> None:
     def go_on(self: Any) -> None:
         leaves = [each for each, known in self.subscriptions.items() if known.classic is None]
@@ -111,6 +119,7 @@ def a_group_goes_back_while_members_of_the_newer_protocol_are_in_it(stack: ExitS
 
 
 @killed_by(MIGRATION)
+@breaks("sdk.md: Offsets, epochs and transactions go on")
 def a_group_without_a_generation_becomes_one_of_epoch_0(stack: ExitStack) -> None:
     stack.enter_context(mock.patch.object(migration, "FIRST_EPOCH", 0))
 
@@ -119,6 +128,7 @@ def a_group_without_a_generation_becomes_one_of_epoch_0(stack: ExitStack) -> Non
 
 
 @killed_by(MIGRATION)
+@breaks("sdk.md: members of both protocols share the partitions")
 def a_member_may_name_only_the_protocol_it_likes_best(stack: ExitStack) -> None:
     """As in Kafka, also where another was chosen before the conversion."""
 
@@ -135,6 +145,7 @@ def a_member_may_name_only_the_protocol_it_likes_best(stack: ExitStack) -> None:
 
 
 @killed_by(MIGRATION)
+@breaks("sdk.md: members of both protocols share the partitions")
 def who_takes_a_group_back_is_given_the_protocol_it_likes_best(stack: ExitStack) -> None:
     """As in Kafka, also where the classic group has another."""
 
@@ -148,11 +159,13 @@ def who_takes_a_group_back_is_given_the_protocol_it_likes_best(stack: ExitStack)
 
 
 @killed_by(CLASSIC_MEMBERS)
+@breaks("guarantees.md: two owners of a partition in one generation")
 def what_a_joining_member_owns_is_not_looked_at(stack: ExitStack) -> None:
     _around(stack, MixedGroup, "_beat", lambda make: lambda *about: make(*about)._replace(owned={}))
 
 
 @killed_by(CLASSIC_MEMBERS)
+@breaks("guarantees.md: stale generation or fenced member commits")
 def any_generation_of_a_classic_member_is_good(stack: ExitStack) -> None:
     def wrapper(judge: Any) -> Any:
         def judged(self: Any, caller: Any) -> Any:
@@ -164,11 +177,13 @@ def any_generation_of_a_classic_member_is_good(stack: ExitStack) -> None:
 
 
 @killed_by(CLASSIC_MEMBERS)
+@breaks("sdk.md: members of both protocols share the partitions")
 def members_without_a_common_protocol_are_let_in(stack: ExitStack) -> None:
     _replaced(stack, MixedGroup, "_check_join", lambda self, asked: None)
 
 
 @killed_by(CLASSIC_MEMBERS)
+@breaks("sdk.md: members of both protocols share the partitions")
 def a_member_that_has_to_join_again_has_all_the_time(stack: ExitStack) -> None:
     def wrapper(must: Any) -> Any:
         return lambda self, member_id, subscription, now_ms: must(self, member_id, subscription, now_ms + (1 << 40))
@@ -177,6 +192,7 @@ def a_member_that_has_to_join_again_has_all_the_time(stack: ExitStack) -> None:
 
 
 @killed_by(CLASSIC_MEMBERS)
+@breaks("sdk.md: members of both protocols share the partitions")
 def a_member_that_waits_for_a_partition_is_not_told_when_it_is_free(stack: ExitStack) -> None:
     _replaced(
         stack,
@@ -187,5 +203,6 @@ def a_member_that_waits_for_a_partition_is_not_told_when_it_is_free(stack: ExitS
 
 
 @killed_by(CLASSIC_MEMBERS)
+@breaks("sdk.md: members of both protocols share the partitions")
 def classic_members_alone_make_no_target(stack: ExitStack) -> None:
     _replaced(stack, MixedGroup, "make_target", lambda self, now_ms, wall_ms: None)

@@ -5,12 +5,10 @@ mutant patches classes while brokers run; `hunt` tells by which seed it was caug
 """
 
 import asyncio
-import inspect
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
-from unittest import mock
 
 from fencepost.broker.broker import Broker
 from fencepost.broker.groups.coordinator import GroupCoordinator
@@ -35,63 +33,13 @@ from fencepost.storage.log.partition_log import PartitionLog
 from fencepost.storage.log.reads import AbortedLookup
 from fencepost.storage.producers.producers import ProducerStates
 from fencepost.storage.store import Store
-from simulation.run import Result, simulate
-
-Patches = Callable[[ExitStack], object]
-MUTANTS: dict[str, Patches] = {}
-Wrapped = Callable[..., Any]
-
-
-def mutant(make: Patches) -> Patches:
-    """Its name says what is wrong."""
-    MUTANTS[make.__name__] = make
-    return make
-
-
-@contextmanager
-def infected(name: str) -> Iterator[None]:
-    """Brokers have this bug within the block."""
-    with ExitStack() as stack:
-        MUTANTS[name](stack)
-        yield
-
-
-def hunt(name: str, seeds: int, seconds: float = 20.0, first: int = 1) -> Result | None:
-    """The first run that catches it."""
-    with infected(name):
-        for seed in range(first, first + seeds):
-            result = simulate(seed, seconds)
-            # Nor should what the bug left behind be served.
-            does_not_start = result.broken.startswith(("BrokerHalted", "JournalDamaged"))
-            if result.anomalies or result.failures or does_not_start:
-                return result
-            assert result.good, result  # that would be the simulation's own fault
-    return None
-
-
-def _replaced(stack: ExitStack, owner: Any, name: str, value: Any) -> None:
-    _check_parameters(getattr(owner, name), value)
-    stack.enter_context(mock.patch.object(owner, name, value))
-
-
-def _check_parameters(original: Any, value: Any) -> None:
-    """Raises TypeError where a function does not take the arguments of the one that it replaces."""
-    if not (inspect.isfunction(original) and inspect.isfunction(value)):
-        return
-    parameters = inspect.signature(original).parameters.values()
-    by_name = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
-    by_place = [parameter for parameter in parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
-    inspect.signature(value).bind(*by_place, **dict.fromkeys(by_name))
-
-
-def _around(stack: ExitStack, owner: Any, name: str, wrapper: Callable[[Wrapped], Wrapped]) -> None:
-    _replaced(stack, owner, name, wrapper(getattr(owner, name)))
-
+from simulation.planting import _around, _replaced, breaks, mutant
 
 # ---- what readers see ----------------------------------------------------------------------------------------
 
 
 @mutant
+@breaks("guarantees.md: Once a commit is answered, it is visible")
 def last_stable_offset_does_not_wait_for_the_marker_to_be_durable(stack):
     def stable(self):
         first = self.producers.first_open_offset()
@@ -101,17 +49,20 @@ def last_stable_offset_does_not_wait_for_the_marker_to_be_durable(stack):
 
 
 @mutant
+@breaks("S-98")
 def last_stable_offset_is_the_high_watermark(stack):
     _replaced(stack, PartitionLog, "last_stable_offset", property(lambda self: self.high_watermark))
 
 
 @mutant
+@breaks("S-100")
 def the_list_of_aborted_transactions_is_empty(stack):
     _replaced(stack, PartitionLog, "aborted_between", lambda self, offset, below: [])
     _replaced(stack, AbortedLookup, "find", lambda self, below: [])
 
 
 @mutant
+@breaks("guarantees.md: No consumer sees a record that a power cut could remove")
 def what_is_not_durable_is_shown(stack):
     def wrapper(apply):
         def applied(self, batch, *more):
@@ -125,17 +76,20 @@ def what_is_not_durable_is_shown(stack):
 
 
 @mutant
+@breaks("guarantees.md: is on disk and is not lost")
 def replies_do_not_wait_for_the_sync(stack):
     _around(stack, Connection, "reply", lambda reply: lambda self, answer, unit: reply(self, answer, 0))
     _no_fast_path(stack)
 
 
 @mutant
+@breaks("guarantees.md: is on disk and is not lost")
 def rounds_are_not_synced(stack):
     _around(stack, Store, "take_round", lambda take: lambda self, sync=None: take(self, sync=False))
 
 
 @mutant
+@breaks("guarantees.md: No consumer sees a record that a power cut could remove")
 def rounds_are_released_as_they_end(stack):
     """Of those in flight together a later one may be on the disk while an earlier one is not."""
 
@@ -161,11 +115,13 @@ def _no_fast_path(stack: ExitStack) -> None:
 
 
 @mutant
+@breaks("S-20")
 def sequences_are_not_looked_at(stack):
     _replaced(stack, ProducerStates, "judge", lambda self, batch, refuse_unknown_with=None: None)
 
 
 @mutant
+@breaks("S-21")
 def a_batch_sent_again_is_appended_again(stack):
     def wrapper(judge):
         def judged(self, batch, refuse_unknown_with=None):
@@ -177,6 +133,7 @@ def a_batch_sent_again_is_appended_again(stack):
 
 
 @mutant
+@breaks("S-22")
 def the_last_batches_are_forgotten_at_a_restart(stack):
     def forget(broker):
         for log in broker.store.logs.values():
@@ -187,11 +144,13 @@ def the_last_batches_are_forgotten_at_a_restart(stack):
 
 
 @mutant
+@breaks("guarantees.md: A batch that an idempotent producer retries is written once")
 def producers_are_forgotten_at_a_restart(stack):
     _after_recovery(stack, lambda broker: [log.producers.evict(10_000) for log in broker.store.logs.values()])
 
 
 @mutant
+@breaks("S-16")
 def producer_ids_begin_again_after_a_restart(stack):
     def next_id(self):
         self.given = getattr(self, "given", -1) + 1
@@ -215,11 +174,13 @@ def _after_recovery(stack: ExitStack, change: Callable[[Broker], object]) -> Non
 
 
 @mutant
+@breaks("guarantees.md: remembers the newest connection that sent a request of each class")
 def old_connections_are_not_fenced(stack):
     _replaced(stack, FencePolicy, "admit", lambda self, *args: None)
 
 
 @mutant
+@breaks("S-62")
 def the_epoch_is_not_checked_at_the_partition(stack):
     def wrapper(admit):
         def admitted(self, transactional_id, batch, *more):
@@ -246,6 +207,7 @@ def the_epoch_is_not_checked_at_the_partition(stack):
 
 
 @mutant
+@breaks("S-62")
 def the_epoch_is_not_checked_at_the_end(stack):
     def wrapper(end):
         def ended(txn, commit, producer_id, producer_epoch, *more):
@@ -258,6 +220,7 @@ def the_epoch_is_not_checked_at_the_end(stack):
 
 
 @mutant
+@breaks("guarantees.md: cross-transaction bleed")
 def a_batch_of_no_transaction_is_taken(stack):
     """KAFKA-14402: a late batch after the marker hangs for ever."""
 
@@ -274,6 +237,7 @@ def a_batch_of_no_transaction_is_taken(stack):
 
 
 @mutant
+@breaks("S-61")
 def a_new_incarnation_does_not_get_a_new_epoch(stack):
     def wrapper(init):
         def initialised(txn, *more):
@@ -293,6 +257,7 @@ def replace_state(state: Any, **fields: Any) -> Any:
 
 
 @mutant
+@breaks("S-63")
 def a_new_incarnation_leaves_the_transaction_open(stack):
     def wrapper(init):
         def initialised(txn, *more):
@@ -307,6 +272,7 @@ def a_new_incarnation_leaves_the_transaction_open(stack):
 
 
 @mutant
+@breaks("guarantees.md: Once a commit is answered, it is visible")
 def markers_come_after_the_answer(stack):
     """As in Apache Kafka, but a crash between the two is not made good."""
 
@@ -326,6 +292,7 @@ def markers_come_after_the_answer(stack):
 
 
 @mutant
+@breaks("S-66")
 def one_partition_gets_no_marker(stack):
     def wrapper(mark):
         def marked(self, order, *more):
@@ -338,6 +305,7 @@ def one_partition_gets_no_marker(stack):
 
 
 @mutant
+@breaks("guarantees.md: torn transaction")
 def the_markers_of_one_transaction_are_of_both_kinds(stack):
     def wrapper(mark):
         def marked(self, order, *more):
@@ -350,6 +318,7 @@ def the_markers_of_one_transaction_are_of_both_kinds(stack):
 
 
 @mutant
+@breaks("guarantees.md: aborted read (G1a)")
 def an_abort_is_a_commit(stack):
     def wrapper(mark):
         return lambda self, order, *more: mark(self, order._replace(commit=True), *more)
@@ -358,16 +327,19 @@ def an_abort_is_a_commit(stack):
 
 
 @mutant
+@breaks("S-132")
 def the_state_of_transactions_is_not_read_at_start(stack):
     _replaced(stack, TransactionCoordinator, "load", lambda self: None)
 
 
 @mutant
+@breaks("S-110")
 def late_transactions_are_left_open(stack):
     _replaced(stack, sweeps_module.Sweeps, "_late", lambda self, ids: [])
 
 
 @mutant
+@breaks("guarantees.md: expiry because a clock was set")
 def timeouts_follow_the_wall_clock(stack):
     def age(self):
         if not hasattr(self, "wall_origin_ms"):
@@ -378,6 +350,7 @@ def timeouts_follow_the_wall_clock(stack):
 
 
 @mutant
+@breaks("S-65")
 def a_commit_is_answered_and_not_logged(stack):
     def wrapper(log):
         def logged(self, transactional_id, decision, given, *more):
@@ -392,6 +365,7 @@ def a_commit_is_answered_and_not_logged(stack):
 
 
 @mutant
+@breaks("guarantees.md: the topic does not exist, or was deleted and created again")
 def markers_go_to_whatever_has_the_name_now(stack):
     def wrapper(mark):
         def marked(self, order, *more):
@@ -405,11 +379,13 @@ def markers_go_to_whatever_has_the_name_now(stack):
 
 
 @mutant
+@breaks("spark.md: and batch *n* is decided only once")
 def the_ledger_is_not_read_at_start(stack):
     _replaced(stack, Ledger, "load", lambda self: None)
 
 
 @mutant
+@breaks("spark.md: sees a whole batch or nothing of it")
 def a_decision_ends_only_the_first(stack):
     def wrapper(mark):
         def marked(self, unit, written, now_ms):
@@ -427,6 +403,7 @@ def a_decision_ends_only_the_first(stack):
 
 
 @mutant
+@breaks("S-84")
 def offsets_are_visible_before_the_commit(stack):
     def wrapper(put):
         return lambda self, log_partition, place, committed, producer_id=-1: put(self, log_partition, place, committed)
@@ -435,6 +412,7 @@ def offsets_are_visible_before_the_commit(stack):
 
 
 @mutant
+@breaks("S-85")
 def offsets_of_aborted_transactions_count(stack):
     def wrapper(end):
         return lambda self, log_partition, producer_id, position, *, commit: end(
@@ -445,6 +423,7 @@ def offsets_of_aborted_transactions_count(stack):
 
 
 @mutant
+@breaks("S-85")
 def offsets_of_committed_transactions_are_dropped(stack):
     def wrapper(end):
         return lambda self, log_partition, producer_id, position, *, commit: end(
@@ -455,17 +434,20 @@ def offsets_of_committed_transactions_are_dropped(stack):
 
 
 @mutant
+@breaks("guarantees.md: offsets without outputs, or the reverse")
 def undecided_offsets_are_passed_over(stack):
     """As if nobody asked for stable offsets (KIP-447)."""
     _replaced(stack, Offsets, "is_pending", lambda self, place: False)
 
 
 @mutant
+@breaks("guarantees.md: stale generation or fenced member commits")
 def generations_are_not_looked_at(stack):
     _replaced(stack, GroupCoordinator, "check_commit", lambda self, *args, transactional: None)
 
 
 @mutant
+@breaks("guarantees.md: high watermark, last stable offset or committed offset going back")
 def offsets_are_not_read_at_start(stack):
     _replaced(stack, GroupOffsets, "load", lambda self: None)
 
@@ -474,6 +456,7 @@ def offsets_are_not_read_at_start(stack):
 
 
 @mutant
+@breaks("security.md: What a client can make the broker do is bounded")
 def a_request_is_worked_in_one_step(stack):
     def wrapper(work):
         return lambda self, clock, until_ms, most_units: work(self, clock, until_ms, 1 << 60)

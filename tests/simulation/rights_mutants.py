@@ -11,8 +11,7 @@ from fencepost.broker.security.acls import Operation, ResourceType
 from fencepost.broker.security.authorizer import Authorizer
 from fencepost.broker.security.credentials import ScramUsers
 from fencepost.broker.security.security_log import SecurityLog
-from simulation.code_mutants import killed_by
-from simulation.mutants import _around, _replaced, mutant
+from simulation.planting import _around, _replaced, breaks, killed_by, mutant
 from simulation.security_mutants import answers_outlive_the_rule_that_is_removed
 
 
@@ -29,26 +28,31 @@ def _always(stack: ExitStack, operation: Operation, kind: ResourceType) -> None:
 
 
 @mutant
+@breaks("security.md: With an authorizer, every request is checked")
 def anybody_may_write_to_any_topic(stack: ExitStack) -> None:
     _always(stack, Operation.WRITE, ResourceType.TOPIC)
 
 
 @mutant
+@breaks("security.md: With an authorizer, every request is checked")
 def anybody_may_read_any_topic(stack: ExitStack) -> None:
     _always(stack, Operation.READ, ResourceType.TOPIC)
 
 
 @mutant
+@breaks("security.md: With an authorizer, every request is checked")
 def anybody_may_use_any_transactional_id(stack: ExitStack) -> None:
     _always(stack, Operation.WRITE, ResourceType.TRANSACTIONAL_ID)
 
 
 @mutant
+@breaks("security.md: each request is judged when it comes")
 def a_right_that_was_used_outlives_its_rule(stack: ExitStack) -> None:
     answers_outlive_the_rule_that_is_removed(stack)
 
 
 @mutant
+@breaks("security.md: each request is judged when it comes")
 def a_refusal_outlives_the_rule_that_allows(stack: ExitStack) -> None:
     def wrapper(add: Any) -> Any:
         def added(self: Any, binding: Any) -> None:
@@ -62,6 +66,7 @@ def a_refusal_outlives_the_rule_that_allows(stack: ExitStack) -> None:
 
 
 @mutant
+@breaks("security.md: They are in force when the answer comes")
 def a_right_that_was_taken_is_back_after_a_restart(stack: ExitStack) -> None:
     """What is removed is removed in memory alone."""
 
@@ -78,6 +83,7 @@ def a_right_that_was_taken_is_back_after_a_restart(stack: ExitStack) -> None:
 
 
 @mutant
+@breaks("security.md: has a new password, keeps them until its session ends")
 def a_removed_user_still_logs_in(stack: ExitStack) -> None:
     def wrapper(put: Any) -> Any:
         def kept(self: Any, name: str, mechanism: Any, credential: Any) -> None:
@@ -90,6 +96,7 @@ def a_removed_user_still_logs_in(stack: ExitStack) -> None:
 
 
 @mutant
+@breaks("security.md: a member is given partitions of topics that it may read and describe")
 def members_of_a_group_are_given_topics_without_a_look_at_their_rights(stack: ExitStack) -> None:
     """As by Kafka, where one of them may know of a topic."""
 
@@ -101,6 +108,7 @@ def members_of_a_group_are_given_topics_without_a_look_at_their_rights(stack: Ex
 
 
 @mutant
+@breaks("security.md: a member is given partitions of topics that it may read and describe")
 def whoever_may_know_of_a_topic_counts_as_its_reader(stack: ExitStack) -> None:
     _around(stack, MembersRights, "_view", _reading_all)
 
@@ -114,11 +122,13 @@ def _reading_all(make: Any) -> Any:
 
 
 @killed_by("tests/broker/groups/consumer/test_rights.py")
+@breaks("security.md: a member is given partitions of topics that it may read and describe")
 def a_pattern_is_not_looked_up_anew_for_rights_that_changed(stack: ExitStack) -> None:
     _replaced(stack, UsersRoster, "_resolves_anew", property(lambda self: False))
 
 
 @killed_by("tests/broker/groups/consumer/test_rights.py")
+@breaks("security.md: a member is given partitions of topics that it may read and describe")
 def whose_a_member_was_is_remembered_when_it_is_gone(stack: ExitStack) -> None:
     def wrapper(apply: Any) -> Any:
         def applied(self: Any, change: Any) -> None:
@@ -132,6 +142,7 @@ def whose_a_member_was_is_remembered_when_it_is_gone(stack: ExitStack) -> None:
 
 
 @killed_by("tests/broker/groups/consumer/test_rights.py")
+@breaks("security.md: a member is given partitions of topics that it may read and describe")
 def heartbeats_of_classic_members_do_not_say_whose_they_are(stack: ExitStack) -> None:
     def wrapper(heartbeat: Any) -> Any:
         return lambda self, caller, now_ms, wall_ms, user=None: heartbeat(self, caller, now_ms, wall_ms)

@@ -6,7 +6,7 @@ from math import inf
 from typing import Any
 from unittest import mock
 
-from fencepost.client import config_names, partitioner
+from fencepost.client import config_names
 from fencepost.client.consumer import list_offsets
 from fencepost.client.consumer.batches import Batch
 from fencepost.client.consumer.fetcher import Fetcher
@@ -16,24 +16,22 @@ from fencepost.client.group.commits import GroupCommits
 from fencepost.client.group.group import Group
 from fencepost.client.group.membership import Membership
 from fencepost.client.group.subscription import PartitionState, Rewinds, Subscription
-from fencepost.client.producer.delivery import Delivery
 from fencepost.client.producer.pool import ProducerPool, _SlotProducer
 from fencepost.client.producer.sequences import Sequences
 from fencepost.client.producer.slots import Slots
 from fencepost.client.records.fetched import Fetched
-from fencepost.client.serialization import Serializers
 from fencepost.client.sync.loop_thread import _Running
 from fencepost.client.transactions.answers import Verdict
 from fencepost.client.transactions.driver import TransactionDriver
 from fencepost.client.transactions.machine import ClientTransaction, fenced
 from fencepost.client.transactions.table import State
-from simulation.code_mutants import killed_by
-from simulation.mutants import _around, _replaced
+from simulation.planting import _around, _replaced, breaks, killed_by
 
 # ---- batches and transactions --------------------------------------------------------------------------------
 
 
 @killed_by("tests/client/consumer/test_batch_once.py")
+@breaks("sdk.md: another producer cannot begin one with a batch of the same partitions")
 def sdk_two_transactions_work_on_one_partition(stack: ExitStack) -> None:
     """One commits and the other does not: records come twice, or are passed over."""
 
@@ -48,6 +46,7 @@ def sdk_two_transactions_work_on_one_partition(stack: ExitStack) -> None:
 
 
 @killed_by("tests/client/consumer/test_batch_once.py")
+@breaks("sdk.md: a transaction already committed this batch")
 def sdk_what_became_of_a_batch_is_forgotten(stack: ExitStack) -> None:
     """It is committed again after a time-out."""
 
@@ -58,6 +57,7 @@ def sdk_what_became_of_a_batch_is_forgotten(stack: ExitStack) -> None:
 
 
 @killed_by("tests/client/consumer/test_batch_once.py")
+@breaks("guarantees.md: high watermark, last stable offset or committed offset going back")
 def sdk_a_batch_takes_committed_offsets_back(stack: ExitStack) -> None:
     def committed(self: Any) -> None:
         self._release()
@@ -67,6 +67,7 @@ def sdk_a_batch_takes_committed_offsets_back(stack: ExitStack) -> None:
 
 
 @killed_by("tests/client/consumer/test_batch_once.py")
+@breaks("sdk.md: another producer cannot begin one with a batch of the same partitions")
 def sdk_a_partition_comes_back_by_hand_in_mid_transaction(stack: ExitStack) -> None:
     """Its records are read again for another transaction, and both commit."""
 
@@ -78,11 +79,13 @@ def sdk_a_partition_comes_back_by_hand_in_mid_transaction(stack: ExitStack) -> N
 
 
 @killed_by("tests/client/consumer/test_batch_once.py")
+@breaks("sdk.md: a transaction already committed this batch")
 def sdk_a_batch_is_committed_though_it_comes_again(stack: ExitStack) -> None:
     _replaced(stack, Batch, "_was_assigned_manually", False)
 
 
 @killed_by("tests/client/consumer/test_batch_again.py")
+@breaks("sdk.md: `enable_auto_commit` cannot be combined with transactions")
 def sdk_offsets_are_committed_by_two(stack: ExitStack) -> None:
     """By the consumer itself, whatever becomes of the transaction."""
 
@@ -93,6 +96,7 @@ def sdk_offsets_are_committed_by_two(stack: ExitStack) -> None:
 
 
 @killed_by("tests/client/consumer/test_offsets_of_consumer.py")
+@breaks("sdk.md: everything that it has returned since the last commit")
 def sdk_offsets_of_a_consumer_are_those_of_its_last_batch(stack: ExitStack) -> None:
     """Partitions that only earlier batches had are passed over after an abort."""
 
@@ -107,6 +111,7 @@ def sdk_offsets_of_a_consumer_are_those_of_its_last_batch(stack: ExitStack) -> N
 
 
 @killed_by("tests/client/consumer/test_offsets_of_consumer.py")
+@breaks("sdk.md: everything that it has returned since the last commit")
 def sdk_a_position_that_is_looked_up_is_committed(stack: ExitStack) -> None:
     """As -1: the group begins anew."""
 
@@ -118,6 +123,7 @@ def sdk_a_position_that_is_looked_up_is_committed(stack: ExitStack) -> None:
 
 
 @killed_by("tests/client/consumer/test_offsets_of_consumer.py")
+@breaks("sdk.md: After an abort all of it is read again")
 def sdk_what_was_committed_by_number_comes_again(stack: ExitStack) -> None:
     def wrapper(roll_back: Any) -> Any:
         return lambda self, offset, asks=False: roll_back(self, offset)
@@ -126,11 +132,13 @@ def sdk_what_was_committed_by_number_comes_again(stack: ExitStack) -> None:
 
 
 @killed_by("tests/client/consumer/test_offsets_of_consumer.py")
+@breaks("sdk.md: After an abort all of it is read again")
 def sdk_a_commit_of_the_consumer_does_not_settle_what_it_gave(stack: ExitStack) -> None:
     _replaced(stack, Reading, "note_committed", lambda self, offsets: None)
 
 
 @killed_by("tests/client/producer/test_pool.py")
+@breaks("sdk.md: After a commit without an answer the slot first finds out its outcome")
 def sdk_a_pool_begins_without_asking_what_its_last_commit_became(stack: ExitStack) -> None:
     """It may be aborted though it was committed."""
 
@@ -145,6 +153,7 @@ def sdk_a_pool_begins_without_asking_what_its_last_commit_became(stack: ExitStac
 
 
 @killed_by("tests/client/test_odd_answers.py")
+@breaks("guarantees.md: lost write: acknowledged, never read")
 def sdk_minus_one_is_taken_for_the_end_of_a_log(stack: ExitStack) -> None:
     """Nothing is fetched from there, and nobody asks again."""
     _replaced(stack, list_offsets, "EARLIEST", None)
@@ -152,6 +161,7 @@ def sdk_minus_one_is_taken_for_the_end_of_a_log(stack: ExitStack) -> None:
 
 
 @killed_by("tests/client/producer/test_forgotten_ids.py")
+@breaks("guarantees.md: InitProducerId again")
 def sdk_a_forgotten_id_is_taken_for_a_fence(stack: ExitStack) -> None:
     def wrapper(refuse: Any) -> Any:
         def refused(self: Any, verdict: Any, error: Any) -> None:
@@ -166,11 +176,13 @@ def sdk_a_forgotten_id_is_taken_for_a_fence(stack: ExitStack) -> None:
 
 
 @killed_by("tests/client/sync/test_interrupted.py")
+@breaks("sdk.md: as with `close()`, in 5 seconds for all clients together")
 def sdk_a_blocking_call_that_is_interrupted_at_once_never_runs(stack: ExitStack) -> None:
     _replaced(stack, _Running, "cancel", lambda self: self._task.cancel())
 
 
 @killed_by("tests/client/test_closing.py")
+@breaks("sdk.md: leave the group")
 def sdk_a_consumer_that_is_closed_in_no_time_keeps_its_heart(stack: ExitStack) -> None:
     def wrapper(close: Any) -> Any:
         async def closed(self: Any, timeout_ms: float = 5_000, unfinished: Any = None) -> None:
@@ -186,6 +198,7 @@ def sdk_a_consumer_that_is_closed_in_no_time_keeps_its_heart(stack: ExitStack) -
 
 
 @killed_by("tests/client/producer/test_pool.py")
+@breaks("sdk.md: The newest wins: this pool begins no more transactions")
 def sdk_a_second_start_fences_the_pools_own_producers(stack: ExitStack) -> None:
     def wrapper(start: Any) -> Any:
         async def started(self: Any) -> None:
@@ -198,6 +211,7 @@ def sdk_a_second_start_fences_the_pools_own_producers(stack: ExitStack) -> None:
 
 
 @killed_by("tests/client/producer/test_pool.py")
+@breaks("guarantees.md: lost write: acknowledged, never read")
 def sdk_a_batch_for_which_no_slot_came_free_is_passed_over(stack: ExitStack) -> None:
     def wrapper(begin: Any) -> Any:
         async def begun(self: Any, batch: Any, label: Any) -> Any:
@@ -210,6 +224,7 @@ def sdk_a_batch_for_which_no_slot_came_free_is_passed_over(stack: ExitStack) -> 
 
 
 @killed_by("tests/client/producer/test_pool.py")
+@breaks("sdk.md: The newest wins: this pool begins no more transactions")
 def sdk_a_pool_takes_its_ids_back(stack: ExitStack) -> None:
     """From the one that has fenced it, which does the same."""
 
@@ -224,6 +239,7 @@ def sdk_a_pool_takes_its_ids_back(stack: ExitStack) -> None:
 
 
 @killed_by("tests/client/producer/test_slots.py")
+@breaks("sdk.md: were open for `max_wait_ms`")
 def sdk_nobody_is_told_of_a_slot_that_is_free(stack: ExitStack) -> None:
     def wrapper(give_back: Any) -> Any:
         def given_back(self: Any, slot: int) -> Any:
@@ -241,6 +257,7 @@ def sdk_nobody_is_told_of_a_slot_that_is_free(stack: ExitStack) -> None:
 
 
 @killed_by("tests/client/group/test_commits.py")
+@breaks("sdk.md: commits everything but what was returned last")
 def sdk_an_automatic_commit_covers_what_its_poll_gives(stack: ExitStack) -> None:
     """It is lost if the application dies over it."""
 
@@ -251,18 +268,21 @@ def sdk_an_automatic_commit_covers_what_its_poll_gives(stack: ExitStack) -> None
 
 
 @killed_by("tests/client/consumer/test_fetcher_replicas.py")
+@breaks("sdk.md: With a `client_rack` the consumer reads from the follower")
 def sdk_a_follower_that_is_named_is_not_asked(stack: ExitStack) -> None:
     """And the leader gives nothing to a rack that it has sent to one."""
     _replaced(stack, Fetcher, "_follow", lambda self, state, replica: None)
 
 
 @killed_by("tests/client/consumer/test_fetcher_replicas.py")
+@breaks("sdk.md: It reads from the leader again for half a minute")
 def sdk_a_follower_that_failed_is_named_again(stack: ExitStack) -> None:
     """For the leader is told our rack."""
     _replaced(stack, Fetcher, "_rack_id", lambda self, states: self._settings.client_rack)
 
 
 @killed_by("tests/client/consumer/test_fetcher_replicas.py")
+@breaks("sdk.md: With a `client_rack` the consumer reads from the follower")
 def sdk_a_follower_that_has_just_been_left_is_taken_at_its_word(stack: ExitStack) -> None:
     """Its answer was on the way when it left the metadata."""
 
@@ -276,12 +296,14 @@ def sdk_a_follower_that_has_just_been_left_is_taken_at_its_word(stack: ExitStack
 
 
 @killed_by("tests/client/consumer/test_reading_one_by_one.py")
+@breaks("sdk.md: are dropped when they fill the buffer")
 def sdk_what_is_paused_keeps_its_room(stack: ExitStack) -> None:
     """And others are never read."""
     _replaced(stack, Fetcher, "_make_room", lambda self, asking, bytes_needed: 0)
 
 
 @killed_by("tests/client/records/test_fetched.py")
+@breaks("S-105")
 def sdk_checksums_are_not_looked_at(stack: ExitStack) -> None:
     def wrapper(make: Any) -> Any:
         return lambda self, *given, **more: make(self, *given, **(more | {"check_crcs": False}))
@@ -290,6 +312,7 @@ def sdk_checksums_are_not_looked_at(stack: ExitStack) -> None:
 
 
 @killed_by("tests/client/test_serialization.py")
+@breaks("sdk.md: Reading again retries it")
 def sdk_what_does_not_deserialize_is_passed_over(stack: ExitStack) -> None:
     def wrapper(deserialized: Any) -> Any:
         def passing(self: Any, found: Any) -> Any:
@@ -307,6 +330,7 @@ def sdk_what_does_not_deserialize_is_passed_over(stack: ExitStack) -> None:
 
 
 @killed_by("tests/client/consumer/test_batch_once.py")
+@breaks("guarantees.md: high watermark, last stable offset or committed offset going back")
 def sdk_an_earlier_batch_takes_back_offsets_of_a_later_one(stack: ExitStack) -> None:
     def wrapper(check: Any) -> Any:
         def forgetful(self: Any, state: Any, by: Any) -> None:
@@ -319,11 +343,13 @@ def sdk_an_earlier_batch_takes_back_offsets_of_a_later_one(stack: ExitStack) -> 
 
 
 @killed_by("tests/client/consumer/test_batch_once.py")
+@breaks("sdk.md: After an abort all of it is read again")
 def sdk_all_batches_come_again_when_one_is_rolled_back(stack: ExitStack) -> None:
     _around(stack, Rewinds, "lowest_since", lambda lowest: lambda self, count: 0 if count < self.count else inf)
 
 
 @killed_by("tests/client/producer/test_sequences.py")
+@breaks("S-46")
 def sdk_a_sequence_that_is_not_expected_shows_that_nothing_was_written(stack: ExitStack) -> None:
     def wrapper(handle: Any) -> Any:
         def trusting(self: Any, entry: Any, batch: Any) -> Any:
@@ -336,6 +362,7 @@ def sdk_a_sequence_that_is_not_expected_shows_that_nothing_was_written(stack: Ex
 
 
 @killed_by("tests/client/consumer/test_offsets_of_consumer.py")
+@breaks("sdk.md: everything that it has returned since the last commit")
 def sdk_offsets_of_a_consumer_forget_what_was_returned_before_a_rebalance(stack: ExitStack) -> None:
     def wrapper(remember: Any) -> Any:
         def forgetful(self: Any, firsts: Any, group: Any) -> None:
@@ -348,6 +375,7 @@ def sdk_offsets_of_a_consumer_forget_what_was_returned_before_a_rebalance(stack:
 
 
 @killed_by("tests/client/consumer/test_several_batches.py")
+@breaks("sdk.md: After an abort all of it is read again")
 def sdk_an_abort_reads_again_what_was_committed_as_numbers(stack: ExitStack) -> None:
     """Nobody asks the broker."""
 
@@ -360,6 +388,7 @@ def sdk_an_abort_reads_again_what_was_committed_as_numbers(stack: ExitStack) -> 
 
 
 @killed_by("tests/client/test_closing.py")
+@breaks("sdk.md: Between two batches the consumer only sends heartbeats")
 def sdk_who_polls_does_not_wait_while_another_task_unsubscribes(stack: ExitStack) -> None:
     """It spins until the group has heard of it."""
 
@@ -371,6 +400,7 @@ def sdk_who_polls_does_not_wait_while_another_task_unsubscribes(stack: ExitStack
 
 
 @killed_by("tests/client/group/test_group_patterns.py")
+@breaks("sdk.md: A compiled pattern (`re.compile`) is evaluated by the consumer")
 def sdk_a_pattern_after_a_poll_without_topics_is_never_matched(stack: ExitStack) -> None:
     def needs_poll(self: Any) -> bool:
         topics, joined = self._subscription.topics, self._membership.joined_topics
@@ -382,6 +412,7 @@ def sdk_a_pattern_after_a_poll_without_topics_is_never_matched(stack: ExitStack)
 
 
 @killed_by("tests/client/group/test_group.py")
+@breaks("sdk.md: Between two batches the consumer only sends heartbeats")
 def sdk_a_member_that_left_does_not_join_for_the_same_topics(stack: ExitStack) -> None:
     def wrapper(leave: Any) -> Any:
         def forgetting_nothing(self: Any, reason: str) -> Any:
@@ -396,16 +427,19 @@ def sdk_a_member_that_left_does_not_join_for_the_same_topics(stack: ExitStack) -
 
 
 @killed_by("tests/client/consumer/test_positions.py")
+@breaks("guarantees.md: delays `read_committed` readers of the partitions it wrote to, and nobody else")
 def sdk_one_partition_that_a_transaction_holds_keeps_all_waiting(stack: ExitStack) -> None:
     _around(stack, offsets, "_unless_later", lambda leave_out: lambda codes: codes)
 
 
 @killed_by("tests/client/test_config_names.py")
+@breaks("sdk.md: An unknown name or an unsupported value is refused")
 def sdk_a_setting_that_cannot_be_kept_is_taken_in_silence(stack: ExitStack) -> None:
     _replaced(stack, config_names, "_check_always", lambda name, value: None)
 
 
 @killed_by("tests/client/transactions/test_offsets.py")
+@breaks("S-86")
 def sdk_the_end_does_not_wait_for_offsets_that_are_being_sent(stack: ExitStack) -> None:
     """They are left out, or get into the next transaction."""
 
@@ -416,11 +450,13 @@ def sdk_the_end_does_not_wait_for_offsets_that_are_being_sent(stack: ExitStack) 
 
 
 @killed_by("tests/client/group/test_commits.py")
+@breaks("guarantees.md: stale generation or fenced member commits")
 def sdk_offsets_of_partitions_with_another_owner_are_committed(stack: ExitStack) -> None:
     _replaced(stack, GroupCommits, "_check_owned", lambda self, offsets: None)
 
 
 @killed_by("tests/client/consumer/test_batch_once.py")
+@breaks("sdk.md: another producer cannot begin one with a batch of the same partitions")
 def sdk_a_producer_that_cannot_go_on_keeps_its_batches(stack: ExitStack) -> None:
     """No other producer may work on their partitions any more."""
 
@@ -435,12 +471,14 @@ def sdk_a_producer_that_cannot_go_on_keeps_its_batches(stack: ExitStack) -> None
 
 
 @killed_by("tests/client/transactions/test_faults.py")
+@breaks("S-87")
 def sdk_what_cannot_be_sent_any_more_is_waited_for(stack: ExitStack) -> None:
     """Until delivery_timeout_ms is over."""
     _replaced(stack, TransactionDriver, "_drop_unsent", lambda self: None)
 
 
 @killed_by("tests/client/group/test_group.py")
+@breaks("sdk.md: A compiled pattern (`re.compile`) is evaluated by the consumer")
 def sdk_a_new_pattern_is_compared_with_old_topics(stack: ExitStack) -> None:
     """One that is there is read up to metadata_max_age_ms later."""
 
@@ -455,27 +493,6 @@ def sdk_a_new_pattern_is_compared_with_old_topics(stack: ExitStack) -> None:
 
 
 @killed_by("tests/client/test_closing.py")
+@breaks("sdk.md: a rebalance listener that it has called runs to its end")
 def sdk_a_listener_hears_twice_that_the_same_partitions_go(stack: ExitStack) -> None:
     _replaced(stack, Group, "_give_up_all_once", Group._give_up_all)
-
-
-# ---- producers -----------------------------------------------------------------------------------------------
-
-
-@killed_by("tests/client/test_serialization.py")
-def sdk_what_a_serializer_adds_to_headers_is_not_sent(stack: ExitStack) -> None:
-    def wrapper(call: Any) -> Any:
-        return lambda self, topic, key, value, headers: (*call(self, topic, key, value, headers)[:2], headers)
-
-    _around(stack, Serializers, "__call__", wrapper)
-
-
-@killed_by("tests/client/producer/test_delivery.py")
-def sdk_a_callback_stays_when_it_is_removed(stack: ExitStack) -> None:
-    """Of asyncio.wait with a time limit, say: each call leaves one."""
-    _replaced(stack, Delivery, "remove_done_callback", lambda self, call: 0)
-
-
-@killed_by("tests/client/test_partitioner.py")
-def sdk_keys_go_where_no_other_client_sends_them(stack: ExitStack) -> None:
-    _around(stack, partitioner, "murmur2", lambda murmur2: lambda key: murmur2(key) ^ 1)

@@ -22,12 +22,13 @@ from fencepost.client.transactions.requests import TransactionRequests
 from fencepost.client.transactions.sources import Sources
 from fencepost.client.transactions.table import Event, State
 from fencepost.client.values import NO_IDENTITY, ConsumerGroupMetadata
-from simulation.mutants import _around, _replaced, mutant
+from simulation.planting import _around, _replaced, breaks, mutant
 
 # ---- sequences and batches -----------------------------------------------------------------------------------
 
 
 @mutant
+@breaks("S-39")
 def sdk_what_was_not_answered_is_numbered_anew(stack):
     """As if it had not been written (librdkafka 1.9 and 2.5)."""
 
@@ -44,6 +45,7 @@ def sdk_what_was_not_answered_is_numbered_anew(stack):
 
 
 @mutant
+@breaks("S-39")
 def sdk_a_retried_batch_is_made_anew(stack):
     """Of other records than the first time (librdkafka #4736)."""
 
@@ -60,11 +62,13 @@ def sdk_a_retried_batch_is_made_anew(stack):
 
 
 @mutant
+@breaks("guarantees.md: consumers see a transaction as a whole or not at all")
 def sdk_a_failed_delivery_does_not_spoil_its_transaction(stack):
     _replaced(stack, TransactionDriver, "failed", lambda self, partition, error: None)
 
 
 @mutant
+@breaks("sdk.md: the record is not sent")
 def sdk_a_send_that_is_cancelled_has_taken_its_record(stack):
     """Who sends it again has it twice."""
 
@@ -85,6 +89,7 @@ def sdk_a_send_that_is_cancelled_has_taken_its_record(stack):
 
 
 @mutant
+@breaks("S-138")
 def sdk_a_commit_without_an_answer_is_aborted(stack):
     """KAFKA-17754: the abort, or the commit, may hit what comes next."""
 
@@ -102,6 +107,7 @@ def sdk_a_commit_without_an_answer_is_aborted(stack):
 
 
 @mutant
+@breaks("S-138")
 def sdk_a_commit_without_an_answer_is_done(stack):
     """franz-go 6ecd2f9, 42b3d83."""
 
@@ -119,6 +125,7 @@ def sdk_a_commit_without_an_answer_is_done(stack):
 
 
 @mutant
+@breaks("S-87")
 def sdk_what_failed_is_not_ended(stack):
     """franz-go de5af46: all produces failed, EndTxn was skipped, and the next transaction joined the old one."""
 
@@ -134,6 +141,7 @@ def sdk_what_failed_is_not_ended(stack):
 
 
 @mutant
+@breaks("S-62")
 def sdk_the_epoch_of_an_answer_is_not_taken(stack):
     """KIP-890: EndTxn gives a new one."""
 
@@ -147,6 +155,7 @@ def sdk_the_epoch_of_an_answer_is_not_taken(stack):
 
 
 @mutant
+@breaks("guarantees.md: stale generation or fenced member commits")
 def sdk_offsets_are_sent_without_their_generation(stack):
     """As before KIP-447: who was replaced is not noticed."""
 
@@ -157,17 +166,20 @@ def sdk_offsets_are_sent_without_their_generation(stack):
 
 
 @mutant
+@breaks("S-86")
 def sdk_a_commit_does_not_look_at_writes_that_failed(stack):
     """Its records that were refused for good are missing in what is committed."""
     _replaced(stack, TransactionDriver, "failed", lambda self, topic_partition, error: None)
 
 
 @mutant
+@breaks("sdk.md: After an abort all of it is read again")
 def sdk_after_an_abort_the_consumer_goes_on(stack):
     _replaced(stack, Batch, "aborted", lambda self: self._settled(self))
 
 
 @mutant
+@breaks("sdk.md: After an abort all of it is read again")
 def sdk_after_an_unknown_outcome_the_consumer_goes_on(stack):
     def settled(self):
         self._release()
@@ -177,11 +189,13 @@ def sdk_after_an_unknown_outcome_the_consumer_goes_on(stack):
 
 
 @mutant
+@breaks("S-103")
 def sdk_the_list_of_aborted_transactions_is_ignored(stack):
     _replaced(stack, AbortedFilter, "hides", lambda self, batch: batch.is_control)
 
 
 @mutant
+@breaks("sdk.md: cannot be read while an open transaction has written newer ones")
 def sdk_offsets_that_are_not_decided_are_begun_at(stack):
     request = offsets.fetch_request
     _replaced(
@@ -193,6 +207,7 @@ def sdk_offsets_that_are_not_decided_are_begun_at(stack):
 
 
 @mutant
+@breaks("S-05")
 def sdk_a_partition_that_comes_back_goes_on_where_it_was(stack):
     def wrapper(assign):
         def assigned(self, partitions, held=()):
@@ -215,6 +230,7 @@ def sdk_a_partition_that_comes_back_goes_on_where_it_was(stack):
 
 
 @mutant
+@breaks("sdk.md: and `seek` sets the position")
 def sdk_what_was_fetched_ahead_is_given_after_a_jump(stack):
     def wrapper(drop):
         def dropped(self):
@@ -231,6 +247,7 @@ def sdk_what_was_fetched_ahead_is_given_after_a_jump(stack):
 
 
 @mutant
+@breaks("S-105")
 def sdk_a_batch_leaves_out_its_last_record(stack):
     def wrapper(take):
         def taken(self, *arguments):
@@ -249,6 +266,7 @@ def sdk_a_batch_leaves_out_its_last_record(stack):
 
 
 @mutant
+@breaks("sdk.md: no records of it until resume")
 def sdk_what_is_paused_is_given(stack):
     """What was fetched before it was paused."""
 
@@ -268,12 +286,14 @@ def sdk_what_is_paused_is_given(stack):
 
 
 @mutant
+@breaks("sdk.md: each record of `async for` and each `getone` counts")
 def sdk_records_given_one_by_one_are_one_poll(stack):
     """A member is expelled while it is polled."""
     _replaced(stack, HeartbeatTimes, "look", lambda self, now_ms: None)
 
 
 @mutant
+@breaks("sdk.md: another producer cannot begin one with a batch of the same partitions")
 def sdk_a_batch_is_given_to_a_second_producer(stack):
     def wrapper(check):
         def unclaimed(self, state, by):
@@ -286,6 +306,7 @@ def sdk_a_batch_is_given_to_a_second_producer(stack):
 
 
 @mutant
+@breaks("sdk.md: a transaction already committed this batch")
 def sdk_a_batch_that_is_committed_is_committed_again(stack):
     def claim(self, by):
         self._claimed_by = None
@@ -299,6 +320,7 @@ def sdk_a_batch_that_is_committed_is_committed_again(stack):
 
 
 @mutant
+@breaks("S-138")
 def sdk_a_commit_that_is_cancelled_counts_as_aborted(stack):
     """Whoever lost patience does its work again."""
 
@@ -312,6 +334,7 @@ def sdk_a_commit_that_is_cancelled_counts_as_aborted(stack):
 
 
 @mutant
+@breaks("sdk.md: After an abort all of it is read again")
 def sdk_an_abort_goes_back_to_its_own_batch_alone(stack):
     """What was given before it, as part of the same work, is passed over by the next commit."""
 
@@ -326,6 +349,7 @@ def sdk_an_abort_goes_back_to_its_own_batch_alone(stack):
 
 
 @mutant
+@breaks("sdk.md: After an abort all of it is read again")
 def sdk_what_is_given_beside_a_commit_counts_as_committed(stack):
     """A rollback of the next transaction does not bring it back."""
 
@@ -346,6 +370,7 @@ def sdk_what_is_given_beside_a_commit_counts_as_committed(stack):
 
 
 @mutant
+@breaks("sdk.md: everything that it has returned since the last commit")
 def sdk_offsets_of_a_consumer_are_those_of_its_positions_at_the_end(stack):
     """What was given after they were sent is committed, and in no transaction."""
 
@@ -366,6 +391,7 @@ def sdk_offsets_of_a_consumer_are_those_of_its_positions_at_the_end(stack):
 
 
 @mutant
+@breaks("sdk.md: no records of it until resume")
 def sdk_a_poll_gives_what_is_paused_while_it_waits(stack):
     """It looks only once, when it begins."""
 
@@ -388,6 +414,7 @@ def sdk_a_poll_gives_what_is_paused_while_it_waits(stack):
 
 
 @mutant
+@breaks("sdk.md: and `seek` sets the position")
 def sdk_a_seek_beside_a_poll_is_lost(stack):
     """The poll goes on where it began."""
 
@@ -402,6 +429,7 @@ def sdk_a_seek_beside_a_poll_is_lost(stack):
 
 
 @mutant
+@breaks("sdk.md: Between two batches the consumer only sends heartbeats")
 def sdk_an_unsubscribe_that_is_cancelled_never_ends(stack):
     """No poll joins again."""
 
@@ -417,6 +445,7 @@ def sdk_an_unsubscribe_that_is_cancelled_never_ends(stack):
 
 
 @mutant
+@breaks("sdk.md: commits everything but what was returned last")
 def sdk_a_commit_covers_what_is_given_before_it_leaves(stack):
     """By a poll of another task: it is lost if the application dies over it."""
 
@@ -440,6 +469,7 @@ def sdk_a_commit_covers_what_is_given_before_it_leaves(stack):
 
 
 @mutant
+@breaks("guarantees.md: stale generation or fenced member commits")
 def sdk_who_lost_its_partitions_speaks_for_its_group_alone(stack):
     """Not for a member, so nothing fences what it commits, though another has them."""
 

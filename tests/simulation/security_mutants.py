@@ -15,13 +15,13 @@ from fencepost.protocol.messages.acls import CreateAclsRequest, DeleteAclsReques
 from fencepost.protocol.schema import schema_of
 from fencepost.storage import recovery
 from fencepost.storage.log.settings import LogSettings
-from simulation.code_mutants import killed_by
-from simulation.mutants import _around, _replaced
+from simulation.planting import _around, _replaced, breaks, killed_by
 
 AUTHORIZER = "tests/broker/security/test_authorizer.py"
 
 
 @killed_by(AUTHORIZER)
+@breaks("security.md: a rule that denies wins over all that allow")
 def an_allowing_rule_wins_over_one_that_denies(stack: ExitStack) -> None:
     def decide(self: Any, principal: Any, host: str, operation: Any, kind: Any, name: str) -> bool:
         return decided(self, principal, host, operation, kind, name) or any(
@@ -35,12 +35,14 @@ def an_allowing_rule_wins_over_one_that_denies(stack: ExitStack) -> None:
 
 
 @killed_by(AUTHORIZER)
+@breaks("security.md: a rule that denies wins over all that allow")
 def a_rule_that_denies_everybody_denies_nobody_by_name(stack: ExitStack) -> None:
     """Only rules that name the principal count."""
     _replaced(stack, authorizer_module, "EVERYBODY", object())
 
 
 @killed_by(AUTHORIZER)
+@breaks("security.md: of one name, of all names with a beginning, or of any")
 def a_prefixed_rule_fits_its_own_name_alone(stack: ExitStack) -> None:
     def fitting(self: Any, kind: Any, name: str) -> Iterator[Any]:
         for pattern, text in ((PatternType.LITERAL, name), (PatternType.LITERAL, "*"), (PatternType.PREFIXED, name)):
@@ -51,6 +53,7 @@ def a_prefixed_rule_fits_its_own_name_alone(stack: ExitStack) -> None:
 
 
 @killed_by(AUTHORIZER)
+@breaks("security.md: of one name, of all names with a beginning, or of any")
 def a_prefix_is_forgotten_with_another_of_its_length(stack: ExitStack) -> None:
     def wrapper(remove: Any) -> Any:
         def removed(self: Any, binding: Any) -> None:
@@ -64,34 +67,40 @@ def a_prefix_is_forgotten_with_another_of_its_length(stack: ExitStack) -> None:
 
 
 @killed_by(AUTHORIZER)
+@breaks("security.md: from one address or any")
 def a_rule_for_every_host_fits_none(stack: ExitStack) -> None:
     _replaced(stack, authorizer_module, "ANY_HOST", "any")
 
 
 @killed_by(AUTHORIZER)
+@breaks("security.md: from one address or any")
 def a_rule_for_one_host_fits_every_host(stack: ExitStack) -> None:
     _replaced(stack, authorizer_module, "plain_host", lambda text: "*")
 
 
 @killed_by(AUTHORIZER)
+@breaks("security.md: from one address or any")
 def an_address_is_compared_as_it_is_spelt(stack: ExitStack) -> None:
     """So that a rule for the long form of ::1 fits nobody."""
     _replaced(stack, authorizer_module, "plain_host", lambda text: text)
 
 
 @killed_by(AUTHORIZER)
+@breaks("security.md: Read, Write, Delete and Alter include Describe")
 def no_operation_implies_another(stack: ExitStack) -> None:
     alone = {operation: frozenset({operation}) for operation in Operation}
     _replaced(stack, authorizer_module, "_ALLOWED_BY", alone | {Operation.ALL: frozenset(Operation)})
 
 
 @killed_by(AUTHORIZER)
+@breaks("security.md: Read, Write, Delete and Alter include Describe")
 def every_operation_implies_describe(stack: ExitStack) -> None:
     allowed = {operation: kinds | {Operation.DESCRIBE} for operation, kinds in authorizer_module._ALLOWED_BY.items()}
     _replaced(stack, authorizer_module, "_ALLOWED_BY", allowed)
 
 
 @killed_by(AUTHORIZER)
+@breaks("security.md: each request is judged when it comes")
 def answers_outlive_the_rule_that_is_removed(stack: ExitStack) -> None:
     def wrapper(remove: Any) -> Any:
         def removed(self: Any, binding: Any) -> None:
@@ -105,6 +114,7 @@ def answers_outlive_the_rule_that_is_removed(stack: ExitStack) -> None:
 
 
 @killed_by(AUTHORIZER)
+@breaks("security.md: as Apache Kafka's authorizer of that name does it")
 def where_nobody_speaks_of_a_client_a_rule_of_another_lets_it_in(stack: ExitStack) -> None:
     """allow.everyone.if.no.acl.found asks whether a rule fits the name, not whether it speaks of the client."""
 
@@ -121,6 +131,7 @@ def where_nobody_speaks_of_a_client_a_rule_of_another_lets_it_in(stack: ExitStac
 
 
 @killed_by("tests/broker/security/test_acls.py")
+@breaks("security.md: of one name, of all names with a beginning, or of any")
 def a_filter_that_matches_a_name_does_not_know_prefixes(stack: ExitStack) -> None:
     def wrapper(matches: Any) -> Any:
         def matched(self: Any, binding: Any) -> bool:
@@ -136,6 +147,7 @@ def a_filter_that_matches_a_name_does_not_know_prefixes(stack: ExitStack) -> Non
 
 
 @killed_by("tests/broker/security/test_security_log.py")
+@breaks("security.md: They are in force when the answer comes")
 def a_change_of_rules_is_answered_before_its_unit_is_durable(stack: ExitStack) -> None:
     load_handlers()
     for request in (CreateAclsRequest, DeleteAclsRequest):
@@ -143,6 +155,7 @@ def a_change_of_rules_is_answered_before_its_unit_is_durable(stack: ExitStack) -
 
 
 @killed_by("tests/broker/security/test_security_log.py")
+@breaks("security.md: They are in force when the answer comes")
 def a_start_without_the_security_log_begins_another(stack: ExitStack) -> None:
     """As if nobody had ever been kept out."""
 
@@ -157,6 +170,7 @@ def a_start_without_the_security_log_begins_another(stack: ExitStack) -> None:
 
 
 @killed_by("tests/broker/security/test_security_log.py")
+@breaks("security.md: They are in force when the answer comes")
 def the_security_log_is_as_durable_as_a_topic(stack: ExitStack) -> None:
     """With durability os, access that was taken away comes back with a power cut."""
     make = LogSettings
@@ -164,12 +178,14 @@ def the_security_log_is_as_durable_as_a_topic(stack: ExitStack) -> None:
 
 
 @killed_by("tests/broker/security/test_security_log.py")
+@breaks("guarantees.md: Damage to files below the durable point is never ignored")
 def damage_in_the_security_log_is_found_behind_the_replay(stack: ExitStack) -> None:
     _replaced(stack, recovery.layout, "NO_TOPIC_ID", b"?" * 16)
     _replaced(stack, security_log, "NO_TOPIC_ID", bytes(16))
 
 
 @killed_by("tests/broker/security/test_security_log.py")
+@breaks("security.md: They are in force when the answer comes")
 def a_rule_that_is_removed_leaves_no_record(stack: ExitStack) -> None:
     def wrapper(commit: Any) -> Any:
         def committed(self: Any, changes: Any) -> None:
@@ -183,6 +199,7 @@ def a_rule_that_is_removed_leaves_no_record(stack: ExitStack) -> None:
 
 
 @killed_by("tests/broker/handlers/test_acls.py")
+@breaks("security.md: Alter on Cluster")
 def who_may_read_rules_may_change_them(stack: ExitStack) -> None:
     def wrapper(check: Any) -> Any:
         return lambda broker, call, operation: check(broker, call, Operation.DESCRIBE)
@@ -191,11 +208,13 @@ def who_may_read_rules_may_change_them(stack: ExitStack) -> None:
 
 
 @killed_by("tests/broker/handlers/test_acls.py")
+@breaks("security.md: Alter on Cluster")
 def rules_are_changed_by_anybody(stack: ExitStack) -> None:
     _replaced(stack, Access, "check_on_cluster", lambda *_: None)
 
 
 @killed_by("tests/broker/security/test_access.py")
+@breaks("security.md: With an authorizer, every request is checked")
 def an_authorizer_that_is_not_configured_is_asked(stack: ExitStack) -> None:
     def wrapper(init: Any) -> Any:
         return lambda self, authorizer, *, is_enforced: init(self, authorizer, is_enforced=True)

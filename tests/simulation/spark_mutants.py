@@ -13,13 +13,13 @@ from uuid import UUID
 from fencepost.spark import hints, options
 from fencepost.spark.sink import left_open, protocol, written_rows
 from fencepost.spark.source import blocked_reads, offsets, reading
-from simulation.code_mutants import killed_by
-from simulation.mutants import _around, _replaced
+from simulation.planting import _around, _replaced, breaks, killed_by
 
 # ---- the sink ------------------------------------------------------------------------------------------------
 
 
 @killed_by("tests/spark/sink/test_protocol.py")
+@breaks("spark.md: sees a whole batch or nothing of it")
 def spark_a_batch_is_committed_without_all_its_tasks(stack: ExitStack) -> None:
     def wrapper(complete: Any) -> Any:
         return lambda messages: complete([message for message in messages if message is not None])
@@ -28,6 +28,7 @@ def spark_a_batch_is_committed_without_all_its_tasks(stack: ExitStack) -> None:
 
 
 @killed_by("tests/spark/sink/test_protocol.py")
+@breaks("spark.md: the decision commits one of them and aborts the other")
 def spark_attempts_of_a_task_share_their_transaction(stack: ExitStack) -> None:
     """The second fences the first, whose rows may be decided on."""
 
@@ -38,6 +39,7 @@ def spark_attempts_of_a_task_share_their_transaction(stack: ExitStack) -> None:
 
 
 @killed_by("tests/spark/sink/test_writer.py")
+@breaks("spark.md: a transaction is prepared after half of its timeout")
 def spark_a_transaction_of_a_task_gets_as_old_as_it_likes(stack: ExitStack) -> None:
     def wrapper(steps: Any) -> Any:
         return lambda batch, partition, task, pieces, limits, now_ms: steps(
@@ -48,17 +50,20 @@ def spark_a_transaction_of_a_task_gets_as_old_as_it_likes(stack: ExitStack) -> N
 
 
 @killed_by("tests/spark/sink/test_protocol.py")
+@breaks("spark.md: its batch number was decided with other offsets")
 def spark_every_decision_of_a_number_is_this_one(stack: ExitStack) -> None:
     """Another query's, or of other offsets: its rows are dropped."""
     _replaced(stack, protocol, "same_decision", lambda entry, batch, digest: True)
 
 
 @killed_by("tests/spark/sink/test_writer.py")
+@breaks("spark.md: aborts all open transactions of its tasks")
 def spark_an_abort_frees_what_other_attempts_have_open(stack: ExitStack) -> None:
     _replaced(stack, left_open, "failed_with", lambda messages, number, mark="": lambda of, attempt: True)
 
 
 @killed_by("tests/spark/sink/test_writer.py")
+@breaks("spark.md: aborts all open transactions of its tasks")
 def spark_nothing_that_is_open_is_found(stack: ExitStack) -> None:
     """Readers stand until it times out."""
 
@@ -69,18 +74,21 @@ def spark_nothing_that_is_open_is_found(stack: ExitStack) -> None:
 
 
 @killed_by("tests/spark/sink/test_protocol.py")
+@breaks("spark.md: what earlier attempts left does not count")
 def spark_earlier_attempts_stay_prepared_when_a_decision_is_too_large(stack: ExitStack) -> None:
     """So each later one is too large as well."""
     _replaced(stack, left_open, "others_than", lambda batch: lambda of, attempt: False)
 
 
 @killed_by("tests/spark/test_hints.py")
+@breaks("spark.md: with the most similar name as a hint")
 def spark_a_hint_has_the_clients_own_names(stack: ExitStack) -> None:
     """Spark takes none of them."""
     _replaced(stack, hints, "_option", lambda found: found[0])
 
 
 @killed_by("tests/spark/sink/test_writer.py")
+@breaks("spark.md: the second write stops the query")
 def spark_two_writes_of_a_foreachbatch_are_one(stack: ExitStack) -> None:
     """The second is taken for decided, and dropped."""
 
@@ -92,6 +100,7 @@ def spark_two_writes_of_a_foreachbatch_are_one(stack: ExitStack) -> None:
 
 
 @killed_by("tests/spark/sink/test_runners_of_foreachbatch.py")
+@breaks("spark.md: the second write stops the query")
 def spark_a_run_is_known_by_its_job_group_alone(stack: ExitStack) -> None:
     """Which the user's code may set: a second write with one sinkId is taken for decided, and dropped."""
     from fencepost.spark.sink import writer
@@ -106,6 +115,7 @@ def spark_a_run_is_known_by_its_job_group_alone(stack: ExitStack) -> None:
 
 
 @killed_by("tests/spark/sink/test_runners_of_foreachbatch.py")
+@breaks("spark.md: it is written as a whole or not at all, but again when Spark repeats the batch")
 def spark_a_write_of_a_foreachbatch_without_a_name_is_taken_for_any_other(stack: ExitStack) -> None:
     """It is repeated with its batch, and nobody is told."""
     from fencepost.spark.sink.writer import BatchWriter
@@ -120,6 +130,7 @@ def spark_a_write_of_a_foreachbatch_without_a_name_is_taken_for_any_other(stack:
 
 
 @killed_by("tests/spark/sink/test_runners.py")
+@breaks("spark.md: `deliveryGuarantee` is `exactly_once` on fencepost")
 def spark_what_the_committing_process_thinks_of_the_broker_counts(stack: ExitStack) -> None:
     """Not what the tasks did: their batch is never decided, and the query goes on."""
     from fencepost.spark.sink.writer import AT_LEAST_ONCE, SinkWriter
@@ -131,6 +142,7 @@ def spark_what_the_committing_process_thinks_of_the_broker_counts(stack: ExitSta
 
 
 @killed_by("tests/spark/sink/test_runners.py")
+@breaks("spark.md: its abort may abort the other's batch")
 def spark_an_abort_does_not_ask_whose_the_checkpoint_is(stack: ExitStack) -> None:
     """It ends the batch of another query whose checkpoint has the same path."""
     from fencepost.spark.sink.writer import StreamWriter
@@ -146,6 +158,7 @@ def spark_an_abort_does_not_ask_whose_the_checkpoint_is(stack: ExitStack) -> Non
 
 
 @killed_by("tests/spark/sink/test_written_rows.py")
+@breaks("spark.md: Names are case-sensitive")
 def spark_columns_are_taken_in_any_letters(stack: ExitStack) -> None:
     """Of `value` and `Value` the last is written."""
 
@@ -159,6 +172,7 @@ def spark_columns_are_taken_in_any_letters(stack: ExitStack) -> None:
 
 
 @killed_by("tests/spark/source/test_reading.py")
+@breaks("spark.md: `read_committed` (default)")
 def spark_what_was_aborted_is_read(stack: ExitStack) -> None:
     def wrapper(hidden: Any) -> Any:
         return lambda aborted: hidden(())
@@ -167,6 +181,7 @@ def spark_what_was_aborted_is_read(stack: ExitStack) -> None:
 
 
 @killed_by("tests/spark/source/test_reading.py")
+@breaks("spark.md: Reading a range twice gives the same rows")
 def spark_a_batch_is_read_from_its_beginning(stack: ExitStack) -> None:
     """Also below the offset where the task begins: another task reads that too."""
 
@@ -177,11 +192,13 @@ def spark_a_batch_is_read_from_its_beginning(stack: ExitStack) -> None:
 
 
 @killed_by("tests/spark/source/test_offsets.py")
+@breaks("spark.md: a topic that was deleted and created again is detected")
 def spark_a_topic_made_again_is_the_same_one(stack: ExitStack) -> None:
     _replaced(stack, offsets, "is_another", lambda before, now, topic: False)
 
 
 @killed_by("tests/spark/source/test_offsets.py")
+@breaks("spark.md: `failOnDataLoss` is about lost records")
 def spark_records_that_are_gone_are_not_missed(stack: ExitStack) -> None:
     def wrapper(within: Any) -> Any:
         return lambda *given: (within(*given)[0], [])
@@ -190,6 +207,7 @@ def spark_records_that_are_gone_are_not_missed(stack: ExitStack) -> None:
 
 
 @killed_by("tests/spark/source/test_offsets.py")
+@breaks("spark.md: limits by size, in addition to those by records")
 def spark_a_limit_starves_small_partitions(stack: ExitStack) -> None:
     def limited(begins: Any, latest: Any, limits: Any, density: Any) -> Any:
         total = sum(latest[tp] - at for tp, at in begins.items())
@@ -201,6 +219,7 @@ def spark_a_limit_starves_small_partitions(stack: ExitStack) -> None:
 
 
 @killed_by("tests/spark/source/test_offsets.py")
+@breaks("spark.md: Reading a range twice gives the same rows")
 def spark_two_tasks_read_a_record(stack: ExitStack) -> None:
     def wrapper(cut: Any) -> Any:
         def overlapping(whole: Any, count: int) -> Any:
@@ -213,22 +232,26 @@ def spark_two_tasks_read_a_record(stack: ExitStack) -> None:
 
 
 @killed_by("tests/spark/source/test_blocked_reads.py")
+@breaks("spark.md: logs once a minute which one")
 def spark_nobody_hears_of_what_holds_a_stream_up(stack: ExitStack) -> None:
     _replaced(stack, blocked_reads.BlockedPartitions, "due", lambda self, seen, now_ms: [])
 
 
 @killed_by("tests/spark/test_options.py")
+@breaks("spark.md: so is a `subscribePattern` that only Java understands")
 def spark_a_pattern_that_java_reads_otherwise_is_taken(stack: ExitStack) -> None:
     """It finds no topic."""
     _replaced(stack, options, "_CLASS_IN_CLASS", re.compile("(?!)"))
 
 
 @killed_by("tests/spark/sink/test_partition_column.py")
+@breaks("spark.md: null or no column: the partitioner chooses")
 def spark_the_column_of_partitions_is_ignored(stack: ExitStack) -> None:
     _replaced(stack, written_rows, "_partitions", lambda column: None)
 
 
 @killed_by("tests/spark/sink/test_partition_column.py")
+@breaks("spark.md: null or no column: the partitioner chooses")
 def spark_partitions_of_any_type_are_taken(stack: ExitStack) -> None:
     any_type = ("tinyint", "smallint", "int", "bigint", "double", "decimal(10,0)", "string")
     stack.enter_context(mock.patch.dict(written_rows.COLUMNS, partition=any_type))

@@ -2,14 +2,15 @@
 
 import gc
 import os
+import re
 import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from simulation.bank import KILLED_BY, MUTANTS, SIMULATED
-from simulation.mutants import hunt
+from simulation.bank import KILLED_BY, MUTANTS, PROMISES, SIMULATED
+from simulation.planting import hunt
 
 QUICK = [  # of each part of the system one
     "rounds_are_not_synced",
@@ -20,6 +21,7 @@ QUICK = [  # of each part of the system one
 ]
 SEEDS, QUICK_SECONDS = 40, 12.0
 TESTS = Path(__file__).resolve().parent.parent
+DOCS = TESTS.parent / "docs"
 A_TEST_FAILED = 1  # pytest's exit code
 
 # A bug that is caught ends its run in the middle, with clients that nobody closes.
@@ -52,6 +54,20 @@ def test_every_bug_of_the_bank_can_be_planted_and_names_a_file_of_tests():
         except (AttributeError, ImportError, TypeError) as gone:
             wrong[name] = str(gone)
     assert not wrong
+
+
+def test_every_bug_of_the_bank_breaks_a_promise_of_the_documentation():
+    rows = (DOCS / "requirements.md").read_text()
+    pages = {page.name: " ".join(page.read_text().split()) for page in DOCS.glob("*.md")}
+
+    def is_made(promise: str) -> bool:
+        if re.fullmatch(r"[SC]-\d+", promise):
+            return f"| {promise} |" in rows
+        page, _, words = promise.partition(": ")
+        return len(words) > 10 and words in pages.get(page, "")
+
+    assert {name: promise for name in MUTANTS if not is_made(promise := PROMISES.get(name, ""))} == {}
+    assert PROMISES.keys() == MUTANTS.keys()
 
 
 @pytest.mark.parametrize("name", QUICK)

@@ -1,0 +1,86 @@
+"""How bugs are planted: a mutant replaces what it changes by its name, in a block.
+
+Each names the promise that it breaks, which a test finds in the documentation: what breaks none is not in the bank.
+Nothing is changed by a piece of its text, so code may be written otherwise without the bank.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+from simulation.run import Result, simulate
+
+Patches = Callable[[ExitStack], object]
+MUTANTS: dict[str, Patches] = {}
+PROMISES: dict[str, str] = {}
+KILLED_BY: dict[str, str] = {}
+Wrapped = Callable[..., Any]
+
+
+def mutant(make: Patches) -> Patches:
+    """Its name says what is wrong."""
+    MUTANTS[make.__name__] = make
+    return make
+
+
+def breaks(promise: str) -> Callable[[Patches], Patches]:
+    """Which promise a mutant breaks: a line of docs/requirements.md (S-23), or a page of docs/ and words of it."""
+
+    def add(make: Patches) -> Patches:
+        PROMISES[make.__name__] = promise
+        return make
+
+    return add
+
+
+def killed_by(file: str) -> Callable[[Patches], Patches]:
+    """A mutant that this test file catches."""
+
+    def add(make: Patches) -> Patches:
+        MUTANTS[make.__name__] = make
+        KILLED_BY[make.__name__] = file
+        return make
+
+    return add
+
+
+@contextmanager
+def infected(name: str) -> Iterator[None]:
+    """Brokers have this bug within the block."""
+    with ExitStack() as stack:
+        MUTANTS[name](stack)
+        yield
+
+
+def hunt(name: str, seeds: int, seconds: float = 20.0, first: int = 1) -> Result | None:
+    """The first run that catches it."""
+    with infected(name):
+        for seed in range(first, first + seeds):
+            result = simulate(seed, seconds)
+            # Nor should what the bug left behind be served.
+            does_not_start = result.broken.startswith(("BrokerHalted", "JournalDamaged"))
+            if result.anomalies or result.failures or does_not_start:
+                return result
+            assert result.good, result  # that would be the simulation's own fault
+    return None
+
+
+def _replaced(stack: ExitStack, owner: Any, name: str, value: Any) -> None:
+    _check_parameters(getattr(owner, name), value)
+    stack.enter_context(mock.patch.object(owner, name, value))
+
+
+def _check_parameters(original: Any, value: Any) -> None:
+    """Raises TypeError where a function does not take the arguments of the one that it replaces."""
+    if not (inspect.isfunction(original) and inspect.isfunction(value)):
+        return
+    parameters = inspect.signature(original).parameters.values()
+    by_name = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+    by_place = [parameter for parameter in parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+    inspect.signature(value).bind(*by_place, **dict.fromkeys(by_name))
+
+
+def _around(stack: ExitStack, owner: Any, name: str, wrapper: Callable[[Wrapped], Wrapped]) -> None:
+    _replaced(stack, owner, name, wrapper(getattr(owner, name)))
