@@ -19,7 +19,7 @@ def place_of_count(api_key: int) -> int:
     return api_key if api_key < API_KEYS else api_key - OWN_APIS_FROM + OWN_APIS_AT
 
 
-COUNTED_FAST = (0, 24, 26)  # Produce, AddPartitionsToTxn, EndTxn: the APIs with short ways
+COUNTED_FAST = (0, 24, 26)  # Produce, AddPartitionsToTxn, EndTxn: the APIs with fast paths
 
 COMMITTED, ABORTED, TIMED_OUT, BY_ADMIN, FENCED = "commit", "abort", "timeout", "admin", "fenced"
 """What ended a transaction. FENCED: InitProducerId on its id, of a newer producer or of an admin."""
@@ -92,7 +92,7 @@ class Metrics:
     )
 
     def __init__(self) -> None:
-        # By API key, see place_of_count: those that the dispatcher reads, and those that went a short way.
+        # By API key, see place_of_count: those that the dispatcher reads, and those that took a fast path.
         self.general_requests = [0] * API_KEYS
         self.fast_requests = [0] * API_KEYS
         self.request_ns: dict[int, Histogram] = {}  # how long they took, by the same

@@ -158,6 +158,14 @@ def test_every_row_of_a_table_stands_below_a_head(document):
             assert re.fullmatch(r"\|[ :|-]+\|?", below), f"no head: {line[:60]}"
 
 
+@pytest.mark.parametrize("name", ["README.md", "docs/on-call.md"])
+def test_no_word_is_so_long_that_a_table_is_wider_than_the_page(name):
+    """A forge gives a page 830 pixels, and scrolls what is wider: the last column, which says what to do, was cut."""
+    rows = [line for line in prose(ROOT / name).splitlines() if line.startswith("|") and "---" not in line]
+    shown = [re.sub(r"\]\([^)]*\)", "]", row) for row in rows]
+    assert not [word for row in shown for word in re.split(r"[\s|]+", row) if len(word) > 30]
+
+
 def test_the_readme_badges_agree_with_pyproject():
     """They are files of the repository: a badge from a service would need a network."""
     assert f">{VERSION}</text>" in (ROOT / "docs" / "images" / "version.svg").read_text()

@@ -1,7 +1,7 @@
 """The fast path of Produce: of one batch into one partition of one topic, the commonest request of all.
 
 The rule: it may only do what handlers/produce.py would have done. Where anything is out of the ordinary it does nothing
-and returns False, and the request takes the general way. Each condition below names the rule of the general way that it
+and returns False, and the request takes the general path. Each condition below names the general path's rule that it
 replaces. The bytes before the partition's index are nearly always those of the client's previous request, so they are
 read once (a Route) and compared afterwards.
 The same tests run both ways (tests/broker/requests).
@@ -154,7 +154,7 @@ class FastProduce:
         self._wall_ms = 0  # as of this turn's first request
 
     def serve(self, connection: Connection, frame: Readable) -> bool:
-        """Append and reply; or change nothing and return False: the general way finds why not, and can say so."""
+        """Append and reply; or change nothing and return False: the general path finds why not, and can say so."""
         route, store = connection.route, self._store
         try:
             if route is None or frame[CORRELATION_ID_ENDS_AT : route.start] != route.goes_on_with:

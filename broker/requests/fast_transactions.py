@@ -2,7 +2,7 @@
 
 AddPartitionsToTxn and EndTxn of TV1 say the same thing in every transaction, except for the correlation id. So what
 such a request means, and the bytes of its success, are remembered by the request's own bytes. The rule: only success is
-answered here. Whatever would be refused, dropped or raised changes nothing and takes the general way
+answered here. Whatever would be refused, dropped or raised changes nothing and takes the general path
 (handlers/transactions.py), which comes to the same decision and can say so. The same tests run both ways. What it
 saves: docs/decisions/0032.
 """

@@ -2,7 +2,7 @@
 
 The rules: the clock is read once in a turn, when the first request of it has something to be answered, and once more
 when the turn's answers leave, or the round is released that they wait for; so a request costs a count, and one of the
-short ways (fast_produce.py, fast_transactions.py) nothing more than before. What is parked, or done in steps, is timed
+fast paths (fast_produce.py, fast_transactions.py) nothing more than before. What is parked, or done in steps, is timed
 by itself. A duration is from the turn in which the request was handled until its answer may leave.
 """
 

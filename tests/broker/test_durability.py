@@ -34,7 +34,7 @@ from simulated_broker import SimulatedBroker
 from simulated_client import SimulatedClient
 
 OK = ErrorCode.NONE
-FAST, GENERAL = 11, 3  # versions of Produce: the first takes the short way through the broker, the other the long
+FAST, GENERAL = 11, 3  # versions of Produce: the first takes the fast path, the other the general path
 SYNC_S = 1.0
 
 READS = [

@@ -1,4 +1,4 @@
-"""Every short cut of the broker does what the long way does, whatever is asked: answers, logs, counters, state.
+"""Every fast path of the broker does what the general path does, whatever is asked: answers, logs, counters, state.
 
 The short cuts: fast_produce, fast_transactions, the small frame and the small replies of a connection.
 """

@@ -1,4 +1,4 @@
-"""The fast path of a Produce request: it is taken, and answers byte by byte as the general way would."""
+"""The fast path of a Produce request: it is taken, and answers byte by byte as the general path would."""
 
 import pytest
 from crc32c import crc32c
@@ -100,7 +100,7 @@ def test_any_byte_of_a_header_changed_is_answered_the_same_on_both_ways(version)
 
 
 def test_the_fast_path_is_taken(client):
-    client.ask(produce("t", idempotent(0), partition=1))  # a producer's first batch is for the general way
+    client.ask(produce("t", idempotent(0), partition=1))  # a producer's first batch is for the general path
     metrics = client.broker.broker.metrics
     dispatcher = client.broker.broker.server.serve.__self__
     dispatcher._serve_generally = lambda connection, frame: pytest.fail("not taken")

@@ -1,4 +1,4 @@
-"""The same bytes in every transaction: remembered, and carried out as the general way would."""
+"""The same bytes in every transaction: remembered, and carried out as the general path would."""
 
 import pytest
 from fencepost.broker.config.settings import BrokerSettings

@@ -1,4 +1,4 @@
-"""With an authorizer the short ways are still taken, and never by who may not: each request is judged by itself."""
+"""With an authorizer the fast paths are still taken, and never by who may not: each request is judged by itself."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -110,7 +110,7 @@ def test_a_topic_that_may_not_be_written_does_not_join_a_transaction(world: Guar
 
 
 def test_an_internal_topic_cannot_be_added_to_a_transaction(world: Guarded) -> None:
-    """Not even for a super user, and by no short way."""
+    """Not even for a super user, and by no fast path."""
     txn = Txn(world.broker, client=world.client)
     world.as_user("root", txn.init)  # which makes the topic of transactions
     for _ in range(2):

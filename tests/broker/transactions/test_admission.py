@@ -1,4 +1,4 @@
-"""What may be written in a transaction, over the fast path and the general way."""
+"""What may be written in a transaction, over the fast path and the general path."""
 
 import pytest
 from broker_lives import offset_at

@@ -435,7 +435,7 @@ def test_a_producer_fenced_by_a_marker_has_no_last_sequence(partition):
 @pytest.mark.parametrize("first", [0, 250, 100_000, LAST - 8])
 @pytest.mark.parametrize("transactional", [False, True])
 def test_batches_that_simply_go_on_are_applied_as_any_other(transactional, first):
-    """The short way of the produce handler: the same state, and the same order of silence."""
+    """The fast path of the produce handler: the same state, and the same order of silence."""
     ways = []
     for short in (False, True):
         partition, sequence = OnePartition(), first + 1
