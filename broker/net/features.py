@@ -2,7 +2,7 @@
 
 The rule: a feature is offered once every request that it is made of is answered, and what is offered is finalized at
 its highest version. Clients of transaction.version 2 leave AddPartitionsToTxn out, whatever else the table says.
-Sources: KIP-584, KIP-890, KAFKA-17011.
+Sources: KIP-584, KIP-890, KIP-932, KAFKA-17011.
 """
 
 from collections.abc import Mapping
@@ -31,6 +31,7 @@ FEATURES = (
     Feature("metadata.version", OLDEST_METADATA_VERSION, METADATA_VERSION),
     Feature("transaction.version", 0, 2, ((0, 12), (22, 5), (24, 3), (25, 4), (26, 5), (28, 5))),
     Feature("group.version", 0, 1, ((68, 1), (69, 1), (8, 9), (9, 9))),
+    Feature("share.version", 0, 1, ((76, 1), (77, 1), (78, 1), (79, 1))),
     Feature("fencepost.version", 1, 2, tuple((key, 0) for key in range(OWN_APIS_FROM, OWN_APIS_FROM + 7))),
 )
 

@@ -59,6 +59,7 @@ AREAS = (
     "group_admin",
     "consumer_groups",
     "share_groups",
+    "share_offsets",
     "security",
     "acls",
     "quotas",

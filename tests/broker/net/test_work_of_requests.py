@@ -13,6 +13,7 @@ import pytest
 import quota_client
 import replica_requests
 import security_requests
+import share_work
 from acl_client import describing
 from fencepost.broker.handlers import fetch as fetches
 from fencepost.broker.net import turns
@@ -321,6 +322,7 @@ ROWS = {
         consumer_heartbeats(OFTEN, names()), 20_000, "one decision; 4,000 members and partitions"
     ),
     "ConsumerGroupDescribe": Row(times(1, ConsumerGroupDescribeRequest(group_ids=["g"] * MANY))),
+    **{name: Row(*row) for name, row in share_work.ROWS.items()},
     "ListGroups": Row(times(OFTEN, ListGroupsRequest(states_filter=names(50)))),
     "ApiVersions": Row(times(OFTEN, ApiVersionsRequest())),
     "CreateTopics": Row(create_topics),

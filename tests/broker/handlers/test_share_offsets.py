@@ -1,0 +1,92 @@
+"""Where share groups stand, altered and deleted from outside: kept over restarts, in units of a bounded size."""
+
+from typing import Any
+
+import pytest
+from fencepost.broker.groups.share.heartbeats import JOINS, Heartbeat
+from fencepost.broker.handlers import share_offsets
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.share_offsets import (
+    AlterShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequest,
+)
+from group_client import begin
+from produce_requests import batch, create, produce
+from simulated_broker import SimulatedBroker
+
+PARTITIONS = 5
+
+
+@pytest.fixture
+def broker():
+    with begin() as broker:
+        broker.ask(create("t", PARTITIONS))
+        yield broker
+
+
+def alter(broker: SimulatedBroker, *starts: tuple[int, int], group: str = "g") -> Any:
+    made = AlterShareGroupOffsetsRequest.Topic
+    parts = [made.Partition(partition_index=index, start_offset=start) for index, start in starts]
+    return broker.ask(AlterShareGroupOffsetsRequest(group_id=group, topics=[made(topic_name="t", partitions=parts)]))
+
+
+def delete(broker: SimulatedBroker, group: str = "g") -> Any:
+    named = DeleteShareGroupOffsetsRequest.Topic(topic_name="t")
+    return broker.ask(DeleteShareGroupOffsetsRequest(group_id=group, topics=[named]))
+
+
+def stands(broker: SimulatedBroker, group: str = "g") -> dict[int, tuple[int, int]]:
+    """Start offset and lag, by partition."""
+    asked = DescribeShareGroupOffsetsRequest.Group(group_id=group, topics=None)
+    (found,) = broker.ask(DescribeShareGroupOffsetsRequest(groups=[asked])).groups
+    assert found.error_code == 0
+    return {part.partition_index: (part.start_offset, part.lag) for topic in found.topics for part in topic.partitions}
+
+
+def test_where_a_group_was_made_to_begin_is_known_after_a_restart(broker):
+    broker.ask(produce("t", batch(3)))
+    assert alter(broker, (0, 1), (2, 0)).error_code == 0
+    with broker.after_power_cut() as again:
+        assert stands(again) == {0: (1, 2), 2: (0, 0)}
+        assert delete(again).responses[0].error_code == 0
+        with again.after_power_cut() as third:
+            assert stands(third) == {}
+
+
+def test_of_a_partition_that_is_named_twice_the_last_start_counts(broker):
+    assert [part.error_code for part in alter(broker, (0, 1), (0, 2)).responses[0].partitions] == [0, 0]
+    assert stands(broker) == {0: (2, -2)}
+
+
+@pytest.mark.parametrize("at_once", [1, 2, PARTITIONS])
+def test_many_partitions_are_altered_in_units_of_some(broker, monkeypatch, at_once):
+    monkeypatch.setattr(share_offsets, "AT_ONCE", at_once)
+    altered = alter(broker, *((index, 0) for index in range(PARTITIONS)))
+    assert [part.error_code for part in altered.responses[0].partitions] == [0] * PARTITIONS
+    with broker.after_power_cut() as again:
+        assert set(stands(again)) == set(range(PARTITIONS))
+
+
+def test_a_member_that_joins_between_two_units_keeps_the_rest_as_it_is(broker, monkeypatch):
+    monkeypatch.setattr(share_offsets, "AT_ONCE", 2)
+    groups = broker.broker.share_groups
+    alter_some = groups.alter
+
+    def join_then_alter(group_id, starts):
+        if group_id in groups.groups:
+            groups.heartbeat(group_id, Heartbeat("m", JOINS, topics=("t",)))
+        alter_some(group_id, starts)
+
+    monkeypatch.setattr(groups, "alter", join_then_alter)
+    altered = alter(broker, *((index, 7) for index in range(PARTITIONS)))
+    later = ErrorCode.NON_EMPTY_GROUP
+    assert [part.error_code for part in altered.responses[0].partitions] == [0, 0, later, later, later]
+    assert {index for index, (start, _) in stands(broker).items() if start == 7} == {0, 1}
+
+
+def test_a_group_that_does_not_exist_is_made_only_where_it_stands_somewhere(broker):
+    assert alter(broker, (9, 0)).responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert "g" not in broker.broker.share_groups.groups
+    assert alter(broker, (0, 0)).error_code == 0
+    assert "g" in broker.broker.share_groups.groups
