@@ -20,6 +20,7 @@ COMMANDS = {
     "serve": "Run a broker.",
     "topic": "Topics: list, describe, create, alter, trim, delete.",
     "group": "Consumer groups: lag and why, seek, delete.",
+    "share-group": "Share groups: lag, reset, delete.",
     "user": "Users with a password: add, list, remove.",
     "acl": "Who may do what: add, list, remove rules of access.",
     "quota": "How much each client may ask for: set, list, remove.",
@@ -66,7 +67,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        command = getattr(importlib.import_module(f"{__package__}.{_MODULES.get(name, name)}"), name)
+        word = name.replace("-", "_")
+        command = getattr(importlib.import_module(f"{__package__}.{_MODULES.get(name, word)}"), word)
         assert isinstance(command, click.Command)
         return command
 

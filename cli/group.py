@@ -113,14 +113,14 @@ async def _facts(admin: "Admin", name: str) -> dict[str, Any]:
         "partitions": rows,
         "lag_lso": sum(row["lag_lso"] or 0 for row in rows),
         "lag_hw": sum(row["lag_hw"] or 0 for row in rows),
-        "configs": await _own_configs(admin, name),
+        "configs": await own_configs(admin, name),
         "leaderless": [leaderless_facts(tp) for tp in partitions if tp in there and tp not in led],
         "blocked": [blocked_facts(each, now_ms()) for each in blockers],
         "held": [held_facts(each, now_ms()) for each in await held_or_none(admin, name)],
     }
 
 
-async def _own_configs(admin: "Admin", name: str) -> dict[str, str | None]:
+async def own_configs(admin: "Admin", name: str) -> dict[str, str | None]:
     """Return the group's own settings; none where the broker has no such settings or does not show them."""
     from ..client.errors import KafkaError
 
@@ -234,7 +234,7 @@ def seek(to: Target, name: str, topics: Sequence[str], place: Places, dry_run: b
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
         before = {tp: at.offset for tp, at in (await admin.list_group_offsets(name)).items()}
-        partitions = await _partitions(admin, wanted) if wanted else sorted(before)
+        partitions = await partitions_named(admin, wanted) if wanted else sorted(before)
         if not partitions:
             raise Failure(f"group {name} has no committed offsets", "give its topics with -t TOPIC", NOT_FOUND)
         after = await resolve(admin, partitions, place, now_ms())
@@ -256,7 +256,7 @@ def seek(to: Target, name: str, topics: Sequence[str], place: Places, dry_run: b
         to.output.remark("nothing was changed")
 
 
-async def _partitions(admin: "Admin", wanted: Sequence[tuple[str, int | None]]) -> "list[TopicPartition]":
+async def partitions_named(admin: "Admin", wanted: Sequence[tuple[str, int | None]]) -> "list[TopicPartition]":
     found = await admin.describe_topics(dict.fromkeys(topic for topic, _ in wanted))
     return sorted(
         {tp for topic, partition in wanted for tp in found[topic].topic_partitions if partition in (None, tp.partition)}

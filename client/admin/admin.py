@@ -23,13 +23,14 @@ from .log_dirs import LogDirAdmin
 from .monitoring import MonitoringAdmin
 from .quotas import QuotaAdmin
 from .security import SecurityAdmin
+from .share_groups import ShareGroupAdmin
 from .values import ClusterDescription
 
 if TYPE_CHECKING:
     from typing import Self, Unpack
 
 
-class Admin(LogDirAdmin, GroupAdmin, HeldOffsetsAdmin, SecurityAdmin, QuotaAdmin, MonitoringAdmin):
+class Admin(LogDirAdmin, GroupAdmin, ShareGroupAdmin, HeldOffsetsAdmin, SecurityAdmin, QuotaAdmin, MonitoringAdmin):
     """`async with` starts and closes it. Needs a broker of Kafka 2.1; a newer call raises UnsupportedVersionError."""
 
     def __init__(

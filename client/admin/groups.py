@@ -42,7 +42,7 @@ class GroupAdmin(Asking):
     async def list_groups(self, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
         """All groups of all brokers, or those in these states or of these types, sorted by name.
 
-        types: "classic", and "consumer" for those whose broker assigns the partitions (KIP-848).
+        types: "classic", "consumer" for those whose broker assigns the partitions (KIP-848), "share" (KIP-932).
         """
         if isinstance(states, str) or isinstance(types, str):
             raise TypeError("states and types are lists of str")

@@ -139,8 +139,8 @@ class MemberDescription:
 class GroupDescription:
     """protocol: the name of the assignor in use. coordinator: a node id.
 
-    group_type: "consumer" if the broker assigns the partitions (KIP-848), else "classic". epoch: of the group, -1 in a
-    classic one.
+    group_type: "consumer" if the broker assigns the partitions (KIP-848), "share" if members share them (KIP-932), else
+    "classic". epoch: of the group, -1 in a classic one.
     """
 
     group_id: str
@@ -151,6 +151,17 @@ class GroupDescription:
     members: tuple[MemberDescription, ...]
     group_type: str = "classic"
     epoch: int = -1
+
+
+class SharePartitionOffsets(NamedTuple):
+    """Where a share group stands in a partition: all records below start_offset are done.
+
+    lag: how many from there on are not; None if it is not known, as on brokers before 4.2.
+    """
+
+    start_offset: int
+    leader_epoch: int
+    lag: int | None
 
 
 class TransactionListing(NamedTuple):

@@ -21,7 +21,19 @@ print("\\n".join(sorted(set(sys.modules) - before)), file=sys.stderr)
 """
 HEAVY = {"asyncio", "rich", "uvloop", "ssl", "cramjam", "crc32c", "msgpack", "sortedcontainers", "email", "tempfile"}
 HEAVY |= {"fencepost.client", "fencepost.protocol", "fencepost.broker", "fencepost.storage"}
-OF_THE_BROKER = ("topic", "group", "user", "acl", "quota", "txn", "produce", "consume", "health", "doctor")
+OF_THE_BROKER = (
+    "topic",
+    "group",
+    "share-group",
+    "user",
+    "acl",
+    "quota",
+    "txn",
+    "produce",
+    "consume",
+    "health",
+    "doctor",
+)
 MOST_OWN_MODULES = 15
 
 

@@ -1,0 +1,216 @@
+"""`fencepost share-group`: groups whose members share partitions record by record (KIP-932), and where they stand.
+
+The rule: a share group has no committed offsets. All before its start offset in a partition is done; the lag counts
+what is not done from there to the end of the log.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .arguments.connecting import Target, connecting, partition_of
+from .arguments.places import PLACE, Places, resolve
+from .group import own_configs, partitions_named, state
+from .output.failures import NOT_FOUND, Failure
+from .output.tables import Column, Form, count, now_ms, number
+from .output.writing import Cell
+
+if TYPE_CHECKING:
+    from ..client.admin.admin import Admin
+    from ..client.admin.values import GroupDescription, GroupListing
+    from ..client.values import TopicPartition
+
+SHARE = "share"
+
+
+@click.group("share-group")
+def share_group() -> None:
+    """Share groups (queues): list, show lag, set where they begin, delete."""
+
+
+@share_group.command("list")
+@click.option("--state", "states", multiple=True, metavar="STATE", help="Stable or Empty.")
+@connecting
+def list_groups(to: Target, states: Sequence[str]) -> None:
+    """All share groups."""
+
+    async def work(admin: "Admin") -> "list[GroupListing]":
+        return await admin.list_groups(states, [SHARE])
+
+    rows = [{"group": each.group_id, "state": each.state} for each in to.ask(work)]
+    to.output.rows(rows, (Column("GROUP", "group"), Column("STATE", "state", state)), "no share groups")
+
+
+@share_group.command()
+@click.argument("names", metavar="GROUP...", nargs=-1, required=True)
+@click.option("-m", "--members", is_flag=True, help="Also show its members.")
+@connecting
+def describe(to: Target, names: Sequence[str], members: bool) -> None:
+    """Show where a share group stands in each partition, and how much is not done."""
+
+    async def work(admin: "Admin") -> list[dict[str, Any]]:
+        return [await _facts(admin, each) for each in dict.fromkeys(names)]
+
+    for i, facts in enumerate(to.ask(work)):
+        if to.output.json:
+            to.output.object(facts)
+            continue
+        if i:
+            to.output.line()
+        _show(to, facts, members)
+
+
+async def _facts(admin: "Admin", name: str) -> dict[str, Any]:
+    from ..client.admin.offsets import LATEST
+
+    known = await _known(admin, name)
+    offsets = await admin.list_share_group_offsets(name)
+    partitions = sorted({*offsets, *(tp for each in known.members for tp in each.assignment)})
+    led = {tp for each in (await admin.describe_topics()).values() for tp in each.led}
+    ends = await admin.ends([tp for tp in partitions if tp in led], LATEST, skip_missing=True)
+    rows = [
+        {
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "start": offsets[tp].start_offset if tp in offsets else None,
+            "hw": ends.get(tp),
+            "lag": offsets[tp].lag if tp in offsets else None,
+            "members": sum(tp in each.assignment for each in known.members),
+        }
+        for tp in partitions
+    ]
+    return {
+        "group": name,
+        "state": known.state,
+        "type": known.group_type,
+        "epoch": known.epoch,
+        "assignor": known.protocol,
+        "coordinator": known.coordinator,
+        "members": _members(known),
+        "partitions": rows,
+        "lag": sum(offset.lag or 0 for offset in offsets.values()),
+        "configs": await own_configs(admin, name),
+    }
+
+
+async def _known(admin: "Admin", name: str) -> "GroupDescription":
+    """The share group. Raises Failure: there is none."""
+    found = (await admin.describe_share_groups(name)).get(name)
+    if found is None:
+        raise Failure(f"there is no share group {name}", "fencepost group list shows all groups", NOT_FOUND)
+    return found
+
+
+def _members(known: "GroupDescription") -> list[dict[str, Any]]:
+    return [
+        {
+            "member_id": each.member_id,
+            "client_id": each.client_id,
+            "host": each.client_host,
+            "epoch": each.epoch,
+            "partitions": [str(tp) for tp in each.assignment],
+        }
+        for each in known.members
+    ]
+
+
+def _show(to: Target, facts: dict[str, Any], members: bool) -> None:
+    from ..effects.counts import count_text
+
+    parts = [facts["state"], f"epoch {facts['epoch']}", count_text(len(facts["members"]), "member")]
+    to.output.heading(f"{facts['group']}: {', '.join(parts)}")
+    to.output.rows(facts["partitions"], _COLUMNS, "it stands nowhere: nobody has read with it")
+    if len(facts["partitions"]) > 1:
+        to.output.line(f"in all: {facts['lag']:,} not done")
+    for setting, value in facts["configs"].items():
+        to.output.line(f"{setting}={value}")
+    if members and facts["members"]:
+        to.output.line()
+        to.output.rows(facts["members"], _MEMBERS)
+
+
+def _lag(colour: str) -> Form:
+    def form(value: int | None) -> str | Cell:
+        return Cell(count(value), colour) if value else count(value)
+
+    return form
+
+
+_COLUMNS = (
+    Column("TOPIC", "topic"),
+    number("PARTITION", "partition"),
+    number("START", "start"),
+    number("HW", "hw"),
+    number("LAG", "lag", _lag("cyan")),
+    number("MEMBERS", "members"),
+)
+_MEMBERS = (
+    Column("MEMBER", "member_id"),
+    Column("CLIENT", "client_id"),
+    Column("HOST", "host"),
+    number("EPOCH", "epoch"),
+    Column("PARTITIONS", "partitions"),
+)
+
+
+@share_group.command()
+@click.argument("name", metavar="GROUP")
+@click.option(
+    "-t", "--topic", "topics", multiple=True, metavar="TOPIC[:PARTITION]", help="[default: all that it has read]"
+)
+@click.option(
+    "--to", "place", type=PLACE, required=True, metavar="PLACE", help="start, end, an offset, @-5m, 0:42,1:end"
+)
+@click.option("--dry-run", is_flag=True, help="Only show the new offsets.")
+@connecting
+def reset(to: Target, name: str, topics: Sequence[str], place: Places, dry_run: bool) -> None:
+    """Let a share group without members begin anew at a place; one that does not exist is made."""
+    wanted = [partition_of(each) for each in topics]
+
+    async def work(admin: "Admin") -> list[dict[str, Any]]:
+        before = await admin.list_share_group_offsets(name)
+        partitions = await partitions_named(admin, wanted) if wanted else sorted(before)
+        if not partitions:
+            raise Failure(f"share group {name} has read nothing", "give its topics with -t TOPIC", NOT_FOUND)
+        after = await resolve(admin, partitions, place, now_ms())
+        if not dry_run:
+            await admin.alter_share_group_offsets(name, after)
+        return [
+            _moved(tp, before[tp].start_offset if tp in before else None, after[tp], dry_run) for tp in sorted(after)
+        ]
+
+    columns = (
+        Column("TOPIC", "topic"),
+        number("PARTITION", "partition"),
+        number("BEFORE", "before"),
+        number("AFTER", "after"),
+    )
+    to.output.rows(to.ask(work), columns)
+    if dry_run:
+        to.output.remark("nothing was changed")
+
+
+def _moved(tp: "TopicPartition", before: int | None, after: int, dry_run: bool) -> dict[str, Any]:
+    return {"topic": tp.topic, "partition": tp.partition, "before": before, "after": after, "moved": not dry_run}
+
+
+@share_group.command()
+@click.argument("names", metavar="GROUP...", nargs=-1, required=True)
+@click.option("-t", "--topic", "topics", multiple=True, metavar="TOPIC", help="Only forget where it stands in these.")
+@connecting
+def delete(to: Target, names: Sequence[str], topics: Sequence[str]) -> None:
+    """Delete share groups without members, or only where they stand in some topics."""
+
+    async def work(admin: "Admin") -> None:
+        for each in dict.fromkeys(names):
+            await _known(admin, each)
+            if topics:
+                await admin.delete_share_group_offsets(each, dict.fromkeys(topics))
+            else:
+                await admin.delete_groups(each)
+
+    to.ask(work)
+    of_topics = f" in {', '.join(topics)}" if topics else ""
+    for each in names:
+        to.output.result(f"{each} deleted{of_topics}", {"group": each, "topics": list(topics), "deleted": True})

@@ -1,0 +1,56 @@
+"""`fencepost share-group`: where share groups stand, and moving them."""
+
+from collections.abc import Iterator
+
+import pytest
+from served_broker import ServedBroker
+from terminal import Terminal
+
+
+@pytest.fixture(scope="module")
+def terminal() -> Iterator[Terminal]:
+    with ServedBroker() as broker:
+        opened = Terminal(broker)
+        opened.run("topic create work -p 2")
+        opened.plain("work", *"abcde")
+        yield opened
+
+
+def test_a_share_group_is_reset_described_and_deleted(terminal: Terminal) -> None:
+    rows = terminal.objects("share-group reset workers -t work --to 0:2,1:end")
+    assert [(each["before"], each["after"], each["moved"]) for each in rows] == [(None, 2, True), (None, 0, True)]
+    assert terminal.run("share-group list").splitlines() == ["GROUP    STATE", "workers  Empty"]
+    output = terminal.run("share-group describe workers -m").splitlines()
+    assert output[0].startswith("workers: Empty, epoch ")
+    assert output[0].endswith(", 0 members")
+    assert [line.split() for line in output[1:4]] == [
+        ["TOPIC", "PARTITION", "START", "HW", "LAG", "MEMBERS"],
+        ["work", "0", "2", "5", "3", "0"],
+        ["work", "1", "0", "0", "0", "0"],
+    ]
+    assert output[4:] == ["in all: 3 not done"]
+    assert [each["after"] for each in terminal.objects("share-group reset workers --to start --dry-run")] == [0, 0]
+    (facts,) = terminal.objects("share-group describe workers")
+    assert (facts["type"], facts["lag"], facts["partitions"][0]["start"]) == ("share", 3, 2)
+    assert terminal.run("share-group delete workers -t work") == "workers deleted in work\n"
+    assert terminal.objects("share-group describe workers")[0]["partitions"] == []
+    assert terminal.run("share-group delete workers") == "workers deleted\n"
+    assert terminal.run("share-group list") == ""
+
+
+def test_its_own_settings_are_shown(terminal: Terminal) -> None:
+    terminal.run("share-group reset earliest -t work --to start")
+    terminal.run("group alter earliest -c share.auto.offset.reset=earliest")
+    assert terminal.run("share-group describe earliest").splitlines()[-1] == "share.auto.offset.reset=earliest"
+
+
+def test_a_group_that_is_not_there_or_of_another_kind_is_named(terminal: Terminal) -> None:
+    terminal.run("group seek readers -t work --to start")
+    for name in ("nobody", "readers"):
+        for line in (f"share-group describe {name}", f"share-group delete {name}"):
+            code, cause, _ = terminal.refused(line)
+            assert (code, cause) == (3, f"there is no share group {name}")
+    code, cause, hint = terminal.refused("share-group reset nobody --to start")
+    assert (code, cause, "-t TOPIC" in hint) == (3, "share group nobody has read nothing", True)
+    code, cause, _ = terminal.refused("share-group reset readers -t work --to start")
+    assert (code, "readers" in cause) == (3, True)
