@@ -122,7 +122,7 @@ class GroupConfigs:
     )
     share_auto_offset_reset: str = option(
         LATEST,
-        "Where the group begins in a partition that it has not read: `earliest`, `latest`, or so long ago as "
+        "Where the group begins in a topic that it has not read: `earliest`, `latest`, or so long ago as "
         "`by_duration:PnDTnHnMn.nS` says.",
         check=_check_reset,
     )

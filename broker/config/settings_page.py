@@ -38,7 +38,7 @@ GROUP_INTRODUCTION = """\
 What one group whose broker assigns may have of its own (resource type GROUP; `fencepost group alter`), whether it
 exists or not: `consumer.…` is for groups of the newer protocol (KIP-848), `share.…` for share groups (KIP-932). Members
 obey a change from their next heartbeat on, share partitions from the next record that is acquired or acknowledged on;
-`share.auto.offset.reset` counts when the group meets a partition for the first time. The bounds are the broker's
+`share.auto.offset.reset` counts when the group begins with a topic. The bounds are the broker's
 `group.consumer.min.…`, `group.share.max.…` and so on: where they change, what a group was given stays, and it obeys
 the nearest value within them.
 """

@@ -137,7 +137,7 @@ def test_settings_of_a_group_are_changed_and_shown(terminal: Terminal) -> None:
     code, cause, _ = terminal.refused(f"group alter tuners -c {session}=1")
     bound = f"{session} must be greater than or equal to group.consumer.min.session.timeout.ms"
     assert (code, bound in cause) == (2, True)
-    assert terminal.refused("group alter tuners -c share.isolation.level=read_committed")[0] == 2
+    assert terminal.refused("group alter tuners -c streams.session.timeout.ms=50000")[0] == 2
     assert terminal.refused("group alter tuners")[:2] == (2, "the command names no setting to change")
 
 
