@@ -30,7 +30,7 @@ from ..topics.names import OFFSETS_TOPIC, check_name
 from ..topics.partition import Partition
 from ..transactions.states.transaction import MarkerOrder, Status, Transaction
 
-PRODUCER_BYTES, STATE_BYTES, PARTITION_BYTES = 42, 100, 4  # of an answer, about
+PRODUCER_BYTES, STATE_BYTES, PARTITION_BYTES = 42, 120, 4  # of an answer, about
 # What clients ask for again, by itself.
 LATER_PARTITION = ErrorCode.NOT_LEADER_OR_FOLLOWER, "Ask for fewer partitions at once."
 LATER_ID = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "Ask for fewer ids at once."
@@ -148,6 +148,7 @@ def _state_of(broker: Services, call: Call, transactional_id: str, room: AnswerR
         producer_id=txn.producer_id,
         producer_epoch=txn.producer_epoch,
         topics=[_State.Topic(topic=topic, partitions=partitions) for topic, partitions in topics.items()],
+        transaction_id=broker.transactions.transaction_id(txn),
     )
 
 
@@ -168,7 +169,10 @@ def list_transactions(
         if not wanted.is_named_so(transactional_id):  # only of those that are seen: that it takes too long is an answer
             return None
         return _Listed(
-            transactional_id=transactional_id, producer_id=txn.producer_id, transaction_state=txn.status.text
+            transactional_id=transactional_id,
+            producer_id=txn.producer_id,
+            transaction_state=txn.status.text,
+            transaction_id=broker.transactions.transaction_id(txn),
         )
 
     units = LOOK_UNITS if request.transactional_id_pattern else 1  # few ids may take a pattern a long time

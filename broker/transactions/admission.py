@@ -144,7 +144,10 @@ class Admission:
         log_id: int,
     ) -> Joining | None:
         given = self._coordinator.inputs(transactional_id)
-        decision = machine.add_partitions(txn, producer_id, producer_epoch, {key: log_id}, 2, given)
+        try:
+            decision = machine.add_partitions(txn, producer_id, producer_epoch, {key: log_id}, 2, given)
+        except KafkaError as error:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, error.text) from error
         if decision.error:
             raise _refusal(decision.error, None, 0, txn)
         if not decision.states:
@@ -161,10 +164,10 @@ class Admission:
         """Add all partitions of one Produce of TV2 to the transaction in one state, unless they may not join."""
         given = self._coordinator.inputs(transactional_id)
         txn = self._transactions.get(transactional_id)
-        decision = machine.add_partitions(txn, producer_id, producer_epoch, added, 2, given)
-        if decision.error:
-            return
         try:
+            decision = machine.add_partitions(txn, producer_id, producer_epoch, added, 2, given)
+            if decision.error:
+                return
             self._coordinator.log(transactional_id, decision, given)
         except KafkaError:
             return

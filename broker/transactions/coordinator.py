@@ -47,7 +47,16 @@ from .state_batch import state_batch
 from .states import machine
 from .states.init_producer_id import Initialisation, Limits, init_producer_id
 from .states.renewal import with_new_producer_id
-from .states.transaction import NO_ID, Decision, Inputs, MarkerOrder, PartitionKey, Status, Transaction
+from .states.transaction import (
+    NO_ID,
+    Decision,
+    Inputs,
+    MarkerOrder,
+    PartitionKey,
+    Status,
+    Transaction,
+    transaction_id,
+)
 from .unit import Append, TransactionUnit
 
 log = logging.getLogger("fencepost.broker")
@@ -129,7 +138,16 @@ class TransactionCoordinator:
         """Return the inputs of a decision about this id: times, a source of producer ids."""
         new_producer_id = self._topics.next_producer_id
         ephemeral = self.is_ephemeral(transactional_id)
-        return Inputs(self._clock.now_ms(), self._store.age_ms(), new_producer_id, ephemeral)
+        return Inputs(self._clock.now_ms(), self._store.age_ms(), new_producer_id, self._next_state_offset, ephemeral)
+
+    def _next_state_offset(self, transactional_id: str) -> int:
+        """Where the next record of this id will stand. Raises COORDINATOR_NOT_AVAILABLE."""
+        partition, _ = self.home(transactional_id)
+        return self.topic.log(partition).end_offset
+
+    def transaction_id(self, txn: Transaction) -> bytes:
+        """The id of the last transaction, as transaction_id() makes it."""
+        return transaction_id(self.topic.partition_for(txn.transactional_id), txn.opened_at)
 
     def is_ephemeral(self, transactional_id: str) -> bool:
         """Return whether the id is forgotten at the end of its transaction."""

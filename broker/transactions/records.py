@@ -12,7 +12,16 @@ from struct import Struct
 
 from ...protocol.errors import MalformedFrame
 from ...protocol.primitives import Buffer, read_uvarint, skip_tags, uvarint
-from .states.transaction import NO_EPOCH, NO_ID, TWO_PHASE_TIMEOUT_MS, PartitionKey, Prepared, Status, Transaction
+from .states.transaction import (
+    NO_EPOCH,
+    NO_ID,
+    NO_OFFSET,
+    TWO_PHASE_TIMEOUT_MS,
+    PartitionKey,
+    Prepared,
+    Status,
+    Transaction,
+)
 
 KEY_VERSION = 0
 VALUE_VERSION = 1
@@ -21,6 +30,7 @@ _TAG_LOG_IDS = 10000  # int64 for each partition, in the order in which they sta
 _TAG_OURS = 10001  # last producer epoch, age at the start, age at the last update
 _TAG_PREPARED = 10002  # number, timeout, age when it was prepared; then the key of the ledger, to the end
 _TAG_2PC = 10003  # 1 if only a decision ends its transactions, else 0; only together with KIP-939's timeout
+_TAG_OPENED_AT = 10004  # int64: Transaction.opened_at, where there is one
 
 _HEAD = Struct(">hqhib")  # version, producer id, its epoch, timeout, status
 _ENDS = Struct(">qq")  # last update, start
@@ -37,6 +47,7 @@ _NEXT_ID = b"\x01\x08"
 _CLIENT_VERSION = {version: b"\x02\x02" + _INT16.pack(version) for version in range(3)}
 _NEXT_EPOCH = b"\x03\x02"
 _OURS_HEAD = uvarint(_TAG_OURS) + uvarint(_OURS.size)
+OPENED_AT_HEAD = uvarint(_TAG_OPENED_AT) + uvarint(_INT64.size)
 
 
 class DamagedTransactionRecord(Exception):
@@ -78,6 +89,8 @@ def value(txn: Transaction) -> bytes:
         tags.append(_tag(_TAG_PREPARED, content))
     if txn.timeout_ms == TWO_PHASE_TIMEOUT_MS:
         tags.append(_tag(_TAG_2PC, b"\x01" if txn.enable_2pc else b"\x00"))
+    if txn.opened_at != NO_OFFSET:
+        tags.append(OPENED_AT_HEAD + _INT64.pack(txn.opened_at))
     head = _HEAD.pack(VALUE_VERSION, txn.producer_id, txn.producer_epoch, txn.timeout_ms, txn.status)
     ends = _ENDS.pack(txn.last_update_ms, txn.start_ms)
     return b"".join((head, partitions, ends, uvarint(len(tags)), *tags))
@@ -170,6 +183,7 @@ def _read_value(transactional_id: str, data: bytes, age_ms: int) -> Transaction:
         _client_version(transactional_id, tags),
         timeout_ms == TWO_PHASE_TIMEOUT_MS and tags.get(_TAG_2PC, b"\x01") != b"\x00",  # without a tag: by the timeout
         _read_prepared(tags[_TAG_PREPARED]) if _TAG_PREPARED in tags else None,
+        _int64(tags, _TAG_OPENED_AT, NO_OFFSET),
     )
 
 
@@ -186,8 +200,8 @@ def _tags(data: bytes, position: int) -> tuple[dict[int, bytes], int]:
     return tags, position
 
 
-def _int64(tags: dict[int, bytes], tag: int) -> int:
-    return int(_INT64.unpack(tags[tag])[0]) if tag in tags else NO_ID
+def _int64(tags: dict[int, bytes], tag: int, default: int = NO_ID) -> int:
+    return int(_INT64.unpack(tags[tag])[0]) if tag in tags else default
 
 
 def _int16(tags: dict[int, bytes], tag: int, default: int) -> int:

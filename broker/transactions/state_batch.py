@@ -12,12 +12,13 @@ from ...protocol.batches import Batch
 from ...protocol.records import batch_of_payload, keyed_record
 from . import records
 from .records import REMEMBERED_PARTITIONS
-from .states.transaction import NO_EPOCH, NO_ID, TWO_PHASE_TIMEOUT_MS, PartitionKey, Status, Transaction
+from .states.transaction import NO_EPOCH, NO_ID, NO_OFFSET, TWO_PHASE_TIMEOUT_MS, PartitionKey, Status, Transaction
 
-_HEAD_BYTES = 17  # of a value, before its partitions; then times of 16 bytes, tags, and numbers of 18 in the last tag
+_HEAD_BYTES = 17  # of a value, before its partitions; then times of 16 bytes, tags, and numbers in the last two tags
 _VERSION_BYTES = 2
 _TIMES_BYTES = 16
 _OURS_BYTES = 18
+_OPENED_AT_BYTES = 8  # behind the head of its tag, which is the last
 
 Layout = tuple[Callable[..., bytes], bytes, bytes, bytes, bytes]
 """What fills a record in; and of its bytes those before the key, those behind it, the partitions, and the tags."""
@@ -50,6 +51,7 @@ def _record(number: int, key: bytes, txn: Transaction) -> bytes:
         client_version,
         _,
         prepared,
+        opened_at,
     ) = txn
     if (
         status is Status.EMPTY
@@ -58,6 +60,7 @@ def _record(number: int, key: bytes, txn: Transaction) -> bytes:
         or next_epoch != NO_EPOCH
         or timeout_ms == TWO_PHASE_TIMEOUT_MS
         or prepared is not None
+        or opened_at == NO_OFFSET
         or len(partitions) > REMEMBERED_PARTITIONS
     ):
         return keyed_record(number, key, records.value(txn))
@@ -77,6 +80,8 @@ def _record(number: int, key: bytes, txn: Transaction) -> bytes:
         last_epoch,
         started_age_ms,
         updated_age_ms,
+        records.OPENED_AT_HEAD,
+        opened_at,
     )
 
 
@@ -85,12 +90,16 @@ def _layout(
     number: int, key_bytes: int, partitions: tuple[tuple[PartitionKey, int], ...], client_version: int
 ) -> Layout:
     """The position of each field, found in a record that was written in the ordinary way."""
-    value = records.value(Transaction("", 0, 0, 0, Status.ONGOING, dict(partitions), client_version=client_version))
+    written = Transaction("", 0, 0, 0, Status.ONGOING, dict(partitions), client_version=client_version, opened_at=0)
+    value = records.value(written)
     key = b"\xff" * key_bytes  # which is nowhere else: a key has four bytes at least
     begins, _, rest = keyed_record(number, key, value).partition(key)
     value_at = len(rest) - len(value) - 1  # behind it is the number of headers, 0
     goes_on = rest[: value_at + _VERSION_BYTES]
     middle, _ = records.encode_partitions(partitions)
-    tags = value[_HEAD_BYTES + len(middle) + _TIMES_BYTES : -_OURS_BYTES]
-    layout = f">{len(begins)}s{key_bytes}s{len(goes_on)}sqhib{len(middle)}sqq{len(tags)}shqqx"
+    behind = len(records.OPENED_AT_HEAD) + _OPENED_AT_BYTES
+    tags = value[_HEAD_BYTES + len(middle) + _TIMES_BYTES : -_OURS_BYTES - behind]
+    layout = (
+        f">{len(begins)}s{key_bytes}s{len(goes_on)}sqhib{len(middle)}sqq{len(tags)}shqq{len(records.OPENED_AT_HEAD)}sqx"
+    )
     return Struct(layout).pack, begins, goes_on, middle, tags

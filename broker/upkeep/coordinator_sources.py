@@ -14,7 +14,7 @@ from .coordinator_snapshots import Row, Source
 
 _STATUS_AT = Transaction._fields.index("status")
 _STATUSES = {int(status): status for status in Status}
-assert Transaction._fields[-1] == "prepared"
+_PREPARED_AT = Transaction._fields.index("prepared")
 
 
 def sources_of(
@@ -51,9 +51,11 @@ def _transactions(coordinator: TransactionCoordinator) -> Iterator[Row]:
 
 def _transaction(row: Row) -> Transaction:
     """What _transactions gave: all but the status and what it waits for are plain values."""
-    *values, prepared = row
+    values = list(row)
     values[_STATUS_AT] = _STATUSES[values[_STATUS_AT]]
-    return Transaction._make((*values, None if prepared is None else Prepared._make(prepared)))
+    if (prepared := values[_PREPARED_AT]) is not None:
+        values[_PREPARED_AT] = Prepared._make(prepared)
+    return Transaction._make(values)
 
 
 def _ledger(entries: Ledger) -> Iterator[Row]:

@@ -89,6 +89,8 @@ def describe(to: Target, ids: Sequence[str]) -> None:
         to.output.line(f"  {open_for}, timeout {duration(row['timeout_ms'])}, started {when(row['started_ms'])}")
         owner = f"producer {row['producer_id']} epoch {row['producer_epoch']}"
         to.output.line(f"  {owner}, coordinator {row['coordinator']}")
+        if row["transaction_id"] is not None:
+            to.output.line(f"  transaction {row['transaction_id']}")
         if row["owner"] is not None:
             to.output.line(f"  taken last by {owner_text(row['owner'])}")
         if row["sink"] is not None:

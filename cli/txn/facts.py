@@ -28,6 +28,7 @@ def facts_of(
     prepared = (decisions or {}).get(found.transactional_id) if found.is_open else None
     return {
         "transactional_id": found.transactional_id,
+        "transaction_id": found.transaction_id,
         "state": "Prepared" if prepared else found.state,
         "sink": prepared.sink if prepared else None,
         "batch": prepared.number if prepared else None,

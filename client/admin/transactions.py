@@ -62,7 +62,9 @@ class TransactionAdmin(TopicAdmin, OffsetAdmin):
                     f"there is no transaction state {state!r}", code=ErrorCode.INVALID_REQUEST, hint=_STATES_HINT
                 )
         found = [
-            TransactionListing(each.transactional_id, each.producer_id, each.transaction_state, node)
+            TransactionListing(
+                each.transactional_id, each.producer_id, each.transaction_state, node, _hex_id(each.transaction_id)
+            )
             for node, response in answers
             for each in response.transaction_states
         ]
@@ -334,7 +336,12 @@ def _describe(found: DescribeTransactionsResponse.TransactionState, node: int) -
         started if started >= 0 and found.topics else None,
         node,
         tuple(sorted(TopicPartition(each.topic, one) for each in found.topics for one in each.partitions)),
+        _hex_id(found.transaction_id),
     )
+
+
+def _hex_id(transaction_id: bytes) -> str | None:
+    return transaction_id.hex() if any(transaction_id) else None
 
 
 _ProducersAnswer = Iterable[tuple[TopicPartition, int, str | None, list[ProducerState]]]

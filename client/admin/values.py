@@ -165,17 +165,22 @@ class SharePartitionOffsets(NamedTuple):
 
 
 class TransactionListing(NamedTuple):
-    """A transactional id. coordinator: a node id."""
+    """A transactional id. coordinator: a node id. transaction_id: as in TransactionDescription."""
 
     transactional_id: str
     producer_id: int
     state: str
     coordinator: int
+    transaction_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """started_ms: start of the open transaction, None if none is open. partitions: those it has written to."""
+    """started_ms: start of the open transaction, None if none is open. partitions: those it has written to.
+
+    transaction_id: 32 hexadecimal digits, the id of the open transaction or else of the last one: no other transaction
+        of the cluster has it. None if there is none since the producer began, or the broker is not fencepost.
+    """
 
     transactional_id: str
     state: str
@@ -185,6 +190,7 @@ class TransactionDescription:
     started_ms: int | None
     coordinator: int
     partitions: tuple[TopicPartition, ...]
+    transaction_id: str | None = None
 
     @property
     def is_open(self) -> bool:

@@ -105,6 +105,7 @@ def transaction_row(
     return {
         "kind": "KafkaTransaction",
         "transactional_id": found.transactional_id,
+        "transaction_id": found.transaction_id,
         "state": found.state,
         "is_open": is_open,
         "producer_id": found.producer_id,
@@ -126,6 +127,7 @@ def listed_row(found: TransactionListing) -> dict[str, Any]:
     return {
         "kind": "KafkaTransaction",
         "transactional_id": found.transactional_id,
+        "transaction_id": found.transaction_id,
         "state": found.state,
         "is_open": False,
         "producer_id": found.producer_id,

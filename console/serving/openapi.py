@@ -33,6 +33,7 @@ _LAG_SUMS = {"to_stable": NUMBER, "to_high_watermark": NUMBER, "partitions": NUM
 _NOT_ALWAYS = ("producer_epoch", "coordinator_id", "timeout_ms", "started_ms", "age_ms", "partitions_count")
 _TRANSACTION = {
     "transactional_id": TEXT,
+    "transaction_id": TEXT_OR_NULL,
     "state": TEXT,
     "is_open": FLAG,
     "producer_id": NUMBER,

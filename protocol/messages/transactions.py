@@ -1,6 +1,7 @@
 """Producer ids and transactions: beginning, filling and ending one, and looking after those of others."""
 
-from ..schema import Boolean, Int8, Int16, Int32, Int64, String, field, request, response, struct
+from ..primitives import ZERO_UUID
+from ..schema import Boolean, Int8, Int16, Int32, Int64, String, Uuid, field, request, response, struct
 
 
 @request(api=22, versions="0-6", flexible="2+", serves="0-5")
@@ -243,6 +244,7 @@ class DescribeTransactionsResponse:
         producer_id: Int64
         producer_epoch: Int16
         topics: list[Topic]
+        transaction_id: Uuid = field("0+", tag=10_000, default=ZERO_UUID)  # of our own: of the last transaction
 
     throttle_time_ms: Int32 = 0
     transaction_states: list[TransactionState]
@@ -267,6 +269,7 @@ class ListTransactionsResponse:
         transactional_id: String
         producer_id: Int64
         transaction_state: String
+        transaction_id: Uuid = field("0+", tag=10_000, default=ZERO_UUID)  # of our own: of the last transaction
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

@@ -224,6 +224,7 @@ def _transaction(status: Status, **more: Any) -> Transaction:
         "client_version": 0,
         "enable_2pc": False,
         "prepared": None,
+        "opened_at": 8,
     }
     return Transaction(**fields | more)
 

@@ -13,7 +13,17 @@ from typing import NamedTuple
 from ....protocol.errors import ErrorCode
 from .outcome import end_transaction
 from .table import Action, Event, answer
-from .transaction import LAST_EPOCH, NO_EPOCH, NO_ID, TWO_PHASE_TIMEOUT_MS, Decision, Inputs, Status, Transaction
+from .transaction import (
+    LAST_EPOCH,
+    NO_EPOCH,
+    NO_ID,
+    NO_OFFSET,
+    TWO_PHASE_TIMEOUT_MS,
+    Decision,
+    Inputs,
+    Status,
+    Transaction,
+)
 
 
 class Initialisation(NamedTuple):
@@ -97,6 +107,7 @@ def _finish(txn: Transaction | None, do: Action, request: Initialisation, given:
         last_producer_epoch=last_epoch,
         last_update_ms=given.now_ms,
         updated_age_ms=given.age_ms,
+        opened_at=NO_OFFSET,
     )
     states = (*decision.states, started)
     return decision._replace(states=states, producer_id=started.producer_id, producer_epoch=started.producer_epoch)

@@ -81,6 +81,7 @@ def add_partitions(
         version,
         txn.enable_2pc,
         txn.prepared,
+        txn.opened_at if grows else given.next_offset(txn.transactional_id),
     )
     return Decision(states=(opened,))
 

@@ -9,7 +9,7 @@ Source: Kafka's TransactionMetadata.prepareAbortOrCommit and prepareComplete.
 
 from ....storage.producers.producers import RETIRED_EPOCH
 from .table import Action
-from .transaction import NO_EPOCH, NO_ID, Decision, Inputs, MarkerOrder, Status, Transaction
+from .transaction import NO_EPOCH, NO_ID, NO_OFFSET, Decision, Inputs, MarkerOrder, Status, Transaction
 
 _COMMITS = frozenset({Action.COMMIT, Action.COMMIT_AND_BUMP})
 _BUMPS = frozenset({Action.COMMIT_AND_BUMP, Action.ABORT_AND_BUMP, Action.ABORT_NOTHING})
@@ -48,6 +48,7 @@ def _prepare_keeping_epoch(txn: Transaction, commit: bool, given: Inputs) -> Tra
         client_version=0,
         enable_2pc=txn.enable_2pc,
         prepared=None,
+        opened_at=txn.opened_at,
     )
 
 
@@ -69,6 +70,7 @@ def _prepare_bumping_epoch(txn: Transaction, commit: bool, given: Inputs) -> Tra
         updated_age_ms=given.age_ms,
         client_version=2,
         prepared=None,
+        opened_at=txn.opened_at if began else NO_OFFSET,
     )
 
 
@@ -93,4 +95,5 @@ def finish_transaction(txn: Transaction, given: Inputs) -> Transaction:
         txn.client_version,
         txn.enable_2pc,
         txn.prepared,
+        txn.opened_at,
     )

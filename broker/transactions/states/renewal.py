@@ -8,7 +8,7 @@ decision names it by that; it gets the new producer id when it ends. Pure.
 
 from .outcome import end_transaction
 from .table import Action
-from .transaction import LAST_EPOCH, NO_EPOCH, Decision, Inputs, Status, Transaction
+from .transaction import LAST_EPOCH, NO_EPOCH, NO_OFFSET, Decision, Inputs, Status, Transaction
 
 
 def with_new_producer_id(txn: Transaction, given: Inputs) -> Decision:
@@ -20,6 +20,7 @@ def with_new_producer_id(txn: Transaction, given: Inputs) -> Decision:
             producer_epoch=0,
             previous_producer_id=txn.producer_id,
             last_producer_epoch=NO_EPOCH,
+            opened_at=NO_OFFSET,
         )
         return Decision(states=(started,))
     if txn.prepared is not None or txn.enable_2pc:

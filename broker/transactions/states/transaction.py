@@ -15,6 +15,8 @@ from ....storage.producers.producers import RETIRED_EPOCH
 
 NO_ID = -1
 NO_EPOCH = -1
+NO_OFFSET = -1
+NO_TRANSACTION_ID = bytes(16)
 LAST_EPOCH = RETIRED_EPOCH - 1  # the highest that a producer is given: the one above is for the marker that ends it
 NEVER_MS = -1
 TWO_PHASE_TIMEOUT_MS = 0x7FFF_FFFF  # KIP-939: in records of transactions that only a decision ends
@@ -77,6 +79,9 @@ class Transaction(NamedTuple):
     start_ms, last_update_ms: wall time, as Kafka stores them; start_ms -1 before the first partition.
     client_version: 0, 1 or 2 (KIP-890), of the request that changed the state last.
     enable_2pc: only a decision ends its transactions, no timeout (KIP-939).
+    opened_at: offset, in the id's partition of __transaction_state, of the record that opened the last transaction:
+        the two together name it (transaction_id()). -1: none was opened since InitProducerId, or an earlier version
+        or Kafka wrote it.
     """
 
     transactional_id: str
@@ -96,6 +101,7 @@ class Transaction(NamedTuple):
     client_version: int = 0
     enable_2pc: bool = False
     prepared: Prepared | None = None
+    opened_at: int = NO_OFFSET
 
     @property
     def exhausted(self) -> bool:
@@ -144,10 +150,24 @@ class Inputs(NamedTuple):
 
     now_ms: wall time, for Kafka's fields. age_ms: of the store, for durations.
     new_producer_id: an id that nobody had; called only where one is needed. May raise KafkaError: nothing is changed.
+    next_offset: the offset of the record that is logged next for this id; called when a transaction is opened. May
+        raise KafkaError: nothing is changed.
     ephemeral: the id begins with transactional.id.ephemeral.prefix: it goes with the end of its transaction.
     """
 
     now_ms: int
     age_ms: int
     new_producer_id: Callable[[], int]
+    next_offset: Callable[[str], int]
     ephemeral: bool = False
+
+
+def transaction_id(partition: int, opened_at: int) -> bytes:
+    """The id of one transaction, 16 bytes: 16 bits partition of __transaction_state, 16 zero, 96 the offset.
+
+    No other transaction has it, since no offset is given out twice. Zeros, if opened_at is -1: none is known. (No
+    transaction is opened at offset 0: before it comes the record of its InitProducerId.)
+    """
+    if opened_at == NO_OFFSET:
+        return NO_TRANSACTION_ID
+    return partition.to_bytes(2, "big") + bytes(2) + opened_at.to_bytes(12, "big")

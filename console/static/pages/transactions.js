@@ -85,6 +85,7 @@ async function showOne(root, place) {
       row.is_open ? ["Began", time(row.started_ms)] : ["Timeout", row.timeout_ms > 0 ? duration(row.timeout_ms) : "–"],
       ["Producer", h("code", null, `${row.producer_id}, epoch ${row.producer_epoch}`)],
       ["Coordinator", `broker ${row.coordinator_id}`],
+      row.transaction_id ? [row.is_open ? "Transaction" : "Last transaction", h("code", null, row.transaction_id)] : null,
       row.prepared ? ["Prepared for", [`batch ${row.prepared.batch} of sink `, row.prepared.sink]] : null,
       row.owner ? ["Owner", [h("strong", null, row.owner.client_id || "a client without an id"), ` at ${row.owner.host}`, row.owner.software ? [", ", row.owner.software] : "",
         row.owner.principal ? [", ", row.owner.principal] : "", " ", badge(row.owner.connected ? "connected" : "gone", row.owner.connected ? "good" : "bad")]] : null,

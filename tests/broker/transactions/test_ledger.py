@@ -122,7 +122,7 @@ def test_a_ledger_record_reads_back_as_it_was_written(key, entry):
 
 
 def test_newer_and_damaged_records_are_refused_by_name():
-    with pytest.raises(NewerLedgerRecord, match="version 1, where 0 is known"):
+    with pytest.raises(NewerLedgerRecord, match="version 1, 0 is known"):
         read_record(b"\x00\x01sink", None)
     with pytest.raises(NewerLedgerRecord):
         read_record(record_key("sink"), b"\x00\x01" + record_value(STANDS)[2:])

@@ -132,6 +132,7 @@ TRANSACTIONS = st.builds(
     st.integers(0, 2),
     st.booleans(),
     st.none() | st.builds(Prepared, st.text(max_size=200), NUMBERS, st.integers(-1, 2**31 - 1), NUMBERS),
+    NUMBERS,
 ).map(lambda txn: txn._replace(timeout_ms=TWO_PHASE_TIMEOUT_MS) if txn.enable_2pc else txn)
 
 

@@ -39,6 +39,7 @@ transactions = st.builds(
     st.integers(0, 2),
     st.booleans(),
     st.one_of(st.none(), st.builds(Prepared, st.text(max_size=5), int64, int64, int64)),
+    mostly_none,
 )
 
 

@@ -2,12 +2,15 @@
 
 import math
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 from capped_broker import cap
 from fencepost.client.admin.admin import Admin
+from fencepost.client.admin.values import TransactionDescription
 from fencepost.client.errors import UnsupportedVersionError
 from fencepost.client.producer.producer import Producer
+from fencepost.protocol.java_hash import partition_for
 from served_broker import ServedBroker
 
 
@@ -38,6 +41,35 @@ async def test_a_transaction_has_an_owner(admin: Admin, broker: ServedBroker) ->
         found = await admin.describe_transaction_owners(["owned-1", "nobody"])
         assert found.keys() == {"owned-1"}
         assert found["owned-1"].connected
+
+
+@pytest.mark.requirement("S-124")
+async def test_each_transaction_has_an_id_that_outlives_a_restart(tmp_path: Path) -> None:
+    with ServedBroker(log_dir=str(tmp_path)) as broker:
+        at = f"127.0.0.1:{broker.port}"
+        async with Admin(at) as admin, Producer(at, transactional_id="numbered") as producer:
+            assert (await _described(admin)).transaction_id is None, "none was opened yet"
+            seen = []
+            for _ in range(2):
+                async with producer.transaction() as tx:
+                    await tx.send_and_wait("orders", b"v")
+                    opened = await _described(admin)
+                    await tx.send_and_wait("bills", b"v")  # one more partition, the same transaction
+                    assert (await _described(admin)).transaction_id == opened.transaction_id
+                seen.append((await _described(admin)).transaction_id)
+                assert seen[-1] == opened.transaction_id, "an ended transaction is named until the next"
+            (listed,) = await admin.list_transactions()
+            assert listed.transaction_id == seen[-1]
+    assert seen[0] < seen[1]
+    partition = partition_for("numbered", broker.settings.transaction_state_log_num_partitions)
+    assert all(len(each) == 32 and each.startswith(f"{partition:04x}0000") for each in seen)
+    with ServedBroker(log_dir=str(tmp_path)) as broker:
+        async with Admin(f"127.0.0.1:{broker.port}") as admin:
+            assert (await _described(admin)).transaction_id == seen[1]
+
+
+async def _described(admin: Admin) -> TransactionDescription:
+    return (await admin.describe_transactions("numbered"))["numbered"]
 
 
 async def test_metrics_come_as_families_of_samples(admin: Admin) -> None:

@@ -5,6 +5,7 @@ from fencepost.broker.transactions.states.init_producer_id import Initialisation
 from fencepost.broker.transactions.states.transaction import Decision, Inputs, Prepared, Status, Transaction
 
 PRODUCER, EPOCH, NEXT_PRODUCER = 7, 5, 900
+OPENED_AT = 40
 PARTITIONS = {("orders", 0): 11, ("orders", 1): 12, ("__consumer_offsets", 3): 13}
 NEW = {("payments", 0): 21}
 OPEN = (Status.ONGOING, Status.PREPARE_COMMIT, Status.PREPARE_ABORT)
@@ -21,8 +22,12 @@ class Environment:
         self.ids_given += 1
         return NEXT_PRODUCER + self.ids_given - 1
 
+    def next_offset(self, transactional_id: str) -> int:
+        """Return the same offset for every transaction."""
+        return OPENED_AT
+
     def inputs(self, *, ephemeral: bool = False) -> Inputs:
-        return Inputs(self.now_ms, self.age_ms, self.new_producer_id, ephemeral)
+        return Inputs(self.now_ms, self.age_ms, self.new_producer_id, self.next_offset, ephemeral)
 
     def passes(self, ms: int) -> None:
         self.now_ms += ms

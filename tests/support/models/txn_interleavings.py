@@ -38,7 +38,7 @@ class BrokerSide:
     ids: int = 1000
 
     def given(self) -> Inputs:
-        return Inputs(0, self.age_ms, self._new_id)
+        return Inputs(0, self.age_ms, self._new_id, lambda _: 5)
 
     def _new_id(self) -> int:
         self.ids += 1

@@ -33,6 +33,7 @@ class Life(RuleBasedStateMachine):
         self.known = [None, None, None, None]
         self.age_ms = 1000
         self.fresh = 1000
+        self.logged = 0  # states, so the offset of the next one
         self.ended = []  # outcome and partitions, by the markers and states that were written
         self.coming = None  # a decision whose unit is about to be written, or lost in a crash
 
@@ -49,12 +50,17 @@ class Life(RuleBasedStateMachine):
         self.fresh += 1
         return self.fresh - 1
 
+    def next_offset(self, transactional_id):
+        assert transactional_id == "id"
+        return self.logged
+
     def inputs(self):
-        return Inputs(10**12 + self.age_ms, self.age_ms, self.new_producer_id)
+        return Inputs(10**12 + self.age_ms, self.age_ms, self.new_producer_id, self.next_offset)
 
     def written(self, decision):
         """The unit is in the log: its states are as a replay would read them, its markers end what was open."""
         before = self.txn
+        self.check_opened_at(decision.states)
         for state in decision.states:
             name, self.txn = records.read(records.key("id"), records.value(state))
             assert (name, self.txn) == ("id", state)
@@ -68,6 +74,18 @@ class Life(RuleBasedStateMachine):
             assert order.commit is self.ended[-1][0]
         elif decision.states:
             assert not (before and before.partitions) or self.txn.status is Status.ONGOING
+
+    def check_opened_at(self, states):
+        """A transaction keeps the offset of the state that opened it until InitProducerId begins another life."""
+        before = self.txn
+        for state in states:
+            if state.status is Status.ONGOING and (before is None or before.status is not Status.ONGOING):
+                assert state.opened_at == self.logged
+            elif state.partitions or (before is not None and before.partitions):
+                assert state.opened_at == before.opened_at >= 0
+            else:
+                assert state.opened_at == -1
+            before, self.logged = state, self.logged + 1
 
     def does(self, decision, expected):
         assert WORDS[int(decision.error)] == expected
