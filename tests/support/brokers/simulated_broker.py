@@ -143,6 +143,8 @@ class SimulatedBroker:
         assert topics.partition_count == counted
         for group in self.broker.consumer_groups.groups.values():
             assert group.users.keys() <= group.subscriptions.keys()
+        for share_group in self.broker.share_groups.groups.values():
+            assert share_group.rights.users.keys() <= share_group.members.keys()
 
     def abandon(self) -> None:
         """Forget this one as it stands."""
