@@ -54,6 +54,7 @@ from .share.partitions import SharePartitions
 from .shared import Shared
 from .stopping import Stopping
 from .topics.catalogue_log import NoRoom
+from .topics.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC
 from .topics.producer_limit import ProducerLimit
 from .topics.topics import Topics
 from .transactions.admission import Admission
@@ -148,7 +149,7 @@ class Broker(Services):
             self._assemble()
             self._remember_appended()
             admissions = self.listeners.admissions(self.security_log)
-            await settle(self.shared, self.group_offsets, self.transactions)
+            await settle(self.shared, self.transactions)
             if restored := was_restored(self.disk, self.settings.log_dir):
                 await fence_all(self.shared, self.groups, [self.consumer_groups, self.share_groups], self.transactions)
             self.housekeeping.keep(self._sweeps.abort_late())
@@ -229,8 +230,7 @@ class Broker(Services):
         self._begin_quotas()
         self.shared = shared = self._what_coordinators_share()
         self._begin_groups(shared)
-        self.transactions = TransactionCoordinator(shared, self.group_offsets)
-        self.admission = Admission(self.transactions)
+        self._begin_transactions(shared)
         self.ledger = Ledger(shared, self.transactions)
         sources = sources_of(self.group_offsets, self.transactions, self.ledger, self.share_partitions.state_log)
         self.coordinator_snapshots = CoordinatorSnapshots(
@@ -303,6 +303,12 @@ class Broker(Services):
         )
         self.group_kinds = GroupKinds(shared, self.group_offsets, self.groups, self.consumer_groups, self.share_groups)
         self.group_offsets.groups = self.group_kinds
+
+    def _begin_transactions(self, shared: Shared) -> None:
+        self.share_partitions = SharePartitions(shared, self.group_configs.obeyed, self._loop, self.waiting.wake)
+        participants = {OFFSETS_TOPIC: self.group_offsets.settle, SHARE_STATE_TOPIC: self.share_partitions.settle}
+        self.transactions = TransactionCoordinator(shared, self.group_offsets, participants)
+        self.admission = Admission(self.transactions)
 
     def _begin_quotas(self) -> None:
         measures = Measures(self.security_log.state.quotas, self._windows, self._controller_windows)

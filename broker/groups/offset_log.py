@@ -8,6 +8,7 @@ Source: Kafka's OffsetMetadataManager and GroupMetadataManager.cleanupExpiredOff
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, Protocol
 
@@ -19,6 +20,7 @@ from ...storage.journal.journal import Part
 from ..bugs import contain_bugs
 from ..shared import Shared
 from ..topics.names import OFFSETS_TOPIC
+from ..topics.participants import Settlement
 from . import records
 from .offsets import Offsets, PartitionKey, is_expired
 from .records import Committed, Place
@@ -149,6 +151,10 @@ class GroupOffsets:
         self.topic.commit([*also, part])
         for place, committed in placed:
             self.state.put(partition, place, committed, producer_id)
+
+    def settle(self, partition: int, producer_id: int, commit: bool) -> Settlement:
+        """What a marker in this partition of the topic comes to."""
+        return Settlement((), partial(self.end_transaction, partition, producer_id, commit))
 
     def end_transaction(self, partition: int, producer_id: int, commit: bool, marker_offset: int) -> None:
         """A marker was appended to this partition of the topic: what the producer has pending there is decided."""

@@ -58,7 +58,7 @@ class SharePartition:
         self.end = start - 1
         self.state_epoch = state_epoch
         self.runs = Runs()
-        self._pending: dict[Transaction, list[Pending]] = {}
+        self._pending: dict[Transaction, set[Pending]] = {}
         self._alarms: list[Alarm] = []  # a heap; some are of locks that are gone
         self._look_from = start  # nothing below is available
 
@@ -79,22 +79,32 @@ class SharePartition:
         """Those that have something pending here."""
         return list(self._pending)
 
+    @property
+    def earliest_pending(self) -> int | None:
+        """Where the first of all that is pending stands in the log; None if nothing is."""
+        return min((entry.position for entries in self._pending.values() for entry in entries), default=None)
+
     def pending_of(self, transaction: Transaction, before: int | None = None) -> Iterator[tuple[int, int, Standing]]:
-        """What a transaction has pending here. before: only what was logged before this position."""
-        for position, first, last in self._pending.get(transaction, ()):
+        """What a transaction has pending here, in order. before: only what was logged before this position."""
+        for position, first, last, standing in self._pending_pieces(transaction):
             if before is None or position < before:
-                for begins, ends, standing in self.runs.pieces(first, last):
-                    if standing is not None and standing.transaction == transaction:
-                        yield begins, ends, standing
+                yield first, last, standing
 
     def pending_batches(self) -> Iterator[tuple[Transaction, int, StateBatch]]:
         """All that is pending here: of which transaction, where it stands in the log, and what it said."""
-        for transaction, entries in self._pending.items():
-            for position, first, last in entries:
-                for begins, ends, standing in self.runs.pieces(first, last):
-                    if standing is not None and standing.transaction == transaction:
-                        batch = StateBatch(begins, ends, standing.becomes, standing.deliveries, standing.member)
-                        yield transaction, position, batch
+        for transaction in self._pending:
+            for position, first, last, standing in self._pending_pieces(transaction):
+                batch = StateBatch(first, last, standing.becomes, standing.deliveries, standing.member)
+                yield transaction, position, batch
+
+    def _pending_pieces(self, transaction: Transaction) -> Iterator[tuple[int, int, int, Standing]]:
+        """Position, first and last offset. A replay may bring what a snapshot knew again: nothing comes twice."""
+        at = self.start
+        for entry in sorted(self._pending.get(transaction, ()), key=_first):
+            for first, last, standing in self.runs.pieces(max(entry.first, at), entry.last):
+                if standing is not None and standing.transaction == transaction:
+                    yield entry.position, first, last, standing
+            at = max(at, entry.last + 1)
 
     def durable(self) -> list[StateBatch]:
         """What a restart would know of the records, what is pending left out: it is what it will be if that aborts."""
@@ -190,7 +200,7 @@ class SharePartition:
     def archived_by_abort(self, transaction: Transaction, limit: int) -> Update | None:
         """What is given out no more if the transaction aborts; to be applied once that is settled."""
         batches: list[StateBatch] = []
-        for first, last, standing in sorted(self.pending_of(transaction)):
+        for first, last, standing in self.pending_of(transaction):
             if standing.deliveries >= limit:
                 _add(batches, StateBatch(first, last, State.ARCHIVED, standing.deliveries))
         return self._update(batches) if batches else None
@@ -312,9 +322,9 @@ class SharePartition:
 
     def apply_pending(self, transaction: Transaction, position: int, batches: Sequence[StateBatch]) -> None:
         """An update of the log that is in a transaction."""
-        entries = self._pending.setdefault(transaction, [])
+        entries = self._pending.setdefault(transaction, set())
         for first, last, state, deliveries, member in batches:
-            entries.append(Pending(position, first, last))
+            entries.add(Pending(position, first, last))
             self._put(first, last, Standing(State.PENDING, deliveries, member, 0, transaction, state))
 
     def settle(self, transaction: Transaction, position: int, *, commit: bool) -> None:
@@ -322,7 +332,7 @@ class SharePartition:
         for first, last, standing in list(self.pending_of(transaction, before=position)):
             state = standing.becomes if commit else State.AVAILABLE
             self._put(first, last, Standing(state, standing.deliveries))
-        left = [entry for entry in self._pending.pop(transaction, ()) if entry.position >= position]
+        left = {entry for entry in self._pending.pop(transaction, ()) if entry.position >= position}
         if left:
             self._pending[transaction] = left
         self._advance()
@@ -350,13 +360,17 @@ class SharePartition:
         for _, _, standing in self.runs.pieces(self.start, offset - 1):
             transaction = standing and standing.transaction
             if transaction in self._pending:
-                left = [entry for entry in self._pending.pop(transaction) if entry.last >= offset]
+                left = {entry for entry in self._pending.pop(transaction) if entry.last >= offset}
                 if left:
                     self._pending[transaction] = left
 
     def _advance(self) -> None:
         """The window begins with something that is not done with."""
         self._begin_at(self._start_after((), self.start))
+
+
+def _first(entry: Pending) -> int:
+    return entry.first
 
 
 def _by_kind(acks: Sequence[AckRange]) -> Iterator[tuple[int, int, int]]:

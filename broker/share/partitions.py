@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from ...protocol.errors import ErrorCode, KafkaError
 from ..bugs import contain_bugs
 from ..shared import Shared
+from ..topics.participants import Settlement
 from .acquiring import Limits
 from .machine import Alarm
 from .records import LEADER_EPOCH
 from .state_log import Change, Kept, ShareStateLog, ShareUnit
-from .values import AckRange, AcquiredRange, Found, SharePartitionKey, Snapshot, Wanted
+from .values import AckRange, AcquiredRange, Found, SharePartitionKey, Snapshot, StateBatch, Wanted
 
 if TYPE_CHECKING:
     from ..topics.topics import Topic
@@ -320,6 +321,40 @@ class SharePartitions:
                 self._known[key].machine.end_locks(member, self._clock.monotonic_ms())
                 self._see_to_alarm(key, self._known[key])
         self._wake_soon(key for key, _ in changes)
+
+    # ---- transactions ----------------------------------------------------------------------------------------
+
+    def acknowledge_in_transaction(
+        self, group: str, member: str, acks: Mapping[TopicPartition, Sequence[AckRange]]
+    ) -> tuple[list[tuple[SharePartitionKey, list[StateBatch]]], dict[TopicPartition, KafkaError]]:
+        """What a transaction makes pending by these, for pending_unit(), and what is wrong. Nothing changes."""
+        changes: list[tuple[SharePartitionKey, list[StateBatch]]] = []
+        wrong: dict[TopicPartition, KafkaError] = {}
+        for place, ranges in acks.items():
+            key = SharePartitionKey(group, *place)
+            try:
+                batches = self._find(key).machine.acknowledge_in_transaction(member, ranges)
+            except KafkaError as error:
+                wrong[place] = error
+                continue
+            if batches:
+                changes.append((key, batches))
+        return changes, wrong
+
+    def settle(self, home: int, producer_id: int, commit: bool) -> Settlement:
+        """What a marker in this partition of __share_group_state comes to.
+
+        Where a transaction aborts, what was given out as often as it may be is archived, and the unit says so: the
+        limit may be another one when it is replayed.
+        """
+        transaction = home, producer_id
+        changes: list[Change] = []
+        for key in () if commit else self.state_log.pending_in(transaction):
+            limit = self._configs(key.group).share_delivery_count_limit
+            update = self._known[key].machine.archived_by_abort(transaction, limit)
+            if update is not None:
+                changes.append((key, update))
+        return self.state_log.settlement(home, producer_id, commit, changes)
 
     # ---- locks -----------------------------------------------------------------------------------------------
 

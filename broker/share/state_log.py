@@ -4,7 +4,8 @@ The rules. Decide, log, apply: what one request changes is one unit, with one re
 a replay would apply is applied in the same step. The topic is not compacted, for an update is a part of a state; a
 share partition is written whole from time to time, and a log begins later once all that live in it have been. So one
 whose last snapshot lies below the start of its log is gone.
-What is acknowledged in a transaction is an update in a transactional batch; the marker behind it decides.
+What is acknowledged in a transaction is an update in a transactional batch; the marker behind it decides. A snapshot
+says nothing of what is pending, so it needs the updates before it that were pending when it was taken.
 Source: Kafka's ShareCoordinatorShard, ShareCoordinatorService and ShareCoordinatorOffsetsManager; KAFKA-19695.
 """
 
@@ -19,11 +20,12 @@ from ...storage.journal.journal import Part
 from ..bugs import contain_bugs
 from ..shared import Shared
 from ..topics.names import SHARE_STATE_TOPIC
+from ..topics.participants import Settlement
 from . import records
 from .machine import SharePartition
 from .records import Kind, record_key
 from .runs import Transaction
-from .values import SharePartitionKey, Snapshot, StateBatch, Update
+from .values import UNCHANGED, SharePartitionKey, Snapshot, StateBatch, Update
 
 log = logging.getLogger("fencepost.broker")
 
@@ -34,8 +36,8 @@ BATCH_BYTES = 512 << 10
 PRUNE_EVERY_S = 300.0
 PAUSE_S = 0.002
 
-FIELDS = ("group", "topic id", "partition", "home", "snapshot offset", "snapshot bytes", "updates", "update bytes",
-          "snapshot", "pending")  # fmt: skip
+FIELDS = ("group", "topic id", "partition", "home", "snapshot offset", "needs from", "snapshot bytes", "updates",
+          "update bytes", "snapshot", "pending")  # fmt: skip
 """Of a row of a snapshot of the coordinators."""
 
 Row = tuple[Any, ...]
@@ -54,14 +56,29 @@ class ShareUnit(NamedTuple):
     apply: Callable[[], None]
 
 
+def _pending(batches: Sequence[StateBatch]) -> Update:
+    return Update(UNCHANGED, UNCHANGED, batches)
+
+
 class Kept:
     """One share partition, and how it stands in the log.
 
-    home: the partition of the topic. snapshot_offset: of its last snapshot; -1 if that was never read.
+    home: the partition of the topic. snapshot_offset: of its last snapshot; -1 if that was never read. needs_from: a
+    replay that begins there finds all of it.
     """
 
-    __slots__ = ("created_ms", "epoch", "home", "machine", "snapshot_at", "snapshot_bytes", "snapshot_offset",
-                 "update_bytes", "updates")  # fmt: skip
+    __slots__ = (
+        "created_ms",
+        "epoch",
+        "home",
+        "machine",
+        "needs_from",
+        "snapshot_at",
+        "snapshot_bytes",
+        "snapshot_offset",
+        "update_bytes",
+        "updates",
+    )  # fmt: skip
 
     def __init__(self, home: int, start: int, state_epoch: int) -> None:
         self.home = home
@@ -69,6 +86,7 @@ class Kept:
         self.epoch = 0
         self.created_ms = 0
         self.snapshot_offset = -1
+        self.needs_from = 0
         self.snapshot_bytes = 0
         self.snapshot_at = 0  # how much had been logged in its home before
         self.updates = 0  # since the snapshot
@@ -161,6 +179,45 @@ class ShareStateLog:
         unit.apply()
         self._write_whole([key for key, _ in changes])
 
+    def settlement(self, home: int, producer_id: int, commit: bool, changes: Sequence[Change]) -> Settlement:
+        """What a marker in this partition of the topic comes to. changes: by an abort, of share partitions there."""
+        owner = self.topic.log(home)
+        written = list(self._batches(changes))
+
+        def apply(marker_offset: int) -> None:
+            self.end_transaction(home, producer_id, commit, marker_offset)
+            for each in written:
+                self._apply_written(each)
+
+        return Settlement([(owner, each.batch) for each in written], apply)
+
+    def pending_unit(
+        self, changes: Sequence[tuple[SharePartitionKey, Sequence[StateBatch]]], producer_id: int, producer_epoch: int
+    ) -> ShareUnit:
+        """What a transaction acknowledges: pending until its marker comes. Raises COORDINATOR_NOT_AVAILABLE."""
+        by_home: dict[int, list[tuple[SharePartitionKey, Sequence[StateBatch]]]] = {}
+        for change in changes:
+            by_home.setdefault(self.known[change[0]].home, []).append(change)
+        now_ms = self._clock.now_ms()
+        written = []
+        for home, of_home in by_home.items():
+            contents = [
+                (record_key(Kind.UPDATE, key), records.update_value(_pending(batches), self.known[key].epoch))
+                for key, batches in of_home
+            ]
+            batch = keyed_batch(
+                contents, now_ms, producer_id=producer_id, producer_epoch=producer_epoch, transactional=True
+            )
+            written.append((home, batch, of_home))
+        parts = [self._store.append_part(self.topic.log(home).log_id, batch) for home, batch, _ in written]
+
+        def apply() -> None:
+            for home, batch, of_home in written:
+                for index, (key, batches) in enumerate(of_home):
+                    self._apply_pending(home, key, producer_id, batch.base_offset + index, batches)
+
+        return ShareUnit(parts, apply)
+
     def _batches(self, changes: Iterable[Change]) -> Iterator[_Written]:
         by_home: dict[int, list[Change]] = {}
         for change in changes:
@@ -236,6 +293,8 @@ class ShareStateLog:
         kept.machine.apply_snapshot(snapshot._replace(start=max(0, snapshot.start)))
         kept.epoch, kept.created_ms = snapshot.epoch, snapshot.created_ms
         kept.snapshot_offset, kept.snapshot_bytes = offset, value_bytes
+        pending_from = kept.machine.earliest_pending
+        kept.needs_from = offset if pending_from is None else min(offset, pending_from)
         kept.snapshot_at = self._logged_bytes.get(home, 0)
         kept.updates = kept.update_bytes = 0
 
@@ -334,17 +393,9 @@ class ShareStateLog:
                     (producer_id, position, *batch)
                     for (_, producer_id), position, batch in kept.machine.pending_batches()
                 )
+                numbers = kept.snapshot_offset, kept.needs_from, kept.snapshot_bytes, kept.updates, kept.update_bytes
                 value = records.snapshot_value(kept.snapshot(0)._replace(epoch=kept.epoch))
-                yield (
-                    *key,
-                    kept.home,
-                    kept.snapshot_offset,
-                    kept.snapshot_bytes,
-                    kept.updates,
-                    kept.update_bytes,
-                    value,
-                    pending,
-                )
+                yield *key, kept.home, *numbers, value, pending
 
     def read_row(self, row: Row) -> Row:
         """What rows() gave, from plain values."""
@@ -360,10 +411,10 @@ class ShareStateLog:
 
         A transaction whose record the log begins behind has ended there.
         """
-        key, home, offset, value_bytes, updates, update_bytes, snapshot, pending = row
+        key, home, offset, needs_from, value_bytes, updates, update_bytes, snapshot, pending = row
         self._apply_snapshot(home, key, snapshot, offset, value_bytes)
         kept = self.known[key]
-        kept.updates, kept.update_bytes = updates, update_bytes
+        kept.needs_from, kept.updates, kept.update_bytes = needs_from, updates, update_bytes
         for producer_id, position, batch in pending:
             if position >= self._begins(home):
                 self._apply_pending(home, key, producer_id, position, [batch])
@@ -397,7 +448,7 @@ class ShareStateLog:
         except KafkaError as error:
             log.info("%s-%s is not pruned now: %s", SHARE_STATE_TOPIC, home, error.text)
             return
-        bounds = [self.known[key].snapshot_offset for key in keys]
+        bounds = [self.known[key].needs_from for key in keys]
         first_open = owner.producers.first_open_offset()
         if first_open is not None:
             bounds.append(first_open)

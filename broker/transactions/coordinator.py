@@ -37,6 +37,7 @@ from ..net.connection import Connection
 from ..rare_log import RareLog
 from ..shared import Shared
 from ..topics.names import OFFSETS_TOPIC, STATE_TOPIC
+from ..topics.participants import Append, Participants
 from ..topics.partition import Partition
 from . import records
 from .fence import ADD_OFFSETS, END_TXN, INIT_PRODUCER_ID, Kind
@@ -57,7 +58,7 @@ from .states.transaction import (
     Transaction,
     transaction_id,
 )
-from .unit import Append, TransactionUnit
+from .unit import TransactionUnit
 
 log = logging.getLogger("fencepost.broker")
 
@@ -70,7 +71,7 @@ EVICTION_ATTEMPTS = 10  # for one new id, if partitions of the log are offline
 class TransactionCoordinator:
     """All transactional ids of one broker. The state: transactions, by_producer_id, open and unused."""
 
-    def __init__(self, shared: Shared, offsets: GroupOffsets) -> None:
+    def __init__(self, shared: Shared, offsets: GroupOffsets, participants: Participants) -> None:
         settings = shared.settings.now
         self.transactions: dict[str, Transaction] = {}
         self.by_producer_id: dict[int, str] = {}
@@ -87,6 +88,7 @@ class TransactionCoordinator:
         self._rare_log = RareLog(log, shared.clock.monotonic_ms)
         self._ended = shared.metrics.transactions_ended
         self._durations_ms = shared.metrics.transaction_ms
+        self.participants = participants
         self._offsets = offsets
         self._topics = shared.topics
         self._store = shared.store
@@ -156,7 +158,7 @@ class TransactionCoordinator:
 
     def new_unit(self) -> TransactionUnit:
         """Return an empty unit, to be filled and committed in one step."""
-        return TransactionUnit(self._store, self._topics, self._offsets.end_transaction)
+        return TransactionUnit(self._store, self._topics, self.participants)
 
     def log(self, transactional_id: str, decision: Decision, given: Inputs, aborted: str = ABORTED) -> None:
         """Commit a decision as one unit, then apply its last state. Raises KafkaError, and nothing was changed.

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...protocol.batches import Batch
 from ...protocol.errors import ErrorCode, KafkaError
-from ..topics.names import OFFSETS_TOPIC
+from ..topics.participants import Append
 from . import records
 from .ledger import Entry, Proposal, Verdict, judge, wrong_with
 from .states import machine
 from .states.transaction import Decision, Transaction
-from .unit import Append, TransactionUnit, marker_of
+from .unit import TransactionUnit, marker_of
 
 if TYPE_CHECKING:
     from .ledger_log import Ledger
@@ -44,7 +44,7 @@ class Planned(NamedTuple):
     home: int  # partition of the coordinator's log
     record: tuple[bytes, bytes | None]
     marker: Batch
-    marks: list[Append] | None  # its markers; None where the group coordinator has to know of one
+    marks: list[Append] | None  # its markers; None where a participant has to know of one
 
 
 class Written(NamedTuple):
@@ -134,7 +134,9 @@ class Deciding:
 
     def _marks(self, txn: Transaction, marker: Batch) -> list[Append] | None:
         logs, partitions = self._ledger.logs, txn.partitions
-        if any(topic == OFFSETS_TOPIC for topic, _ in partitions) or not logs.keys() >= set(partitions.values()):
+        if any(topic in self._coordinator.participants for topic, _ in partitions) or not logs.keys() >= set(
+            partitions.values()
+        ):
             return None
         return [(logs[log_id], marker) for log_id in partitions.values()]
 
@@ -211,7 +213,7 @@ class Deciding:
         return written
 
     def _mark(self, unit: TransactionUnit, written: Sequence[Written], now_ms: int) -> None:
-        """Add every marker to the unit. Those of deleted or offline partitions, and of offsets, are made again."""
+        """Add every marker to the unit. Those of deleted or offline partitions, and of participants, are made again."""
         logs = self._ledger.logs
         odd = {log_id for log_id in self._log_ids if log_id not in logs or logs[log_id].offline is not None}
         for each in written:

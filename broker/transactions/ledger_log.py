@@ -16,11 +16,11 @@ from ...protocol.records import Record
 from ..bugs import contain_bugs
 from ..shared import Shared
 from ..topics.names import LEDGER_TOPIC
+from ..topics.participants import Append
 from .coordinator import TransactionCoordinator
 from .ledger import Entry, Item, Proposal, read_record, record_key, record_value, waits_for
 from .states import machine
 from .states.transaction import NEVER_MS, Decision, Prepared, Transaction
-from .unit import Append
 
 log = logging.getLogger("fencepost.broker")
 

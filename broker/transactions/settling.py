@@ -12,13 +12,12 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from ...effects.clock import Clock
-from ...protocol.batches import read
+from ...protocol.batches import Batch, read
 from ...protocol.errors import KafkaError
 from ...protocol.records import Marker, control_marker
-from ..groups.offset_log import GroupOffsets
 from ..shared import Shared
 from ..topics.catalogue import Change, MarkerDebt, marker_paid
-from ..topics.names import OFFSETS_TOPIC
+from ..topics.participants import Participants, Settlement
 from .coordinator import TransactionCoordinator
 from .states import machine
 
@@ -34,10 +33,10 @@ WAIT_FOR_ROOM_S = 10.0
 Owed = tuple[tuple[int, int], MarkerDebt]
 
 
-async def settle(shared: Shared, offsets: GroupOffsets, coordinator: TransactionCoordinator) -> None:
+async def settle(shared: Shared, coordinator: TransactionCoordinator) -> None:
     """Write all owed markers and finish all decided transactions. Raises KafkaError if the disk has no room."""
     while debts := list(islice(_payable(shared), SLICE)):
-        await with_room(shared.clock, lambda: _pay(shared, offsets, debts))
+        await with_room(shared.clock, lambda: _pay(shared, coordinator.participants, debts))
     for transactional_id in [name for name, txn in coordinator.transactions.items() if machine.owed_markers(txn)]:
         log.info("transaction %r was decided and not ended: it is now", transactional_id)
         await with_room(shared.clock, lambda: coordinator.finish(transactional_id))  # noqa: B023
@@ -63,23 +62,26 @@ def _payable(shared: Shared) -> list[Owed]:
     return [(key, debt) for key, debt in debts if key[0] not in logs or logs[key[0]].offline is None]
 
 
-def _pay(shared: Shared, offsets: GroupOffsets, debts: list[Owed]) -> None:
+def _pay(shared: Shared, participants: Participants, debts: list[Owed]) -> None:
     store, wall_ms = shared.store, shared.clock.now_ms()
     changes: list[Change] = []
     parts: list[Part] = []
-    of_offsets: list[tuple[int, int, bool]] = []
+    settled: list[tuple[Settlement, Batch]] = []
     for (log_id, producer_id), debt in debts:
         changes.append(marker_paid(log_id, producer_id))
         owner = store.logs.get(log_id)
         if owner is None:
             continue
         kind = Marker.COMMIT if debt.commit else Marker.ABORT
-        marker = control_marker(kind, producer_id, debt.producer_epoch, debt.coordinator_epoch, wall_ms)
-        parts.append(store.append_part(log_id, read(memoryview(marker))))
-        if owner.topic == OFFSETS_TOPIC:
-            of_offsets.append((owner.partition, producer_id, debt.commit))
+        written = control_marker(kind, producer_id, debt.producer_epoch, debt.coordinator_epoch, wall_ms)
+        marker = read(memoryview(written))
+        parts.append(store.append_part(log_id, marker))
+        settle = participants.get(owner.topic)
+        if settle is not None:
+            settlement = settle(owner.partition, producer_id, debt.commit)
+            parts += [store.append_part(each.log_id, batch) for each, batch in settlement.appends]
+            settled.append((settlement, marker))
         log.info("%s-%s gets the marker that ends producer %s's transaction", owner.topic, owner.partition, producer_id)
     shared.topics.commit(changes, parts)
-    for partition, producer_id, commit in of_offsets:
-        log_end = offsets.topic.log(partition).end_offset
-        offsets.end_transaction(partition, producer_id, commit, log_end - 1)
+    for settlement, marker in settled:
+        settlement.apply(marker.base_offset)

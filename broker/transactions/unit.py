@@ -6,7 +6,7 @@ marker becomes a debt, logged in the same unit, and is the first thing it gets w
 are in docs/glossary.md.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from ...protocol.batches import Batch, batch_of
 from ...protocol.errors import ErrorCode, KafkaError
@@ -15,34 +15,28 @@ from ...storage.journal.journal import UnitRefused
 from ...storage.log.partition_log import PartitionLog
 from ...storage.store import Store
 from ..topics.catalogue import Change, MarkerDebt, marker_owed
-from ..topics.names import OFFSETS_TOPIC
+from ..topics.participants import Append, Participants, Settlement
 from ..topics.topics import Topics
 from .states.transaction import MarkerOrder
 
 COORDINATOR_EPOCH = 0  # there is one coordinator, for ever
 PART_BYTES = 32  # framing of a part in the journal, at most
 
-Append = tuple[PartitionLog, Batch]
-"""A batch, and the log that it is for."""
-EndTransaction = Callable[[int, int, bool, int], None]
-"""Partition of __consumer_offsets, producer id, whether it was committed, offset of the marker."""
-
 
 class TransactionUnit:
     """Collects batches, and commits them as one unit."""
 
-    __slots__ = ("_debts", "_end_transaction", "_ends", "_offsets", "_size", "_store", "_topics", "appends")
+    __slots__ = ("_debts", "_ends", "_participants", "_settled", "_size", "_store", "_topics", "appends")
 
-    def __init__(self, store: Store, topics: Topics, end_transaction: EndTransaction) -> None:
-        """end_transaction: called once the unit is committed, for each of its markers in __consumer_offsets."""
+    def __init__(self, store: Store, topics: Topics, participants: Participants) -> None:
         self.appends: list[Append] = []
         self._store = store
         self._topics = topics
-        self._end_transaction = end_transaction
+        self._participants = participants
         self._size = 0
         self._debts: dict[tuple[int, int], MarkerDebt] = {}
-        self._offsets: list[tuple[int, int, bool, int]] = []  # for end_transaction
-        self._ends: dict[int, int] = {}  # of logs of __consumer_offsets in this unit
+        self._settled: list[tuple[Settlement, int]] = []  # with the offset of the marker
+        self._ends: dict[int, int] = {}  # of logs of participants in this unit
 
     def add(self, append: Append) -> None:
         """Add a batch that is not a marker."""
@@ -68,11 +62,12 @@ class TransactionUnit:
                 continue
             self.appends.append((log, marker))
             self._size += PART_BYTES + MARKER_BYTES
-            if topic == OFFSETS_TOPIC:
-                self._tell_of(log_id, partition, order, log.end_offset)
+            settle = self._participants.get(topic)
+            if settle is not None:
+                self._settle(log, settle(partition, order.producer_id, order.commit))
 
     def add_marks(self, marks: Sequence[Append]) -> None:
-        """Add markers made ahead, for online logs other than __consumer_offsets."""
+        """Add markers made ahead, for online logs that are no participant's."""
         self.appends += marks
         self._size += (PART_BYTES + MARKER_BYTES) * len(marks)
 
@@ -84,10 +79,13 @@ class TransactionUnit:
         epoch = order.producer_epoch if earlier is None else max(earlier.producer_epoch, order.producer_epoch)
         self._debts[key] = MarkerDebt(epoch, COORDINATOR_EPOCH, commit)
 
-    def _tell_of(self, log_id: int, partition: int, order: MarkerOrder, end_offset: int) -> None:
-        offset = self._ends.get(log_id, end_offset)
-        self._ends[log_id] = offset + 1
-        self._offsets.append((partition, order.producer_id, order.commit, offset))
+    def _settle(self, log: PartitionLog, settlement: Settlement) -> None:
+        offset = self._ends.get(log.log_id, log.end_offset)
+        self._settled.append((settlement, offset))
+        self._ends[log.log_id] = offset + 1
+        for append in settlement.appends:
+            self.add(append)
+            self._ends[log.log_id] += append[1].last_offset_delta + 1
 
     def commit(self) -> None:
         """Commit the unit, all or nothing. Raises KafkaError COORDINATOR_NOT_AVAILABLE, BrokerHalted."""
@@ -100,8 +98,8 @@ class TransactionUnit:
                 self._store.append_together(self.appends)
         except UnitRefused as refused:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(refused)) from refused
-        for partition, producer_id, commit, offset in self._offsets:
-            self._end_transaction(partition, producer_id, commit, offset)
+        for settlement, offset in self._settled:
+            settlement.apply(offset)
 
     def _commit_with(self, debts: Iterable[Change]) -> None:
         parts = [self._store.append_part(log.log_id, batch) for log, batch in self.appends]

@@ -280,7 +280,7 @@ def markers_come_after_the_answer(stack):
         def marked(self, order, *more):
             def later():
                 if self._store.halted is None:
-                    unit = TransactionUnit(self._store, self._topics, self._end_transaction)
+                    unit = TransactionUnit(self._store, self._topics, self._participants)
                     mark(unit, order, *more)
                     unit.commit()
 

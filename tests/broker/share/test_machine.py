@@ -289,7 +289,7 @@ class ShareLife(RuleBasedStateMachine):
         self.driver = ShareDriver(limit=3, locks=12)
         self.naive = NaiveSharePartition(0)
         self.now_ms = 0
-        self.last_snapshot = 0
+        self.pruned_to = 0
         self.deliveries: dict[int, int] = {}
 
     @rule(member=members, sizes=st.lists(st.integers(1, 4), min_size=1, max_size=6), data=st.data())
@@ -394,13 +394,13 @@ class ShareLife(RuleBasedStateMachine):
 
     @rule()
     def a_snapshot_is_logged(self) -> None:
-        self.last_snapshot = len(self.driver.log)
+        self._takes_snapshot()
         self.driver.snapshot()
 
     @rule(offset=offsets)
     def somebody_sets_the_offset(self, offset: int) -> None:
         if not self.driver.machine.transactions:
-            self.last_snapshot = len(self.driver.log)
+            self._takes_snapshot()
             self.driver.snapshot(start=offset)
             self.naive.begin_anew(offset)
             self.deliveries = {}
@@ -434,23 +434,12 @@ class ShareLife(RuleBasedStateMachine):
     def what_is_replayed_is_what_was_there(self) -> None:
         live = durable_view(self.driver.machine)
         assert durable_view(self.driver.replay()) == live
-        first_open = next(
-            (position for position, (kind, what) in enumerate(self.driver.log) if self._is_open(position, kind, what)),
-            len(self.driver.log),
-        )
-        if self.last_snapshot <= first_open:  # as a log is pruned
-            pruned = [*[("marker", (U, False))] * self.last_snapshot, *self.driver.log[self.last_snapshot :]]
-            assert durable_view(self._replay_from(pruned)) == live
+        assert durable_view(self.driver.replay(self.pruned_to)) == live
 
-    def _is_open(self, position: int, kind: str, what: tuple[tuple[int, int], object]) -> bool:
-        ended = [each[1][0] for each in self.driver.log[position:] if each[0] == "marker"]
-        return kind == "pending" and what[0] not in ended
-
-    def _replay_from(self, log: list[tuple[str, object]]) -> object:
-        begin = next(index for index, (kind, _) in enumerate(log) if kind == "snapshot")
-        driver = ShareDriver()
-        driver.log = [("snapshot", log[begin][1])] * (begin + 1) + log[begin + 1 :]  # positions stay
-        return driver.replay()
+    def _takes_snapshot(self) -> None:
+        """The log may begin with it, or with what was pending then."""
+        earliest = self.driver.machine.earliest_pending
+        self.pruned_to = len(self.driver.log) if earliest is None else earliest
 
     @invariant()
     def an_alarm_is_set_for_each_lock(self) -> None:

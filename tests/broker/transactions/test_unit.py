@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 from fencepost.broker.topics.catalogue import MarkerDebt, marker_owed
+from fencepost.broker.topics.participants import Settlement
 from fencepost.broker.transactions.states.transaction import MarkerOrder
 from fencepost.broker.transactions.unit import PART_BYTES, TransactionUnit, marker_of
 from fencepost.protocol.batches import batch_of
@@ -27,6 +28,7 @@ class Partitions:
         self.room_bytes = 1 << 40
         self.written, self.decisions = [], []
         self.logged = []
+        self.behind = []
         self.catalogue = SimpleNamespace(marker_debts={})
 
     def admits(self, size_bytes, *, internal):
@@ -46,9 +48,16 @@ class Partitions:
         self.logged += changes
         self.written.append(parts)
 
-    def end_transaction(self, *decided):
-        assert self.written, "not before it is logged"
-        self.decisions.append(decided)
+    @property
+    def participants(self):
+        return {OFFSETS[0]: self.settle}
+
+    def settle(self, partition, producer_id, commit):
+        def apply(offset):
+            assert self.written, "not before it is logged"
+            self.decisions.append((partition, producer_id, commit, offset))
+
+        return Settlement(self.behind, apply)
 
 
 def order(producer_id, partitions, *, commit=True):
@@ -57,7 +66,7 @@ def order(producer_id, partitions, *, commit=True):
 
 def filled(broker, kinds):
     """A unit of these parts, and what its bytes are with the framing of each."""
-    unit, log = TransactionUnit(broker, broker, broker.end_transaction), broker.logs[0]
+    unit, log = TransactionUnit(broker, broker, broker.participants), broker.logs[0]
     size = 0
     for kind in kinds:
         if kind == "batch":
@@ -90,7 +99,7 @@ def test_a_unit_asks_for_the_room_of_all_its_parts_and_writes_all_or_nothing(kin
 
 def test_several_markers_for_one_partition_of_offsets_follow_each_other():
     broker = Partitions(40, 90)
-    unit = TransactionUnit(broker, broker, broker.end_transaction)
+    unit = TransactionUnit(broker, broker, broker.participants)
     unit.mark(order(7, {OFFSETS: 0}), 1_000)
     unit.mark(order(8, {OFFSETS: 1, **DATA}, commit=False), 1_000)
     unit.mark(order(9, {OFFSETS: 0}, commit=False), 1_000)
@@ -101,7 +110,7 @@ def test_several_markers_for_one_partition_of_offsets_follow_each_other():
 
 def test_partitions_whose_log_is_gone_are_passed_over_and_none_writes_nothing():
     broker = Partitions(0)
-    unit = TransactionUnit(broker, broker, broker.end_transaction)
+    unit = TransactionUnit(broker, broker, broker.participants)
     unit.mark(order(7, {("t", 0): 9, OFFSETS: 8}), 1_000)
     unit.commit()
     assert (broker.written, broker.decisions) == ([], [])
@@ -113,9 +122,27 @@ def test_a_debt_to_an_offline_log_is_logged_and_an_earlier_one_decides(earlier):
     broker.logs[1].offline = "damaged"
     if earlier is not None:
         broker.catalogue.marker_debts[1, 7] = earlier
-    unit = TransactionUnit(broker, broker, broker.end_transaction)
+    unit = TransactionUnit(broker, broker, broker.participants)
     unit.mark(order(7, {("t", 0): 0, ("u", 0): 1}, commit=True), 1_000)
     unit.commit()
     epoch, commit = (3, True) if earlier is None else (max(earlier.producer_epoch, 3), earlier.commit)
     assert broker.written == [[0]]
     assert broker.logged == [marker_owed(1, 7, MarkerDebt(epoch, 0, commit))]
+
+
+def test_what_a_participant_adds_stands_behind_its_marker_and_takes_room():
+    broker = Partitions(40, 90)
+    unit = TransactionUnit(broker, broker, broker.participants)
+    added = batch_of(memoryview(batch(records=3)))
+    broker.behind = [(broker.logs[0], added)]
+    unit.mark(order(7, {OFFSETS: 0}), 1_000)
+    broker.behind = []
+    unit.mark(order(8, {OFFSETS: 0}), 1_000)
+    marker_bytes = marker_of(order(7, DATA), 1_000).size
+    broker.room_bytes = 3 * PART_BYTES + 2 * marker_bytes + added.size - 1
+    with pytest.raises(KafkaError):
+        unit.commit()
+    broker.room_bytes += 1
+    unit.commit()
+    assert [written for _, written in broker.written[0]][1] is added
+    assert broker.decisions == [(5, 7, True, 40), (5, 8, True, 44)]

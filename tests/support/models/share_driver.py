@@ -28,20 +28,19 @@ class ShareDriver:
         self.log: list[tuple[str, Any]] = [("snapshot", Snapshot(0, 0, start, 0, ()))]
         self.machine = self.replay()
 
-    def replay(self, log: Sequence[tuple[str, Any]] | None = None) -> SharePartition:
-        """What a restart knows."""
+    def replay(self, begin: int = 0) -> SharePartition:
+        """What a restart knows that reads the log from this position on. It knows nothing before the first snapshot."""
         machine: SharePartition | None = None
-        for position, (kind, what) in enumerate(self.log if log is None else log):
+        for position, (kind, what) in enumerate(self.log[begin:], begin):
             if kind == "snapshot":
                 machine = machine or SharePartition(what.start, what.state_epoch)
                 machine.apply_snapshot(what)
-            elif machine is None:
-                raise AssertionError("a log begins with a snapshot")
-            elif kind == "update":
-                machine.apply(what)
             elif kind == "pending":
+                machine = machine or SharePartition(0)
                 machine.apply_pending(what[0], position, what[1])
-            else:
+            elif machine is not None and kind == "update":
+                machine.apply(what)
+            elif machine is not None:
                 machine.settle(what[0], position, commit=what[1])
         assert machine is not None
         return machine

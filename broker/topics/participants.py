@@ -1,0 +1,32 @@
+"""Who has something pending in transactions beside the partitions that are written to: offsets, and share partitions.
+
+The rule: what is pending there stands in a partition of an internal topic, and the marker in that partition decides.
+Whoever keeps it is asked, before the unit of the marker is committed, what else is to stand behind the marker, and is
+told once that is committed; so what a transaction writes and what it acknowledges take effect in one step.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from ...protocol.batches import Batch
+from ...storage.log.partition_log import PartitionLog
+
+Append = tuple[PartitionLog, Batch]
+"""A batch, and the log that it is for."""
+
+
+class Settlement(NamedTuple):
+    """The end of a transaction in one such partition.
+
+    appends: what stands behind the marker there. apply: called with the marker's offset once the unit is committed.
+    """
+
+    appends: Sequence[Append]
+    apply: Callable[[int], None]
+
+
+Settle = Callable[[int, int, bool], Settlement]
+"""The partition, the producer id, whether the transaction is committed; nothing changes."""
+
+Participants = Mapping[str, Settle]
+"""By the name of the internal topic."""
