@@ -23,6 +23,8 @@ COUNTED_FAST = (0, 24, 26)  # Produce, AddPartitionsToTxn, EndTxn: the APIs with
 
 COMMITTED, ABORTED, TIMED_OUT, BY_ADMIN, FENCED = "commit", "abort", "timeout", "admin", "fenced"
 """What ended a transaction. FENCED: InitProducerId on its id, of a newer producer or of an admin."""
+REJECTED, AT_THE_LIMIT, NO_DATA = "rejected", "delivery_limit", "no_data"
+"""Why a share group does not deliver a record any more that nobody has accepted."""
 
 
 class Histogram:
@@ -82,6 +84,9 @@ class Metrics:
         "refused_connections",
         "request_ns",
         "round_bytes",
+        "share_acknowledged",
+        "share_archived",
+        "share_locks_timed_out",
         "stale_epochs",
         "stalls",
         "sync_ns",
@@ -122,6 +127,9 @@ class Metrics:
         self.fetched_bytes = 0  # of record batches, in answers to Fetch
         self.cold_reads = 0
         self.stalls = 0  # times a connection was not read because something was full
+        self.share_acknowledged = {"gap": 0, "accept": 0, "release": 0, "reject": 0, "renew": 0}  # records, by type
+        self.share_archived = {REJECTED: 0, AT_THE_LIMIT: 0, NO_DATA: 0}  # records, by reason
+        self.share_locks_timed_out = 0  # records
 
         self.recovery_ms = 0  # from the start until the broker listened
         self.appended_before: dict[int, tuple[int, int]] = {}  # by log: its end offset and bytes as recovered

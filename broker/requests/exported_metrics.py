@@ -6,65 +6,21 @@ against FAMILIES. Source: Prometheus' naming rules.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Callable
 
 from ... import __version__
 from ...protocol.apis import APIS
 from ...protocol.errors import ErrorCode
-from ...protocol.messages.monitoring import COUNTER, GAUGE, HISTOGRAM, DescribeMetricsResponse
+from ...protocol.messages.monitoring import COUNTER, GAUGE, HISTOGRAM
 from ..metrics import Histogram, place_of_count
 from ..net.turns import Steps
+from .metric_families import Exported, Family, Sample, Samples, Seen, TopicSums, by, one
 from .services import Services
+from .share_metrics import SHARE_FAMILIES, see_share_partitions
 
 MOST_TOPICS = 2_000
 _ERROR_NAMES = {int(code): code.name for code in ErrorCode}
 TRANSACTIONS_PER_UNIT = 10
-
-Family = DescribeMetricsResponse.Family
-Sample = Family.Sample
-Samples = Iterable[tuple[tuple[str, ...], float]]
-
-
-@dataclass(slots=True)
-class TopicSums:
-    """Sums over all partitions of one topic."""
-
-    records: int = 0
-    appended_bytes: int = 0
-    size_bytes: int = 0
-
-
-@dataclass(slots=True)
-class Seen:
-    """What takes a walk over many things to know. oldest_ms: how long the oldest transaction is open; 0 without one."""
-
-    topics: dict[str, TopicSums] = field(default_factory=dict[str, TopicSums])
-    by_state: dict[str, int] = field(default_factory=dict[str, int])
-    oldest_ms: int = 0
-
-
-class Exported(NamedTuple):
-    """A family: read gives its samples; of a histogram `scale` times the numbers of those that `counted` gives."""
-
-    name: str
-    kind: int
-    labels: tuple[str, ...]
-    help: str
-    read: Callable[[Services, Seen], Samples] | None = None
-    counted: Callable[[Services], Mapping[tuple[str, ...], Histogram]] | None = None
-    scale: float = 1.0
-    lowest: int = 0  # powers of two between which buckets are given out
-    highest: int = 0
-
-
-def _one(value: Callable[[Services], float]) -> Callable[[Services, Seen], Samples]:
-    return lambda broker, seen: [((), value(broker))]
-
-
-def _by(values: Callable[[Services], Mapping[str, float]]) -> Callable[[Services, Seen], Samples]:
-    return lambda broker, seen: [((label,), value) for label, value in values(broker).items()]
 
 
 def _of_topics(value: Callable[[TopicSums], float]) -> Callable[[Services, Seen], Samples]:
@@ -119,9 +75,9 @@ FAMILIES = (
         GAUGE,
         (),
         "From the broker's start until it listened.",
-        _one(lambda broker: broker.metrics.recovery_ms / 1000),
+        one(lambda broker: broker.metrics.recovery_ms / 1000),
     ),
-    Exported("fencepost_requests_total", COUNTER, ("api",), "Requests.", _by(_requests)),
+    Exported("fencepost_requests_total", COUNTER, ("api",), "Requests.", by(_requests)),
     Exported(
         "fencepost_request_errors_total",
         COUNTER,
@@ -144,63 +100,63 @@ FAMILIES = (
         GAUGE,
         (),
         "Errors that are bugs of the broker, of the first 20.",
-        _one(lambda broker: len(broker.metrics.failures)),
+        one(lambda broker: len(broker.metrics.failures)),
     ),
     Exported(
-        "fencepost_connections", GAUGE, (), "Open connections.", _one(lambda broker: len(broker.server.connections))
+        "fencepost_connections", GAUGE, (), "Open connections.", one(lambda broker: len(broker.server.connections))
     ),
     Exported(
         "fencepost_connections_accepted_total",
         COUNTER,
         (),
         "Accepted connections.",
-        _one(lambda broker: broker.metrics.accepted_connections),
+        one(lambda broker: broker.metrics.accepted_connections),
     ),
     Exported(
         "fencepost_connections_refused_total",
         COUNTER,
         (),
         "Connections beyond a limit.",
-        _one(lambda broker: broker.metrics.refused_connections),
+        one(lambda broker: broker.metrics.refused_connections),
     ),
     Exported(
         "fencepost_connections_closed_total",
         COUNTER,
         ("reason",),
         "Connections that the broker closed.",
-        _by(_closures),
+        by(_closures),
     ),
-    Exported("fencepost_logins_total", COUNTER, ("outcome",), "Logins, and TLS handshakes that failed.", _by(_logins)),
+    Exported("fencepost_logins_total", COUNTER, ("outcome",), "Logins, and TLS handshakes that failed.", by(_logins)),
     Exported(
         "fencepost_received_bytes_total",
         COUNTER,
         (),
         "Bytes from clients.",
-        _one(lambda broker: broker.metrics.bytes_in),
+        one(lambda broker: broker.metrics.bytes_in),
     ),
     Exported(
-        "fencepost_sent_bytes_total", COUNTER, (), "Bytes to clients.", _one(lambda broker: broker.metrics.bytes_out)
+        "fencepost_sent_bytes_total", COUNTER, (), "Bytes to clients.", one(lambda broker: broker.metrics.bytes_out)
     ),
     Exported(
         "fencepost_throttles_total",
         COUNTER,
         ("quota",),
         "Answers with a throttle time.",
-        _by(lambda broker: broker.metrics.throttles),
+        by(lambda broker: broker.metrics.throttles),
     ),
     Exported(
         "fencepost_throttle_seconds_total",
         COUNTER,
         ("quota",),
         "For how long, together.",
-        _by(lambda broker: {quota: ms / 1000 for quota, ms in broker.metrics.throttle_ms.items()}),
+        by(lambda broker: {quota: ms / 1000 for quota, ms in broker.metrics.throttle_ms.items()}),
     ),
     Exported(
         "fencepost_stalls_total",
         COUNTER,
         (),
         "Times that a connection was not read because something was full.",
-        _one(lambda broker: broker.metrics.stalls),
+        one(lambda broker: broker.metrics.stalls),
     ),
     Exported(
         "fencepost_produce_records_total",
@@ -221,7 +177,7 @@ FAMILIES = (
         COUNTER,
         (),
         "Bytes of record batches in answers to Fetch.",
-        _one(lambda broker: broker.metrics.fetched_bytes),
+        one(lambda broker: broker.metrics.fetched_bytes),
     ),
     Exported(
         "fencepost_log_size_bytes",
@@ -235,42 +191,42 @@ FAMILIES = (
         COUNTER,
         (),
         "Bytes of fencepost_fetch_bytes_total that went from the page cache to a socket without a copy.",
-        _one(lambda broker: broker.metrics.bytes_uncopied),
+        one(lambda broker: broker.metrics.bytes_uncopied),
     ),
     Exported(
         "fencepost_fetch_waits_total",
         COUNTER,
         (),
         "Fetches that waited because there was not enough to read yet.",
-        _one(lambda broker: broker.metrics.fetch_waits),
+        one(lambda broker: broker.metrics.fetch_waits),
     ),
     Exported(
         "fencepost_fetch_cold_reads_total",
         COUNTER,
         (),
         "Reads of segments for a Fetch that were not in memory.",
-        _one(lambda broker: broker.metrics.cold_reads),
+        one(lambda broker: broker.metrics.cold_reads),
     ),
     Exported(
         "fencepost_storage_usable_bytes",
         GAUGE,
         (),
         "Free bytes of the data directory's disk, without what is in memory and needs its place there too.",
-        _one(lambda broker: broker.store.usable_bytes),
+        one(lambda broker: broker.store.usable_bytes),
     ),
     Exported(
         "fencepost_storage_min_free_bytes",
         GAUGE,
         (),
         "Where requests that need space begin to be refused (storage.min.free.bytes).",
-        _one(lambda broker: broker.settings.storage_min_free_bytes),
+        one(lambda broker: broker.settings.storage_min_free_bytes),
     ),
     Exported(
         "fencepost_storage_refusals_total",
         COUNTER,
         (),
         "Requests, and partitions of them, that were refused because the disk was nearly full.",
-        _one(lambda broker: broker.store.space.refusals),
+        one(lambda broker: broker.store.space.refusals),
     ),
     Exported(
         "fencepost_fsync_duration_seconds",
@@ -296,14 +252,14 @@ FAMILIES = (
         GAUGE,
         (),
         "Journal that is still needed.",
-        _one(lambda broker: broker.store.journal.used_bytes),
+        one(lambda broker: broker.store.journal.used_bytes),
     ),
     Exported(
         "fencepost_journal_max_bytes",
         GAUGE,
         (),
         "The journal's limit (journal.max.bytes).",
-        _one(lambda broker: broker.settings.journal_max_bytes),
+        one(lambda broker: broker.settings.journal_max_bytes),
     ),
     Exported(
         "fencepost_event_loop_lag_seconds",
@@ -334,14 +290,14 @@ FAMILIES = (
         GAUGE,
         (),
         "Prepared transactions that wait for longer than transaction.prepared.alert.ms.",
-        _one(lambda broker: broker.metrics.prepared_for_long),
+        one(lambda broker: broker.metrics.prepared_for_long),
     ),
     Exported(
         "fencepost_transactions_completed_total",
         COUNTER,
         ("outcome",),
         "Transactions with records or offsets, by what ended them.",
-        _by(lambda broker: broker.metrics.transactions_ended),
+        by(lambda broker: broker.metrics.transactions_ended),
     ),
     Exported(
         "fencepost_transaction_duration_seconds",
@@ -354,22 +310,23 @@ FAMILIES = (
         highest=20,
     ),
     Exported(
-        "fencepost_producer_fenced_total", COUNTER, ("reason",), "Requests of producers that were fenced.", _by(_fences)
+        "fencepost_producer_fenced_total", COUNTER, ("reason",), "Requests of producers that were fenced.", by(_fences)
     ),
     Exported(
         "fencepost_duplicate_batches_total",
         COUNTER,
         (),
         "Batches that were there already, answered and not stored again.",
-        _one(lambda broker: broker.metrics.duplicates_refused),
+        one(lambda broker: broker.metrics.duplicates_refused),
     ),
     Exported(
         "fencepost_out_of_order_sequence_total",
         COUNTER,
         (),
         "Batches refused for a gap in their sequence.",
-        _one(lambda broker: broker.metrics.out_of_order),
+        one(lambda broker: broker.metrics.out_of_order),
     ),
+    *SHARE_FAMILIES,
 )
 
 
@@ -378,6 +335,7 @@ def export(broker: Services) -> Steps[list[Family]]:
     seen = Seen()
     yield from _see_topics(broker, seen)
     yield from _see_transactions(broker, seen)
+    yield from see_share_partitions(broker, seen)
     families = []
     for each in FAMILIES:
         samples = (

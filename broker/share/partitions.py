@@ -18,10 +18,11 @@ from ..bugs import contain_bugs
 from ..shared import Shared
 from ..topics.participants import Settlement
 from .acquiring import Limits
+from .counts import count_acknowledged, count_no_data, count_released
 from .machine import Alarm
 from .records import LEADER_EPOCH
 from .state_log import Change, Kept, ShareStateLog, ShareUnit
-from .values import AckRange, AcquiredRange, Found, SharePartitionKey, Snapshot, StateBatch, Wanted
+from .values import AckRange, AcquiredRange, Found, SharePartitionKey, Snapshot, StateBatch, Update, Wanted
 
 if TYPE_CHECKING:
     from ..topics.topics import Topic
@@ -34,6 +35,8 @@ EXPIRED_AT_ONCE = 200  # share partitions, in one unit
 
 TopicPartition = tuple[bytes, int]
 """A topic's id, and a partition."""
+Updated = tuple[SharePartitionKey, Update]
+"""A change of a share partition that goes on."""
 
 
 class ShareConfigs(Protocol):
@@ -240,6 +243,7 @@ class SharePartitions:
         update = machine.archive(archived)
         if update is not None:
             self.state_log.commit([(key, update)])
+            count_no_data(self._metrics, archived)
             self._wake_soon([key])
         machine.acquire(acquired, member, self._clock.monotonic_ms() + configs.share_record_lock_duration_ms)
         self._see_to_alarm(key, kept)
@@ -272,7 +276,7 @@ class SharePartitions:
         """All acknowledgements of a request, in one unit; each partition all or nothing. Returns what is wrong."""
         configs = self._configs(group)
         answers: dict[TopicPartition, KafkaError | None] = {}
-        changes: list[Change] = []
+        changes: list[Updated] = []
         renewed = []
         for place, ranges in acks.items():
             key = SharePartitionKey(group, *place)
@@ -297,7 +301,11 @@ class SharePartitions:
                 self.state_log.commit(changes)
         except KafkaError as error:
             return {place: answer or error for place, answer in answers.items()}
-        self._wake_soon(key for key, _ in changes)
+        changed = {key: update.batches for key, update in changes}
+        for place, ranges in acks.items():
+            if answers[place] is None:
+                count_acknowledged(self._metrics, ranges, changed.get(SharePartitionKey(group, *place), ()))
+        self._wake_soon(changed)
         until_ms = self._clock.monotonic_ms() + configs.share_record_lock_duration_ms
         for key, renewals in renewed:
             self._known[key].machine.renew(renewals, until_ms)
@@ -312,15 +320,20 @@ class SharePartitions:
         limit = self._configs(group).share_delivery_count_limit
         keys = [key for place in places if (key := SharePartitionKey(group, *place)) in self._known]
         updates = [(key, self._known[key].machine.release(member, limit)) for key in keys if self._is_online(key)]
-        changes: list[Change] = [(key, update) for key, update in updates if update is not None]
+        changes = [(key, update) for key, update in updates if update is not None]
         try:
             if changes:
                 self.state_log.commit(changes)
+                self._count_released(changes, timed_out=False)
         except KafkaError:
             for key in keys:
                 self._known[key].machine.end_locks(member, self._clock.monotonic_ms())
                 self._see_to_alarm(key, self._known[key])
         self._wake_soon(key for key, _ in changes)
+
+    def _count_released(self, changes: Sequence[Updated], *, timed_out: bool) -> None:
+        for _, update in changes:
+            count_released(self._metrics, update.batches, timed_out=timed_out)
 
     # ---- transactions ----------------------------------------------------------------------------------------
 
@@ -389,7 +402,7 @@ class SharePartitions:
                 self._set_timer()
 
     def _end_due_locks(self, now_ms: int) -> None:
-        changes: list[Change] = []
+        changes: list[Updated] = []
         due: dict[SharePartitionKey, list[Alarm]] = {}
         while self._alarms and self._alarms[0][0] <= now_ms and len(due) < EXPIRED_AT_ONCE:
             alarm_ms, key = heappop(self._alarms)
@@ -407,6 +420,7 @@ class SharePartitions:
             if update is not None:
                 changes.append((key, update))
         if self._expire(changes):
+            self._count_released(changes, timed_out=True)
             self._wake_soon(key for key, _ in changes)
             for key in due:
                 self._see_to_alarm(key, self._known[key])

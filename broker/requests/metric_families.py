@@ -1,0 +1,59 @@
+"""What a family of metrics is: a row of the table in exported_metrics.py, and what its samples are read from."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ...protocol.messages.monitoring import DescribeMetricsResponse
+from ..metrics import Histogram
+from .services import Services
+
+Family = DescribeMetricsResponse.Family
+Sample = Family.Sample
+Samples = Iterable[tuple[tuple[str, ...], float]]
+
+
+@dataclass(slots=True)
+class TopicSums:
+    """Sums over all partitions of one topic."""
+
+    records: int = 0
+    appended_bytes: int = 0
+    size_bytes: int = 0
+
+
+@dataclass(slots=True)
+class Seen:
+    """What takes a walk over many things to know. oldest_ms: how long the oldest transaction is open; 0 without one.
+
+    in_flight_records, in_flight_runs: of all share partitions, from the first record that is not done to the last
+    that was delivered.
+    """
+
+    topics: dict[str, TopicSums] = field(default_factory=dict[str, TopicSums])
+    by_state: dict[str, int] = field(default_factory=dict[str, int])
+    oldest_ms: int = 0
+    in_flight_records: int = 0
+    in_flight_runs: int = 0
+
+
+class Exported(NamedTuple):
+    """A family: read gives its samples; of a histogram `scale` times the numbers of those that `counted` gives."""
+
+    name: str
+    kind: int
+    labels: tuple[str, ...]
+    help: str
+    read: Callable[[Services, Seen], Samples] | None = None
+    counted: Callable[[Services], Mapping[tuple[str, ...], Histogram]] | None = None
+    scale: float = 1.0
+    lowest: int = 0  # powers of two between which buckets are given out
+    highest: int = 0
+
+
+def one(value: Callable[[Services], float]) -> Callable[[Services, Seen], Samples]:
+    return lambda broker, seen: [((), value(broker))]
+
+
+def by(values: Callable[[Services], Mapping[str, float]]) -> Callable[[Services, Seen], Samples]:
+    return lambda broker, seen: [((label,), value) for label, value in values(broker).items()]

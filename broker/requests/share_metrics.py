@@ -1,0 +1,63 @@
+"""What is counted of share groups: rows of the table in exported_metrics.py.
+
+Kafka's names for them, in its order: RecordAcknowledgementsPerSec, AcquisitionLockTimeoutPerSec, InFlightMessageCount,
+InFlightBatchCount. Source: KIP-932, KIP-1103.
+"""
+
+from ...protocol.messages.monitoring import COUNTER, GAUGE
+from ..net.turns import Steps
+from .metric_families import Exported, Seen, by, one
+from .services import Services
+
+SHARE_PARTITIONS_PER_UNIT = 10
+
+SHARE_FAMILIES = (
+    Exported(
+        "fencepost_share_acknowledgements_total",
+        COUNTER,
+        ("type",),
+        "Records that members of share groups have acknowledged.",
+        by(lambda broker: broker.metrics.share_acknowledged),
+    ),
+    Exported(
+        "fencepost_share_lock_timeouts_total",
+        COUNTER,
+        (),
+        "Records that members of share groups had for too long, and that were given out again or archived.",
+        one(lambda broker: broker.metrics.share_locks_timed_out),
+    ),
+    Exported(
+        "fencepost_share_archived_total",
+        COUNTER,
+        ("reason",),
+        "Records that a share group does not deliver any more although nobody has accepted them.",
+        by(lambda broker: broker.metrics.share_archived),
+    ),
+    Exported(
+        "fencepost_share_in_flight_records",
+        GAUGE,
+        (),
+        "Records of all share partitions, from the first that is not done to the last that was delivered.",
+        lambda broker, seen: [((), seen.in_flight_records)],
+    ),
+    Exported(
+        "fencepost_share_in_flight_runs",
+        GAUGE,
+        (),
+        "Runs of these: neighbours that are alike are kept as one.",
+        lambda broker, seen: [((), seen.in_flight_runs)],
+    ),
+)
+
+
+def see_share_partitions(broker: Services, seen: Seen) -> Steps[None]:
+    """Walk over all of them, in steps."""
+    known = broker.share_partitions.state_log.known
+    for count, key in enumerate(list(known)):
+        kept = known.get(key)
+        if kept is not None:
+            machine = kept.machine
+            seen.in_flight_records += machine.end - machine.start + 1
+            seen.in_flight_runs += len(machine.runs)
+        if not count % SHARE_PARTITIONS_PER_UNIT:
+            yield 1

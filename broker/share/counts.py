@@ -1,0 +1,41 @@
+"""What share groups do, in numbers of records: acknowledged, archived and why, locks that timed out. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from ..metrics import AT_THE_LIMIT, NO_DATA, REJECTED, Metrics
+from .values import AckRange, AckType, State, StateBatch
+
+
+def count_acknowledged(metrics: Metrics, ranges: Iterable[AckRange], changed: Sequence[StateBatch]) -> None:
+    """Count what a request acknowledged in one share partition. changed: what came of it, renewals left out."""
+    found = Counter[int]()
+    for first, last, types in ranges:
+        if len(types) == 1:
+            found[types[0]] += last - first + 1
+        else:
+            found.update(types)
+    for kind, records in found.items():
+        metrics.share_acknowledged[AckType(kind).name.lower()] += records
+    archived = _archived(changed)
+    for kind, reason in ((AckType.REJECT, REJECTED), (AckType.GAP, NO_DATA)):
+        records = min(found[kind], archived)  # what was named below the window is not archived again
+        metrics.share_archived[reason] += records
+        archived -= records
+    metrics.share_archived[AT_THE_LIMIT] += archived
+
+
+def count_released(metrics: Metrics, changed: Sequence[StateBatch], *, timed_out: bool) -> None:
+    """Count what the end of a session, or of locks, made available again, or archived at the limit."""
+    metrics.share_archived[AT_THE_LIMIT] += _archived(changed)
+    if timed_out:
+        metrics.share_locks_timed_out += sum(batch.last - batch.first + 1 for batch in changed)
+
+
+def count_no_data(metrics: Metrics, archived: Sequence[StateBatch]) -> None:
+    """Count the control batches and the like that a fetch came upon."""
+    metrics.share_archived[NO_DATA] += _archived(archived)
+
+
+def _archived(batches: Iterable[StateBatch]) -> int:
+    return sum(batch.last - batch.first + 1 for batch in batches if batch.state is State.ARCHIVED)

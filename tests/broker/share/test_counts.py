@@ -1,0 +1,80 @@
+"""What is counted of share groups, each record once, and what becomes of the counts as metrics."""
+
+import pytest
+from fencepost.broker.metrics import AT_THE_LIMIT, NO_DATA, REJECTED, Metrics
+from fencepost.broker.share.counts import count_acknowledged, count_released
+from fencepost.broker.share.values import AckRange, AckType, Found, SharePartitionKey, State, StateBatch, Wanted
+from fencepost.protocol.messages.monitoring import DescribeMetricsRequest
+from simulated_broker import SimulatedBroker
+
+GAP, ACCEPT, RELEASE, REJECT, RENEW = AckType
+
+
+def batch(first: int, last: int, state: State) -> StateBatch:
+    return StateBatch(first, last, state, 1)
+
+
+def test_each_record_is_counted_by_what_was_said_of_it() -> None:
+    counts = Metrics()
+    said = [AckRange(0, 9, [ACCEPT]), AckRange(10, 14, [ACCEPT, RELEASE, REJECT, GAP, RENEW])]
+    changed = [
+        batch(0, 10, State.ACKNOWLEDGED),
+        batch(11, 11, State.AVAILABLE),
+        batch(12, 13, State.ARCHIVED),
+    ]
+    count_acknowledged(counts, said, changed)
+    assert counts.share_acknowledged == {"gap": 1, "accept": 11, "release": 1, "reject": 1, "renew": 1}
+    assert counts.share_archived == {REJECTED: 1, NO_DATA: 1, AT_THE_LIMIT: 0}
+
+
+def test_what_is_released_once_too_often_is_archived_at_the_limit() -> None:
+    counts = Metrics()
+    count_acknowledged(counts, [AckRange(0, 4, [RELEASE])], [batch(0, 4, State.ARCHIVED)])
+    count_released(counts, [batch(5, 6, State.ARCHIVED), batch(7, 9, State.AVAILABLE)], timed_out=True)
+    count_released(counts, [batch(10, 10, State.ARCHIVED)], timed_out=False)
+    assert (counts.share_archived[AT_THE_LIMIT], counts.share_locks_timed_out) == (8, 5)
+
+
+def test_what_is_rejected_below_the_window_is_not_archived_again() -> None:
+    counts = Metrics()
+    count_acknowledged(counts, [AckRange(0, 9, [REJECT])], [batch(8, 9, State.ARCHIVED)])
+    assert counts.share_archived == {REJECTED: 2, NO_DATA: 0, AT_THE_LIMIT: 0}
+
+
+@pytest.fixture
+def broker():
+    with SimulatedBroker() as broker:
+        yield broker
+
+
+def metrics(broker: SimulatedBroker) -> dict[tuple[str, ...], float]:
+    return {
+        (family.name.removeprefix("fencepost_share_"), *sample.labels): sample.value
+        for family in broker.ask(DescribeMetricsRequest()).families
+        if family.name.startswith("fencepost_share_")
+        for sample in family.samples
+        if sample.value
+    }
+
+
+def test_what_happens_to_records_is_seen_in_the_metrics(broker: SimulatedBroker) -> None:
+    shares, place = broker.broker.share_partitions, (broker.broker.topics.create("t", 1).id, 0)
+    unit = shares.initialise("g", {place: 0})
+    shares.state_log.topic.commit(unit.parts)
+    unit.apply()
+    assert metrics(broker) == {}
+    found = [Found(0, 9), Found(10, 10, is_data=False), Found(11, 19)]
+    shares.acquire(SharePartitionKey("g", *place), "me", 0, found, Wanted(500, 500))
+    refused = shares.acknowledge("g", "me", {place: [AckRange(10, 10, [ACCEPT])]})
+    assert refused[place] is not None
+    assert shares.acknowledge("g", "me", {place: [AckRange(1, 5, [ACCEPT]), AckRange(6, 6, [REJECT])]}) == {place: None}
+    assert metrics(broker) == {
+        ("acknowledgements_total", "accept"): 5,
+        ("acknowledgements_total", "reject"): 1,
+        ("archived_total", REJECTED): 1,
+        ("archived_total", NO_DATA): 1,
+        ("in_flight_records",): 20,
+        ("in_flight_runs",): 6,
+    }
+    broker.wait(31)
+    assert metrics(broker)["lock_timeouts_total",] == 13
