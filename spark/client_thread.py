@@ -60,7 +60,7 @@ def run(coroutine: Coroutine[Any, Any, T], timeout_s: float) -> T:
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise RequestTimedOutError(f"not done within {timeout_s:g} s") from None
+            raise RequestTimedOutError(f"the call did not end within {timeout_s:g} s") from None
 
     return loop_thread().run(bounded)
 

@@ -48,7 +48,7 @@ def check_extent(frame: Readable, header: RequestHeader) -> None:
     look = _LOOKED_INTO.get(header.api_key)
     if look is None:
         if len(frame) > LARGEST_LIST_BYTES and header.api_key not in WITH_BLOBS:
-            raise MalformedFrame(f"{len(frame)} bytes, where {LARGEST_LIST_BYTES} are allowed")
+            raise MalformedFrame(f"the request has {len(frame)} bytes, {LARGEST_LIST_BYTES} are allowed")
         return
     try:
         look(frame, header.position, header.api_version)
@@ -72,7 +72,7 @@ def read_in_steps(api: Api, header: RequestHeader, frame: memoryview) -> Generat
             raise MalformedFrame(f"the request has more than {most} items")
         yield more
     if api.key in LABORIOUS and (subjects := max(map(len, _lists(request)), default=0)) > MOST_SUBJECTS:
-        raise MalformedFrame(f"{subjects} topics, resources or users, where {MOST_SUBJECTS} are allowed")
+        raise MalformedFrame(f"the request names {subjects} topics, resources or users, {MOST_SUBJECTS} are allowed")
     return request
 
 
@@ -138,7 +138,7 @@ def _check_sync_group(frame: Readable, position: int, version: int) -> None:
 def _check_blobs(frame: Readable, position: int, flexible: bool) -> None:
     count, _ = _count(frame, position, flexible)
     if count > MOST_BLOBS:
-        raise MalformedFrame(f"{count} members or protocols, where {MOST_BLOBS} are allowed")
+        raise MalformedFrame(f"the request has {count} members or protocols, {MOST_BLOBS} are allowed")
 
 
 _LOOKED_INTO = {PRODUCE: _check_produce, JOIN_GROUP: _check_join_group, SYNC_GROUP: _check_sync_group}

@@ -44,7 +44,7 @@ class SafePattern:
     def __init__(self, pattern: str) -> None:
         """Compile the pattern. Raises InvalidPattern."""
         if len(pattern) > LONGEST:
-            raise InvalidPattern(f"a pattern of {len(pattern)} characters, where {LONGEST} are allowed")
+            raise InvalidPattern(f"the pattern has {len(pattern)} characters, {LONGEST} are allowed")
         try:
             tree = _parser.parse(pattern)
         except (re.error, RecursionError, OverflowError) as error:

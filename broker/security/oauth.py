@@ -71,7 +71,7 @@ def read_key_set(text: bytes) -> KeySet:
                 raise BadKeySet("two keys have the same id, or none")
             keys[name] = key
     if not keys:
-        raise BadKeySet("no key that tokens could be verified with")
+        raise BadKeySet("it holds no key that can verify tokens")
     if None in keys and len(keys) > 1:
         raise BadKeySet("several keys, and one of them has no id")
     return keys

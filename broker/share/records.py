@@ -53,7 +53,7 @@ def read_key(key: bytes) -> tuple[Kind, SharePartitionKey]:
         group, topic_id = reader.short_text(), reader.bytes(16)
         return kind, SharePartitionKey(group, topic_id, reader.number(INT32))
     except NOT_READABLE as error:
-        raise UnreadableRecord(f"a key of a share partition: {error!r}") from error
+        raise UnreadableRecord(f"the key of a share partition cannot be decoded: {error!r}") from error
 
 
 def update_value(update: Update, snapshot_epoch: int) -> bytes:
@@ -90,7 +90,7 @@ def read_update(value: bytes) -> Update:
         batches, position = _read_batches(value, _UPDATE_HEAD.size)
         return Update(start, _read_complete(value, position), batches)
     except (*NOT_READABLE, KeyError) as error:
-        raise UnreadableRecord(f"an update of a share partition: {error!r}") from error
+        raise UnreadableRecord(f"an update of a share partition cannot be decoded: {error!r}") from error
 
 
 def read_snapshot(value: bytes) -> Snapshot:
@@ -101,7 +101,7 @@ def read_snapshot(value: bytes) -> Snapshot:
         complete = _read_complete(value, position)
         return Snapshot(epoch, state_epoch, start, complete, batches, created_ms, written_ms)
     except (*NOT_READABLE, KeyError) as error:
-        raise UnreadableRecord(f"a snapshot of a share partition: {error!r}") from error
+        raise UnreadableRecord(f"a snapshot of a share partition cannot be decoded: {error!r}") from error
 
 
 def _unpack_head(head: Struct, value: bytes) -> tuple[int, ...]:

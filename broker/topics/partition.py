@@ -182,7 +182,7 @@ class Partition:
     def _check_size(self, size: int) -> None:
         limit = self.rules.max_message_bytes
         if size > limit:
-            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {size} bytes, where {limit} are allowed")
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"the batch has {size} bytes, {limit} are allowed")
 
     def _check_timestamps(self, batch: Batch, payload: bytes, wall_ms: int, tells_the_future: bool) -> None:
         """Refuse records that are out of range, and name the first of them.

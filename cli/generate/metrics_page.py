@@ -12,7 +12,7 @@ HEAD = """\
 `/metrics` of the console (`serve --http`, or `fencepost console` for any Kafka) has the text format of Prometheus.
 This page is made from the code: `python -m fencepost.cli.generate.metrics_page > docs/metrics.md`.
 
-`fencepost generate prometheus` prints what to scrape, with `--rules` nine alerts, among them an open transaction that
+`fencepost generate prometheus` prints what to scrape, with `--rules` the alerts, among them an open transaction that
 blocks consumers; `fencepost generate grafana` prints a board. Both name only what is listed here.
 
 ## Of any Kafka

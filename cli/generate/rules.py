@@ -1,4 +1,4 @@
-"""Prometheus: what to scrape, and nine alerts. Written as text: YAML of this shape needs no library."""
+"""Prometheus: what to scrape, and the alerts. Written as text: YAML of this shape needs no library."""
 
 import json
 from typing import NamedTuple

@@ -223,7 +223,7 @@ class Consumer:
             if self._subscription.has_assignment and all(state.is_known or state.refused for state in states):
                 return self.assignment()
             if not await self._polls.wait(deadline_ms, news=True):
-                raise self._late(f"no assignment within {timeout_ms:g} ms")
+                raise self._late(f"the group assigned nothing within {timeout_ms:g} ms")
 
     def _late(self, text: str) -> RequestTimedOutError:
         why = self._positions.describe_wait()
@@ -270,7 +270,7 @@ class Consumer:
             if run is not None:
                 return next(run)
             if not await self._polls.wait(deadline_ms, wanted):
-                raise RequestTimedOutError(f"no record within {timeout_ms:g} ms")
+                raise RequestTimedOutError(f"no record arrived within {timeout_ms:g} ms")
 
     def _until_ms(self, timeout_ms: float | None) -> float:
         return NEVER_MS if timeout_ms is None else self._clock.monotonic_ms() + timeout_ms

@@ -125,7 +125,7 @@ class GroupCommits:
         """Check that the partitions are assigned: the broker does not, and a commit could set back another owner's."""
         foreign = [str(tp) for tp in offsets if tp not in self._subscription.assigned]
         if foreign:
-            raise CommitFailedError(f"not assigned to this consumer, or no longer: {', '.join(sorted(foreign))}")
+            raise CommitFailedError(f"these partitions are not assigned to this consumer: {', '.join(sorted(foreign))}")
 
     def fenced(self) -> FencedInstanceIdError:
         """The error after another member has joined with the same group_instance_id."""

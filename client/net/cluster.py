@@ -402,7 +402,7 @@ class Cluster:
             async with asyncio.timeout(left_ms / 1000):
                 connection = await self._connection(target)
         except TimeoutError:
-            raise RequestTimedOutError(f"no connection to {self._name(target)} within {left_ms:g} ms") from None
+            raise RequestTimedOutError(f"{self._name(target)} was not reached within {left_ms:g} ms") from None
         version = connection.version_of(type(request), cap)
         try:
             return await connection.send(request, version, timeout_ms=deadline.left_ms())

@@ -326,7 +326,7 @@ def _bind_once(places: Sequence[tuple[int, Any]], dual_stack: bool) -> list[sock
                     raise
                 missing = error
         if not bound:
-            raise missing or OSError(errno.EADDRNOTAVAIL, "no address to listen on")
+            raise missing or OSError(errno.EADDRNOTAVAIL, "the name has no address to listen on")
     except BaseException:
         close(bound)
         raise

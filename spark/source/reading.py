@@ -234,8 +234,8 @@ class _Reading:
             attempt += 1
             await self._refresh()
         raise RequestTimedOutError(
-            f"no record of {self._tp} from offset {position} on within {self._options.patience_ms} ms; the batch ends"
-            f" at offset {self._whole.end}: {failure or seen}",
+            f"{self._tp} returned no record from offset {position} on within {self._options.patience_ms} ms; "
+            f"the batch ends at offset {self._whole.end}: {failure or seen}",
             hint="option kafkaConsumer.pollTimeoutMs sets how long to wait",
         ) from failure
 

@@ -188,7 +188,9 @@ class Compaction:
             payload = checkpoints.read_file(self._files.disk, path, KIND, VERSION)
             producers = encoding.unpack(payload)
         except (checkpoints.Damaged, OSError, ValueError) as problem:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"no compaction without {path}: {problem}") from problem
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"the log cannot be compacted without {path}: {problem}"
+            ) from problem
         for producer_id, producer in producers.items():
             if producer.window:
                 last_batches.add(producer.window[-1][1])

@@ -187,7 +187,7 @@ def read(record_key: bytes, value: bytes | None) -> tuple[str, Change]:
     except NOT_READABLE as wrong:
         if isinstance(wrong, UnreadableRecord):
             raise
-        raise UnreadableRecord(f"a record of a share group: {wrong}") from wrong
+        raise UnreadableRecord(f"a record of a share group cannot be decoded: {wrong}") from wrong
 
 
 def _read_member(reader: Reader) -> Member:

@@ -162,5 +162,5 @@ def test_every_default_is_a_value_that_would_be_accepted() -> None:
 def test_the_page_of_settings_is_equal_to_the_tables() -> None:
     page = (ROOT / "docs" / "settings.md").read_text()
     assert page == settings_page.page(), (
-        "write it anew: python -m fencepost.broker.config.settings_page > docs/settings.md"
+        "write it again: python -m fencepost.broker.config.settings_page > docs/settings.md"
     )

@@ -15,7 +15,7 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "sdk-reference.md"
 def test_the_sdk_reference_is_the_page_generated_from_the_code():
     written = reference_page.page()
     assert PAGE.read_text() == written, (
-        "write it anew: python -m fencepost.client.reference.page > docs/sdk-reference.md"
+        "write it again: python -m fencepost.client.reference.page > docs/sdk-reference.md"
     )
 
 
