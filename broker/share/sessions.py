@@ -1,0 +1,149 @@
+"""Share sessions: what each member of a share group fetches, from one request to the next. Pure.
+
+The rules. A session is of a group and a member id, whoever that is: its requests count up its epoch by one, and one
+with another epoch is refused. Epoch 0 opens it, in the place of one that there was, and -1 ends it. It belongs to the
+connection that opened it, and ends with that, but not with one that had opened it before (KAFKA-19950).
+Whoever ends a session gives back what its member has acquired; opening it anew does not.
+Source: KIP-932, Kafka's ShareSessionCache, SharePartitionManager.newContext.
+"""
+
+from collections.abc import Collection, Hashable, Iterable, Iterator
+from typing import Protocol
+
+from ...protocol.errors import ErrorCode, KafkaError
+
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+HIGHEST_EPOCH = 2**31 - 1
+MOST_OF_A_SESSION = 40_000  # partitions; one request cannot name more
+MOST_OF_ALL = 500_000  # that all sessions name together, some 100 MB
+
+Place = tuple[bytes, int]
+"""A topic's id, and a partition."""
+
+
+class Waits(Protocol):
+    """A fetch that waits for records."""
+
+    def end_wait(self) -> None:
+        """Answer it without any."""
+
+
+class ShareSession:
+    """One member's standing list of partitions, in the order in which they were named."""
+
+    __slots__ = ("connection", "epoch", "group", "is_open", "member", "places", "waiting")
+
+    def __init__(self, group: str, member: str, places: Iterable[Place], connection: Hashable) -> None:
+        self.group = group
+        self.member = member
+        self.epoch = 1  # of the next request
+        self.places: dict[Place, None] = dict.fromkeys(places)
+        self.connection = connection
+        self.is_open = True
+        self.waiting: dict[Waits, None] = {}  # fetches of it that wait
+
+    def drop(self, places: Iterable[Place]) -> None:
+        """These are no partitions any more. Uncounted: leave_out() of the sessions does it."""
+        for place in places:
+            self.places.pop(place, None)
+
+
+class ShareSessions:
+    """All share sessions of a broker."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[tuple[str, str], ShareSession] = {}
+        self._of_connection: dict[Hashable, dict[ShareSession, None]] = {}
+        self.partitions = 0  # that all of them name
+        self.evictions = 0  # sessions that ended with their connection
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def __iter__(self) -> Iterator[ShareSession]:
+        return iter(self._sessions.values())
+
+    def get(self, group: str, member: str) -> ShareSession | None:
+        """The session of a member; None if it has none."""
+        return self._sessions.get((group, member))
+
+    def open(self, group: str, member: str, places: Collection[Place], connection: Hashable, most: int) -> ShareSession:
+        """A session in the place of the one that the member had. most: sessions of the broker.
+
+        Raises SHARE_SESSION_LIMIT_REACHED; then the one that it had has ended all the same, as in Kafka.
+        """
+        before = self._sessions.get((group, member))
+        if before is not None:
+            self.end(before)
+        if len(self._sessions) >= most:
+            raise KafkaError(
+                ErrorCode.SHARE_SESSION_LIMIT_REACHED,
+                f"there are {len(self._sessions)} share sessions, and {most} are allowed: "
+                "group.share.max.share.sessions",
+            )
+        session = ShareSession(group, member, places, connection)
+        self._check_room(len(session.places), 0)
+        self.partitions += len(session.places)
+        self._sessions[group, member] = session
+        self._of_connection.setdefault(connection, {})[session] = None
+        return session
+
+    def go_on(
+        self, group: str, member: str, epoch: int, places: Collection[Place] = (), forgotten: Collection[Place] = ()
+    ) -> ShareSession:
+        """The next request of a session, which names more partitions and forgets others. Nothing changes if refused.
+
+        Raises SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH, SHARE_SESSION_LIMIT_REACHED.
+        """
+        session = self.find(group, member)
+        if session.epoch != epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_SHARE_SESSION_EPOCH, f"the session is at epoch {session.epoch}, not at {epoch}"
+            )
+        before = len(session.places)
+        if places:
+            self._check_room(len(set(places).union(session.places)), before)
+            session.places |= dict.fromkeys(places)
+        session.drop(forgotten)
+        self.partitions += len(session.places) - before
+        session.epoch = 1 if epoch == HIGHEST_EPOCH else epoch + 1
+        return session
+
+    def find(self, group: str, member: str) -> ShareSession:
+        """The session of a member. Raises SHARE_SESSION_NOT_FOUND."""
+        session = self._sessions.get((group, member))
+        if session is None:
+            raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND, "the member has no share session")
+        return session
+
+    def leave_out(self, session: ShareSession, places: Collection[Place]) -> None:
+        """The session names these no more: they are gone."""
+        if session.is_open:
+            before = len(session.places)
+            session.drop(places)
+            self.partitions += len(session.places) - before
+
+    def end(self, session: ShareSession) -> None:
+        """It is no more, and what waits for it is answered. What its member has acquired is not touched."""
+        if not session.is_open:
+            return
+        session.is_open = False
+        del self._sessions[session.group, session.member]
+        self.partitions -= len(session.places)
+        of_connection = self._of_connection[session.connection]
+        del of_connection[session]
+        if not of_connection:
+            del self._of_connection[session.connection]
+        for fetch in list(session.waiting):
+            fetch.end_wait()
+
+    def of_connection(self, connection: Hashable) -> list[ShareSession]:
+        """The sessions that end with this connection."""
+        return list(self._of_connection.get(connection, ()))
+
+    def _check_room(self, size: int, before: int) -> None:
+        if size > MOST_OF_A_SESSION or self.partitions - before + size > MOST_OF_ALL:
+            raise KafkaError(
+                ErrorCode.SHARE_SESSION_LIMIT_REACHED, f"{size} partitions are more than this session may name"
+            )
