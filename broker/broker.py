@@ -43,6 +43,7 @@ from .requests.fetch_sessions import FetchSessions
 from .requests.request_times import RequestTimes
 from .requests.safe_pattern import SafePattern
 from .requests.services import Services
+from .requests.share.fetching import end_sessions_of
 from .requests.throttling import Throttling
 from .rounds import Rounds
 from .security.access import Access
@@ -51,6 +52,7 @@ from .security.principals import parse_super_users
 from .security.security_log import SecurityLog
 from .security.security_state import SecurityState
 from .share.partitions import SharePartitions
+from .share.sessions import ShareSessions
 from .shared import Shared
 from .stopping import Stopping
 from .topics.catalogue_log import NoRoom
@@ -112,6 +114,7 @@ class Broker(Services):
             settings.min_incremental_fetch_session_eviction_ms,
             lambda: self.rng.below(2**31 - 1) + 1,
         )
+        self.share_sessions = ShareSessions()
         self.on_halt: list[Callable[[BaseException], None]] = []
         self._between: Callable[[Serve], Serve] | None = None
         self._executors: list[Executor] = []
@@ -242,6 +245,7 @@ class Broker(Services):
             self.net, self.clock, loop, lambda: self.settings, self.store, self.rounds, self.metrics, self._serve
         )
         self.listeners = Listeners(self.server, self.clock, self.rng, loop, lambda: self.settings, self.disk)
+        self.server.at_end.append(self._end_share_sessions)
         self.server.pace = self._connection_pace()
         self.intercept(self._between)
         self.server.most_connections = self.most_connections
@@ -422,6 +426,10 @@ class Broker(Services):
             callback(error)
         if hasattr(self, "server"):
             self.server.abort_all()
+
+    def _end_share_sessions(self, connection: Connection) -> None:
+        if self._started and self.halted is None:
+            end_sessions_of(self, connection)
 
     def intercept(self, between: Callable[[Serve], Serve] | None) -> None:
         """Serve every request through between(serve), which may change it; None: stop that. For faults in tests."""

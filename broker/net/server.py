@@ -183,6 +183,7 @@ class Server:
         self.soon: Callable[[Callable[[], None]], object] = loop.call_soon
         self.connections: dict[Connection, None] = {}  # in the order they came: runs under virtual time repeat exactly
         metrics.connections = self.connections
+        self.at_end: list[Callable[[Connection], None]] = []  # called with each connection that has ended
         self.handshakes: dict[Handshake, None] = {}  # of TLS, that connections may come of
         self.addresses: list[tuple[str, int]] = []
         self.most_connections = UNBOUNDED  # that this process can bear
@@ -333,6 +334,8 @@ class Server:
         self._stalled.pop(connection, None)
         self._rounds.forget(connection)
         self._left(connection.client_host)
+        for tell in self.at_end:
+            tell(connection)
         if self._emptied is not None and not self.connections:
             self._emptied.set()
 

@@ -23,8 +23,6 @@ UNSERVED = {
     71: "GetTelemetrySubscriptions",
     72: "PushTelemetry",
     73: "AssignReplicasToDirs",
-    78: "ShareFetch",
-    79: "ShareAcknowledge",
     80: "AddRaftVoter",
     81: "RemoveRaftVoter",
     82: "UpdateRaftVoter",

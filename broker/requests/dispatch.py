@@ -60,6 +60,7 @@ AREAS = (
     "consumer_groups",
     "share_groups",
     "share_offsets",
+    "share_fetch",
     "security",
     "acls",
     "quotas",

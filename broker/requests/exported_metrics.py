@@ -208,6 +208,27 @@ FAMILIES = (
         one(lambda broker: broker.metrics.cold_reads),
     ),
     Exported(
+        "fencepost_share_sessions",
+        GAUGE,
+        (),
+        "Sessions of members of share groups.",
+        _one(lambda broker: len(broker.share_sessions)),
+    ),
+    Exported(
+        "fencepost_share_session_partitions",
+        GAUGE,
+        (),
+        "Partitions that these sessions fetch.",
+        _one(lambda broker: broker.share_sessions.partitions),
+    ),
+    Exported(
+        "fencepost_share_session_evictions_total",
+        COUNTER,
+        (),
+        "Sessions of share groups that ended with their connection.",
+        _one(lambda broker: broker.share_sessions.evictions),
+    ),
+    Exported(
         "fencepost_storage_usable_bytes",
         GAUGE,
         (),

@@ -25,6 +25,7 @@ from ..rounds import Rounds
 from ..security.access import Access
 from ..security.security_log import SecurityLog
 from ..share.partitions import SharePartitions
+from ..share.sessions import ShareSessions
 from ..topics.producer_limit import ProducerLimit
 from ..topics.topics import Topics
 from ..transactions.admission import Admission
@@ -66,6 +67,7 @@ class Services:
     admission: Admission
     ledger: Ledger
     share_partitions: SharePartitions
+    share_sessions: ShareSessions
     waiting: TimedWaiting
     waiting_places: WaitingPlaces
     fetch_sessions: FetchSessions

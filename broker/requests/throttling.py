@@ -176,6 +176,24 @@ class Throttling:
         fetch.take_back(limit, answer_bytes, now_ms)
         return True
 
+    def is_over_already(self, meter: Meter) -> bool:
+        """Whether a client has to wait for its quotas before anything is acquired for it; then it gets nothing."""
+        now_ms, limit, fetch = self.clock.monotonic_ms(), meter.limits.fetch, self.measures.fetch
+        self._record_time(meter, now_ms)
+        if limit is not None:
+            self._wait(meter, CONSUMER_BYTE_RATE, fetch.owed_ms(limit, now_ms) or fetch.record(limit, 0, now_ms))
+        meter.is_judged = meter.wait_ms > 0
+        return meter.is_judged
+
+    def charge(self, meter: Meter, answer_bytes: int) -> None:
+        """Record what a client is given, whatever its quota says. It waits afterwards, on all its connections."""
+        now_ms, limit, fetch = self.clock.monotonic_ms(), meter.limits.fetch, self.measures.fetch
+        self._record_time(meter, now_ms)
+        meter.is_judged = True
+        if limit is not None and (wait_ms := fetch.record(limit, answer_bytes, now_ms)):
+            self._wait(meter, CONSUMER_BYTE_RATE, wait_ms)
+            fetch.owe(limit, wait_ms, now_ms)
+
     def check_mutations(self, meter: Meter | None, partitions: int, *, strict: bool) -> None:
         """Record partitions that are about to be created or deleted. If strict, raises THROTTLING_QUOTA_EXCEEDED."""
         if meter is None or meter.limits.mutations is None:

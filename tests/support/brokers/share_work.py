@@ -8,6 +8,8 @@ from fencepost.protocol.messages.share_offsets import (
     DeleteShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequest,
 )
+from produce_requests import batch, produce
+from share_client import ACCEPT, ShareClient, initialise
 from work_of_requests import PARTITIONS, World
 
 MANY = 400
@@ -58,9 +60,36 @@ def delete_offsets(world: World) -> list[Any]:
     return [DeleteShareGroupOffsetsRequest(group_id=GROUP, topics=named)]
 
 
+def sharing(world: World) -> ShareClient:
+    """A member of a share group that has a session of all partitions, and all records."""
+    initialise(world.broker, "wide", *range(PARTITIONS))
+    world.broker.ask(produce("wide", *[batch(10)] * PARTITIONS))
+    member = ShareClient(world.broker, "wide")
+    member.fetch(*range(PARTITIONS))
+    while member.fetch().responses:
+        pass
+    return member
+
+
+def fetch(world: World) -> list[Any]:
+    """All of it is acknowledged with a fetch, and then the session is asked again and again."""
+    member = sharing(world)
+    acks = {number: [(0, 9, ACCEPT)] for number in range(PARTITIONS)}
+    again = [member.fetching(epoch=member.epoch + number) for number in range(1, 30)]
+    return [member.fetching(acks=acks), *again]
+
+
+def acknowledge(world: World) -> list[Any]:
+    member = sharing(world)
+    acks = {number: [(0, 4, [1, 2, 3, 1, 2])] for number in range(PARTITIONS)}
+    return [member.acknowledging(acks)]
+
+
 ROWS: dict[str, tuple[Any, ...]] = {
     "ShareGroupHeartbeat": (heartbeats, 80_000, "one unit, of 1,000 share partitions at most"),
     "ShareGroupDescribe": (describe,),
+    "ShareFetch": (fetch, 60_000, "one unit, of 200 share partitions"),
+    "ShareAcknowledge": (acknowledge, 130_000, "one unit, of 1,000 ranges"),
     "DescribeShareGroupOffsets": (describe_offsets,),
     "AlterShareGroupOffsets": (alter_offsets, 30_000, "one unit, of 100 share partitions at most"),
     "DeleteShareGroupOffsets": (delete_offsets, 10_000, "one unit, of the share partitions of one topic"),

@@ -1,0 +1,202 @@
+"""ShareFetch and ShareAcknowledge: records of a share group for a member, and what became of those that it had.
+
+The rules: what a request acknowledges is one unit, in which each partition is all or nothing; its session counts up
+with it, in the same step. A request that renews fetches nothing, so that its answer is not late. The end of a session
+releases what its member has, after its last acknowledgements.
+Source: KIP-932, KIP-1222, Kafka's KafkaApis.handleShareFetchRequest and validateAcknowledgementBatches.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.share_fetch import (
+    AcknowledgementBatch,
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
+from ..net.turns import Steps
+from ..net.waiting import Parked, Waiter
+from ..requests.dispatch import Call, handles
+from ..requests.services import Services
+from ..requests.share.answers import share_response
+from ..requests.share.fetching import EXACT, WHOLE_BATCHES, ShareFetching, end_session
+from ..security.acls import Operation, ResourceType
+from ..share.sessions import FINAL_EPOCH, INITIAL_EPOCH, Place
+from ..share.values import AckRange, AckType, SharePartitionKey
+
+LONGEST_MEMBER_ID = 36
+RENEW_SINCE = 2
+
+Asked = dict[Place, list[AckRange] | KafkaError]
+"""Acknowledgements by partition; an error for those that are wrong in themselves."""
+Answers = dict[Place, KafkaError | None]
+
+
+@handles(ShareFetchRequest, reads_released=True, in_steps=True)
+def share_fetch(broker: Services, call: Call, request: ShareFetchRequest) -> Steps[ShareFetchResponse | Parked]:
+    """Take the acknowledgements that it brings; then acquire records, now or as soon as there are some."""
+    group, member = _check_who(broker, call, request.group_id, request.member_id)
+    _check_fetch(request)
+    places = [(topic.topic_id, part.partition_index) for topic in request.topics for part in topic.partitions]
+    forgotten = [(topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions]
+    yield 1 + len(places) + len(forgotten)
+    asked = yield from _read_acks(broker, call, request.topics, request.is_renew_ack)
+    sessions, epoch = broker.share_sessions, request.share_session_epoch
+    try:
+        if epoch == FINAL_EPOCH:
+            session = sessions.find(group, member)
+        elif epoch == INITIAL_EPOCH:
+            if asked:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "a session that begins has nothing to acknowledge")
+            most = broker.settings.group_share_max_share_sessions
+            session = sessions.open(group, member, places, call.connection, most)
+        else:
+            session = sessions.go_on(group, member, epoch, places, forgotten)
+    except KafkaError as error:
+        if error.code is not ErrorCode.SHARE_SESSION_LIMIT_REACHED:
+            raise
+        return _refuse_later(broker, error, request.max_wait_ms)
+    acknowledged = _acknowledge(broker, call, group, member, asked)
+    if epoch == FINAL_EPOCH:
+        end_session(broker, session)
+    if epoch == FINAL_EPOCH or request.is_renew_ack:
+        return share_response(broker, group, {}, acknowledged)
+    yield len(acknowledged)
+    return (yield from ShareFetching(broker, call, request, session, acknowledged).begin())
+
+
+@handles(ShareAcknowledgeRequest, in_steps=True)
+def share_acknowledge(
+    broker: Services, call: Call, request: ShareAcknowledgeRequest
+) -> Steps[ShareAcknowledgeResponse]:
+    """Take acknowledgements, and release what is left if it is the end of the session."""
+    group, member = _check_who(broker, call, request.group_id, request.member_id)
+    asked = yield from _read_acks(broker, call, request.topics, request.is_renew_ack, name_all=True)
+    sessions, epoch = broker.share_sessions, request.share_session_epoch
+    if epoch == INITIAL_EPOCH:
+        raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH, "a session begins with a ShareFetch")
+    if epoch == FINAL_EPOCH:
+        session = sessions.find(group, member)
+    else:
+        session = sessions.go_on(group, member, epoch)
+    answers = _acknowledge(broker, call, group, member, asked)
+    if epoch == FINAL_EPOCH:
+        end_session(broker, session)
+    Topic = ShareAcknowledgeResponse.Topic
+    topics: dict[bytes, list[ShareAcknowledgeResponse.Topic.Partition]] = {}
+    for (topic_id, index), error in answers.items():
+        answer = Topic.Partition(partition_index=index)
+        if error is not None:
+            answer.error_code, answer.error_message = int(error.code), error.text
+        topics.setdefault(topic_id, []).append(answer)
+    return ShareAcknowledgeResponse(
+        acquisition_lock_timeout_ms=broker.share_partitions.lock_timeout_ms(group),
+        responses=[Topic(topic_id=topic_id, partitions=parts) for topic_id, parts in topics.items()],
+    )
+
+
+def _check_who(broker: Services, call: Call, group: str | None, member: str | None) -> tuple[str, str]:
+    """Raises INVALID_REQUEST, GROUP_AUTHORIZATION_FAILED."""
+    if group is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid group id in the request.")
+    broker.access.check(call.session, Operation.READ, ResourceType.GROUP, group)
+    if not member or len(member) > LONGEST_MEMBER_ID:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid member id in the request.")
+    return group, member
+
+
+def _check_fetch(request: ShareFetchRequest) -> None:
+    if request.share_acquire_mode not in (WHOLE_BATCHES, EXACT):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no acquire mode {request.share_acquire_mode}")
+    if request.is_renew_ack and (request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms):
+        text = "max_bytes, min_bytes, max_records and max_wait_ms must be 0 where is_renew_ack is true"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+
+
+def _refuse_later(broker: Services, error: KafkaError, wait_ms: int) -> Parked:
+    """The refusal of a client that would ask again at once (KAFKA-19231)."""
+    parked = Parked()
+
+    def answer(at_deadline: bool) -> bool:
+        parked.answer(error)
+        return True
+
+    waiter = Waiter([], broker.clock.monotonic_ms() + max(0, wait_ms), answer)
+    parked.on_cancel = lambda: broker.waiting.leave(waiter)
+    broker.waiting.park(waiter)
+    return parked
+
+
+# ---- acknowledgements ----------------------------------------------------------------------------------------
+
+
+def _read_acks(
+    broker: Services,
+    call: Call,
+    topics: Iterable[ShareFetchRequest.Topic | ShareAcknowledgeRequest.Topic],
+    is_renew: bool,
+    *,
+    name_all: bool = False,
+) -> Steps[Asked]:
+    """What is acknowledged, of each partition that is named. name_all: also of those of which nothing is."""
+    asked: Asked = {}
+    most = AckType.RENEW if call.version >= RENEW_SINCE else AckType.REJECT
+    for topic in topics:
+        is_known = topic.topic_id in broker.topics.by_id
+        for part in topic.partitions:
+            if not part.acknowledgement_batches and not name_all:
+                continue
+            ranges = yield from _ranges_of(part.acknowledgement_batches, most, is_renew)
+            place = topic.topic_id, part.partition_index
+            asked[place] = ranges if is_known else KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+    return asked
+
+
+def _ranges_of(
+    batches: Sequence[AcknowledgementBatch], most: AckType, is_renew: bool
+) -> Steps[list[AckRange] | KafkaError]:
+    """The ranges, if their types are known: all else the share partition judges."""
+    ranges = []
+    for batch in batches:
+        types = batch.acknowledge_types
+        if types and not 0 <= min(types) <= max(types) <= most:
+            return KafkaError(ErrorCode.INVALID_REQUEST, f"there are no types of acknowledgements but 0 to {int(most)}")
+        if not is_renew and AckType.RENEW in types:
+            return KafkaError(ErrorCode.INVALID_REQUEST, "locks are renewed by requests that say so (is_renew_ack)")
+        ranges.append(AckRange(batch.first_offset, batch.last_offset, types))
+        yield 1 + len(types) // 100
+    return ranges
+
+
+def _acknowledge(broker: Services, call: Call, group: str, member: str, asked: Asked) -> Answers:
+    """Carry out all of it, in one unit. Returns what is wrong, by partition, in the order asked."""
+    answers: Answers = dict.fromkeys(asked)
+    acks: dict[Place, list[AckRange]] = {}
+    for place, ranges in asked.items():
+        try:
+            if isinstance(ranges, KafkaError):
+                raise ranges
+            _check_place(broker, call, group, place)
+            if ranges:
+                acks[place] = ranges
+        except KafkaError as error:
+            answers[place] = error
+    if acks:
+        answers |= broker.share_partitions.acknowledge(group, member, acks)
+    for wrong in answers.values():
+        if wrong is not None:
+            broker.metrics.error("ShareAcknowledge", wrong.code)
+    return answers
+
+
+def _check_place(broker: Services, call: Call, group: str, place: Place) -> None:
+    """Raises KafkaError where nothing of this partition can be acknowledged."""
+    topic_id, index = place
+    topic = broker.topics.by_id.get(topic_id)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+    broker.access.check(call.session, Operation.READ, ResourceType.TOPIC, topic.name)
+    if not broker.share_partitions.knows(SharePartitionKey(group, topic_id, index)):
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -1,0 +1,1 @@
+"""A ShareFetch while it runs, and what it answers."""

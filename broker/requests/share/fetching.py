@@ -1,0 +1,427 @@
+"""One ShareFetch under way: what it acquires of each partition for its member, what it waits for, what it answers.
+
+The rules: a batch is read, and what of it is available becomes the member's, in one step; what has to be read from the
+disk is read by nobody else meanwhile, and of it the member gets what is available by then. Markers and empty batches,
+and for a committed reader aborted ones, are nobody's. Partitions are taken in turn by the session's epoch; bytes are
+shared evenly among those that have something, and the first batch comes however large. It waits for the high
+watermark, and for what others let go of. Those who wait are served in the order in which they came.
+A client that is over its quota acquires nothing; what it has acquired it is given, and waits afterwards.
+Source: KIP-932, Kafka's DelayedShareFetch and ShareFetchUtils; KAFKA-19823, 20425.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from ....effects.threads import JobDropped
+from ....protocol.errors import ErrorCode, KafkaError
+from ....protocol.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
+from ....storage.log.reads import AbortedLookup, ColdRead, Gone
+from ....storage.log.segment import Slice
+from ....storage.producers.aborted import AbortedTransaction
+from ....storage.store import BrokerHalted
+from ...config.settings import COMMITTED
+from ...net.turns import Job, Steps
+from ...net.waiting import Parked, Waiter
+from ...security.acls import Operation, ResourceType
+from ...share.sessions import INITIAL_EPOCH, Place, ShareSession
+from ...share.values import Found, SharePartitionKey, Wanted
+from ...topics.partition import Partition, storage_error
+from ..aborted_filter import AbortedRanges, headers
+from .answers import Answer, SharedRead, is_data, pieces_of, refused, share_response
+
+if TYPE_CHECKING:
+    from ...net.connection import Connection
+    from ..dispatch import Call
+    from ..services import Services
+
+Read = tuple[Slice, list[AbortedTransaction]]
+
+WHOLE_BATCHES, EXACT = 0, 1  # ShareAcquireMode
+READ_BYTES = 256 << 10  # in one step
+MOST_BATCHES = 500  # whose headers one step looks at
+MOST_BYTES = 8 << 20  # of one answer, unless its first batch is larger
+WAITING_BYTES = 64 << 10  # what one that waits counts as: of one connection, only so many wait
+FEW_PARTITIONS = 50  # of more, one fetch of a connection waits at a time
+ANSWER_BYTES, PARTITION_BYTES = 30, 60  # of what goes around records
+
+
+class ShareFetching:
+    """One of them."""
+
+    def __init__(
+        self,
+        broker: "Services",
+        call: "Call",
+        request: ShareFetchRequest,
+        session: ShareSession,
+        acknowledged: dict[Place, KafkaError | None],
+    ) -> None:
+        """acknowledged: what became of the acknowledgements that came with it."""
+        self._broker = broker
+        self._connection = call.connection
+        self._access_session = call.session
+        self._meter = call.meter
+        self._partitions = broker.share_partitions
+        self._session = session
+        self._acknowledged = acknowledged
+        self._committed = _reads_committed(broker, session.group)
+        self._max_wait_ms = request.max_wait_ms
+        self._wanted = Wanted(request.max_records, max(1, request.batch_size), request.share_acquire_mode == EXACT)
+        self._max_bytes = min(request.max_bytes, broker.settings.fetch_max_bytes, MOST_BYTES)
+        if self._meter is not None:
+            self._max_bytes = min(self._max_bytes, broker.throttling.most_fetched_bytes(self._meter))
+        self._min_bytes = min(request.min_bytes, self._max_bytes)
+        self._turn = session.epoch
+        self._opens = request.share_session_epoch == INITIAL_EPOCH
+        self._reads: dict[Place, SharedRead] = {}  # of which something was acquired, or is being read
+        self._errors: dict[Place, KafkaError] = {}
+        self._records = 0  # that were acquired
+        self._size_bytes = 0
+        self._jobs_left = 0
+        self._is_over = False  # its client has to wait for a quota
+        self._is_late = request.max_wait_ms <= 0  # the time to wait is over
+        self._has_moved = False  # something did since it began to look
+        self._is_working = False
+        self._is_answered = False
+        self._parked = Parked()
+        self._waiter = Waiter([], 0, self._look)
+
+    def begin(self) -> Steps[ShareFetchResponse | Parked]:
+        """Acquire what there is; the response, or where it comes later."""
+        if not self._wants_records():
+            return self.response()
+        if not self._is_late:
+            self._wait()
+        self._is_working = True
+        try:
+            response = yield from self._work()
+        except BaseException:
+            self._cancel()
+            raise
+        if response is None:
+            return self._parked
+        self._cancel()
+        return response
+
+    def _wants_records(self) -> bool:
+        return self._max_bytes > 0 and self._wanted.max_records > 0 and bool(self._session.places)
+
+    # ---- waiting ---------------------------------------------------------------------------------------------
+
+    def _wait(self) -> None:
+        """From now on nothing is missed that comes while it looks."""
+        broker, topics = self._broker, self._broker.topics.by_id
+        watched: list[Hashable] = []
+        for topic_id, index in self._session.places:
+            watched.append(SharePartitionKey(self._session.group, topic_id, index))
+            topic = topics.get(topic_id)
+            if topic is not None and 0 <= index < len(topic.partitions):
+                watched.append(topic.partitions[index].log)
+        self._waiter = Waiter(watched, broker.clock.monotonic_ms() + self._max_wait_ms, self._look)
+        self._parked.expect(WAITING_BYTES)
+        self._parked.on_cancel = self._cancel
+        if len(watched) > 2 * FEW_PARTITIONS:
+            broker.waiting_places.take(self._connection, self)
+        broker.waiting.park(self._waiter)
+        self._session.waiting[self] = None
+
+    def _cancel(self) -> None:
+        """It waits no more, and acquires no more."""
+        self._is_answered = True
+        self._broker.waiting.leave(self._waiter)
+        self._broker.waiting_places.leave(self._connection, self)
+        self._session.waiting.pop(self, None)
+
+    def end_wait(self) -> None:
+        """Answer with what it has; if its session has ended, with nothing."""
+        if self._session.is_open and self._jobs_left:
+            self._is_late = True
+        else:
+            self._answer(self.response())
+
+    def _look(self, at_deadline: bool) -> bool:
+        """Something moved, or the time to wait is over. It leaves by itself."""
+        self._is_late = self._is_late or at_deadline
+        self._has_moved = True
+        if not self._is_working and not self._is_answered:
+            self._begin_work()
+        return False
+
+    def _begin_work(self) -> None:
+        self._is_working = True
+        job = Job(self._work() if self._meter is None else self._meter.pieces(self._work()))
+        job.wanted = lambda: not self._is_answered
+        job.finish = lambda: self._answer(job.result)
+        try:
+            is_finished = self._broker.turns.begin(job)
+        except BrokerHalted:  # nobody is answered any more
+            return
+        if is_finished:
+            job.finish()
+        else:
+            self._broker.turns.enqueue(job)
+
+    def _answer(self, outcome: ShareFetchResponse | Exception | None) -> None:
+        """The outcome of some work. None: more is to come."""
+        if outcome is not None and not self._is_answered:
+            self._cancel()
+            self._parked.answer(outcome)
+
+    # ---- acquiring -------------------------------------------------------------------------------------------
+
+    def _work(self) -> Steps[ShareFetchResponse | None]:
+        """Acquire. Returns the response; None while it waits, or while something is read from the disk."""
+        while True:
+            self._has_moved = False
+            is_enough = yield from self._acquire()
+            if self._is_answered or self._jobs_left:
+                return None  # _is_working until all is read
+            if is_enough or self._is_late:
+                return self.response()
+            if not self._has_moved:
+                self._is_working = False
+                return None
+
+    def _acquire(self) -> Steps[bool]:
+        """Look at all partitions, and acquire. Returns whether the answer need not wait for more."""
+        if self._meter is not None and self._broker.throttling.is_over_already(self._meter):
+            self._is_over = True
+            return True
+        candidates = yield from self._candidates()
+        if self._errors and len(self._errors) >= len(self._session.places):
+            return True
+        if not candidates or not (self._is_late or self._is_worth_it(candidates)):
+            return False
+        share = max(1, self._max_bytes // len(candidates))
+        for read in candidates:
+            if self._is_full():
+                break
+            read.left_bytes = share
+            yield from self._acquire_of(read)
+        return self._records > 0
+
+    def _candidates(self) -> Steps[list[SharedRead]]:
+        """The partitions that have something, in turn."""
+        self._errors.clear()
+        found = []
+        places = list(self._session.places)
+        begin = self._turn % len(places) if places else 0
+        for place in (*places[begin:], *places[:begin]):
+            try:
+                read = self._find(place)
+                offset = self._partitions.next_offset(read.key)
+                if offset is not None and offset < self._below(read.partition):
+                    found.append(read)
+            except KafkaError as error:
+                self._refuse(place, error)
+            yield 1
+        return found
+
+    def _find(self, place: Place) -> SharedRead:
+        """Raises KafkaError."""
+        broker, (topic_id, index) = self._broker, place
+        topic = broker.topics.by_id.get(topic_id)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        broker.access.check(self._access_session, Operation.READ, ResourceType.TOPIC, topic.name)
+        key = SharePartitionKey(self._session.group, topic_id, index)
+        if not 0 <= index < len(topic.partitions) or not self._partitions.knows(key):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        partition = topic.partitions[index]
+        partition.check_online()
+        return SharedRead(key, partition)
+
+    def _below(self, partition: Partition) -> int:
+        is_committed = self._committed or partition.committed_only
+        return partition.log.last_stable_offset if is_committed else partition.log.high_watermark
+
+    def _is_worth_it(self, candidates: Sequence[SharedRead]) -> bool:
+        """Whether so much could be read as is asked for at least."""
+        if self._min_bytes <= 1:
+            return True
+        possible = 0
+        for read in candidates:
+            offset = self._partitions.next_offset(read.key)
+            if offset is not None:
+                log, below = read.partition.log, self._below(read.partition)
+                found = log.read(offset, self._min_bytes, below, at_least_one=True)
+                possible += self._min_bytes if isinstance(found, ColdRead) else found.size_bytes
+        return possible >= self._min_bytes
+
+    def _is_full(self) -> bool:
+        return self._records >= self._wanted.max_records or self._size_bytes >= self._max_bytes
+
+    def _acquire_of(self, read: SharedRead) -> Steps[None]:
+        """Read this partition and acquire, one piece after another."""
+        while not self._is_full() and read.left_bytes > 0:
+            try:
+                more = self._acquire_next(read)
+            except KafkaError as error:
+                self._refuse(read.place, error)
+                return
+            yield 1 + more
+            if not more:
+                return
+
+    def _acquire_next(self, read: SharedRead) -> int:
+        """Read and acquire in one step. Returns how many batches were looked at; 0: no more. Raises KafkaError."""
+        if not self._session.is_open or self._is_answered:
+            return 0
+        offset = self._partitions.next_offset(read.key)
+        log, below = read.partition.log, self._below(read.partition)
+        if offset is None or offset >= below:
+            return 0
+        at_least_one = not self._size_bytes
+        found = log.read(offset, min(read.left_bytes, READ_BYTES), below, at_least_one=at_least_one)
+        if isinstance(found, Slice) and not found.size_bytes and offset < log.flushed_offset < below:
+            # compaction left nothing up to there
+            found = log.read(log.flushed_offset, min(read.left_bytes, READ_BYTES), below, at_least_one=at_least_one)
+        if isinstance(found, ColdRead):
+            self._needs(read, offset, _cold_job(found, [], self._is_committed(read)))
+            return 0
+        if not found.size_bytes:
+            return 0
+        aborted = log.aborted_between(offset, found.next_offset) if self._is_committed(read) else []
+        if isinstance(aborted, AbortedLookup):
+            self._needs(read, offset, _cold_job(found, aborted, True))
+            return 0
+        return self._take(read, offset, found, aborted)
+
+    def _is_committed(self, read: SharedRead) -> bool:
+        return self._committed or read.partition.committed_only
+
+    def _take(self, read: SharedRead, offset: int, found: Slice, aborted: Iterable[AbortedTransaction]) -> int:
+        """Acquire of what was read from `offset` on. Returns how many batches these were. Raises KafkaError."""
+        data = memoryview(found.buffers[0] if len(found.buffers) == 1 else b"".join(found.buffers))
+        batches = list(islice(headers(data), MOST_BATCHES))
+        ranges = AbortedRanges(aborted)
+        acquired = self._partitions.acquire(
+            read.key,
+            self._session.member,
+            offset,
+            [Found(each.base_offset, each.last_offset, is_data(each) and not ranges.hold(each)) for each in batches],
+            self._wanted._replace(max_records=self._wanted.max_records - self._records),
+        )
+        if acquired:
+            pieces = pieces_of(batches, acquired)
+            read.buffers += [data[begin:end] for begin, end in pieces]
+            size = sum(end - begin for begin, end in pieces)
+            read.left_bytes -= size
+            self._size_bytes += size
+            read.acquired += acquired
+            self._records += sum(last - first + 1 for first, last, _ in acquired)
+            self._reads[read.place] = read
+        elif self._partitions.next_offset(read.key) == offset:
+            return 0  # nothing of it may be acquired
+        return len(batches)
+
+    def _refuse(self, place: Place, error: KafkaError) -> None:
+        if error.code is ErrorCode.COORDINATOR_NOT_AVAILABLE:  # of the state's log; clients know no such code here
+            error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, error.text)
+        if place not in self._reads:
+            self._broker.metrics.error("ShareFetch", error.code)
+            self._errors[place] = error
+
+    # ---- from the disk ---------------------------------------------------------------------------------------
+
+    def _needs(self, read: SharedRead, offset: int, job: Callable[[], Read]) -> None:
+        """This partition is not known without a look at the disk, beside which nobody else reads it."""
+        broker = self._broker
+        self._partitions.begin_read(read.key)
+        self._jobs_left += 1
+        broker.metrics.cold_reads += 1
+        broker.read_executor.submit(
+            job if self._meter is None else self._meter.measure(job),
+            lambda result: self._was_read(read, offset, result),
+            owner=self._connection,
+            wanted=self._is_wanted,
+        )
+
+    def _is_wanted(self) -> bool:
+        return not (self._is_answered or self._connection.has_left())
+
+    def _was_read(self, read: SharedRead, offset: int, result: Read | BaseException) -> None:
+        """A worker has read: the member gets what is available by now."""
+        self._jobs_left -= 1
+        self._partitions.end_read(read.key)
+        if self._is_answered:
+            return
+        try:
+            self._take_result(read, offset, result)
+            if not self._jobs_left:
+                self._all_was_read()
+        except BrokerHalted:  # nobody is answered any more
+            pass
+        except Exception as error:
+            self._answer(error)
+
+    def _take_result(self, read: SharedRead, offset: int, result: Read | BaseException) -> None:
+        try:
+            if isinstance(result, JobDropped | Gone) or not self._session.is_open:
+                self._has_moved = True  # the log is to be looked at as it is now
+            elif isinstance(result, BaseException):
+                raise storage_error(result)
+            elif not self._is_full() and self._take(read, offset, *result):
+                self._has_moved = True
+        except KafkaError as error:
+            self._refuse(read.place, error)
+
+    def _all_was_read(self) -> None:
+        """Answer, or go on: all of it may have been nobody's, or somebody else's by now."""
+        if self._records or self._is_late or self._errors:
+            self._answer(self.response())
+        elif self._has_moved:
+            self._begin_work()
+        else:
+            self._is_working = False
+
+    # ---- the answer ------------------------------------------------------------------------------------------
+
+    def response(self) -> ShareFetchResponse:
+        """What was acquired, what is wrong, and what became of the acknowledgements."""
+        if self._meter is not None and not self._is_over:
+            size_bytes = ANSWER_BYTES + PARTITION_BYTES * len(self._reads) + self._size_bytes
+            self._broker.throttling.charge(self._meter, size_bytes)
+        answers: dict[Place, Answer] = {}
+        if self._session.is_open:
+            answers = {place: read.answer() for place, read in self._reads.items()}
+            self._broker.metrics.fetched_bytes += self._size_bytes
+        for place, error in self._errors.items():
+            answers.setdefault(place, refused(place, error))
+        if self._opens and self._session.is_open and not self._is_over and self._wants_records():
+            for place in self._session.places:
+                answers.setdefault(place, Answer(partition_index=place[1]))
+        gone = [place for place, error in self._errors.items() if error.code is ErrorCode.UNKNOWN_TOPIC_ID]
+        self._broker.share_sessions.leave_out(self._session, gone)
+        return share_response(self._broker, self._session.group, answers, self._acknowledged)
+
+
+def end_sessions_of(broker: "Services", connection: "Connection") -> None:
+    """A connection has ended, and with it the sessions that it opened: what they acquired is available again."""
+    for session in broker.share_sessions.of_connection(connection):
+        broker.share_sessions.evictions += 1
+        end_session(broker, session)
+
+
+def end_session(broker: "Services", session: ShareSession) -> None:
+    """The session is over: what its member has acquired of its partitions is available again."""
+    broker.share_sessions.end(session)
+    broker.share_partitions.release(session.group, session.member, session.places)
+
+
+def _reads_committed(broker: "Services", group: str) -> bool:
+    return broker.group_configs.obeyed(group).share_isolation_level == COMMITTED
+
+
+def _cold_job(
+    found: Slice | ColdRead, aborted: list[AbortedTransaction] | AbortedLookup, is_committed: bool
+) -> Callable[[], Read]:
+    """What a worker does: read, and look up what was aborted, as far as that is not known."""
+
+    def run() -> Read:
+        if isinstance(found, ColdRead):
+            return found.run_committed() if is_committed else (found.run(), [])
+        return found, aborted.run() if isinstance(aborted, AbortedLookup) else aborted
+
+    return run

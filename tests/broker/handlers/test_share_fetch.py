@@ -1,0 +1,449 @@
+"""ShareFetch and ShareAcknowledge as members of a share group see them."""
+
+import pytest
+from config_requests import change
+from fencepost.broker.config.settings import BrokerSettings
+from fencepost.protocol.errors import ErrorCode as E
+from fencepost.protocol.messages.topics import DeleteTopicsRequest
+from produce_requests import batch, create, produce
+from quota_client import set_quota
+from share_client import ACCEPT, REJECT, RELEASE, RENEW, ShareClient, got, initialise
+from simulated_broker import SimulatedBroker
+from simulated_client import SimulatedClient
+from txn_client import begun
+
+LOCK_S = 30
+GROUP = 32  # of configs
+
+
+@pytest.fixture
+def broker():
+    with SimulatedBroker(BrokerSettings(share_coordinator_state_topic_num_partitions=2)) as broker:
+        broker.ask(create("t", 3))
+        initialise(broker, "t", 0, 1, 2)
+        yield broker
+
+
+@pytest.fixture
+def member(broker):
+    return ShareClient(broker)
+
+
+def fill(broker, batches=1, count=1, partition=0, **more):
+    client = SimulatedClient(broker, "filling")
+    for _ in range(batches):
+        client.ask(produce("t", batch(count, **more), partition=partition), 9)
+
+
+# What is acquired.
+
+
+def test_records_are_one_members_and_come_with_their_delivery_count(broker, member):
+    fill(broker, 2, 5)
+    other = ShareClient(broker, member="n")
+    found = got(member.fetch(0))[0]
+    assert found.ranges == [(0, 9, 1)]
+    assert found.values == dict.fromkeys(range(10), "v")
+    assert other.take(0) == []
+    assert member.states() == "L" * 10
+
+
+def test_whole_batches_are_acquired_also_where_fewer_records_are_asked_for(broker, member):
+    fill(broker, 4, 5)
+    assert member.take(0, max_records=7, batch_size=5) == [(0, 4, 1), (5, 9, 1)]
+    assert member.take(max_records=1) == [(10, 14, 1)]
+
+
+def test_exactly_so_many_records_are_acquired_in_the_strict_mode(broker, member):
+    fill(broker, 4, 5)
+    assert member.take(0, max_records=7, share_acquire_mode=1) == [(0, 6, 1)]
+    assert member.take(max_records=7, share_acquire_mode=1) == [(7, 13, 1)]
+
+
+def test_what_nobody_has_comes_first_and_only_its_batches(broker, member):
+    fill(broker, 4, 5)
+    member.take(0)
+    assert member.acknowledge((0, 4, ACCEPT), (5, 9, RELEASE), (10, 14, ACCEPT)) == 0
+    found = got(member.fetch())[0]
+    assert found.ranges == [(5, 9, 2)]
+    assert list(found.values) == [5, 6, 7, 8, 9]
+
+
+def test_limits_of_bytes_are_shared_and_the_first_batch_comes_however_large(broker, member):
+    for partition in range(3):
+        fill(broker, 3, 5, partition)
+    assert [found.ranges for found in got(member.fetch(0, 1, 2, max_bytes=1)).values()] == [[(0, 4, 1)], [], []]
+    size = 3 * len(batch(5))
+    found = got(member.fetch(max_bytes=size))
+    assert sum(last - first + 1 for each in found.values() for first, last, _ in each.ranges) == 15
+    assert len(found) == 3
+
+
+def test_partitions_take_turns(broker, member):
+    for partition in range(3):
+        fill(broker, 3, 5, partition)
+    firsts = [next(iter(got(member.fetch(*named, max_records=5)))) for named in ((0, 1, 2), (), ())]
+    assert sorted(firsts) == [0, 1, 2]
+
+
+def test_markers_and_aborted_batches_are_nobodys(broker, member):
+    txn = begun(broker)
+    for commit in (True, False):
+        txn.write("t", b"a")
+        txn.end(commit)
+    fill(broker)
+    found = got(member.fetch(0))[0]
+    assert found.ranges == [(0, 0, 1), (2, 2, 1), (4, 4, 1)], "uncommitted by default: what was aborted is shown"
+    assert member.states() == "LXLXL"
+
+
+def test_a_committed_group_is_shown_nothing_that_is_aborted_or_open(broker, member):
+    configure(broker, **{"share.isolation.level": "read_committed"})
+    txn = begun(broker)
+    txn.write("t", b"a")
+    txn.abort()
+    txn.write("t", b"b")
+    fill(broker)
+    assert member.take(0) == []
+    assert member.states() == ""
+    txn.commit()
+    assert member.take() == [(2, 3, 1)]
+
+
+def test_a_topic_that_shows_whole_transactions_only_does_so_here_too(broker):
+    broker.ask(create("u", 1, fencepost_isolation_level_min="read_committed"))
+    initialise(broker, "u")
+    txn = begun(broker)
+    txn.write("u", b"a")
+    member = ShareClient(broker, "u")
+    assert member.take(0) == []
+    txn.abort()
+    txn.write("u", b"b")
+    txn.commit()
+    assert got(member.fetch())[0].values == {2: "b"}
+
+
+def test_records_are_read_from_segments_that_are_not_in_memory(broker, member):
+    fill(broker, 20, 5)
+    broker.wait(30)
+    log = broker.broker.topics.by_name["t"].partitions[0].log
+    for state in log.segments:
+        broker.broker.store.open_files.indexes.drop(f"{log.directory}/{state.stem}")
+    reads = broker.broker.metrics.cold_reads
+    assert member.take(0, max_wait_ms=500) == [(0, 99, 1)]
+    assert broker.broker.metrics.cold_reads == reads + 1
+    assert not broker.broker.share_partitions._reading
+
+
+def test_the_window_is_full_until_its_beginning_is_done_with(broker, member):
+    configure(broker, **{"share.partition.max.record.locks": "100"})
+    fill(broker, 50, 5)
+    assert member.take(0) == [(0, 99, 1)]
+    assert member.take() == []
+    assert member.acknowledge((5, 99, ACCEPT)) == 0
+    assert member.take() == []
+    assert member.acknowledge((0, 4, ACCEPT)) == 0
+    assert member.take() == [(100, 199, 1)]
+
+
+# Waiting.
+
+
+def test_a_waiting_member_is_answered_when_records_come(broker, member):
+    member.client.send(member.fetching(0, max_wait_ms=60_000), 2)
+    assert member.client.quiet(1)
+    fill(broker)
+    assert got(member.client.receive())[0].ranges == [(0, 0, 1)]
+
+
+def test_a_waiting_member_is_answered_when_somebody_lets_go(broker, member):
+    fill(broker)
+    member.take(0)
+    other = ShareClient(broker, member="n")
+    other.client.send(other.fetching(0, max_wait_ms=60_000), 2)
+    assert other.client.quiet(1)
+    member.acknowledge((0, 0, RELEASE))
+    assert got(other.client.receive())[0].ranges == [(0, 0, 2)]
+
+
+def test_a_waiting_member_is_answered_when_a_lock_expires(broker, member):
+    fill(broker)
+    member.take(0)
+    other = ShareClient(broker, member="n")
+    other.client.send(other.fetching(0, max_wait_ms=60_000), 2)
+    assert other.client.quiet(LOCK_S - 1)
+    broker.wait(1.2)
+    assert got(other.client.receive())[0].ranges == [(0, 0, 2)]
+
+
+def test_the_wait_ends_with_an_answer_that_names_nothing(broker, member):
+    assert got(member.fetch(0))[0].ranges == [], "the first one of a session names what it asks for, as in Kafka"
+    before = broker.loop.time()
+    response = member.fetch(max_wait_ms=500)
+    assert (response.error_code, response.responses) == (0, [])
+    assert 0.5 <= broker.loop.time() - before < 0.6
+    assert response.acquisition_lock_timeout_ms == 30_000
+
+
+def test_who_waits_longest_is_served_first(broker):
+    waiting = [ShareClient(broker, member=f"m{number}") for number in range(3)]
+    for each in waiting:
+        each.client.send(each.fetching(0, max_wait_ms=60_000, max_records=1), 2)
+        assert each.client.quiet(0.1)
+    for each in waiting:
+        fill(broker)
+        found = got(each.client.receive())[0].ranges
+        assert len(found) == 1
+
+
+def test_more_bytes_are_waited_for_before_any_record_is_acquired(broker, member):
+    member.client.send(member.fetching(0, max_wait_ms=60_000, min_bytes=150), 2)
+    fill(broker)
+    assert member.client.quiet(1)
+    assert member.states() == ""
+    fill(broker, 2)
+    assert got(member.client.receive())[0].ranges == [(0, 2, 1)]
+
+
+# Acknowledging.
+
+
+def test_acknowledgements_come_with_a_fetch_and_are_answered_beside_it(broker, member):
+    fill(broker, 2, 5)
+    member.take(0, max_records=5)
+    found = got(member.fetch(acks={0: [(0, 1, ACCEPT), (2, 4, [REJECT, RELEASE, 0])]}))[0]
+    assert (found.ack_error, found.error) == (0, 0)
+    assert found.ranges == [(3, 3, 2), (5, 9, 1)]
+    assert member.states() == "LXLLLLL"
+
+
+def test_all_that_a_request_acknowledges_is_one_unit(broker, member):
+    for partition in range(3):
+        fill(broker, 1, 5, partition)
+    member.fetch(0, 1, 2)
+    before = broker.broker.store.last_unit
+    member.fetch(acks={partition: [(0, 4, ACCEPT)] for partition in range(3)})
+    assert broker.broker.store.last_unit == before + 1
+    assert [member.states(partition) for partition in range(3)] == ["", "", ""]
+
+
+def test_each_partition_is_all_or_nothing(broker, member):
+    fill(broker, 1, 5)
+    fill(broker, 1, 5, 1)
+    member.fetch(0, 1)
+    found = got(member.fetch(acks={0: [(0, 2, ACCEPT), (3, 9, ACCEPT)], 1: [(0, 4, ACCEPT)]}))
+    assert (found[0].ack_error, found[1].ack_error) == (E.INVALID_REQUEST, 0)
+    assert (member.states(0), member.states(1)) == ("LLLLL", "")
+
+
+def test_below_the_window_an_acknowledgement_is_ignored(broker, member):
+    fill(broker, 1, 5)
+    member.take(0)
+    assert [member.acknowledge((0, 4, ACCEPT)) for _ in range(2)] == [0, 0]
+
+
+def test_a_member_acknowledges_only_what_it_has(broker, member):
+    fill(broker, 1, 5)
+    member.take(0)
+    other = ShareClient(broker, member="n")
+    other.fetch(0)
+    assert other.acknowledge((0, 4, ACCEPT)) == E.INVALID_RECORD_STATE
+    assert member.acknowledge((0, 4, RELEASE)) == 0
+    assert member.acknowledge((0, 4, ACCEPT)) == E.INVALID_RECORD_STATE
+
+
+@pytest.mark.parametrize(
+    ("acks", "code"),
+    [
+        ([(3, 2, ACCEPT)], E.INVALID_REQUEST),
+        ([(2, 3, ACCEPT), (0, 1, ACCEPT)], E.INVALID_REQUEST),
+        ([(0, 4, [])], E.INVALID_REQUEST),
+        ([(0, 4, [1, 1])], E.INVALID_REQUEST),
+        ([(0, 4, 5)], E.INVALID_REQUEST),
+        ([(0, 4, -1)], E.INVALID_REQUEST),
+        ([(0, 4, RENEW)], E.INVALID_REQUEST),
+        ([(0, 5, ACCEPT)], E.INVALID_REQUEST),
+    ],
+)
+@pytest.mark.parametrize("how", ["fetch", "acknowledge"])
+def test_wrong_acknowledgements_change_nothing(broker, member, acks, code, how):
+    fill(broker, 1, 5)
+    member.take(0)
+    if how == "fetch":
+        assert got(member.fetch(acks={0: acks}))[0].ack_error == code
+    else:
+        assert member.acknowledge(*acks) == code
+    assert member.states() == "LLLLL"
+
+
+def test_version_1_knows_no_renewal(broker):
+    fill(broker, 1, 5)
+    member = ShareClient(broker, version=1)
+    member.take(0)
+    assert member.acknowledge((0, 4, RENEW)) == E.INVALID_REQUEST
+    assert member.acknowledge((0, 4, REJECT)) == 0
+
+
+def test_a_renewal_gives_the_lock_its_whole_time_again(broker, member):
+    fill(broker, 1, 5)
+    member.take(0)
+    broker.wait(20)
+    zeros = dict.fromkeys(("max_wait_ms", "min_bytes", "max_bytes", "max_records"), 0)
+    found = got(member.fetch(acks={0: [(0, 4, RENEW)]}, is_renew_ack=True, **zeros))
+    assert found[0].ack_error == 0
+    broker.wait(20)
+    assert member.states() == "LLLLL"
+    assert member.acknowledge((0, 1, ACCEPT), (2, 4, RENEW), is_renew_ack=True) == 0
+    broker.wait(31)
+    assert member.states() == "AAA"
+
+
+def test_a_request_that_renews_fetches_nothing(broker, member):
+    assert member.fetch(0, is_renew_ack=True).error_code == E.INVALID_REQUEST
+    fill(broker, 2, 5)
+    member.take(0, max_records=5)
+    zeros = dict.fromkeys(("max_wait_ms", "min_bytes", "max_bytes", "max_records"), 0)
+    assert got(member.fetch(acks={0: [(0, 4, ACCEPT)]}, is_renew_ack=True, **zeros))[0].ranges == []
+
+
+# Sessions.
+
+
+def test_a_session_counts_its_requests_and_remembers_its_partitions(broker, member):
+    fill(broker)
+    assert member.fetch(0, epoch=1).error_code == E.SHARE_SESSION_NOT_FOUND
+    assert member.fetch(epoch=-1).error_code == E.SHARE_SESSION_NOT_FOUND
+    assert member.take(0) == [(0, 0, 1)]
+    fill(broker)
+    assert member.fetch(epoch=5).error_code == E.INVALID_SHARE_SESSION_EPOCH
+    assert member.take() == [(1, 1, 1)]
+    member.fetch(forget=[0])
+    fill(broker)
+    assert member.take() == []
+
+
+def test_the_first_request_of_a_session_acknowledges_nothing(broker, member):
+    assert member.fetch(acks={0: [(0, 0, ACCEPT)]}).error_code == E.INVALID_REQUEST
+    assert member.acknowledge((0, 0, ACCEPT)) == E.INVALID_SHARE_SESSION_EPOCH
+
+
+def test_the_end_of_a_session_takes_its_acknowledgements_and_releases_the_rest(broker, member):
+    fill(broker, 1, 5)
+    member.take(0)
+    assert member.acknowledge((0, 1, ACCEPT), epoch=-1) == 0
+    assert member.states() == "AAA"
+    assert member.acknowledge((2, 2, ACCEPT), epoch=-1) == E.SHARE_SESSION_NOT_FOUND
+
+
+def test_the_end_of_a_session_may_be_a_fetch(broker, member):
+    fill(broker, 1, 5)
+    member.take(0)
+    found = got(member.fetch(acks={0: [(0, 1, ACCEPT)]}, epoch=-1))[0]
+    assert (found.ranges, found.ack_error) == ([], 0)
+    assert member.states() == "AAA"
+
+
+def test_the_end_of_a_connection_releases_what_its_sessions_have(broker, member):
+    fill(broker, 1, 5)
+    member.take(0)
+    member.client.close()
+    broker.wait(0.1)
+    assert member.states() == "AAAAA"
+    assert ShareClient(broker, member="n").take(0) == [(0, 4, 2)]
+
+
+def test_kafka_19950_the_end_of_an_older_connection_does_not(broker, member):
+    fill(broker, 1, 5)
+    member.fetch(1)
+    again = ShareClient(broker)
+    assert again.take(0) == [(0, 4, 1)]
+    member.client.close()
+    broker.wait(0.1)
+    assert again.states() == "LLLLL"
+    assert again.acknowledge((0, 4, ACCEPT)) == 0
+
+
+def test_a_session_that_is_opened_anew_keeps_what_its_member_has(broker, member):
+    fill(broker, 1, 5)
+    member.take(0)
+    member.epoch = 0
+    assert member.take(0) == []
+    assert member.acknowledge((0, 4, ACCEPT)) == 0
+
+
+def test_who_waits_is_answered_when_the_session_ends(broker, member):
+    member.client.send(member.fetching(0, max_wait_ms=60_000), 2)
+    member.epoch += 1
+    assert member.client.quiet(1)
+    member.client.send(member.acknowledging({}, epoch=-1), 2)
+    assert member.client.receive().responses == []
+    assert member.client.receive().error_code == 0
+
+
+def test_no_more_sessions_than_allowed_and_the_refusal_takes_its_time(broker):
+    many = [ShareClient(broker, member=f"m{number}") for number in range(3)]
+    broker.broker.live_settings.now = broker.broker.settings.with_layer(4, {"group.share.max.share.sessions": "200"})
+    for number in range(200):
+        broker.broker.share_sessions.open("h", f"{number}", (), None, 1_000)
+    before = broker.loop.time()
+    assert many[0].fetch(0, max_wait_ms=500).error_code == E.SHARE_SESSION_LIMIT_REACHED
+    assert broker.loop.time() - before >= 0.5
+
+
+# Quotas.
+
+
+def test_over_a_quota_nothing_is_acquired_and_what_was_acquired_comes(broker, member):
+    """Kafka acquires first, answers nothing, and what was acquired waits for its locks to expire."""
+    fill(broker, 40, value=b"v" * 1000)
+    other = ShareClient(broker, member="n")  # of the same client id
+    set_quota(broker, f"client-id={member.client.client_id}", consumer_byte_rate=1000)
+    first, second = member.fetch(0, max_records=100), member.fetch(max_records=100)
+    assert [response.throttle_time_ms > 0 for response in (first, second)] == [False, True]
+    acquired = [each for response in (first, second) for each in got(response)[0].ranges]
+    late = other.fetch(0, max_records=100)
+    assert (late.responses, late.throttle_time_ms > 0) == ([], True)
+    assert member.states() == "L" * sum(last - first + 1 for first, last, _ in acquired)
+
+
+# Errors.
+
+
+def test_what_is_wrong_with_a_partition_is_said_beside_the_others(broker, member):
+    fill(broker)
+    broker.ask(create("u"))
+    unknown = bytes(range(16))
+    found = member.fetch(0, 9)
+    assert {index: (each.error, each.ranges) for index, each in got(found).items()} == {
+        0: (0, [(0, 0, 1)]),
+        9: (E.UNKNOWN_TOPIC_OR_PARTITION, []),
+    }
+    stranger = ShareClient(broker, "u")
+    assert got(stranger.fetch(0))[0].error == E.UNKNOWN_TOPIC_OR_PARTITION
+    assert got(ShareClient(broker, member="n").fetch(0, topic_id=unknown))[0].error == E.UNKNOWN_TOPIC_ID
+    nobody = ShareClient(broker, group="nobody")
+    assert got(nobody.fetch(0))[0].error == E.UNKNOWN_TOPIC_OR_PARTITION
+    assert nobody.acknowledge((0, 0, ACCEPT)) == E.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_topic_that_is_gone_is_said_once(broker, member):
+    member.fetch(0)
+    broker.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1_000), 5)
+    assert got(member.fetch())[0].error == E.UNKNOWN_TOPIC_ID
+    assert member.fetch().responses == []
+    assert member.acknowledge((0, 0, ACCEPT)) == E.UNKNOWN_TOPIC_ID
+
+
+def test_requests_that_nobody_may_send_are_refused(broker, member):
+    assert member.fetch(0, share_acquire_mode=2).error_code == E.INVALID_REQUEST
+    for who in (None, "", "m" * 37):
+        member.member = who
+        assert member.fetch(0).error_code == E.INVALID_REQUEST
+        assert member.acknowledge((0, 0, ACCEPT)) == E.INVALID_REQUEST
+    member.member, member.group = "m", None
+    assert member.fetch(0).error_code == E.INVALID_REQUEST
+
+
+def configure(broker, **configs):
+    changed = change(broker, GROUP, "g", *((name, 0, value) for name, value in configs.items()))
+    assert changed[0] == 0, changed
