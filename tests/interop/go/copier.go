@@ -2,6 +2,7 @@
 // rebalance overtook and goes back to what is committed by itself.
 //
 //	copier BOOTSTRAP SOURCE TARGET GROUP NAME PER_TRANSACTION ABORTED PROTOCOL
+//	copier share BOOTSTRAP TOPIC GROUP
 package main
 
 import (
@@ -18,7 +19,11 @@ import (
 const answerWithin = 15 * time.Second
 
 func main() {
-	if err := copyRecords(os.Args[1:]); err != nil {
+	run := func() error { return copyRecords(os.Args[1:]) }
+	if os.Args[1] == "share" {
+		run = func() error { return work(os.Args[2], os.Args[3], os.Args[4]) }
+	}
+	if err := run(); err != nil {
 		fmt.Println("failed", err)
 		os.Exit(1)
 	}

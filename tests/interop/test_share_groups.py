@@ -1,0 +1,97 @@
+"""Share groups of unchanged clients: confluent-kafka's ShareConsumer, Java's KafkaShareConsumer and franz-go."""
+
+import time
+
+import pytest
+from broker_process import broker_process
+from confluent_kafka import Producer, ShareConsumer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+from share_workers import KINDS, Crew
+
+TIMEOUT_S = 20
+ORDERS, FEW = 2_000, 300
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("share") / "classes"
+
+
+def prepare(bootstrap, topic, group, orders, partitions=1):
+    """A topic with so many orders, and a group that begins with the first of them."""
+    server = {"bootstrap.servers": bootstrap}
+    admin = AdminClient(server)
+    admin.create_topics([NewTopic(topic, partitions)])[topic].result(TIMEOUT_S)
+    first = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=[first])
+    admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
+    producer = Producer(server | {"linger.ms": 5, "batch.num.messages": 40})
+    for number in range(orders):
+        producer.produce(topic, str(number))
+    assert producer.flush(TIMEOUT_S) == 0
+
+
+def left(bootstrap, topic, group):
+    """What another member gets, who waits for a moment."""
+    consumer = ShareConsumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
+    consumer.subscribe([topic])
+    until, found = time.monotonic() + 2, []
+    while time.monotonic() < until:
+        found += [message.value() for message in consumer.poll(0.5)]
+    consumer.close()
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_workers_on_one_partition_share_its_records_and_each_is_done_once(broker, name, folder, kind):
+    prepare(broker.bootstrap, name, name, FEW)
+    with Crew(broker.bootstrap, name, name, folder) as crew:
+        for _ in range(2):
+            crew.hire(kind)
+        crew.wait_until(FEW, TIMEOUT_S)
+        time.sleep(1)  # the last acknowledgements
+        assert left(broker.bootstrap, name, name) == []
+        assert crew.done == {str(number): [1] for number in range(FEW)}
+        assert crew.complaints == []
+
+
+def test_what_a_worker_leaves_undone_is_done_by_another(broker, name, folder):
+    prepare(broker.bootstrap, name, name, 10)
+    held = ShareConsumer(
+        {"bootstrap.servers": broker.bootstrap, "group.id": name, "share.acknowledgement.mode": "explicit"}
+    )
+    held.subscribe([name])
+    until, messages = time.monotonic() + TIMEOUT_S, []
+    while not messages and time.monotonic() < until:
+        messages = list(held.poll(1))
+    assert len(messages) == 10
+    held.acknowledge(messages[0])
+    assert list(held.commit_sync(TIMEOUT_S).values()) == [None]
+    with Crew(broker.bootstrap, name, name, folder) as crew:
+        crew.hire("librdkafka")
+        crew.wait_for_begin()
+        time.sleep(1)
+        assert crew.done == {}, "all is locked"
+        held.close()
+        crew.wait_until(9, TIMEOUT_S)
+        assert crew.done == {str(number): [2] for number in range(1, 10)}
+
+
+def test_nothing_is_lost_when_the_broker_and_workers_are_killed(tmp_path, folder):
+    with broker_process(str(tmp_path / "data")) as broker:
+        prepare(broker.bootstrap, "orders", "billing", ORDERS, partitions=2)
+        with Crew(broker.bootstrap, "orders", "billing", folder) as crew:
+            for kind in (*KINDS, "librdkafka"):
+                crew.hire(kind)
+            crew.wait_for_begin()
+            for share in (0.2, 0.4, 0.6):
+                crew.wait_until(int(ORDERS * share), 3 * TIMEOUT_S)
+                broker.kill()
+                broker.start()
+                worker = crew.workers[int(share * 5) % len(crew.workers)]
+                worker.kill()
+                worker.start()
+            crew.wait_until(ORDERS, 5 * TIMEOUT_S)
+            time.sleep(2)  # the last acknowledgements
+        assert set(crew.done) == {str(number) for number in range(ORDERS)}
+        assert left(broker.bootstrap, "orders", "billing") == []

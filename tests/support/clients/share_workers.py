@@ -1,0 +1,113 @@
+"""Workers of a share group in three languages, as processes: each says a line for every record that it has worked on.
+
+`did VALUE COUNT` comes before the record is accepted; `refused …` where an acknowledgement was not taken. They work
+until they are killed.
+"""
+
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+
+import pytest
+from copiers import GO_PROGRAM
+from java_clients import OPTIONS, jars_or_skip
+
+HERE = Path(__file__).resolve().parent
+JAVA_SOURCE = HERE.parents[1] / "interop" / "java" / "ShareWorker.java"
+KINDS = ["librdkafka", "java", "franz-go"]
+
+
+def program(kind: str, folder: Path) -> list[str]:
+    """The command without its arguments. folder: what has to be compiled first goes there."""
+    if kind == "java":
+        jars = jars_or_skip()
+        if not folder.exists():
+            folder.mkdir()
+            subprocess.run(["javac", "-cp", jars, "-d", str(folder), str(JAVA_SOURCE)], check=True)
+        return ["java", *OPTIONS, "-cp", f"{folder}:{jars}", "ShareWorker"]
+    if kind == "franz-go":
+        if not GO_PROGRAM.exists():
+            pytest.skip("NO FRANZ-GO: `make go-clients` builds its worker where Go is installed")
+        return [str(GO_PROGRAM), "share"]
+    return [sys.executable, str(HERE / "share_worker.py")]
+
+
+class Worker:
+    """One process after the other."""
+
+    def __init__(self, crew: "Crew", command: list[str]) -> None:
+        self._crew = crew
+        self._command = command
+        self.start()
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(
+            self._command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+        )
+        self._reader = threading.Thread(target=self._read, args=(self._process,), daemon=True)
+        self._reader.start()
+
+    def _read(self, process: "subprocess.Popen[str]") -> None:
+        assert process.stdout is not None
+        with process.stdout:
+            for line in process.stdout:
+                self._crew.hear(line.split())
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+
+
+class Crew:
+    """Some workers of one group, and what they said."""
+
+    def __init__(self, bootstrap: str, topic: str, group: str, folder: Path) -> None:
+        self._arguments = [bootstrap, topic, group]
+        self._folder = folder
+        self._heard = threading.Condition()
+        self.workers: list[Worker] = []
+        self.begun = 0
+        self.done: dict[str, list[int]] = {}  # by value: the delivery count of each time that it was worked on
+        self.complaints: list[str] = []
+
+    def __enter__(self) -> "Crew":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for worker in self.workers:
+            worker.kill()
+
+    def hire(self, kind: str) -> Worker:
+        """Start one more."""
+        worker = Worker(self, [*program(kind, self._folder), *self._arguments])
+        self.workers.append(worker)
+        return worker
+
+    def hear(self, words: list[str]) -> None:
+        with self._heard:
+            if words[0] == "did":
+                self.done.setdefault(words[1], []).append(int(words[2]))
+            elif words[0] == "begun":
+                self.begun += 1
+            else:
+                self.complaints.append(" ".join(words))
+            self._heard.notify_all()
+
+    def wait_until(self, count: int, within_s: float) -> None:
+        """Until so many different records were worked on."""
+        self._wait(lambda: len(self.done) >= count, within_s)
+
+    def wait_for_begin(self, within_s: float = 20) -> None:
+        """Until all have begun."""
+        self._wait(lambda: self.begun >= len(self.workers), within_s)
+
+    def _wait(self, is_over, within_s: float) -> None:
+        with self._heard:
+            until = time.monotonic() + within_s
+            while not is_over():
+                if not self._heard.wait(until - time.monotonic()):
+                    raise AssertionError(f"{len(self.done)} records after {within_s} s; {self.complaints[-5:]}")
