@@ -309,7 +309,6 @@ class Broker(Services):
         self.group_offsets.groups = self.group_kinds
 
     def _begin_transactions(self, shared: Shared) -> None:
-        self.share_partitions = SharePartitions(shared, self.group_configs.obeyed, self._loop, self.waiting.wake)
         participants = {OFFSETS_TOPIC: self.group_offsets.settle, SHARE_STATE_TOPIC: self.share_partitions.settle}
         self.transactions = TransactionCoordinator(shared, self.group_offsets, participants)
         self.admission = Admission(self.transactions)
