@@ -8,7 +8,7 @@ from fencepost.protocol.raw_records import raw_records
 from fencepost.protocol.records import DECOMPRESSED_LIMIT_BYTES, payload_of
 from fencepost.storage.cleaning import compaction, retention
 from fencepost.storage.cleaning.compaction_rules import AbortedSpans, KeyMap, name_of
-from simulation.planting import _around, _replaced, breaks, mutant
+from simulation.planting import _around, around, breaks, mutant, replaced
 
 
 @mutant
@@ -23,7 +23,7 @@ def retention_by_size_goes_below_its_limit(stack: ExitStack) -> None:
 
         return start
 
-    _around(stack, retention, "new_start", wrapper)
+    around(stack, retention.new_start, wrapper)
 
 
 @mutant
@@ -35,7 +35,7 @@ def retention_goes_by_the_oldest_record_of_a_segment(stack: ExitStack) -> None:
 
         return start
 
-    _around(stack, retention, "new_start", wrapper)
+    around(stack, retention.new_start, wrapper)
 
 
 @mutant
@@ -52,7 +52,7 @@ def compaction_drops_the_newest_record_of_a_key(stack: ExitStack) -> None:
 
         return added
 
-    _around(stack, KeyMap, "add", wrapper)
+    around(stack, KeyMap.add, wrapper)
 
 
 @mutant
@@ -71,7 +71,7 @@ def compaction_keeps_aborted_records_as_if_they_were_committed(stack: ExitStack)
 
         return ran
 
-    _around(stack, compaction.Compaction, "_run", wrapper)
+    around(stack, compaction.Compaction._run, wrapper)
 
 
 @mutant
@@ -80,7 +80,7 @@ def compaction_goes_above_the_last_stable_offset(stack: ExitStack) -> None:
     def wrapper(cleanable: Any) -> Any:
         return lambda one, bound, now_ms: cleanable(one, one.checkpointed_offset, now_ms)
 
-    _around(stack, compaction, "cleanable", wrapper)
+    around(stack, compaction.cleanable, wrapper)
 
 
 @mutant
@@ -93,4 +93,4 @@ def compaction_lets_tombstones_replace_nothing(stack: ExitStack) -> None:
                     self.offsets[name_of(record.key)] = record.offset
         return True
 
-    _replaced(stack, KeyMap, "add", add)
+    replaced(stack, KeyMap.add, add)

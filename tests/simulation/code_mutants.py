@@ -50,7 +50,7 @@ from fencepost.storage.log import (
 from fencepost.storage.log.partition_log import PartitionLog
 from fencepost.storage.log.producer_snapshots import ProducerSnapshots, Snapshot
 from fencepost.storage.producers.producers import ProducerStates
-from simulation.planting import _around, _replaced, breaks, killed_by
+from simulation.planting import _around, _replaced, around, breaks, killed_by, replaced
 
 # ---- what stands on the disk ---------------------------------------------------------------------------------
 
@@ -68,7 +68,7 @@ def no_producers_are_known_as_of_the_flushed_offset(stack: ExitStack) -> None:
         self.kept.append(here)
         return True
 
-    _replaced(stack, ProducerSnapshots, "_adopt_none", adopt)
+    replaced(stack, ProducerSnapshots._adopt_none, adopt)
 
 
 @killed_by("tests/crash/test_crash_points.py")
@@ -81,7 +81,7 @@ def a_sync_covers_folders_that_change_while_it_runs(stack: ExitStack) -> None:
         for path in job.directories:
             self._unsynced_directories.pop(path, None)
 
-    _replaced(stack, PartitionLog, "synced", synced)
+    replaced(stack, PartitionLog.synced, synced)
 
 
 @killed_by("tests/storage/test_system_errors.py")
@@ -92,7 +92,7 @@ def an_error_of_the_system_is_damage(stack: ExitStack) -> None:
     def wrapper(restore: Any) -> Any:
         return lambda *arguments, **more: restore(*arguments, **more | {"unreadable_is_damage": True})
 
-    _around(stack, log_opening, "restore", wrapper)
+    around(stack, log_opening.restore, wrapper)
 
 
 @killed_by("tests/broker/topics/test_internal_topic.py")
@@ -104,7 +104,7 @@ def what_cannot_be_read_a_second_time_is_damaged(stack: ExitStack) -> None:
 @killed_by("tests/broker/topics/test_topics.py")
 @breaks("guarantees.md: Damage to files below the durable point is never ignored")
 def damage_in_what_a_start_reads_is_found_behind_the_replay(stack: ExitStack) -> None:
-    _replaced(stack, log_opening, "_look", lambda log, look_from: None)
+    replaced(stack, log_opening._look, lambda log, look_from: None)
 
 
 @killed_by("tests/broker/test_bounds.py")
@@ -118,7 +118,7 @@ def partitions_of_deleted_topics_count_on(stack: ExitStack) -> None:
 
         return forgotten
 
-    _around(stack, Topics, "_forget", wrapper)
+    around(stack, Topics._forget, wrapper)
 
 
 @killed_by("tests/broker/test_stored_until_refused.py")
@@ -127,32 +127,32 @@ def settings_of_the_brokers_own_topics_have_no_place_of_their_own(stack: ExitSta
     def wrapper(check: Any) -> Any:
         return lambda self, before, after, *, internal=False: check(self, before, after)
 
-    _around(stack, Topics, "_check_sizes", wrapper)
+    around(stack, Topics._check_sizes, wrapper)
 
 
 @killed_by("tests/effects/disk/test_system.py")
 @breaks("deploy.md: A second broker on the same directory is refused")
 def the_lock_of_a_data_directory_is_its_file_alone(stack: ExitStack) -> None:
-    _replaced(stack, SystemLock, "_lock_directory", lambda self: None)
+    replaced(stack, SystemLock._lock_directory, lambda self: None)
 
 
 @killed_by("tests/effects/disk/test_held.py")
 @breaks("deploy.md: it halts when its directory is moved")
 def a_locked_directory_is_reached_by_its_path(stack: ExitStack) -> None:
-    _replaced(stack, HeldDirectories, "find", lambda self, path: (path, None))
-    _replaced(stack, HeldInodes, "locate", lambda self, path: (ROOT, parts(path)))
+    replaced(stack, HeldDirectories.find, lambda self, path: (path, None))
+    replaced(stack, HeldInodes.locate, lambda self, path: (ROOT, parts(path)))
 
 
 @killed_by("tests/broker/test_outsiders.py")
 @breaks("deploy.md: it halts when its directory is moved")
 def a_directory_that_was_moved_goes_unnoticed(stack: ExitStack) -> None:
-    _replaced(stack, HeldInodes, "check", lambda self, path, seen: None)
+    replaced(stack, HeldInodes.check, lambda self, path, seen: None)
 
 
 @killed_by("tests/cli/serve/test_serving.py")
 @breaks("guarantees.md: is on disk and is not lost")
 def closed_standard_files_stay_closed(stack: ExitStack) -> None:
-    _replaced(stack, serving, "_open_standard_files", lambda: None)
+    replaced(stack, serving._open_standard_files, lambda: None)
 
 
 @killed_by("tests/broker/upkeep/test_cleaning.py")
@@ -170,7 +170,7 @@ def no_descriptor_left_is_a_failed_write(stack: ExitStack) -> None:
 @killed_by("tests/storage/test_leftovers.py")
 @breaks("guarantees.md: Damage to files below the durable point is never ignored")
 def every_folder_is_taken_for_a_log(stack: ExitStack) -> None:
-    _replaced(stack, layout, "parse_log_directory_name", lambda name: ("t", 0, 0))
+    replaced(stack, layout.parse_log_directory_name, lambda name: ("t", 0, 0))
 
 
 @killed_by("tests/storage/producers/test_producers.py")
@@ -183,13 +183,13 @@ def producers_are_evicted_within_their_transactions(stack: ExitStack) -> None:
             self._forget(producer_id)
         return len(first)
 
-    _replaced(stack, ProducerStates, "evict", evict)
+    replaced(stack, ProducerStates.evict, evict)
 
 
 @killed_by("tests/cli/log/test_verify.py")
 @breaks("guarantees.md: Damage to files below the durable point is never ignored")
 def verify_believes_the_index_of_aborted_transactions(stack: ExitStack) -> None:
-    _replaced(stack, AbortCheck, "compare", lambda self, entries: [])
+    replaced(stack, AbortCheck.compare, lambda self, entries: [])
 
 
 # ---- what readers find ---------------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ def what_was_aborted_in_segments_that_are_gone_is_nothing(stack: ExitStack) -> N
         except log_reads.Gone:
             return found, []
 
-    _replaced(stack, log_reads.ColdRead, "run_committed", run)
+    replaced(stack, log_reads.ColdRead.run_committed, run)
 
 
 @killed_by("tests/storage/log/test_reads.py")
@@ -216,7 +216,7 @@ def what_was_aborted_is_looked_up_when_the_data_was_read(stack: ExitStack) -> No
         aborted = self._log.aborted_between(self._span.offset, found.next_offset)
         return found, aborted if isinstance(aborted, list) else aborted.run()
 
-    _replaced(stack, log_reads.ColdRead, "run_committed", run)
+    replaced(stack, log_reads.ColdRead.run_committed, run)
 
 
 @killed_by("tests/storage/log/test_reads.py")
@@ -231,7 +231,7 @@ def no_segment_means_no_such_time(stack: ExitStack) -> None:
 
         return ran
 
-    _around(stack, log_times._Lookup, "run", wrapper)
+    around(stack, log_times._Lookup.run, wrapper)
 
 
 @killed_by("tests/storage/log/test_reads.py")
@@ -246,7 +246,7 @@ def aborted_transactions_are_derived_from_one_segment(stack: ExitStack) -> None:
     def wrapper(derive: Any) -> Any:
         return lambda log, states, number: derive(log, states[number : number + 1], 0)
 
-    _around(stack, log_indexes, "_derive_aborted", wrapper)
+    around(stack, log_indexes._derive_aborted, wrapper)
 
 
 @killed_by("tests/storage/log/test_indexes.py")
@@ -260,7 +260,7 @@ def a_walk_goes_on_behind_other_segments(stack: ExitStack) -> None:
 
         return derive_on
 
-    _around(stack, log_indexes, "_derive_aborted", wrapper)
+    around(stack, log_indexes._derive_aborted, wrapper)
 
 
 # ---- what little input may take ------------------------------------------------------------------------------
@@ -269,14 +269,14 @@ def a_walk_goes_on_behind_other_segments(stack: ExitStack) -> None:
 @killed_by("tests/effects/threads/test_executors.py")
 @breaks("security.md: What a client can make the broker do is bounded")
 def executors_run_what_nobody_wants(stack: ExitStack) -> None:
-    _replaced(stack, executors.Entry, "is_dropped", lambda self, closed: False)
+    replaced(stack, executors.Entry.is_dropped, lambda self, closed: False)
 
 
 @killed_by("tests/effects/threads/test_executors.py")
 @breaks("guarantees.md: is on disk and is not lost")
 def executors_drop_writes_when_they_are_closed(stack: ExitStack) -> None:
-    _replaced(
-        stack, executors.Entry, "is_dropped", lambda self, closed: closed or (bool(self._wanted) and not self._wanted())
+    replaced(
+        stack, executors.Entry.is_dropped, lambda self, closed: closed or (bool(self._wanted) and not self._wanted())
     )
 
 
@@ -292,8 +292,8 @@ def connections_do_not_take_turns_in_executors(stack: ExitStack) -> None:
             del self._lines[None]
         return entry
 
-    _replaced(stack, executors.FairQueue, "put", put)
-    _replaced(stack, executors.FairQueue, "take", take)
+    replaced(stack, executors.FairQueue.put, put)
+    replaced(stack, executors.FairQueue.take, take)
 
 
 @killed_by("tests/effects/net/test_tcp.py")
@@ -306,7 +306,7 @@ def who_has_left_is_worked_for(stack: ExitStack) -> None:
 @killed_by("tests/broker/handlers/test_slow_reads.py")
 @breaks("security.md: What a client can make the broker do is bounded")
 def a_reply_that_is_still_to_come_counts_nothing(stack: ExitStack) -> None:
-    _replaced(stack, connection.Slot, "expect", lambda self, size_bytes: None)
+    replaced(stack, connection.Slot.expect, lambda self, size_bytes: None)
 
 
 @killed_by("tests/broker/requests/test_long_produce.py")
@@ -315,7 +315,7 @@ def small_batches_are_looked_into_on_the_loop(stack: ExitStack) -> None:
     def wrapper(work: Any) -> Any:
         return lambda self, produced, wall_ms: 0 if len(produced) < 4096 else work(self, produced, wall_ms)
 
-    _around(stack, partition.Partition, "work_inside", wrapper)
+    around(stack, partition.Partition.work_inside, wrapper)
 
 
 @killed_by("tests/broker/requests/test_long_produce.py")
@@ -332,7 +332,7 @@ def what_is_decompressed_is_not_counted(stack: ExitStack) -> None:
 
         return taken
 
-    _around(stack, DecompressionBudget, "payload_of", wrapper)
+    around(stack, DecompressionBudget.payload_of, wrapper)
 
 
 @killed_by("tests/broker/net/test_sending.py")
@@ -348,7 +348,7 @@ def a_download_is_no_activity(stack: ExitStack) -> None:
         seen, self.seen = self.seen, False
         return bool(seen)
 
-    _replaced(stack, connection.Connection, "is_active", is_active)
+    replaced(stack, connection.Connection.is_active, is_active)
 
 
 @killed_by("tests/broker/test_own_writes.py")
@@ -361,13 +361,13 @@ def a_reader_does_not_wait_for_the_writes_of_its_connection(stack: ExitStack) ->
 @killed_by("tests/broker/topics/test_producer_limit.py")
 @breaks("guarantees.md: a new one replaces the one that has not written for the longest time")
 def a_full_table_of_producers_refuses_new_ones(stack: ExitStack) -> None:
-    _replaced(stack, ProducerLimit, "_evict", lambda self, count: False)
+    replaced(stack, ProducerLimit._evict, lambda self, count: False)
 
 
 @killed_by("tests/broker/topics/test_producer_limit.py")
 @breaks("guarantees.md: a limit is reached; the message names it")
 def producers_of_deleted_topics_count(stack: ExitStack) -> None:
-    _replaced(stack, ProducerLimit, "_subtract_deleted", lambda self: None)
+    replaced(stack, ProducerLimit._subtract_deleted, lambda self: None)
 
 
 @killed_by("tests/broker/transactions/test_coordinator.py")
@@ -377,19 +377,19 @@ def an_id_that_made_room_is_back_after_a_restart(stack: ExitStack) -> None:
         for transactional_id in transactional_ids:
             self.apply(transactional_id, None)
 
-    _replaced(stack, TransactionCoordinator, "forget", forget)
+    replaced(stack, TransactionCoordinator.forget, forget)
 
 
 @killed_by("tests/broker/handlers/test_ledger.py")
 @breaks("guarantees.md: A prepared transaction has its own timeout")
 def whoever_prepares_may_wait_for_ever(stack: ExitStack) -> None:
-    _replaced(stack, Ledger, "_check_limits", lambda self, timeout_ms: None)
+    replaced(stack, Ledger._check_limits, lambda self, timeout_ms: None)
 
 
 @killed_by("tests/broker/groups/test_coordinator.py")
 @breaks("security.md: What a client can make the broker do is bounded")
 def groups_take_no_memory(stack: ExitStack) -> None:
-    _replaced(stack, GroupMemory, "count", lambda *arguments: None)
+    replaced(stack, GroupMemory.count, lambda *arguments: None)
 
 
 @killed_by("tests/broker/groups/consumer/test_coordinator.py")
@@ -405,13 +405,13 @@ def each_heartbeat_queues_an_assignment_until_one_is_begun(stack: ExitStack) -> 
 @killed_by("tests/broker/handlers/test_configs.py")
 @breaks("settings.md: for the day when what was set so keeps everybody out")
 def a_setting_that_locks_everybody_out_is_taken(stack: ExitStack) -> None:
-    _replaced(stack, Option, "parse_dynamic", Option.parse)
+    replaced(stack, Option.parse_dynamic, Option.parse)
 
 
 @killed_by("tests/broker/handlers/test_cluster.py")
 @breaks("S-57")
 def topics_of_coordinators_are_made_with_one_partition(stack: ExitStack) -> None:
-    _replaced(stack, Topics, "auto_create", lambda self, name: self.create(name, 1))
+    replaced(stack, Topics.auto_create, lambda self, name: self.create(name, 1))
 
 
 @killed_by("tests/storage/test_leftovers.py")
@@ -421,7 +421,7 @@ def numbers_in_names_may_be_written_in_any_way(stack: ExitStack) -> None:
         digits = name.removeprefix(prefix)
         return int(digits) if name.startswith(prefix) and digits.isdigit() else None
 
-    _replaced(stack, layout, "parse_number", parse)
+    replaced(stack, layout.parse_number, parse)
 
 
 @killed_by("tests/console/rest/test_actions.py")
@@ -431,7 +431,7 @@ def a_fence_ends_whatever_the_id_has_open_by_then(stack: ExitStack) -> None:
         name = found.transactional_id
         return (await self.fence_producers(name))[name]
 
-    _replaced(stack, TransactionAdmin, "fence_described", fence)
+    replaced(stack, TransactionAdmin.fence_described, fence)
 
 
 @killed_by("tests/broker/transactions/states/test_renewal.py")
@@ -444,7 +444,7 @@ def a_pair_of_before_a_restore_may_come_again(stack: ExitStack) -> None:
 
         return renewed
 
-    _around(stack, renewal, "with_new_producer_id", wrapper)
+    around(stack, renewal.with_new_producer_id, wrapper)
 
 
 @killed_by("tests/broker/handlers/test_fetch.py")
@@ -466,7 +466,7 @@ def a_reader_waits_where_all_that_was_read_is_left_out(stack: ExitStack) -> None
     def wrapper(take: Any) -> Any:
         return lambda self, read, found: take(self, read, found._replace(is_full=True))
 
-    _around(stack, running_fetch.RunningFetch, "_take_committed", wrapper)
+    around(stack, running_fetch.RunningFetch._take_committed, wrapper)
 
 
 @killed_by("tests/broker/requests/test_aborted_filter.py")
@@ -475,7 +475,7 @@ def the_marker_of_what_is_left_out_goes_as_well(stack: ExitStack) -> None:
     def hold(self: Any, header: Any) -> bool:
         return any(first <= header.last_offset <= marker for first, marker in self._ranges.get(header.producer_id, ()))
 
-    _replaced(stack, aborted_filter.AbortedRanges, "hold", hold)
+    replaced(stack, aborted_filter.AbortedRanges.hold, hold)
 
 
 @killed_by("tests/broker/requests/test_aborted_filter.py")
@@ -484,4 +484,4 @@ def a_producer_that_aborted_once_is_left_out_for_ever(stack: ExitStack) -> None:
     def hold(self: Any, header: Any) -> bool:
         return header.producer_id in self._ranges and not header.is_control
 
-    _replaced(stack, aborted_filter.AbortedRanges, "hold", hold)
+    replaced(stack, aborted_filter.AbortedRanges.hold, hold)

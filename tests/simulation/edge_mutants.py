@@ -33,7 +33,7 @@ from fencepost.storage.backup import journal_copy
 from fencepost.storage.free_space import FreeSpace
 from fencepost.storage.journal import kept_parts
 from fencepost.storage.upkeep import Upkeep
-from simulation.planting import _around, _replaced, breaks, killed_by
+from simulation.planting import _around, _replaced, around, breaks, killed_by, replaced
 
 NO_BOUND = 1 << 60
 
@@ -43,7 +43,7 @@ NO_BOUND = 1 << 60
 @killed_by("tests/broker/topics/test_config_sizes.py")
 @breaks("security.md: What a client can make the broker do is bounded")
 def settings_grow_without_bounds(stack: ExitStack) -> None:
-    _replaced(stack, ConfigSizes, "check", lambda self, before, after, most_bytes: None)
+    replaced(stack, ConfigSizes.check, lambda self, before, after, most_bytes: None)
 
 
 @killed_by("tests/broker/topics/test_config_sizes.py")
@@ -52,7 +52,7 @@ def settings_of_deleted_topics_keep_their_room(stack: ExitStack) -> None:
     def wrapper(change: Any) -> Any:
         return lambda self, before, after: change(self, before, after) if after else None
 
-    _around(stack, ConfigSizes, "change", wrapper)
+    around(stack, ConfigSizes.change, wrapper)
 
 
 @killed_by("tests/broker/handlers/test_configs.py")
@@ -61,31 +61,31 @@ def settings_of_a_broker_that_nobody_knows_are_kept(stack: ExitStack) -> None:
     def wrapper(check: Any) -> Any:
         return lambda names: check([name for name in names if name in accepted_names()])
 
-    _around(stack, configs_handlers, "_check_settable", wrapper)
+    around(stack, configs_handlers._check_settable, wrapper)
 
 
 @killed_by("tests/broker/test_bounds.py")
 @breaks("security.md: What a client can make the broker do is bounded")
 def partitions_of_all_topics_have_no_bound(stack: ExitStack) -> None:
-    _replaced(stack, Topics, "check_room", lambda self, added: None)
+    replaced(stack, Topics.check_room, lambda self, added: None)
 
 
 @killed_by("tests/broker/groups/test_offset_log.py")
 @breaks("security.md: What a client can make the broker do is bounded")
 def offsets_are_judged_when_their_records_are_made(stack: ExitStack) -> None:
-    _replaced(stack, offset_log, "_least_bytes", lambda group, keys: 0)
+    replaced(stack, offset_log._least_bytes, lambda group, keys: 0)
 
 
 @killed_by("tests/broker/groups/test_offset_log.py")
 @breaks("security.md: What a client can make the broker do is bounded")
 def all_offsets_of_a_group_are_forgotten_in_one_batch(stack: ExitStack) -> None:
-    _replaced(stack, offset_log, "_at_once", lambda group: NO_BOUND)
+    replaced(stack, offset_log._at_once, lambda group: NO_BOUND)
 
 
 @killed_by("tests/broker/security/test_authorizer.py")
 @breaks("security.md: as Apache Kafka's authorizer of that name does it")
 def a_filter_by_principal_finds_no_rules(stack: ExitStack) -> None:
-    _replaced(stack, Authorizer, "_of_principal", lambda self, text: [])
+    replaced(stack, Authorizer._of_principal, lambda self, text: [])
 
 
 @killed_by("tests/broker/net/test_refusals.py")
@@ -106,7 +106,7 @@ def what_was_committed_is_damaged_because_it_is_large(stack: ExitStack) -> None:
 
         return bounded
 
-    _around(stack, protocol_records, "payload_of", wrapper)
+    around(stack, protocol_records.payload_of, wrapper)
 
 
 @killed_by("tests/storage/test_checkpoints.py")
@@ -119,7 +119,7 @@ def a_file_is_written_that_nobody_would_read(stack: ExitStack) -> None:
 
         return written
 
-    _around(stack, checkpoints, "write_file", wrapper)
+    around(stack, checkpoints.write_file, wrapper)
 
 
 @killed_by("tests/broker/quotas/test_mutes.py")
@@ -133,7 +133,7 @@ def a_shorter_wait_ends_a_longer_one(stack: ExitStack) -> None:
 
         return muted
 
-    _around(stack, Mutes, "mute", wrapper)
+    around(stack, Mutes.mute, wrapper)
 
 
 # ---- what the system does not give, or gives late ----------------------------------------------------------------
@@ -151,7 +151,7 @@ def an_executor_begins_without_a_thread(stack: ExitStack) -> None:
 
         return begun
 
-    _around(stack, executors.ThreadExecutor, "__init__", wrapper)
+    around(stack, executors.ThreadExecutor.__init__, wrapper)
 
 
 @killed_by("tests/broker/test_few_threads.py")
@@ -172,7 +172,7 @@ def a_thread_that_does_not_start_is_a_failed_write(stack: ExitStack) -> None:
 @killed_by("tests/effects/disk/test_aio_waiting.py")
 @breaks("security.md: What a client can make the broker do is bounded")
 def writes_are_begun_where_the_loop_waits_for_them(stack: ExitStack) -> None:
-    _replaced(stack, aio.AioWriter, "_judge", lambda self, took_ns: None)
+    replaced(stack, aio.AioWriter._judge, lambda self, took_ns: None)
 
 
 @killed_by("tests/effects/disk/test_system.py")
@@ -187,19 +187,19 @@ def who_waits_for_an_idle_journal_is_not_told_of_a_halt(stack: ExitStack) -> Non
     def wrapper(call_idle: Any) -> Any:
         return lambda self: call_idle(self) if self._store.halted is None else None
 
-    _around(stack, Rounds, "_call_idle", wrapper)
+    around(stack, Rounds._call_idle, wrapper)
 
 
 @killed_by("tests/broker/test_stopping.py")
 @breaks("deploy.md: waits until open writes are durable")
 def a_stop_takes_all_the_time_that_its_disk_takes(stack: ExitStack) -> None:
-    _replaced(stack, Stopping, "has_time", lambda self: True)
+    replaced(stack, Stopping.has_time, lambda self: True)
 
 
 @killed_by("tests/broker/test_stopping.py")
 @breaks("deploy.md: waits until open writes are durable")
 def a_stop_does_not_say_what_it_waits_for(stack: ExitStack) -> None:
-    _replaced(stack, Stopping, "waits_for", lambda self, what: nullcontext())
+    replaced(stack, Stopping.waits_for, lambda self, what: nullcontext())
 
 
 # ---- who else is there: a busy broker, a power cut, a compaction -------------------------------------------------
@@ -240,7 +240,7 @@ def the_folder_of_kept_parts_may_go_with_a_power_cut(stack: ExitStack) -> None:
 
         return written
 
-    _around(stack, kept_parts, "write", wrapper)
+    around(stack, kept_parts.write, wrapper)
 
 
 @killed_by("tests/storage/test_upkeep.py")
@@ -258,7 +258,7 @@ def a_folder_goes_under_its_compaction(stack: ExitStack) -> None:
 
         return found
 
-    _around(stack, Upkeep, "_logs_to_remove", wrapper)
+    around(stack, Upkeep._logs_to_remove, wrapper)
 
 
 # ---- what is said of it ------------------------------------------------------------------------------------------
@@ -267,19 +267,19 @@ def a_folder_goes_under_its_compaction(stack: ExitStack) -> None:
 @killed_by("tests/storage/test_free_space.py")
 @breaks("guarantees.md: the disk is nearly full")
 def nobody_is_told_that_the_disk_is_low(stack: ExitStack) -> None:
-    _replaced(stack, FreeSpace, "_say_low", lambda self: None)
+    replaced(stack, FreeSpace._say_low, lambda self: None)
 
 
 @killed_by("tests/broker/requests/test_services.py")
 @breaks("guarantees.md: a limit is reached; the message names it")
 def the_limit_that_a_client_met_is_not_named(stack: ExitStack) -> None:
-    _replaced(stack, Services, "note_limit", lambda self, api_name, host, client_id, error: None)
+    replaced(stack, Services.note_limit, lambda self, api_name, host, client_id, error: None)
 
 
 @killed_by("tests/broker/handlers/test_transactions.py")
 @breaks("guarantees.md: the topic does not exist, or was deleted and created again")
 def a_topic_made_again_in_a_transaction_is_not_named(stack: ExitStack) -> None:
-    _replaced(stack, Admission, "is_remade", lambda self, transactional_id, partition: False)
+    replaced(stack, Admission.is_remade, lambda self, transactional_id, partition: False)
 
 
 @killed_by("tests/broker/groups/consumer/test_machine.py")
@@ -294,7 +294,7 @@ def a_static_member_whose_join_was_lost_waits_for_itself(stack: ExitStack) -> No
 
         return admitted
 
-    _around(stack, ConsumerGroup, "_admit_static", wrapper)
+    around(stack, ConsumerGroup._admit_static, wrapper)
 
 
 @killed_by("tests/broker/security/test_user_changes.py")
@@ -308,4 +308,4 @@ def a_salted_password_has_one_size(stack: ExitStack) -> None:
 
         return judged
 
-    _around(stack, user_changes, "_why_not", wrapper)
+    around(stack, user_changes._why_not, wrapper)

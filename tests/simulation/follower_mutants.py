@@ -1,7 +1,7 @@
 """The bank of bugs, for consumers that read from a follower: only seeds that have one can meet these."""
 
 from fencepost.client.consumer.fetcher import Fetcher
-from simulation.planting import _around, _replaced, breaks, mutant
+from simulation.planting import around, breaks, mutant, replaced
 
 
 @mutant
@@ -12,14 +12,14 @@ def sdk_a_follower_that_is_behind_is_taken_at_its_word(stack):
     def wrapper(told_by_leader):
         return lambda self, node, state: told_by_leader(self, node, state) or True
 
-    _around(stack, Fetcher, "_leave_follower", wrapper)
+    around(stack, Fetcher._leave_follower, wrapper)
 
 
 @mutant
 @breaks("sdk.md: It reads from the leader again for half a minute")
 def sdk_a_follower_is_never_given_up(stack):
     """Whatever is wrong with it: the leader named it."""
-    _replaced(stack, Fetcher, "_read_from_leader", lambda self, state: None)
+    replaced(stack, Fetcher._read_from_leader, lambda self, state: None)
 
 
 @mutant
@@ -37,7 +37,7 @@ def sdk_what_a_follower_withholds_is_passed_over(stack):
 
         return taken
 
-    _around(stack, Fetcher, "_take", wrapper)
+    around(stack, Fetcher._take, wrapper)
 
 
 @mutant
@@ -53,4 +53,4 @@ def sdk_the_high_watermark_of_a_follower_is_the_end(stack):
 
         return taken
 
-    _around(stack, Fetcher, "_take", wrapper)
+    around(stack, Fetcher._take, wrapper)

@@ -15,7 +15,7 @@ from fencepost.broker.groups.kinds import GroupKinds
 from fencepost.broker.groups.offset_log import GroupOffsets
 from fencepost.broker.groups.records import Place
 from fencepost.client.group.consumer_membership import ConsumerMembership
-from simulation.planting import _around, _replaced, breaks, killed_by, mutant
+from simulation.planting import _around, around, breaks, killed_by, mutant, replaced
 
 RIGHTS = "tests/broker/groups/consumer/test_rights.py"
 
@@ -38,7 +38,7 @@ def _check_commits(stack: ExitStack, is_good: Any) -> None:
 @killed_by("tests/broker/groups/consumer/test_reconciling.py")
 @breaks("sdk.md: only the partitions that move stop")
 def who_drops_a_topic_has_nothing_else_to_give_up(stack: ExitStack) -> None:
-    _replaced(stack, reconciling, "merge", lambda one, other: other)
+    replaced(stack, reconciling.merge, lambda one, other: other)
 
 
 @killed_by("tests/broker/groups/test_coordinator.py")
@@ -51,7 +51,7 @@ def newer_members_are_judged_though_the_log_of_their_group_is_offline(stack: Exi
 
         return judged
 
-    _around(stack, GroupKinds, "heartbeat", wrapper)
+    around(stack, GroupKinds.heartbeat, wrapper)
 
 
 @killed_by("tests/broker/groups/test_offset_log.py")
@@ -63,13 +63,13 @@ def an_offset_that_is_only_pending_is_not_deleted(stack: ExitStack) -> None:
 
         return deleted
 
-    _around(stack, GroupOffsets, "delete", wrapper)
+    around(stack, GroupOffsets.delete, wrapper)
 
 
 @killed_by(RIGHTS)
 @breaks("security.md: a member is given partitions of topics that it may read and describe")
 def rights_that_change_move_no_partitions(stack: ExitStack) -> None:
-    _replaced(stack, UsersRoster, "_rights_changed", property(lambda self: False))
+    replaced(stack, UsersRoster._rights_changed, property(lambda self: False))
 
 
 @killed_by(RIGHTS)
@@ -78,13 +78,13 @@ def what_is_free_is_given_to_whom_may_not_know_of_it_any_more(stack: ExitStack) 
     def may_be_given(self: Any, member_id: str, topic_id: bytes, partition: int) -> bool:
         return bool(self.is_free(topic_id, partition))
 
-    _replaced(stack, UsersRoster, "_may_be_given", may_be_given)
+    replaced(stack, UsersRoster._may_be_given, may_be_given)
 
 
 @killed_by(RIGHTS)
 @breaks("security.md: a member is given partitions of topics that it may read and describe")
 def a_pattern_matches_what_no_member_may_know_of(stack: ExitStack) -> None:
-    _replaced(stack, UsersRoster, "is_seen", lambda self, regex, topic: True)
+    replaced(stack, UsersRoster.is_seen, lambda self, regex, topic: True)
 
 
 @mutant
@@ -115,7 +115,7 @@ def any_newer_epoch_is_good(stack: ExitStack) -> None:
 @mutant
 @breaks("guarantees.md: two owners of a partition in one generation")
 def partitions_are_given_before_they_are_given_up(stack: ExitStack) -> None:
-    _replaced(stack, Roster, "is_free", lambda self, topic_id, partition: True)
+    replaced(stack, Roster.is_free, lambda self, topic_id, partition: True)
 
 
 @mutant
@@ -127,7 +127,7 @@ def the_epochs_of_members_are_kept_after_the_answer(stack: ExitStack) -> None:
 
         return later
 
-    _around(stack, ConsumerGroups, "_keep", wrapper)
+    around(stack, ConsumerGroups._keep, wrapper)
 
 
 @mutant
@@ -149,7 +149,7 @@ def the_epochs_of_members_are_not_read_at_start(stack: ExitStack) -> None:
 @breaks("settings.md: How long offsets of a group that nobody is in are kept")
 def offsets_of_a_group_that_was_left_are_as_old_as_their_commits(stack: ExitStack) -> None:
     """As in Kafka, in groups of the newer protocol alone."""
-    _replaced(stack, ConsumerGroups, "_dated", lambda self, change: change)
+    replaced(stack, ConsumerGroups._dated, lambda self, change: change)
 
 
 @mutant
@@ -158,7 +158,7 @@ def a_restart_ends_the_sessions_of_members(stack: ExitStack) -> None:
     def wrapper(begin: Any) -> Any:
         return lambda self, now_ms: begin(self, now_ms - self._rules().session_timeout_ms)
 
-    _around(stack, ConsumerGroup, "begin", wrapper)
+    around(stack, ConsumerGroup.begin, wrapper)
 
 
 @mutant
@@ -172,7 +172,7 @@ def an_epoch_goes_back_at_a_restart(stack: ExitStack) -> None:
 
         return begun
 
-    _around(stack, ConsumerGroup, "begin", wrapper)
+    around(stack, ConsumerGroup.begin, wrapper)
 
 
 # ---- the SDK -------------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def sdk_what_is_withdrawn_before_a_poll_is_not_reported(stack: ExitStack) -> Non
 
         return unaware
 
-    _around(stack, ConsumerMembership, "_acknowledge", wrapper)
+    around(stack, ConsumerMembership._acknowledge, wrapper)
 
 
 @killed_by("tests/client/group/test_consumer_group.py")
@@ -201,4 +201,4 @@ def sdk_a_fenced_member_is_not_left(stack: ExitStack) -> None:
     def wrapper(leave: Any) -> Any:
         return lambda self, state, *, is_known=False: leave(self, state)
 
-    _around(stack, ConsumerMembership, "_leave", wrapper)
+    around(stack, ConsumerMembership._leave, wrapper)

@@ -10,7 +10,7 @@ from fencepost.storage import recovery, store_checkpoint
 from fencepost.storage.journal import scan as journal_scan
 from fencepost.storage.journal.journal import Journal
 from fencepost.storage.journal.round_write import RoundWrite
-from simulation.planting import _around, _replaced, breaks, killed_by
+from simulation.planting import _around, around, breaks, killed_by, replaced
 
 
 @killed_by("tests/storage/journal/test_scan.py")
@@ -36,8 +36,8 @@ def a_checkpoint_needs_no_sync_for_units_of_several_logs(stack: ExitStack) -> No
 
         return appended
 
-    _around(stack, Journal, "append", wrapper)
-    _around(stack, Journal, "append_batches", wrapper)
+    around(stack, Journal.append, wrapper)
+    around(stack, Journal.append_batches, wrapper)
 
 
 @killed_by("tests/crash/test_crash_points.py")
@@ -52,7 +52,7 @@ def a_journal_is_read_from_its_oldest_file_on(stack: ExitStack) -> None:
 @killed_by("tests/storage/journal/test_crashes.py")
 @breaks("guarantees.md: is on disk and is not lost")
 def a_file_that_is_used_again_is_not_synced(stack: ExitStack) -> None:
-    _replaced(stack, SimulatedFile, "write_synced", lambda self, buffers, position: self.write(buffers, position))
+    replaced(stack, SimulatedFile.write_synced, lambda self, buffers, position: self.write(buffers, position))
 
 
 @killed_by("tests/storage/journal/test_crashes.py")
@@ -62,7 +62,7 @@ def blocks_that_are_written_in_one_call_are_not_synced(stack: ExitStack) -> None
         self.write(buffers, position)
         return True
 
-    _replaced(stack, SimulatedFile, "write_blocks_synced", written)
+    replaced(stack, SimulatedFile.write_blocks_synced, written)
 
 
 @killed_by("tests/storage/journal/test_syncs.py")
@@ -71,7 +71,7 @@ def a_round_whose_blocks_were_refused_is_taken_for_written(stack: ExitStack) -> 
     def wrapper(write: Any) -> Any:
         return lambda self: (write(self), True)[1]
 
-    _around(stack, RoundWrite, "_write_blocks", wrapper)
+    around(stack, RoundWrite._write_blocks, wrapper)
 
 
 @killed_by("tests/storage/journal/test_in_flight.py")
@@ -88,7 +88,7 @@ def a_synced_write_is_taken_for_a_sync_of_all_before(stack: ExitStack) -> None:
 
         return taken
 
-    _around(stack, Journal, "take_round", wrapper)
+    around(stack, Journal.take_round, wrapper)
 
 
 @killed_by("tests/storage/journal/test_crashes.py")
@@ -104,14 +104,14 @@ def a_round_says_of_those_in_flight_before_it_that_they_were_synced(stack: ExitS
 
         return closed
 
-    _around(stack, Journal, "_close_round", wrapper)
+    around(stack, Journal._close_round, wrapper)
 
 
 @killed_by("tests/effects/simulated/test_writer.py")
 @breaks("guarantees.md: is on disk and is not lost")
 def a_synced_write_makes_all_before_it_durable(stack: ExitStack) -> None:
     """The simulation would be kinder than a device, and meet no bug of rounds in flight together."""
-    _replaced(stack, SimulatedDisk, "sync", lambda self, file, only=None: _sync_all(self, file))
+    replaced(stack, SimulatedDisk.sync, lambda self, file, only=None: _sync_all(self, file))
 
 
 def _sync_all(disk: Any, file: Any) -> None:
@@ -133,16 +133,16 @@ def rounds_are_begun_beside_others_though_a_sync_of_all_is_asked_for(stack: Exit
 
         return asked
 
-    _around(stack, Rounds, "_may_overlap", wrapper)
+    around(stack, Rounds._may_overlap, wrapper)
 
 
 @killed_by("tests/storage/journal/test_kept_parts.py")
 @breaks("guarantees.md: are kept until the files are restored")
 def of_kept_parts_the_damaged_file_alone_is_to_be_removed(stack: ExitStack) -> None:
-    _replaced(stack, recovery, "_without", lambda log, path: f"without {path}, removed, the log opens")
+    replaced(stack, recovery._without, lambda log, path: f"without {path}, removed, the log opens")
 
 
 @killed_by("tests/storage/journal/test_kept_parts.py")
 @breaks("guarantees.md: are kept until the files are restored")
 def parts_of_the_journal_that_were_kept_are_not_applied(stack: ExitStack) -> None:
-    _replaced(stack, recovery._Recovery, "_apply_kept", lambda self, age_ms: None)
+    replaced(stack, recovery._Recovery._apply_kept, lambda self, age_ms: None)

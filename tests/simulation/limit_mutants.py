@@ -8,7 +8,7 @@ from fencepost.broker.transactions.coordinator import TransactionCoordinator
 from fencepost.broker.transactions.ledger_log import Ledger
 from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.storage.producers.producers import ProducerStates
-from simulation.planting import _around, _replaced, breaks, mutant
+from simulation.planting import around, breaks, mutant, replaced
 
 # ---- who is forgotten ----------------------------------------------------------------------------------------
 
@@ -27,7 +27,7 @@ def producers_in_transactions_make_room_first(stack):
 
         return evicted
 
-    _around(stack, ProducerStates, "evict", wrapper)
+    around(stack, ProducerStates.evict, wrapper)
 
 
 @mutant
@@ -39,7 +39,7 @@ def the_last_to_write_makes_room(stack):
             self._forget(next(reversed(self._idle)))
         return count
 
-    _replaced(stack, ProducerStates, "evict", evict)
+    replaced(stack, ProducerStates.evict, evict)
 
 
 @mutant
@@ -53,13 +53,13 @@ def ids_in_transactions_make_room_first(stack):
 
         return made
 
-    _around(stack, TransactionCoordinator, "_make_room", wrapper)
+    around(stack, TransactionCoordinator._make_room, wrapper)
 
 
 @mutant
 @breaks("guarantees.md: a new one replaces the one that has not written for the longest time")
 def twice_as_many_producers_make_room_as_there_is_need(stack):
-    _around(stack, ProducerLimit, "_evict", lambda evict: lambda self, count: evict(self, 2 * count))
+    around(stack, ProducerLimit._evict, lambda evict: lambda self, count: evict(self, 2 * count))
 
 
 # ---- who is refused ------------------------------------------------------------------------------------------
@@ -68,8 +68,8 @@ def twice_as_many_producers_make_room_as_there_is_need(stack):
 @mutant
 @breaks("guarantees.md: a new one replaces the one that has not written for the longest time")
 def at_the_limit_new_producers_are_turned_away(stack):
-    _replaced(stack, ProducerLimit, "_evict", lambda self, count: False)
-    _replaced(stack, ProducerLimit, "may_evict", False)
+    replaced(stack, ProducerLimit._evict, lambda self, count: False)
+    replaced(stack, ProducerLimit.may_evict, False)
 
 
 @mutant
@@ -79,7 +79,7 @@ def at_the_limit_new_ids_are_turned_away(stack):
         if len(self.transactions) >= most:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, "all places are taken")
 
-    _replaced(stack, TransactionCoordinator, "_make_room", make_room)
+    replaced(stack, TransactionCoordinator._make_room, make_room)
 
 
 @mutant
@@ -93,7 +93,7 @@ def producers_that_are_forgotten_still_count(stack):
 
         return looked
 
-    _around(stack, ProducerLimit, "look", wrapper)
+    around(stack, ProducerLimit.look, wrapper)
 
 
 @mutant
@@ -107,7 +107,7 @@ def members_that_are_gone_still_count(stack):
 
         return counted
 
-    _around(stack, GroupMemory, "count", wrapper)
+    around(stack, GroupMemory.count, wrapper)
 
 
 # ---- what is held for those who vanished ---------------------------------------------------------------------
@@ -119,13 +119,13 @@ def what_is_prepared_has_no_deadline(stack):
     def wrapper(deadline):
         return lambda txn: None if txn.prepared is not None else deadline(txn)
 
-    _around(stack, sweeps_module.machine, "deadline_age_ms", wrapper)
+    around(stack, sweeps_module.machine.deadline_age_ms, wrapper)
 
 
 @mutant
 @breaks("guarantees.md: A prepared transaction has its own timeout")
 def whoever_prepares_has_as_long_as_it_says(stack):
-    _replaced(stack, Ledger, "_check_limits", lambda self, timeout_ms: None)
+    replaced(stack, Ledger._check_limits, lambda self, timeout_ms: None)
 
 
 @mutant
@@ -135,4 +135,4 @@ def members_that_are_silent_stay(stack):
         if member.deadline_ms is not None and member.deadline_ms <= now_ms:
             member.deadline_ms = now_ms + member.session_timeout_ms
 
-    _replaced(stack, Group, "_session_over", session_over)
+    replaced(stack, Group._session_over, session_over)

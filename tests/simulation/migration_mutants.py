@@ -10,7 +10,7 @@ from fencepost.broker.groups.consumer.classic_members import MixedGroup
 from fencepost.broker.groups.consumer.records import Change, GroupEpoch, Kind
 from fencepost.broker.groups.consumer.roster import metadata_hash
 from fencepost.protocol.errors import ErrorCode, KafkaError
-from simulation.planting import _around, _replaced, breaks, killed_by
+from simulation.planting import _around, around, breaks, killed_by, replaced
 
 CLASSIC_MEMBERS = "tests/broker/groups/consumer/test_classic_members.py"
 MIGRATION = "tests/broker/groups/consumer/test_migration.py"
@@ -20,7 +20,7 @@ MIGRATION = "tests/broker/groups/consumer/test_migration.py"
 
 def _other_changes(stack: ExitStack, other: Any) -> None:
     """other: makes other changes of an upgrade's, called with the topics too."""
-    _around(stack, migration, "_upgraded", lambda make: lambda group, topics: other(make(group, topics), topics))
+    around(stack, migration._upgraded, lambda make: lambda group, topics: other(make(group, topics), topics))
 
 
 @killed_by(CLASSIC_MEMBERS)
@@ -102,7 +102,7 @@ def a_restart_forgets_that_a_group_came_back(stack: ExitStack) -> None:
     def wrapper(read: Any) -> Any:
         return lambda value: read(value)._replace(must_rebalance=False)
 
-    _around(stack, group_records, "read_value", wrapper)
+    around(stack, group_records.read_value, wrapper)
 
 
 @killed_by(CLASSIC_MEMBERS)
@@ -115,7 +115,7 @@ def a_group_goes_back_while_members_of_the_newer_protocol_are_in_it(stack: ExitS
         if not (self._may_go_back and self._go_back(was_replaced=False)):
             self._next_epoch()
 
-    _replaced(stack, MixedGroup, "_go_on", go_on)
+    replaced(stack, MixedGroup._go_on, go_on)
 
 
 @killed_by(MIGRATION)
@@ -141,7 +141,7 @@ def a_member_may_name_only_the_protocol_it_likes_best(stack: ExitStack) -> None:
 
         return synced
 
-    _around(stack, MixedGroup, "sync", wrapper)
+    around(stack, MixedGroup.sync, wrapper)
 
 
 @killed_by(MIGRATION)
@@ -155,13 +155,13 @@ def who_takes_a_group_back_is_given_the_protocol_it_likes_best(stack: ExitStack)
 
         return joined
 
-    _around(stack, MixedGroup, "join", wrapper)
+    around(stack, MixedGroup.join, wrapper)
 
 
 @killed_by(CLASSIC_MEMBERS)
 @breaks("guarantees.md: two owners of a partition in one generation")
 def what_a_joining_member_owns_is_not_looked_at(stack: ExitStack) -> None:
-    _around(stack, MixedGroup, "_beat", lambda make: lambda *about: make(*about)._replace(owned={}))
+    around(stack, MixedGroup._beat, lambda make: lambda *about: make(*about)._replace(owned={}))
 
 
 @killed_by(CLASSIC_MEMBERS)
@@ -173,13 +173,13 @@ def any_generation_of_a_classic_member_is_good(stack: ExitStack) -> None:
 
         return judged
 
-    _around(stack, MixedGroup, "_judge", wrapper)
+    around(stack, MixedGroup._judge, wrapper)
 
 
 @killed_by(CLASSIC_MEMBERS)
 @breaks("sdk.md: members of both protocols share the partitions")
 def members_without_a_common_protocol_are_let_in(stack: ExitStack) -> None:
-    _replaced(stack, MixedGroup, "_check_join", lambda self, asked: None)
+    replaced(stack, MixedGroup._check_join, lambda self, asked: None)
 
 
 @killed_by(CLASSIC_MEMBERS)
@@ -188,16 +188,15 @@ def a_member_that_has_to_join_again_has_all_the_time(stack: ExitStack) -> None:
     def wrapper(must: Any) -> Any:
         return lambda self, member_id, subscription, now_ms: must(self, member_id, subscription, now_ms + (1 << 40))
 
-    _around(stack, MixedGroup, "_must_join", wrapper)
+    around(stack, MixedGroup._must_join, wrapper)
 
 
 @killed_by(CLASSIC_MEMBERS)
 @breaks("sdk.md: members of both protocols share the partitions")
 def a_member_that_waits_for_a_partition_is_not_told_when_it_is_free(stack: ExitStack) -> None:
-    _replaced(
+    replaced(
         stack,
-        MixedGroup,
-        "_gets_further_by_joining",
+        MixedGroup._gets_further_by_joining,
         lambda self, member_id: self.current(member_id).epoch < self.target_epoch.epoch,
     )
 
@@ -205,4 +204,4 @@ def a_member_that_waits_for_a_partition_is_not_told_when_it_is_free(stack: ExitS
 @killed_by(CLASSIC_MEMBERS)
 @breaks("sdk.md: members of both protocols share the partitions")
 def classic_members_alone_make_no_target(stack: ExitStack) -> None:
-    _replaced(stack, MixedGroup, "make_target", lambda self, now_ms, wall_ms: None)
+    replaced(stack, MixedGroup.make_target, lambda self, now_ms, wall_ms: None)

@@ -33,7 +33,7 @@ from fencepost.storage.log.partition_log import PartitionLog
 from fencepost.storage.log.reads import AbortedLookup
 from fencepost.storage.producers.producers import ProducerStates
 from fencepost.storage.store import Store
-from simulation.planting import _around, _replaced, breaks, mutant
+from simulation.planting import _around, around, breaks, mutant, replaced
 
 # ---- what readers see ----------------------------------------------------------------------------------------
 
@@ -45,20 +45,20 @@ def last_stable_offset_does_not_wait_for_the_marker_to_be_durable(stack):
         first = self.producers.first_open_offset()
         return self.high_watermark if first is None else min(first, self.high_watermark)
 
-    _replaced(stack, PartitionLog, "last_stable_offset", property(stable))
+    replaced(stack, PartitionLog.last_stable_offset, property(stable))
 
 
 @mutant
 @breaks("S-98")
 def last_stable_offset_is_the_high_watermark(stack):
-    _replaced(stack, PartitionLog, "last_stable_offset", property(lambda self: self.high_watermark))
+    replaced(stack, PartitionLog.last_stable_offset, property(lambda self: self.high_watermark))
 
 
 @mutant
 @breaks("S-100")
 def the_list_of_aborted_transactions_is_empty(stack):
-    _replaced(stack, PartitionLog, "aborted_between", lambda self, offset, below: [])
-    _replaced(stack, AbortedLookup, "find", lambda self, below: [])
+    replaced(stack, PartitionLog.aborted_between, lambda self, offset, below: [])
+    replaced(stack, AbortedLookup.find, lambda self, below: [])
 
 
 @mutant
@@ -71,21 +71,21 @@ def what_is_not_durable_is_shown(stack):
 
         return applied
 
-    _around(stack, PartitionLog, "apply", wrapper)
+    around(stack, PartitionLog.apply, wrapper)
     _no_fast_path(stack)
 
 
 @mutant
 @breaks("guarantees.md: is on disk and is not lost")
 def replies_do_not_wait_for_the_sync(stack):
-    _around(stack, Connection, "reply", lambda reply: lambda self, answer, unit: reply(self, answer, 0))
+    around(stack, Connection.reply, lambda reply: lambda self, answer, unit: reply(self, answer, 0))
     _no_fast_path(stack)
 
 
 @mutant
 @breaks("guarantees.md: is on disk and is not lost")
 def rounds_are_not_synced(stack):
-    _around(stack, Store, "take_round", lambda take: lambda self, sync=None: take(self, sync=False))
+    around(stack, Store.take_round, lambda take: lambda self, sync=None: take(self, sync=False))
 
 
 @mutant
@@ -103,12 +103,12 @@ def rounds_are_released_as_they_end(stack):
             while self._in_flight:
                 self._release(self._in_flight.popleft())
 
-    _replaced(stack, Rounds, "_ended", ended)
+    replaced(stack, Rounds._ended, ended)
 
 
 def _no_fast_path(stack: ExitStack) -> None:
     """All of Produce goes through the handler."""
-    _replaced(stack, FastProduce, "serve", lambda self, connection, frame: False)
+    replaced(stack, FastProduce.serve, lambda self, connection, frame: False)
 
 
 # ---- what producers may do -----------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ def _no_fast_path(stack: ExitStack) -> None:
 @mutant
 @breaks("S-20")
 def sequences_are_not_looked_at(stack):
-    _replaced(stack, ProducerStates, "judge", lambda self, batch, refuse_unknown_with=None: None)
+    replaced(stack, ProducerStates.judge, lambda self, batch, refuse_unknown_with=None: None)
 
 
 @mutant
@@ -129,7 +129,7 @@ def a_batch_sent_again_is_appended_again(stack):
 
         return judged
 
-    _around(stack, ProducerStates, "judge", wrapper)
+    around(stack, ProducerStates.judge, wrapper)
 
 
 @mutant
@@ -156,7 +156,7 @@ def producer_ids_begin_again_after_a_restart(stack):
         self.given = getattr(self, "given", -1) + 1
         return self.given
 
-    _replaced(stack, Topics, "next_producer_id", next_id)
+    replaced(stack, Topics.next_producer_id, next_id)
 
 
 def _after_recovery(stack: ExitStack, change: Callable[[Broker], object]) -> None:
@@ -167,7 +167,7 @@ def _after_recovery(stack: ExitStack, change: Callable[[Broker], object]) -> Non
 
         return assembled
 
-    _around(stack, Broker, "_assemble", wrapper)
+    around(stack, Broker._assemble, wrapper)
 
 
 # ---- the fence -----------------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ def _after_recovery(stack: ExitStack, change: Callable[[Broker], object]) -> Non
 @mutant
 @breaks("guarantees.md: remembers the newest connection that sent a request of each class")
 def old_connections_are_not_fenced(stack):
-    _replaced(stack, FencePolicy, "admit", lambda self, *args: None)
+    replaced(stack, FencePolicy.admit, lambda self, *args: None)
 
 
 @mutant
@@ -202,8 +202,8 @@ def the_epoch_is_not_checked_at_the_partition(stack):
 
         return judged
 
-    _around(stack, Admission, "admit_batch", wrapper)
-    _around(stack, ProducerStates, "judge", tolerant)
+    around(stack, Admission.admit_batch, wrapper)
+    around(stack, ProducerStates.judge, tolerant)
 
 
 @mutant
@@ -216,7 +216,7 @@ def the_epoch_is_not_checked_at_the_end(stack):
 
         return ended
 
-    _around(stack, coordinator_module.machine, "end", wrapper)
+    around(stack, coordinator_module.machine.end, wrapper)
 
 
 @mutant
@@ -233,7 +233,7 @@ def a_batch_of_no_transaction_is_taken(stack):
 
         return admitted
 
-    _around(stack, Admission, "admit_batch", wrapper)
+    around(stack, Admission.admit_batch, wrapper)
 
 
 @mutant
@@ -288,7 +288,7 @@ def markers_come_after_the_answer(stack):
 
         return marked
 
-    _around(stack, TransactionUnit, "mark", wrapper)
+    around(stack, TransactionUnit.mark, wrapper)
 
 
 @mutant
@@ -301,7 +301,7 @@ def one_partition_gets_no_marker(stack):
 
         return marked
 
-    _around(stack, TransactionUnit, "mark", wrapper)
+    around(stack, TransactionUnit.mark, wrapper)
 
 
 @mutant
@@ -314,7 +314,7 @@ def the_markers_of_one_transaction_are_of_both_kinds(stack):
 
         return marked
 
-    _around(stack, TransactionUnit, "mark", wrapper)
+    around(stack, TransactionUnit.mark, wrapper)
 
 
 @mutant
@@ -323,19 +323,19 @@ def an_abort_is_a_commit(stack):
     def wrapper(mark):
         return lambda self, order, *more: mark(self, order._replace(commit=True), *more)
 
-    _around(stack, TransactionUnit, "mark", wrapper)
+    around(stack, TransactionUnit.mark, wrapper)
 
 
 @mutant
 @breaks("S-132")
 def the_state_of_transactions_is_not_read_at_start(stack):
-    _replaced(stack, TransactionCoordinator, "load", lambda self: None)
+    replaced(stack, TransactionCoordinator.load, lambda self: None)
 
 
 @mutant
 @breaks("S-110")
 def late_transactions_are_left_open(stack):
-    _replaced(stack, sweeps_module.Sweeps, "_late", lambda self, ids: [])
+    replaced(stack, sweeps_module.Sweeps._late, lambda self, ids: [])
 
 
 @mutant
@@ -346,7 +346,7 @@ def timeouts_follow_the_wall_clock(stack):
             self.wall_origin_ms = self.clock.now_ms() - (self.clock.monotonic_ms() - self._age_origin_ms)
         return self.clock.now_ms() - self.wall_origin_ms
 
-    _replaced(stack, Store, "age_ms", age)
+    replaced(stack, Store.age_ms, age)
 
 
 @mutant
@@ -361,7 +361,7 @@ def a_commit_is_answered_and_not_logged(stack):
 
         return logged
 
-    _around(stack, TransactionCoordinator, "log", wrapper)
+    around(stack, TransactionCoordinator.log, wrapper)
 
 
 @mutant
@@ -375,13 +375,13 @@ def markers_go_to_whatever_has_the_name_now(stack):
 
         return marked
 
-    _around(stack, TransactionUnit, "mark", wrapper)
+    around(stack, TransactionUnit.mark, wrapper)
 
 
 @mutant
 @breaks("spark.md: and batch *n* is decided only once")
 def the_ledger_is_not_read_at_start(stack):
-    _replaced(stack, Ledger, "load", lambda self: None)
+    replaced(stack, Ledger.load, lambda self: None)
 
 
 @mutant
@@ -396,7 +396,7 @@ def a_decision_ends_only_the_first(stack):
 
         return marked
 
-    _around(stack, Deciding, "_mark", wrapper)
+    around(stack, Deciding._mark, wrapper)
 
 
 # ---- offsets and groups --------------------------------------------------------------------------------------
@@ -408,7 +408,7 @@ def offsets_are_visible_before_the_commit(stack):
     def wrapper(put):
         return lambda self, log_partition, place, committed, producer_id=-1: put(self, log_partition, place, committed)
 
-    _around(stack, Offsets, "put", wrapper)
+    around(stack, Offsets.put, wrapper)
 
 
 @mutant
@@ -419,7 +419,7 @@ def offsets_of_aborted_transactions_count(stack):
             self, log_partition, producer_id, position, commit=True
         )
 
-    _around(stack, Offsets, "end", wrapper)
+    around(stack, Offsets.end, wrapper)
 
 
 @mutant
@@ -430,26 +430,26 @@ def offsets_of_committed_transactions_are_dropped(stack):
             self, log_partition, producer_id, position, commit=False
         )
 
-    _around(stack, Offsets, "end", wrapper)
+    around(stack, Offsets.end, wrapper)
 
 
 @mutant
 @breaks("guarantees.md: offsets without outputs, or the reverse")
 def undecided_offsets_are_passed_over(stack):
     """As if nobody asked for stable offsets (KIP-447)."""
-    _replaced(stack, Offsets, "is_pending", lambda self, place: False)
+    replaced(stack, Offsets.is_pending, lambda self, place: False)
 
 
 @mutant
 @breaks("guarantees.md: stale generation or fenced member commits")
 def generations_are_not_looked_at(stack):
-    _replaced(stack, GroupCoordinator, "check_commit", lambda self, *args, transactional: None)
+    replaced(stack, GroupCoordinator.check_commit, lambda self, *args, transactional: None)
 
 
 @mutant
 @breaks("guarantees.md: high watermark, last stable offset or committed offset going back")
 def offsets_are_not_read_at_start(stack):
-    _replaced(stack, GroupOffsets, "load", lambda self: None)
+    replaced(stack, GroupOffsets.load, lambda self: None)
 
 
 # ---- turns ---------------------------------------------------------------------------------------------------
@@ -461,4 +461,4 @@ def a_request_is_worked_in_one_step(stack):
     def wrapper(work):
         return lambda self, clock, until_ms, most_units: work(self, clock, until_ms, 1 << 60)
 
-    _around(stack, Job, "work", wrapper)
+    around(stack, Job.work, wrapper)

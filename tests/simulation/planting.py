@@ -1,10 +1,13 @@
 """How bugs are planted: a mutant replaces what it changes by its name, in a block.
 
 Each names the promise that it breaks, which a test finds in the documentation: what breaks none is not in the bank.
-Nothing is changed by a piece of its text, so code may be written otherwise without the bank.
+Nothing is changed by a piece of its text, so code may be written otherwise without the bank. What is replaced is named
+as code names it (`Topics.create`, not "create"), so that tools which rename one rename the other.
 """
 
+import functools
 import inspect
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -65,6 +68,25 @@ def hunt(name: str, seeds: int, seconds: float = 20.0, first: int = 1) -> Result
                 return result
             assert result.good, result  # that would be the simulation's own fault
     return None
+
+
+def replaced(stack: ExitStack, original: Any, value: Any) -> None:
+    """In place of a function, a method or a property, wherever it is by now and whatever it is called."""
+    _replaced(stack, *_place_of(original), value)
+
+
+def around(stack: ExitStack, original: Any, wrapper: Callable[[Wrapped], Wrapped]) -> None:
+    _around(stack, *_place_of(original), wrapper)
+
+
+def _place_of(original: Any) -> tuple[Any, str]:
+    """The module or class that has it, and its name there."""
+    function = original.fget if isinstance(original, property) else getattr(original, "__func__", original)
+    *outer, name = function.__qualname__.split(".")
+    return functools.reduce(getattr, outer, sys.modules[function.__module__]), name
+
+
+# For what has no name of its own: constants, and what one module alone is to have another of.
 
 
 def _replaced(stack: ExitStack, owner: Any, name: str, value: Any) -> None:

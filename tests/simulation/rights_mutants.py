@@ -11,7 +11,7 @@ from fencepost.broker.security.acls import Operation, ResourceType
 from fencepost.broker.security.authorizer import Authorizer
 from fencepost.broker.security.credentials import ScramUsers
 from fencepost.broker.security.security_log import SecurityLog
-from simulation.planting import _around, _replaced, breaks, killed_by, mutant
+from simulation.planting import around, breaks, killed_by, mutant, replaced
 from simulation.security_mutants import answers_outlive_the_rule_that_is_removed
 
 
@@ -24,7 +24,7 @@ def _always(stack: ExitStack, operation: Operation, kind: ResourceType) -> None:
 
         return allowed
 
-    _around(stack, Access, "allows", wrapper)
+    around(stack, Access.allows, wrapper)
 
 
 @mutant
@@ -62,7 +62,7 @@ def a_refusal_outlives_the_rule_that_allows(stack: ExitStack) -> None:
 
         return added
 
-    _around(stack, Authorizer, "add", wrapper)
+    around(stack, Authorizer.add, wrapper)
 
 
 @mutant
@@ -79,7 +79,7 @@ def a_right_that_was_taken_is_back_after_a_restart(stack: ExitStack) -> None:
 
         return committed
 
-    _around(stack, SecurityLog, "commit", wrapper)
+    around(stack, SecurityLog.commit, wrapper)
 
 
 @mutant
@@ -92,7 +92,7 @@ def a_removed_user_still_logs_in(stack: ExitStack) -> None:
 
         return kept
 
-    _around(stack, ScramUsers, "_put", wrapper)
+    around(stack, ScramUsers._put, wrapper)
 
 
 @mutant
@@ -104,13 +104,13 @@ def members_of_a_group_are_given_topics_without_a_look_at_their_rights(stack: Ex
         yield 1
         return View(ids, ids)
 
-    _replaced(stack, MembersRights, "_view", view)
+    replaced(stack, MembersRights._view, view)
 
 
 @mutant
 @breaks("security.md: a member is given partitions of topics that it may read and describe")
 def whoever_may_know_of_a_topic_counts_as_its_reader(stack: ExitStack) -> None:
-    _around(stack, MembersRights, "_view", _reading_all)
+    around(stack, MembersRights._view, _reading_all)
 
 
 def _reading_all(make: Any) -> Any:
@@ -124,7 +124,7 @@ def _reading_all(make: Any) -> Any:
 @killed_by("tests/broker/groups/consumer/test_rights.py")
 @breaks("security.md: a member is given partitions of topics that it may read and describe")
 def a_pattern_is_not_looked_up_anew_for_rights_that_changed(stack: ExitStack) -> None:
-    _replaced(stack, UsersRoster, "_resolves_anew", property(lambda self: False))
+    replaced(stack, UsersRoster._resolves_anew, property(lambda self: False))
 
 
 @killed_by("tests/broker/groups/consumer/test_rights.py")
@@ -138,7 +138,7 @@ def whose_a_member_was_is_remembered_when_it_is_gone(stack: ExitStack) -> None:
 
         return applied
 
-    _around(stack, UsersRoster, "apply", wrapper)
+    around(stack, UsersRoster.apply, wrapper)
 
 
 @killed_by("tests/broker/groups/consumer/test_rights.py")
@@ -147,4 +147,4 @@ def heartbeats_of_classic_members_do_not_say_whose_they_are(stack: ExitStack) ->
     def wrapper(heartbeat: Any) -> Any:
         return lambda self, caller, now_ms, wall_ms, user=None: heartbeat(self, caller, now_ms, wall_ms)
 
-    _around(stack, MixedGroup, "classic_heartbeat", wrapper)
+    around(stack, MixedGroup.classic_heartbeat, wrapper)

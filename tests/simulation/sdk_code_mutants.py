@@ -25,7 +25,7 @@ from fencepost.client.transactions.answers import Verdict
 from fencepost.client.transactions.driver import TransactionDriver
 from fencepost.client.transactions.machine import ClientTransaction, fenced
 from fencepost.client.transactions.table import State
-from simulation.planting import _around, _replaced, breaks, killed_by
+from simulation.planting import _replaced, around, breaks, killed_by, replaced
 
 # ---- batches and transactions --------------------------------------------------------------------------------
 
@@ -42,7 +42,7 @@ def sdk_two_transactions_work_on_one_partition(stack: ExitStack) -> None:
 
         return unclaimed
 
-    _around(stack, Batch, "_check_order", wrapper)
+    around(stack, Batch._check_order, wrapper)
 
 
 @killed_by("tests/client/consumer/test_batch_once.py")
@@ -53,7 +53,7 @@ def sdk_what_became_of_a_batch_is_forgotten(stack: ExitStack) -> None:
     def check(self: Any, by: Any) -> None:
         self._claimed_by = None
 
-    _replaced(stack, Batch, "_check_outcome", check)
+    replaced(stack, Batch._check_outcome, check)
 
 
 @killed_by("tests/client/consumer/test_batch_once.py")
@@ -63,7 +63,7 @@ def sdk_a_batch_takes_committed_offsets_back(stack: ExitStack) -> None:
         self._release()
         self._settled(self)
 
-    _replaced(stack, Batch, "committed", committed)
+    replaced(stack, Batch.committed, committed)
 
 
 @killed_by("tests/client/consumer/test_batch_once.py")
@@ -75,13 +75,13 @@ def sdk_a_partition_comes_back_by_hand_in_mid_transaction(stack: ExitStack) -> N
         self.manual = True
         self._set(partitions)
 
-    _replaced(stack, Subscription, "assign", assign)
+    replaced(stack, Subscription.assign, assign)
 
 
 @killed_by("tests/client/consumer/test_batch_once.py")
 @breaks("sdk.md: a transaction already committed this batch")
 def sdk_a_batch_is_committed_though_it_comes_again(stack: ExitStack) -> None:
-    _replaced(stack, Batch, "_was_assigned_manually", False)
+    replaced(stack, Batch._was_assigned_manually, False)
 
 
 @killed_by("tests/client/consumer/test_batch_again.py")
@@ -92,7 +92,7 @@ def sdk_offsets_are_committed_by_two(stack: ExitStack) -> None:
     def wrapper(make: Any) -> Any:
         return lambda self, *given, **more: make(self, *given, **(more | {"commits_itself": False}))
 
-    _around(stack, Batch, "__init__", wrapper)
+    around(stack, Batch.__init__, wrapper)
 
 
 @killed_by("tests/client/consumer/test_offsets_of_consumer.py")
@@ -107,7 +107,7 @@ def sdk_offsets_of_a_consumer_are_those_of_its_last_batch(stack: ExitStack) -> N
 
         return batch
 
-    _around(stack, Reading, "batch", wrapper)
+    around(stack, Reading.batch, wrapper)
 
 
 @killed_by("tests/client/consumer/test_offsets_of_consumer.py")
@@ -119,7 +119,7 @@ def sdk_a_position_that_is_looked_up_is_committed(stack: ExitStack) -> None:
         firsts = {state: given.first for state, given in self._since.items()}
         return self._make_batch((), firsts, self._since_group, firsts)
 
-    _replaced(stack, Reading, "last_batch", last_batch)
+    replaced(stack, Reading.last_batch, last_batch)
 
 
 @killed_by("tests/client/consumer/test_offsets_of_consumer.py")
@@ -128,13 +128,13 @@ def sdk_what_was_committed_by_number_comes_again(stack: ExitStack) -> None:
     def wrapper(roll_back: Any) -> Any:
         return lambda self, offset, asks=False: roll_back(self, offset)
 
-    _around(stack, PartitionState, "roll_back", wrapper)
+    around(stack, PartitionState.roll_back, wrapper)
 
 
 @killed_by("tests/client/consumer/test_offsets_of_consumer.py")
 @breaks("sdk.md: After an abort all of it is read again")
 def sdk_a_commit_of_the_consumer_does_not_settle_what_it_gave(stack: ExitStack) -> None:
-    _replaced(stack, Reading, "note_committed", lambda self, offsets: None)
+    replaced(stack, Reading.note_committed, lambda self, offsets: None)
 
 
 @killed_by("tests/client/producer/test_pool.py")
@@ -149,7 +149,7 @@ def sdk_a_pool_begins_without_asking_what_its_last_commit_became(stack: ExitStac
             self._driver._owes_abort = True
         return bool(self.goes_on)
 
-    _replaced(stack, _SlotProducer, "can_begin", can_begin)
+    replaced(stack, _SlotProducer.can_begin, can_begin)
 
 
 @killed_by("tests/client/test_odd_answers.py")
@@ -169,7 +169,7 @@ def sdk_a_forgotten_id_is_taken_for_a_fence(stack: ExitStack) -> None:
 
         return refused
 
-    _around(stack, ClientTransaction, "refused_write", wrapper)
+    around(stack, ClientTransaction.refused_write, wrapper)
 
 
 # ---- what goes on after its end ------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ def sdk_a_forgotten_id_is_taken_for_a_fence(stack: ExitStack) -> None:
 @killed_by("tests/client/sync/test_interrupted.py")
 @breaks("sdk.md: as with `close()`, in 5 seconds for all clients together")
 def sdk_a_blocking_call_that_is_interrupted_at_once_never_runs(stack: ExitStack) -> None:
-    _replaced(stack, _Running, "cancel", lambda self: self._task.cancel())
+    replaced(stack, _Running.cancel, lambda self: self._task.cancel())
 
 
 @killed_by("tests/client/test_closing.py")
@@ -191,7 +191,7 @@ def sdk_a_consumer_that_is_closed_in_no_time_keeps_its_heart(stack: ExitStack) -
 
         return closed
 
-    _around(stack, Group, "close", wrapper)
+    around(stack, Group.close, wrapper)
 
 
 # ---- the pool ------------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def sdk_a_second_start_fences_the_pools_own_producers(stack: ExitStack) -> None:
 
         return started
 
-    _around(stack, ProducerPool, "start", wrapper)
+    around(stack, ProducerPool.start, wrapper)
 
 
 @killed_by("tests/client/producer/test_pool.py")
@@ -220,7 +220,7 @@ def sdk_a_batch_for_which_no_slot_came_free_is_passed_over(stack: ExitStack) -> 
 
         return begun
 
-    _around(stack, ProducerPool, "_begin", wrapper)
+    around(stack, ProducerPool._begin, wrapper)
 
 
 @killed_by("tests/client/producer/test_pool.py")
@@ -235,7 +235,7 @@ def sdk_a_pool_takes_its_ids_back(stack: ExitStack) -> None:
 
         return replaced
 
-    _around(stack, ProducerPool, "_replace", wrapper)
+    around(stack, ProducerPool._replace, wrapper)
 
 
 @killed_by("tests/client/producer/test_slots.py")
@@ -250,7 +250,7 @@ def sdk_nobody_is_told_of_a_slot_that_is_free(stack: ExitStack) -> None:
 
         return given_back
 
-    _around(stack, Slots, "give_back", wrapper)
+    around(stack, Slots.give_back, wrapper)
 
 
 # ---- consumers -----------------------------------------------------------------------------------------------
@@ -264,21 +264,21 @@ def sdk_an_automatic_commit_covers_what_its_poll_gives(stack: ExitStack) -> None
     def wrapper(quietly: Any) -> Any:
         return lambda self, timeout_ms, offsets=None: quietly(self, timeout_ms)
 
-    _around(stack, GroupCommits, "commit_or_log", wrapper)
+    around(stack, GroupCommits.commit_or_log, wrapper)
 
 
 @killed_by("tests/client/consumer/test_fetcher_replicas.py")
 @breaks("sdk.md: With a `client_rack` the consumer reads from the follower")
 def sdk_a_follower_that_is_named_is_not_asked(stack: ExitStack) -> None:
     """And the leader gives nothing to a rack that it has sent to one."""
-    _replaced(stack, Fetcher, "_follow", lambda self, state, replica: None)
+    replaced(stack, Fetcher._follow, lambda self, state, replica: None)
 
 
 @killed_by("tests/client/consumer/test_fetcher_replicas.py")
 @breaks("sdk.md: It reads from the leader again for half a minute")
 def sdk_a_follower_that_failed_is_named_again(stack: ExitStack) -> None:
     """For the leader is told our rack."""
-    _replaced(stack, Fetcher, "_rack_id", lambda self, states: self._settings.client_rack)
+    replaced(stack, Fetcher._rack_id, lambda self, states: self._settings.client_rack)
 
 
 @killed_by("tests/client/consumer/test_fetcher_replicas.py")
@@ -292,14 +292,14 @@ def sdk_a_follower_that_has_just_been_left_is_taken_at_its_word(stack: ExitStack
             self._read_from_leader(state)
         return not is_followed
 
-    _replaced(stack, Fetcher, "_leave_follower", reported)
+    replaced(stack, Fetcher._leave_follower, reported)
 
 
 @killed_by("tests/client/consumer/test_reading_one_by_one.py")
 @breaks("sdk.md: are dropped when they fill the buffer")
 def sdk_what_is_paused_keeps_its_room(stack: ExitStack) -> None:
     """And others are never read."""
-    _replaced(stack, Fetcher, "_make_room", lambda self, asking, bytes_needed: 0)
+    replaced(stack, Fetcher._make_room, lambda self, asking, bytes_needed: 0)
 
 
 @killed_by("tests/client/records/test_fetched.py")
@@ -308,7 +308,7 @@ def sdk_checksums_are_not_looked_at(stack: ExitStack) -> None:
     def wrapper(make: Any) -> Any:
         return lambda self, *given, **more: make(self, *given, **(more | {"check_crcs": False}))
 
-    _around(stack, Fetched, "__init__", wrapper)
+    around(stack, Fetched.__init__, wrapper)
 
 
 @killed_by("tests/client/test_serialization.py")
@@ -326,7 +326,7 @@ def sdk_what_does_not_deserialize_is_passed_over(stack: ExitStack) -> None:
 
         return passing
 
-    _around(stack, Fetched, "_deserialize", wrapper)
+    around(stack, Fetched._deserialize, wrapper)
 
 
 @killed_by("tests/client/consumer/test_batch_once.py")
@@ -339,13 +339,13 @@ def sdk_an_earlier_batch_takes_back_offsets_of_a_later_one(stack: ExitStack) -> 
 
         return forgetful
 
-    _around(stack, Batch, "_check_order", wrapper)
+    around(stack, Batch._check_order, wrapper)
 
 
 @killed_by("tests/client/consumer/test_batch_once.py")
 @breaks("sdk.md: After an abort all of it is read again")
 def sdk_all_batches_come_again_when_one_is_rolled_back(stack: ExitStack) -> None:
-    _around(stack, Rewinds, "lowest_since", lambda lowest: lambda self, count: 0 if count < self.count else inf)
+    around(stack, Rewinds.lowest_since, lambda lowest: lambda self, count: 0 if count < self.count else inf)
 
 
 @killed_by("tests/client/producer/test_sequences.py")
@@ -358,7 +358,7 @@ def sdk_a_sequence_that_is_not_expected_shows_that_nothing_was_written(stack: Ex
 
         return trusting
 
-    _around(stack, Sequences, "_handle_unexpected", wrapper)
+    around(stack, Sequences._handle_unexpected, wrapper)
 
 
 @killed_by("tests/client/consumer/test_offsets_of_consumer.py")
@@ -371,7 +371,7 @@ def sdk_offsets_of_a_consumer_forget_what_was_returned_before_a_rebalance(stack:
 
         return forgetful
 
-    _around(stack, Reading, "_remember", wrapper)
+    around(stack, Reading._remember, wrapper)
 
 
 @killed_by("tests/client/consumer/test_several_batches.py")
@@ -384,7 +384,7 @@ def sdk_an_abort_reads_again_what_was_committed_as_numbers(stack: ExitStack) -> 
         self.rewinds.add(first)
         self.go_on(first)
 
-    _replaced(stack, PartitionState, "roll_back", roll_back)
+    replaced(stack, PartitionState.roll_back, roll_back)
 
 
 @killed_by("tests/client/test_closing.py")
@@ -396,7 +396,7 @@ def sdk_who_polls_does_not_wait_while_another_task_unsubscribes(stack: ExitStack
         needs: bool = self._due or self.leaving
         return needs
 
-    _replaced(stack, Group, "needs_poll", property(needs_poll))
+    replaced(stack, Group.needs_poll, property(needs_poll))
 
 
 @killed_by("tests/client/group/test_group_patterns.py")
@@ -408,7 +408,7 @@ def sdk_a_pattern_after_a_poll_without_topics_is_never_matched(stack: ExitStack)
         needs: bool = not self.leaving and (self._due or is_other)
         return needs
 
-    _replaced(stack, Group, "needs_poll", property(needs_poll))
+    replaced(stack, Group.needs_poll, property(needs_poll))
 
 
 @killed_by("tests/client/group/test_group.py")
@@ -423,19 +423,19 @@ def sdk_a_member_that_left_does_not_join_for_the_same_topics(stack: ExitStack) -
 
         return forgetting_nothing
 
-    _around(stack, Membership, "leave", wrapper)
+    around(stack, Membership.leave, wrapper)
 
 
 @killed_by("tests/client/consumer/test_positions.py")
 @breaks("guarantees.md: delays `read_committed` readers of the partitions it wrote to, and nobody else")
 def sdk_one_partition_that_a_transaction_holds_keeps_all_waiting(stack: ExitStack) -> None:
-    _around(stack, offsets, "_unless_later", lambda leave_out: lambda codes: codes)
+    around(stack, offsets._unless_later, lambda leave_out: lambda codes: codes)
 
 
 @killed_by("tests/client/test_config_names.py")
 @breaks("sdk.md: An unknown name or an unsupported value is refused")
 def sdk_a_setting_that_cannot_be_kept_is_taken_in_silence(stack: ExitStack) -> None:
-    _replaced(stack, config_names, "_check_always", lambda name, value: None)
+    replaced(stack, config_names._check_always, lambda name, value: None)
 
 
 @killed_by("tests/client/transactions/test_offsets.py")
@@ -446,13 +446,13 @@ def sdk_the_end_does_not_wait_for_offsets_that_are_being_sent(stack: ExitStack) 
     async def sent(self: Any) -> None:
         pass
 
-    _replaced(stack, TransactionDriver, "offsets_sent", sent)
+    replaced(stack, TransactionDriver.offsets_sent, sent)
 
 
 @killed_by("tests/client/group/test_commits.py")
 @breaks("guarantees.md: stale generation or fenced member commits")
 def sdk_offsets_of_partitions_with_another_owner_are_committed(stack: ExitStack) -> None:
-    _replaced(stack, GroupCommits, "_check_owned", lambda self, offsets: None)
+    replaced(stack, GroupCommits._check_owned, lambda self, offsets: None)
 
 
 @killed_by("tests/client/consumer/test_batch_once.py")
@@ -467,14 +467,14 @@ def sdk_a_producer_that_cannot_go_on_keeps_its_batches(stack: ExitStack) -> None
 
         return closing
 
-    _around(stack, TransactionDriver, "close", tell_no_more)
+    around(stack, TransactionDriver.close, tell_no_more)
 
 
 @killed_by("tests/client/transactions/test_faults.py")
 @breaks("S-87")
 def sdk_what_cannot_be_sent_any_more_is_waited_for(stack: ExitStack) -> None:
     """Until delivery_timeout_ms is over."""
-    _replaced(stack, TransactionDriver, "_drop_unsent", lambda self: None)
+    replaced(stack, TransactionDriver._drop_unsent, lambda self: None)
 
 
 @killed_by("tests/client/group/test_group.py")
@@ -489,10 +489,10 @@ def sdk_a_new_pattern_is_compared_with_old_topics(stack: ExitStack) -> None:
 
         return once
 
-    _around(stack, Group, "_topics", wrapper)
+    around(stack, Group._topics, wrapper)
 
 
 @killed_by("tests/client/test_closing.py")
 @breaks("sdk.md: a rebalance listener that it has called runs to its end")
 def sdk_a_listener_hears_twice_that_the_same_partitions_go(stack: ExitStack) -> None:
-    _replaced(stack, Group, "_give_up_all_once", Group._give_up_all)
+    replaced(stack, Group._give_up_all_once, Group._give_up_all)

@@ -31,7 +31,7 @@ from fencepost.client.transactions import driver
 from fencepost.client.transactions.adding_partitions import AddingPartitions
 from fencepost.client.transactions.driver import TransactionDriver
 from fencepost.client.transactions.table import State
-from simulation.planting import _around, _replaced, breaks, killed_by
+from simulation.planting import _replaced, around, breaks, killed_by, replaced
 
 
 def _silenced(stack: ExitStack, module: Any) -> None:
@@ -82,13 +82,13 @@ def sdk_what_may_have_been_written_is_said_to_be_lost(stack: ExitStack) -> None:
 
         return dropped
 
-    _around(stack, Failures, "drop_all", wrapper)
+    around(stack, Failures.drop_all, wrapper)
 
 
 @killed_by("tests/client/producer/test_ending.py")
 @breaks("sdk.md: as with `close()`, in the background")
 def sdk_a_producer_that_is_collected_sends_nothing(stack: ExitStack) -> None:
-    _replaced(stack, unclosed.Parts, "end_unheld", lambda self, timeout_ms: None)
+    replaced(stack, unclosed.Parts.end_unheld, lambda self, timeout_ms: None)
 
 
 @killed_by("tests/client/producer/test_ending.py")
@@ -108,19 +108,19 @@ def sdk_a_client_is_not_noted_for_the_exit(stack: ExitStack) -> None:
 
         return begun
 
-    _around(stack, unclosed.Parts, "begin", wrapper)
+    around(stack, unclosed.Parts.begin, wrapper)
 
 
 @killed_by("tests/client/test_exit.py")
 @breaks("sdk.md: as with `close()`, in 5 seconds for all clients together")
 def sdk_nothing_is_sent_at_the_exit(stack: ExitStack) -> None:
-    _replaced(stack, unclosed.Parts, "end_elsewhere", lambda self, timeout_ms: None)
+    replaced(stack, unclosed.Parts.end_elsewhere, lambda self, timeout_ms: None)
 
 
 @killed_by("tests/client/test_exit.py")
 @breaks("sdk.md: nothing can be sent any more: dropped and logged")
 def sdk_nothing_is_said_of_what_the_exit_loses(stack: ExitStack) -> None:
-    _replaced(stack, ProducerParts, "abandon", lambda self: None)
+    replaced(stack, ProducerParts.abandon, lambda self: None)
 
 
 @killed_by("tests/client/test_exit.py")
@@ -134,7 +134,7 @@ def sdk_what_the_exit_loses_is_said_twice(stack: ExitStack) -> None:
 
         return abandoned
 
-    _around(stack, unclosed.Parts, "abandon_once", wrapper)
+    around(stack, unclosed.Parts.abandon_once, wrapper)
 
 
 @killed_by("tests/client/test_exit.py")
@@ -149,7 +149,7 @@ def sdk_an_open_transaction_at_the_exit_is_not_named(stack: ExitStack) -> None:
 @killed_by("tests/client/consumer/test_automatic_commits.py")
 @breaks("sdk.md: commits everything but what was returned last")
 def sdk_an_automatic_commit_covers_a_batch_whose_block_raised(stack: ExitStack) -> None:
-    _replaced(stack, GroupCommits, "_finished", lambda self: self._subscription.positions())
+    replaced(stack, GroupCommits._finished, lambda self: self._subscription.positions())
 
 
 @killed_by("tests/client/consumer/test_automatic_commits.py")
@@ -158,7 +158,7 @@ def sdk_a_block_that_raised_ends_like_any_other(stack: ExitStack) -> None:
     def wrapper(close_after: Any) -> Any:
         return lambda self, error, *given: close_after(self, None, *given)
 
-    _around(stack, Consumer, "_close_after", wrapper)
+    around(stack, Consumer._close_after, wrapper)
 
 
 @killed_by("tests/client/consumer/test_automatic_commits.py")
@@ -170,7 +170,7 @@ def sdk_nothing_is_said_of_what_an_automatic_commit_leaves_out(stack: ExitStack)
 @killed_by("tests/client/consumer/test_automatic_commits.py")
 @breaks("sdk.md: A block that was waiting for more had done it all")
 def sdk_who_asks_for_more_has_not_worked_on_what_came_before(stack: ExitStack) -> None:
-    _replaced(stack, Reading, "note_asked", lambda self: self.settle())
+    replaced(stack, Reading.note_asked, lambda self: self.settle())
 
 
 @killed_by("tests/client/consumer/test_automatic_commits.py")
@@ -184,7 +184,7 @@ def sdk_what_a_block_committed_before_it_raised_is_taken_back(stack: ExitStack) 
 
         return noted
 
-    _around(stack, Reading, "note_committed", wrapper)
+    around(stack, Reading.note_committed, wrapper)
 
 
 @killed_by("tests/client/consumer/test_what_is_committed.py")
@@ -199,7 +199,7 @@ def sdk_commits_are_sent_beside_each_other(stack: ExitStack) -> None:
 
         return made
 
-    _around(stack, GroupOffsets, "__init__", wrapper)
+    around(stack, GroupOffsets.__init__, wrapper)
 
 
 @killed_by("tests/client/consumer/test_what_is_committed.py")
@@ -211,7 +211,7 @@ def sdk_a_commit_before_a_seek_counts_after_it(stack: ExitStack) -> None:
 @killed_by("tests/client/consumer/test_what_is_committed.py")
 @breaks("sdk.md: After an abort all of it is read again")
 def sdk_what_was_read_before_hidden_records_is_taken_for_committed(stack: ExitStack) -> None:
-    _replaced(stack, PartitionState, "note_nothing_given", lambda self, since: self.note_committed(self.position))
+    replaced(stack, PartitionState.note_nothing_given, lambda self, since: self.note_committed(self.position))
 
 
 # ---- transactions that stay open --------------------------------------------------------------------------------
@@ -220,13 +220,13 @@ def sdk_what_was_read_before_hidden_records_is_taken_for_committed(stack: ExitSt
 @killed_by("tests/client/transactions/test_aborts_owed.py")
 @breaks("sdk.md: abort an open transaction")
 def sdk_an_abort_that_failed_is_not_owed(stack: ExitStack) -> None:
-    _around(stack, TransactionDriver, "abort", _owing_nothing)
+    around(stack, TransactionDriver.abort, _owing_nothing)
 
 
 @killed_by("tests/client/transactions/test_aborts_owed.py")
 @breaks("sdk.md: before its commit was sent is aborted")
 def sdk_an_abort_after_a_cancelled_commit_is_not_owed(stack: ExitStack) -> None:
-    _around(stack, TransactionDriver, "commit", _owing_nothing)
+    around(stack, TransactionDriver.commit, _owing_nothing)
 
 
 @killed_by("tests/client/transactions/test_aborts_owed.py")
@@ -242,7 +242,7 @@ def sdk_a_close_does_not_abort_what_has_failed(stack: ExitStack) -> None:
 
         return closed
 
-    _around(stack, TransactionDriver, "close", wrapper)
+    around(stack, TransactionDriver.close, wrapper)
 
 
 # ---- errors without their reason --------------------------------------------------------------------------------
@@ -251,13 +251,13 @@ def sdk_a_close_does_not_abort_what_has_failed(stack: ExitStack) -> None:
 @killed_by("tests/client/test_broker_words.py")
 @breaks("sdk.md: the error names the last refusal")
 def sdk_a_delivery_that_times_out_forgets_why(stack: ExitStack) -> None:
-    _replaced(stack, Sender, "_why_late", lambda self, batch: None)
+    replaced(stack, Sender._why_late, lambda self, batch: None)
 
 
 @killed_by("tests/client/test_broker_words.py")
 @breaks("sdk.md: the error names the last refusal")
 def sdk_a_full_buffer_does_not_say_why(stack: ExitStack) -> None:
-    _replaced(stack, Sender, "why_full", lambda self: None)
+    replaced(stack, Sender.why_full, lambda self: None)
 
 
 @killed_by("tests/client/test_broker_words.py")
@@ -269,7 +269,7 @@ def sdk_what_the_broker_says_of_records_is_dropped(stack: ExitStack) -> None:
 @killed_by("tests/client/test_broker_words.py")
 @breaks("sdk.md: the error names the last refusal")
 def sdk_nobody_notes_why_there_is_no_producer_id(stack: ExitStack) -> None:
-    _replaced(stack, PlainPermission, "_note", lambda self, error: None)
+    replaced(stack, PlainPermission._note, lambda self, error: None)
 
 
 @killed_by("tests/client/test_broker_words.py")
@@ -296,7 +296,7 @@ def sdk_a_topic_is_missed_as_if_nobody_had_made_it(stack: ExitStack) -> None:
     def missing(self: Any, topic: str, waited: str) -> UnknownTopicError:
         return UnknownTopicError(f"there is no topic {topic!r}, and it did not appear within {waited}")
 
-    _replaced(stack, Cluster, "_missing", missing)
+    replaced(stack, Cluster._missing, missing)
 
 
 @killed_by("tests/client/test_broker_words.py")
@@ -311,7 +311,7 @@ def sdk_a_commit_that_times_out_names_no_partition(stack: ExitStack) -> None:
     def wrapper(ask_until: Any) -> Any:
         return lambda self, *given, **more: ask_until(self, *given, **more | {"error_for": None})
 
-    _around(stack, GroupOffsets, "_ask_until", wrapper)
+    around(stack, GroupOffsets._ask_until, wrapper)
 
 
 # ---- waits without their reason ---------------------------------------------------------------------------------
@@ -332,13 +332,13 @@ def sdk_held_offsets_are_warned_of_at_each_look(stack: ExitStack) -> None:
 @killed_by("tests/client/consumer/test_held_offsets.py")
 @breaks("sdk.md: unstable_ms` is how long it has waited")
 def sdk_a_wait_for_held_offsets_is_not_in_the_state(stack: ExitStack) -> None:
-    _replaced(stack, PartitionState, "unstable_ms", lambda self, now_ms: 0)
+    replaced(stack, PartitionState.unstable_ms, lambda self, now_ms: 0)
 
 
 @killed_by("tests/client/consumer/test_held_offsets.py")
 @breaks("sdk.md: after 5 seconds, and then once in a minute, it logs the group")
 def sdk_a_time_out_over_held_offsets_does_not_name_them(stack: ExitStack) -> None:
-    _replaced(stack, Consumer, "_late", lambda self, text: RequestTimedOutError(text))
+    replaced(stack, Consumer._late, lambda self, text: RequestTimedOutError(text))
 
 
 @killed_by("tests/client/group/test_consumer_group.py")
@@ -368,10 +368,10 @@ def sdk_what_a_serializer_adds_to_headers_is_not_sent(stack: ExitStack) -> None:
     def wrapper(call: Any) -> Any:
         return lambda self, topic, key, value, headers: (*call(self, topic, key, value, headers)[:2], headers)
 
-    _around(stack, Serializers, "__call__", wrapper)
+    around(stack, Serializers.__call__, wrapper)
 
 
 @killed_by("tests/client/test_partitioner.py")
 @breaks("sdk.md: with its results: `murmur2_random`")
 def sdk_keys_go_where_no_other_client_sends_them(stack: ExitStack) -> None:
-    _around(stack, partitioner, "murmur2", lambda murmur2: lambda key: murmur2(key) ^ 1)
+    around(stack, partitioner.murmur2, lambda murmur2: lambda key: murmur2(key) ^ 1)

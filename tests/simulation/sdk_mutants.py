@@ -22,7 +22,7 @@ from fencepost.client.transactions.requests import TransactionRequests
 from fencepost.client.transactions.sources import Sources
 from fencepost.client.transactions.table import Event, State
 from fencepost.client.values import NO_IDENTITY, ConsumerGroupMetadata
-from simulation.planting import _around, _replaced, breaks, mutant
+from simulation.planting import around, breaks, mutant, replaced
 
 # ---- sequences and batches -----------------------------------------------------------------------------------
 
@@ -41,7 +41,7 @@ def sdk_what_was_not_answered_is_numbered_anew(stack):
 
         return without_asking
 
-    _around(stack, Sender, "_on_lost", wrapper)
+    around(stack, Sender._on_lost, wrapper)
 
 
 @mutant
@@ -58,13 +58,13 @@ def sdk_a_retried_batch_is_made_anew(stack):
 
         return in_halves
 
-    _around(stack, Sender, "_on_lost", wrapper)
+    around(stack, Sender._on_lost, wrapper)
 
 
 @mutant
 @breaks("guarantees.md: consumers see a transaction as a whole or not at all")
 def sdk_a_failed_delivery_does_not_spoil_its_transaction(stack):
-    _replaced(stack, TransactionDriver, "failed", lambda self, partition, error: None)
+    replaced(stack, TransactionDriver.failed, lambda self, partition, error: None)
 
 
 @mutant
@@ -82,7 +82,7 @@ def sdk_a_send_that_is_cancelled_has_taken_its_record(stack):
 
         return sent
 
-    _around(stack, Producer, "send", wrapper)
+    around(stack, Producer.send, wrapper)
 
 
 # ---- the end of transactions ---------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ def sdk_a_commit_without_an_answer_is_aborted(stack):
 
         return given_up
 
-    _around(stack, ClientTransaction, "gave_up", wrapper)
+    around(stack, ClientTransaction.gave_up, wrapper)
 
 
 @mutant
@@ -121,7 +121,7 @@ def sdk_a_commit_without_an_answer_is_done(stack):
 
         return given_up
 
-    _around(stack, ClientTransaction, "gave_up", wrapper)
+    around(stack, ClientTransaction.gave_up, wrapper)
 
 
 @mutant
@@ -137,7 +137,7 @@ def sdk_what_failed_is_not_ended(stack):
 
         return without_asking
 
-    _around(stack, ClientTransaction, "ends_without_request", wrapper)
+    around(stack, ClientTransaction.ends_without_request, wrapper)
 
 
 @mutant
@@ -148,7 +148,7 @@ def sdk_the_epoch_of_an_answer_is_not_taken(stack):
     def wrapper(ended):
         return lambda self, code, identity: ended(self, code, NO_IDENTITY if code else self.identity)
 
-    _around(stack, ClientTransaction, "ended", wrapper)
+    around(stack, ClientTransaction.ended, wrapper)
 
 
 # ---- consumers -----------------------------------------------------------------------------------------------
@@ -162,20 +162,20 @@ def sdk_offsets_are_sent_without_their_generation(stack):
     def wrapper(commit):
         return lambda self, offsets, group: commit(self, offsets, ConsumerGroupMetadata(group.group_id))
 
-    _around(stack, TransactionRequests, "commit_offsets", wrapper)
+    around(stack, TransactionRequests.commit_offsets, wrapper)
 
 
 @mutant
 @breaks("S-86")
 def sdk_a_commit_does_not_look_at_writes_that_failed(stack):
     """Its records that were refused for good are missing in what is committed."""
-    _replaced(stack, TransactionDriver, "failed", lambda self, topic_partition, error: None)
+    replaced(stack, TransactionDriver.failed, lambda self, topic_partition, error: None)
 
 
 @mutant
 @breaks("sdk.md: After an abort all of it is read again")
 def sdk_after_an_abort_the_consumer_goes_on(stack):
-    _replaced(stack, Batch, "aborted", lambda self: self._settled(self))
+    replaced(stack, Batch.aborted, lambda self: self._settled(self))
 
 
 @mutant
@@ -185,23 +185,22 @@ def sdk_after_an_unknown_outcome_the_consumer_goes_on(stack):
         self._release()
         self._settled(self)
 
-    _replaced(stack, Batch, "outcome_unknown", settled)
+    replaced(stack, Batch.outcome_unknown, settled)
 
 
 @mutant
 @breaks("S-103")
 def sdk_the_list_of_aborted_transactions_is_ignored(stack):
-    _replaced(stack, AbortedFilter, "hides", lambda self, batch: batch.is_control)
+    replaced(stack, AbortedFilter.hides, lambda self, batch: batch.is_control)
 
 
 @mutant
 @breaks("sdk.md: cannot be read while an open transaction has written newer ones")
 def sdk_offsets_that_are_not_decided_are_begun_at(stack):
     request = offsets.fetch_request
-    _replaced(
+    replaced(
         stack,
-        offsets,
-        "fetch_request",
+        offsets.fetch_request,
         lambda group_id, partitions, _, *reader: request(group_id, partitions, False, *reader),
     )
 
@@ -225,8 +224,8 @@ def sdk_a_partition_that_comes_back_goes_on_where_it_was(stack):
 
         return revoked
 
-    _around(stack, Subscription, "assign_from_group", wrapper)
-    _around(stack, Subscription, "revoke", remembering)
+    around(stack, Subscription.assign_from_group, wrapper)
+    around(stack, Subscription.revoke, remembering)
 
 
 @mutant
@@ -243,7 +242,7 @@ def sdk_what_was_fetched_ahead_is_given_after_a_jump(stack):
 
         return dropped
 
-    _around(stack, PartitionState, "drop_fetched", wrapper)
+    around(stack, PartitionState.drop_fetched, wrapper)
 
 
 @mutant
@@ -259,7 +258,7 @@ def sdk_a_batch_leaves_out_its_last_record(stack):
 
         return taken
 
-    _around(stack, Reading, "take", wrapper)
+    around(stack, Reading.take, wrapper)
 
 
 # ---- pauses, slow work, two producers ------------------------------------------------------------------------
@@ -282,14 +281,14 @@ def sdk_what_is_paused_is_given(stack):
 
         return all_of_them
 
-    _around(stack, Reading, "_candidates", wrapper)
+    around(stack, Reading._candidates, wrapper)
 
 
 @mutant
 @breaks("sdk.md: each record of `async for` and each `getone` counts")
 def sdk_records_given_one_by_one_are_one_poll(stack):
     """A member is expelled while it is polled."""
-    _replaced(stack, HeartbeatTimes, "look", lambda self, now_ms: None)
+    replaced(stack, HeartbeatTimes.look, lambda self, now_ms: None)
 
 
 @mutant
@@ -302,7 +301,7 @@ def sdk_a_batch_is_given_to_a_second_producer(stack):
 
         return unclaimed
 
-    _around(stack, Batch, "_check_order", wrapper)
+    around(stack, Batch._check_order, wrapper)
 
 
 @mutant
@@ -313,7 +312,7 @@ def sdk_a_batch_that_is_committed_is_committed_again(stack):
         for state in self._states:
             state.committed = (-1, -1)
 
-    _replaced(stack, Batch, "_check_outcome", claim)
+    replaced(stack, Batch._check_outcome, claim)
 
 
 # ---- impatient handlers of a pool ----------------------------------------------------------------------------
@@ -327,7 +326,7 @@ def sdk_a_commit_that_is_cancelled_counts_as_aborted(stack):
     def wrapper(notify):
         return lambda self, outcome: notify(self, None if outcome == "unknown" else outcome)
 
-    _around(stack, Sources, "notify", wrapper)
+    around(stack, Sources.notify, wrapper)
 
 
 # ---- several batches in one transaction ----------------------------------------------------------------------
@@ -342,7 +341,7 @@ def sdk_an_abort_goes_back_to_its_own_batch_alone(stack):
         self.rewinds.add(offset)
         self.go_on(offset)
 
-    _replaced(stack, PartitionState, "roll_back", roll_back)
+    replaced(stack, PartitionState.roll_back, roll_back)
 
 
 # ---- reads beside a commit -----------------------------------------------------------------------------------
@@ -365,8 +364,8 @@ def sdk_what_is_given_beside_a_commit_counts_as_committed(stack):
         self.settle()
         self._since = {state: first for state, first in self._since.items() if state.tp not in offsets}
 
-    _around(stack, Batch, "committed", wrapper)
-    _replaced(stack, Reading, "_settle_to", settle_to)
+    around(stack, Batch.committed, wrapper)
+    replaced(stack, Reading._settle_to, settle_to)
 
 
 @mutant
@@ -384,7 +383,7 @@ def sdk_offsets_of_a_consumer_are_those_of_its_positions_at_the_end(stack):
 
         return committing
 
-    _around(stack, TransactionDriver, "commit", wrapper)
+    around(stack, TransactionDriver.commit, wrapper)
 
 
 # ---- several tasks on one consumer ---------------------------------------------------------------------------
@@ -410,7 +409,7 @@ def sdk_a_poll_gives_what_is_paused_while_it_waits(stack):
             if found or not await self._polls.wait(deadline_ms, wanted):
                 return found
 
-    _replaced(stack, Consumer, "_take_when_there", take_when_there)
+    replaced(stack, Consumer._take_when_there, take_when_there)
 
 
 @mutant
@@ -425,7 +424,7 @@ def sdk_a_seek_beside_a_poll_is_lost(stack):
 
         return sought
 
-    _around(stack, Consumer, "seek", wrapper)
+    around(stack, Consumer.seek, wrapper)
 
 
 @mutant
@@ -441,7 +440,7 @@ def sdk_an_unsubscribe_that_is_cancelled_never_ends(stack):
         await self._send_leave(request, deadline_ms - self._clock.monotonic_ms())
         self.leaving = False
 
-    _replaced(stack, Group, "_end_membership", go)
+    replaced(stack, Group._end_membership, go)
 
 
 @mutant
@@ -464,8 +463,8 @@ def sdk_a_commit_covers_what_is_given_before_it_leaves(stack):
 
         return made
 
-    _around(stack, GroupCommits, "__init__", with_subscription)
-    _around(stack, offsets.GroupOffsets, "commit", wrapper)
+    around(stack, GroupCommits.__init__, with_subscription)
+    around(stack, offsets.GroupOffsets.commit, wrapper)
 
 
 @mutant
@@ -487,5 +486,5 @@ def sdk_who_lost_its_partitions_speaks_for_its_group_alone(stack):
     def unchecked(self):
         return self._member().metadata()  # without the check that it has joined
 
-    _around(stack, Group, "__init__", wrapper)
-    _replaced(stack, Consumer, "group_metadata", unchecked)
+    around(stack, Group.__init__, wrapper)
+    replaced(stack, Consumer.group_metadata, unchecked)

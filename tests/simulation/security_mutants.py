@@ -15,7 +15,7 @@ from fencepost.protocol.messages.acls import CreateAclsRequest, DeleteAclsReques
 from fencepost.protocol.schema import schema_of
 from fencepost.storage import recovery
 from fencepost.storage.log.settings import LogSettings
-from simulation.planting import _around, _replaced, breaks, killed_by
+from simulation.planting import _replaced, around, breaks, killed_by, replaced
 
 AUTHORIZER = "tests/broker/security/test_authorizer.py"
 
@@ -31,7 +31,7 @@ def an_allowing_rule_wins_over_one_that_denies(stack: ExitStack) -> None:
         )
 
     decided = Authorizer._decide
-    _replaced(stack, Authorizer, "_decide", decide)
+    replaced(stack, Authorizer._decide, decide)
 
 
 @killed_by(AUTHORIZER)
@@ -49,7 +49,7 @@ def a_prefixed_rule_fits_its_own_name_alone(stack: ExitStack) -> None:
             if found := self._by_pattern.get((kind, pattern, text)):
                 yield found
 
-    _replaced(stack, Authorizer, "_fitting", fitting)
+    replaced(stack, Authorizer._fitting, fitting)
 
 
 @killed_by(AUTHORIZER)
@@ -63,7 +63,7 @@ def a_prefix_is_forgotten_with_another_of_its_length(stack: ExitStack) -> None:
 
         return removed
 
-    _around(stack, Authorizer, "remove", wrapper)
+    around(stack, Authorizer.remove, wrapper)
 
 
 @killed_by(AUTHORIZER)
@@ -110,7 +110,7 @@ def answers_outlive_the_rule_that_is_removed(stack: ExitStack) -> None:
 
         return removed
 
-    _around(stack, Authorizer, "remove", wrapper)
+    around(stack, Authorizer.remove, wrapper)
 
 
 @killed_by(AUTHORIZER)
@@ -127,7 +127,7 @@ def where_nobody_speaks_of_a_client_a_rule_of_another_lets_it_in(stack: ExitStac
 
         return decided
 
-    _around(stack, Authorizer, "_decide", wrapper)
+    around(stack, Authorizer._decide, wrapper)
 
 
 @killed_by("tests/broker/security/test_acls.py")
@@ -140,7 +140,7 @@ def a_filter_that_matches_a_name_does_not_know_prefixes(stack: ExitStack) -> Non
 
         return matched
 
-    _around(stack, AclFilter, "matches", wrapper)
+    around(stack, AclFilter.matches, wrapper)
 
 
 # ---- the log of them, and the requests that change them ----------------------------------------------------------
@@ -166,7 +166,7 @@ def a_start_without_the_security_log_begins_another(stack: ExitStack) -> None:
 
         return loaded
 
-    _around(stack, security_log.SecurityLog, "load", wrapper)
+    around(stack, security_log.SecurityLog.load, wrapper)
 
 
 @killed_by("tests/broker/security/test_security_log.py")
@@ -195,7 +195,7 @@ def a_rule_that_is_removed_leaves_no_record(stack: ExitStack) -> None:
 
         return committed
 
-    _around(stack, security_log.SecurityLog, "commit", wrapper)
+    around(stack, security_log.SecurityLog.commit, wrapper)
 
 
 @killed_by("tests/broker/handlers/test_acls.py")
@@ -204,13 +204,13 @@ def who_may_read_rules_may_change_them(stack: ExitStack) -> None:
     def wrapper(check: Any) -> Any:
         return lambda broker, call, operation: check(broker, call, Operation.DESCRIBE)
 
-    _around(stack, acls_handlers, "_check_access", wrapper)
+    around(stack, acls_handlers._check_access, wrapper)
 
 
 @killed_by("tests/broker/handlers/test_acls.py")
 @breaks("security.md: Alter on Cluster")
 def rules_are_changed_by_anybody(stack: ExitStack) -> None:
-    _replaced(stack, Access, "check_on_cluster", lambda *_: None)
+    replaced(stack, Access.check_on_cluster, lambda *_: None)
 
 
 @killed_by("tests/broker/security/test_access.py")
@@ -219,4 +219,4 @@ def an_authorizer_that_is_not_configured_is_asked(stack: ExitStack) -> None:
     def wrapper(init: Any) -> Any:
         return lambda self, authorizer, *, is_enforced: init(self, authorizer, is_enforced=True)
 
-    _around(stack, Access, "__init__", wrapper)
+    around(stack, Access.__init__, wrapper)

@@ -9,7 +9,7 @@ from fencepost.broker.groups.share.coordinator import ShareGroups
 from fencepost.broker.groups.share.machine import ShareGroup
 from fencepost.broker.groups.share.records import Change
 from fencepost.broker.share.partitions import SharePartitions
-from simulation.planting import _around, _replaced, breaks, killed_by
+from simulation.planting import _around, around, breaks, killed_by, replaced
 
 ASSIGNOR, COORDINATOR, MACHINE, REPLAY = (
     f"tests/broker/groups/share/test_{name}.py" for name in ("assignor", "coordinator", "machine", "replay")
@@ -29,7 +29,7 @@ def share_partitions_are_begun_in_memory_alone(stack: ExitStack) -> None:
 
         return kept
 
-    _around(stack, ShareGroups, "_keep", wrapper)
+    around(stack, ShareGroups._keep, wrapper)
 
 
 @killed_by(REPLAY)
@@ -38,13 +38,13 @@ def a_topic_that_is_deleted_stays_in_the_records_of_its_groups(stack: ExitStack)
     def wrapper(topic_goes: Any) -> Any:
         return lambda self, topic: ([], topic_goes(self, topic)[1])
 
-    _around(stack, ShareGroups, "_topic_goes", wrapper)
+    around(stack, ShareGroups._topic_goes, wrapper)
 
 
 @killed_by(COORDINATOR)
 @breaks("ARCHITECTURE.md: which partitions each member may ask for")
 def a_topic_that_is_deleted_stays_in_its_groups(stack: ExitStack) -> None:
-    _replaced(stack, ShareGroups, "_topic_goes", lambda self, topic: ([], lambda: None))
+    replaced(stack, ShareGroups._topic_goes, lambda self, topic: ([], lambda: None))
 
 
 @killed_by(COORDINATOR)
@@ -53,7 +53,7 @@ def a_group_that_is_deleted_leaves_its_share_partitions(stack: ExitStack) -> Non
     def wrapper(delete: Any) -> Any:
         return lambda self, *given: delete(self, *given)._replace(apply=lambda: None)
 
-    _around(stack, SharePartitions, "delete", wrapper)
+    around(stack, SharePartitions.delete, wrapper)
 
 
 @killed_by(COORDINATOR)
@@ -67,7 +67,7 @@ def a_partition_that_a_topic_gets_later_begins_as_the_group_is_set(stack: ExitSt
 
         return found
 
-    _around(stack, ShareGroup, "missing", wrapper)
+    around(stack, ShareGroup.missing, wrapper)
 
 
 @killed_by(MACHINE)
@@ -91,13 +91,13 @@ def the_epoch_before_is_refused(stack: ExitStack) -> None:
     def wrapper(check: Any) -> Any:
         return lambda self, beat, current: check(self, beat, current._replace(previous_epoch=current.epoch))
 
-    _around(stack, ShareGroup, "_check_epoch", wrapper)
+    around(stack, ShareGroup._check_epoch, wrapper)
 
 
 @killed_by(MACHINE)
 @breaks("guarantees.md: stale generation or fenced member commits")
 def any_epoch_of_a_member_is_good(stack: ExitStack) -> None:
-    _replaced(stack, ShareGroup, "_check_epoch", lambda self, beat, current: self.check_member(beat.member_id))
+    replaced(stack, ShareGroup._check_epoch, lambda self, beat, current: self.check_member(beat.member_id))
 
 
 @killed_by(MACHINE)
@@ -108,25 +108,25 @@ def what_could_not_be_kept_stays_in_memory(stack: ExitStack) -> None:
         self._made.append((made, made))
         self.apply(made)
 
-    _replaced(stack, ShareGroup, "_change", change)
+    replaced(stack, ShareGroup._change, change)
 
 
 @killed_by(MACHINE)
 @breaks("settings.md: After how long without a heartbeat a member of a share group is removed")
 def members_of_share_groups_are_never_removed(stack: ExitStack) -> None:
-    _replaced(stack, ShareGroup, "expire", lambda self, now_ms: None)
+    replaced(stack, ShareGroup.expire, lambda self, now_ms: None)
 
 
 @killed_by(COORDINATOR)
 @breaks("settings.md: `consumer.…` is for groups of the newer protocol")
 def a_share_group_takes_members_of_other_protocols(stack: ExitStack) -> None:
-    _replaced(stack, GroupKinds, "_check_no_share_group", lambda self, group_id: None)
+    replaced(stack, GroupKinds._check_no_share_group, lambda self, group_id: None)
 
 
 @killed_by(COORDINATOR)
 @breaks("settings.md: `consumer.…` is for groups of the newer protocol")
 def a_group_of_another_kind_takes_members_of_share_groups(stack: ExitStack) -> None:
-    _replaced(stack, GroupKinds, "_check_share", lambda self, group_id: None)
+    replaced(stack, GroupKinds._check_share, lambda self, group_id: None)
 
 
 @killed_by(ASSIGNOR)
@@ -137,4 +137,4 @@ def all_members_read_all_partitions(stack: ExitStack) -> None:
             given[index].update(places)
             yield 1
 
-    _replaced(stack, assignor, "_share", share)
+    replaced(stack, assignor._share, share)

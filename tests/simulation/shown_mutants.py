@@ -7,13 +7,13 @@ from typing import Any
 from fencepost.cli.output import writing
 from fencepost.console.reading import records
 from fencepost.storage.free_space import FreeSpace
-from simulation.planting import _around, _replaced, breaks, killed_by
+from simulation.planting import _around, around, breaks, killed_by, replaced
 
 
 @killed_by("tests/cli/output/test_writing.py")
 @breaks("cli.md: so no name can send commands to your terminal")
 def control_characters_reach_the_terminal(stack: ExitStack) -> None:
-    _replaced(stack, writing, "visible", lambda text: text.replace("\n", writing.SHOWN_INSTEAD))
+    replaced(stack, writing.visible, lambda text: text.replace("\n", writing.SHOWN_INSTEAD))
 
 
 @killed_by("tests/cli/output/test_writing.py")
@@ -22,13 +22,13 @@ def a_line_end_in_a_name_begins_a_row(stack: ExitStack) -> None:
     def wrapper(visible: Any) -> Any:
         return lambda text: "\n".join(map(visible, text.split("\n")))
 
-    _around(stack, writing, "visible", wrapper)
+    around(stack, writing.visible, wrapper)
 
 
 @killed_by("tests/storage/test_free_space.py")
 @breaks("guarantees.md: the disk is nearly full")
 def a_low_disk_is_not_logged(stack: ExitStack) -> None:
-    _replaced(stack, FreeSpace, "_say_low", lambda self: setattr(self, "low", True))
+    replaced(stack, FreeSpace._say_low, lambda self: setattr(self, "low", True))
 
 
 @killed_by("tests/storage/test_free_space.py")
@@ -42,7 +42,7 @@ def refusals_for_want_of_space_are_not_counted(stack: ExitStack) -> None:
 
         return refused
 
-    _around(stack, FreeSpace, "refuse", wrapper)
+    around(stack, FreeSpace.refuse, wrapper)
 
 
 @killed_by("tests/console/reading/test_records.py")

@@ -13,7 +13,7 @@ from uuid import UUID
 from fencepost.spark import hints, options
 from fencepost.spark.sink import left_open, protocol, written_rows
 from fencepost.spark.source import blocked_reads, offsets, reading
-from simulation.planting import _around, _replaced, breaks, killed_by
+from simulation.planting import _around, _replaced, around, breaks, killed_by, replaced
 
 # ---- the sink ------------------------------------------------------------------------------------------------
 
@@ -24,7 +24,7 @@ def spark_a_batch_is_committed_without_all_its_tasks(stack: ExitStack) -> None:
     def wrapper(complete: Any) -> Any:
         return lambda messages: complete([message for message in messages if message is not None])
 
-    _around(stack, protocol, "complete", wrapper)
+    around(stack, protocol.complete, wrapper)
 
 
 @killed_by("tests/spark/sink/test_protocol.py")
@@ -35,7 +35,7 @@ def spark_attempts_of_a_task_share_their_transaction(stack: ExitStack) -> None:
     def wrapper(name: Any) -> Any:
         return lambda prefix, batch, partition, task, count: name(prefix, batch, partition, 0, count)
 
-    _around(stack, protocol, "task_name", wrapper)
+    around(stack, protocol.task_name, wrapper)
 
 
 @killed_by("tests/spark/sink/test_writer.py")
@@ -46,20 +46,20 @@ def spark_a_transaction_of_a_task_gets_as_old_as_it_likes(stack: ExitStack) -> N
             batch, partition, task, pieces, limits, lambda: 0
         )
 
-    _around(stack, protocol, "task_steps", wrapper)
+    around(stack, protocol.task_steps, wrapper)
 
 
 @killed_by("tests/spark/sink/test_protocol.py")
 @breaks("spark.md: its batch number was decided with other offsets")
 def spark_every_decision_of_a_number_is_this_one(stack: ExitStack) -> None:
     """Another query's, or of other offsets: its rows are dropped."""
-    _replaced(stack, protocol, "same_decision", lambda entry, batch, digest: True)
+    replaced(stack, protocol.same_decision, lambda entry, batch, digest: True)
 
 
 @killed_by("tests/spark/sink/test_writer.py")
 @breaks("spark.md: aborts all open transactions of its tasks")
 def spark_an_abort_frees_what_other_attempts_have_open(stack: ExitStack) -> None:
-    _replaced(stack, left_open, "failed_with", lambda messages, number, mark="": lambda of, attempt: True)
+    replaced(stack, left_open.failed_with, lambda messages, number, mark="": lambda of, attempt: True)
 
 
 @killed_by("tests/spark/sink/test_writer.py")
@@ -70,21 +70,21 @@ def spark_nothing_that_is_open_is_found(stack: ExitStack) -> None:
     def wrapper(steps: Any) -> Any:
         return lambda prefix, sink, is_over: steps(prefix, sink, lambda of, attempt: False)
 
-    _around(stack, left_open, "open_steps", wrapper)
+    around(stack, left_open.open_steps, wrapper)
 
 
 @killed_by("tests/spark/sink/test_protocol.py")
 @breaks("spark.md: what earlier attempts left does not count")
 def spark_earlier_attempts_stay_prepared_when_a_decision_is_too_large(stack: ExitStack) -> None:
     """So each later one is too large as well."""
-    _replaced(stack, left_open, "others_than", lambda batch: lambda of, attempt: False)
+    replaced(stack, left_open.others_than, lambda batch: lambda of, attempt: False)
 
 
 @killed_by("tests/spark/test_hints.py")
 @breaks("spark.md: with the most similar name as a hint")
 def spark_a_hint_has_the_clients_own_names(stack: ExitStack) -> None:
     """Spark takes none of them."""
-    _replaced(stack, hints, "_option", lambda found: found[0])
+    replaced(stack, hints._option, lambda found: found[0])
 
 
 @killed_by("tests/spark/sink/test_writer.py")
@@ -96,7 +96,7 @@ def spark_two_writes_of_a_foreachbatch_are_one(stack: ExitStack) -> None:
         return
         yield
 
-    _replaced(stack, protocol, "claim_steps", claim)
+    replaced(stack, protocol.claim_steps, claim)
 
 
 @killed_by("tests/spark/sink/test_runners_of_foreachbatch.py")
@@ -165,7 +165,7 @@ def spark_columns_are_taken_in_any_letters(stack: ExitStack) -> None:
     def wrapper(columns_of: Any) -> Any:
         return lambda batch, topic: columns_of(batch.rename_columns([n.lower() for n in batch.schema.names]), topic)
 
-    _around(stack, written_rows, "columns_of", wrapper)
+    around(stack, written_rows.columns_of, wrapper)
 
 
 # ---- the source ----------------------------------------------------------------------------------------------
@@ -188,13 +188,13 @@ def spark_a_batch_is_read_from_its_beginning(stack: ExitStack) -> None:
     def wrapper(add: Any) -> Any:
         return lambda columns, batch, isolation, start, *more: add(columns, batch, isolation, batch.base_offset, *more)
 
-    _around(stack, reading, "_add", wrapper)
+    around(stack, reading._add, wrapper)
 
 
 @killed_by("tests/spark/source/test_offsets.py")
 @breaks("spark.md: a topic that was deleted and created again is detected")
 def spark_a_topic_made_again_is_the_same_one(stack: ExitStack) -> None:
-    _replaced(stack, offsets, "is_another", lambda before, now, topic: False)
+    replaced(stack, offsets.is_another, lambda before, now, topic: False)
 
 
 @killed_by("tests/spark/source/test_offsets.py")
@@ -203,7 +203,7 @@ def spark_records_that_are_gone_are_not_missed(stack: ExitStack) -> None:
     def wrapper(within: Any) -> Any:
         return lambda *given: (within(*given)[0], [])
 
-    _around(stack, offsets, "_within", wrapper)
+    around(stack, offsets._within, wrapper)
 
 
 @killed_by("tests/spark/source/test_offsets.py")
@@ -215,7 +215,7 @@ def spark_a_limit_starves_small_partitions(stack: ExitStack) -> None:
             return dict(latest)
         return {tp: at + (latest[tp] - at) * limits.offsets // total for tp, at in begins.items()}
 
-    _replaced(stack, offsets, "limit", limited)
+    replaced(stack, offsets.limit, limited)
 
 
 @killed_by("tests/spark/source/test_offsets.py")
@@ -228,13 +228,13 @@ def spark_two_tasks_read_a_record(stack: ExitStack) -> None:
 
         return overlapping
 
-    _around(stack, offsets, "_cut", wrapper)
+    around(stack, offsets._cut, wrapper)
 
 
 @killed_by("tests/spark/source/test_blocked_reads.py")
 @breaks("spark.md: logs once a minute which one")
 def spark_nobody_hears_of_what_holds_a_stream_up(stack: ExitStack) -> None:
-    _replaced(stack, blocked_reads.BlockedPartitions, "due", lambda self, seen, now_ms: [])
+    replaced(stack, blocked_reads.BlockedPartitions.due, lambda self, seen, now_ms: [])
 
 
 @killed_by("tests/spark/test_options.py")
@@ -247,7 +247,7 @@ def spark_a_pattern_that_java_reads_otherwise_is_taken(stack: ExitStack) -> None
 @killed_by("tests/spark/sink/test_partition_column.py")
 @breaks("spark.md: null or no column: the partitioner chooses")
 def spark_the_column_of_partitions_is_ignored(stack: ExitStack) -> None:
-    _replaced(stack, written_rows, "_partitions", lambda column: None)
+    replaced(stack, written_rows._partitions, lambda column: None)
 
 
 @killed_by("tests/spark/sink/test_partition_column.py")
