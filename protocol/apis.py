@@ -31,6 +31,7 @@ from .messages import (
     share_fetch,
     share_groups,
     share_offsets,
+    share_transactions,
     topics,
     transactions,
 )
@@ -58,6 +59,7 @@ _MODULES = (
     acls,
     share_groups,
     share_fetch,
+    share_transactions,
     share_offsets,
     ledger,
     monitoring,

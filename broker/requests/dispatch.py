@@ -61,6 +61,7 @@ AREAS = (
     "share_groups",
     "share_offsets",
     "share_fetch",
+    "share_transactions",
     "security",
     "acls",
     "quotas",

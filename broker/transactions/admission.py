@@ -134,6 +134,28 @@ class Admission:
             return None
         return self._joining(txn, transactional_id, producer_id, producer_epoch, key, log_id)
 
+    def admit_acknowledgements(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, homes: Mapping[PartitionKey, int]
+    ) -> Joining | None:
+        """May records of share groups be acknowledged in this transaction, and what is to be logged with that?
+
+        homes: the partitions of __share_group_state that it concerns, and their logs. Raises KafkaError; where TV1 has
+        opened the transaction, INVALID_TXN_STATE: its next one would have the same epoch.
+        """
+        txn = self._coordinator.find(transactional_id)
+        given = self._coordinator.inputs(transactional_id)
+        decision = machine.add_partitions(txn, producer_id, producer_epoch, homes, 2, given)
+        if decision.error is ErrorCode.POLICY_VIOLATION:
+            raise KafkaError(decision.error, machine.TOO_MANY)
+        if decision.error:
+            raise KafkaError(decision.error)
+        if txn is not None and txn.status is Status.ONGOING and txn.client_version < 2:
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "a client of an older protocol has opened the transaction")
+        if not decision.states:
+            return None
+        log, batch = self._coordinator.state_append(transactional_id, decision, given)
+        return Joining(log, batch, decision.states[-1])
+
     def _joining(
         self,
         txn: Transaction | None,

@@ -9,6 +9,7 @@ by an admin.
 """
 
 from ....protocol.errors import ErrorCode
+from ...topics.names import SHARE_STATE_TOPIC
 from .outcome import end_transaction, finish_transaction
 from .table import Action, Event, answer
 from .transaction import (
@@ -112,6 +113,7 @@ def end(
 
     With TV2 a retry comes with the pair that the first attempt replaced, and gets the outcome again; with TV1 it
     comes with the same pair, which is why a late one may end a later transaction (the connection fence is for that).
+    So where share groups take part there is no TV1: a late acknowledgement would be one of the next transaction.
     """
     event = (Event.COMMIT_V2 if commit else Event.ABORT_V2) if version >= 2 else _V1[commit]
     if version >= 2 and txn is not None and txn.client_version >= 2 and txn.is_last(producer_id, producer_epoch):
@@ -124,11 +126,18 @@ def end(
             return Decision(cell)
         return Decision(producer_id=txn.producer_id, producer_epoch=txn.producer_epoch)
     assert txn is not None
+    if version < 2 and has_acknowledged(txn):
+        return Decision(_STATE)
     decision = end_transaction(txn, cell, given)
     if version >= 2 and not decision.gone:
         last = decision.states[-1]
         return decision._replace(producer_id=last.producer_id, producer_epoch=last.producer_epoch)
     return decision
+
+
+def has_acknowledged(txn: Transaction) -> bool:
+    """Whether records of share groups were acknowledged in it."""
+    return any(topic == SHARE_STATE_TOPIC for topic, _ in txn.partitions)
 
 
 _V1 = {True: Event.COMMIT_V1, False: Event.ABORT_V1}

@@ -4,7 +4,7 @@ import pytest
 from fencepost.broker.net.features import FEATURES, OWN_APIS_FROM, complete_features, named_as_supported
 
 TRANSACTIONS = {0: 12, 22: 5, 24: 3, 25: 4, 26: 5, 28: 5}
-OURS = dict.fromkeys(range(OWN_APIS_FROM, OWN_APIS_FROM + 7), 0)
+OURS = dict.fromkeys(range(OWN_APIS_FROM, OWN_APIS_FROM + 8), 0)
 
 
 class Api:
@@ -32,7 +32,7 @@ def test_transactions_are_offered_only_whole(key: int) -> None:
 
 def test_our_own_apis_are_offered_only_whole() -> None:
     assert names(OURS) == ["metadata.version", "fencepost.version"]
-    assert names(dict(list(OURS.items())[:6])) == ["metadata.version"]
+    assert names(dict(list(OURS.items())[:7])) == ["metadata.version"]
 
 
 def test_features_whose_lowest_version_is_0_are_listed_from_version_4_on() -> None:
@@ -48,4 +48,4 @@ def test_features_whose_lowest_version_is_0_are_listed_from_version_4_on() -> No
 def test_transactions_and_our_apis_have_the_versions_that_clients_look_for() -> None:
     versions = {feature.name: (feature.low, feature.high) for feature in FEATURES}
     assert versions["transaction.version"] == (0, 2)
-    assert versions["fencepost.version"] == (1, 2)
+    assert versions["fencepost.version"] == (1, 3)

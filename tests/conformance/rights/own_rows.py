@@ -6,7 +6,8 @@ What is answered is written in ours.txt by hand: there is nobody to ask.
 from __future__ import annotations
 
 from .grants import PREFIX
-from .rows import KEY, NOBODY, OPEN, Fields, Row, T, X
+from .rows import KEY, NOBODY, OPEN, Fields, G, Row, T, X
+from .share_rows import ACCEPTED
 from .world import World
 
 WAITS, HIDDEN = PREFIX + "waits", "hidden"
@@ -32,6 +33,13 @@ def prepare_ledger(world: World) -> None:
 
 def _prepare(**more: object) -> Fields:
     return {**NOBODY, "transactional_id": X, "ledger_key": KEY, "number": 7, "prepared_timeout_ms": 1000, **more}
+
+
+def _acknowledging(world: World, topic: str, **more: object) -> Fields:
+    """What was read by a group that is no share group."""
+    part = {"partition_index": 0, "acknowledgement_batches": [ACCEPTED]}
+    topics = [{"topic_id": world.topic_id(topic), "partitions": [part]}]
+    return {**NOBODY, "transactional_id": X, "group_id": G, "member_id": "nobody", "topics": topics, **more}
 
 
 OWN_ROWS = [
@@ -74,4 +82,11 @@ OWN_ROWS = [
         "of every open transaction",
     ),
     Row("DescribeMetrics", (0,), lambda world, version: {}),
+    Row("TxnShareAcknowledge", (0,), lambda world, version: _acknowledging(world, T)),
+    Row(
+        "TxnShareAcknowledge",
+        (0,),
+        lambda world, version: _acknowledging(world, T, group_id="hidden"),
+        "of a hidden group",
+    ),
 ]

@@ -2,12 +2,16 @@
 
 from typing import Any
 
+from fencepost.broker.share.values import Found, SharePartitionKey, Wanted
+from fencepost.protocol.messages.share_fetch import AcknowledgementBatch
 from fencepost.protocol.messages.share_groups import ShareGroupDescribeRequest, ShareGroupHeartbeatRequest
 from fencepost.protocol.messages.share_offsets import (
     AlterShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequest,
 )
+from fencepost.protocol.messages.share_transactions import TxnShareAcknowledgeRequest
+from fencepost.protocol.messages.transactions import InitProducerIdRequest
 from produce_requests import batch, produce
 from share_client import ACCEPT, ShareClient, initialise
 from work_of_requests import PARTITIONS, World
@@ -85,11 +89,41 @@ def acknowledge(world: World) -> list[Any]:
     return [member.acknowledging(acks)]
 
 
+def acknowledge_in_transaction(world: World) -> list[Any]:
+    """A range for each record that a member can have, so that none is like the one before."""
+    broker = world.broker.broker
+    topic_id = broker.topics.by_name["wide"].id
+    shares, records = broker.share_partitions, 2_000
+    unit = shares.initialise(GROUP, {(topic_id, 0): 0})
+    shares.state_log.topic.commit(unit.parts)
+    unit.apply()
+    found = [Found(0, records - 1)]
+    shares.acquire(SharePartitionKey(GROUP, topic_id, 0), "m", 0, found, Wanted(records, records))
+    who = world.broker.ask(InitProducerIdRequest(transactional_id="shares", transaction_timeout_ms=60_000), 5)
+    batches = [
+        AcknowledgementBatch(first_offset=number, last_offset=number, acknowledge_types=[1 + 2 * (number % 2)])
+        for number in range(records)
+    ]
+    made = TxnShareAcknowledgeRequest.Topic
+    parts = [made.Partition(partition_index=0, acknowledgement_batches=batches)]
+    return [
+        TxnShareAcknowledgeRequest(
+            transactional_id="shares",
+            group_id=GROUP,
+            producer_id=who.producer_id,
+            producer_epoch=who.producer_epoch,
+            member_id="m",
+            topics=[made(topic_id=topic_id, partitions=parts)],
+        )
+    ]
+
+
 ROWS: dict[str, tuple[Any, ...]] = {
     "ShareGroupHeartbeat": (heartbeats, 80_000, "one unit, of 1,000 share partitions at most"),
     "ShareGroupDescribe": (describe,),
     "ShareFetch": (fetch, 60_000, "one unit, of 200 share partitions"),
     "ShareAcknowledge": (acknowledge, 130_000, "one unit, of 1,000 ranges"),
+    "TxnShareAcknowledge": (acknowledge_in_transaction, 300_000, "one unit, of 2,000 ranges here"),
     "DescribeShareGroupOffsets": (describe_offsets,),
     "AlterShareGroupOffsets": (alter_offsets, 30_000, "one unit, of 100 share partitions at most"),
     "DeleteShareGroupOffsets": (delete_offsets, 10_000, "one unit, of the share partitions of one topic"),

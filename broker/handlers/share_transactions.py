@@ -1,0 +1,112 @@
+"""TxnShareAcknowledge: records of share groups, acknowledged inside a producer's transaction.
+
+The rules. All or nothing over the whole request. A record must be the member's now, and is pending from then on: nobody
+else has it before the transaction ends, whoever ends it, and then it is acknowledged or given out again. The request
+is never repeated with success, not even in its own transaction: who has no answer can only abort. What may be wrong is
+looked at before anything is logged; the state of the transaction and what it acknowledges are one unit.
+docs/apis.md; after KIP-1289's draft.
+"""
+
+from collections.abc import Mapping
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.share_transactions import TxnShareAcknowledgeRequest, TxnShareAcknowledgeResponse
+from ..requests.dispatch import Call, handles
+from ..requests.services import Services
+from ..security.acls import Operation, ResourceType
+from ..share.partitions import TopicPartition
+from ..share.values import AckRange, SharePartitionKey
+from ..topics.names import SHARE_STATE_TOPIC
+
+MOST_RANGES = 10_000
+UNITS_OF_A_RANGE = 3
+_Topic = TxnShareAcknowledgeResponse.Topic
+Acks = dict[TopicPartition, list[AckRange]]
+Wrong = Mapping[TopicPartition, KafkaError]
+
+
+@handles(TxnShareAcknowledgeRequest)
+def txn_share_acknowledge(
+    broker: Services, call: Call, request: TxnShareAcknowledgeRequest
+) -> TxnShareAcknowledgeResponse:
+    """Make these records pending in the transaction, all of them or none."""
+    broker.access.check(call.session, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    broker.access.check(call.session, Operation.READ, ResourceType.GROUP, request.group_id)
+    acks, ranges = _read(request)
+    broker.turns.spend(ranges * UNITS_OF_A_RANGE)
+    wrong = _refused(broker, call, request.group_id, acks) or _acknowledge(broker, request, acks)
+    return TxnShareAcknowledgeResponse(topics=_answers(broker, request, wrong))
+
+
+def _read(request: TxnShareAcknowledgeRequest) -> tuple[Acks, int]:
+    """What it acknowledges, by partition, and the number of ranges. Raises KafkaError INVALID_REQUEST."""
+    acks: Acks = {}
+    ranges = 0
+    for topic in request.topics:
+        for part in topic.partitions:
+            place = topic.topic_id, part.partition_index
+            if place in acks:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is named twice")
+            acks[place] = [
+                AckRange(each.first_offset, each.last_offset, each.acknowledge_types)
+                for each in part.acknowledgement_batches
+            ]
+            ranges += len(part.acknowledgement_batches)
+    if ranges > MOST_RANGES:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{ranges} ranges in one request, {MOST_RANGES} are allowed")
+    return acks, ranges
+
+
+def _refused(broker: Services, call: Call, group_id: str, acks: Acks) -> Wrong:
+    """Partitions that there are not, or that the user may not read."""
+    wrong: dict[TopicPartition, KafkaError] = {}
+    for topic_id, index in acks:
+        topic = broker.topics.by_id.get(topic_id)
+        if topic is None:
+            wrong[topic_id, index] = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        elif not broker.access.allows(call.session, Operation.READ, ResourceType.TOPIC, topic.name):
+            wrong[topic_id, index] = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        elif not broker.share_partitions.knows(SharePartitionKey(group_id, topic_id, index)):
+            broker.share_partitions.check_online(SharePartitionKey(group_id, topic_id, index))
+            wrong[topic_id, index] = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return wrong
+
+
+def _acknowledge(broker: Services, request: TxnShareAcknowledgeRequest, acks: Acks) -> Wrong:
+    """Decide, log, apply, in one step. Returns what is wrong with single partitions. Raises KafkaError."""
+    shares, state_log = broker.share_partitions, broker.share_partitions.state_log
+    if not acks:
+        return {}
+    homes = {state_log.home(SharePartitionKey(request.group_id, *place)) for place in acks}
+    joining = broker.admission.admit_acknowledgements(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        {(SHARE_STATE_TOPIC, home): state_log.topic.log(home).log_id for home in homes},
+    )
+    changes, wrong = shares.acknowledge_in_transaction(request.group_id, request.member_id, acks)
+    if wrong or not changes:
+        return wrong
+    unit = state_log.pending_unit(changes, request.producer_id, request.producer_epoch)
+    began = [] if joining is None else [broker.store.append_part(joining.log.log_id, joining.batch)]
+    state_log.topic.commit([*began, *unit.parts])
+    if joining is not None:
+        broker.admission.joined(joining)
+    unit.apply()
+    return {}
+
+
+def _answers(broker: Services, request: TxnShareAcknowledgeRequest, wrong: Wrong) -> list[_Topic]:
+    answers = []
+    for topic in request.topics:
+        answer = _Topic(topic_id=topic.topic_id, partitions=[])
+        for part in topic.partitions:
+            made = _Topic.Partition(partition_index=part.partition_index)
+            if wrong:
+                error = wrong.get((topic.topic_id, part.partition_index))
+                code = ErrorCode.OPERATION_NOT_ATTEMPTED if error is None else error.code
+                broker.metrics.error("TxnShareAcknowledge", code)
+                made.error_code, made.error_message = code, code.text if error is None else error.text
+            answer.partitions.append(made)
+        answers.append(answer)
+    return answers

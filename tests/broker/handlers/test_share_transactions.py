@@ -1,0 +1,278 @@
+"""TxnShareAcknowledge through a whole broker: what is pending, who decides it, and what is refused meanwhile."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from fencepost.broker.config.settings import BrokerSettings
+from fencepost.broker.share.values import AckRange, AckType, AcquiredRange, SharePartitionKey
+from fencepost.protocol.errors import ErrorCode, KafkaError
+from fencepost.protocol.messages.ledger import EndTxnsRequest, PrepareTxnRequest
+from fencepost.protocol.messages.transactions import EndTxnRequest
+from offset_requests import Producer
+from share_transactions import ShareWorker, acquire, begin, states
+from simulated_broker import SimulatedBroker
+
+NONE = ErrorCode.NONE
+NOT_ACQUIRED, NOT_TRIED = ErrorCode.INVALID_RECORD_STATE, ErrorCode.OPERATION_NOT_ATTEMPTED
+
+
+@pytest.fixture
+def world() -> Iterator[SimulatedBroker]:
+    settings = BrokerSettings(share_coordinator_state_topic_num_partitions=3)
+    with SimulatedBroker(settings) as made:
+        made.broker.topics.create("orders", 4)
+        made.broker.topics.create("invoices", 1)
+        yield made
+
+
+def test_what_is_acknowledged_in_a_transaction_is_done_with_once_it_commits(world: SimulatedBroker) -> None:
+    (key,) = begin(world, "orders")
+    worker = ShareWorker(world)
+    acquire(world, key, 0, 4)
+    worker.write("invoices")
+    assert worker.acknowledge((key, 0, 1), (key, 4, 4)) == [NONE]
+    assert states(world, key) == "0 PPLLP"
+    unit = world.broker.store.last_unit
+    worker.end(commit=True)
+    assert world.broker.store.last_unit == unit + 1, "outputs and acknowledgements are committed in one unit"
+    assert states(world, key) == "2 LLK"
+
+
+def test_what_is_acknowledged_in_a_transaction_comes_again_if_that_aborts(world: SimulatedBroker) -> None:
+    (key,) = begin(world, "orders")
+    worker = ShareWorker(world)
+    acquire(world, key, 0, 2)
+    assert worker.acknowledge((key, 0, 2)) == [NONE]
+    worker.end(commit=False)
+    assert states(world, key) == "0 AAA"
+    assert acquire(world, key, 0, 2, "other") == [AcquiredRange(0, 2, 2)]
+
+
+def test_rejected_records_are_archived_by_the_commit(world: SimulatedBroker) -> None:
+    (key,) = begin(world, "orders")
+    worker = ShareWorker(world)
+    acquire(world, key, 0, 2)
+    assert worker.acknowledge((key, 1, 1), kind=AckType.REJECT) == [NONE]
+    worker.end(commit=True)
+    assert states(world, key) == "0 LXL"
+
+
+def test_an_acknowledgement_and_the_beginning_of_its_transaction_are_one_unit(world: SimulatedBroker) -> None:
+    keys = begin(world, "orders", partitions=4)
+    worker = ShareWorker(world)
+    for key in keys:
+        acquire(world, key, 0, 2)
+    unit = world.broker.store.last_unit
+    assert worker.acknowledge(*((key, 0, 2) for key in keys)) == [NONE] * 4
+    assert world.broker.store.last_unit == unit + 1
+    worker.end(commit=True)
+    assert [states(world, key) for key in keys] == ["3"] * 4
+
+
+def test_all_of_a_request_is_acknowledged_or_nothing(world: SimulatedBroker) -> None:
+    keys = begin(world, "orders", partitions=3)
+    worker = ShareWorker(world)
+    for key in keys:
+        acquire(world, key, 0, 2)
+    answer = worker.acknowledge((keys[0], 0, 2), (keys[1], 2, 3), (keys[2], 0, 0))
+    assert answer == [NOT_TRIED, ErrorCode.INVALID_REQUEST, NOT_TRIED]
+    assert [states(world, key) for key in keys] == ["0 LLL"] * 3
+    assert world.broker.transactions.open == {}
+
+
+def test_an_acknowledgement_is_not_repeated_even_in_its_own_transaction(world: SimulatedBroker) -> None:
+    (key,) = begin(world, "orders")
+    worker, other = ShareWorker(world), ShareWorker(world, "y")
+    acquire(world, key, 0, 2)
+    assert worker.acknowledge((key, 0, 0)) == [NONE]
+    assert worker.acknowledge((key, 0, 0)) == [NOT_ACQUIRED]
+    assert other.acknowledge((key, 0, 0)) == [NOT_ACQUIRED]
+    plain = world.broker.share_partitions.acknowledge("g", "m", {(key.topic_id, 0): [AckRange(0, 0, [1])]})
+    assert [error and error.code for error in plain.values()] == [NOT_ACQUIRED]
+
+
+def test_what_is_pending_outlives_lock_session_and_restart(world: SimulatedBroker) -> None:
+    (key,) = begin(world, "orders")
+    worker = ShareWorker(world)
+    acquire(world, key, 0, 1)
+    assert worker.acknowledge((key, 0, 0)) == [NONE]
+    world.broker.share_partitions.release("g", "m", [(key.topic_id, 0)])
+    world.wait(60)
+    assert states(world, key) == "0 PA"
+    with world.after_power_cut() as later:
+        assert states(later, key) == "0 PA"
+        worker.world = worker.producer.asked = later
+        worker.end(commit=True)
+        assert states(later, key) == "1 A"
+
+
+@pytest.mark.parametrize("how", ["timeout", "fencing"])
+def test_whoever_ends_a_transaction_frees_what_is_pending_in_it(how: str, world: SimulatedBroker) -> None:
+    (key,) = begin(world, "orders")
+    worker = ShareWorker(world)
+    acquire(world, key, 0, 1)
+    assert worker.acknowledge((key, 0, 1)) == [NONE]
+    if how == "timeout":
+        world.wait(700)
+    else:
+        Producer(world, "x", tv=2)
+    assert states(world, key) == "0 AA"
+    assert worker.acknowledge((key, 0, 1)) == [ErrorCode.PRODUCER_FENCED]
+
+
+def test_an_abort_archives_what_was_given_out_as_often_as_it_may_be(world: SimulatedBroker) -> None:
+    (key,) = begin(world, "orders")
+    worker = ShareWorker(world)
+    acquire(world, key, 1, 1)
+    for _ in range(5):
+        acquire(world, key, 0, 0)
+        assert worker.acknowledge((key, 0, 0)) == [NONE]
+        worker.end(commit=False)
+    assert states(world, key) == "1 L"
+    with world.after_power_cut() as later:
+        assert states(later, key) == "1"
+
+
+REFUSALS: dict[str, tuple[Callable[[ShareWorker, SharePartitionKey], list[int]], ErrorCode]] = {
+    "a producer id that nobody has": (
+        lambda worker, key: worker.acknowledge((key, 0, 0), producer_id=999),
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ),
+    "an id that nobody knows": (
+        lambda worker, key: worker.acknowledge((key, 0, 0), transactional_id="nobody"),
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ),
+    "an older epoch": (
+        lambda worker, key: worker.acknowledge((key, 0, 0), producer_epoch=worker.producer.epoch - 1),
+        ErrorCode.PRODUCER_FENCED,
+    ),
+    "another member's record": (
+        lambda worker, key: worker.acknowledge((key, 0, 0), member_id="other"),
+        ErrorCode.INVALID_RECORD_STATE,
+    ),
+    "a record that nobody has": (lambda worker, key: worker.acknowledge((key, 5, 5)), ErrorCode.INVALID_REQUEST),
+    "a release": (
+        lambda worker, key: worker.acknowledge((key, 0, 0), kind=AckType.RELEASE),
+        ErrorCode.INVALID_REQUEST,
+    ),
+    "too many ranges": (
+        lambda worker, key: worker.acknowledge(*[(key, 0, 0)] * 10_001),
+        ErrorCode.INVALID_REQUEST,
+    ),
+    "a share partition that there is not": (
+        lambda worker, key: worker.acknowledge((key._replace(partition=3), 0, 0)),
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ),
+    "a topic that there is not": (
+        lambda worker, key: worker.acknowledge((key._replace(topic_id=bytes(range(16))), 0, 0)),
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    ),
+    "another group": (
+        lambda worker, key: worker.acknowledge((key, 0, 0), group_id="h"),
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSALS)
+def test_what_cannot_be_acknowledged_is_refused_and_changes_nothing(what: str, world: SimulatedBroker) -> None:
+    (key,) = begin(world, "orders")
+    worker = ShareWorker(world)
+    acquire(world, key, 0, 2)
+    worker.end(commit=False)  # so that there is an older epoch
+    unit = world.broker.store.last_unit
+    ask, code = REFUSALS[what]
+    assert ask(worker, key) == [code]
+    assert (states(world, key), world.broker.store.last_unit) == ("0 LLL", unit)
+
+
+def test_without_room_nothing_is_pending_and_no_transaction_open(world: SimulatedBroker) -> None:
+    (key,) = begin(world, "orders")
+    worker = ShareWorker(world)
+    acquire(world, key, 0, 2)
+    world.broker.store.space_exhausted = True
+    assert worker.acknowledge((key, 0, 0)) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert (states(world, key), world.broker.transactions.open) == ("0 LLL", {})
+
+
+def test_transactions_of_older_protocols_acknowledge_nothing(world: SimulatedBroker) -> None:
+    """Their epoch stays the same, so a late acknowledgement would be one of the next transaction."""
+    (key,) = begin(world, "orders")
+    worker = ShareWorker(world, tv=1)
+    acquire(world, key, 0, 2)
+    worker.producer.send_offsets("other", "invoices", {0: 1})
+    assert worker.acknowledge((key, 0, 0)) == [ErrorCode.INVALID_TXN_STATE]
+    worker.end(commit=True)
+    assert worker.acknowledge((key, 0, 0)) == [NONE]  # it opens one, of the newer protocol
+    for committed in (True, False):
+        answer = world.ask(EndTxnRequest(**worker.producer.who, committed=committed), 4)
+        assert answer.error_code == ErrorCode.INVALID_TXN_STATE
+    assert states(world, key) == "0 PLL"
+    worker.producer.tv = 2
+    worker.end(commit=True)
+    assert states(world, key) == "1 LL"
+
+
+def test_while_something_is_pending_offsets_are_not_set_and_nothing_is_deleted(world: SimulatedBroker) -> None:
+    (key,) = begin(world, "orders")
+    worker, shares = ShareWorker(world), world.broker.share_partitions
+    acquire(world, key, 0, 2)
+    assert worker.acknowledge((key, 0, 0)) == [NONE]
+    place = key.topic_id, 0
+    for refused in (
+        lambda: shares.alter("g", {place: 5}),
+        lambda: shares.delete("g", [place]),
+        lambda: shares.delete("g"),
+        lambda: shares.check_nothing_pending("g"),
+    ):
+        with pytest.raises(KafkaError) as error:
+            refused()
+        assert error.value.code is ErrorCode.NON_EMPTY_GROUP
+        assert str(worker.producer.producer_id) in error.value.text
+    worker.end(commit=True)
+    shares.check_nothing_pending("g")
+
+
+def test_a_transaction_commits_although_the_topic_of_what_it_read_is_gone(world: SimulatedBroker) -> None:
+    (key,) = begin(world, "orders")
+    worker = ShareWorker(world)
+    acquire(world, key, 0, 2)
+    worker.write("invoices")
+    assert worker.acknowledge((key, 0, 0)) == [NONE]
+    world.broker.topics.delete(world.broker.topics.by_name["orders"])
+    worker.end(commit=True)
+    assert not world.broker.share_partitions.knows(key)
+
+
+def test_a_marker_that_was_owed_decides_once_the_log_of_the_state_is_back(world: SimulatedBroker) -> None:
+    (key,) = begin(world, "orders")
+    worker = ShareWorker(world)
+    acquire(world, key, 0, 2)
+    assert worker.acknowledge((key, 0, 1)) == [NONE]
+    home = world.broker.share_partitions.state_log.home(key)
+    log = world.broker.topics.by_name["__share_group_state"].partitions[home].log
+    log.offline = "a test"
+    worker.end(commit=True)
+    log.offline = None
+    with world.after_power_cut() as later:
+        assert states(later, key) == "2"
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_what_is_pending_in_a_prepared_transaction_waits_for_the_decision(
+    committed: bool, world: SimulatedBroker
+) -> None:
+    (key,) = begin(world, "orders")
+    worker = ShareWorker(world)
+    acquire(world, key, 0, 2)
+    assert worker.acknowledge((key, 0, 0)) == [NONE]
+    who = worker.producer.who
+    prepared = PrepareTxnRequest(**who, ledger_key="sink", number=1, prepared_timeout_ms=60_000)
+    assert world.ask(prepared).error_code == NONE
+    assert worker.acknowledge((key, 1, 1)) == [ErrorCode.INVALID_TXN_STATE]
+    item = EndTxnsRequest.Transaction(**who)
+    decision = EndTxnsRequest(
+        ledger_key="sink", number=1, owner="driver", digest=b"d", committed=committed, transactions=[item]
+    )
+    assert world.ask(decision).error_code == NONE
+    assert states(world, key) == ("1 LL" if committed else "0 ALL")

@@ -1,0 +1,173 @@
+"""A power cut after every operation of a worker's life: acknowledgement and output are both there, or neither.
+
+A worker takes records of a share group, writes an output for each into its transaction, and acknowledges them in it.
+What a recovered broker knows is what was known after the last answer, locks left out, or with the one request under
+way as well; and that over two cuts. The suite samples the cuts.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from crash_points import crash_images
+from fencepost.broker.config.settings import BrokerSettings
+from fencepost.broker.share.values import AckRange, AckType, SharePartitionKey
+from fencepost.broker.topics.reading import checked_batches
+from fencepost.effects.simulated.disk import SimulatedDisk
+from fencepost.protocol.records import read_marker
+from fencepost.storage.log.partition_log import PartitionLog
+from offset_requests import Producer
+from share_driver import durable_view
+from share_transactions import ShareWorker, acquire, begin
+from simulated_broker import SimulatedBroker
+
+LIMIT = int(os.environ.get("CRASH_LIMIT", "24")) or None
+SETTINGS = BrokerSettings(
+    log_dir="/d",
+    share_coordinator_state_topic_num_partitions=2,
+    transaction_state_log_num_partitions=1,
+    journal_max_bytes=4 << 20,
+)
+
+Steps = list[Callable[[], Any]]
+
+
+def known(world: SimulatedBroker) -> Any:
+    """What lasts of the share partitions, and what of the outputs is committed, aborted and open."""
+    shares = {key: durable_view(kept.machine) for key, kept in world.broker.share_partitions.state_log.known.items()}
+    topic = world.broker.topics.by_name["out"]
+    return shares, [_outcomes(part.log) for part in topic.partitions]
+
+
+def _outcomes(log: PartitionLog) -> Any:
+    """Each output, and how each transaction has ended."""
+    found = []
+    for batch in checked_batches(log, 0):
+        marker = read_marker(batch) if batch.is_control else None
+        found.append((batch.base_offset, batch.producer_id, batch.producer_epoch, marker and marker[0].name))
+    return found
+
+
+def plain_acknowledgements(world: SimulatedBroker, keys: list[SharePartitionKey]) -> Steps:
+    shares = world.broker.share_partitions
+
+    def acknowledge(*asked: tuple[SharePartitionKey, int, int, AckType]) -> None:
+        acks = {(key.topic_id, key.partition): [AckRange(first, last, [kind])] for key, first, last, kind in asked}
+        assert not any(shares.acknowledge("g", "m", acks).values())
+        world.wait(0.05)
+
+    return [
+        lambda: [acquire(world, key, 0, 9) for key in keys],
+        lambda: acknowledge(*((key, 0, 4, AckType.ACCEPT) for key in keys)),
+        lambda: acknowledge((keys[0], 6, 7, AckType.RELEASE)),
+        lambda: (shares.release("g", "m", [(key.topic_id, key.partition) for key in keys]), world.wait(0.05)),
+        lambda: acquire(world, keys[0], 5, 9, "other"),
+    ]
+
+
+def transactions(world: SimulatedBroker, keys: list[SharePartitionKey]) -> Steps:
+    worker = ShareWorker(world)
+    return [
+        lambda: [acquire(world, key, 0, 9) for key in keys],
+        lambda: worker.write("out"),
+        lambda: worker.acknowledge((keys[0], 0, 0)),
+        lambda: worker.acknowledge((keys[0], 2, 4), (keys[1], 0, 3)),
+        lambda: worker.end(commit=True),
+        lambda: worker.acknowledge((keys[1], 5, 6)),
+        lambda: worker.write("out"),
+        lambda: worker.end(commit=False),
+    ]
+
+
+def two_at_once(world: SimulatedBroker, keys: list[SharePartitionKey]) -> Steps:
+    one, other = ShareWorker(world, "x"), ShareWorker(world, "y", member="n")
+    return [
+        lambda: (acquire(world, keys[0], 0, 4), acquire(world, keys[0], 5, 9, "n")),
+        lambda: one.acknowledge((keys[0], 0, 1)),
+        lambda: other.write("out"),
+        lambda: other.acknowledge((keys[0], 5, 5)),
+        lambda: one.write("out"),
+        lambda: one.end(commit=True),
+        lambda: Producer(world, "y", tv=2),  # which fences the other
+    ]
+
+
+def snapshots(world: SimulatedBroker, keys: list[SharePartitionKey]) -> Steps:
+    worker, state_log = ShareWorker(world), world.broker.share_partitions.state_log
+
+    def take() -> None:
+        world.loop.run_until_complete(world.broker.coordinator_snapshots.take())
+
+    def prune() -> None:
+        state_log.write_snapshots(keys)
+        world.wait(0.05)
+        for home in range(2):
+            state_log.prune(home, [key for key in keys if state_log.home(key) == home])
+        world.wait(0.05)
+
+    return [
+        lambda: [acquire(world, key, 0, 9) for key in keys],
+        lambda: worker.acknowledge((keys[0], 0, 3), (keys[1], 1, 1)),
+        take,
+        prune,
+        lambda: worker.end(commit=True),
+        prune,
+        lambda: worker.acknowledge((keys[1], 2, 2)),
+        take,
+        lambda: worker.end(commit=False),
+    ]
+
+
+SCRIPTS = [plain_acknowledgements, transactions, two_at_once, snapshots]
+
+
+def played(script: Callable[[SimulatedBroker, list[SharePartitionKey]], Steps]) -> tuple[SimulatedDisk, list[Any]]:
+    """The disk of a life, with notes, and what was known after so many answers."""
+    disk = SimulatedDisk()
+    world = SimulatedBroker(SETTINGS, disk=disk)
+    world.broker.topics.create("in", 2)
+    world.broker.topics.create("out", 1)
+    keys = begin(world, "in", partitions=2)
+    steps = script(world, keys)
+    world.wait(3)
+    disk.note(0)
+    states = [known(world)]
+    for number, step in enumerate(steps, 1):
+        step()
+        states.append(known(world))
+        disk.note(number)
+    world.wait(1)
+    world.abandon()
+    return disk, states
+
+
+def check(image: SimulatedDisk, states: list[Any]) -> None:
+    if not image.notes:
+        return
+    answered = image.notes[-1]
+    world = SimulatedBroker(SETTINGS, disk=image, seed=5)
+    try:
+        assert known(world) in states[answered : answered + 2]
+    finally:
+        world.abandon()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
+def test_after_a_power_cut_acknowledgement_and_output_are_both_there_or_neither(
+    script: Callable[[SimulatedBroker, list[SharePartitionKey]], Steps],
+) -> None:
+    disk, states = played(script)
+    seen = 0
+    for description, image in crash_images(disk, limit=LIMIT, seed=1):
+        try:
+            recovered = image.at(0)
+            check(recovered, states)
+            for again, twice in crash_images(recovered, limit=LIMIT and 1, seed=seen):
+                description = f"{description}, then {again}"
+                check(twice, states)
+        except Exception as error:
+            raise AssertionError(description) from error
+        seen += 1
+    assert seen > 10
