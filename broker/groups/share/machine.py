@@ -347,12 +347,23 @@ class ShareGroup(Roster):
         return [Change(change.kind, change.name, None) for change in self.changes()]
 
     def begin_anew(self, places: Collection[Place], states: ShareStates) -> None:
-        """These share partitions begin where it was asked for. Raises NON_EMPTY_GROUP, KafkaError if it is not kept."""
+        """These share partitions begin where it was asked for. Raises NON_EMPTY_GROUP, KafkaError if it is not kept.
+
+        The others of their topics are noted as still to be begun: nobody is to take them for new ones.
+        """
         self.check_empty()
+        shapes = self._topics.shapes({topic_id for topic_id, _ in places})
+        of_topics = {(topic_id, each) for topic_id, shape in shapes.items() for each in range(shape.partitions)}
+        later = [place for place in of_topics.difference(places) if self._is_unmet(*place)]
         with self._event():
             self._next_epoch()
             self._states.append(states)
-            self._set_shared(with_initialized(self.shared, self._named(places), {}))
+            self._set_shared(with_initialized(self.shared, self._named(places), self._named(later)))
+
+    def _is_unmet(self, topic_id: TopicId, partition: int) -> bool:
+        """Whether the group has not begun with a topic, or a partition of it is noted as still to be begun."""
+        begun = self.shared.initializing.get(topic_id)
+        return topic_id not in self.shared.initialized or (begun is not None and partition in begun.partitions)
 
     def forget_topics(self, topic_ids: Collection[TopicId], states: ShareStates) -> None:
         """These topics have no share partitions any more. Raises NON_EMPTY_GROUP, KafkaError if it is not kept."""

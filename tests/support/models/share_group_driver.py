@@ -49,10 +49,13 @@ class ShareGroupDriver:
     def _made(self) -> ShareGroup:
         return ShareGroup(GROUP, self.topics, lambda: self.rules, self.rights, self._begin, self._keep)  # type: ignore[arg-type]
 
+    def states(self, *places: Place) -> States:
+        return States(frozenset(places), self)
+
     def _begin(self, group: ShareGroup, missing: Sequence[Missing]) -> tuple[frozenset[Place], States]:
         begun = frozenset(each.place for each in missing if each.place not in self.offline)
         self.grown |= {each.place for each in missing if each.is_new} & begun
-        return begun, States(begun, self)
+        return begun, self.states(*begun)
 
     def _keep(self, group: ShareGroup, changes: Iterable[Change], states: Sequence[States]) -> None:
         if self.refuse is not None:

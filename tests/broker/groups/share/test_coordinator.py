@@ -174,6 +174,25 @@ def test_a_partition_that_a_topic_gets_later_is_read_from_its_first_record(broke
     assert starts(broker) == {0: 0, 1: 0, 2: 0}
 
 
+def test_a_reset_of_one_partition_lets_the_others_begin_as_the_group_is_set(broker):
+    """They would begin at their first record, if they counted as new partitions of a topic that the group knows."""
+    write(broker, 3)
+    write(broker, 3, partition=1)
+    broker.broker.share_groups.alter("g", {(broker.broker.topics.by_name["t"].id, 0): 1})
+    beat(broker, "m-1", 0)
+    assert starts(broker) == {0: 1, 1: 3}
+
+
+def test_a_group_begins_later_with_a_partition_that_is_offline(broker):
+    log = broker.broker.topics.by_name["t"].partitions[1].log
+    log.offline = "for a while"
+    assert assigned(beat(broker, "m-1", 0)) == [0]
+    log.offline = None
+    write(broker, 2, partition=1)
+    broker.wait(2)
+    assert (assigned(beat(broker, "m-1", 2)), starts(broker)) == ([0, 1], {0: 0, 1: 2})
+
+
 # ---- the end of topics and groups ----------------------------------------------------------------------------
 
 

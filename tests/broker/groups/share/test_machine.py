@@ -170,6 +170,24 @@ def test_a_group_that_could_not_be_kept_is_as_before_and_nothing_is_begun(driver
     assert driver.join("m-1").owned == places(0, 1)
 
 
+def test_one_partition_that_is_reset_makes_no_new_ones_of_the_others(driver):
+    driver.group.begin_anew([(T, 1)], driver.states((T, 1)))
+    assert driver.group.shared.initializing[T].partitions == {0}
+    driver.restart()
+    driver.topics.set("t", 3)
+    assert driver.join("m-1").owned == places(0, 1, 2)
+    assert driver.grown == set(places(2))
+
+
+def test_a_reset_of_all_partitions_leaves_nothing_to_be_begun(driver):
+    driver.join("m-1").leave()
+    driver.group.begin_anew(places(0, 1), driver.states(*places(0, 1)))
+    assert (driver.group.shared.initializing, driver.group.epoch.epoch) == ({}, 4)
+    driver.topics.set("t", 3)
+    driver.join("m-1")
+    assert driver.grown == set(places(2))
+
+
 # ---- epochs --------------------------------------------------------------------------------------------------
 
 
