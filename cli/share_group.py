@@ -33,7 +33,7 @@ def share_group() -> None:
 @click.option("--state", "states", multiple=True, metavar="STATE", help="Stable or Empty.")
 @connecting
 def list_groups(to: Target, states: Sequence[str]) -> None:
-    """All share groups."""
+    """List all share groups."""
 
     async def work(admin: "Admin") -> "list[GroupListing]":
         return await admin.list_groups(states, [SHARE])
@@ -95,7 +95,7 @@ async def _facts(admin: "Admin", name: str) -> dict[str, Any]:
 
 
 async def _known(admin: "Admin", name: str) -> "GroupDescription":
-    """The share group. Raises Failure: there is none."""
+    """Return the description of the share group. Raises Failure if there is none."""
     found = (await admin.describe_share_groups(name)).get(name)
     if found is None:
         raise Failure(f"there is no share group {name}", "fencepost group list shows all groups", NOT_FOUND)
@@ -165,7 +165,7 @@ _MEMBERS = (
 @click.option("--dry-run", is_flag=True, help="Only show the new offsets.")
 @connecting
 def reset(to: Target, name: str, topics: Sequence[str], place: Places, dry_run: bool) -> None:
-    """Let a share group without members begin anew at a place; one that does not exist is made."""
+    """Set the start offsets of a share group without members; a group that does not exist is created."""
     wanted = [partition_of(each) for each in topics]
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:

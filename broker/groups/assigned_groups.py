@@ -36,7 +36,7 @@ GROUP_BYTES = 2_000
 
 
 class Recorded(Protocol):
-    """A change of a group: one record."""
+    """A change of a group, which is one record of the log."""
 
     @property
     def kind(self) -> int: ...
@@ -47,7 +47,7 @@ class Recorded(Protocol):
 
 
 class AssignedGroup(Protocol):
-    """One group, which decides and keeps nothing by itself."""
+    """One group: it decides, and leaves writing to the coordinator."""
 
     group_id: str
     size_bytes: int
@@ -147,7 +147,7 @@ class AssignedGroups(Generic[Group, Change]):
 
     @abstractmethod
     def _make_group(self, group_id: str) -> Group:
-        """A group of which nothing is known yet."""
+        """Make a group without members and records."""
 
     @abstractmethod
     def _read(self, key: bytes, value: bytes | None) -> tuple[str, Change]:
@@ -301,7 +301,7 @@ class AssignedGroups(Generic[Group, Change]):
         self._turns.enqueue(job, long=True)
 
     def _give_up(self, group: Group) -> None:
-        """The work in slices came to nothing: it is due again."""
+        """Give up work in slices, so that it is due again."""
         group.is_assigning = False
 
     # ---- time ------------------------------------------------------------------------------------------------

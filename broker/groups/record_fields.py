@@ -87,7 +87,7 @@ def write_target(found: Target) -> bytes:
 
 
 def read_value(value: bytes, kind: int, read: "Callable[[Reader], Value]") -> Value:
-    """What a record's value says. Raises UnreadableRecord."""
+    """Decode a record's value by `read`. Raises UnreadableRecord."""
     version = INT16.unpack_from(value)[0]
     if version != 0:
         raise UnreadableRecord(f"a record of kind {kind} has version {version}, 0 is known")
@@ -99,7 +99,7 @@ NOT_READABLE = (error, ValueError, IndexError, MalformedFrame)
 
 
 class Reader:
-    """Steps through a record."""
+    """Reads the fields of a record, one after another."""
 
     def __init__(self, buffer: bytes, position: int) -> None:
         self._buffer = buffer
@@ -151,7 +151,7 @@ class Reader:
         return tuple(self.text() for _ in range(self.count()))
 
     def tags(self) -> dict[int, "Reader"]:
-        """The tagged fields that follow, by tag."""
+        """Read the tagged fields, by tag."""
         found: dict[int, Reader] = {}
         for _ in range(self.uvarint()):
             tag = self.uvarint()

@@ -20,7 +20,7 @@ Member = TypeVar("Member")
 
 
 class Rights(Protocol):
-    """What the rules of access say. version: another one after each change."""
+    """The access checks. version: changes with every change of ACLs."""
 
     @property
     def is_enforced(self) -> bool: ...
@@ -31,13 +31,13 @@ class Rights(Protocol):
 
 
 class Names(Protocol):
-    """What is asked of topics."""
+    """The methods of the topics that are used here."""
 
     def name_of(self, topic_id: TopicId) -> str | None: ...
 
 
 class View(NamedTuple):
-    """The topics that a member subscribes to, by what it may do with them. readable: and describe."""
+    """The topics that a member subscribes to, by its rights: those it may describe, and of these the readable ones."""
 
     described: frozenset[TopicId]
     readable: frozenset[TopicId]
@@ -53,7 +53,7 @@ class MembersRights:
         self._users_seen = 0  # how often a member turned out to be another user's
 
     def note(self, member_id: str, user: Session | None) -> bool:
-        """A request of the member came from this user. Returns whether users count."""
+        """Note the user of a member's request. Returns whether rights are enforced."""
         if not self.rules.is_enforced or user is None:
             return False
         if self.users.get(member_id) != user:
@@ -62,16 +62,16 @@ class MembersRights:
         return True
 
     def forget(self, member_id: str) -> None:
-        """This member is gone."""
+        """Forget the user of a member that has left."""
         self.users.pop(member_id, None)
 
     @property
     def seen(self) -> tuple[int, int]:
-        """Another one after all that may give members other rights."""
+        """A value that changes whenever members may have other rights."""
         return self.rules.version, self._users_seen
 
     def describes(self, member_id: str, topic_id: TopicId) -> bool:
-        """Whether a member may know of a topic by now; of one that was not heard of it is not known better."""
+        """Return whether a member may describe a topic now. If its user is not known yet, the last answer stays."""
         user, name = self.users.get(member_id), self._topics.name_of(topic_id)
         return user is None or name is None or self.rules.describes(user, name)
 

@@ -41,7 +41,7 @@ Reply = ShareGroupHeartbeatResponse | Parked
 
 @handles(ShareGroupHeartbeatRequest)
 def share_group_heartbeat(broker: Services, call: Call, request: ShareGroupHeartbeatRequest) -> Reply | Steps[Reply]:
-    """A member is there, joins or leaves; it is answered with its epoch, and with what it may read if that is new."""
+    """A member's heartbeat, join or leave. The answer has its epoch, and its assignment if that is new."""
     names = request.subscribed_topic_names or []
     if len(names) > MANY_TOPICS:
         return _answer_in_steps(broker, call, request)
@@ -55,7 +55,7 @@ def _answer_in_steps(broker: Services, call: Call, request: ShareGroupHeartbeatR
 
 
 def _answer(broker: Services, call: Call, request: ShareGroupHeartbeatRequest, *, may_see: bool) -> Reply:
-    """may_see: whether it may know of all topics that it names."""
+    """Handle a heartbeat. may_see: whether the client may describe all topics that it names."""
     try:
         broker.access.check(call.session, Operation.READ, ResourceType.GROUP, request.group_id)
         if not 0 < len(request.member_id) <= LONGEST_MEMBER_ID:
@@ -74,7 +74,7 @@ def _answer(broker: Services, call: Call, request: ShareGroupHeartbeatRequest, *
 
 
 def _check(request: ShareGroupHeartbeatRequest) -> None:
-    """Raises INVALID_REQUEST where the request contradicts itself."""
+    """Raise INVALID_REQUEST if the request contradicts itself."""
     for text, name in (request.member_id, "MemberId"), (request.group_id, "GroupId"), (request.rack_id, "RackId"):
         check_text(text, name)
     if request.member_epoch == JOINS and not request.subscribed_topic_names:
@@ -142,7 +142,7 @@ class _Lookup:
         self._job_ended()
 
     def _look_up(self, place: Place, at_ms: int) -> None:
-        """The first record since then; the end of the log where there is none."""
+        """Find the first offset at or after this time; without one, the end of the log."""
         topic = self._broker.topics.by_id.get(place[0])
         if topic is None or topic.partitions[place[1]].log.offline is not None:
             return
@@ -185,7 +185,7 @@ class _Lookup:
 def share_group_describe(
     broker: Services, call: Call, request: ShareGroupDescribeRequest
 ) -> ShareGroupDescribeResponse:
-    """The epochs of each group, its members, and what they read."""
+    """Answer with each group's epochs, members and their assignments."""
     room = AnswerRoom(len(broker.server.connections))
     with_operations = request.include_authorized_operations
     answers = (_describe_or_refuse(broker, call, each, with_operations, room) for each in request.group_ids)
@@ -220,7 +220,7 @@ def _describe_or_refuse(
 
 
 def _named_topics(broker: Services, group: ShareGroup) -> set[str]:
-    """The topics that a description of the group names."""
+    """Return the topics that a description of the group names."""
     by_id = broker.topics.by_id
     ids = {topic_id for current in group.currents.values() for topic_id in current.assigned}
     return {by_id[topic_id].name for topic_id in ids if topic_id in by_id} | set(group.subscribers)

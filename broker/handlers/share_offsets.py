@@ -43,7 +43,7 @@ _Altered = AlterShareGroupOffsetsResponse.Topic.Partition
 def describe_share_group_offsets(
     broker: Services, call: Call, request: DescribeShareGroupOffsetsRequest
 ) -> DescribeShareGroupOffsetsResponse:
-    """Where each group stands in the partitions asked for, or in all that it has and the user may know of."""
+    """Answer with each group's start offsets in the named partitions, or in all that the user may describe."""
     room = AnswerRoom(len(broker.server.connections))
     answers = (_describe_or_refuse(broker, call, asked, room) for asked in request.groups)
     return DescribeShareGroupOffsetsResponse(groups=Lazy(len(request.groups), answers))
@@ -106,7 +106,7 @@ def _refused(broker: Services, index: int, room: AnswerRoom) -> _Described.Topic
 def _partitions(
     broker: Services, group_id: str, topic: Topic | None, which: Iterable[int], room: AnswerRoom
 ) -> Iterator[_Described.Topic.Partition]:
-    """Each looked up when it is taken."""
+    """Yield the answer for each partition, looked up when it is taken."""
     for index in which:
         answer = _Described.Topic.Partition(partition_index=index)
         room.take(PARTITION_BYTES)
@@ -131,7 +131,7 @@ def _partitions(
 def alter_share_group_offsets(
     broker: Services, call: Call, request: AlterShareGroupOffsetsRequest
 ) -> Steps[AlterShareGroupOffsetsResponse]:
-    """Let the group begin anew at these offsets; it is made if there is none. Few partitions are one unit."""
+    """Set a group's start offsets; it is created if it does not exist. A few partitions are one unit."""
     group_id = request.group_id
     broker.access.check(call.session, Operation.READ, ResourceType.GROUP, group_id)
     response = AlterShareGroupOffsetsResponse()
@@ -162,7 +162,7 @@ def alter_share_group_offsets(
 def _alter(
     broker: Services, group_id: str, starts: Mapping[Place, int], answers: Mapping[Place, Sequence[_Altered]]
 ) -> Steps[None]:
-    """Keep the starts, AT_ONCE in one unit. Raises KafkaError where nothing of it was kept."""
+    """Write the start offsets, AT_ONCE partitions in a unit. Raises KafkaError if none was written."""
     places, some = list(starts), dict[Place, int]()
     for first in range(0, len(places), AT_ONCE):
         some = {place: starts[place] for place in places[first : first + AT_ONCE]}
@@ -207,7 +207,7 @@ def _error_of_start(
 def delete_share_group_offsets(
     broker: Services, call: Call, request: DeleteShareGroupOffsetsRequest
 ) -> Steps[DeleteShareGroupOffsetsResponse]:
-    """Forget where the group stands in these topics, each topic in one unit."""
+    """Delete a group's share partitions of these topics, each topic in one unit."""
     group_id = request.group_id
     broker.access.check(call.session, Operation.DELETE, ResourceType.GROUP, group_id)
     _check_group(broker, group_id, may_be_missing=False)

@@ -32,7 +32,7 @@ class Taken(NamedTuple):
 def take(
     runs: Runs, window: tuple[int, int], offset: int, found: Sequence[Found], wanted: Wanted, limits: Limits
 ) -> Taken:
-    """Decide it; nothing changes. offset: where the read began. found: in order."""
+    """Decide which records a member acquires; change nothing. offset: where the read began. found: in order."""
     return _Taking(runs, window, wanted, limits).go_through(offset, found)
 
 
@@ -76,7 +76,7 @@ class _Taking:
                 self._archived.append(StateBatch(begins, ends, State.ARCHIVED, deliveries))
 
     def _open(self, first: int, last: int) -> Iterator[tuple[int, int, int, int]]:
-        """What is available there: first, last, deliveries until now, and the length of its whole run."""
+        """Yield (first, last, deliveries so far, length of the whole run) of available records in this range."""
         for begins, ends, standing in self._runs.pieces(first, last):
             if standing is None:
                 yield begins, ends, 0, ends - begins + 1
@@ -86,7 +86,7 @@ class _Taking:
                 yield begins, ends, standing.deliveries, run[1] - run[0] + 1
 
     def _take_from(self, first: int, last: int) -> bool:
-        """All that is available of a batch, or what of it is allowed. Returns whether there may be more."""
+        """Take the available records of a batch, as far as allowed. Returns whether more may be taken."""
         if self._limits.room <= 0:
             last = min(last, self._end)
         self._begins_batch = True
@@ -104,7 +104,7 @@ class _Taking:
         return True
 
     def _allowed(self, begins: int, ends: int) -> int:
-        """How many of these, where so many records are wanted and no more."""
+        """Return how many of these records may be taken within the exact limit."""
         most = min(ends - begins + 1, self._wanted.max_records - self._count)
         inside = max(0, min(ends, self._end) - begins + 1)
         return min(most, inside + max(0, self._limits.room - self._new))
@@ -121,5 +121,5 @@ class _Taking:
         self._begins_batch = False
 
     def _ends_range(self, begins: int, at: int) -> bool:
-        """Whether a new batch begins here, and the range is long enough to end before it."""
+        """Return whether to end the range here: a new batch begins and the range is long enough."""
         return self._begins_batch and not self._wanted.exact and at - begins >= self._wanted.batch_size

@@ -9,12 +9,12 @@ FEWEST_DELIVERIES = 2  # before anybody suspects a record
 
 
 def suspected_from(limit: int) -> int:
-    """After how many deliveries a record comes only with others like it."""
+    """Return after how many deliveries a record is given out only with others like it."""
     return max(FEWEST_DELIVERIES, (limit + 1) // 2)
 
 
 def most_at_once(deliveries: int, limit: int, size: int) -> int | None:
-    """How many of a run of `size` records, given out so often already, may come at once, and with nothing else.
+    """Return how many records of a run that was delivered this often may be given out together, and with no others.
 
     None: there is nothing against them.
     """

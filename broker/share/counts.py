@@ -8,7 +8,7 @@ from .values import AckRange, AckType, State, StateBatch
 
 
 def count_acknowledged(metrics: Metrics, ranges: Iterable[AckRange], changed: Sequence[StateBatch]) -> None:
-    """Count what a request acknowledged in one share partition. changed: what came of it, renewals left out."""
+    """Count what a request acknowledged in one share partition. changed: the states that follow, without renewals."""
     found = Counter[int]()
     for first, last, types in ranges:
         if len(types) == 1:
@@ -26,14 +26,14 @@ def count_acknowledged(metrics: Metrics, ranges: Iterable[AckRange], changed: Se
 
 
 def count_released(metrics: Metrics, changed: Sequence[StateBatch], *, timed_out: bool) -> None:
-    """Count what the end of a session, or of locks, made available again, or archived at the limit."""
+    """Count the records that the end of a session or of locks made available again, or archived at the limit."""
     metrics.share_archived[AT_THE_LIMIT] += _archived(changed)
     if timed_out:
         metrics.share_locks_timed_out += sum(batch.last - batch.first + 1 for batch in changed)
 
 
 def count_no_data(metrics: Metrics, archived: Sequence[StateBatch]) -> None:
-    """Count the control batches and the like that a fetch came upon."""
+    """Count the control batches, empty batches and aborted records that a fetch archived."""
     metrics.share_archived[NO_DATA] += _archived(archived)
 
 

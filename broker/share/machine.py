@@ -1,8 +1,8 @@
-"""One share partition: which of its records are whose, and what becomes of them. Pure.
+"""One share partition: the state of each record, the member that acquired it, and how both change. Pure.
 
-    AVAILABLE     to be given out; also all of which nothing is known
+    AVAILABLE     may be given out; also every record without a known state
     ACQUIRED      a member has it, until its deadline
-    PENDING       acknowledged in a transaction that is open: no one has it before that ends
+    PENDING       acknowledged in a transaction that is open: nobody acquires it before that ends
     ACKNOWLEDGED  done with
     ARCHIVED      done with too: rejected, given out too often, or nothing that anybody is to see
 
@@ -34,14 +34,14 @@ Alarm = tuple[int, int, int]
 
 
 class Decided(NamedTuple):
-    """What acknowledgements come to. update: to be logged; None if nothing changes that lasts. renewed: locks."""
+    """The result of acknowledgements. update: to be logged, None if no logged state changes. renewed: by RENEW."""
 
     update: Update | None
     renewed: Sequence[Range] = ()
 
 
 class Pending(NamedTuple):
-    """What one record of the log made pending. position: where that stands in its log."""
+    """The range that one record of the log made pending. position: the offset of that record in its log."""
 
     position: int
     first: int
@@ -66,39 +66,39 @@ class SharePartition:
 
     @property
     def next_offset(self) -> int:
-        """The first offset that may be given out; above `end` if there is none in the window."""
+        """Return the first offset that may be given out; it is above `end` if there is none in the window."""
         self._look_from = self.runs.first_open(max(self.start, self._look_from))
         return self._look_from
 
     def room(self, limit: int) -> int:
-        """How many records the window may grow by."""
+        """Return by how many records the window may grow."""
         return limit - (self.end - self.start + 1)
 
     @property
     def transactions(self) -> list[Transaction]:
-        """Those that have something pending here."""
+        """The transactions that have pending acknowledgements in this share partition."""
         return list(self._pending)
 
     @property
     def earliest_pending(self) -> int | None:
-        """Where the first of all that is pending stands in the log; None if nothing is."""
+        """The lowest position in the log of a record that made something pending; None if nothing is pending."""
         return min((entry.position for entries in self._pending.values() for entry in entries), default=None)
 
     def pending_of(self, transaction: Transaction, before: int | None = None) -> Iterator[tuple[int, int, Standing]]:
-        """What a transaction has pending here, in order. before: only what was logged before this position."""
+        """Yield the ranges a transaction has pending here, in order. before: only those logged before this position."""
         for position, first, last, standing in self._pending_pieces(transaction):
             if before is None or position < before:
                 yield first, last, standing
 
     def pending_batches(self) -> Iterator[tuple[Transaction, int, StateBatch]]:
-        """All that is pending here: of which transaction, where it stands in the log, and what it said."""
+        """Yield every pending range: its transaction, its position in the log, and the states it was logged with."""
         for transaction in self._pending:
             for position, first, last, standing in self._pending_pieces(transaction):
                 batch = StateBatch(first, last, standing.becomes, standing.deliveries, standing.member)
                 yield transaction, position, batch
 
     def _pending_pieces(self, transaction: Transaction) -> Iterator[tuple[int, int, int, Standing]]:
-        """Position, first and last offset. A replay may bring what a snapshot knew again: nothing comes twice."""
+        """Yield position, first and last offset. A replay may repeat what a snapshot has: no offset comes twice."""
         at = self.start
         for entry in sorted(self._pending.get(transaction, ()), key=_first):
             for first, last, standing in self.runs.pieces(max(entry.first, at), entry.last):
@@ -107,7 +107,7 @@ class SharePartition:
             at = max(at, entry.last + 1)
 
     def durable(self) -> list[StateBatch]:
-        """What a restart would know of the records, what is pending left out: it is what it will be if that aborts."""
+        """Return the states that a restart would restore. Pending records are given as after an abort."""
         found: list[StateBatch] = []
         for first, last, standing in self.runs:
             state, deliveries = standing.state, standing.deliveries
@@ -127,7 +127,7 @@ class SharePartition:
     # ---- decisions: nothing changes --------------------------------------------------------------------------
 
     def acknowledge(self, member: str, acks: Sequence[AckRange], limit: int, *, may_renew: bool) -> Decided:
-        """What these acknowledgements of one request come to. limit: of deliveries.
+        """Decide the changes that the acknowledgements of one request make. limit: of deliveries.
 
         Raises KafkaError INVALID_RECORD_STATE, INVALID_REQUEST, for all of them together.
         """
@@ -144,7 +144,7 @@ class SharePartition:
         return Decided(self._update(batches) if batches else None, renewed)
 
     def acknowledge_in_transaction(self, member: str, acks: Sequence[AckRange]) -> list[StateBatch]:
-        """What a transaction makes pending by these. Raises KafkaError as acknowledge(), also below the window."""
+        """Return what a transaction makes pending. Raises as acknowledge() does, and for offsets below the window."""
         batches: list[StateBatch] = []
         if any(ack.first < self.start for ack in acks):
             raise _not_acquired(f"the window begins at offset {self.start}")
@@ -156,7 +156,7 @@ class SharePartition:
         return batches
 
     def _acquired(self, member: str, acks: Sequence[AckRange]) -> Iterator[tuple[int, int, Standing, int]]:
-        """The ranges that are acknowledged, each of one kind, all of them the member's. Below the window: nothing."""
+        """Yield the acknowledged ranges, one type each, none below the window. Raises if the member has not all."""
         before = -1
         for first, last, kind in _by_kind(acks):
             if first <= before:
@@ -172,12 +172,12 @@ class SharePartition:
                 yield begins, ends, standing, kind
 
     def release(self, member: str, limit: int) -> Update | None:
-        """Its session ended: what it has acquired is given out again. None if that is nothing."""
+        """Make available again what a member acquired, because its session ended. None if it acquired nothing."""
         theirs = [run for run in self.runs if run[2].state is State.ACQUIRED and run[2].member == member]
         return self._released(theirs, limit)
 
     def expire(self, due: Sequence[Alarm], limit: int) -> Update | None:
-        """The deadlines of these alarms have come: what is still acquired until then is given out again."""
+        """Make available again what is still acquired with the deadlines of these alarms, which have passed."""
         horizon_ms = max((deadline_ms for deadline_ms, _, _ in due), default=0)
         found: list[tuple[int, int, Standing]] = []
         at = self.start
@@ -198,7 +198,7 @@ class SharePartition:
         return self._update(batches) if batches else None
 
     def archived_by_abort(self, transaction: Transaction, limit: int) -> Update | None:
-        """What is given out no more if the transaction aborts; to be applied once that is settled."""
+        """Return the update that archives what reached the delivery limit, for when the transaction aborts."""
         batches: list[StateBatch] = []
         for first, last, standing in self.pending_of(transaction):
             if standing.deliveries >= limit:
@@ -206,19 +206,19 @@ class SharePartition:
         return self._update(batches) if batches else None
 
     def log_begins(self, offset: int) -> Update | None:
-        """The partition's log begins there. None if the window does already, or later."""
+        """Move the window to where the partition's log begins. None if the window begins there already, or later."""
         return self._update([], offset) if offset > self.start else None
 
     def take(self, offset: int, found: Sequence[Found], wanted: Wanted, limits: Limits) -> Taken:
-        """What of these batches a member gets, and what is to be archived. See acquiring.take."""
+        """Decide which records of these batches a member acquires, and which are archived. See acquiring.take."""
         return take(self.runs, (self.start, self.end), offset, found, wanted, limits)
 
     def archive(self, batches: Sequence[StateBatch]) -> Update | None:
-        """These are no data."""
+        """Archive batches that hold no data for consumers, such as control batches."""
         return self._update(batches) if batches else None
 
     def _update(self, batches: Sequence[StateBatch], start: int | None = None) -> Update:
-        """What is logged of a change, before it is applied. batches: in order."""
+        """Return the update to log for a change, before it is applied. batches: in order."""
         start = self._start_after(batches, self.start if start is None else start)
         complete = self.runs.complete
         for first, last, state, *_ in batches:
@@ -230,7 +230,7 @@ class SharePartition:
         return Update(start, complete, batches)
 
     def _start_after(self, batches: Sequence[StateBatch], at: int) -> int:
-        """Where the window begins once these batches are applied, if it begins at `at` before."""
+        """Return where the window will begin once these batches are applied. at: where it begins now."""
         new = iter(batches)
         batch = next(new, None)
         while True:
@@ -249,14 +249,14 @@ class SharePartition:
     # ---- what is in memory only ------------------------------------------------------------------------------
 
     def acquire(self, ranges: Sequence[AcquiredRange], member: str, deadline_ms: int) -> None:
-        """These are the member's from now on."""
+        """Let the member acquire these ranges, until the deadline."""
         for first, last, deliveries in ranges:
             self.runs.put(first, last, Standing(State.ACQUIRED, deliveries, member, deadline_ms))
             self.end = max(self.end, last)
             self._set_alarm((deadline_ms, first, last))
 
     def renew(self, ranges: Sequence[Range], deadline_ms: int) -> None:
-        """The locks of these last until then."""
+        """Extend the locks of these ranges until the deadline."""
         for first, last in ranges:
             for begins, ends, standing in list(self.runs.pieces(first, last)):
                 if standing is not None and standing.state is State.ACQUIRED:
@@ -271,23 +271,23 @@ class SharePartition:
 
     @property
     def alarm_ms(self) -> int | None:
-        """The earliest deadline of a lock, or an earlier one that is no more; None if there is none."""
+        """The earliest deadline that has an alarm; its lock may have ended meanwhile. None if there is no alarm."""
         return self._alarms[0][0] if self._alarms else None
 
     def due_alarms(self, now_ms: int) -> list[Alarm]:
-        """Take the alarms whose deadlines have come."""
+        """Remove and return the alarms whose deadlines have passed."""
         due: list[Alarm] = []
         while self._alarms and self._alarms[0][0] <= now_ms:
             due.append(heappop(self._alarms))
         return due
 
     def put_off(self, due: Sequence[Alarm]) -> None:
-        """These were taken, and what is due could not be logged."""
+        """Set these alarms again, after due_alarms() returned them and the release could not be logged."""
         for alarm in due:
             heappush(self._alarms, alarm)
 
     def end_locks(self, member: str, now_ms: int) -> None:
-        """The deadlines of all that the member has acquired are now."""
+        """Set the deadline of everything that the member has acquired to now."""
         for first, last, standing in list(self.runs):
             if standing.state is State.ACQUIRED and standing.member == member:
                 self.renew([(first, last)], now_ms)
@@ -295,7 +295,7 @@ class SharePartition:
     # ---- changes: live and in a replay alike -----------------------------------------------------------------
 
     def apply(self, update: Update) -> None:
-        """An update of the log."""
+        """Apply an update that was read from the log or written to it."""
         for batch in update.batches:
             self._put(batch.first, batch.last, _standing(batch))
         if update.start != UNCHANGED:
@@ -303,7 +303,7 @@ class SharePartition:
         self._advance()
 
     def apply_snapshot(self, snapshot: Snapshot) -> None:
-        """A snapshot of the log. What is pending stays, and so do locks if nobody has set the offset."""
+        """Apply a snapshot from the log. Pending records stay, and so do locks unless somebody has set the offset."""
         same = snapshot.state_epoch == self.state_epoch
         kept = [
             run
@@ -321,14 +321,14 @@ class SharePartition:
         self._advance()
 
     def apply_pending(self, transaction: Transaction, position: int, batches: Sequence[StateBatch]) -> None:
-        """An update of the log that is in a transaction."""
+        """Apply an update that is part of a transaction: its records become pending."""
         entries = self._pending.setdefault(transaction, set())
         for first, last, state, deliveries, member in batches:
             entries.add(Pending(position, first, last))
             self._put(first, last, Standing(State.PENDING, deliveries, member, 0, transaction, state))
 
     def settle(self, transaction: Transaction, position: int, *, commit: bool) -> None:
-        """The marker of a transaction, at this position of the log: what was made pending before it is decided."""
+        """Apply the marker of a transaction: decide what it made pending at lower positions of the log."""
         for first, last, standing in list(self.pending_of(transaction, before=position)):
             state = standing.becomes if commit else State.AVAILABLE
             self._put(first, last, Standing(state, standing.deliveries))
@@ -356,7 +356,7 @@ class SharePartition:
             self.end = max(self.end, offset - 1)
 
     def _forget_pending(self, offset: int) -> None:
-        """What is pending below is gone."""
+        """Remove what is pending below this offset."""
         for _, _, standing in self.runs.pieces(self.start, offset - 1):
             transaction = standing and standing.transaction
             if transaction in self._pending:
@@ -365,7 +365,7 @@ class SharePartition:
                     self._pending[transaction] = left
 
     def _advance(self) -> None:
-        """The window begins with something that is not done with."""
+        """Move the beginning of the window to the first record that is neither acknowledged nor archived."""
         self._begin_at(self._start_after((), self.start))
 
 
@@ -374,7 +374,7 @@ def _first(entry: Pending) -> int:
 
 
 def _by_kind(acks: Sequence[AckRange]) -> Iterator[tuple[int, int, int]]:
-    """(first, last, type) of each range of one type. Raises KafkaError INVALID_REQUEST."""
+    """Yield (first, last, type) for each range of one type. Raises KafkaError INVALID_REQUEST."""
     before = -1
     for first, last, types in acks:
         if first > last or first < before:
@@ -403,7 +403,7 @@ def _state_after(kind: int, deliveries: int, limit: int) -> State:
 
 
 def _add(batches: list[StateBatch], batch: StateBatch) -> None:
-    """As a part of the last one, if it goes on there."""
+    """Append the batch, or extend the last one if the batch follows it with the same state."""
     if batches and batches[-1].last + 1 == batch.first and batches[-1][2:] == batch[2:]:
         batches[-1] = batches[-1]._replace(last=batch.last)
     else:

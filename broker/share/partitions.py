@@ -1,4 +1,4 @@
-"""All share partitions of a broker, as those see them who fetch and acknowledge, and as groups begin and end them.
+"""All share partitions of a broker: members fetch from them and acknowledge; groups create and delete them.
 
 The rules: what changes for good is decided, logged and applied in one step. A lock ends by its owner's word, with its
 session, or at its deadline: one timer is set, for the earliest of all, and what is due within ALARM_MS goes together.
@@ -36,11 +36,11 @@ EXPIRED_AT_ONCE = 200  # share partitions, in one unit
 TopicPartition = tuple[bytes, int]
 """A topic's id, and a partition."""
 Updated = tuple[SharePartitionKey, Update]
-"""A change of a share partition that goes on."""
+"""A change of a share partition that continues to exist."""
 
 
 class ShareConfigs(Protocol):
-    """What a group obeys, of that which concerns its share partitions."""
+    """The configs of a group that its share partitions obey."""
 
     @property
     def share_record_lock_duration_ms(self) -> int: ...
@@ -53,7 +53,7 @@ class ShareConfigs(Protocol):
 
 
 class Described(NamedTuple):
-    """How far a group is in a partition."""
+    """The position of a group in a partition."""
 
     start_offset: int
     state_epoch: int
@@ -71,7 +71,7 @@ class SharePartitions:
         loop: asyncio.AbstractEventLoop,
         wake: Callable[[Collection[Hashable]], None],
     ) -> None:
-        """configs: what a group obeys. wake: looks at whatever waits for one of these."""
+        """configs: returns a group's configs. wake: checks the requests that wait for one of these."""
         self.state_log = ShareStateLog(shared)
         self.state_log.moved = self._moved
         self._configs = configs
@@ -96,7 +96,7 @@ class SharePartitions:
         self.state_log.forget([key for key in self._known if key.topic_id not in self._topics.by_id])
 
     def stop(self) -> None:
-        """Set no timer any more."""
+        """Cancel the timer, and set it no more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -104,19 +104,19 @@ class SharePartitions:
     # ---- questions -------------------------------------------------------------------------------------------
 
     def knows(self, key: SharePartitionKey) -> bool:
-        """Whether there is such a share partition."""
+        """Return whether this share partition exists."""
         return key in self._known
 
     def check_online(self, key: SharePartitionKey) -> None:
-        """Raises COORDINATOR_NOT_AVAILABLE where the log of its state is offline."""
+        """Raise COORDINATOR_NOT_AVAILABLE if the log of its state is offline."""
         self.state_log.check_online(key)
 
     def of_group(self, group: str) -> list[SharePartitionKey]:
-        """The share partitions of a group."""
+        """Return the share partitions of a group."""
         return self.state_log.of_group(group)
 
     def describe(self, key: SharePartitionKey) -> Described | None:
-        """How far the group is; None if there is no such share partition."""
+        """Return the group's position; None if there is no such share partition."""
         kept = self._known.get(key)
         if kept is None:
             return None
@@ -124,11 +124,11 @@ class SharePartitions:
         return Described(machine.start, machine.state_epoch, LEADER_EPOCH, machine.runs.complete)
 
     def lock_timeout_ms(self, group: str) -> int:
-        """How long what is acquired now stays so."""
+        """Return how long a lock lasts that is acquired now."""
         return self._configs(group).share_record_lock_duration_ms
 
     def check_nothing_pending(self, group: str) -> None:
-        """Raises NON_EMPTY_GROUP where a transaction has acknowledged something for the group, and is open."""
+        """Raise NON_EMPTY_GROUP if an open transaction has acknowledged something for the group."""
         self._check_pending(self.of_group(group))
 
     def _check_pending(self, keys: Iterable[SharePartitionKey]) -> None:
@@ -141,7 +141,7 @@ class SharePartitions:
     # ---- beginning and end -----------------------------------------------------------------------------------
 
     def initialise(self, group: str, starts: Mapping[TopicPartition, int]) -> ShareUnit:
-        """These share partitions begin at these offsets, as a part of the caller's unit; those known stay as they are.
+        """Create share partitions at these offsets, as part of the caller's unit; those that exist stay as they are.
 
         Raises COORDINATOR_NOT_AVAILABLE.
         """
@@ -149,7 +149,7 @@ class SharePartitions:
         return self._unit([self._begun(key, start, 0, 0) for key, start in keyed.items() if key not in self._known])
 
     def alter(self, group: str, starts: Mapping[TopicPartition, int]) -> ShareUnit:
-        """These begin anew, there. Raises NON_EMPTY_GROUP, COORDINATOR_NOT_AVAILABLE."""
+        """Reset share partitions to these offsets. Raises NON_EMPTY_GROUP, COORDINATOR_NOT_AVAILABLE."""
         keyed = {SharePartitionKey(group, *place): start for place, start in starts.items()}
         self._check_pending(keyed)
         changes = []
@@ -164,7 +164,7 @@ class SharePartitions:
         return key, Snapshot(epoch, state_epoch, start, 0, (), now_ms, now_ms)
 
     def delete(self, group: str, places: Collection[TopicPartition] | None = None) -> ShareUnit:
-        """These are gone, or all of the group. Raises NON_EMPTY_GROUP, COORDINATOR_NOT_AVAILABLE."""
+        """Delete these share partitions; None: all of the group. Raises NON_EMPTY_GROUP, COORDINATOR_NOT_AVAILABLE."""
         keys = self.of_group(group)
         if places is not None:
             keys = [key for key in keys if (key.topic_id, key.partition) in places]
@@ -181,7 +181,7 @@ class SharePartitions:
         return ShareUnit(unit.parts, apply)
 
     def _topic_goes(self, topic: "Topic") -> ShareUnit:
-        """What goes with a topic, in the same unit; a restart forgets what is left without its topic."""
+        """Delete the share partitions of a deleted topic, in the same unit. A restart forgets any left over."""
         keys = [key for key in self._known if key.topic_id == topic.id]
         changes: list[Change] = [(key, None) for key in keys if self._is_online(key)]
         unit = self._unit(changes)
@@ -203,7 +203,7 @@ class SharePartitions:
     # ---- fetching --------------------------------------------------------------------------------------------
 
     def next_offset(self, key: SharePartitionKey) -> int | None:
-        """From where to read: what is available first, or what comes behind the window.
+        """Return the offset to read from: the first available one, or the one behind the window.
 
         None while nothing may be acquired: the window is full, or somebody else is reading. Raises
         UNKNOWN_TOPIC_OR_PARTITION, COORDINATOR_NOT_AVAILABLE.
@@ -217,23 +217,23 @@ class SharePartitions:
         return offset if offset <= machine.end or self._room(key, kept) > 0 else None
 
     def begin_read(self, key: SharePartitionKey) -> bool:
-        """Nobody else reads until end_read(). False: somebody does."""
+        """Reserve the share partition for one reader until end_read(). Returns False if it is reserved already."""
         if key in self._reading:
             return False
         self._reading.add(key)
         return True
 
     def end_read(self, key: SharePartitionKey) -> None:
-        """Others may read again."""
+        """End the reservation of begin_read(), and wake the requests that wait for this share partition."""
         self._reading.discard(key)
         self._wake_soon([key])
 
     def acquire(
         self, key: SharePartitionKey, member: str, offset: int, found: Sequence[Found], wanted: Wanted
     ) -> list[AcquiredRange]:
-        """What of these batches, read from `offset` on, is the member's from now on.
+        """Acquire records of these batches, read from `offset` on, for the member; return the acquired ranges.
 
-        What is no data is archived, in a unit. Raises UNKNOWN_TOPIC_OR_PARTITION, COORDINATOR_NOT_AVAILABLE, and
+        Batches without data are archived, in a unit. Raises UNKNOWN_TOPIC_OR_PARTITION, COORDINATOR_NOT_AVAILABLE, and
         nothing changed.
         """
         kept = self._find(key)
@@ -260,7 +260,7 @@ class SharePartitions:
         return kept
 
     def _follow_log(self, key: SharePartitionKey, kept: Kept) -> None:
-        """The window begins where the partition's log does, if not later."""
+        """Move the window to where the partition's log begins, unless it begins later."""
         topic = self._topics.by_id.get(key.topic_id)
         if topic is not None and key.partition < len(topic.partitions):
             update = kept.machine.log_begins(topic.partitions[key.partition].log.start_offset)
@@ -273,7 +273,7 @@ class SharePartitions:
     def acknowledge(
         self, group: str, member: str, acks: Mapping[TopicPartition, Sequence[AckRange]]
     ) -> dict[TopicPartition, KafkaError | None]:
-        """All acknowledgements of a request, in one unit; each partition all or nothing. Returns what is wrong."""
+        """Apply a request's acknowledgements in one unit; a partition succeeds or fails whole. Returns the errors."""
         configs = self._configs(group)
         answers: dict[TopicPartition, KafkaError | None] = {}
         changes: list[Updated] = []
@@ -313,7 +313,7 @@ class SharePartitions:
         return answers
 
     def release(self, group: str, member: str, places: Iterable[TopicPartition]) -> None:
-        """A session of the member has ended: what it has acquired in these is available again, in one unit.
+        """Make available again what the member acquired in these partitions, because its session ended; in one unit.
 
         Where that cannot be logged, its locks end as soon as it can.
         """
@@ -340,7 +340,7 @@ class SharePartitions:
     def acknowledge_in_transaction(
         self, group: str, member: str, acks: Mapping[TopicPartition, Sequence[AckRange]]
     ) -> tuple[list[tuple[SharePartitionKey, list[StateBatch]]], dict[TopicPartition, KafkaError]]:
-        """What a transaction makes pending by these, for pending_unit(), and what is wrong. Nothing changes."""
+        """Return what a transaction makes pending, for pending_unit(), and the errors. Changes nothing."""
         changes: list[tuple[SharePartitionKey, list[StateBatch]]] = []
         wrong: dict[TopicPartition, KafkaError] = {}
         for place, ranges in acks.items():
@@ -355,7 +355,7 @@ class SharePartitions:
         return changes, wrong
 
     def settle(self, home: int, producer_id: int, commit: bool) -> Settlement:
-        """What a marker in this partition of __share_group_state comes to.
+        """Return the changes that a marker in this partition of __share_group_state makes.
 
         Where a transaction aborts, what was given out as often as it may be is archived, and the unit says so: the
         limit may be another one when it is replayed.
@@ -372,7 +372,7 @@ class SharePartitions:
     # ---- locks -----------------------------------------------------------------------------------------------
 
     def _see_to_alarm(self, key: SharePartitionKey, kept: Kept) -> None:
-        """The timer is set for the earliest deadline of this share partition too."""
+        """Set the timer so that it also covers the earliest deadline of this share partition."""
         alarm_ms = kept.machine.alarm_ms
         if alarm_ms is None or alarm_ms >= self._alarm_of.get(key, alarm_ms + 1):
             return

@@ -28,25 +28,25 @@ STATES = {0: State.AVAILABLE, 2: State.ACKNOWLEDGED, 3: State.ARCHIVED, 4: State
 
 
 class Kind(IntEnum):
-    """What a record is: the number that its key begins with."""
+    """The type of a record: the number that its key begins with."""
 
     SNAPSHOT = 0
     UPDATE = 1
 
 
 def home_name(key: SharePartitionKey) -> str:
-    """The text by whose hash the partition of the topic is found."""
+    """Return the text whose hash selects the partition of the topic."""
     return f"{key.group}:{urlsafe_b64encode(key.topic_id).decode().rstrip('=')}:{key.partition}"
 
 
 def record_key(kind: Kind, key: SharePartitionKey) -> bytes:
-    """The key of a share partition's records of this kind."""
+    """Return the key of a share partition's records of this kind."""
     group = key.group.encode()
     return pack(f">hh{len(group)}s16si", kind, len(group), group, key.topic_id, key.partition)
 
 
 def read_key(key: bytes) -> tuple[Kind, SharePartitionKey]:
-    """What record_key wrote. Raises UnreadableRecord."""
+    """Decode a key that record_key() wrote. Raises UnreadableRecord."""
     try:
         reader = Reader(key, 0)
         kind = Kind(reader.number(INT16))
@@ -112,13 +112,13 @@ def _unpack_head(head: Struct, value: bytes) -> tuple[int, ...]:
 
 
 def _read_complete(value: bytes, position: int) -> int:
-    """How many records are done with; UNCHANGED, which is nothing to go by, where an older broker does not say."""
+    """Return how many records are acknowledged or archived; UNCHANGED if an older broker did not write the number."""
     tags = Reader(value, position).tags()
     return tags[_COMPLETE_TAG].number(INT32) if _COMPLETE_TAG in tags else UNCHANGED
 
 
 def _read_batches(value: bytes, position: int) -> tuple[list[StateBatch], int]:
-    """The batches, and the position after them."""
+    """Return the batches, and the position after them."""
     length, position = read_uvarint(value, position)
     count = length - 1
     if not 0 <= count * _BATCH.size <= len(value) - position:
@@ -142,7 +142,7 @@ def _read_batches(value: bytes, position: int) -> tuple[list[StateBatch], int]:
 
 
 def _read_member(value: bytes, position: int, tags: int) -> tuple[str, int]:
-    """What the tagged fields of a range say, and the position after them. tags: how many there are."""
+    """Return the member that a tagged field of a range names, and the position after the fields. tags: their number."""
     member = ""
     if tags > MOST_TAGS:
         raise UnreadableRecord(f"{tags} tagged fields")

@@ -1,7 +1,7 @@
-"""What is known of the records of a share partition, as runs of offsets that are alike. Pure.
+"""The known states of the records of a share partition, as runs of offsets with the same state. Pure.
 
-The rules: runs are in order and do not overlap; neighbours that are alike are one; where nothing is known is none. An
-event costs the runs it touches and a search, and nothing for each record.
+The rules: runs are in order and do not overlap; neighbours with the same state are one run; offsets without a known
+state have no run. The cost of an event is a search and the runs it touches, whatever the number of records.
 """
 
 from bisect import bisect_left, bisect_right
@@ -11,14 +11,14 @@ from typing import NamedTuple
 from .values import State
 
 Transaction = tuple[int, int]
-"""A partition of the state's log, and the id of the producer whose marker there decides."""
+"""A partition of __share_group_state, and the id of the producer whose marker there ends the transaction."""
 
 
 class Standing(NamedTuple):
-    """What is known of a record.
+    """The state of a record.
 
-    deliveries: how often it was given out. member, deadline_ms: whose it is while it is ACQUIRED, and until when.
-    transaction: which one's end decides while it is PENDING, and what it becomes where that commits.
+    deliveries: how often it was given out. member, deadline_ms: who has it while it is ACQUIRED, and until when.
+    transaction: the one that decides while it is PENDING. becomes: its state once that transaction commits.
     """
 
     state: State
@@ -36,7 +36,7 @@ _FINAL = (State.ACKNOWLEDGED, State.ARCHIVED)
 
 
 def is_final(standing: Standing | None) -> bool:
-    """Whether the record is done with, for this group."""
+    """Return whether the record is acknowledged or archived."""
     return standing is not None and standing.state in _FINAL
 
 
@@ -71,20 +71,20 @@ class Runs:
 
     @property
     def last(self) -> int | None:
-        """The last offset that anything is known of."""
+        """The last offset with a known state; None if there is none."""
         return self._lasts[-1] if self._lasts else None
 
     def at(self, offset: int) -> Run | None:
-        """The run with this offset in it."""
+        """Return the run that contains this offset; None if there is none."""
         index = bisect_left(self._lasts, offset)
         if index == len(self._firsts) or self._firsts[index] > offset:
             return None
         return self._firsts[index], self._lasts[index], self._standings[index]
 
     def pieces(self, first: int, last: int) -> Iterator[Piece]:
-        """What lies from `first` to `last`, all of it: runs, cut at both ends, and None where nothing is known.
+        """Yield the runs from `first` to `last`, cut at both ends, and a piece with None for each gap between them.
 
-        Not while runs are changed.
+        Do not change the runs while iterating.
         """
         if first > last:
             return
@@ -100,7 +100,7 @@ class Runs:
             yield at, last, None
 
     def first_open(self, offset: int) -> int:
-        """The first offset from this one on that is available, or of which nothing is known."""
+        """Return the first offset from this one on that is available or has no known state."""
         firsts, lasts, standings = self._firsts, self._lasts, self._standings
         for index in range(bisect_left(lasts, offset), len(firsts)):
             if firsts[index] > offset or standings[index].state is State.AVAILABLE:
@@ -109,7 +109,7 @@ class Runs:
         return offset
 
     def put(self, first: int, last: int, standing: Standing | None) -> None:
-        """From `first` to `last` this is known from now on; None: nothing."""
+        """Set the state of the records from `first` to `last`; None: it is unknown from now on."""
         firsts, lasts, standings = self._firsts, self._lasts, self._standings
         begin, end = bisect_left(lasts, first), bisect_right(firsts, last)
         self.complete += (last - first + 1 if is_final(standing) else 0) - self._count_final(begin, end, first, last)
@@ -138,7 +138,7 @@ class Runs:
         standings[begin:end] = [run[2] for run in new]
 
     def _count_final(self, begin: int, end: int, first: int, last: int) -> int:
-        """How many records from `first` to `last`, in these runs, are done with."""
+        """Return how many records from `first` to `last`, in these runs, are acknowledged or archived."""
         count = 0
         for index in range(begin, end):
             if self._standings[index].state in _FINAL:
@@ -146,6 +146,6 @@ class Runs:
         return count
 
     def cut(self, offset: int) -> None:
-        """Forget all that lies below."""
+        """Remove everything below this offset."""
         if self._firsts and self._firsts[0] < offset:
             self.put(self._firsts[0], offset - 1, None)

@@ -1,4 +1,4 @@
-"""The states of all share partitions, and __share_group_state, which makes them last.
+"""The states of all share partitions, and the topic __share_group_state, in which they are logged.
 
 The rules. Decide, log, apply: what one request changes is one unit, with one record for each share partition, and what
 a replay would apply is applied in the same step. The topic is not compacted, for an update is a part of a state; a
@@ -38,11 +38,11 @@ PAUSE_S = 0.002
 
 FIELDS = ("group", "topic id", "partition", "home", "snapshot offset", "needs from", "snapshot bytes", "updates",
           "update bytes", "snapshot", "pending")  # fmt: skip
-"""Of a row of a snapshot of the coordinators."""
+"""The names of the columns of a row in a snapshot of the coordinators."""
 
 Row = tuple[Any, ...]
 Change = tuple[SharePartitionKey, Update | Snapshot | None]
-"""What is logged of one share partition; None: it is gone."""
+"""The record to log for one share partition; None: it is deleted."""
 
 
 def _nobody(keys: Collection[SharePartitionKey]) -> None:
@@ -50,7 +50,7 @@ def _nobody(keys: Collection[SharePartitionKey]) -> None:
 
 
 class ShareUnit(NamedTuple):
-    """Changes of share partitions, as a part of somebody's unit. apply: to be called once that is committed."""
+    """Changes of share partitions, as part of a caller's unit. apply: to be called once that is committed."""
 
     parts: list[Part]
     apply: Callable[[], None]
@@ -61,7 +61,7 @@ def _pending(batches: Sequence[StateBatch]) -> Update:
 
 
 class Kept:
-    """One share partition, and how it stands in the log.
+    """One share partition, and the positions of its records in the log.
 
     home: the partition of the topic. snapshot_offset: of its last snapshot; -1 if that was never read. needs_from: a
     replay that begins there finds all of it.
@@ -93,7 +93,7 @@ class Kept:
         self.update_bytes = 0
 
     def snapshot(self, now_ms: int) -> Snapshot:
-        """All of it, to be logged."""
+        """Return a snapshot of the whole share partition, to be logged."""
         machine = self.machine
         batches = machine.durable()
         return Snapshot(
@@ -102,7 +102,7 @@ class Kept:
 
 
 class _Written(NamedTuple):
-    """A batch for one partition of the topic, and what its records say."""
+    """A batch for one partition of the topic, and the changes in its records."""
 
     home: int
     batch: Batch
@@ -112,7 +112,7 @@ class _Written(NamedTuple):
 class ShareStateLog:
     """All share partitions of one broker.
 
-    moved: called after a transaction has ended, with the share partitions in which it had something.
+    moved: called after a transaction has ended, with the share partitions in which it had something pending.
     """
 
     def __init__(self, shared: Shared) -> None:
@@ -138,27 +138,27 @@ class ShareStateLog:
     # ---- questions -------------------------------------------------------------------------------------------
 
     def home(self, key: SharePartitionKey) -> int:
-        """The partition of the topic that has the state of this share partition."""
+        """Return the partition of the topic that has the state of this share partition."""
         kept = self.known.get(key)
         return self.topic.partition_for(records.home_name(key)) if kept is None else kept.home
 
     def check_online(self, key: SharePartitionKey) -> None:
-        """Raises COORDINATOR_NOT_AVAILABLE where the state of this share partition cannot be known."""
+        """Raise COORDINATOR_NOT_AVAILABLE if the log with the state of this share partition is offline."""
         if self.topic.exists:
             self.topic.log(self.home(key))
 
     def of_group(self, group: str) -> list[SharePartitionKey]:
-        """The share partitions of a group."""
+        """Return the share partitions of a group."""
         return list(self._of_group.get(group, ()))
 
     def pending_in(self, transaction: Transaction) -> list[SharePartitionKey]:
-        """The share partitions in which a transaction has something pending."""
+        """Return the share partitions in which a transaction has something pending."""
         return list(self._pending.get(transaction, ()))
 
     # ---- writing ---------------------------------------------------------------------------------------------
 
     def unit(self, changes: Iterable[Change]) -> ShareUnit:
-        """These changes, one batch for each partition of the topic. Raises COORDINATOR_NOT_AVAILABLE.
+        """Encode these changes, one batch for each partition of the topic. Raises COORDINATOR_NOT_AVAILABLE.
 
         Nothing may come between this, the commit of the parts and apply().
         """
@@ -180,7 +180,7 @@ class ShareStateLog:
         self._write_whole([key for key, _ in changes])
 
     def settlement(self, home: int, producer_id: int, commit: bool, changes: Sequence[Change]) -> Settlement:
-        """What a marker in this partition of the topic comes to. changes: by an abort, of share partitions there."""
+        """Return the changes that a marker in this partition of the topic makes. changes: those of an abort."""
         owner = self.topic.log(home)
         written = list(self._batches(changes))
 
@@ -194,7 +194,7 @@ class ShareStateLog:
     def pending_unit(
         self, changes: Sequence[tuple[SharePartitionKey, Sequence[StateBatch]]], producer_id: int, producer_epoch: int
     ) -> ShareUnit:
-        """What a transaction acknowledges: pending until its marker comes. Raises COORDINATOR_NOT_AVAILABLE."""
+        """Encode what a transaction acknowledges; it is pending until the marker. Raises COORDINATOR_NOT_AVAILABLE."""
         by_home: dict[int, list[tuple[SharePartitionKey, Sequence[StateBatch]]]] = {}
         for change in changes:
             by_home.setdefault(self.known[change[0]].home, []).append(change)
@@ -248,7 +248,7 @@ class ShareStateLog:
             self._apply(written.home, key, what, written.batch.base_offset + index, value_bytes)
 
     def _write_whole(self, keys: Iterable[SharePartitionKey]) -> None:
-        """Those of which so much was logged that a restart would begin to take long."""
+        """Write snapshots of the share partitions whose updates have become so long that a restart would be slow."""
         due = [key for key in keys if (kept := self.known.get(key)) is not None and self._is_due(kept)]
         if due:
             try:
@@ -262,7 +262,7 @@ class ShareStateLog:
         return kept.updates > 0 and (kept.updates >= most_updates or kept.update_bytes >= most_bytes)
 
     def write_snapshots(self, keys: Sequence[SharePartitionKey]) -> None:
-        """Write these whole, in one unit. Raises COORDINATOR_NOT_AVAILABLE."""
+        """Write snapshots of these share partitions, in one unit. Raises COORDINATOR_NOT_AVAILABLE."""
         now_ms = self._clock.now_ms()
         unit = self.unit([(key, self.known[key].snapshot(now_ms)) for key in keys])
         self.topic.commit(unit.parts)
@@ -306,14 +306,14 @@ class ShareStateLog:
     def _apply_pending(
         self, home: int, key: SharePartitionKey, producer_id: int, offset: int, batches: Sequence[StateBatch]
     ) -> None:
-        """The update of a transaction. Its share partition may be known by a later snapshot only."""
+        """Apply the update of a transaction. The snapshot of its share partition may come later in the log."""
         kept = self.known.get(key) or self._begin(home, key)
         transaction = home, producer_id
         kept.machine.apply_pending(transaction, offset, batches)
         self._pending.setdefault(transaction, {})[key] = None
 
     def end_transaction(self, partition: int, producer_id: int, commit: bool, marker_offset: int) -> None:
-        """A marker was appended to this partition of the topic: what the producer has pending there is decided."""
+        """Decide what a producer has pending in this partition of the topic, after its marker was appended there."""
         transaction = partition, producer_id
         keys = self._pending.pop(transaction, {})
         for key in keys:
@@ -339,7 +339,7 @@ class ShareStateLog:
                 self._pending.pop(transaction, None)
 
     def forget(self, keys: Iterable[SharePartitionKey]) -> None:
-        """These are gone with their topics, which says enough in the log."""
+        """Forget share partitions whose topics are deleted. Nothing is logged: the deletion of the topic is."""
         for key in keys:
             self._forget(key)
 
@@ -353,7 +353,7 @@ class ShareStateLog:
                 self._forget(key)
 
     def _begins(self, home: int) -> int:
-        """Where the log of a partition begins; what is offline is not looked at."""
+        """Return where the log of a partition begins; 0 if it is offline."""
         try:
             return self.topic.log(home).start_offset
         except KafkaError:
@@ -382,7 +382,7 @@ class ShareStateLog:
     # ---- snapshots of all coordinators -----------------------------------------------------------------------
 
     def rows(self) -> Iterator[Row]:
-        """The state, for a snapshot of the coordinators: a row for each share partition, of one moment.
+        """Yield the rows for a snapshot of the coordinators: one for each share partition.
 
         What was logged since the snapshot was begun is in some rows and not in others; a replay sets it again.
         """
@@ -398,7 +398,7 @@ class ShareStateLog:
                 yield *key, kept.home, *numbers, value, pending
 
     def read_row(self, row: Row) -> Row:
-        """What rows() gave, from plain values."""
+        """Return a row of rows(), decoded from plain values."""
         group, topic_id, partition, *numbers, value, pending = row
         batches = tuple(
             (producer_id, position, StateBatch(first, last, records.STATES[state], deliveries, member))
@@ -409,7 +409,7 @@ class ShareStateLog:
     def put_row(self, row: Row) -> None:
         """Apply a row of a snapshot, as read_row() returned it.
 
-        A transaction whose record the log begins behind has ended there.
+        If the log begins after the record of a transaction, that transaction has ended.
         """
         key, home, offset, needs_from, value_bytes, updates, update_bytes, snapshot, pending = row
         self._apply_snapshot(home, key, snapshot, offset, value_bytes)
@@ -422,7 +422,7 @@ class ShareStateLog:
     # ---- pruning ---------------------------------------------------------------------------------------------
 
     async def prune_from_time_to_time(self) -> None:
-        """Write whole what was not for long, and cut off what nobody needs, one partition of the topic at a time."""
+        """Write snapshots that are overdue, and cut off records nobody needs, one partition of the topic at a time."""
         while not await self._tasks.pause(PRUNE_EVERY_S):
             for home, keys in self._by_home().items():
                 with contain_bugs(self._metrics, f"{SHARE_STATE_TOPIC}-{home}"):
@@ -439,7 +439,7 @@ class ShareStateLog:
         return homes
 
     def prune(self, home: int, keys: Sequence[SharePartitionKey]) -> None:
-        """Let the log of a partition begin with what a restart needs. keys: all that live there."""
+        """Delete what a restart does not need from a partition's log. keys: all share partitions with state there."""
         try:
             owner = self.topic.log(home)
             written = self._logged_bytes.get(home, 0)

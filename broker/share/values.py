@@ -1,4 +1,4 @@
-"""What is said of share partitions: their names, ranges of offsets, and what is logged of them. Pure.
+"""Plain values about share partitions: their names, ranges of offsets, and the contents of logged records. Pure.
 
 Offsets of a range are both inside. Source: KIP-932.
 """
@@ -17,7 +17,7 @@ class SharePartitionKey(NamedTuple):
 
 
 class State(IntEnum):
-    """What a record is to a share group. The numbers are Kafka's; PENDING is ours, and only in memory."""
+    """The state of a record in a share group. The numbers are Kafka's; PENDING is ours, and only in memory."""
 
     AVAILABLE = 0
     ACQUIRED = 1
@@ -27,7 +27,7 @@ class State(IntEnum):
 
 
 class AckType(IntEnum):
-    """What a member says of a record that it has acquired."""
+    """How a member acknowledges a record that it has acquired."""
 
     GAP = 0
     ACCEPT = 1
@@ -45,7 +45,7 @@ class AckRange(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A batch that was read. is_data: whether anybody is to see it: no control batch, not empty, not aborted."""
+    """A batch that was read. is_data: it holds records for consumers: it is not a control batch, empty or aborted."""
 
     first: int
     last: int
@@ -53,9 +53,9 @@ class Found(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """How much a member asks for. exact: never more than max_records; else batches are not torn.
+    """How much a member asks for. exact: never more than max_records; otherwise batches are given whole.
 
-    batch_size: from how many records on a range is ended with its batch.
+    batch_size: a range with at least so many records ends at the end of its batch.
     """
 
     max_records: int
@@ -64,7 +64,7 @@ class Wanted(NamedTuple):
 
 
 class AcquiredRange(NamedTuple):
-    """Records that are a member's, and how often they were given out, this time included."""
+    """A range that a member has acquired. deliveries: how often it was given out, this time included."""
 
     first: int
     last: int
@@ -72,7 +72,7 @@ class AcquiredRange(NamedTuple):
 
 
 class StateBatch(NamedTuple):
-    """The state of a range, as it is logged. member: who made it pending, in a transaction's update."""
+    """The state of a range, as it is logged. member: the one that made it pending, in a transaction's update."""
 
     first: int
     last: int

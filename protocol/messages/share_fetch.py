@@ -18,7 +18,7 @@ class AcknowledgementBatch:
 
 @struct
 class Leader:
-    """Who leads a partition, in an answer that it is not this broker."""
+    """The leader of a partition, in an answer that this broker does not lead it."""
 
     leader_id: Int32 = 0
     leader_epoch: Int32 = 0
@@ -26,7 +26,7 @@ class Leader:
 
 @struct
 class NodeEndpoint:
-    """Where a leader is found."""
+    """The address of a leader."""
 
     node_id: Int32
     host: String
@@ -36,7 +36,7 @@ class NodeEndpoint:
 
 @request(api=78, versions="1-2", flexible="0+")
 class ShareFetchRequest:
-    """Give me records that nobody else has, and take the acknowledgements of those that I had."""
+    """Acquires records for a member, and acknowledges those that it acquired before."""
 
     @struct
     class Topic:
@@ -69,7 +69,7 @@ class ShareFetchRequest:
 
 @response(to=ShareFetchRequest)
 class ShareFetchResponse:
-    """The batches, which of their records the member has now, and how its acknowledgements went."""
+    """The batches, the ranges of them that the member has acquired, and the results of its acknowledgements."""
 
     @struct
     class Topic:
@@ -103,7 +103,7 @@ class ShareFetchResponse:
 
 @request(api=79, versions="1-2", flexible="0+")
 class ShareAcknowledgeRequest:
-    """Take the acknowledgements of what I had, and give me nothing."""
+    """Acknowledges records that a member acquired before, without fetching."""
 
     @struct
     class Topic:
@@ -124,7 +124,7 @@ class ShareAcknowledgeRequest:
 
 @response(to=ShareAcknowledgeRequest)
 class ShareAcknowledgeResponse:
-    """How it went, for each partition."""
+    """The result for each partition."""
 
     @struct
     class Topic:

@@ -10,7 +10,7 @@ from .cluster import NO_OPERATIONS
 
 @request(api=76, versions="1", flexible="0+")
 class ShareGroupHeartbeatRequest:
-    """I am here, in this epoch; at epoch 0, let me in."""
+    """Keeps a member in its group, or lets it join (epoch 0) or leave (epoch -1)."""
 
     group_id: String
     member_id: String
@@ -21,7 +21,7 @@ class ShareGroupHeartbeatRequest:
 
 @response(to=ShareGroupHeartbeatRequest)
 class ShareGroupHeartbeatResponse:
-    """The member's epoch, and what it may read from now on, where that has changed."""
+    """The member's epoch and, where it has changed, its assignment."""
 
     @struct
     class Assignment:
@@ -43,7 +43,7 @@ class ShareGroupHeartbeatResponse:
 
 @request(api=77, versions="1", flexible="0+")
 class ShareGroupDescribeRequest:
-    """In what state are these groups, who is in them, and who has what?"""
+    """Asks for the state, the members and the assignments of groups."""
 
     group_ids: list[String]
     include_authorized_operations: Boolean = False

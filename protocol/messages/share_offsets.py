@@ -5,7 +5,7 @@ from ..schema import Int16, Int32, Int64, String, Uuid, field, request, response
 
 @request(api=90, versions="0-1", flexible="0+")
 class DescribeShareGroupOffsetsRequest:
-    """Where do these groups stand?"""
+    """Asks for the start offsets of share groups."""
 
     @struct
     class Group:
@@ -52,7 +52,7 @@ class DescribeShareGroupOffsetsResponse:
 
 @request(api=91, versions="0", flexible="0+")
 class AlterShareGroupOffsetsRequest:
-    """Let the group begin anew at these offsets."""
+    """Sets the start offsets of a share group."""
 
     @struct
     class Topic:
@@ -70,7 +70,7 @@ class AlterShareGroupOffsetsRequest:
 
 @response(to=AlterShareGroupOffsetsRequest)
 class AlterShareGroupOffsetsResponse:
-    """How it went, for each partition."""
+    """The result for each partition."""
 
     @struct
     class Topic:
@@ -92,7 +92,7 @@ class AlterShareGroupOffsetsResponse:
 
 @request(api=92, versions="0", flexible="0+")
 class DeleteShareGroupOffsetsRequest:
-    """Forget where the group stands in these topics."""
+    """Deletes the start offsets of a share group in these topics."""
 
     @struct
     class Topic:
@@ -104,7 +104,7 @@ class DeleteShareGroupOffsetsRequest:
 
 @response(to=DeleteShareGroupOffsetsRequest)
 class DeleteShareGroupOffsetsResponse:
-    """How it went, for each topic."""
+    """The result for each topic."""
 
     @struct
     class Topic:

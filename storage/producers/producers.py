@@ -169,8 +169,9 @@ class ProducerStates:
     def is_next(self, producer_id: int, producer_epoch: int, sequence: int, transactional: bool = False) -> bool:
         """Return whether this is exactly the next sequence of a known producer that has no other transaction open.
 
-        transactional: of a batch in a transaction, which may be open here or begin with it. What judge() looks at
-        first, without a Batch: it would say None. Of a producer whose transactions ended here nothing else is ordinary.
+        transactional: the batch is in a transaction, which may be open in this partition or begin with the batch. If
+        not, the producer must never have had a transaction here. judge() would return None for such a batch; this is
+        the cheaper check, which needs no Batch.
         """
         producer = self._producers.get(producer_id)
         return (

@@ -93,7 +93,7 @@ class UsersRoster(FencedRoster):
             self._resolved_for[regex] = self._resolving_for[regex]
 
     def is_seen(self, regex: str, topic: str) -> bool:
-        """Whether a topic that it matches counts: any of its members may know of it, or it was found before."""
+        """Return whether a matched topic counts: a member with this regex may describe it, or it counted before."""
         if not self._rights.is_enforced:
             return True
         users = self._resolving_for.get(regex, frozenset())

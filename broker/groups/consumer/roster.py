@@ -86,7 +86,7 @@ class Roster:
             self.target_epoch = value if isinstance(value, TargetEpoch) else TargetEpoch(FIRST_EPOCH)
 
     def known(self, kind: Kind, name: str) -> Change:
-        """What is to be applied to have this key again as it is now."""
+        """Return the change that restores the present value of this key: for undoing."""
         value: Any = None
         if kind in self._of:
             value = self._of[kind].get(name)
@@ -95,7 +95,7 @@ class Roster:
         return Change(kind, name, value)
 
     def changes(self) -> Iterator[Change]:
-        """All records of the group, as they are now; it may change while one goes through them."""
+        """Yield all records of the group as they are now. The group may change between two of them."""
         for kind in (Kind.EPOCH, Kind.TARGET_EPOCH):
             if kind in self._kept:
                 yield self.known(kind, "")
@@ -173,7 +173,7 @@ class Roster:
         return NOTHING if found is None else found.partitions
 
     def is_there(self, member_id: str) -> bool:
-        """Whether a member has got to the target assignment."""
+        """Return whether a member has reached its target assignment."""
         current = self.current(member_id)
         return current.state is MemberState.STABLE and current.epoch == self.target_epoch.epoch
 
@@ -225,7 +225,7 @@ def _subtract(counter: Counter[str], names: Iterable[str]) -> None:
 
 
 def _weight(value: Any) -> int:
-    """About the bytes that a value takes in memory."""
+    """Return roughly how many bytes of memory a value takes."""
     if isinstance(value, Subscription):
         texts = (value.client_id, value.regex or "", value.rack_id or "", value.instance_id or "", *value.topics)
         classic = sum(TEXT_BYTES + len(metadata) for _, metadata in value.classic.protocols) if value.classic else 0

@@ -20,7 +20,7 @@ Assignable = Mapping[TopicId, frozenset[int]]
 
 
 def simple_steps(members: Sequence[Subscriber], topics: Topics, assignable: Assignable) -> Steps:
-    """What each member is to read, of what may be assigned. topics: those of `assignable`."""
+    """Assign the assignable partitions to members, in steps. topics: those of `assignable`."""
     ordered = sorted(members, key=lambda each: each.member_id)
     given: Given = [set() for _ in ordered]
     yield 1 + len(ordered)
@@ -43,7 +43,7 @@ def simple_steps(members: Sequence[Subscriber], topics: Topics, assignable: Assi
 def _share(
     places: Sequence[Place], subscribers: Sequence[int], members: Sequence[Subscriber], given: Given
 ) -> Generator[int, None, None]:
-    """Share these places among these members, by index: first what they have, then the rest."""
+    """Divide places among members (by index): they keep what they have, and get more from the rest."""
     sharing = -(-len(subscribers) // len(places))
     held: dict[Place, set[int]] = {place: set() for place in places}
     had = {index: _had(members[index], held) for index in subscribers}
@@ -72,14 +72,14 @@ def _had(member: Subscriber, held: Mapping[Place, object]) -> list[Place]:
 
 
 def _sizes(had: Mapping[int, Sequence[Place]], places: int) -> dict[int, int]:
-    """How many places each member is to have. One more than others have those that had most."""
+    """Return how many places each member gets. Those that had most get one more if the division has a rest."""
     least, more = divmod(places, len(had))
     ordered = sorted(had, key=lambda index: (-len(had[index]), index))
     return {index: least + (number < more) for number, index in enumerate(ordered)}
 
 
 def _fill(held: dict[Place, set[int]], missing: Mapping[int, int], sharing: int) -> Generator[int, None, None]:
-    """Give what has not enough members to those that miss most, those places first that nobody has."""
+    """Give places with too few members to the members that lack most, unassigned places first."""
     unfilled = [(-count, index) for index, count in missing.items() if count]
     heapify(unfilled)
     for number, place in enumerate(sorted(held, key=lambda each: len(held[each]))):

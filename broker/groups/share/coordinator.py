@@ -96,7 +96,7 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
     # ---- members ---------------------------------------------------------------------------------------------
 
     def heartbeat(self, group_id: str, beat: Heartbeat, looked_up: Starts = NOT_LOOKED_UP) -> Answer:
-        """A member is there; with epoch 0 it joins, and its group comes into being. Raises KafkaError.
+        """Handle a heartbeat. With epoch 0 the member joins, and its group is created if needed. Raises KafkaError.
 
         looked_up: where to begin by time, of what to_look_up() named.
         """
@@ -116,7 +116,7 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
         return answer
 
     def _check_room(self, group: ShareGroup, beat: Heartbeat) -> None:
-        """Nobody new joins where all groups have the memory that they may have."""
+        """Refuse new members if groups use all the memory that they may use. Raises GROUP_MAX_SIZE_REACHED."""
         if beat.epoch == JOINS or beat.topics:
             named = sum(4 * len(topic) + 60 for topic in beat.topics or ())
             begun = sum(1 for _ in islice(group.missing(beat.topics or ()), INITIALIZED_AT_ONCE))
@@ -133,7 +133,7 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
     # ---- where share partitions begin ------------------------------------------------------------------------
 
     def to_look_up(self, group_id: str, topics: Sequence[str]) -> list[tuple[Place, int]]:
-        """Partitions in which the group would begin by time, if a member subscribed to these topics, and which time."""
+        """Return (partition, timestamp) for partitions of these topics in which the group would begin by time."""
         reset = self._configs.obeyed(group_id).share_auto_offset_reset
         if reset in (EARLIEST, LATEST):
             return []
@@ -145,7 +145,7 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
     def _begin_share_partitions(
         self, group: ShareGroup, missing: Sequence[Missing]
     ) -> tuple[Collection[Place], ShareStates | None]:
-        """The states of those that can be begun: whose log is there, and their beginning known."""
+        """Return the states of new share partitions whose log is online and whose start offset is known."""
         most = max(0, self._settings.now.group_metadata_max_bytes - self.size_bytes) // SHARE_PARTITION_BYTES
         starts = dict(islice(self._starts(group, missing), most))
         self._turns.spend(UNITS_OF_A_SHARE_PARTITION * len(starts))
@@ -170,7 +170,7 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
                 yield (topic_id, index), max(found, partition_log.start_offset)
 
     def alter(self, group_id: str, starts: Starts) -> None:
-        """Let share partitions of a group without members begin there; the group is made if there is none.
+        """Set the start offsets of a group without members. Creates the group if it does not exist.
 
         Raises NON_EMPTY_GROUP, COORDINATOR_NOT_AVAILABLE.
         """
@@ -182,7 +182,7 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
             group.begin_anew(starts.keys(), self._share_partitions.alter(group_id, starts))
 
     def delete_offsets(self, group_id: str, topic_ids: Collection[bytes]) -> None:
-        """Let a group without members have no share partitions of these topics. Raises NON_EMPTY_GROUP and others."""
+        """Delete the share partitions of these topics from a group without members. Raises NON_EMPTY_GROUP etc."""
         group = self.groups.get(group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
@@ -196,7 +196,7 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
     # ---- the end of topics and groups ------------------------------------------------------------------------
 
     def _topic_goes(self, topic: Topic) -> Along:
-        """What the unit that deletes this topic contains of the groups that have share partitions of it.
+        """Return the changes of groups with share partitions of this topic, for the unit that deletes the topic.
 
         Where a group's log is offline, or the unit would be too large, the group keeps the name of what it has no more,
         and drops it with its next share partitions.
@@ -225,7 +225,7 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
         return unit_parts, apply
 
     def delete(self, group_id: str) -> None:
-        """Forget a group that nobody is in, and its share partitions, in one unit. Raises KafkaError."""
+        """Delete a group without members, and its share partitions, in one unit. Raises KafkaError."""
         tombstones = self.tombstones(group_id)
         states = self._share_partitions.delete(group_id)
         self._topic.commit([*tombstones, *states.parts])

@@ -10,7 +10,7 @@ JOINS, LEAVES = 0, -1
 
 
 class Heartbeat(NamedTuple):
-    """A ShareGroupHeartbeat. None stands for "as before". user: of whose rights it is."""
+    """A ShareGroupHeartbeat. None stands for "as before". user: whose rights apply."""
 
     member_id: str
     epoch: int

@@ -32,7 +32,7 @@ Place = tuple[TopicId, int]
 
 
 class Rules(NamedTuple):
-    """What a group obeys."""
+    """The settings in effect for a group."""
 
     session_timeout_ms: int = 45_000
     assignment_interval_ms: int = 1_000
@@ -40,7 +40,7 @@ class Rules(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """A partition that somebody subscribes to and that is not initialized. is_new: it came to a topic that is."""
+    """A subscribed partition without a share partition. is_new: other partitions of its topic have one already."""
 
     place: Place
     is_new: bool
@@ -127,7 +127,7 @@ class ShareGroup(Roster):
     # ---- heartbeats ------------------------------------------------------------------------------------------
 
     def heartbeat(self, beat: Heartbeat, now_ms: int, wall_ms: int) -> Answer:
-        """A member is there, or joins with epoch 0. Raises KafkaError, and nothing has changed."""
+        """Handle a heartbeat; epoch 0 joins. Raises KafkaError, and nothing has changed."""
         member_id, version = beat.member_id, self._topics.version
         self._check_room(member_id)
         before = self.current(member_id)
@@ -156,13 +156,13 @@ class ShareGroup(Roster):
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, text)
 
     def check_member(self, member_id: str) -> None:
-        """Raises UNKNOWN_MEMBER_ID."""
+        """Raise UNKNOWN_MEMBER_ID if this is not a member."""
         if member_id not in self.members:
             text = f"Member {member_id} is not a member of group {self.group_id}."
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, text)
 
     def _check_epoch(self, beat: Heartbeat, current: Current) -> None:
-        """Raises UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH. The last epoch is good too: its answer may have been lost."""
+        """Raise UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH. The last epoch is accepted too: its answer may be lost."""
         self.check_member(beat.member_id)
         if beat.epoch in (current.epoch, current.previous_epoch):
             return
@@ -174,7 +174,7 @@ class ShareGroup(Roster):
         raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, f"{text}The member must abandon all its partitions and rejoin.")
 
     def _note(self, beat: Heartbeat) -> bool:
-        """Take over what a member reports. Returns whether it subscribes to something else."""
+        """Take over what a member reports. Returns whether its subscription changed."""
         old = self.members.get(beat.member_id)
         before = old or Member()
         new = Member(
@@ -189,7 +189,7 @@ class ShareGroup(Roster):
         return new.topics != before.topics
 
     def _reconcile(self, member_id: str, *, resubscribed: bool) -> None:
-        """Let the member have its target, without topics that it does not subscribe to, or may not know of any more."""
+        """Give the member its target assignment, without topics that it dropped or may not describe any more."""
         before, epoch = self.current(member_id), self.target_epoch.epoch
         if before.epoch == epoch and not resubscribed and member_id in self.currents:
             return
@@ -207,7 +207,7 @@ class ShareGroup(Roster):
     # ---- share partitions ------------------------------------------------------------------------------------
 
     def missing(self, topics: Collection[str] = ()) -> Iterator[Missing]:
-        """Partitions of topics that are subscribed to, or named here, and that are not initialized."""
+        """Yield partitions of subscribed topics, or of these, that have no share partition yet."""
         shared, sizes = self.shared, self._topics.sizes({*self.subscribed_names(), *topics})
         for topic_id, size in sizes:
             known, begun = shared.initialized.get(topic_id), shared.initializing.get(topic_id)
@@ -219,7 +219,7 @@ class ShareGroup(Roster):
                     yield Missing((topic_id, partition), is_new)
 
     def _initialize(self) -> tuple[bool, bool]:
-        """Begin what is subscribed to and not begun. Returns whether nothing is left, and whether any was begun."""
+        """Initialize missing share partitions. Returns whether none is left, and whether any was initialized."""
         missing = self.missing()
         now = list(islice(missing, INITIALIZED_AT_ONCE))
         if not now:
@@ -281,7 +281,7 @@ class ShareGroup(Roster):
         return self.epoch.epoch, self._assignment_steps(dict(self.members), dict(self.targets))
 
     def _assignment_steps(self, members: Mapping[str, Member], targets: Mapping[str, Target]) -> Steps:
-        """What the members of now are to read, of what is initialized."""
+        """Return the steps that assign initialized partitions to the present members."""
         shares = yield from self.rights.shares(members, targets, lambda each: each.topics, self.topic_ids)
         subscribers = [
             Subscriber(member_id, shares[member_id], targets[member_id].partitions if member_id in targets else NOTHING)
@@ -306,7 +306,7 @@ class ShareGroup(Roster):
                     self._set_target(self.epoch.epoch, assigned, now_ms, wall_ms)
 
     def _set_target(self, epoch: int, assigned: Assigned, now_ms: int, wall_ms: int) -> None:
-        """Members that came after the work began have nothing of it yet."""
+        """Write the target assignment. Members that joined since get nothing yet."""
         for member_id in self.members:
             partitions: Partitions | None = assigned.get(member_id)
             before = self.targets.get(member_id)
@@ -318,13 +318,13 @@ class ShareGroup(Roster):
     # ---- leaving ---------------------------------------------------------------------------------------------
 
     def leave(self, beat: Heartbeat) -> Answer:
-        """A member goes. What it has acquired it may still acknowledge. Raises KafkaError."""
+        """A member leaves. It may still acknowledge acquired records. Raises KafkaError."""
         self.check_member(beat.member_id)
         self.remove([beat.member_id])
         return Answer(beat.member_id, beat.epoch)
 
     def remove(self, member_ids: Collection[str]) -> None:
-        """Members are gone. Raises KafkaError if that cannot be kept."""
+        """Remove members. Raises KafkaError if that cannot be written."""
         with self._event():
             for member_id in member_ids:
                 for kind in (Kind.CURRENT, Kind.TARGET, Kind.MEMBER):
@@ -337,7 +337,7 @@ class ShareGroup(Roster):
     # ---- what happens without members ------------------------------------------------------------------------
 
     def check_empty(self) -> None:
-        """Raises NON_EMPTY_GROUP."""
+        """Raise NON_EMPTY_GROUP if the group has members."""
         if self.members:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
 
@@ -347,9 +347,9 @@ class ShareGroup(Roster):
         return [Change(change.kind, change.name, None) for change in self.changes()]
 
     def begin_anew(self, places: Collection[Place], states: ShareStates) -> None:
-        """These share partitions begin where it was asked for. Raises NON_EMPTY_GROUP, KafkaError if it is not kept.
+        """Start share partitions at other offsets. Raises NON_EMPTY_GROUP, KafkaError if that is not written.
 
-        The others of their topics are noted as still to be begun: nobody is to take them for new ones.
+        The other partitions of their topics are noted as still to be initialized: they are not new ones.
         """
         self.check_empty()
         shapes = self._topics.shapes({topic_id for topic_id, _ in places})
@@ -361,12 +361,12 @@ class ShareGroup(Roster):
             self._set_shared(with_initialized(self.shared, self._named(places), self._named(later)))
 
     def _is_unmet(self, topic_id: TopicId, partition: int) -> bool:
-        """Whether the group has not begun with a topic, or a partition of it is noted as still to be begun."""
+        """Return whether the topic is not initialized, or the partition is noted as still to be initialized."""
         begun = self.shared.initializing.get(topic_id)
         return topic_id not in self.shared.initialized or (begun is not None and partition in begun.partitions)
 
     def forget_topics(self, topic_ids: Collection[TopicId], states: ShareStates) -> None:
-        """These topics have no share partitions any more. Raises NON_EMPTY_GROUP, KafkaError if it is not kept."""
+        """Drop the share partitions of topics. Raises NON_EMPTY_GROUP, KafkaError if that is not written."""
         self.check_empty()
         with self._event():
             self._states.append(states)
@@ -380,7 +380,7 @@ class ShareGroup(Roster):
         self.wake_ms = min(self.wake_ms, at_ms)
 
     def expire(self, now_ms: int) -> None:
-        """Remove who was not heard of for too long. Raises KafkaError if it cannot be kept: it is due again later."""
+        """Remove members whose session timed out. Raises KafkaError if that cannot be written; then it is due again."""
         late = [member_id for member_id, at_ms in self._sessions.items() if at_ms <= now_ms]
         if late:
             self.remove(late)

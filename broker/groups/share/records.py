@@ -41,7 +41,7 @@ STABLE = 0  # the only state of a member: it has its target with its next heartb
 
 
 class Kind(IntEnum):
-    """What a record is of: the number that its key begins with."""
+    """The kind of a record: the number that its key begins with."""
 
     MEMBER = 10
     EPOCH = 11
@@ -73,7 +73,7 @@ class Member(NamedTuple):
 
 
 class Current(NamedTuple):
-    """Where a member is, and what it may read. previous_epoch: good too, for the last answer may have been lost."""
+    """A member's epoch and assignment. previous_epoch: accepted too, as the last answer may have been lost."""
 
     epoch: int
     previous_epoch: int
@@ -82,7 +82,7 @@ class Current(NamedTuple):
 
 
 class SharedTopic(NamedTuple):
-    """Of which partitions of a topic the group has, or is to have, a state."""
+    """A topic's partitions that have, or are to get, a share partition."""
 
     name: str
     partitions: frozenset[int]

@@ -53,11 +53,11 @@ class Roster:
             self.subscribers.update(value.topics)
 
     def known(self, kind: Kind, name: str) -> Change:
-        """What is to be applied to have this key again as it is now."""
+        """Return the change that restores the present value of this key: for undoing."""
         return Change(kind, name, self._of[kind].get(name))
 
     def changes(self) -> Iterator[Change]:
-        """All records of the group, as they are now; it may change while one goes through them."""
+        """Yield all records of the group as they are now. The group may change between two of them."""
         for kind, values in self._of.items():
             for name in list(values):
                 if name in values:
@@ -71,7 +71,7 @@ class Roster:
 
     @property
     def state(self) -> str:
-        """How clients see it: there is nothing that members would have to wait for."""
+        """The state that clients are shown. Share groups have no state in which members wait."""
         return "Stable" if self.members else "Empty"
 
     @property
@@ -86,7 +86,7 @@ class Roster:
 
     @property
     def shared(self) -> SharePartitions:
-        """The share partitions of the group: those of topics, too, that nobody subscribes to any more."""
+        """The share partitions of the group, including those of topics that nobody subscribes to any more."""
         found: SharePartitions | None = self._of[Kind.SHARE_PARTITIONS].get("")
         return found or _NO_SHARE_PARTITIONS
 
@@ -119,7 +119,7 @@ Topics = Mapping[TopicId, SharedTopic]
 
 
 def without(shared: SharePartitions, gone: Collection[TopicId]) -> SharePartitions:
-    """What is left of the share partitions without these topics."""
+    """Return the share partitions without those of these topics."""
     return SharePartitions(
         _left(shared.initialized, gone), _left(shared.initializing, gone), _left(shared.deleting, gone)
     )
@@ -130,7 +130,7 @@ def _left(of: Mapping[TopicId, Kept], gone: Collection[TopicId]) -> Mapping[Topi
 
 
 def with_initialized(shared: SharePartitions, now: Topics, later: Topics) -> SharePartitions:
-    """With these partitions initialized too, and others that are to be later."""
+    """Return the share partitions with `now` initialized as well, and `later` noted as to be initialized."""
     initialized = _merged(shared.initialized, now)
     initializing = {}
     for topic_id, topic in _merged(shared.initializing, later).items():
@@ -151,7 +151,7 @@ def _merged(one: Topics, other: Topics) -> dict[TopicId, SharedTopic]:
 
 
 def _weight(value: Any) -> int:
-    """About the bytes that a value takes in memory."""
+    """Return roughly how many bytes of memory a value takes."""
     if isinstance(value, Member):
         texts = (value.client_id, value.client_host, value.rack_id or "", *value.topics)
         return MEMBER_BYTES + sum(TEXT_BYTES + 4 * len(each) for each in texts)
