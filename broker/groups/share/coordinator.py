@@ -20,7 +20,7 @@ from ...security.access import Access
 from ...shared import Shared
 from ...topics.internal_topic import InternalTopic
 from ...topics.topics import Along, Topic
-from ..assigned_groups import AssignedGroups
+from ..assigned_groups import GROUP_BYTES, AssignedGroups
 from ..consumer.configs import ConfigsByGroup
 from .heartbeats import JOINS, Answer, Heartbeat
 from .machine import INITIALIZED_AT_ONCE, Missing, Place, Rules, ShareGroup, ShareStates
@@ -172,14 +172,23 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
     def alter(self, group_id: str, starts: Starts) -> None:
         """Set the start offsets of a group without members. Creates the group if it does not exist.
 
-        Raises NON_EMPTY_GROUP, COORDINATOR_NOT_AVAILABLE.
+        Raises NON_EMPTY_GROUP, POLICY_VIOLATION without memory for more, COORDINATOR_NOT_AVAILABLE.
         """
         group = self.groups.get(group_id)
         if group is None:
             group = self.groups[group_id] = self._make_group(group_id)
         with self._event(group):
             group.check_empty()
+            self._check_more(group, {topic_id for topic_id, _ in starts})
             group.begin_anew(starts.keys(), self._share_partitions.alter(group_id, starts))
+
+    def _check_more(self, group: ShareGroup, topic_ids: Collection[bytes]) -> None:
+        """Raises POLICY_VIOLATION where the partitions of topics that the group does not have are too many for all."""
+        shapes = self.topics.shapes(topic_ids)
+        more = sum(each.partitions for key, each in shapes.items() if key not in group.shared.initialized)
+        more_bytes = SHARE_PARTITION_BYTES * more + (0 if group.group_id in self._sizes else GROUP_BYTES)
+        if more_bytes and self.size_bytes + more_bytes > self._settings.now.group_metadata_max_bytes:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, "no room for more share partitions: group.metadata.max.bytes")
 
     def delete_offsets(self, group_id: str, topic_ids: Collection[bytes]) -> None:
         """Delete the share partitions of these topics from a group without members. Raises NON_EMPTY_GROUP etc."""
@@ -221,6 +230,7 @@ class ShareGroups(AssignedGroups[ShareGroup, Change]):
         def apply() -> None:
             for group, change in changes:
                 group.apply(change)
+                self._see_to(group)
 
         return unit_parts, apply
 

@@ -3,6 +3,7 @@
 import os
 
 import pytest
+import share_group_requests as share_groups
 from backed_up import restored_beside, restored_copy
 from broker_lives import small
 from fencepost.effects.simulated.disk import SimulatedDisk
@@ -125,6 +126,15 @@ def test_offsets_of_a_transaction_that_was_open_are_not_committed(origin):
     txn.write_offset("a", 5)
     with restored(origin) as copy:
         assert offset_of(copy, "a", stable=True) == -1
+
+
+def test_a_member_of_a_share_group_joins_again_and_its_group_goes_on(origin):
+    assert share_groups.beat(origin, "m-1", 0, topics=("a",)).member_epoch == 2
+    begun = share_groups.starts(origin, topic="a")
+    with restored(origin) as copy:
+        assert share_groups.beat(copy, "m-1", 2).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        assert share_groups.beat(copy, "m-1", 0, topics=("a",)).member_epoch == 4
+        assert share_groups.starts(copy, topic="a") == begun
 
 
 def test_a_member_of_a_group_joins_again(origin):

@@ -2,6 +2,7 @@
 
 import pytest
 from fencepost.broker.groups.share import machine
+from fencepost.protocol.errors import ErrorCode, KafkaError
 from fencepost.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
 from fencepost.protocol.messages.groups import (
     DeleteGroupsRequest,
@@ -112,6 +113,22 @@ def test_who_would_take_more_memory_than_groups_may_have_does_not_join():
         beat(broker, "m-1", -1, f"g-{gone}")
         assert broker.ask(DeleteGroupsRequest(groups_names=[f"g-{gone}"])).results[0].error_code == 0
         assert beat(broker, "m-1", 0, "another").error_code == 0
+
+
+def test_groups_take_no_more_memory_by_resets_either():
+    with begin(group_metadata_max_bytes=1 << 20) as broker:
+        broker.ask(create("t", 100))
+        share_groups, place = broker.broker.share_groups, (broker.broker.topics.by_name["t"].id, 0)
+        for number in range(10):  # each takes 102,000 bytes
+            share_groups.alter(f"g-{number}", {place: 0})
+        with pytest.raises(KafkaError) as refused:
+            share_groups.alter("one-more", {place: 0})
+        assert (refused.value.code, len(listed(broker))) == (ErrorCode.POLICY_VIOLATION, 10)
+        share_groups.alter("g-0", {place: 5})  # what is there may be altered
+        broker.ask(delete_topic("t"))
+        assert share_groups.size_bytes < 100_000
+        broker.ask(create("t", 100))
+        share_groups.alter("another", {(broker.broker.topics.by_name["t"].id, 0): 0})
 
 
 def test_a_large_group_is_assigned_between_other_requests(broker, monkeypatch):
