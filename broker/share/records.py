@@ -10,6 +10,7 @@ Sources: Kafka's ShareSnapshotKey.json, ShareSnapshotValue.json, ShareUpdateValu
 from base64 import urlsafe_b64encode
 from collections.abc import Sequence
 from enum import IntEnum
+from operator import itemgetter, le, lt
 from struct import Struct, pack
 
 from ...protocol.primitives import MOST_TAGS, read_uvarint, uvarint
@@ -24,6 +25,8 @@ _COMPLETE_HEAD = b"\x01" + uvarint(_COMPLETE_TAG) + uvarint(4)
 _UPDATE_HEAD = Struct(">hiiq")  # version, snapshot epoch, leader epoch, start offset
 _SNAPSHOT_HEAD = Struct(">hiiiqqq")  # version, snapshot, state and leader epoch, start offset, two times
 _BATCH = Struct(">qqbhB")  # first and last offset, state, deliveries, number of tags
+_tags_of = itemgetter(4)
+_new = tuple.__new__  # what a NamedTuple calls in the end: a start reads millions
 STATES = {0: State.AVAILABLE, 2: State.ACKNOWLEDGED, 3: State.ARCHIVED, 4: State.ARCHIVED}  # 3: on its way there
 
 
@@ -123,21 +126,26 @@ def _read_batches(value: bytes, position: int) -> tuple[list[StateBatch], int]:
     count = length - 1
     if not 0 <= count * _BATCH.size <= len(value) - position:
         raise UnreadableRecord(f"{count} ranges in {len(value) - position} bytes")
+    rows = list(_BATCH.iter_unpack(value[position : position + count * _BATCH.size]))
+    if any(map(_tags_of, rows)):  # so they are not all of one length
+        batches, position = _read_tagged(value, position, count)
+    else:
+        batches = [_new(StateBatch, (first, last, STATES[state], given, "")) for first, last, state, given, _ in rows]
+        position += count * _BATCH.size
+    if batches:
+        firsts, lasts, _, deliveries, _ = zip(*batches, strict=True)
+        in_order = all(map(lt, lasts, firsts[1:])) and all(map(le, firsts, lasts))
+        if not in_order or firsts[0] < 0 or min(deliveries) < 0:
+            raise UnreadableRecord("ranges that are out of order, overlap, or were given out less than never")
+    return batches, position
+
+
+def _read_tagged(value: bytes, position: int, count: int) -> tuple[list[StateBatch], int]:
     batches: list[StateBatch] = []
-    for first, last, state, deliveries, tags in _BATCH.iter_unpack(value[position : position + count * _BATCH.size]):
-        if tags:
-            break  # from here on they are not all of one length
-        batches.append(StateBatch(first, last, STATES[state], deliveries))
-    position += len(batches) * _BATCH.size
     while len(batches) < count:
         first, last, state, deliveries, tags = _BATCH.unpack_from(value, position)
         member, position = _read_member(value, position + _BATCH.size, tags)
         batches.append(StateBatch(first, last, STATES[state], deliveries, member))
-    before = -1
-    for first, last, _, deliveries, _ in batches:
-        if not before < first <= last or deliveries < 0:
-            raise UnreadableRecord(f"offsets {first} to {last} after {before}, given out {deliveries} times")
-        before = last
     return batches, position
 
 

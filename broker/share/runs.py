@@ -47,21 +47,26 @@ class Runs:
 
     def __init__(self, runs: Iterable[Run] = ()) -> None:
         """runs: in order, without overlaps."""
-        self._firsts: list[int] = []
-        self._lasts: list[int] = []
-        self._standings: list[Standing] = []
-        self.complete = 0
-        before: Standing | None = None
-        for first, last, standing in runs:
-            if standing.state in _FINAL:
-                self.complete += last - first + 1
-            if standing == before and self._lasts[-1] + 1 == first:
-                self._lasts[-1] = last
-                continue
-            self._firsts.append(first)
-            self._lasts.append(last)
-            self._standings.append(standing)
-            before = standing
+        columns = list(zip(*runs, strict=True)) or ((), (), ())
+        self._firsts: list[int] = list(columns[0])
+        self._lasts: list[int] = list(columns[1])
+        self._standings: list[Standing] = list(columns[2])
+        self.complete = sum(
+            last - first + 1
+            for first, last, standing in zip(self._firsts, self._lasts, self._standings, strict=True)
+            if standing.state in _FINAL
+        )
+        neighbours = zip(self._lasts, self._standings, self._firsts[1:], self._standings[1:], strict=False)
+        if any(last + 1 == first and (one is other or one == other) for last, one, first, other in neighbours):
+            self._merge()
+
+    def _merge(self) -> None:
+        """A run that goes on where the one before it ends is a part of that."""
+        for index in range(len(self._firsts) - 1, 0, -1):
+            before = index - 1
+            if self._lasts[before] + 1 == self._firsts[index] and self._standings[before] == self._standings[index]:
+                self._lasts[before] = self._lasts[index]
+                del self._firsts[index], self._lasts[index], self._standings[index]
 
     def __len__(self) -> int:
         return len(self._firsts)
