@@ -115,7 +115,7 @@ class ShareSettings:
         50, "Partitions of __share_group_state, for the day it is made.", type=INT, at_least=1
     )
     share_coordinator_state_topic_segment_bytes: int = option(
-        100 << 20, "segment.bytes of __share_group_state, for the day it is made.", type=INT, at_least=1 << 20
+        4 << 20, "segment.bytes of __share_group_state, for the day it is made.", type=INT, at_least=1 << 20
     )
     share_coordinator_snapshot_update_records_per_snapshot: int = option(
         500,

@@ -34,6 +34,7 @@ TIMES_ITS_SIZE = 4
 COLD_BYTES = 1 << 20  # so far the last snapshot of a share partition may lie behind the end of its log
 BATCH_BYTES = 512 << 10
 PRUNE_EVERY_S = 300.0
+PRUNE_AFTER_BYTES = 4 << 20  # logged in one partition of the topic, if that is sooner
 PAUSE_S = 0.002
 
 FIELDS = ("group", "topic id", "partition", "home", "snapshot offset", "needs from", "snapshot bytes", "updates",
@@ -129,6 +130,7 @@ class ShareStateLog:
         self._of_group: dict[str, dict[SharePartitionKey, None]] = {}
         self._pending: dict[Transaction, dict[SharePartitionKey, None]] = {}
         self._logged_bytes: dict[int, int] = {}  # by partition of the topic
+        self._pruned_at: dict[int, int] = {}  # how much of it had been logged then
         self._store = shared.store
         self._settings = shared.settings
         self._clock = shared.clock
@@ -178,6 +180,9 @@ class ShareStateLog:
         self.topic.commit(unit.parts)
         unit.apply()
         self._write_whole([key for key, _ in changes])
+        for home in {self.home(key) for key, _ in changes}:
+            if self._logged_bytes.get(home, 0) - self._pruned_at.get(home, 0) >= PRUNE_AFTER_BYTES:
+                self.prune(home, self._by_home()[home])
 
     def settlement(self, home: int, producer_id: int, commit: bool, changes: Sequence[Change]) -> Settlement:
         """Return the changes that a marker in this partition of the topic makes. changes: those of an abort."""
@@ -442,7 +447,7 @@ class ShareStateLog:
         """Delete what a restart does not need from a partition's log. keys: all share partitions with state there."""
         try:
             owner = self.topic.log(home)
-            written = self._logged_bytes.get(home, 0)
+            written = self._pruned_at[home] = self._logged_bytes.get(home, 0)
             if cold := [key for key in keys if written - self.known[key].snapshot_at > COLD_BYTES]:
                 self.write_snapshots(cold)
         except KafkaError as error:

@@ -324,6 +324,18 @@ def test_what_was_not_written_whole_for_long_holds_up_no_pruning(monkeypatch: py
         assert state_partitions(world)[home].log.start_offset == 11
 
 
+def test_where_much_is_logged_pruning_does_not_wait_for_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fencepost.broker.share.state_log.PRUNE_AFTER_BYTES", 1_000)
+    with SimulatedBroker(settings(share_coordinator_snapshot_update_records_per_snapshot=5)) as world:
+        key = one_partition(world)
+        log = state_partitions(world)[world.broker.share_partitions.state_log.home(key)].log
+        for offset in range(200):
+            accept(world, key, offset)
+            world.wait(0.01)
+            assert log.end_offset - log.start_offset <= 40
+        assert replayed(world) == view(world.broker.share_partitions.state_log)
+
+
 def test_what_was_deleted_stays_so_although_its_end_was_pruned() -> None:
     with SimulatedBroker(settings()) as world:
         shares = world.broker.share_partitions
