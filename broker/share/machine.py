@@ -158,9 +158,9 @@ class SharePartition:
 
     def _acquired(self, member: str, acks: Sequence[AckRange]) -> Iterator[tuple[int, int, Standing, int]]:
         """Yield the acknowledged ranges, one type each, none below the window. Raises if the member has not all."""
-        before = -1
+        before: int | None = None
         for first, last, kind in _by_kind(acks):
-            if first <= before:
+            if before is not None and first <= before:
                 raise _not_acquired(f"offset {first} is acknowledged twice")
             before = last
             if last < self.start:

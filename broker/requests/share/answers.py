@@ -21,12 +21,12 @@ Answer = ShareFetchResponse.Topic.Partition
 class SharedRead:
     """One partition of the fetch: what was acquired of it."""
 
-    __slots__ = ("acquired", "buffers", "key", "left_bytes", "partition")
+    __slots__ = ("acquired", "buffers", "key", "max_bytes", "partition")
 
     def __init__(self, key: SharePartitionKey, partition: Partition) -> None:
         self.key = key
         self.partition = partition
-        self.left_bytes = 0
+        self.max_bytes = 0
         self.buffers: list[Buffer] = []
         self.acquired: list[AcquiredRange] = []
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 Read = tuple[Slice, list[AbortedTransaction]]
 
 WHOLE_BATCHES, EXACT = 0, 1  # ShareAcquireMode
-READ_BYTES = 256 << 10  # in one step
+READ_BYTES = 1 << 20  # of a partition
 MOST_BATCHES = 500  # whose headers one step looks at
 MOST_BYTES = 8 << 20  # of one answer, unless its first batch is larger
 WAITING_BYTES = 64 << 10  # what one that waits counts as: of one connection, only so many wait
@@ -197,7 +197,7 @@ class ShareFetching:
         for read in candidates:
             if self._is_full():
                 break
-            read.left_bytes = share
+            read.max_bytes = min(share, READ_BYTES)
             yield from self._acquire_of(read)
         return self._records > 0
 
@@ -253,8 +253,8 @@ class ShareFetching:
         return self._records >= self._wanted.max_records or self._size_bytes >= self._max_bytes
 
     def _acquire_of(self, read: SharedRead) -> Steps[None]:
-        """Read this partition and acquire, one piece after another."""
-        while not self._is_full() and read.left_bytes > 0:
+        """Read and acquire, once: what failed often is to come alone. On behind what is nobody's."""
+        while not read.acquired:
             try:
                 more = self._acquire_next(read)
             except KafkaError as error:
@@ -273,10 +273,10 @@ class ShareFetching:
         if offset is None or offset >= below:
             return 0
         at_least_one = not self._size_bytes
-        found = log.read(offset, min(read.left_bytes, READ_BYTES), below, at_least_one=at_least_one)
+        found = log.read(offset, read.max_bytes, below, at_least_one=at_least_one)
         if isinstance(found, Slice) and not found.size_bytes and offset < log.flushed_offset < below:
             # compaction left nothing up to there
-            found = log.read(log.flushed_offset, min(read.left_bytes, READ_BYTES), below, at_least_one=at_least_one)
+            found = log.read(log.flushed_offset, read.max_bytes, below, at_least_one=at_least_one)
         if isinstance(found, ColdRead):
             self._needs(read, offset, _cold_job(found, [], self._is_committed(read)))
             return 0
@@ -305,11 +305,9 @@ class ShareFetching:
         )
         if acquired:
             pieces = pieces_of(batches, acquired)
-            read.buffers += [data[begin:end] for begin, end in pieces]
-            size = sum(end - begin for begin, end in pieces)
-            read.left_bytes -= size
-            self._size_bytes += size
-            read.acquired += acquired
+            read.buffers = [data[begin:end] for begin, end in pieces]
+            self._size_bytes += sum(end - begin for begin, end in pieces)
+            read.acquired = acquired
             self._records += sum(last - first + 1 for first, last, _ in acquired)
             self._reads[read.place] = read
         elif self._partitions.next_offset(read.key) == offset:

@@ -60,6 +60,15 @@ def test_exactly_so_many_records_are_acquired_in_the_strict_mode(broker, member)
     assert member.take(max_records=7, share_acquire_mode=1) == [(7, 13, 1)]
 
 
+def test_a_record_that_failed_often_comes_alone(broker, member):
+    configure(broker, **{"share.delivery.count.limit": "3"})
+    fill(broker, 2, 5)
+    for deliveries in (1, 2):
+        assert member.take(*([0] if deliveries == 1 else [])) == [(0, 9, deliveries)]
+        assert member.acknowledge((0, 9, RELEASE)) == 0
+    assert [member.take() for _ in range(3)] == [[(number, number, 3)] for number in range(3)]
+
+
 def test_what_nobody_has_comes_first_and_only_its_batches(broker, member):
     fill(broker, 4, 5)
     member.take(0)
