@@ -139,6 +139,12 @@ def test_a_large_group_is_assigned_between_other_requests(broker, monkeypatch):
     assert sorted(assigned(beat(broker, name, 0))[0] for name in ("m-1", "m-2")) == [0, 1]
 
 
+def test_a_member_may_subscribe_to_very_many_topics(broker):
+    answer = beat(broker, "m-1", 0, topics=[*(f"none-{number}" for number in range(3_000)), "t"])
+    assert (answer.error_code, assigned(answer)) == (0, [0, 1])
+    assert len(share_group(broker).members["m-1"].topics) == 3_001
+
+
 # ---- where it begins -----------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,105 @@
+"""Users of different rights in one share group: each is given what it may read, and hears of nothing else."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from acl_client import guarded
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.share_groups import ShareGroupDescribeRequest, ShareGroupHeartbeatRequest
+from guarded_broker import Guarded
+from produce_requests import create
+from simulated_broker import SimulatedBroker
+
+OPEN, SECRET = "open", "secret"
+BOTH = {(OPEN, 0), (OPEN, 1), (SECRET, 0), (SECRET, 1)}
+
+
+class World(Guarded):
+    """alice may read both topics, bob the open one; bob may know of the other."""
+
+    def __init__(self, broker: SimulatedBroker) -> None:
+        super().__init__(broker)
+        for name in (OPEN, SECRET):
+            broker.ask(create(name, 2))
+        self.may("alice", f"READ TOPIC = {SECRET}")
+        self.may("bob", f"DESCRIBE TOPIC = {SECRET}")
+        self.epochs: dict[str, int] = {}
+        self.reads: dict[str, set[tuple[str, int]]] = {}
+
+    def may(self, user: str, *more: str) -> None:
+        """These are all rights of the user, beside the group and the open topic."""
+        self.have_no_more(user)
+        self.have(*(f"allow User:{user} {each}" for each in ("READ GROUP = g", f"READ TOPIC = {OPEN}", *more)))
+
+    def beat(self, user: str, *topics: str) -> ErrorCode:
+        """A heartbeat of the user's one member, which joins with its first."""
+        epoch = self.epochs.get(user, 0)
+        request = ShareGroupHeartbeatRequest(
+            group_id="g",
+            member_id=f"m-{user}",
+            member_epoch=epoch,
+            subscribed_topic_names=list(topics or (OPEN, SECRET)) if epoch == 0 else None,
+        )
+        answer = self.as_user(user, lambda: self.client.ask(request))
+        if answer.error_code == 0:
+            self.epochs[user] = answer.member_epoch
+        if answer.assignment is not None:
+            by_id = self.broker.broker.topics.by_id
+            self.reads[user] = {
+                (by_id[each.topic_id].name, partition)
+                for each in answer.assignment.topic_partitions
+                for partition in each.partitions
+            }
+        return ErrorCode(answer.error_code)
+
+    def settle(self) -> None:
+        for _ in range(4):
+            for user in self.epochs:
+                self.beat(user)
+            self.broker.wait(2)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    settings = guarded(super_users="User:root", group_initial_rebalance_delay_ms=0)
+    with SimulatedBroker(settings) as broker:
+        yield World(broker)
+
+
+def describe(world: World, user: str) -> Any:
+    return world.as_user(user, lambda: world.client.ask(ShareGroupDescribeRequest(group_ids=["g"]))).groups[0]
+
+
+def test_who_may_not_read_a_topic_is_given_none_of_it_where_another_may(world):
+    assert (world.beat("alice"), world.beat("bob")) == (ErrorCode.NONE, ErrorCode.NONE)
+    world.settle()
+    assert {(SECRET, 0), (SECRET, 1)} <= world.reads["alice"]
+    assert {topic for topic, _ in world.reads["bob"]} == {OPEN}
+    assert world.reads["alice"] | world.reads["bob"] == BOTH
+
+
+def test_a_topic_that_nobody_may_read_is_given_to_who_may_know_of_it(world):
+    """Its fetch tells what is missing."""
+    assert world.beat("bob") is ErrorCode.NONE
+    assert world.reads["bob"] == BOTH
+
+
+def test_who_may_not_know_of_a_topic_cannot_name_it_and_a_description_hides_it(world):
+    world.beat("alice")
+    world.may("bob")
+    assert world.beat("bob") is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert ErrorCode(describe(world, "bob").error_code) is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert ErrorCode(describe(world, "alice").error_code) is ErrorCode.NONE
+
+
+def test_rights_that_change_count_with_the_next_heartbeats(world):
+    world.beat("alice")
+    world.beat("bob")
+    world.settle()
+    world.may("alice")
+    world.may("bob", f"READ TOPIC = {SECRET}")
+    world.settle()
+    assert {topic for topic, _ in world.reads["alice"]} == {OPEN}
+    assert {(SECRET, 0), (SECRET, 1)} <= world.reads["bob"]
+    assert world.reads["alice"] | world.reads["bob"] == BOTH
