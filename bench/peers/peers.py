@@ -210,8 +210,7 @@ def _answer(topic: str) -> bytes:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of measured processes: with compiled modules, as in an installed package, also if they
-    to be written beside the sources."""
+    """Return the environment of measured processes. They use compiled modules, as an installed package does."""
     names = dict(os.environ)
     if names.pop("PYTHONDONTWRITEBYTECODE", ""):
         names.setdefault("PYTHONPYCACHEPREFIX", os.path.join(MODULES, "fencepost-bench-modules"))

@@ -143,7 +143,7 @@ class GroupConfigs:
 
 OPTIONS = options_of(GroupConfigs)
 BOUNDED = tuple(row for row in OPTIONS.values() if row.broker)
-"""Those with a default and bounds among the broker's settings."""
+"""The group configs whose default and bounds are settings of the broker."""
 
 
 def check(configs: Mapping[str, str], broker: BrokerSettings) -> None:

@@ -253,7 +253,7 @@ class Life:
             await self._move(0, time_passes, at_least)
 
     async def _wait_for_checkpoint(self) -> bool:
-        """Wait until a checkpoint covers everything written so far. False: none is made, as on a full disk."""
+        """Wait until a checkpoint covers everything written so far. Returns False if none can be made (disk full)."""
         housekeeping = self.broker.housekeeping
         unit = self.broker.store.last_unit
         deadline = time.monotonic() + CHECKPOINT_S

@@ -104,7 +104,7 @@ class Group(Roster):
             self._rebalance(now_ms)
 
     def end(self) -> None:
-        """Its members go on in a consumer group; who waits here hears that it has to join again."""
+        """Answer waiting members that they must join again, because the group becomes a consumer group."""
         for member in list(self.members.values()):
             member.tell_joined(Joined(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
             member.tell_synced(Synced(ErrorCode.REBALANCE_IN_PROGRESS))
@@ -114,7 +114,7 @@ class Group(Roster):
     # ---- joining ---------------------------------------------------------------------------------------------
 
     def join(self, asked: Joining, reply: JoinReply, now_ms: int, new_id: Callable[[], str]) -> None:
-        """Somebody joins; `reply` is called once, now or later. new_id: for who has none yet."""
+        """Let a member join; `reply` is called once, now or later. new_id: the id for a member that has none yet."""
         member_id = asked.member_id
         if not self._has_room(member_id):
             self._remove(member_id)

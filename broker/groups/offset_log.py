@@ -173,7 +173,7 @@ class GroupOffsets:
         return found if found is not None and self._counts(found) else None
 
     def all_of(self, group: str) -> dict[PartitionKey, Committed]:
-        """All that the group has committed and that counts."""
+        """Return all offsets that the group has committed and that have not expired."""
         return {key: found for key, found in self.state.of_group(group).items() if self._counts(found)}
 
     def is_pending(self, group: str, key: PartitionKey) -> bool:

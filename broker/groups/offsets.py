@@ -28,7 +28,7 @@ class Offsets:
     # ---- questions -------------------------------------------------------------------------------------------
 
     def of_group(self, group: str) -> dict[PartitionKey, Committed]:
-        """All that the group has committed."""
+        """Return all offsets that the group has committed."""
         return self.committed.get(group, {})
 
     def get(self, place: Place) -> Committed | None:

@@ -133,7 +133,7 @@ class Authenticator:
         self._watch()
 
     def remove_unauthenticated(self, client: Unauthenticated) -> None:
-        """It has logged in, or its connection has ended."""
+        """Remove a connection that has logged in or ended."""
         self._unauthenticated.remove(client)
 
     def let_in(self, connection: Connection, login: Login) -> None:
@@ -149,7 +149,7 @@ class Authenticator:
         connection.belong_to(owner, self.settings().socket_request_max_bytes)
 
     def has_room_for(self, connection: Connection, principal: Principal) -> bool:
-        """Whether this user may have one connection more. False: a line of the log names it."""
+        """Return whether this user may have one more connection. If not, a warning in the log names the user."""
         most, others = self.settings().max_connections_per_principal, self.server.connections
         if len(others) <= most or sum(one.session.principal == principal for one in others) < most:
             return True

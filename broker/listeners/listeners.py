@@ -100,7 +100,7 @@ class Listeners:
         return LoginRules(options.sasl_enabled_mechanisms, begin, options.connections_max_reauth_ms)
 
     def start(self) -> None:
-        """Look after what changes while it listens."""
+        """Start reloading certificates and token keys whenever they change."""
         self._certificates.start()
         for refresher in self._refreshers:
             refresher.start()

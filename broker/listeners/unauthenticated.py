@@ -34,7 +34,7 @@ class UnauthenticatedClients(Generic[C]):
         return leaves
 
     def remove(self, connection: C) -> None:
-        """It has logged in or left. Does nothing if it is not in the table."""
+        """Remove a connection that has logged in or ended. Does nothing if it is not in the table."""
         if connection not in self._all:
             return
         host, _ = self._all.pop(connection)
@@ -44,7 +44,7 @@ class UnauthenticatedClients(Generic[C]):
             del self._by_host[host]
 
     def late(self, now_ms: int) -> list[C]:
-        """Those whose time to log in is over. All have the same time, so the oldest come first."""
+        """Return the connections whose time to log in is over. All have the same time, so the oldest come first."""
         found = []
         for connection, (_, deadline_ms) in self._all.items():
             if deadline_ms > now_ms:

@@ -244,7 +244,7 @@ class Connection:
             self._owner.give_back(self, reserved)
 
     def admitted(self, size_bytes: int) -> None:
-        """There is room for more of the large frame now, and it is ours."""
+        """Continue reading the large frame, for which memory is now reserved."""
         self._reserved_bytes += size_bytes
         self._allow(NO_ROOM_FOR_FRAME)
 
@@ -440,7 +440,7 @@ class Connection:
         return False
 
     def connection_lost(self, reason: BaseException | None) -> None:
-        """Let go of everything; what waited for this client is cancelled."""
+        """Release all resources, and cancel the requests of this client that wait."""
         if isinstance(self.transport, Overflow):
             self.transport.drop()
         self.transport = None

@@ -68,5 +68,5 @@ def complete_features(served: Mapping[int, _Api]) -> list[Feature]:
 
 
 def named_as_supported(features: list[Feature], version: int) -> list[Feature]:
-    """Those that an answer to ApiVersions of this version may name as supported; all may be named as finalized."""
+    """Return the features that an ApiVersions answer of this version may name as supported. All may be finalized."""
     return [feature for feature in features if feature.low > 0 or version >= ZERO_SINCE]

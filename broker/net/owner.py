@@ -23,7 +23,7 @@ class Stored(Protocol):
     congested: bool  # it takes no more for now
 
     def has_room_for(self, request_bytes: int) -> bool:
-        """Whether to append a large request now. False: soon, when a journal file is there in which it fits."""
+        """Return whether to append a large request now; otherwise wait until a journal file has room for it."""
 
     @property
     def last_unit(self) -> int:
@@ -45,7 +45,7 @@ class Owner(Protocol[C]):
         """Handle one request: call reply() or park(), or neither if it is not to be answered."""
 
     def reserve(self, connection: C, size_bytes: int) -> bool:
-        """Room for more of a large frame. False: wait; admitted() is called when there is."""
+        """Reserve memory for more of a large frame. Returns False if there is none; admitted() is called later."""
 
     def give_back(self, connection: C, size_bytes: int) -> None:
         """The large frame is handled, or will never come: this is all the room that it had."""

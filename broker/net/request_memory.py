@@ -74,7 +74,7 @@ class RequestMemory:
             waiter.admitted(wanted)
 
     def _next_waiters(self) -> Iterator[tuple[int, Connection, int]]:
-        """Those who may go on now, one after the other."""
+        """Yield the waiting connections that may continue now, one after the other."""
         waiting = self._waiting
         while waiting and (waiting[0][1].transport is None or self._may_take(waiting[0][0])):
             entry = heappop(waiting)

@@ -101,7 +101,7 @@ class Overflow(Transport):
         return may_go_on
 
     def _go_on(self) -> None:
-        """The socket takes more, or is broken."""
+        """Continue sending, because the socket is writable again or broken."""
         writable = self._writable
         assert writable is not None
         if self._hand_over(writable.fd) and self._left:

@@ -310,7 +310,7 @@ class Server:
         return bool(refused)
 
     def handshake_begins(self, admission: ConnectionAdmission, handshake: Handshake) -> bool:
-        """A client of a listener with TLS has connected. False: there are too many."""
+        """Count a client that has connected to a listener with TLS. Returns False if there are too many."""
         if self._is_refused(handshake.host):
             return False
         if self.pace is not None and self.pace.is_too_fast(plain_host(handshake.host)):

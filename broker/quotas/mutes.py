@@ -13,7 +13,7 @@ LOOKED_AT_AFTER_MS = 5_000
 
 
 class Muted(Protocol):
-    """What mutes need of a connection."""
+    """What muting needs from a connection. has_left: whether the client has closed it."""
 
     @property
     def transport(self) -> object | None: ...

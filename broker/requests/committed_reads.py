@@ -45,6 +45,6 @@ class CommittedRead:
 
 
 def joined(buffers: Sequence[Buffer | FilePart]) -> Buffer:
-    """These bytes as one piece, read where they are still a part of a file."""
+    """Return these bytes as one piece, read from the file where they are part of one."""
     pieces = [piece.read() if isinstance(piece, FilePart) else piece for piece in buffers]
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)

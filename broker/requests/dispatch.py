@@ -145,7 +145,7 @@ class Handler:
 
 
 class _Close:
-    """There is no reply: the connection is closed when those before it have left."""
+    """A request without a reply: the connection is closed once the replies before it are sent."""
 
 
 CLOSE = _Close()

@@ -48,7 +48,7 @@ class LongProduce:
         self._meter = meter
 
     def begin(self) -> bool:
-        """Give a worker what is long. False: nothing is, and nothing was done."""
+        """Hand a long request to a worker thread. Returns False, and does nothing, if the request is not long."""
         now_ms = self._broker.clock.now_ms()
         inside = [
             (target, target.partition, target.partition.rules, target.part.records, amount)

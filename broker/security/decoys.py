@@ -121,7 +121,7 @@ def _distance(seed: bytes, kind: Kind, weight: int) -> float:
 
 
 def _salt(kind: Kind, seed: bytes) -> bytes:
-    """A salt of this kind, drawn until it fits in no smaller alphabet, at most DRAWS times."""
+    """Return a salt of this kind. It is drawn again, at most DRAWS times, while it looks like one of another kind."""
     salt = b""
     for draw in range(DRAWS):
         salt = _draw(kind, seed + bytes([draw]))

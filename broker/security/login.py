@@ -97,7 +97,7 @@ class Login:
         return self.expires_ms is not None and monotonic_ms >= self.expires_ms
 
     def admits_another(self) -> bool:
-        """Count a request before the login. False: there were too many."""
+        """Count a request before the login. Returns False if there were too many."""
         self._requests += 1
         return self._requests <= REQUESTS_AT_MOST
 

@@ -44,7 +44,7 @@ class ShareSession:
         self.waiting: dict[Waits, None] = {}  # fetches of it that wait
 
     def drop(self, places: Iterable[Place]) -> None:
-        """These are no partitions any more. Uncounted: leave_out() of the sessions does it."""
+        """Remove partitions that no longer exist. Call leave_out() of the sessions instead, which also counts them."""
         for place in places:
             self.places.pop(place, None)
 
@@ -125,7 +125,7 @@ class ShareSessions:
             self.partitions += len(session.places) - before
 
     def end(self, session: ShareSession) -> None:
-        """It is no more, and what waits for it is answered. What its member has acquired is not touched."""
+        """Remove the session and answer the requests that wait for it. What its member has acquired stays acquired."""
         if not session.is_open:
             return
         session.is_open = False

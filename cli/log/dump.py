@@ -44,7 +44,7 @@ def facts_of(path: str, *, records: bool) -> Iterator[Fact]:
 
 
 class NoFencepostData(Failure):
-    """There is no fencepost data at the path."""
+    """Raised if there is no fencepost data at the path."""
 
     def __init__(self, path: str) -> None:
         super().__init__(
@@ -53,7 +53,7 @@ class NoFencepostData(Failure):
 
 
 def _at_least_one(facts: Iterator[Fact], path: str) -> Iterator[Fact]:
-    """These facts. Raises NoFencepostData if there are none, with this path rather than a folder below it."""
+    """Yield the facts. Raises NoFencepostData if there are none, with this path rather than a folder below it."""
     count = 0
     try:
         for fact in facts:

@@ -101,7 +101,7 @@ class Metadata:
         return code_of(found.error)
 
     def incomplete(self, topics: Iterable[str]) -> list[str]:
-        """Those of which the topic, or the leader of a partition, is missing, which may come later."""
+        """Return the partitions whose topic or leader is missing at present; it may appear later."""
         return [name for name in topics if not _complete(self.topics.get(name))]
 
     def updated(self, response: MetadataResponse, requested: Iterable[str] | None, now_ms: int) -> "Metadata":

@@ -44,7 +44,7 @@ class ConsumerSpans:
         self._asked_ns = self._now_ns()
 
     def returned(self, runs: Iterable[Sequence[Record]]) -> None:
-        """These records are returned to it now."""
+        """Note that these records are returned to the application now."""
         try:
             records = [record for run in runs for record in run]
             if records:
@@ -53,7 +53,7 @@ class ConsumerSpans:
             self._spans.failed(error)
 
     def run_began(self, records: Sequence[Record]) -> None:
-        """It iterates over these records from now on."""
+        """Note that the application iterates over these records from now on."""
         self._run = records, contexts.get_current(), self._asked_ns, self._now_ns()
 
     def run_ended(self, count: int) -> None:

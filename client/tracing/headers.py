@@ -58,7 +58,7 @@ class HeaderContext:
         return self._propagator.extract(headers, Context(), _READING)
 
     def fields_of(self, headers: Headers) -> Headers:
-        """Those headers that are the propagator's."""
+        """Return the headers that the propagator uses."""
         fields = self._fields
         return tuple(each for each in headers if each[0] in fields)
 

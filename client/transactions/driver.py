@@ -105,7 +105,7 @@ class TransactionDriver:
         return self._adding.refusal
 
     def sent(self, topic_partition: TopicPartition) -> None:
-        """Nothing to do: may_send has noted the partition."""
+        """Do nothing: may_send has noted the partition."""
 
     # ---- begin -----------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ LOCK_MODE = 0o600
 
 
 class AlreadyLocked(Exception):
-    """Somebody else holds the lock. `pid`: the process named in the file, None if it names none yet."""
+    """Raised if another process holds the lock. `pid`: the process named in the file, None if it names none yet."""
 
     def __init__(self, path: str, pid: int | None) -> None:
         super().__init__(f"{path} is locked by {'another process' if pid is None else f'process {pid}'}")

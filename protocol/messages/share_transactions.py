@@ -10,7 +10,7 @@ from .share_fetch import AcknowledgementBatch
 
 @request(api=20007, versions="0", flexible="0+")
 class TxnShareAcknowledgeRequest:
-    """These records are done with if the transaction commits, and given out again if not. All of them, or none."""
+    """Acknowledges records in a transaction: a commit completes them, an abort makes them available. All or none."""
 
     @struct
     class Topic:

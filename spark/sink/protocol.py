@@ -96,7 +96,7 @@ class SinkConflictError(InvalidConfigurationError):
 
 
 class BatchRefusedError(ClientError):
-    """Nothing of the batch was committed: some of its transactions are not prepared, or have already ended."""
+    """Raised if no part of the batch was committed: some of its transactions are not prepared, or have ended."""
 
     default_hint = (
         "restart the query: it writes the batch again; or repeat the df.write. If writing took longer than"

@@ -120,7 +120,7 @@ class RoundWrite:
         self.done = True
 
     def _write_blocks(self) -> bool:
-        """Write and sync a small round in one call. False: that is not possible here."""
+        """Write and sync a small round in one call. Returns False if the file system cannot do that."""
         file, position, buffers, size_bytes = self._writes[0]
         return size_bytes < BULK_BYTES and file.write_blocks_synced(buffers, position, size_bytes)
 

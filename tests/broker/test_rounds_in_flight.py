@@ -283,7 +283,7 @@ async def test_an_idle_journal_names_the_rounds_that_were_synced_beside_others(w
 
 
 @in_world
-async def test_it_names_them_too_if_a_round_came_behind_that_sync(world):
+async def test_a_seal_is_written_also_if_a_round_came_after_the_last_sync(world):
     await world.send(world.os)
     journal = world.driven.store.journal
     job = journal.sync_job()

@@ -62,14 +62,14 @@ def test_two_groups_that_are_answered_in_turns_become_one(look):
 
 
 @pytest.mark.parametrize("late", ["", "x"])
-def test_where_none_of_them_comes_the_next_rounds_do_not_look(look, late):
+def test_after_a_look_that_finds_none_of_the_missing_rounds_stop_looking(look, late):
     begin(look, "ab")
     assert begin(look, "c", late=late)
     looked = [begin(look, here) for here in itertools.islice(itertools.cycle("ab"), PAUSE_ROUNDS + 1)]
     assert looked == [False] * PAUSE_ROUNDS + [True]
 
 
-def test_where_one_of_them_comes_the_next_round_looks(look):
+def test_after_a_look_that_finds_one_of_the_missing_the_next_round_looks(look):
     begin(look, "abc")
     for _ in range(3):
         assert begin(look, "a", late="b")
@@ -96,7 +96,7 @@ def test_nobody_waits_for_a_connection_that_has_ended(look, when):
 
 
 @given(st.lists(st.tuples(st.frozensets(st.sampled_from("abcd")), st.frozensets(st.sampled_from("abcd")))))
-def test_it_holds_no_connection_but_those_of_the_last_round(rounds):
+def test_a_second_look_remembers_only_connections_of_the_last_round(rounds):
     look = SecondLook()
     for here, late in rounds:
         looked = begin(look, here, late)

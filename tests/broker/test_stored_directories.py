@@ -20,7 +20,7 @@ def test_there_is_one_of_this_version() -> None:
 
 
 @every_archive
-def test_it_has_files_of_every_kind_and_units_that_are_in_no_segment(archive: Path) -> None:
+def test_a_stored_directory_has_files_of_every_kind_and_units_in_no_segment(archive: Path) -> None:
     names = [name for name, _ in unpacked(archive)]
     assert {kind_of(name) for name in names} >= set(KINDS)
     assert any(name.startswith("coordinators-") for name in names)
@@ -38,7 +38,7 @@ def test_clients_find_the_records_offsets_and_groups_of_a_stored_directory(archi
 
 
 @every_archive
-def test_it_is_called_sound_and_can_be_shown(archive: Path, tmp_path: Path) -> None:
+def test_log_verify_calls_a_stored_directory_sound_and_log_dump_shows_it(archive: Path, tmp_path: Path) -> None:
     for name, content in unpacked(archive):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(content)

@@ -43,7 +43,7 @@ def imported(*words: str) -> set[str]:
     return set(done.stderr.split())
 
 
-def test_the_list_of_commands_imports_none_of_them() -> None:
+def test_the_list_of_commands_imports_no_command() -> None:
     found = imported("--help")
     assert not found & HEAVY
     assert {each for each in found if each.startswith("fencepost")} == {"fencepost", "fencepost.cli"}

@@ -238,7 +238,7 @@ def test_topics_subscribed_to_while_leaving_the_group_are_read():
     within(main)
 
 
-def test_nothing_is_subscribed_to_while_a_listener_hears_of_the_end():
+def test_subscribing_is_refused_while_unsubscribe_runs_its_listener():
     async def main(world: TxnWorld) -> None:
         await write(world, b"a")
         consumer = reader(world, group_id="g")

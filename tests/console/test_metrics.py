@@ -142,7 +142,7 @@ async def test_scrapes_at_the_same_time_share_one() -> None:
             assert asked == 2
 
 
-async def test_it_is_served_and_needs_the_token_where_there_is_one() -> None:
+async def test_the_metrics_page_is_served_and_needs_the_token_if_there_is_one() -> None:
     with ServedBroker() as broker:
         at = f"127.0.0.1:{broker.port}"
         async with console_of(at) as client:

@@ -78,7 +78,7 @@ def settled(look, topic, partition=0):
     return look.committed(topic, partition)
 
 
-def test_it_speaks_the_new_protocol_and_adds_no_partitions_itself(java, look, distant, proxy, name):
+def test_javas_producer_uses_tv2_and_sends_no_add_partitions_requests(java, look, distant, proxy, name):
     look.topic(name)
     transaction(distant, name, "one")
     assert versions(proxy, ADD_PARTITIONS) == set()

@@ -44,7 +44,7 @@ def test_levels_are_honoured(codec, low, high):
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_the_limit_is_exact(codec):
+def test_decompressing_stops_exactly_at_the_limit(codec):
     content = b"fencepost " * 20_000
     packed = compress(codec, content)
     assert decompress(codec, packed, limit=len(content)) == content

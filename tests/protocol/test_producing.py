@@ -24,14 +24,14 @@ def both(rows, **more):
 
 
 @given(RECORDS)
-def test_it_writes_the_bytes_of_the_general_encoder(rows):
+def test_the_fast_produce_encoder_writes_the_bytes_of_the_general_one(rows):
     written, expected = both(rows)
     assert written == expected
     check_produced(memoryview(written))
 
 
 @given(RECORDS)
-def test_also_without_headers(rows):
+def test_the_fast_produce_encoder_writes_the_same_bytes_without_headers(rows):
     written, expected = both([(*row[:3], ()) for row in rows], producer_id=9, producer_epoch=3, base_sequence=7)
     assert written == expected
 

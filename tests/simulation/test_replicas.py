@@ -59,7 +59,7 @@ def test_a_follower_withholds_records_above_its_high_watermark(committed, below)
     assert [one.first_offset for one in answer.aborted_transactions] == list(range(2, below))
 
 
-def test_it_knows_the_high_watermark_of_the_fetch_before():
+def test_a_simulated_replica_knows_the_high_watermark_of_the_fetch_before():
     copy = Copy(0, State(3, 3))
     copy.hear(State(8, 7))
     assert (copy.end, copy.shown) == (3, State(3, 3))

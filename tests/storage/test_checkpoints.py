@@ -39,7 +39,7 @@ def test_a_checkpoint_file_reads_back_as_it_was_written(disk, payload):
     assert disk.list("/data") == ["checkpoint-1"]
 
 
-def test_it_is_durable_when_write_file_returns(disk):
+def test_a_checkpoint_is_durable_when_write_file_returns(disk):
     write_file(disk, PATH, "store", 1, b"payload")
     assert read_file(disk.after_power_cut(), PATH, "store", 1) == b"payload"
 

@@ -127,7 +127,7 @@ class ShareFetching:
         self._session.waiting[self] = None
 
     def _cancel(self) -> None:
-        """It waits no more, and acquires no more."""
+        """End the wait: nothing is acquired for this request any more."""
         self._is_answered = True
         self._broker.waiting.leave(self._waiter)
         self._broker.waiting_places.leave(self._connection, self)

@@ -59,7 +59,7 @@ def refused(done: "subprocess.CompletedProcess[bytes]") -> str:
 
 
 @pytest.mark.parametrize(("connections", "depth"), [(1, 1), (4, 5), (64, 3)])
-def test_it_counts_every_request_that_the_server_saw(connections, depth):
+def test_a_closed_loop_counts_every_request_that_the_server_saw(connections, depth):
     with FrameServer(answered) as server:
         result = result_of(run(server, connections, depth))
     assert result["requests"] == len(server.frames) > connections * depth

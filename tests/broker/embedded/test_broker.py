@@ -63,7 +63,7 @@ def make(broker, topic="t", **configs):
         assert client.call(create(topic, **configs)).topics[0].error_code == 0
 
 
-def test_it_serves_on_the_loopback_at_a_free_port_and_keeps_it_after_a_restart(broker):
+def test_an_embedded_broker_keeps_its_free_loopback_port_over_a_restart(broker):
     make(broker)
     write(broker)
     first = broker.bootstrap_servers
@@ -72,7 +72,7 @@ def test_it_serves_on_the_loopback_at_a_free_port_and_keeps_it_after_a_restart(b
     assert end_of(broker) == 1
 
 
-async def test_it_serves_a_block_of_async_code_without_blocking_the_callers_loop():
+async def test_an_embedded_broker_in_async_code_does_not_block_the_callers_loop():
     ticks = []
 
     async def tick():
@@ -180,7 +180,7 @@ def process_wide():
     }
 
 
-def test_it_touches_nothing_that_belongs_to_the_process():
+def test_an_embedded_broker_changes_no_state_of_its_process():
     before = process_wide()
     with Broker() as broker:
         make(broker)
@@ -403,7 +403,7 @@ def test_its_error_is_one_of_the_public_names_and_has_a_hint():
     assert BrokerHaltedError.hint
 
 
-def test_it_runs_on_asyncios_own_loop_where_uvloop_is_missing(monkeypatch):
+def test_an_embedded_broker_runs_on_asyncios_own_loop_without_uvloop(monkeypatch):
     monkeypatch.setitem(sys.modules, "uvloop", None)
     with Broker() as broker:
         make(broker)

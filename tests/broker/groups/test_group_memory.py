@@ -48,7 +48,7 @@ def test_names_count_as_many_bytes_as_their_characters_take_at_most(broker, name
     assert broker.broker.groups.memory.size_bytes >= 5_000 * (1 if name == "x" else 4)
 
 
-def test_many_protocols_without_a_word_count(broker):
+def test_protocols_with_empty_metadata_count_towards_the_memory_of_groups(broker):
     alone(broker, protocols={"range": b""} | {f"{number}": b"" for number in range(1_000)})
     assert broker.broker.groups.memory.size_bytes >= 200_000
 

@@ -209,7 +209,7 @@ def test_no_jump_of_the_wall_clock_makes_offsets_go_sooner_or_stay_longer(jump_m
 
 
 @pytest.mark.slow
-def test_the_time_goes_on_over_a_restart() -> None:
+def test_the_time_until_offsets_expire_goes_on_over_a_restart() -> None:
     world = SimulatedBroker(kept_for(60))
     world.broker.topics.create("t", 1)
     commit(world, "g", "t", {0: 5})

@@ -252,7 +252,7 @@ def test_frames_of_gigabytes_between_the_messages_of_a_login_take_nothing(broker
     assert broker.broker.server._memory._used == 0
 
 
-def test_many_come_and_none_of_them_says_anything(broker):
+def test_many_silent_connections_leave_room_for_clients_that_log_in(broker):
     async def come():
         for _ in range(500):
             await broker.net.connect(_Line, "127.0.0.1", 9092)

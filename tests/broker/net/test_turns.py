@@ -72,7 +72,7 @@ def test_others_are_served_in_between(broker):
     assert len(client.receive().topics) == count(broker) == 50
 
 
-def test_those_behind_it_on_the_same_connection_come_after_it(broker):
+def test_later_requests_of_the_connection_are_answered_after_a_long_one(broker):
     client = SimulatedClient(broker)
     client.send(create())
     client.send(MetadataRequest(topics=None))
@@ -80,7 +80,7 @@ def test_those_behind_it_on_the_same_connection_come_after_it(broker):
     assert len(client.receive().topics) == 50
 
 
-def test_it_goes_on_in_one_slice_where_that_is_quick(broker, monkeypatch):
+def test_a_short_request_is_done_in_one_slice(broker, monkeypatch):
     monkeypatch.setattr(turns, "SLICE_UNITS", 1_000)
     assert [topic.error_code for topic in broker.ask(create()).topics] == [0] * 50
 

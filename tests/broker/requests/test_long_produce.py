@@ -88,7 +88,7 @@ def test_a_retry_sent_behind_the_first_attempt_is_its_duplicate(broker, client, 
     assert offsets(broker) == [(0, MANY)]
 
 
-def test_everybody_else_is_served_meanwhile(broker, client, workers):
+def test_other_clients_are_served_while_a_worker_checks_records(broker, client, workers):
     begun(client, workers, produce("keys", long()))
     other = SimulatedClient(broker)
     assert answers(other.ask(produce("keys", batch(key=b"k")))) == [(OK, 0)]
@@ -166,14 +166,14 @@ def delete(name: str) -> DeleteTopicsRequest:
     return DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name=name)], timeout_ms=1000)
 
 
-def test_a_topic_deleted_meanwhile_is_unknown(broker, client, workers):
+def test_a_topic_deleted_while_a_worker_checks_its_records_is_unknown(broker, client, workers):
     begun(client, workers, produce("keys", long()))
     broker.ask(delete("keys"))
     finish(client, workers)
     assert answers(client.receive()) == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]
 
 
-def test_a_topic_recreated_meanwhile_checks_records_by_its_own_rules(broker, client, workers):
+def test_a_topic_recreated_while_a_worker_checks_records_applies_its_own_rules(broker, client, workers):
     begun(client, workers, produce("keys", batch(MANY)))
     broker.ask(delete("keys"))
     broker.ask(create("keys"))
@@ -181,7 +181,7 @@ def test_a_topic_recreated_meanwhile_checks_records_by_its_own_rules(broker, cli
     assert answers(client.receive()) == [(OK, 0)]
 
 
-def test_rules_that_change_meanwhile_are_obeyed(broker, client, workers):
+def test_rules_that_change_while_a_worker_checks_records_are_obeyed(broker, client, workers):
     begun(client, workers, produce("keys", long(timestamp=EARLY_MS - HOUR_MS)))
     change = IncrementalAlterConfigsRequest.Resource.Config(
         name="message.timestamp.before.max.ms", config_operation=0, value="1000"
@@ -194,7 +194,7 @@ def test_rules_that_change_meanwhile_are_obeyed(broker, client, workers):
     assert answers(client.receive()) == [(ErrorCode.INVALID_TIMESTAMP, -1)]
 
 
-def test_a_halt_meanwhile_leaves_the_request_without_an_answer(broker, client, workers):
+def test_a_halt_while_a_worker_checks_records_leaves_the_request_unanswered(broker, client, workers):
     begun(client, workers, produce("keys", long()))
     broker.broker.rounds.halt(OSError(5, "gone"))
     finish(client, workers)
@@ -204,7 +204,7 @@ def test_a_halt_meanwhile_leaves_the_request_without_an_answer(broker, client, w
     assert not broker.broker.metrics.failures
 
 
-def test_a_stop_meanwhile_is_orderly(broker, client, workers):
+def test_a_stop_while_a_worker_checks_records_is_orderly(broker, client, workers):
     begun(client, workers, produce("keys", long()))
     with broker.again() as successor:
         assert successor.broker.halted is None

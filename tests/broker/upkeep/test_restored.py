@@ -148,7 +148,7 @@ def test_a_member_of_a_group_joins_again(origin):
     assert state_of(origin) == "Stable"
 
 
-def test_it_is_done_once(origin):
+def test_a_restored_directory_is_prepared_only_at_its_first_start(origin):
     txn = begun(origin)
     with restored(origin) as copy:
         assert not copy.disk.exists(mark_path(copy.settings.log_dir))
@@ -161,7 +161,7 @@ def test_it_is_done_once(origin):
             assert (other.producer_id, other.epoch) == (pair.producer_id, pair.epoch + 1)
 
 
-def test_a_start_that_is_cut_short_does_it_again(origin):
+def test_a_first_start_that_is_cut_short_prepares_the_directory_again(origin):
     txn = begun(origin)
     txn.write("a", b"open")
     directory = origin.settings.log_dir

@@ -23,7 +23,7 @@ def broker() -> Iterator[ServedBroker]:
 
 
 @pytest.mark.slow
-def test_it_serves_until_ctrl_c_and_reads_only_by_default(broker: ServedBroker) -> None:
+def test_the_console_serves_until_ctrl_c_and_only_reads_by_default(broker: ServedBroker) -> None:
     command = [sys.executable, "-m", "fencepost", "console", "-b", f"127.0.0.1:{broker.port}", "--http", "127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

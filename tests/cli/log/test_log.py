@@ -233,7 +233,7 @@ def test_verify_calls_an_undamaged_directory_sound(copy: Path) -> None:
     assert found.output.splitlines()[-1].startswith("sound: ")
 
 
-def test_nothing_is_written(copy: Path) -> None:
+def test_log_verify_and_log_dump_change_no_file(copy: Path) -> None:
     before = _everything(copy)
     for path in (*copy.rglob("*"), copy):
         os.chmod(path, 0o500 if path.is_dir() else 0o400)

@@ -108,7 +108,7 @@ def ask_versions(address: tuple[str, int]) -> int:
         return int(client.call(ApiVersionsRequest()).error_code)
 
 
-def test_it_says_ready_with_its_real_address_keeps_its_settings_and_stops_cleanly(serve: Runner) -> None:
+def test_serve_shows_its_real_address_keeps_settings_and_stops_cleanly(serve: Runner) -> None:
     first = serve("--listen", "127.0.0.1:0")
     ((host, port),) = first.ready()
     assert (host, ask_versions((host, port))) == ("127.0.0.1", 0)
@@ -282,7 +282,7 @@ def wait_until_it_serves(port: int, process: "subprocess.Popen[bytes]") -> None:
 
 
 @pytest.mark.parametrize("closed", [[1], [2], [0, 1, 2]], ids=str)
-def test_it_serves_and_stops_though_its_standard_files_are_closed(closed: list[int], tmp_path: Path) -> None:
+def test_serve_starts_and_stops_with_its_standard_files_closed(closed: list[int], tmp_path: Path) -> None:
     port = free_port()
     command = [sys.executable, "-m", "fencepost", "serve", "--listen", f"127.0.0.1:{port}", "--data-dir", "data"]
     shell = f"exec {shlex.join(command)} " + " ".join(f"{number}>&-" for number in closed)

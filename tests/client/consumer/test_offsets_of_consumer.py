@@ -51,7 +51,7 @@ async def one_from_each_partition(world, consumer, how):
 
 
 @pytest.mark.parametrize("how", ["two batches", "one by one, then a batch"])
-def test_they_include_partitions_that_only_earlier_reads_had(how):
+def test_offsets_include_partitions_that_only_earlier_reads_had(how):
     async def main(world):
         await make(world, 2)
         await write(world, b"0")

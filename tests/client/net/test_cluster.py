@@ -340,7 +340,7 @@ def test_a_connection_cut_again_and_again_is_not_made_again_without_a_pause():
     run(main)
 
 
-def test_all_of_it_runs_the_same_way_twice():
+def test_a_cluster_client_behaves_the_same_in_two_runs_with_one_seed():
     def trace() -> list:
         async def main(world):
             world.net.network.delay_ms = (1, 20)

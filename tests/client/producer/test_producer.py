@@ -186,7 +186,7 @@ def test_the_level_of_compression_reaches_the_codec():
 
 
 @pytest.mark.parametrize("release", ["2.1", "2.8", "3.5", None])
-def test_it_writes_to_every_release(release):
+def test_the_producer_writes_to_every_release(release):
     async def main(world):
         async with plain(world) as producer:
             assert (await producer.send_and_wait("t", b"v")).offset == 0

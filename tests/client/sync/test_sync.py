@@ -230,7 +230,7 @@ def test_all_clients_share_one_thread_of_the_process(broker):
             assert named() <= first
 
 
-async def test_they_work_where_a_loop_runs_already_as_in_a_notebook(broker, topic):
+async def test_sync_clients_work_where_a_loop_runs_already_as_in_a_notebook(broker, topic):
     with sync.Producer(broker.bootstrap_servers) as producer:
         producer.send_and_wait(topic, b"x")
     assert values(broker, topic) == [b"x"]

@@ -87,9 +87,7 @@ async def test_a_transaction_and_a_group_of_any_name_are_found_by_it(
     assert (status, done["transactional_id"]) == (200, name), done
 
 
-async def test_all_of_them_are_listed_however_long_a_page_at_a_time(
-    console: ConsoleClient, broker: ServedBroker
-) -> None:
+async def test_any_number_of_names_is_listed_page_by_page(console: ConsoleClient, broker: ServedBroker) -> None:
     many = [*ODD, *(f"{'y' * 32_000}{number}" for number in range(12))]
     for name in many:
         await have(broker, name)

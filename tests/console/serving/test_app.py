@@ -212,7 +212,7 @@ async def test_a_wrong_method_says_which_are_right(console: ConsoleClient) -> No
     assert "GET" in headers["Allow"]
 
 
-async def test_it_is_ready_while_its_broker_answers_and_says_why_not() -> None:
+async def test_the_console_is_ready_while_its_broker_answers_and_else_says_why() -> None:
     with ServedBroker() as broker:
         async with console_of(f"127.0.0.1:{broker.port}") as client:
             assert await client.get("/readyz") == {"ready": True, "reasons": []}
@@ -249,7 +249,7 @@ async def test_a_port_in_use_is_an_error_of_one_line(console: ConsoleClient) -> 
         await Console(taken, lambda: None).start()  # type: ignore[arg-type, return-value]
 
 
-async def test_it_ends_while_event_streams_are_open(broker: ServedBroker) -> None:
+async def test_the_console_ends_while_event_streams_are_open(broker: ServedBroker) -> None:
     async with asyncio.timeout(10), console_of(f"127.0.0.1:{broker.port}") as client, client.events() as stream:
         assert (await stream.next())[0] == "snapshot"
         await client.console.close()

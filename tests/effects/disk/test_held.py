@@ -102,7 +102,7 @@ def test_nothing_is_changed_where_a_held_directory_is_not_at_its_path(two: Two, 
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_all_of_it_may_be_done_while_it_is_there_or_again(two: Two, change: str) -> None:
+def test_every_change_works_in_a_held_directory_that_was_moved_away_and_back(two: Two, change: str) -> None:
     write(two.other, f"{two.path}/../outside", b"outside")
     two.other.rename(two.path, two.moved)
     two.other.rename(two.moved, two.path)

@@ -138,9 +138,9 @@ async def a_taken_port(net):
         a_taken_port,
     ],
 )
-def test_it_behaves_as_the_real_one(scenario):
+def test_the_simulated_net_behaves_as_the_real_one(scenario):
     assert run(ended(scenario, SimulatedNet())) == asyncio.run(ended(scenario, SystemNet()))
 
 
-def test_it_runs_on_a_real_loop_too():
+def test_the_simulated_net_runs_on_a_real_loop_too():
     assert asyncio.run(echo(SimulatedNet()))[0] == b"one two!"

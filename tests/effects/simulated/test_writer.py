@@ -57,7 +57,7 @@ def test_the_disk_after_a_crash_has_the_same_async_writers(disk):
     assert disk.after_process_crash().async_writer().at_once == disk.after_power_cut().async_writer().at_once == 3
 
 
-def test_it_is_written_then_durable_then_told_each_when_its_time_has_passed(disk):
+def test_a_write_is_done_then_durable_then_reported_each_at_its_time(disk):
     disk.latency = lambda: (0.001, 0.002)
 
     async def main():
@@ -89,7 +89,7 @@ def test_without_a_latency_it_ends_in_later_turns(disk):
     run(main())
 
 
-def test_those_begun_together_are_durable_and_told_in_any_order(disk):
+def test_writes_begun_together_are_durable_and_reported_in_any_order(disk):
     disk.latency = latencies((0.001, 0.008), (0.002, 0.004), (0.003, 0.001))
 
     async def main():
@@ -107,7 +107,7 @@ def test_those_begun_together_are_durable_and_told_in_any_order(disk):
     run(main())
 
 
-def test_they_may_be_written_in_another_order_than_they_were_begun_in(disk):
+def test_writes_may_be_done_in_another_order_than_they_were_begun(disk):
     disk.latency = latencies((0.002, 0.001), (0.001, 0.005))
 
     async def main():

@@ -192,7 +192,7 @@ def test_a_checkpoint_set_back_and_planned_differently_stops_the_query(driver, t
 
 @pytest.mark.parametrize("owner", [QUERY, "another"])
 @pytest.mark.parametrize("kind", ["stream", "foreachBatch"])
-def test_so_does_one_whose_place_only_the_session_says_if_it_is_the_querys(driver, tmp_path, owner, kind, caplog):
+def test_a_checkpoint_known_by_the_session_counts_only_if_it_is_the_querys(driver, tmp_path, owner, kind, caplog):
     (tmp_path / "metadata").write_text(json.dumps({"id": owner}))
     for offset in (5, 9):
         plan(tmp_path, {"t": {"0": offset}})

@@ -147,7 +147,7 @@ def test_too_little_room_is_seen_before_a_byte_is_copied(disk):
     assert (reported, target.list(BACKUP)) == ([], [])
 
 
-def test_a_disk_that_is_full_on_the_way_has_nothing_of_it_afterwards(disk):
+def test_a_backup_that_fills_the_disk_leaves_no_files(disk):
     enough = taken(disk, SimulatedDisk()).size_bytes
     for capacity in range(2_000, enough, 40_000):
         target = SimulatedDisk(capacity_bytes=capacity)

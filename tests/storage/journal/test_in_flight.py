@@ -91,7 +91,7 @@ def test_a_round_behind_one_that_is_not_synced_yet_must_sync_that_too(driven, wr
     begun(driven, writer, b"and then by itself")
 
 
-def test_so_must_one_that_is_taken_beside_it(driven, writer):
+def test_a_round_taken_beside_an_unsynced_one_is_not_begun_on_the_writer(driven, writer):
     driven.append(b"written")
     driven.round(sync=False)
     driven.append(b"synced")

@@ -38,7 +38,7 @@ def test_a_unit_larger_than_the_ready_files_waits_for_a_file_of_its_own(disk, dr
     assert [unit.data for unit in recovered(disk)] == [b"small", large, b"a" * BLOCK]
 
 
-def test_admission_is_exact(disk):
+def test_the_journal_admits_a_unit_that_just_fits_and_no_larger_one(disk):
     driven = Driven(disk, fill=False)
     room = driven.journal._room
     assert driven.journal.admits(room - 45)
@@ -156,7 +156,7 @@ def test_without_room_on_the_disk_units_are_not_admitted_and_nothing_is_left_beh
     assert len(recovered(disk)) == 2
 
 
-def test_a_disk_that_fills_while_a_file_is_made_keeps_no_part_of_it(disk):
+def test_a_journal_file_that_fills_the_disk_is_removed_whole(disk):
     driven = Driven(disk, fill=False)
     fault = disk.fail(lambda one: type(one).__name__ == "Write", error=28, after_bytes=100)
     job = driven.journal.fill_job()

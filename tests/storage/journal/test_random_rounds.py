@@ -156,7 +156,7 @@ def test_in_any_order_of_events_released_units_survive(seed):
 
 
 @pytest.mark.long
-def test_so_it_is_in_many_more_histories():
+def test_in_many_more_histories_released_units_survive():
     for number in range(1000, 3000):
         play = Play(number)
         for _ in range(STEPS):

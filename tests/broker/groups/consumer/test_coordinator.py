@@ -218,7 +218,7 @@ def test_many_patterns_are_looked_up_and_kept_in_portions(broker, monkeypatch):
     assert group.regexes_due(broker.broker.clock.monotonic_ms()) == []
 
 
-def test_however_many_come_meanwhile_one_assignment_is_worked_on(broker, monkeypatch):
+def test_members_that_join_during_an_assignment_start_no_second_one(broker, monkeypatch):
     """What is due is begun in a later turn; until then each heartbeat finds it due."""
     monkeypatch.setattr(machine, "ASSIGNED_AT_ONCE", 3)
     begun = []
