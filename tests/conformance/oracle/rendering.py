@@ -35,6 +35,7 @@ USUAL: dict[str, Any] = {
     "acquisition_lock_timeout_ms": 30_000,
     "current_leader": Leader(),
 }
+OWN_TAGS = 10_000  # from here on tagged fields are ours: Kafka has no answer to compare with
 USUAL_TEXTS = {  # the one broker there is, as every client sees it
     "cluster_id=$cluster",
     "controller_id=$node",
@@ -108,6 +109,8 @@ class Renderer:
         plain, nested = [start] if start else [], []
         for field in sorted(schema_of(type(message)).fields, key=lambda field: field.name != "error_code"):
             if version not in field.versions or field.name in given or _is_explanation(field, message):
+                continue
+            if field.tag is not None and field.tag >= OWN_TAGS:
                 continue
             value = getattr(message, field.name)
             if (_is_list_of_structs(field) and value) or _is_batches(field):

@@ -42,13 +42,13 @@ def _open(world: World) -> None:
 
 
 def _fetch(world: World, version: int) -> Fields:
-    topics = [{"topic_id": world.topic_id(T), "partitions": [{"partition_index": 0}]}]
+    topics = [{"topic_id": world.topic_id(T), "partitions": [{"partition_index": 1}]}]
     limits = {"max_wait_ms": 0, "min_bytes": 0, "max_records": 1, "batch_size": 1}
     return {"group_id": SHARING, **OUTSIDER, "share_session_epoch": 0, **limits, "topics": topics}
 
 
 def _acknowledge(world: World, version: int) -> Fields:
-    part = {"partition_index": 0, "acknowledgement_batches": [ACCEPTED]}
+    part = {"partition_index": 1, "acknowledgement_batches": [ACCEPTED]}
     topics = [{"topic_id": world.topic_id(T), "partitions": [part]}]
     return {"group_id": SHARING, **OUTSIDER, "share_session_epoch": -1, "topics": topics}
 
