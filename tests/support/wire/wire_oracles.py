@@ -17,6 +17,7 @@ from fencepost.protocol.primitives import ZERO_UUID
 from fencepost.protocol.schema import Array, Blob, Field, Fixed, Nested, schema_of
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
+from wire_values import is_own
 
 with warnings.catch_warnings():  # kafka-python reads its definitions with a deprecated call
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -68,7 +69,7 @@ def _kio_class(name: str, version: int) -> type:
 
 def _pairs(cls: type, version: int, theirs: type) -> list[tuple[Field, Any]]:
     """Our fields of that version, each with theirs."""
-    ours = [f for f in schema_of(cls).fields if version in f.versions]
+    ours = [f for f in schema_of(cls).fields if version in f.versions and not is_own(f)]
     others = dataclasses.fields(theirs)
     names = [(f.name, other.name) for f, other in zip(ours, others, strict=True)]
     assert all(mine.removesuffix("_ms") == his.removesuffix("_ms") for mine, his in names), names

@@ -8,12 +8,12 @@ from types import MappingProxyType
 from typing import Any
 
 from fencepost.protocol.errors import ErrorCode
-from fencepost.protocol.schema import Array, Blob, Fixed, Nested, Text, schema_of
+from fencepost.protocol.schema import Array, Blob, Field, Fixed, Nested, Text, schema_of
 from hypothesis import strategies as st
 
 LAST_DATE_MS = 32_503_680_000_000  # the year 3000
 
-OURS_FROM = 10_000  # codes of our own APIs, which no oracle knows
+OURS_FROM = 10_000  # codes of our own APIs, and tagged fields of our own in Kafka's, which no oracle knows
 _CODES = st.sampled_from([int(code) for code in ErrorCode if code < OURS_FROM])
 _DATES = st.integers(0, LAST_DATE_MS)
 _TEXTS = st.sampled_from(
@@ -33,12 +33,17 @@ _FIXED = {
 }
 
 
+def is_own(f: Field) -> bool:
+    """Whether it is a tagged field of ours."""
+    return f.tag is not None and f.tag >= OURS_FROM
+
+
 def messages(cls: type, version: int, dates: Mapping[str, bool] = MappingProxyType({})) -> st.SearchStrategy[Any]:
     """Instances of `cls` as they can stand in a frame of that version.
 
     `dates` names the fields that hold dates, each with whether it may say that there is none.
     """
-    present = [f for f in schema_of(cls).fields if version in f.versions]
+    present = [f for f in schema_of(cls).fields if version in f.versions and not is_own(f)]
     values = {}
     for f in present:
         if isinstance(f.kind, Fixed) and f.name.endswith("error_code"):
