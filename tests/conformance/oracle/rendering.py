@@ -82,6 +82,7 @@ IDENTITY = (
     "user",
     "mechanism",
 )
+TAGS_OF_OUR_OWN = 10_000  # and above
 MEMBERS = ("member_id", "leader")
 CODES = ("error_code", "partition_error_code")
 MEMBER = re.compile(r"(.*-)?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[\w-]{22}")
@@ -108,7 +109,7 @@ class Renderer:
         self._note_topic_id(message)
         plain, nested = [start] if start else [], []
         for field in sorted(schema_of(type(message)).fields, key=lambda field: field.name != "error_code"):
-            if version not in field.versions or field.name in given or _is_explanation(field, message):
+            if version not in field.versions or field.name in given or _is_left_out(field, message):
                 continue
             if field.tag is not None and field.tag >= OWN_TAGS:
                 continue
@@ -281,6 +282,11 @@ def _is_list_of_structs(field: Field) -> bool:
 def _is_batches(field: Field) -> bool:
     of: str = field.kind.of if isinstance(field.kind, Blob) else ""
     return of in ("view", "slices")
+
+
+def _is_left_out(field: Field, message: Any) -> bool:
+    """Whether it is a field of our own, which Kafka cannot have, or an explanation."""
+    return (field.tag or 0) >= TAGS_OF_OUR_OWN or _is_explanation(field, message)
 
 
 def _is_explanation(field: Field, message: Any) -> bool:
