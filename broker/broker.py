@@ -311,6 +311,7 @@ class Broker(Services):
     def _begin_transactions(self, shared: Shared) -> None:
         participants = {OFFSETS_TOPIC: self.group_offsets.settle, SHARE_STATE_TOPIC: self.share_partitions.settle}
         self.transactions = TransactionCoordinator(shared, self.group_offsets, participants)
+        self.share_partitions.transactional_id_of = self.transactions.by_producer_id.get
         self.admission = Admission(self.transactions)
 
     def _begin_quotas(self) -> None:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from ...protocol.errors import ErrorCode, KafkaError
 from .acquiring import Limits, Taken, take
-from .runs import Runs, Standing, Transaction, is_final
+from .runs import Run, Runs, Standing, Transaction, is_final
 from .values import UNCHANGED, AckRange, AckType, AcquiredRange, Found, Snapshot, State, StateBatch, Update, Wanted
 
 STALE_ALARMS_KEPT = 64
@@ -141,7 +141,7 @@ class SharePartition:
                 renewed.append((first, last))
                 continue
             state = _state_after(kind, standing.deliveries, limit)
-            _add(batches, StateBatch(first, last, state, standing.deliveries))
+            _add(batches, first, last, state, standing.deliveries)
         return Decided(self._update(batches) if batches else None, renewed)
 
     def acknowledge_in_transaction(self, member: str, acks: Sequence[AckRange]) -> list[StateBatch]:
@@ -153,7 +153,7 @@ class SharePartition:
             if kind not in (AckType.ACCEPT, AckType.REJECT):
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "a transaction can accept and reject")
             state = State.ACKNOWLEDGED if kind == AckType.ACCEPT else State.ARCHIVED
-            _add(batches, StateBatch(first, last, state, standing.deliveries, member))
+            _add(batches, first, last, state, standing.deliveries, member)
         return batches
 
     def _acquired(self, member: str, acks: Sequence[AckRange]) -> Iterator[tuple[int, int, Standing, int]]:
@@ -195,7 +195,7 @@ class SharePartition:
         batches: list[StateBatch] = []
         for first, last, standing in runs:
             state = _state_after(AckType.RELEASE, standing.deliveries, limit)
-            _add(batches, StateBatch(first, last, state, standing.deliveries))
+            _add(batches, first, last, state, standing.deliveries)
         return self._update(batches) if batches else None
 
     def archived_by_abort(self, transaction: Transaction, limit: int) -> Update | None:
@@ -203,7 +203,7 @@ class SharePartition:
         batches: list[StateBatch] = []
         for first, last, standing in self.pending_of(transaction):
             if standing.deliveries >= limit:
-                _add(batches, StateBatch(first, last, State.ARCHIVED, standing.deliveries))
+                _add(batches, first, last, State.ARCHIVED, standing.deliveries)
         return self._update(batches) if batches else None
 
     def log_begins(self, offset: int) -> Update | None:
@@ -297,8 +297,7 @@ class SharePartition:
 
     def apply(self, update: Update) -> None:
         """Apply an update that was read from the log or written to it."""
-        for batch in update.batches:
-            self._put(batch.first, batch.last, _standing(int(batch.state), batch.deliveries))
+        self._put_all([(first, last, _standing(int(state), given)) for first, last, state, given, _ in update.batches])
         if update.start != UNCHANGED:
             self._begin_at(update.start)
         self._advance()
@@ -329,30 +328,44 @@ class SharePartition:
 
     def apply_pending(self, transaction: Transaction, position: int, batches: Sequence[StateBatch]) -> None:
         """Apply an update that is part of a transaction: its records become pending."""
-        entries = self._pending.setdefault(transaction, set())
-        for first, last, state, deliveries, member in batches:
-            entries.add(Pending(position, first, last))
-            self._put(first, last, Standing(State.PENDING, deliveries, member, 0, transaction, state))
+        self._pending.setdefault(transaction, set()).update(
+            Pending(position, first, last) for first, last, *_ in batches
+        )
+        self._put_all(
+            [
+                (first, last, Standing(State.PENDING, deliveries, member, 0, transaction, state))
+                for first, last, state, deliveries, member in batches
+            ]
+        )
 
     def settle(self, transaction: Transaction, position: int, *, commit: bool) -> None:
         """Apply the marker of a transaction: decide what it made pending at lower positions of the log."""
-        for first, last, standing in list(self.pending_of(transaction, before=position)):
-            state = standing.becomes if commit else State.AVAILABLE
-            self._put(first, last, Standing(state, standing.deliveries))
+        self._put_all(
+            [
+                (first, last, _standing(int(one.becomes if commit else State.AVAILABLE), one.deliveries))
+                for first, last, one in self.pending_of(transaction, before=position)
+            ]
+        )
         left = {entry for entry in self._pending.pop(transaction, ()) if entry.position >= position}
         if left:
             self._pending[transaction] = left
         self._advance()
 
-    def _put(self, first: int, last: int, standing: Standing) -> None:
-        first = max(first, self.start)
-        if first > last:
+    def _put_all(self, runs: Sequence[Run]) -> None:
+        """In order. What lies below the window is passed over; what was never given out is nothing that is known."""
+        if runs and runs[0][0] < self.start:
+            runs = [(max(first, self.start), last, one) for first, last, one in runs if last >= self.start]
+        if not runs:
             return
-        is_open = standing.state is State.AVAILABLE
-        self.runs.put(first, last, None if is_open and not standing.deliveries else standing)
-        self.end = max(self.end, last)
-        if is_open:
-            self._look_from = min(self._look_from, first)
+        self.runs.put_all(
+            [
+                (first, last, one if one.deliveries or one.state is not State.AVAILABLE else None)
+                for first, last, one in runs
+            ]
+        )
+        self.end = max(self.end, runs[-1][1])
+        opened = next((first for first, _, one in runs if one.state is State.AVAILABLE), self._look_from)
+        self._look_from = min(self._look_from, opened)
 
     def _begin_at(self, offset: int) -> None:
         if offset > self.start:
@@ -409,12 +422,14 @@ def _state_after(kind: int, deliveries: int, limit: int) -> State:
     return State.ARCHIVED
 
 
-def _add(batches: list[StateBatch], batch: StateBatch) -> None:
-    """Append the batch, or extend the last one if the batch follows it with the same state."""
-    if batches and batches[-1].last + 1 == batch.first and batches[-1][2:] == batch[2:]:
-        batches[-1] = batches[-1]._replace(last=batch.last)
-    else:
-        batches.append(batch)
+def _add(batches: list[StateBatch], first: int, last: int, state: State, deliveries: int, member: str = "") -> None:
+    """As a part of the last one, if it goes on there."""
+    if batches:
+        begins, ends, before, given, whose = batches[-1]
+        if ends + 1 == first and before is state and given == deliveries and whose == member:
+            batches[-1] = StateBatch(begins, last, state, deliveries, member)
+            return
+    batches.append(StateBatch(first, last, state, deliveries, member))
 
 
 @cache

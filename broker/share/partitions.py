@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("fencepost.broker")
 
 ALARM_MS = 50
+NAMED_AT_MOST = 5  # transactions, in an error
 RETRY_MS = 1_000  # where locks could not be ended for want of room
 EXPIRED_AT_ONCE = 200  # share partitions, in one unit
 
@@ -82,6 +83,7 @@ class SharePartitions:
         self._clock = shared.clock
         self._metrics = shared.metrics
         self._known = self.state_log.known
+        self.transactional_id_of: Callable[[int], str | None] = _unknown
         self._reading: set[SharePartitionKey] = set()
         self._to_wake: dict[Hashable, None] = {}
         self._alarms: list[tuple[int, SharePartitionKey]] = []  # a heap; some are no more
@@ -134,8 +136,9 @@ class SharePartitions:
     def _check_pending(self, keys: Iterable[SharePartitionKey]) -> None:
         pending = {each for key in keys if key in self._known for each in self._known[key].machine.transactions}
         if pending:
-            named = ", ".join(str(producer_id) for _, producer_id in sorted(pending)[:5])
-            text = f"acknowledgements of {len(pending)} open transactions are pending, of producer ids {named}"
+            ids = sorted({producer_id for _, producer_id in pending})
+            named = ", ".join(repr(self.transactional_id_of(each) or each) for each in ids[:NAMED_AT_MOST])
+            text = f"acknowledgements of {len(ids)} open transactions are pending: {named}"
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, text)
 
     # ---- beginning and end -----------------------------------------------------------------------------------
@@ -456,3 +459,7 @@ class SharePartitions:
 
 def _nothing() -> None:
     pass
+
+
+def _unknown(producer_id: int) -> None:
+    return None

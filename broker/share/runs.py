@@ -5,7 +5,7 @@ state have no run. The cost of an event is a search and the runs it touches, wha
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from .values import State
@@ -31,6 +31,8 @@ class Standing(NamedTuple):
 
 Run = tuple[int, int, Standing]
 Piece = tuple[int, int, Standing | None]
+
+MANY = 32  # pieces, for which a look at all runs takes less time than as many searches
 
 _FINAL = (State.ACKNOWLEDGED, State.ARCHIVED)
 
@@ -61,12 +63,15 @@ class Runs:
             self._merge()
 
     def _merge(self) -> None:
-        """A run that goes on where the one before it ends is a part of that."""
-        for index in range(len(self._firsts) - 1, 0, -1):
-            before = index - 1
-            if self._lasts[before] + 1 == self._firsts[index] and self._standings[before] == self._standings[index]:
-                self._lasts[before] = self._lasts[index]
-                del self._firsts[index], self._lasts[index], self._standings[index]
+        """Make one of neighbours that are alike."""
+        runs, self._firsts, self._lasts, self._standings = list(self), [], [], []
+        for first, last, standing in runs:
+            if self._lasts and self._lasts[-1] + 1 == first and self._standings[-1] == standing:
+                self._lasts[-1] = last
+            else:
+                self._firsts.append(first)
+                self._lasts.append(last)
+                self._standings.append(standing)
 
     def __len__(self) -> int:
         return len(self._firsts)
@@ -141,6 +146,37 @@ class Runs:
         firsts[begin:end] = [run[0] for run in new]
         lasts[begin:end] = [run[1] for run in new]
         standings[begin:end] = [run[2] for run in new]
+
+    def put_all(self, pieces: Sequence[Piece]) -> None:
+        """As put() for each of these, which are in order and do not overlap."""
+        if len(pieces) < MANY:
+            for piece in pieces:
+                self.put(*piece)
+        else:
+            self.overlay(pieces)
+
+    def overlay(self, pieces: Sequence[Piece]) -> None:
+        """The same, in one look at all runs, which are made again."""
+        made: list[Run] = []
+        runs = iter(self)
+        run = next(runs, None)
+        for first, last, standing in pieces:
+            while run is not None and run[1] < first:
+                made.append(run)
+                run = next(runs, None)
+            if run is not None and run[0] < first:
+                made.append((run[0], first - 1, run[2]))
+            while run is not None and run[1] <= last:
+                run = next(runs, None)
+            if run is not None and run[0] <= last:
+                run = last + 1, run[1], run[2]
+            if standing is not None:
+                made.append((first, last, standing))
+        if run is not None:
+            made += (run, *runs)
+        fresh = Runs(made)
+        self._firsts, self._lasts, self._standings = fresh._firsts, fresh._lasts, fresh._standings
+        self.complete = fresh.complete
 
     def _count_final(self, begin: int, end: int, first: int, last: int) -> int:
         """Return how many records from `first` to `last`, in these runs, are acknowledged or archived."""

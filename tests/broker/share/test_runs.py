@@ -33,6 +33,24 @@ class RunsBesideADict(RuleBasedStateMachine):
             if standing is not None:
                 self.known[offset] = standing
 
+    @rule(
+        lengths=st.lists(
+            st.tuples(st.integers(0, 3), st.integers(1, 4), st.sampled_from((None, *STANDINGS))), max_size=9
+        )
+    )
+    def much_is_known(self, lengths: list[tuple[int, int, Standing | None]]) -> None:
+        pieces, at = [], 0
+        for gap, length, standing in lengths:
+            pieces.append((at + gap, at + gap + length - 1, standing))
+            at += gap + length
+        pieces = [piece for piece in pieces if piece[1] < OFFSETS]
+        self.runs.overlay(pieces)
+        for first, last, standing in pieces:
+            for offset in range(first, last + 1):
+                self.known.pop(offset, None)
+                if standing is not None:
+                    self.known[offset] = standing
+
     @rule(offset=offsets)
     def cut(self, offset: int) -> None:
         self.runs.cut(offset)
