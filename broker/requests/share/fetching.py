@@ -9,7 +9,7 @@ A client that is over its quota acquires nothing; what it has acquired it is giv
 Source: KIP-932, Kafka's DelayedShareFetch and ShareFetchUtils; KAFKA-19823, 20425.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -90,41 +90,42 @@ class ShareFetching:
     def begin(self) -> Steps[ShareFetchResponse | Parked]:
         """Acquire what there is; the response, or where it comes later."""
         if not self._wants_records():
-            return self.response()
-        if not self._is_late:
-            self._wait()
+            return (yield from self._response())
         self._is_working = True
         try:
-            response = yield from self._work()
+            if not self._is_late:
+                yield from self._wait()
+            is_done = yield from self._work()
         except BaseException:
             self._cancel()
             raise
-        if response is None:
+        if not is_done:
             return self._parked
         self._cancel()
-        return response
+        return (yield from self._response())
 
     def _wants_records(self) -> bool:
         return self._max_bytes > 0 and self._wanted.max_records > 0 and bool(self._session.places)
 
     # ---- waiting ---------------------------------------------------------------------------------------------
 
-    def _wait(self) -> None:
+    def _wait(self) -> Steps[None]:
         """From now on nothing is missed that comes while it looks."""
-        broker, topics = self._broker, self._broker.topics.by_id
-        watched: list[Hashable] = []
-        for topic_id, index in self._session.places:
-            watched.append(SharePartitionKey(self._session.group, topic_id, index))
-            topic = topics.get(topic_id)
-            if topic is not None and 0 <= index < len(topic.partitions):
-                watched.append(topic.partitions[index].log)
-        self._waiter = Waiter(watched, broker.clock.monotonic_ms() + self._max_wait_ms, self._look)
+        broker, waiting, topics = self._broker, self._broker.waiting, self._broker.topics.by_id
+        places = list(self._session.places)
+        self._waiter = Waiter([], broker.clock.monotonic_ms() + self._max_wait_ms, self._look)
         self._parked.expect(WAITING_BYTES)
         self._parked.on_cancel = self._cancel
-        if len(watched) > 2 * FEW_PARTITIONS:
+        if len(places) > FEW_PARTITIONS:
             broker.waiting_places.take(self._connection, self)
-        broker.waiting.park(self._waiter)
+        waiting.park(self._waiter)
         self._session.waiting[self] = None
+        for topic_id, index in places:
+            waiting.watch(self._waiter, SharePartitionKey(self._session.group, topic_id, index))
+            topic = topics.get(topic_id)
+            if topic is not None and 0 <= index < len(topic.partitions):
+                waiting.watch(self._waiter, topic.partitions[index].log)
+            yield 1
 
     def _cancel(self) -> None:
         """End the wait: nothing is acquired for this request any more."""
@@ -138,7 +139,7 @@ class ShareFetching:
         if self._session.is_open and self._jobs_left:
             self._is_late = True
         else:
-            self._answer(self.response())
+            self._answer()
 
     def _look(self, at_deadline: bool) -> bool:
         """Something moved, or the time to wait is over. It leaves by itself."""
@@ -152,7 +153,7 @@ class ShareFetching:
         self._is_working = True
         job = Job(self._work() if self._meter is None else self._meter.pieces(self._work()))
         job.wanted = lambda: not self._is_answered
-        job.finish = lambda: self._answer(job.result)
+        job.finish = lambda: self._end_work(job.result)
         try:
             is_finished = self._broker.turns.begin(job)
         except BrokerHalted:  # nobody is answered any more
@@ -162,26 +163,32 @@ class ShareFetching:
         else:
             self._broker.turns.enqueue(job)
 
-    def _answer(self, outcome: ShareFetchResponse | Exception | None) -> None:
-        """The outcome of some work. None: more is to come."""
-        if outcome is not None and not self._is_answered:
+    def _end_work(self, result: bool | Exception | None) -> None:
+        """Some work is done, or was dropped (None)."""
+        if isinstance(result, Exception):
+            self._answer(result)
+        elif result:
+            self._answer()
+
+    def _answer(self, error: Exception | None = None) -> None:
+        if not self._is_answered:
             self._cancel()
-            self._parked.answer(outcome)
+            self._parked.answer(self._response() if error is None else error)
 
     # ---- acquiring -------------------------------------------------------------------------------------------
 
-    def _work(self) -> Steps[ShareFetchResponse | None]:
-        """Acquire. Returns the response; None while it waits, or while something is read from the disk."""
+    def _work(self) -> Steps[bool]:
+        """Acquire. Returns whether to answer now: not while it waits, or while something is read from the disk."""
         while True:
             self._has_moved = False
             is_enough = yield from self._acquire()
             if self._is_answered or self._jobs_left:
-                return None  # _is_working until all is read
+                return False  # _is_working until all is read
             if is_enough or self._is_late:
-                return self.response()
+                return True
             if not self._has_moved:
                 self._is_working = False
-                return None
+                return False
 
     def _acquire(self) -> Steps[bool]:
         """Look at all partitions, and acquire. Returns whether the answer need not wait for more."""
@@ -191,7 +198,9 @@ class ShareFetching:
         candidates = yield from self._candidates()
         if self._errors and len(self._errors) >= len(self._session.places):
             return True
-        if not candidates or not (self._is_late or self._is_worth_it(candidates)):
+        if not candidates:
+            return False
+        if not self._is_late and self._min_bytes > 1 and not (yield from self._is_worth_it(candidates)):
             return False
         share = max(1, self._max_bytes // len(candidates))
         for read in candidates:
@@ -236,18 +245,22 @@ class ShareFetching:
         is_committed = self._committed or partition.committed_only
         return partition.log.last_stable_offset if is_committed else partition.log.high_watermark
 
-    def _is_worth_it(self, candidates: Sequence[SharedRead]) -> bool:
-        """Whether so much could be read as is asked for at least."""
-        if self._min_bytes <= 1:
-            return True
+    def _is_worth_it(self, candidates: Sequence[SharedRead]) -> Steps[bool]:
+        """Whether so much could be read as is asked for at least, or something is wrong."""
         possible = 0
         for read in candidates:
-            offset = self._partitions.next_offset(read.key)
-            if offset is not None:
-                log, below = read.partition.log, self._below(read.partition)
-                found = log.read(offset, self._min_bytes, below, at_least_one=True)
-                possible += self._min_bytes if isinstance(found, ColdRead) else found.size_bytes
-        return possible >= self._min_bytes
+            try:
+                offset = self._partitions.next_offset(read.key)
+                if offset is not None:
+                    below = self._below(read.partition)
+                    found = read.partition.log.read(offset, self._min_bytes, below, at_least_one=True)
+                    possible += self._min_bytes if isinstance(found, ColdRead) else found.size_bytes
+            except KafkaError:
+                return True
+            if possible >= self._min_bytes:
+                return True
+            yield 1
+        return False
 
     def _is_full(self) -> bool:
         return self._records >= self._wanted.max_records or self._size_bytes >= self._max_bytes
@@ -368,7 +381,7 @@ class ShareFetching:
     def _all_was_read(self) -> None:
         """Answer, or go on: all of it may have been nobody's, or somebody else's by now."""
         if self._records or self._is_late or self._errors:
-            self._answer(self.response())
+            self._answer()
         elif self._has_moved:
             self._begin_work()
         else:
@@ -376,7 +389,7 @@ class ShareFetching:
 
     # ---- the answer ------------------------------------------------------------------------------------------
 
-    def response(self) -> ShareFetchResponse:
+    def _response(self) -> Steps[ShareFetchResponse]:
         """What was acquired, what is wrong, and what became of the acknowledgements."""
         if self._meter is not None and not self._is_over:
             size_bytes = ANSWER_BYTES + PARTITION_BYTES * len(self._reads) + self._size_bytes
@@ -387,9 +400,11 @@ class ShareFetching:
             self._broker.metrics.fetched_bytes += self._size_bytes
         for place, error in self._errors.items():
             answers.setdefault(place, refused(place, error))
+            yield 1
         if self._opens and self._session.is_open and not self._is_over and self._wants_records():
-            for place in self._session.places:
+            for place in list(self._session.places):
                 answers.setdefault(place, Answer(partition_index=place[1]))
+                yield 1
         gone = [place for place, error in self._errors.items() if error.code is ErrorCode.UNKNOWN_TOPIC_ID]
         self._broker.share_sessions.leave_out(self._session, gone)
         return share_response(self._broker, self._session.group, answers, self._acknowledged)

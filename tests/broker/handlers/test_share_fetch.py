@@ -175,6 +175,33 @@ def test_a_waiting_member_is_answered_when_somebody_lets_go(broker, member):
     assert got(other.client.receive())[0].ranges == [(0, 0, 2)]
 
 
+def test_a_waiting_member_goes_on_waiting_where_only_a_marker_came(broker, member):
+    configure(broker, **{"share.isolation.level": "read_committed"})
+    member.fetch(0)
+    member.client.send(member.fetching(max_wait_ms=60_000), 2)
+    txn = begun(broker)
+    txn.write("t", b"a")
+    txn.abort()
+    assert member.client.quiet(1)
+    fill(broker)
+    assert got(member.client.receive())[0].ranges == [(2, 2, 1)]
+    assert not broker.broker.metrics.failures
+
+
+def test_many_partitions_are_waited_for_and_answered_in_steps(broker):
+    broker.ask(create("wide", 300))
+    initialise(broker, "wide", *range(300))
+    member = ShareClient(broker, "wide")
+    assert len(got(member.fetch(*range(300)))) == 300
+    member.client.send(member.fetching(max_wait_ms=60_000), 2)
+    assert member.client.quiet(1)
+    SimulatedClient(broker).ask(produce("wide", batch(2), partition=299), 9)
+    assert {index: each.ranges for index, each in got(member.client.receive()).items()} == {299: [(0, 1, 1)]}
+    assert len(broker.broker.waiting) == 0
+    stranger = ShareClient(broker, "wide", member="n", group="nobody")
+    assert {each.error for each in got(stranger.fetch(*range(300))).values()} == {E.UNKNOWN_TOPIC_OR_PARTITION}
+
+
 def test_a_waiting_member_is_answered_when_a_lock_expires(broker, member):
     fill(broker)
     member.take(0)
