@@ -391,7 +391,8 @@ def _see_transactions(broker: Services, seen: Seen) -> Steps[None]:
     for count, name in enumerate(list(coordinator.open)):
         txn = coordinator.transactions.get(name)
         if txn is not None and name in coordinator.open:
-            seen.oldest_ms = max(seen.oldest_ms, age_ms - txn.started_age_ms)
+            open_ms = seen.open_ms[txn.producer_id] = age_ms - txn.started_age_ms
+            seen.oldest_ms = max(seen.oldest_ms, open_ms)
         if not count % TRANSACTIONS_PER_UNIT:
             yield 1
     for count, txn in enumerate(list(coordinator.transactions.values())):

@@ -26,15 +26,19 @@ class TopicSums:
 class Seen:
     """What takes a walk over many things to know. oldest_ms: how long the oldest transaction is open; 0 without one.
 
-    in_flight_records, in_flight_runs: of all share partitions, from the first record that is not done to the last
-    that was delivered.
+    open_ms: how long each producer's transaction is open. Of all share partitions: in_flight, from the first record
+    that is not done to the last that was delivered; pending, in transactions; pending_oldest_ms, how long the oldest
+    of these is open.
     """
 
     topics: dict[str, TopicSums] = field(default_factory=dict[str, TopicSums])
     by_state: dict[str, int] = field(default_factory=dict[str, int])
     oldest_ms: int = 0
+    open_ms: dict[int, int] = field(default_factory=dict[int, int])
     in_flight_records: int = 0
     in_flight_runs: int = 0
+    pending_records: int = 0
+    pending_oldest_ms: int = 0
 
 
 class Exported(NamedTuple):

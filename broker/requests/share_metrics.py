@@ -9,7 +9,7 @@ from ..net.turns import Steps
 from .metric_families import Exported, Seen, by, one
 from .services import Services
 
-SHARE_PARTITIONS_PER_UNIT = 10
+SHARE_PARTITIONS_PER_UNIT, RANGES_PER_UNIT = 10, 10
 
 SHARE_FAMILIES = (
     Exported(
@@ -47,11 +47,25 @@ SHARE_FAMILIES = (
         "Runs of these: neighbours that are alike are kept as one.",
         lambda broker, seen: [((), seen.in_flight_runs)],
     ),
+    Exported(
+        "fencepost_share_pending_records",
+        GAUGE,
+        (),
+        "Records of these that open transactions have acknowledged.",
+        lambda broker, seen: [((), seen.pending_records)],
+    ),
+    Exported(
+        "fencepost_share_pending_oldest_seconds",
+        GAUGE,
+        (),
+        "For how long the oldest of these transactions has been open; 0 without one.",
+        lambda broker, seen: [((), seen.pending_oldest_ms / 1000)],
+    ),
 )
 
 
 def see_share_partitions(broker: Services, seen: Seen) -> Steps[None]:
-    """Walk over all of them, in steps."""
+    """Walk over all of them, in steps, after the transactions."""
     known = broker.share_partitions.state_log.known
     for count, key in enumerate(list(known)):
         kept = known.get(key)
@@ -59,5 +73,10 @@ def see_share_partitions(broker: Services, seen: Seen) -> Steps[None]:
             machine = kept.machine
             seen.in_flight_records += machine.end - machine.start + 1
             seen.in_flight_runs += len(machine.runs)
+            for transaction in machine.transactions:
+                pending = list(machine.pending_of(transaction))
+                seen.pending_records += sum(last - first + 1 for first, last, _ in pending)
+                seen.pending_oldest_ms = max(seen.pending_oldest_ms, seen.open_ms.get(transaction[1], 0))
+                yield 1 + len(pending) // RANGES_PER_UNIT
         if not count % SHARE_PARTITIONS_PER_UNIT:
             yield 1

@@ -5,6 +5,7 @@ from fencepost.broker.metrics import AT_THE_LIMIT, NO_DATA, REJECTED, Metrics
 from fencepost.broker.share.counts import count_acknowledged, count_released
 from fencepost.broker.share.values import AckRange, AckType, Found, SharePartitionKey, State, StateBatch, Wanted
 from fencepost.protocol.messages.monitoring import DescribeMetricsRequest
+from share_transactions import ShareWorker, acquire, begin
 from simulated_broker import SimulatedBroker
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = AckType
@@ -78,3 +79,18 @@ def test_what_happens_to_records_is_seen_in_the_metrics(broker: SimulatedBroker)
     }
     broker.wait(31)
     assert metrics(broker)["lock_timeouts_total",] == 13
+
+
+def test_what_transactions_have_pending_is_seen_and_for_how_long(broker: SimulatedBroker) -> None:
+    broker.broker.topics.create("t", 2)
+    first, second = begin(broker, "t", partitions=2)
+    worker = ShareWorker(broker)
+    for key in (first, second):
+        acquire(broker, key, 0, 9)
+    assert worker.acknowledge((first, 0, 4), (second, 7, 7)) == [0, 0]
+    broker.wait(5)
+    found = metrics(broker)
+    assert found["pending_records",] == 6
+    assert found["pending_oldest_seconds",] == pytest.approx(5, abs=1)
+    worker.end(commit=True)
+    assert not {name for name in metrics(broker) if name[0].startswith("pending")}
