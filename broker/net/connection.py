@@ -339,7 +339,7 @@ class Connection:
         return unit, reply
 
     def filled(self, size_bytes: int) -> None:
-        """A parked reply is there, and is so much larger than was expected."""
+        """Count a parked reply that is ready. size_bytes: by how much it is larger than expected."""
         self.count(size_bytes)
         self._owner.touch(self)
 

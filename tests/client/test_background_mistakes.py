@@ -132,7 +132,7 @@ def test_a_mistake_while_a_consumer_connects(monkeypatch, caplog):
     assert _said(caplog) == 1
 
 
-def test_a_mistake_in_the_heart_of_a_member(monkeypatch, caplog):
+def test_a_bug_in_a_members_heartbeat_task_is_raised_to_the_application(monkeypatch, caplog):
     async def main(world):
         keywords = {"topics": ["t"], "group_id": "g", "auto_offset_reset": "earliest"}
         async with Producer(BOOTSTRAP, environment=world.world.environment) as producer:

@@ -212,7 +212,7 @@ def _tls(trusted: bool = True, name: str = "127.0.0.1", **keywords):
     asyncio.run(main())
 
 
-def test_tls_with_a_certificate_that_is_trusted():
+def test_a_client_connects_by_tls_if_the_certificate_is_trusted():
     _tls()
 
 

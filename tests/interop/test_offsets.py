@@ -116,7 +116,7 @@ async def test_aiokafka_continues_after_its_commits(broker, name):
 
 
 @pytest.mark.requirement("S-05")
-async def test_aiokafka_commits_by_itself(broker, name):
+async def test_aiokafkas_auto_commit_commits_offsets(broker, name):
     filled(broker, name)
     place = AioPartition(name, 0)
     settings = {"bootstrap_servers": broker.bootstrap, "group_id": name, "auto_offset_reset": "earliest"}

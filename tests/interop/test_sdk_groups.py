@@ -198,7 +198,7 @@ async def share(broker, topic, strategy, other):
 
 
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
-async def test_with_a_member_of_confluent_kafka(broker, name, strategy):
+async def test_partitions_are_shared_with_a_member_of_confluent_kafka(broker, name, strategy):
     await share(broker, name, strategy, confluent)
 
 
@@ -211,7 +211,7 @@ def collected_here():
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.usefixtures("collected_here")
 @pytest.mark.parametrize("strategy", sorted(PYTHON))
-async def test_with_a_member_of_kafka_python(broker, name, strategy):
+async def test_partitions_are_shared_with_a_member_of_kafka_python(broker, name, strategy):
     await share(broker, name, strategy, python)
 
 
@@ -241,7 +241,7 @@ class Aio:
 
 
 @pytest.mark.parametrize("strategy", sorted(AIO))
-async def test_with_a_member_of_aiokafka(broker, name, strategy):
+async def test_partitions_are_shared_with_a_member_of_aiokafka(broker, name, strategy):
     await share(broker, name, strategy, Aio)
 
 

@@ -71,7 +71,7 @@ def test_the_servers_have_to_be_given():
 
 
 @pytest.mark.parametrize("given", [{}, {"subscribe": "a", "assign": '{"a":[0]}'}, {"subscribe": " , "}])
-def test_exactly_one_way_to_select(given):
+def test_options_must_select_topics_in_exactly_one_way(given):
     assert "subscribe" in refusal(SERVERS | given)
 
 
@@ -145,7 +145,7 @@ def test_limits_in_a_batch_are_noted_and_left_out():
     assert stream(maxOffsetsPerTrigger=5).notes == ()
 
 
-def test_amounts_with_units():
+def test_amounts_and_durations_may_have_units_and_wrong_ones_are_refused():
     assert amount_of_bytes("x", "64m") == 64 << 20
     assert amount_of_bytes("x", "1024") == 1024
     assert duration_ms("x", "15m") == 900_000

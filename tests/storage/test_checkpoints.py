@@ -44,7 +44,7 @@ def test_a_checkpoint_is_durable_when_write_file_returns(disk):
     assert read_file(disk.after_power_cut(), PATH, "store", 1) == b"payload"
 
 
-def test_on_a_real_disk(tmp_path):
+def test_a_checkpoint_on_a_real_disk_reads_back_the_newest_payload(tmp_path):
     path = str(tmp_path / "snapshot")
     for payload in (b"one", b"two"):
         write_file(SystemDisk(), path, "store", 1, payload)

@@ -22,7 +22,7 @@ LARGE_PRIME = (1 << 61) - 1
 
 
 class TopicView(Protocol):
-    """What groups know of topics. version: another one after any topic was made, deleted or got partitions."""
+    """The topics of the broker, as groups see them. version: changes when a topic or partition is added or removed."""
 
     @property
     def version(self) -> int: ...

@@ -441,7 +441,7 @@ def test_an_incremental_fetch_with_nothing_new_waits_and_is_woken(client):
     assert named(reader.receive()) == {("t", 1)}
 
 
-def test_sessions_by_topic_id(client):
+def test_a_fetch_session_by_topic_id_answers_with_the_topic_id(client):
     own = topic_id(client)
     asked = Topic(topic_id=own, partitions=[Part(partition=0, fetch_offset=0, partition_max_bytes=1000)])
     session_id = client.ask(fetch(topics=[asked], epoch=0), 16).session_id

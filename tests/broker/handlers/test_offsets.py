@@ -32,7 +32,7 @@ def test_the_ends_of_the_log(client):
     assert found(client, EARLIEST) == found(client, EARLIEST_LOCAL) == (OK, 0, -1)
 
 
-def test_the_first_record_at_or_after_a_time(client):
+def test_a_lookup_by_time_finds_the_first_record_at_or_after_it(client):
     expected = {0: (0, 100), 100: (0, 100), 101: (1, 300), 300: (1, 300)}
     assert {time: found(client, time)[1:] for time in expected} == expected
     client.broker.wait(30)  # flushed by now

@@ -285,7 +285,7 @@ def test_large_requests_on_many_connections_are_read_in_turns():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_garbage_hurts_nobody(served, client, topic, seed):
+def test_random_bytes_close_their_connection_and_harm_no_other(served, client, topic, seed):
     """Random bytes, random cuts and flips of good requests; the broker goes on, and no exception escapes."""
     rng = random.Random(seed)
     good = [

@@ -51,7 +51,7 @@ def table(users=USERS, secret=b"s" * 32):
 # ---- one credential ----------------------------------------------------------------------------------------------
 
 
-def test_the_example_of_rfc_7677():
+def test_the_example_of_rfc_7677_gives_its_proof_and_signature():
     credential = made()
     assert credential.proves(AUTH_MESSAGE, PROOF)
     assert credential.signature(AUTH_MESSAGE) == SIGNATURE

@@ -62,7 +62,7 @@ def fails(exchange, client, first=lambda said: said, final=lambda said: said):
 # ---- SCRAM: who gets in ------------------------------------------------------------------------------------------
 
 
-def test_the_example_of_rfc_7677_word_for_word():
+def test_a_scram_exchange_sends_the_messages_of_rfc_7677s_example():
     users = users_with({"user": "pencil"}, salt=base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ=="))
     exchange = scram(users=users, nonce=b"%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
     assert exchange.receive(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO", 0) == Challenge(

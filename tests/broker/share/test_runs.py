@@ -92,7 +92,7 @@ TestRuns.settings = settings(max_examples=25, stateful_step_count=30)
 
 
 @pytest.mark.long
-def test_runs_at_length() -> None:
+def test_runs_agree_with_a_dict_in_many_long_histories() -> None:
     from hypothesis.stateful import run_state_machine_as_test
 
     run_state_machine_as_test(RunsBesideADict, settings=settings(max_examples=2_000, stateful_step_count=50))

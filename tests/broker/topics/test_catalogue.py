@@ -65,7 +65,7 @@ def test_the_other_things_it_knows() -> None:
     assert catalogue.broker_configs == {"": {}, "1": {"max.connections": "9"}}
 
 
-def test_a_group_has_its_settings_until_it_has_none() -> None:
+def test_settings_of_a_group_are_replaced_by_newer_ones_and_removed_by_an_empty_set() -> None:
     session, heartbeat = {"consumer.session.timeout.ms": "50000"}, {"consumer.heartbeat.interval.ms": "6000"}
     given = [group_configs_changed("a", session), group_configs_changed("b", session)]
     assert replayed([*given, group_configs_changed("b", heartbeat)]).group_configs == {"a": session, "b": heartbeat}

@@ -165,7 +165,7 @@ def test_tv2_a_lost_answer_to_end_txn_may_be_asked_for_again(broker):
     assert txn.abort() == STATE
 
 
-def test_old_and_new_protocol_side_by_side_and_one_after_the_other_for_one_id(broker):
+def test_one_transactional_id_may_use_tv1_and_tv2_in_turn(broker):
     txn = begun(broker, 2)
     for number in range(6):
         txn.version = 1 + number % 2

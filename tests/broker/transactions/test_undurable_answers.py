@@ -65,7 +65,7 @@ def open_txn(request, broker):
 
 
 @pytest.mark.parametrize("version", [3, 9, 12])
-def test_a_duplicate_batch_of_a_transaction(broker, open_txn, version):
+def test_neither_a_transactional_batch_nor_its_duplicate_is_answered_undurable(broker, open_txn, version):
     request = open_txn.producing("t", b"y", sequence=1)
     with again(neither_is_answered(broker, (request, version), (request, version))) as after:
         assert values(after, "t", committed=False) == [b"x"]
@@ -78,7 +78,7 @@ def test_a_duplicate_is_answered_with_the_first_ones_offset_when_that_is_durable
 
 
 @pytest.mark.requirement("S-69", "S-65")
-def test_end_txn(broker, open_txn):
+def test_neither_end_txn_nor_its_retry_is_answered_before_it_is_durable(broker, open_txn):
     asked = open_txn.ending(True), 3 if open_txn.version == 1 else 5
     with again(neither_is_answered(broker, asked, asked)) as after:
         assert (state(after), values(after, "t")) == ("Ongoing", [])
@@ -94,7 +94,7 @@ def test_end_txn_is_answered_twice_alike_when_it_is_durable(broker, open_txn):
 
 @BOTH
 @pytest.mark.requirement("S-69", "S-60")
-def test_init_producer_id(broker, version):
+def test_neither_init_producer_id_nor_its_retry_is_answered_before_it_is_durable(broker, version):
     asked = InitProducerIdRequest(transactional_id="new", transaction_timeout_ms=1000), 3 + version
     with again(neither_is_answered(broker, asked, asked)) as after:
         assert state(after, "new") == UNKNOWN
@@ -108,7 +108,7 @@ def test_init_producer_id_that_names_the_pair_it_had(broker, open_txn):
 
 
 @pytest.mark.requirement("S-69", "S-77")
-def test_adding_partitions(broker):
+def test_neither_adding_partitions_nor_its_retry_is_answered_before_it_is_durable(broker):
     txn = Txn(broker)
     txn.init()
     asked = txn.adding("t", 0, 1), 3
@@ -127,7 +127,7 @@ def test_fetching_offsets_after_a_commit(broker, open_txn):
         assert offset_of(after, "t") == 1
 
 
-def test_sending_offsets(broker, open_txn):
+def test_neither_sending_offsets_nor_its_retry_is_answered_before_it_is_durable(broker, open_txn):
     if open_txn.version == 1:
         assert open_txn.add_offsets() == OK
     asked = open_txn.committing("t", 5), 3 if open_txn.version == 1 else 5

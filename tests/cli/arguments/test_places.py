@@ -30,7 +30,7 @@ def test_an_invalid_place_is_refused(text: str) -> None:
     ("text", "ms"),
     [("500ms", 500), ("30s", 30_000), ("5m", 300_000), ("1.5h", 5_400_000), ("7d", 604_800_000), ("2", 2_000)],
 )
-def test_durations(text: str, ms: int) -> None:
+def test_a_duration_is_converted_to_milliseconds(text: str, ms: int) -> None:
     assert DURATION.convert(text, None, None) == ms
 
 

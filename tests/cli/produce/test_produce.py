@@ -96,7 +96,7 @@ def test_a_failure_reports_how_many_records_were_committed_before(terminal: Typi
     assert (code, err.splitlines()[0]) == (2, "2 records committed before that")
 
 
-def test_nothing_in_nothing_out(terminal: Typing) -> None:
+def test_producing_no_records_begins_no_transaction(terminal: Typing) -> None:
     assert terminal.typed(b"", "nothing", "--txn", "t")[:2] == (0, "no records, nothing sent\n")
 
 

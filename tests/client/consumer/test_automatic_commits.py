@@ -70,7 +70,7 @@ def test_records_whose_block_raised_are_read_again_and_those_before_are_not(work
 
 
 @pytest.mark.parametrize("work", [_one_by_one, _batches])
-def test_with_assigned_partitions_too(work):
+def test_auto_commit_also_commits_assigned_partitions(work):
     async def read(world):
         async with reader(world, group_id="g", enable_auto_commit=True) as consumer:
             consumer.assign([PLACE])

@@ -41,7 +41,7 @@ def test_nothing_is_lost_done_twice_or_committed_under_another_generation(strate
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("what", HAPPENS)
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_at_every_single_moment(strategy, what, moment):
+def test_a_rebalance_at_any_moment_loses_and_repeats_no_record(strategy, what, moment):
     runs(strategy, what, moment)
 
 

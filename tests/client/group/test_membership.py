@@ -46,7 +46,7 @@ def stable(m, *places, generation=1, owned=(), protocol="range"):
     return m.take_over(owned, fits=True)
 
 
-def test_the_way_into_a_generation():
+def test_a_member_joins_a_generation_with_the_id_it_was_given():
     m = member()
     assert m.prepare((), {"t"}) == GivingUp((), lost=True)
     m.join_request({"t"}, ())

@@ -466,11 +466,11 @@ def test_a_broker_that_is_stopped_and_started_again_gets_everything_once():
 @pytest.mark.slow
 @pytest.mark.requirement("S-43", "S-44")
 @pytest.mark.parametrize("seed", range(8))
-def test_in_any_weather_every_record_is_written_once_and_in_order(seed):
+def test_through_network_faults_every_record_is_written_once_and_in_order(seed):
     chaos(seed)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(8, 300))
-def test_in_any_weather_at_length(seed):
+def test_through_network_faults_with_many_seeds_records_are_written_once(seed):
     chaos(seed)

@@ -137,7 +137,7 @@ def test_a_sample_catches_them_too(protocol):
     assert broken(protocol, limit=60)
 
 
-def test_a_crash_during_recovery_and_one_during_the_recovery_from_that():
+def test_crashes_during_recovery_and_during_the_next_recovery_lose_nothing():
     log, depths = Log(), [0, 0, 0]
     disk = SimulatedDisk()
     log.run(disk, count=2)

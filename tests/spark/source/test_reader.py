@@ -287,7 +287,7 @@ def test_limits_by_records_share_by_lag_and_starve_nobody(source, topic):
     assert len(fresh.everything()) == 100, "a trigger that wants everything gets it"
 
 
-def test_limits_by_bytes(source, topic):
+def test_max_bytes_per_trigger_limits_a_batch(source, topic):
     source.write(topic, *[b"v" * 1000 for _ in range(100)])
     query = source.stream(subscribe=topic, startingOffsets="earliest", maxBytesPerTrigger="20k")
     assert 15 <= len(query.batch()) <= 22

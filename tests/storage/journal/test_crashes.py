@@ -253,7 +253,7 @@ def test_after_any_crash_around_units_as_large_as_files(more):
     assert each_crash(disk) >= 200
 
 
-def test_after_a_crash_during_recovery_too():
+def test_recovery_survives_a_crash_during_recovery():
     """The workload is cut in a hard place, recovered, cut during that, recovered again."""
     disk = new_disk()
     unsynced_rounds_and_then_a_sync(Noted(disk))

@@ -248,7 +248,7 @@ def test_its_first_file_is_durable_before_anything_is_written_to_it(disk):
     assert (found.incarnation, found.highest_unit, found.highest_round) == (3, 49, 19)
 
 
-def test_a_journal_on_a_real_disk(tmp_path):
+def test_a_journal_on_a_real_disk_recovers_every_unit(tmp_path):
     """The same calls on the system's own files, several laps of reuse included."""
     disk = SystemDisk()
     directory = str(tmp_path)

@@ -56,7 +56,7 @@ def test_a_unit_of_the_rest_of_a_file_fits_and_one_byte_more_does_not(way, more)
 
 @pytest.mark.parametrize("more", [-1, 0, 1])
 @pytest.mark.parametrize("way", WAYS, ids=lambda one: one.__name__)
-def test_a_unit_as_large_as_the_largest_ready_file_and_one_byte_around(way, more):
+def test_a_unit_that_just_fits_is_written_and_a_larger_one_waits(way, more):
     """One byte more waits for a file that is made to fit, and is refused until then with nothing changed."""
     disk = SimulatedDisk()
     driven = Driven(disk)

@@ -355,7 +355,7 @@ def test_a_regular_expression_is_looked_up_and_then_assigned(driver):
     assert resolve(driver, x=["t", "v"]) == ["x"]
 
 
-def test_partitions_of_a_topic_that_is_matched_are_noticed_beside_names_of_no_topic(driver):
+def test_new_partitions_of_a_matched_topic_are_assigned_despite_unknown_names(driver):
     one = driver.join(topics=["a", "b", "c"], regex="x")
     resolve(driver, x=["t"])
     settle(one)
