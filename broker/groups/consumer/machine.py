@@ -8,12 +8,12 @@ and join again. Errors, their order and their texts are Kafka's.
 Sources: KIP-848, KIP-1082, KIP-1251; Kafka's GroupMetadataManager, ConsumerGroup.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from ....protocol.errors import ErrorCode, KafkaError
+from ..assigning import AssigningGroup
 from ..record_fields import NOTHING, Target, TargetEpoch
 from ..rights import Rights
 from .assignors import (
@@ -54,7 +54,7 @@ class Rules(NamedTuple):
 Log = Callable[["ConsumerGroup", Sequence[Change]], None]
 
 
-class ConsumerGroup(UsersRoster):
+class ConsumerGroup(UsersRoster, AssigningGroup[Change]):
     """One group. log: writes changes, or raises KafkaError.
 
     rules: asked for each time, for settings change. check_regex: raises KafkaError INVALID_REGULAR_EXPRESSION.
@@ -96,22 +96,16 @@ class ConsumerGroup(UsersRoster):
 
     # ---- changes ---------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def _event(self) -> Iterator[None]:
-        """Write the changes of the block as one unit. If that fails, undo them."""
-        assert not self._made
-        assigned = self._assigned_for, self._assigned_ms
-        try:
-            yield
-            if self._made:
-                self._log(self, [change for change, _ in self._made])
-        except BaseException:
-            for _, before in reversed(self._made):
-                self.apply(before)
-            self._assigned_for, self._assigned_ms = assigned
-            raise
-        finally:
-            self._made = []
+    @property
+    def _epochs(self) -> tuple[int, int]:
+        return self.epoch.epoch, self.target_epoch.epoch
+
+    @property
+    def _assignment_interval_ms(self) -> int:
+        return self._rules().assignment_interval_ms
+
+    def _keep(self, changes: Sequence[Change]) -> None:
+        self._log(self, changes)
 
     def _change(self, kind: Kind, name: str, value: Value | None) -> None:
         change = Change(kind, name, value)
@@ -308,20 +302,6 @@ class ConsumerGroup(UsersRoster):
             self._set_target(epoch, run_steps(steps), now_ms, wall_ms)
             self.is_assigning = False
 
-    def is_assignment_due(self, now_ms: int) -> bool:
-        """Whether the target assignment is older than the group's epoch and may be computed now."""
-        if self.is_assigning or not self.subscriptions or self.target_epoch.epoch >= self.epoch.epoch:
-            return False
-        return self._may_assign(now_ms)
-
-    def is_assignment_doubtful(self, now_ms: int) -> bool:
-        """Whether access rights have changed, so the assignment must be computed again, and may be computed now."""
-        return self._rights_changed and not self.is_assigning and bool(self.subscriptions) and self._may_assign(now_ms)
-
-    def _may_assign(self, now_ms: int) -> bool:
-        interval_ms = self._rules().assignment_interval_ms
-        return self._assigned_ms is None or now_ms >= self._assigned_ms + interval_ms
-
     def _assignment_units(self) -> int:
         named = sum(len(each.topics) for each in self.subscriptions.values())
         partitions = sum(size for _, size in self._topics.sizes(self.subscribed_names()))
@@ -353,18 +333,6 @@ class ConsumerGroup(UsersRoster):
         names = self._rules().assignors
         votes = [each.assignor for each in self.subscriptions.values() if each.assignor in names]
         return max(names, key=votes.count) if votes else names[0]
-
-    def end_assignment(self, epoch: int, assigned: Assigned, now_ms: int, wall_ms: int) -> None:
-        """Take over a computed assignment. Raises KafkaError if it cannot be written; then it is due again."""
-        self.is_assigning = False
-        with self._event():
-            if epoch > self.target_epoch.epoch:
-                self._set_target(epoch, assigned, now_ms, wall_ms)
-            elif epoch == self.epoch.epoch:  # it was made again for the rights of its members
-                self._assigned_for, self._assigned_ms = self._rights_then, now_ms
-                if any(self.target(member_id) != partitions for member_id, partitions in assigned.items()):
-                    self._next_epoch()
-                    self._set_target(self.epoch.epoch, assigned, now_ms, wall_ms)
 
     def _set_target(self, epoch: int, assigned: Assigned, now_ms: int, wall_ms: int) -> None:
         """Write the target assignment. Members that joined since get nothing yet; what left members had stays free.

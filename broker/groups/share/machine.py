@@ -9,13 +9,13 @@ Sources: KIP-932; Kafka's GroupMetadataManager, ShareGroup, ShareGroupAssignment
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import islice
 from typing import NamedTuple, Protocol
 
 from ....protocol.errors import ErrorCode, KafkaError
 from ....storage.journal.journal import Part
 from ..alarms import NEVER
+from ..assigning import AssigningGroup
 from ..consumer.assignors import TOPICS_OF_A_UNIT, Assigned, Steps, Subscriber, run_steps
 from ..consumer.roster import TopicView, metadata_hash
 from ..record_fields import NOTHING, Partitions, Target, TargetEpoch, TopicId
@@ -60,7 +60,7 @@ Begin = Callable[["ShareGroup", Sequence[Missing]], tuple[Collection[Place], Sha
 """Which of the missing share partitions can be begun now, and their states."""
 
 
-class ShareGroup(Roster):
+class ShareGroup(Roster, AssigningGroup[Change]):
     """One group. log: writes changes, or raises KafkaError.
 
     rules: asked for each time, for settings change. wake_ms: expire() is due then, or earlier than it has something
@@ -98,22 +98,24 @@ class ShareGroup(Roster):
 
     # ---- changes ---------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def _event(self) -> Iterator[None]:
-        """Write the changes of the block as one unit. If that fails, undo them."""
-        assert not self._made
-        assigned = self._assigned_for, self._assigned_ms
-        try:
-            yield
-            if self._made:
-                self._log(self, [change for change, _ in self._made], self._states)
-        except BaseException:
-            for _, before in reversed(self._made):
-                self.apply(before)
-            self._assigned_for, self._assigned_ms = assigned
-            raise
-        finally:
-            self._made, self._states = [], []
+    @property
+    def _epochs(self) -> tuple[int, int]:
+        return self.epoch.epoch, self.target_epoch.epoch
+
+    @property
+    def _assignment_interval_ms(self) -> int:
+        return self._rules().assignment_interval_ms
+
+    @property
+    def _rights_changed(self) -> bool:
+        return self.rights.rules.is_enforced and self._assigned_for != self.rights.seen
+
+    def _keep(self, changes: Sequence[Change]) -> None:
+        self._log(self, changes, self._states)
+
+    def _end_event(self) -> None:
+        super()._end_event()
+        self._states = []
 
     def _change(self, kind: Kind, name: str, value: Value | None) -> None:
         change = Change(kind, name, value)
@@ -247,27 +249,11 @@ class ShareGroup(Roster):
 
     def _assign_if_due(self, now_ms: int, wall_ms: int, *, joins: bool) -> None:
         """Assign small groups now. Large ones keep the last assignment until the next is computed."""
-        is_due = self._is_behind() if joins else self.is_assignment_due(now_ms)
+        is_due = self._is_behind if joins else self.is_assignment_due(now_ms)
         if is_due and self._assignment_units() <= ASSIGNED_AT_ONCE:
             epoch, steps = self.begin_assignment()
             self._set_target(epoch, run_steps(steps), now_ms, wall_ms)
             self.is_assigning = False
-
-    def _is_behind(self) -> bool:
-        return not self.is_assigning and bool(self.members) and self.target_epoch.epoch < self.epoch.epoch
-
-    def is_assignment_due(self, now_ms: int) -> bool:
-        """Whether the target assignment is older than the group's epoch and may be computed now."""
-        return self._is_behind() and self._may_assign(now_ms)
-
-    def is_assignment_doubtful(self, now_ms: int) -> bool:
-        """Whether access rights have changed, so the assignment must be computed again, and may be computed now."""
-        other_rights = self.rights.rules.is_enforced and self._assigned_for != self.rights.seen
-        return other_rights and not self.is_assigning and bool(self.members) and self._may_assign(now_ms)
-
-    def _may_assign(self, now_ms: int) -> bool:
-        interval_ms = self._rules().assignment_interval_ms
-        return self._assigned_ms is None or now_ms >= self._assigned_ms + interval_ms
 
     def _assignment_units(self) -> int:
         named = sum(len(each.topics) for each in self.members.values())
@@ -292,18 +278,6 @@ class ShareGroup(Roster):
         assignable = {key: initialized[key].partitions if key in initialized else frozenset() for key in shapes}
         yield 1 + len(shapes) + len(subscribers)
         return (yield from simple_steps(subscribers, shapes, assignable))
-
-    def end_assignment(self, epoch: int, assigned: Assigned, now_ms: int, wall_ms: int) -> None:
-        """Take over a computed assignment. Raises KafkaError if it cannot be written; then it is due again."""
-        self.is_assigning = False
-        with self._event():
-            if epoch > self.target_epoch.epoch:
-                self._set_target(epoch, assigned, now_ms, wall_ms)
-            elif epoch == self.epoch.epoch:  # it was made again for the rights of its members
-                self._assigned_for, self._assigned_ms = self._rights_then, now_ms
-                if any(self.target(member_id) != partitions for member_id, partitions in assigned.items()):
-                    self._next_epoch()
-                    self._set_target(self.epoch.epoch, assigned, now_ms, wall_ms)
 
     def _set_target(self, epoch: int, assigned: Assigned, now_ms: int, wall_ms: int) -> None:
         """Write the target assignment. Members that joined since get nothing yet."""

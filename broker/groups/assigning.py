@@ -1,0 +1,105 @@
+"""A group whose partitions the broker assigns: its changes in one event, and when its members are assigned anew. Pure.
+
+The rule: what one event changes is kept as a whole, or never was. Consumer groups and share groups have this in common.
+"""
+
+from abc import abstractmethod
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+from .consumer.assignors import Assigned
+from .record_fields import Partitions
+
+Change = TypeVar("Change")
+
+
+class AssigningGroup(Generic[Change]):
+    """What is the same in all kinds of such groups."""
+
+    is_assigning: bool  # somebody works on an assignment, in slices
+    _made: list[tuple[Change, Change]]  # in this event: what was changed, and how it was before
+    _assigned_ms: int | None
+    _assigned_for: tuple[int, int] | None  # what rights were seen when the target was made, or looked at
+    _rights_then: tuple[int, int]  # the same, when the work on it began
+
+    @property
+    @abstractmethod
+    def member_ids(self) -> Collection[str]: ...
+    @abstractmethod
+    def apply(self, change: Change) -> None: ...
+    @abstractmethod
+    def target(self, member_id: str) -> Partitions: ...
+    @property
+    @abstractmethod
+    def _epochs(self) -> tuple[int, int]:
+        """That of the group, and the one that the target assignment was made for."""
+
+    @property
+    @abstractmethod
+    def _rights_changed(self) -> bool:
+        """Whether the members may have other rights than when the target assignment was made."""
+
+    @property
+    @abstractmethod
+    def _assignment_interval_ms(self) -> int: ...
+    @abstractmethod
+    def _keep(self, changes: Sequence[Change]) -> None:
+        """Have these kept. Raises KafkaError if they cannot be."""
+
+    @abstractmethod
+    def _next_epoch(self) -> None: ...
+    @abstractmethod
+    def _set_target(self, epoch: int, assigned: Assigned, now_ms: int, wall_ms: int) -> None: ...
+
+    @contextmanager
+    def _event(self) -> Iterator[None]:
+        """What the body changes is kept as a whole, or never was."""
+        assert not self._made
+        assigned = self._assigned_for, self._assigned_ms
+        try:
+            yield
+            if self._made:
+                self._keep([change for change, _ in self._made])
+        except BaseException:
+            for _, before in reversed(self._made):
+                self.apply(before)
+            self._assigned_for, self._assigned_ms = assigned
+            raise
+        finally:
+            self._end_event()
+
+    def _end_event(self) -> None:
+        self._made = []
+
+    # ---- the target assignment -------------------------------------------------------------------------------
+
+    @property
+    def _is_behind(self) -> bool:
+        """Whether the target assignment is older than the group's epoch, and nobody works on another."""
+        epoch, target_epoch = self._epochs
+        return not self.is_assigning and bool(self.member_ids) and target_epoch < epoch
+
+    def is_assignment_due(self, now_ms: int) -> bool:
+        """Whether the target assignment is older than the group's epoch and may be computed now."""
+        return self._is_behind and self._may_assign(now_ms)
+
+    def is_assignment_doubtful(self, now_ms: int) -> bool:
+        """Whether access rights have changed, so the assignment must be computed again, and may be computed now."""
+        return self._rights_changed and not self.is_assigning and bool(self.member_ids) and self._may_assign(now_ms)
+
+    def _may_assign(self, now_ms: int) -> bool:
+        return self._assigned_ms is None or now_ms >= self._assigned_ms + self._assignment_interval_ms
+
+    def end_assignment(self, epoch: int, assigned: Assigned, now_ms: int, wall_ms: int) -> None:
+        """What the work came to. Raises KafkaError if it cannot be kept; it is due again then."""
+        self.is_assigning = False
+        with self._event():
+            group_epoch, target_epoch = self._epochs
+            if epoch > target_epoch:
+                self._set_target(epoch, assigned, now_ms, wall_ms)
+            elif epoch == group_epoch:  # it was made again for the rights of its members
+                self._assigned_for, self._assigned_ms = self._rights_then, now_ms
+                if any(self.target(member_id) != partitions for member_id, partitions in assigned.items()):
+                    self._next_epoch()
+                    self._set_target(self._epochs[0], assigned, now_ms, wall_ms)
