@@ -105,8 +105,8 @@ class Store:
     def append(self, log: PartitionLog, batch: Batch) -> int:
         """Append one checked batch to one log, as a unit of its own.
 
-        In mode os a power cut may take it and leave later ones of other logs that were appended this way. So what a
-        batch in another log is worthless without goes by append_together or commit.
+        In mode os a power cut may lose it and keep later batches of other logs that were appended this way. So use
+        append_together or commit for batches that depend on each other.
         The caller has asked admits() and the log's producers. Returns the base offset given. A reply that shows
         it waits until released_unit reaches last_unit.
         """

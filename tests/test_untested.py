@@ -50,7 +50,7 @@ def test_two_runs_are_one_line_of_all_that_they_skipped(tmp_path, workers):
     assert line == "NOT TESTED HERE, 8 tests: 6 as kcat is not installed; 2 as mounting needs root\n"
 
 
-def test_make_test_ends_with_that_line():
+def test_make_test_ends_with_the_line_of_skipped_tests():
     recipe = re.search(r"^test:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)[1]
     runs = [line for line in recipe.splitlines() if "$(PYTEST)" in line]
     assert runs

@@ -20,7 +20,7 @@ Member = TypeVar("Member")
 
 
 class Rights(Protocol):
-    """The access checks. version: changes with every change of ACLs."""
+    """The access checks. version: changes with every change of ACLs. describes, reads: the user has that right."""
 
     @property
     def is_enforced(self) -> bool: ...

@@ -6,7 +6,7 @@ from ..errors import KafkaError
 
 
 class Sending(Protocol):
-    """The methods of the Sender that the driver uses. The sender is created after the driver."""
+    """The methods of the Sender that the driver uses; the Sender describes them. It is created after the driver."""
 
     def wake(self) -> None: ...
     async def flush(self) -> None: ...

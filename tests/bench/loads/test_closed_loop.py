@@ -134,7 +134,7 @@ def test_an_error_code_ends_it(code):
 
 
 @pytest.mark.parametrize("reset", [False, True])
-def test_a_connection_that_is_lost_ends_it(reset):
+def test_a_lost_connection_ends_a_closed_loop(reset):
     def cuts(line: Line, _: bytes) -> None:
         if len(server.frames) < 10:
             line.transport.write(answer())

@@ -262,7 +262,9 @@ def test_very_many_offsets_are_forgotten_some_at_a_time() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 9, 10, 11, 20, 21])
-def test_there_is_more_to_forget_only_behind_as_many_as_go_at_once(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+def test_expiry_asks_to_be_repeated_only_after_it_removed_a_full_portion(
+    monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
     monkeypatch.setattr(offset_log, "FEW_OFFSETS", 10)
     with SimulatedBroker() as world:
         world.broker.topics.create("t", count)

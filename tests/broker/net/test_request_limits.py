@@ -79,7 +79,7 @@ def test_a_produce_that_names_too_many_partitions_closes_the_connection(version,
 
 
 @pytest.mark.parametrize("version", range(3, 14))
-def test_topics_without_partitions_count_too(version):
+def test_topics_without_partitions_count_towards_the_limit_of_a_request(version):
     with pytest.raises(MalformedFrame):
         check(frame_of(spread(MOST_PARTITIONS + 1, 0), version))
 

@@ -103,7 +103,7 @@ def test_more_than_the_buffer_holds_goes_through_it():
     with_job(work)
 
 
-def test_after_it_has_prepared_nothing_ends_the_transaction_but_the_decision():
+def test_after_a_task_has_prepared_only_the_decision_ends_its_transaction():
     async def work(job):
         task = job.task()
         await task.begin()

@@ -75,7 +75,7 @@ def test_the_first_state_gives_no_event_and_later_changes_do() -> None:
     assert [each["type"] for each in first.compare(*lists(("new", "Ongoing")), 1)] == ["txn.begin"]
 
 
-def test_lists_that_know_less_than_the_log_tell_nothing_new() -> None:
+def test_the_story_of_a_topic_ignores_listings_older_than_its_log() -> None:
     story = Story()
     story.follow("t", status("CompleteCommit", epoch=4), 1)
     assert story.compare(*lists(("t", "CompleteCommit")), 2) == []

@@ -90,13 +90,13 @@ def test_a_scan_begins_in_the_middle(disk, middle):
     assert (found.first_unit, found.last_unit) == (middle["checkpointed_unit"] + 1, 12)
 
 
-def test_the_first_round_of_the_start_is_damaged_if_a_later_one_knew_it_synced(disk, middle):
+def test_a_missing_first_round_of_the_start_is_damage_if_a_later_one_was_synced(disk, middle):
     patch(disk, path_of(middle["start"]), BLOCK, bytes(BLOCK))
     with pytest.raises(JournalDamaged, match="was synced"):
         scan(disk, DIRECTORY, **middle)
 
 
-def test_the_first_round_of_the_start_may_be_missing_if_none_knew_it_synced(disk, driven):
+def test_the_first_round_of_the_start_may_be_missing_if_no_round_says_it_is_synced(disk, driven):
     """One behind it says that of an older one."""
     middle = begun_in_the_middle(disk, driven, sync=False)
     patch(disk, path_of(middle["start"]), BLOCK, bytes(BLOCK))
