@@ -271,6 +271,28 @@ def test_a_snapshot_leaves_locks_and_what_is_pending_alone() -> None:
     assert (driver.machine.start, driver.states()) == (2, "AKAAAAX")
 
 
+def test_a_marker_decides_nothing_that_was_made_pending_behind_it() -> None:
+    """A snapshot of the coordinators may know what came after a marker that is then replayed."""
+    driver = ShareDriver()
+    driver.acquire("me", (0, 1))
+    batches = driver.machine.acknowledge_in_transaction("me", [ack(0, 0, ACCEPT)])
+    driver.machine.apply_pending(T, 200, batches)
+    driver.machine.settle(T, 100, commit=True)
+    assert (driver.states(), driver.machine.transactions) == ("PL", [T])
+    driver.machine.settle(T, 201, commit=True)
+    assert (driver.states(), driver.machine.transactions) == ("L", [])
+
+
+def test_what_a_replay_brings_twice_is_archived_once() -> None:
+    driver = driver_in("L", 2, limit=2)
+    batches = driver.machine.acknowledge_in_transaction("me", [ack(1, 1, ACCEPT)])
+    for position in (7, 7, 9):
+        driver.machine.apply_pending(T, position, batches)
+    archived = driver.machine.archived_by_abort(T, 2)
+    assert archived is not None
+    assert [batch[:2] for batch in archived.batches] == [(1, 1)]
+
+
 # ---- lives -----------------------------------------------------------------------------------------------------
 
 OFFSETS = 20
