@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 from .addresses import Bootstrap
 from .errors import InvalidConfigurationError
 from .security import Token
-from .settings import CODECS, INT32_MAX, ConnectionSettings, keywords_of, nearest, settings_of
+from .setting_checks import INT32_MAX
+from .settings import CODECS, ConnectionSettings, keywords_of, nearest, settings_of
 
 S = TypeVar("S", bound=ConnectionSettings)
 
@@ -44,6 +45,7 @@ _NAMES = {  # names that are not our keyword with dots for underscores
     "sasl.mechanisms": "sasl_mechanism",
     "sasl.password": "sasl_plain_password",
     "sasl.username": "sasl_plain_username",
+    "share.acknowledgement.mode": "acknowledgement",
     "socket.connection.setup.timeout.ms": "connect_timeout_ms",
     "socket.timeout.ms": "request_timeout_ms",
     "ssl.ca.location": "ssl_cafile",
@@ -58,6 +60,8 @@ _NAMES = {  # names that are not our keyword with dots for underscores
     "topic.metadata.refresh.interval.ms": "metadata_max_age_ms",
 }
 _OURS_ALONE = {  # keywords that no other client has with dots
+    "acknowledgement",
+    "strict",
     "connect_timeout_ms",
     "max_batch_size",
     "max_decompressed_bytes",
@@ -353,5 +357,6 @@ _CONVERTED: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "sasl.oauth.token.provider": ("sasl_oauth_token_provider", _provider),
     "sasl.oauthbearer.extensions": ("sasl_oauthbearer_extensions", _extensions),
     "security.protocol": ("security_protocol", lambda value: str(value).upper()),
+    "share.acquire.mode": ("strict", lambda value: str(value).lower() == "record_limit"),
     "ssl.endpoint.identification.algorithm": ("ssl_check_hostname", _identification),
 }

@@ -39,6 +39,7 @@ __all__ = [  # noqa: RUF022 (in the order of the classes)
     "UnknownTopicError",
     "IllegalStateError",
     "AlreadyCommittedError",
+    "RecordNotHeldError",
     "ClosedError",
     "ForkedError",
     "error_of",
@@ -289,6 +290,13 @@ class AlreadyCommittedError(IllegalStateError):
     default_hint = "its work is done: continue with the next batch"
 
 
+class RecordNotHeldError(IllegalStateError):
+    """A record of a share group is not this consumer's any more, so it cannot be acknowledged by it."""
+
+    default_code = ErrorCode.INVALID_RECORD_STATE
+    default_hint = "it is delivered again, unless it was acknowledged: go on with the next record"
+
+
 class ClosedError(IllegalStateError):
     """The client was closed."""
 
@@ -341,6 +349,7 @@ _OTHERS: dict[ErrorCode, type[ClientError]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: UnknownTopicError,
     ErrorCode.UNKNOWN_TOPIC_ID: UnknownTopicError,
     ErrorCode.REQUEST_TIMED_OUT: RequestTimedOutError,
+    ErrorCode.INVALID_RECORD_STATE: RecordNotHeldError,
     ErrorCode.INVALID_TXN_STATE: FatalError,
 }
 _PERHAPS_FULL = "if it goes on, the disk may be nearly full: fencepost doctor says so"

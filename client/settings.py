@@ -13,7 +13,19 @@ from .addresses import Address, Bootstrap, addresses_of
 from .errors import InvalidConfigurationError
 from .partitioner import PARTITIONERS, Partitioner
 from .security import Mechanism, Security, SecurityProtocol, TokenProvider
-from .serialization import HasDeserialize, HasSerialize, way_of
+from .serialization import HasDeserialize, HasSerialize
+from .setting_checks import (
+    INT32_MAX,
+    check_callable,
+    check_not_negative,
+    check_one_of,
+    check_positive,
+    check_sendable,
+    check_serializers,
+    check_true_or_false,
+    is_sendable,
+    put,
+)
 
 if TYPE_CHECKING:
     import ssl
@@ -23,13 +35,13 @@ Acks = Literal["all", -1, 0, 1]
 Codec = Literal["gzip", "snappy", "lz4", "zstd"]
 IsolationLevel = Literal["read_committed", "read_uncommitted"]
 OffsetReset = Literal["earliest", "latest", "none"]
+Acknowledgement = Literal["explicit", "implicit"]
 Assignor = Literal["range", "roundrobin", "sticky", "cooperative-sticky"]
 GroupProtocol = Literal["classic", "consumer"]
 Serializer = Callable[[Any], bytes | None] | Callable[[Any, Any], bytes | None] | HasSerialize
 Deserializer = Callable[[bytes], Any] | Callable[[bytes, Any], Any] | HasDeserialize
 
 MOST_IN_FLIGHT = 5  # a broker remembers the last five batches of a producer in a partition
-INT32_MAX = 2**31 - 1
 LEAST_DECOMPRESSED_LIMIT = 128 << 20
 CODECS = ("gzip", "snappy", "lz4", "zstd")
 LEVELS = {"gzip": (1, 9), "zstd": (1, 22)}
@@ -59,14 +71,14 @@ class ConnectionSettings:
     security: Security = field(default_factory=Security)
 
     def __post_init__(self) -> None:
-        _set(self, "bootstrap_servers", addresses_of(self.bootstrap_servers))
-        _check_positive(self, ("request_timeout_ms", "connect_timeout_ms", "retry_backoff_ms"))
-        _check_positive(self, ("retry_backoff_max_ms", "metadata_max_age_ms", "default_api_timeout_ms"))
-        _check_positive(
+        put(self, "bootstrap_servers", addresses_of(self.bootstrap_servers))
+        check_positive(self, ("request_timeout_ms", "connect_timeout_ms", "retry_backoff_ms"))
+        check_positive(self, ("retry_backoff_max_ms", "metadata_max_age_ms", "default_api_timeout_ms"))
+        check_positive(
             self, ("connections_max_idle_ms", *(["start_timeout_ms"] if self.start_timeout_ms is not None else []))
         )
-        _check_true_or_false(self)
-        if not _is_sendable(self.client_id):
+        check_true_or_false(self)
+        if not is_sendable(self.client_id):
             raise InvalidConfigurationError("client_id must be a str of at most 32,767 bytes")
 
 
@@ -98,20 +110,20 @@ class ProducerSettings(ConnectionSettings):
         acks = -1 if self.acks in (None, "all", "-1") else self.acks
         if acks not in (-1, 0, 1) or isinstance(acks, bool):
             raise InvalidConfigurationError(f"acks={self.acks!r} is not valid", hint='use "all", 1 or 0')
-        _set(self, "acks", acks)
-        _set(self, "retries", INT32_MAX if self.retries is None else self.retries)
+        put(self, "acks", acks)
+        put(self, "retries", INT32_MAX if self.retries is None else self.retries)
         if str(self.compression_type) == "none":  # the name in other clients
-            _set(self, "compression_type", None)
-        _check_one_of(self, "compression_type", (None, *CODECS))
+            put(self, "compression_type", None)
+        check_one_of(self, "compression_type", (None, *CODECS))
         _check_level(self)
-        _check_serializers(self, "serialize")
+        check_serializers(self, "serialize")
         if isinstance(self.partitioner, str):
-            _check_one_of(self, "partitioner", PARTITIONERS)
+            check_one_of(self, "partitioner", PARTITIONERS)
         else:
-            _check_callable(self, ("partitioner",))
-        _check_positive(self, ("max_in_flight", "max_batch_size", "buffer_memory", "max_request_size"))
-        _check_positive(self, ("delivery_timeout_ms", "transaction_timeout_ms"))
-        _check_not_negative(self, ("linger_ms", "max_block_ms", "retries"))
+            check_callable(self, ("partitioner",))
+        check_positive(self, ("max_in_flight", "max_batch_size", "buffer_memory", "max_request_size"))
+        check_positive(self, ("delivery_timeout_ms", "transaction_timeout_ms"))
+        check_not_negative(self, ("linger_ms", "max_block_ms", "retries"))
 
     @property
     def required_acks(self) -> int:
@@ -155,27 +167,80 @@ class ConsumerSettings(ConnectionSettings):
 
     def __post_init__(self) -> None:
         ConnectionSettings.__post_init__(self)
-        _set(self, "auto_offset_reset", self.auto_offset_reset or "none")
+        put(self, "auto_offset_reset", self.auto_offset_reset or "none")
         strategies: object = self.partition_assignment_strategy
         if isinstance(strategies, str):
-            _set(self, "partition_assignment_strategy", (strategies,))
-        _set(self, "partition_assignment_strategy", tuple(self.partition_assignment_strategy))
+            put(self, "partition_assignment_strategy", (strategies,))
+        put(self, "partition_assignment_strategy", tuple(self.partition_assignment_strategy))
         for strategy in self.partition_assignment_strategy:
             if strategy not in ASSIGNORS:
                 raise InvalidConfigurationError(
                     f"partition_assignment_strategy {strategy!r} is not known",
                     hint=f"use any of {', '.join(ASSIGNORS)}",
                 )
-        _check_one_of(self, "isolation_level", ("read_committed", "read_uncommitted"))
-        _check_one_of(self, "auto_offset_reset", ("earliest", "latest", "none"))
-        _check_positive(self, ("fetch_max_bytes", "max_partition_fetch_bytes", "max_poll_records"))
+        check_one_of(self, "isolation_level", ("read_committed", "read_uncommitted"))
+        check_one_of(self, "auto_offset_reset", ("earliest", "latest", "none"))
+        check_positive(self, ("fetch_max_bytes", "max_partition_fetch_bytes", "max_poll_records"))
         if self.max_decompressed_bytes is not None:
-            _check_positive(self, ("max_decompressed_bytes",))
-        _check_positive(self, ("max_poll_interval_ms", "session_timeout_ms", "heartbeat_interval_ms"))
-        _check_positive(self, ("auto_commit_interval_ms",))
-        _check_not_negative(self, ("fetch_min_bytes", "fetch_max_wait_ms"))
-        _check_serializers(self, "deserialize")
+            check_positive(self, ("max_decompressed_bytes",))
+        check_positive(self, ("max_poll_interval_ms", "session_timeout_ms", "heartbeat_interval_ms"))
+        check_positive(self, ("auto_commit_interval_ms",))
+        check_not_negative(self, ("fetch_min_bytes", "fetch_max_wait_ms"))
+        check_serializers(self, "deserialize")
         _check_group(self)
+
+    @property
+    def decompressed_limit(self) -> int:
+        """The largest size of the records of one batch, decompressed."""
+        return self.max_decompressed_bytes or max(LEAST_DECOMPRESSED_LIMIT, 2 * self.fetch_max_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class ShareConsumerSettings(ConnectionSettings):
+    """auto_offset_reset: of the group, which is shared by its consumers. Sizes are bytes."""
+
+    allow_auto_create_topics: bool = False
+    group_id: str = ""
+    auto_offset_reset: str | None = None  # None: as the group has it, by default latest
+    acknowledgement: Acknowledgement = "explicit"
+    max_poll_records: int = 500
+    strict: bool = False
+    client_rack: str = ""
+    fetch_min_bytes: int = 1
+    fetch_max_wait_ms: int = 500
+    fetch_max_bytes: int = 52_428_800
+    max_decompressed_bytes: int | None = None  # of one batch; None: twice fetch_max_bytes, and at least 128 MiB
+    max_poll_interval_ms: int = 300_000
+    check_crcs: bool = True
+    key_deserializer: Deserializer | None = None
+    value_deserializer: Deserializer | None = None
+
+    def __post_init__(self) -> None:
+        ConnectionSettings.__post_init__(self)
+        if not self.group_id:
+            raise InvalidConfigurationError("a share consumer needs a group_id", hint="set group_id")
+        check_sendable(self, ("group_id", "client_rack", "auto_offset_reset"))
+        check_one_of(self, "acknowledgement", ("explicit", "implicit"))
+        check_positive(self, ("fetch_max_bytes", "max_poll_records", "max_poll_interval_ms"))
+        if self.max_decompressed_bytes is not None:
+            check_positive(self, ("max_decompressed_bytes",))
+        check_not_negative(self, ("fetch_min_bytes", "fetch_max_wait_ms"))
+        check_serializers(self, "deserialize")
+        reset = self.auto_offset_reset
+        if reset is not None and reset not in ("earliest", "latest") and not reset.startswith("by_duration:"):
+            raise InvalidConfigurationError(
+                f"auto_offset_reset={reset!r} is not valid", hint='use "earliest", "latest" or "by_duration:PT1H"'
+            )
+
+    @property
+    def session_timeout_ms(self) -> int:
+        """After how long without an answer the coordinator is looked up again: the broker's default."""
+        return 45_000
+
+    @property
+    def heartbeat_interval_ms(self) -> int:
+        """How often heartbeats are sent until the broker says how often."""
+        return 5_000
 
     @property
     def decompressed_limit(self) -> int:
@@ -195,7 +260,7 @@ def _check_idempotence(settings: ProducerSettings) -> None:
     if settings.transactional_id is not None:
         if not settings.transactional_id:
             raise InvalidConfigurationError("transactional_id is empty")
-        _check_sendable(settings, ("transactional_id",))
+        check_sendable(settings, ("transactional_id",))
         if not settings.enable_idempotence:
             raise InvalidConfigurationError(
                 "Cannot set a transactional_id without also enabling idempotence.", hint="leave out enable_idempotence"
@@ -226,9 +291,9 @@ def _check_group(settings: ConsumerSettings) -> None:
         raise InvalidConfigurationError(
             "group_instance_id is empty: all members would be the same one", hint="leave it out for a dynamic member"
         )
-    _check_sendable(settings, ("group_id", "group_instance_id", "group_remote_assignor", "client_rack"))
-    _set(settings, "group_protocol", str(settings.group_protocol).lower())
-    _check_one_of(settings, "group_protocol", (CLASSIC, CONSUMER))
+    check_sendable(settings, ("group_id", "group_instance_id", "group_remote_assignor", "client_rack"))
+    put(settings, "group_protocol", str(settings.group_protocol).lower())
+    check_one_of(settings, "group_protocol", (CLASSIC, CONSUMER))
     if settings.group_remote_assignor is not None and settings.group_protocol != CONSUMER:
         raise InvalidConfigurationError(
             "group_remote_assignor needs the group protocol in which the broker assigns partitions",
@@ -322,6 +387,23 @@ class ConsumerKeywords(ConnectionKeywords, total=False):
     value_deserializer: Deserializer | None
 
 
+class ShareConsumerKeywords(ConnectionKeywords, total=False):
+    group_id: str
+    auto_offset_reset: str | None
+    acknowledgement: Acknowledgement
+    max_poll_records: int
+    strict: bool
+    client_rack: str
+    fetch_min_bytes: int
+    fetch_max_wait_ms: int
+    fetch_max_bytes: int
+    max_decompressed_bytes: int | None
+    max_poll_interval_ms: int
+    check_crcs: bool
+    key_deserializer: Deserializer | None
+    value_deserializer: Deserializer | None
+
+
 SECURITY_KEYWORDS = {
     "security_protocol": "protocol",
     "ssl_context": "context",
@@ -353,6 +435,12 @@ def producer_settings(bootstrap_servers: Bootstrap, **keywords: "Unpack[Producer
 
 def consumer_settings(bootstrap_servers: Bootstrap, **keywords: "Unpack[ConsumerKeywords]") -> ConsumerSettings:
     return settings_of(ConsumerSettings, bootstrap_servers, dict(keywords))
+
+
+def share_consumer_settings(
+    bootstrap_servers: Bootstrap, **keywords: "Unpack[ShareConsumerKeywords]"
+) -> ShareConsumerSettings:
+    return settings_of(ShareConsumerSettings, bootstrap_servers, dict(keywords))
 
 
 def keywords_of(cls: type[ConnectionSettings]) -> set[str]:
@@ -388,75 +476,6 @@ def nearest(name: str, known: Iterable[str]) -> str:
         return f"; did you mean {'sasl_plain_' + name.removeprefix('sasl_')!r}?"
     found = difflib.get_close_matches(name, sorted(known), 1)
     return f"; did you mean {found[0]!r}?" if found else ""
-
-
-# ---- checks --------------------------------------------------------------------------------------------------------
-
-
-def _set(settings: ConnectionSettings, name: str, value: object) -> None:
-    object.__setattr__(settings, name, value)
-
-
-def _is_sendable(value: object) -> bool:
-    """Whether it can be a string of the protocol."""
-    return isinstance(value, str) and len(value.encode("utf-8", "replace")) <= 32_767 and _is_unicode(value)
-
-
-def _is_unicode(text: str) -> bool:
-    """Whether it has no lone surrogates, which cannot be encoded."""
-    return not any("\ud800" <= letter <= "\udfff" for letter in text)
-
-
-def _check_sendable(settings: ConnectionSettings, names: Iterable[str]) -> None:
-    for name in names:
-        value = getattr(settings, name)
-        if value is not None and not _is_sendable(value):
-            raise InvalidConfigurationError(f"{name}={value!r:.60} must be a str of at most 32,767 bytes")
-
-
-def _check_positive(settings: ConnectionSettings, names: Iterable[str]) -> None:
-    for name in names:
-        value = getattr(settings, name)
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= INT32_MAX:
-            raise InvalidConfigurationError(f"{name}={value!r} must be an int greater than 0")
-
-
-def _check_not_negative(settings: ConnectionSettings, names: Iterable[str]) -> None:
-    for name in names:
-        value = getattr(settings, name)
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= INT32_MAX:
-            raise InvalidConfigurationError(f"{name}={value!r} must be a number of 0 or more")
-
-
-def _check_true_or_false(settings: ConnectionSettings) -> None:
-    """Check that booleans are True or False: neither None nor the text "false" is accepted."""
-    for each in fields(settings):
-        if isinstance(each.default, bool) and not isinstance(value := getattr(settings, each.name), bool):
-            raise InvalidConfigurationError(f"{each.name}={value!r} must be True or False")
-
-
-def _check_one_of(settings: ConnectionSettings, name: str, choices: tuple[object, ...]) -> None:
-    value = getattr(settings, name)
-    if value not in choices:
-        listed = ", ".join(repr(choice) for choice in choices)
-        raise InvalidConfigurationError(f"{name}={value!r} is not valid", hint=f"use one of {listed}")
-
-
-def _check_callable(settings: ConnectionSettings, names: Iterable[str]) -> None:
-    for name in names:
-        value = getattr(settings, name)
-        if value is not None and not callable(value):
-            raise InvalidConfigurationError(f"{name}={value!r:.60} is not callable", hint="pass a function")
-
-
-def _check_serializers(settings: ConnectionSettings, method: str) -> None:
-    for name in (f"key_{method}r", f"value_{method}r"):
-        value = getattr(settings, name)
-        try:
-            if value is not None:
-                way_of(value, method)
-        except InvalidConfigurationError as error:
-            raise InvalidConfigurationError(f"{name}: {error}", hint=error.hint) from None
 
 
 def _check_level(settings: ProducerSettings) -> None:

@@ -4,6 +4,7 @@ The rule: they are small and immutable, and independent of the wire format.
 """
 
 from collections.abc import Iterable, Mapping
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -83,6 +84,46 @@ class Record(NamedTuple):
 
     def __repr__(self) -> str:
         return f"Record({self.topic}-{self.partition}@{self.offset} key={self.key!r} value={self.value!r})"
+
+
+class ShareRecord(NamedTuple):
+    """A record of a share group, as it was delivered to one consumer. Its first fields are those of Record.
+
+    delivery_count: how many times it was delivered, this time included; at the group's limit it is not delivered again.
+    deadline_ms: until when it is this consumer's, by its wall clock; while it is held, the consumer renews that.
+    delivery: a number for this delivery, by which it is told from others of the same record.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    timestamp_type: int
+    key: Any
+    value: Any
+    headers: Headers = ()
+    delivery_count: int = 1
+    deadline_ms: int = 0
+    delivery: int = -1
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    def __repr__(self) -> str:
+        return (
+            f"ShareRecord({self.topic}-{self.partition}@{self.offset} key={self.key!r} value={self.value!r}"
+            f" delivery_count={self.delivery_count})"
+        )
+
+
+class AcknowledgeType(IntEnum):
+    """What becomes of a record that a share group delivered."""
+
+    ACCEPT = 1  # it is done
+    RELEASE = 2  # deliver it again, to any consumer, unless that was the last time allowed
+    REJECT = 3  # never deliver it again
+    RENEW = 4  # it needs more time: the consumer keeps it, from now on for as long as at first
 
 
 class ConsumerGroupMetadata(NamedTuple):

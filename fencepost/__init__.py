@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from .client.errors import ProducerFencedError as ProducerFencedError
     from .client.errors import RebalanceInProgressError as RebalanceInProgressError
     from .client.errors import RecordDeserializationError as RecordDeserializationError
+    from .client.errors import RecordNotHeldError as RecordNotHeldError
     from .client.errors import RecordTooLargeError as RecordTooLargeError
     from .client.errors import RequestTimedOutError as RequestTimedOutError
     from .client.errors import RetriableError as RetriableError
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from .client.producer.transaction import Transaction as Transaction
     from .client.serialization import MessageField as MessageField
     from .client.serialization import SerializationContext as SerializationContext
+    from .client.share.consumer import ShareConsumer as ShareConsumer
     from .client.snapshots import AdminSnapshot as AdminSnapshot
     from .client.snapshots import ClientMetricsSnapshot as ClientMetricsSnapshot
     from .client.snapshots import ConnectionSnapshot as ConnectionSnapshot
@@ -69,12 +71,14 @@ if TYPE_CHECKING:
     from .client.snapshots import PoolSnapshot as PoolSnapshot
     from .client.snapshots import ProducerSnapshot as ProducerSnapshot
     from .client.tracing.tracing import Tracing as Tracing
+    from .client.values import AcknowledgeType as AcknowledgeType
     from .client.values import ConsumerGroupMetadata as ConsumerGroupMetadata
     from .client.values import OffsetAndMetadata as OffsetAndMetadata
     from .client.values import OffsetAndTimestamp as OffsetAndTimestamp
     from .client.values import ProducerIdentity as ProducerIdentity
     from .client.values import Record as Record
     from .client.values import RecordMetadata as RecordMetadata
+    from .client.values import ShareRecord as ShareRecord
     from .client.values import TopicPartition as TopicPartition
 
 __version__ = "0.1.0"
@@ -97,13 +101,14 @@ _MODULES = {
         "BrokerUnreachableError BufferFullError ClosedError CommitFailedError CommitOutcomeUnknownError "
         "CorruptRecordError DeliveryTimeoutError ErrorCode FatalError FencedInstanceIdError ForkedError "
         "IllegalStateError InvalidConfigurationError KafkaError NoOffsetError OffsetOutOfRangeError "
-        "PoolBusyError ProducerFencedError RebalanceInProgressError RecordDeserializationError RecordTooLargeError "
-        "RequestTimedOutError RetriableError UnknownTopicError UnsupportedVersionError"
+        "PoolBusyError ProducerFencedError RebalanceInProgressError RecordDeserializationError RecordNotHeldError "
+        "RecordTooLargeError RequestTimedOutError RetriableError UnknownTopicError UnsupportedVersionError"
     ),
     "client.metrics.counters": "ClientMetrics",
     "client.producer.producer": "Producer",
     "client.producer.pool": "ProducerPool",
     "client.serialization": "MessageField SerializationContext",
+    "client.share.consumer": "ShareConsumer",
     "client.snapshots": (
         "AdminSnapshot ClientMetricsSnapshot ConnectionSnapshot ConsumerSnapshot PartitionSnapshot "
         "PoolSnapshot ProducerSnapshot"
@@ -111,8 +116,8 @@ _MODULES = {
     "client.producer.transaction": "Transaction",
     "client.tracing.tracing": "Tracing",
     "client.values": (
-        "ConsumerGroupMetadata OffsetAndMetadata OffsetAndTimestamp ProducerIdentity Record RecordMetadata "
-        "TopicPartition"
+        "AcknowledgeType ConsumerGroupMetadata OffsetAndMetadata OffsetAndTimestamp ProducerIdentity Record "
+        "RecordMetadata ShareRecord TopicPartition"
     ),
 }
 _FROM = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -8,6 +8,7 @@ from .client.sync import (
     Delivery,
     Producer,
     ProducerPool,
+    ShareConsumer,
     Transaction,
 )
 
@@ -19,5 +20,6 @@ __all__ = [
     "Delivery",
     "Producer",
     "ProducerPool",
+    "ShareConsumer",
     "Transaction",
 ]

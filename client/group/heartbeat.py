@@ -1,4 +1,5 @@
-"""The heartbeat task of a member: it sends heartbeats between polls, and detects that the application stopped polling.
+"""The heartbeat task of a member, of a share group too: it sends heartbeats between polls, and detects that the
+application stopped polling.
 
 Source: Kafka's AbstractCoordinator.HeartbeatThread, AbstractHeartbeatRequestManager; KIP-62, KIP-848.
 """
@@ -6,19 +7,19 @@ Source: Kafka's AbstractCoordinator.HeartbeatThread, AbstractHeartbeatRequestMan
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Protocol
 
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
-from ..errors import FatalError, UnsupportedVersionError, is_retriable
+from ..errors import FatalError, KafkaError, UnsupportedVersionError, is_retriable
 from ..net.cluster import Cluster
 from ..net.connection import broken
 from ..net.coordinators import CoordinatorKind
 from ..net.environment import Environment
-from ..settings import CLASSIC, CONSUMER, ConsumerSettings
+from ..settings import CLASSIC, CONSUMER, ConsumerSettings, ShareConsumerSettings
 from .consumer_membership import JOINING_EPOCH, ConsumerMembership
 from .heartbeat_times import HeartbeatTimes
-from .membership import Membership, Turn
+from .membership import Turn
 
 log = logging.getLogger("fencepost.client")
 
@@ -27,19 +28,38 @@ RELEASE_PAUSE_MS = 1_000
 MEMBER_CHOOSES_ID = 1  # ConsumerGroupHeartbeat from this version on (KIP-1082)
 
 
+class Member(Protocol):
+    """What the task asks of a membership of any kind. Its requests and responses are of the kind's own classes."""
+
+    @property
+    def stamp(self) -> Any: ...
+    @property
+    def in_generation(self) -> bool: ...
+    @property
+    def is_member(self) -> bool: ...
+    @property
+    def settled(self) -> bool: ...
+    @property
+    def hurries(self) -> bool: ...
+    def heartbeat_request(self) -> Any: ...
+    def on_heartbeat_response(self, response: Any, sent: Any) -> Turn: ...
+    def on_no_response(self, sent: Any, *, final: bool) -> None: ...
+    def refusal(self, response: Any) -> KafkaError: ...
+
+
 class HeartbeatTask:
     """Runs from `start` to `stop`. on_news: called after a response that needs a poll; left_behind: without a poll."""
 
     def __init__(
         self,
         cluster: Cluster,
-        settings: ConsumerSettings,
-        membership: Membership | ConsumerMembership,
+        settings: ConsumerSettings | ShareConsumerSettings,
+        membership: Member,
         environment: Environment,
         on_news: Callable[[BaseException | None], None],
         left_behind: Callable[[], Awaitable[None]],
     ) -> None:
-        assert settings.group_id is not None
+        assert settings.group_id
         self._cluster = cluster
         self._membership = membership
         self._clock = environment.clock

@@ -14,8 +14,8 @@ from ..errors import UnsupportedVersionError
 OWN_APIS_FROM = 20_000  # API keys of fencepost's own, known by OWN_FEATURE and not by the list of ApiVersions
 OWN_FEATURE = "fencepost.version"
 _NOT_OURS = "only fencepost has this API: this is another broker, such as Apache Kafka, or an older fencepost"
-MONITORING_FROM = 20_004  # the API keys of what level 2 of that feature adds
-MONITORING_LEVEL = 2
+OWN_LEVELS = {20_000: 1, 20_004: 2, 20_007: 3}
+"""The level of that feature that has the API keys from each on."""
 TRANSACTION_FEATURE = "transaction.version"
 
 SPOKEN: dict[type, Api] = {api.request: api for api in APIS.values()}
@@ -45,7 +45,8 @@ def common(offer: Offer, apis: Iterable[Api] = SPOKEN.values()) -> dict[type, tu
     found: dict[type, tuple[int, int]] = {}
     for api in apis:
         if api.key >= OWN_APIS_FROM:
-            if offer.features.get(OWN_FEATURE, 0) >= (MONITORING_LEVEL if api.key >= MONITORING_FROM else 1):
+            level = max(level for first, level in OWN_LEVELS.items() if first <= api.key)
+            if offer.features.get(OWN_FEATURE, 0) >= level:
                 found[api.request] = (api.min, api.max)
             continue
         low, high = offer.versions.get(api.key, (0, -1))

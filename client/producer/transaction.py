@@ -14,9 +14,9 @@ from typing import Any, Protocol, TypeVar
 from ..errors import AbortableTransactionError, IllegalStateError, KafkaError, ProducerFencedError
 from ..transactions.driver import TransactionDriver
 from ..transactions.machine import Outcome
-from ..transactions.sources import FromGroup, Sources, offsets_of
+from ..transactions.sources import FromGroup, FromShareGroup, Sources, offsets_of
 from ..transactions.table import State
-from ..values import ConsumerGroupMetadata, HeadersLike, RecordMetadata
+from ..values import AcknowledgeType, ConsumerGroupMetadata, HeadersLike, RecordMetadata, ShareRecord
 from .delivery import Delivery
 
 T = TypeVar("T")
@@ -63,6 +63,7 @@ class Transaction:
         self._batch = batch
         self._committing = None if batch is None else offsets_of(batch)[:2]
         self._number = -1
+        self._taken: dict[Any, FromShareGroup] = {}  # by consumer
         self._sources = sources or Sources()
         self._sources.label = label
 
@@ -137,6 +138,25 @@ class Transaction:
             own, member = self._committing
             self._committing = {tp: at for tp, at in own.items() if tp not in offsets}, member
 
+    async def acknowledge(
+        self, consumer: Any, *records: ShareRecord, type: AcknowledgeType = AcknowledgeType.ACCEPT
+    ) -> None:
+        """Acknowledge records of a ShareConsumer with the transaction: ACCEPT or REJECT.
+
+        If it is committed, they are done with; after an abort, a crash or a timeout they are delivered again. They are
+        sent with the commit, or as soon as they are many. Raises RecordNotHeldError for a record that is not the
+        consumer's any more.
+        """
+        self._check_open()
+        self._driver.check_writable()
+        taken = self._taken.get(consumer)
+        if taken is None:
+            taken = self._taken[consumer] = consumer.taken_by_transaction()
+            self._driver.sources.at_end.append(taken.give_back)
+        taken.add(records, type)
+        if taken.are_many:
+            await self._driver.acknowledge(taken)
+
     # ---- begin and end ---------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> "Transaction":
@@ -162,10 +182,12 @@ class Transaction:
             await self._abort_for(error)
             return
         try:
+            for taken in self._taken.values():
+                await self._driver.acknowledge(taken)
             await self._driver.offsets_sent()  # another task may have sent newer ones than the batch's
             if self._batch is not None:
                 self._batch.claim(self._sources)
-        except (IllegalStateError, CancelledError) as failed:  # another producer's transaction has the batch now
+        except (KafkaError, CancelledError) as failed:  # another producer's transaction has the batch, for example
             await self._abort_for(failed)
             raise
         try:

@@ -8,6 +8,7 @@ import inspect
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
+from enum import Enum
 from typing import Any
 
 from .. import config_names, snapshots, values
@@ -30,7 +31,10 @@ from ..settings import (
     ConsumerSettings,
     ProducerKeywords,
     ProducerSettings,
+    ShareConsumerKeywords,
+    ShareConsumerSettings,
 )
+from ..share.consumer import ShareConsumer
 from ..tracing.tracing import Tracing
 from . import setting_docs
 
@@ -41,14 +45,15 @@ Generated from the code by `python -m fencepost.client.reference.page > docs/sdk
 explains how to use the SDK; [migration](sdk-migration.md) lists the corresponding calls of other clients.
 
 Every time is a number of milliseconds, and its name ends in `_ms`; sizes are bytes. The first column has a setting's
-keyword of the client, the last one its names for `from_config`. `fencepost.sync` has Producer, ProducerPool, Consumer
-and Admin with the same methods, which block instead of being awaited.
+keyword of the client, the last one its names for `from_config`. `fencepost.sync` has Producer, ProducerPool, Consumer,
+ShareConsumer and Admin with the same methods, which block instead of being awaited.
 """
 
 SETTINGS: list[tuple[str, type[ConnectionSettings], type[Any], Mapping[str, str]]] = [
     ("Settings of every client", ConnectionSettings, ConnectionKeywords, setting_docs.CONNECTION),
     ("Settings of a producer", ProducerSettings, ProducerKeywords, setting_docs.PRODUCER),
     ("Settings of a consumer", ConsumerSettings, ConsumerKeywords, setting_docs.CONSUMER),
+    ("Settings of a share consumer", ShareConsumerSettings, ShareConsumerKeywords, setting_docs.SHARE_CONSUMER),
 ]
 CLASSES: list[tuple[type[Any], str]] = [
     (Producer, "`fp.Producer`"),
@@ -57,6 +62,7 @@ CLASSES: list[tuple[type[Any], str]] = [
     (Delivery, "`fp.Delivery`, of `send`"),
     (Consumer, "`fp.Consumer`"),
     (Batch, "`fp.Batch`, of `consumer.batches()`: a sequence of records"),
+    (ShareConsumer, "`fp.ShareConsumer`"),
     (Admin, "`fp.Admin`"),
     (ClientMetrics, "`fp.ClientMetrics`, given to clients as `metrics=`"),
     (Tracing, "`fp.Tracing`, given to clients as `tracing=`"),
@@ -69,6 +75,7 @@ OF_THE_SDK_ALONE = {
     "Producer": {"stop"},  # aiokafka's name for close
     "ProducerPool": {"stop"},
     "Consumer": {"stop"},
+    "ShareConsumer": {"stop", "taken_by_transaction"},
 }
 _NOT_SHOWN = {"self", "cls", "environment"}
 
@@ -130,11 +137,15 @@ def _value_rows() -> Iterator[str]:
     for module in (values, admin_values, security_values, snapshots):
         for name, cls in vars(module).items():
             if inspect.isclass(cls) and cls.__module__ == module.__name__ and not name.startswith("_"):
-                yield f"| `{name}({', '.join(_field_names(cls))})` | {_cell(_text(cls))} |"
+                names = ", ".join(_field_names(cls))
+                shown = f"{name}: {names}" if issubclass(cls, Enum) else f"{name}({names})"
+                yield f"| `{shown}` | {_cell(_text(cls))} |"
 
 
 def _field_names(cls: Any) -> Sequence[str]:
-    """The fields of a NamedTuple or a dataclass."""
+    """The fields of a NamedTuple or a dataclass; the members of an enumeration."""
+    if issubclass(cls, Enum):
+        return [each.name for each in cls]
     return getattr(cls, "_fields", None) or [one.name for one in fields(cls)]
 
 

@@ -74,3 +74,24 @@ CONSUMER = {
     "key_deserializer": "Converts the bytes of a key, see [serializers](sdk.md#sending).",
     "value_deserializer": "Converts the bytes of a value.",
 }
+
+SHARE_CONSUMER = {
+    "group_id": "The share group, whose consumers get its topics' records between them.",
+    "auto_offset_reset": "Where the group begins with a topic: `earliest`, `latest` or `by_duration:PT1H`. It is set as"
+    " the group's `share.auto.offset.reset`, unless it has one; another one is an error. By default the group's.",
+    "acknowledgement": "`explicit`: only what is said counts. `implicit`: asking for more accepts what was returned"
+    " before, unless something was said about it.",
+    "max_poll_records": "How many records `getmany` and `batches` return at most, and about how many are fetched at"
+    " once; few where the work on a record is long, so that other consumers get the rest.",
+    "strict": "Whether no more than `max_poll_records` are fetched at once; else whole batches are.",
+    "client_rack": "The rack of this client.",
+    "fetch_min_bytes": "A broker answers as soon as it has so many bytes,",
+    "fetch_max_wait_ms": "or after so long.",
+    "fetch_max_bytes": "The largest response.",
+    "max_decompressed_bytes": "The largest size of one batch's records, decompressed.",
+    "max_poll_interval_ms": "After how long without a read the consumer gives back what it has not returned, and leaves"
+    " until the next one; and for how long a returned record is renewed.",
+    "check_crcs": "Whether the checksum of every batch is verified.",
+    "key_deserializer": "Converts a key from bytes, see [reading](sdk.md#reading).",
+    "value_deserializer": "Converts a value from bytes.",
+}

@@ -9,6 +9,7 @@ from .consumer import Batches, Consumer
 from .errors import CommitOutcomeUnknownError
 from .pool import ProducerPool
 from .producer import Delivery, Producer, Transaction
+from .share import ShareConsumer
 
 __all__ = [
     "Admin",
@@ -18,5 +19,6 @@ __all__ = [
     "Delivery",
     "Producer",
     "ProducerPool",
+    "ShareConsumer",
     "Transaction",
 ]

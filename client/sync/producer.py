@@ -15,7 +15,7 @@ from ..producer.delivery import Delivery as AsyncDelivery
 from ..producer.producer import Producer as AsyncProducer
 from ..producer.transaction import Transaction as AsyncTransaction
 from ..transactions.machine import Outcome
-from ..values import ConsumerGroupMetadata, HeadersLike, RecordMetadata
+from ..values import AcknowledgeType, ConsumerGroupMetadata, HeadersLike, RecordMetadata, ShareRecord
 from .blocking import Blocking, forward, inner_of
 from .loop_thread import LoopThread
 
@@ -177,6 +177,10 @@ class Transaction:
     def send_offsets_to_transaction(self, source: Any, metadata: ConsumerGroupMetadata | None = None) -> None:
         """Commit offsets with the transaction: of a consumer, a batch, or a mapping with its metadata."""
         self._thread.run(lambda: self._inner.send_offsets_to_transaction(inner_of(source), metadata))
+
+    def acknowledge(self, consumer: Any, *records: ShareRecord, type: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
+        """Acknowledge records of a blocking ShareConsumer with the transaction. Like fencepost.Transaction's."""
+        self._thread.run(lambda: self._inner.acknowledge(inner_of(consumer), *records, type=type))
 
     def __enter__(self) -> Self:
         try:

@@ -59,6 +59,13 @@ _END = _table(
 )
 
 
+_ACKNOWLEDGING = _table(
+    ((_MOVING | _NOT_YET) - {_E.REQUEST_TIMED_OUT, _E.NETWORK_EXCEPTION}, Verdict.AGAIN),
+    (_FENCED, Verdict.FENCED),
+    (_NEVER - {_E.INVALID_REQUEST, _E.UNSUPPORTED_VERSION}, Verdict.FATAL),
+)
+
+
 def of_init(code: int) -> Verdict:
     """The verdict on an error code of InitProducerId."""
     return _INIT.get(code, Verdict.FATAL)
@@ -75,6 +82,11 @@ def of_write(code: int) -> Verdict:
     An unknown code is ABORT, which is always possible.
     """
     return _WRITING.get(code, Verdict.ABORT)
+
+
+def of_acknowledgement(code: int) -> Verdict:
+    """For TxnShareAcknowledge, whose refusal says that nothing was done. An unknown code is ABORT."""
+    return _ACKNOWLEDGING.get(code, Verdict.ABORT)
 
 
 def of_failure(code: int) -> Verdict:

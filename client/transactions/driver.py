@@ -22,24 +22,23 @@ from ..errors import (
     ProducerFencedError,
     RequestTimedOutError,
     error_of,
-    is_retriable,
 )
 from ..net.cluster import Cluster
 from ..net.connection import log
-from ..net.coordinators import CoordinatorKind
 from ..net.environment import Environment
 from ..net.retry import Deadline
 from ..settings import ProducerSettings
 from ..values import ConsumerGroupMetadata, ProducerIdentity, TopicPartition
 from .adding_partitions import AddingPartitions
-from .answers import Verdict, refused, worst
+from .answers import Verdict
 from .cancellation import is_cancelled, outlast
 from .machine import ClientTransaction, Outcome, fenced_by
 from .requests import PRODUCE_V1, Codes, TransactionRequests
 from .sending import Sending
-from .sources import FromGroup, Offsets, Sources
+from .sources import FromGroup, FromShareGroup, Offsets, Sources
 from .table import OPEN, Event, State
 from .tries import Tries
+from .writes import Writes
 
 SHIELD_S = 5.0
 """How long the abort of a cancelled transaction may take; after that its timeout at the broker ends it."""
@@ -61,7 +60,7 @@ class TransactionDriver:
         self._requests = TransactionRequests(cluster, self.machine, settings.request_timeout_ms)
         self._adding = AddingPartitions(self.machine, self._requests, self._tries)
         self._ending: asyncio.Task[None] | None = None  # a commit or an abort
-        self._offsets_lock = asyncio.Lock()  # offsets are sent one call at a time, including retries
+        self._writes = Writes(self.machine, self._requests, self._tries, self._explain)
         self.sources = Sources()  # of the newest transaction
         self.begun = 0  # number of transactions so far
         self._owes_abort = False  # an abort was tried and is not confirmed
@@ -204,60 +203,34 @@ class TransactionDriver:
         if not offsets:
             return
         try:
-            async with self._offsets_lock:
-                await self._send_offsets(offsets, group)
+            async with self._writes.lock:
+                await self._writes.send_offsets(offsets, group)
         except asyncio.CancelledError:
             self.machine.refused_write(Verdict.ABORT, RequestTimedOutError("sending offsets was cancelled"))
             raise
 
     async def offsets_sent(self) -> None:
-        """Wait until offsets that other tasks are sending are in the transaction, or have failed it."""
-        async with self._offsets_lock:
+        """Wait until offsets and acknowledgements of other tasks are in the transaction, or have failed it."""
+        async with self._writes.lock:
             pass
 
-    async def _send_offsets(self, offsets: Offsets, group: ConsumerGroupMetadata) -> None:
-        machine, group_id = self.machine, group.group_id
-        target: tuple[CoordinatorKind, str] = ("group", group_id)
-        deadline = self._tries.deadline()
-        await self._retry(
-            partial(self._requests.check_offsets, group_id), target, deadline, "finding the group's coordinator"
-        )
-        machine.attempts_offsets()
-        if machine.version < 2 and group_id not in machine.groups:
-            ask = partial(self._requests.add_offsets, group_id)
-            await self._retry(ask, self._requests.target, deadline, "AddOffsetsToTxn")
-            machine.groups.add(group_id)
-        await self._retry(
-            partial(self._requests.commit_offsets, offsets, group), target, deadline, f"offsets of group {group_id!r}"
-        )
+    def check_writable(self) -> None:
+        """Raises the error of a transaction that takes no writes now."""
+        self._request(Event.WRITE)
 
-    async def _retry(
-        self,
-        ask: Callable[[], Awaitable[Codes]],
-        target: tuple[CoordinatorKind, str],
-        deadline: Deadline,
-        what: str,
-    ) -> None:
-        """Call `ask` until it succeeds. If it cannot, fails the transaction and raises its error."""
-        machine, attempt = self.machine, 0
-        while machine.state in OPEN:
-            code = 0
-            try:
-                codes = await ask()
-                verdict, code = worst(codes.values())
-                if verdict is Verdict.DONE:
-                    return
-                error = refused(codes, code)
-            except KafkaError as raised:
-                verdict, error = (Verdict.AGAIN if is_retriable(raised) else Verdict.ABORT), raised
-            self._requests.stale(code, target)
-            if verdict is not Verdict.AGAIN:
-                machine.refused_write(verdict, error)
-            elif not await self._tries.pause(attempt, deadline, error, code, what):
-                machine.refused_write(Verdict.ABORT, self._tries.late(what, error))
-            attempt += 1
-        await self._explain()
-        raise machine.failure()
+    async def acknowledge(self, taken: FromShareGroup) -> None:
+        """Send acknowledgements of records of a share group: they take effect with the commit.
+
+        A failure or a cancellation fails the transaction, also where the broker may have taken them. Raises its error;
+        RecordNotHeldError if one of the records is another consumer's by now, and nothing was sent.
+        """
+        self._request(Event.WRITE)
+        try:
+            async with self._writes.lock:
+                await self._writes.acknowledge(taken)
+        except asyncio.CancelledError:
+            self.machine.refused_write(Verdict.ABORT, RequestTimedOutError("acknowledging was cancelled"))
+            raise
 
     # ---- the end ---------------------------------------------------------------------------------------------
 
@@ -279,7 +252,9 @@ class TransactionDriver:
         if machine.state is State.FLUSHING:
             await self.offsets_sent()
             if offsets is not None and offsets[0]:
-                both = await asyncio.gather(self.sender.flush(), self._send_offsets(*offsets), return_exceptions=True)
+                both = await asyncio.gather(
+                    self.sender.flush(), self._writes.send_offsets(*offsets), return_exceptions=True
+                )
                 for error in both:
                     if error is not None and not isinstance(error, KafkaError):  # KafkaErrors are in the machine
                         raise error
@@ -304,7 +279,7 @@ class TransactionDriver:
         """
         self.machine.request(Event.COMMIT)
         await self.sender.flush()
-        await self._retry(ask, self._requests.target, self._tries.deadline(), "PrepareTxn")
+        await self._writes.retry(ask, self._requests.target, self._tries.deadline(), "PrepareTxn")
         self.machine.prepared()
 
     async def abort(self, *, shielded: bool = False) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...protocol.errors import ErrorCode
+from ...protocol.messages.share_transactions import TxnShareAcknowledgeRequest, TxnShareAcknowledgeResponse
 from ...protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
@@ -22,13 +23,14 @@ from ...protocol.messages.transactions import (
     TxnOffsetCommitResponse,
     TxnTopic,
 )
-from ..errors import BrokerUnreachableError, KafkaError, RequestTimedOutError
+from ..errors import BrokerUnreachableError, KafkaError, RequestTimedOutError, UnsupportedVersionError, error_of
 from ..net.cluster import Cluster
 from ..net.connection import Connection
 from ..net.coordinators import CoordinatorKind
 from ..net.versions import TRANSACTION_FEATURE, too_old
 from ..values import ConsumerGroupMetadata, OffsetAndMetadata, ProducerIdentity, TopicPartition
 from .machine import ClientTransaction, Described, partitions_by_topic
+from .sources import SharedRanges
 
 Codes = Mapping[str, int]
 """The error code of each thing that was asked for, by its name in an error."""
@@ -182,6 +184,42 @@ class TransactionRequests:
             (topic.name, one.partition_index): one.error_code for topic in response.topics for one in topic.partitions
         }
         return {str(tp): codes.get(tp, ErrorCode.REQUEST_TIMED_OUT) for tp in offsets}  # left out: as if not answered
+
+    async def check_acknowledging(self, group_id: str) -> Codes:
+        """No error codes. Raises UnsupportedVersionError if the broker cannot acknowledge inside a transaction."""
+        connection = await self._cluster.coordinator("group", group_id)
+        if not connection.knows(TxnShareAcknowledgeRequest) or self._machine.version < 2:
+            raise UnsupportedVersionError(
+                f"{connection.name} cannot acknowledge records of a share group inside a transaction",
+                hint="only fencepost has this API: this is another broker, such as Apache Kafka, or an older fencepost",
+            )
+        return {}
+
+    async def acknowledge(self, group_id: str, member_id: str, acks: SharedRanges) -> tuple[int, KafkaError]:
+        """The error code, and the error for it: of the request, or else of the first partition that is refused."""
+        machine = self._machine
+        connection = await self._cluster.coordinator("group", group_id)
+        Topic = TxnShareAcknowledgeRequest.Topic
+        topics: dict[bytes, list[TxnShareAcknowledgeRequest.Topic.Partition]] = {}
+        for topic_id, partition, ranges in acks:
+            one = Topic.Partition(partition_index=partition, acknowledgement_batches=ranges)
+            topics.setdefault(topic_id, []).append(one)
+        request = TxnShareAcknowledgeRequest(
+            transactional_id=machine.transactional_id,
+            group_id=group_id,
+            producer_id=machine.identity.producer_id,
+            producer_epoch=machine.identity.epoch,
+            member_id=member_id,
+            topics=[Topic(topic_id=topic_id, partitions=found) for topic_id, found in topics.items()],
+        )
+        response: TxnShareAcknowledgeResponse = await self._answer(connection, request, None, ("group", group_id))
+        answers = [(response.error_code, response.error_message)]
+        answers += [(one.error_code, one.error_message) for topic in response.topics for one in topic.partitions]
+        refused = [each for each in answers if each[0]]
+        refused.sort(key=lambda each: each[0] == ErrorCode.OPERATION_NOT_ATTEMPTED)
+        code, text = refused[0] if refused else (0, None)
+        what = f"acknowledging records of share group {group_id!r}"
+        return code, error_of(code, f"{what}: {text or error_of(code)}")
 
     async def end(self, commit: bool) -> tuple[int, ProducerIdentity]:
         """Send EndTxn. If it may have arrived without a response, sets the transaction's maybe_ended."""

@@ -4,12 +4,13 @@ The rule: offsets are committed with the member that fetched them, never with a 
 of a batch is notified of the outcome, because its position depends on it.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, cast, runtime_checkable
 
+from ...protocol.messages.share_fetch import AcknowledgementBatch
 from ..arguments import offset_of
 from ..errors import IllegalStateError
-from ..values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from ..values import AcknowledgeType, ConsumerGroupMetadata, OffsetAndMetadata, ShareRecord, TopicPartition
 from .machine import Outcome
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
@@ -30,6 +31,27 @@ class FromGroup(Protocol):
     def aborted(self) -> None: ...
     def outcome_unknown(self) -> None: ...
     def committed(self) -> None: ...
+
+
+SharedRanges = Sequence[tuple[bytes, int, list[AcknowledgementBatch]]]
+"""What is acknowledged, by topic id and partition."""
+
+
+class FromShareGroup(Protocol):
+    """Records of one consumer of a share group, which a transaction acknowledges."""
+
+    @property
+    def group_id(self) -> str: ...
+    @property
+    def member_id(self) -> str: ...
+    @property
+    def are_many(self) -> bool: ...
+    def add(self, records: Sequence[ShareRecord], type: AcknowledgeType) -> None: ...
+    def hand_over(self) -> SharedRanges:
+        """Those that were not sent yet: they are the consumer's no more. Raises RecordNotHeldError."""
+        ...
+
+    def give_back(self) -> None: ...
 
 
 class Watch(Protocol):
@@ -53,6 +75,7 @@ class Sources:
         self.label: str | None = None
         self.cause: str | None = None
         self.watch: Watch | None = None  # traces it, if anybody does
+        self.at_end: list[Callable[[], None]] = []  # called once, whatever the outcome
 
     def add(self, batch: FromGroup) -> None:
         """The batch will be notified of the outcome; adding it again changes nothing."""
@@ -66,6 +89,9 @@ class Sources:
         self.outcome = outcome
         if self.watch is not None:
             self.watch.ended(outcome)
+        calls, self.at_end = self.at_end, []
+        for call in calls:
+            call()
         batches, self._batches = self._batches, []
         for batch in batches:
             if outcome == "committed":

@@ -13,8 +13,8 @@ from fencepost.client.errors import (
     error_of,
     is_retriable,
 )
+from fencepost.client.setting_checks import INT32_MAX
 from fencepost.client.settings import (
-    INT32_MAX,
     ConsumerSettings,
     ProducerSettings,
     addresses_of,

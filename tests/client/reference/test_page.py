@@ -7,7 +7,7 @@ import pytest
 from fencepost.client.config_names import names_of, settings_from
 from fencepost.client.reference import page as reference_page
 from fencepost.client.reference import setting_docs
-from fencepost.client.settings import ConsumerSettings, ProducerSettings, keywords_of
+from fencepost.client.settings import ConsumerSettings, ProducerSettings, ShareConsumerSettings, keywords_of
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "sdk-reference.md"
 
@@ -23,6 +23,7 @@ def test_every_setting_and_no_other_has_a_text():
     every = setting_docs.CONNECTION.keys()
     assert every | setting_docs.PRODUCER.keys() == keywords_of(ProducerSettings)
     assert every | setting_docs.CONSUMER.keys() == keywords_of(ConsumerSettings)
+    assert every | setting_docs.SHARE_CONSUMER.keys() == keywords_of(ShareConsumerSettings)
 
 
 def test_every_public_method_has_a_docstring():
@@ -38,7 +39,7 @@ def refusal(cls, name):
     return ""
 
 
-@pytest.mark.parametrize("cls", [ProducerSettings, ConsumerSettings])
+@pytest.mark.parametrize("cls", [ProducerSettings, ConsumerSettings, ShareConsumerSettings])
 def test_every_name_in_the_last_column_is_taken_by_from_config(cls):
     assert "no setting" in refusal(cls, "no.such.thing")
     for keyword in keywords_of(cls):

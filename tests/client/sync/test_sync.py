@@ -19,6 +19,7 @@ from fencepost.client.consumer.consumer import Consumer as AsyncConsumer
 from fencepost.client.errors import IllegalStateError, InvalidConfigurationError
 from fencepost.client.producer.producer import Producer as AsyncProducer
 from fencepost.client.sync.loop_thread import loop_thread
+from fencepost.client.values import AcknowledgeType
 from fencepost.testing.served import ObservedBroker
 
 pytestmark = pytest.mark.slow
@@ -415,3 +416,27 @@ def test_after_start_init_transactions_has_nothing_to_do(broker, topic, producer
     assert identity[0] >= 0
     producer.init_transactions()
     assert (producer.producer_id, producer.producer_epoch) == identity
+
+
+def test_a_blocking_share_consumer_gives_acknowledges_and_releases(broker, topic):
+    with sync.Producer(broker.bootstrap_servers) as producer:
+        for value in (b"0", b"1", b"2"):
+            producer.send_and_wait(topic, value)
+    group = {"topics": [topic], "group_id": topic, "auto_offset_reset": "earliest"}
+    with sync.ShareConsumer(broker.bootstrap_servers, **group) as consumer:
+        record = next(consumer)
+        assert (record.value, record.delivery_count) == (b"0", 1)
+        consumer.acknowledge(record)
+        (rest,) = consumer.batches(timeout_ms=300)
+        assert [each.value for each in rest] == [b"1", b"2"]
+        consumer.acknowledge(rest[0], AcknowledgeType.REJECT)
+        consumer.commit()
+        assert consumer.subscription() == {topic}
+    config = {
+        "bootstrap.servers": broker.bootstrap_servers,
+        "group.id": topic,
+        "share.acknowledgement.mode": "implicit",
+    }
+    with sync.ShareConsumer.from_config(config, topics=[topic]) as consumer:
+        assert [(each.value, each.delivery_count) for each in consumer.getmany(timeout_ms=5_000)] == [(b"2", 2)]
+        assert consumer.getmany(timeout_ms=100) == []

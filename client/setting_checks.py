@@ -1,0 +1,80 @@
+"""Checks of clients' settings, each of which raises InvalidConfigurationError. Pure.
+
+The rule: a settings object is a frozen dataclass that checks itself when it is made, so all of them are valid.
+"""
+
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any
+
+from .errors import InvalidConfigurationError
+from .serialization import way_of
+
+INT32_MAX = 2**31 - 1
+
+
+def put(settings: Any, name: str, value: object) -> None:
+    """Set a field of settings that are being made."""
+    object.__setattr__(settings, name, value)
+
+
+def is_sendable(value: object) -> bool:
+    """Whether it can be a string of the protocol."""
+    return isinstance(value, str) and len(value.encode("utf-8", "replace")) <= 32_767 and _is_unicode(value)
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether it has no lone surrogates, which cannot be encoded."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def check_sendable(settings: Any, names: Iterable[str]) -> None:
+    for name in names:
+        value = getattr(settings, name)
+        if value is not None and not is_sendable(value):
+            raise InvalidConfigurationError(f"{name}={value!r:.60} must be a str of at most 32,767 bytes")
+
+
+def check_positive(settings: Any, names: Iterable[str]) -> None:
+    for name in names:
+        value = getattr(settings, name)
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= INT32_MAX:
+            raise InvalidConfigurationError(f"{name}={value!r} must be an int greater than 0")
+
+
+def check_not_negative(settings: Any, names: Iterable[str]) -> None:
+    for name in names:
+        value = getattr(settings, name)
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= INT32_MAX:
+            raise InvalidConfigurationError(f"{name}={value!r} must be a number of 0 or more")
+
+
+def check_true_or_false(settings: Any) -> None:
+    """Check that booleans are True or False: neither None nor the text "false" is accepted."""
+    for each in fields(settings):
+        if isinstance(each.default, bool) and not isinstance(value := getattr(settings, each.name), bool):
+            raise InvalidConfigurationError(f"{each.name}={value!r} must be True or False")
+
+
+def check_one_of(settings: Any, name: str, choices: tuple[object, ...]) -> None:
+    value = getattr(settings, name)
+    if value not in choices:
+        listed = ", ".join(repr(choice) for choice in choices)
+        raise InvalidConfigurationError(f"{name}={value!r} is not valid", hint=f"use one of {listed}")
+
+
+def check_callable(settings: Any, names: Iterable[str]) -> None:
+    for name in names:
+        value = getattr(settings, name)
+        if value is not None and not callable(value):
+            raise InvalidConfigurationError(f"{name}={value!r:.60} is not callable", hint="pass a function")
+
+
+def check_serializers(settings: Any, method: str) -> None:
+    for name in (f"key_{method}r", f"value_{method}r"):
+        value = getattr(settings, name)
+        try:
+            if value is not None:
+                way_of(value, method)
+        except InvalidConfigurationError as error:
+            raise InvalidConfigurationError(f"{name}: {error}", hint=error.hint) from None

@@ -1,0 +1,156 @@
+"""What was fetched and not returned yet, in the order of its arrival, and how it is returned. Pure.
+
+The rules: a record is returned only while it is this consumer's. An error of some bytes is raised when they are
+reached, after all records before them; what could not be read is given back, so that it is delivered again, and is
+archived by the broker after as many deliveries as the group allows. A record that cannot be deserialized is held like
+one that was returned, so that the application may reject it; without its word it is given back with the next poll.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from ...protocol.errors import KafkaError
+from ..errors import RecordDeserializationError
+from ..records.fetched import Fetched
+from ..serialization import Deserializer, MessageField, deserializer_of
+from ..settings import ShareConsumerSettings
+from ..values import Record, ShareRecord, TopicPartition
+from .held import Delivery, Held, Session
+from .membership import Place
+
+
+class Times(NamedTuple):
+    """One moment, by the monotonic clock and by the wall clock."""
+
+    now_ms: float
+    wall_ms: int
+
+
+class _Arrived:
+    """What one answer brought of one partition. error: what is raised after the records."""
+
+    __slots__ = ("delivery", "error", "index", "records")
+
+    def __init__(self, delivery: Delivery, records: list[Record], error: KafkaError | None) -> None:
+        self.delivery = delivery
+        self.records = records
+        self.error = error
+        self.index = 0
+
+
+class Arrivals:
+    def __init__(self, settings: ShareConsumerSettings, held: Held) -> None:
+        self._held = held
+        self._settings = settings
+        self._waiting: deque[_Arrived] = deque()
+        self._key = deserializer_of(settings.key_deserializer, MessageField.KEY)
+        self._value = deserializer_of(settings.value_deserializer, MessageField.VALUE)
+        self._unreadable: list[tuple[Delivery, int]] = []  # returned with an error since the last poll
+
+    def add(
+        self,
+        partition: TopicPartition,
+        place: Place,
+        session: Session,
+        ranges: Sequence[tuple[int, int, int]],
+        buffers: Iterable[memoryview | bytes | bytearray],
+        now_ms: float,
+        lock_ms: int,
+    ) -> None:
+        """An answer brought these bytes, and this consumer acquired these ranges: first, last, delivery count."""
+        acquired = {at for first, last, _ in ranges for at in range(first, last + 1)}
+        records, error, unread_from = self._read(partition, min(acquired), buffers)
+        records = [record for record in records if record.offset in acquired]
+        unread = {offset for offset in acquired if error is not None and offset >= unread_from}
+        there = {record.offset for record in records} | unread
+        delivery = self._held.add(partition, place, session, ranges, there, now_ms, lock_ms)
+        self._held.release(delivery, unread)
+        if records or error is not None:
+            self._waiting.append(_Arrived(delivery, records, error))
+
+    def _read(
+        self, partition: TopicPartition, first: int, buffers: Iterable[memoryview | bytes | bytearray]
+    ) -> tuple[list[Record], KafkaError | None, int]:
+        """The records, and if the rest cannot be read: why, and from which offset on."""
+        settings, found = self._settings, list[Record]()
+        fetched = Fetched(
+            partition, first, -1, buffers, check_crcs=settings.check_crcs, limit=settings.decompressed_limit
+        )
+        try:
+            while run := fetched.run(settings.max_poll_records):
+                found += run
+        except KafkaError as error:
+            return found, error.with_traceback(None), fetched.position
+        return found, None, 0
+
+    # ---- returning -------------------------------------------------------------------------------------------
+
+    def begin_poll(self, *, implicit: bool) -> None:
+        """The application asks for more: it is done with what was returned before."""
+        unreadable, self._unreadable = self._unreadable, []
+        for delivery, offset in unreadable:
+            self._held.release_returned(delivery, offset)
+        if implicit:
+            self._held.accept_returned()
+        else:
+            self._held.forget_returned()
+
+    def has_some(self, now_ms: float) -> bool:
+        """Whether there is a record or an error to return. Drops records that are not this consumer's any more."""
+        while self._waiting:
+            arrived = self._waiting[0]
+            while arrived.index < len(arrived.records):
+                if self._held.may_give(arrived.delivery, arrived.records[arrived.index].offset, now_ms):
+                    return True
+                arrived.index += 1
+            if arrived.error is not None:
+                return True
+            self._waiting.popleft()
+        return False
+
+    def take(self, most: int, at: Times) -> list[ShareRecord]:
+        """The next records, at most `most`. Raises an error only if there are no records before it."""
+        found: list[ShareRecord] = []
+        while len(found) < most and self.has_some(at.now_ms):
+            arrived = self._waiting[0]
+            if arrived.index == len(arrived.records):
+                if not found:
+                    error, arrived.error = arrived.error, None
+                    assert error is not None
+                    raise error
+                break
+            record = arrived.records[arrived.index]
+            try:
+                made = self._deserialize(record)
+            except RecordDeserializationError as error:
+                if not found:
+                    arrived.index += 1
+                    error.record = self._give(arrived.delivery, record, at)  # type: ignore[assignment]
+                    self._unreadable.append((arrived.delivery, record.offset))
+                    raise
+                break
+            found.append(self._give(arrived.delivery, made, at))
+            arrived.index += 1
+        return found
+
+    def _give(self, delivery: Delivery, record: Record, at: Times) -> ShareRecord:
+        entry = self._held.give(delivery, record.offset, at.now_ms)
+        assert entry is not None
+        deadline_ms = at.wall_ms + int(entry.deadline_ms - at.now_ms)
+        return ShareRecord(*record, entry.deliveries, deadline_ms, delivery.number)
+
+    def _deserialize(self, record: Record) -> Record:
+        key, value, topic = self._key, self._value, record.topic
+        if key is not None and record.key is not None:
+            record = record._replace(key=_convert(key, record, record.key, "key", topic))
+        if value is not None and record.value is not None:
+            record = record._replace(value=_convert(value, record, record.value, "value", topic))
+        return record
+
+
+def _convert(deserializer: Deserializer, record: Record, data: bytes, what: str, topic: str) -> object:
+    try:
+        return deserializer(data, topic, record.headers)
+    except Exception as error:
+        raise RecordDeserializationError(record, what, error) from error

@@ -1,0 +1,219 @@
+"""The consumer of a share group: a queue for many consumers, whose records are acknowledged one by one.
+
+The rule: a record is delivered to one consumer at a time, and again to any of them unless it is acknowledged. The
+default is explicit acknowledgement: what the application says nothing about is delivered again, by the end of its lock
+or when the consumer is closed. In implicit mode asking for more accepts what was returned before. Source: KIP-932.
+"""
+
+import asyncio
+import warnings
+from collections.abc import Collection, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from ..addresses import Bootstrap
+from ..arguments import check_topic_name, positive
+from ..config_names import settings_from
+from ..errors import IllegalStateError, RequestTimedOutError
+from ..net.environment import SYSTEM, Environment
+from ..settings import ShareConsumerSettings, share_consumer_settings
+from ..values import AcknowledgeType, ShareRecord
+from .polls import CLOSING_MS, SharePolls
+from .taken import TakenRecords
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from ..settings import ShareConsumerKeywords
+
+NEVER_MS = float("inf")
+
+
+class ShareConsumer:
+    """`async with ShareConsumer("localhost:9092", topics=["orders"], group_id="billing") as consumer: …`.
+
+    Keywords: those of ShareConsumerSettings, and of the connection. `from_config` takes Java's and librdkafka's names.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: Bootstrap,
+        *,
+        topics: Collection[str] = (),
+        environment: Environment = SYSTEM,
+        **keywords: "Unpack[ShareConsumerKeywords]",
+    ) -> None:
+        self._set_up(share_consumer_settings(bootstrap_servers, **keywords), topics, environment)
+
+    @classmethod
+    def from_config(
+        cls, config: Mapping[str, Any], *, topics: Collection[str] = (), environment: Environment = SYSTEM
+    ) -> "ShareConsumer":
+        """Settings by the names of Java's client or librdkafka: {"bootstrap.servers": …}.
+
+        The default of acknowledgement stays "explicit". Raises InvalidConfigurationError.
+        """
+        consumer = cls.__new__(cls)
+        consumer._set_up(settings_from(ShareConsumerSettings, config), topics, environment)
+        return consumer
+
+    def _set_up(self, settings: ShareConsumerSettings, topics: Collection[str], environment: Environment) -> None:
+        self._settings = settings
+        self._implicit = settings.acknowledgement == "implicit"
+        self._clock = environment.clock
+        self._polls = SharePolls(settings, environment)
+        if topics:
+            self.subscribe(topics)
+
+    def __repr__(self) -> str:
+        return f"<ShareConsumer group={self._settings.group_id} member={self._polls.member.member_id}>"
+
+    # ---- life --------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Connect. Raises BrokerUnreachableError, UnsupportedVersionError if the broker has no share groups, others."""
+        await self._polls.start()
+
+    async def close(self, *, timeout_ms: float = CLOSING_MS) -> None:
+        """Send the acknowledgements, give back everything else, leave the group, within timeout_ms. Idempotent."""
+        await self._polls.close(timeout_ms)
+
+    stop = close
+
+    async def _close_after(self, error: BaseException | None, timeout_ms: float = CLOSING_MS) -> None:
+        """Close after a block; with an error, implicit mode does not accept the records that were returned last."""
+        await self._polls.close(timeout_ms, is_done=error is None)
+
+    def __del__(self) -> None:
+        polls = getattr(self, "_polls", None)
+        if polls is not None and polls.is_open:
+            warnings.warn(f"{self!r} was never closed: use `async with`", ResourceWarning, source=self)
+            polls.end_unheld(CLOSING_MS)
+
+    async def __aenter__(self) -> "ShareConsumer":
+        try:
+            await self.start()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self._close_after(error)
+
+    # ---- topics ------------------------------------------------------------------------------------------------
+
+    def subscribe(self, topics: Collection[str]) -> None:
+        """Read these topics, and no others. What was returned of others can still be acknowledged."""
+        self._polls.check_open()
+        if isinstance(topics, str):
+            raise TypeError(f"topics must be a list of names, not a str: [{topics!r}]")
+        for topic in topics:
+            check_topic_name(topic)
+        if not topics:
+            raise ValueError("subscribe() needs topics")
+        self._polls.subscribe(topics)
+
+    def subscription(self) -> frozenset[str]:
+        """The subscribed topics."""
+        return self._polls.member.topics
+
+    # ---- reading -----------------------------------------------------------------------------------------------
+
+    def __aiter__(self) -> "ShareConsumer":
+        return self
+
+    async def __anext__(self) -> ShareRecord:
+        return await self.getone()
+
+    async def getone(self, *, timeout_ms: float | None = None) -> ShareRecord:
+        """Wait for the next record. Raises RequestTimedOutError after timeout_ms."""
+        deadline_ms = NEVER_MS if timeout_ms is None else self._clock.monotonic_ms() + timeout_ms
+        found = await self._take(1, deadline_ms)
+        if not found:
+            raise RequestTimedOutError(f"no record within {timeout_ms:g} ms")
+        return found[0]
+
+    async def getmany(self, *, timeout_ms: float = 0, max_records: int | None = None) -> list[ShareRecord]:
+        """The available records, at most max_records (default: max_poll_records). Waits timeout_ms for the first."""
+        return await self._take(self._most(max_records), self._clock.monotonic_ms() + timeout_ms)
+
+    def batches(self, max_records: int | None = None, *, timeout_ms: float | None = None) -> "ShareBatches":
+        """Lists of at most max_records (default: max_poll_records), each with all that has arrived.
+
+        timeout_ms: the loop ends if no record comes for so long; another loop over the same iterator continues.
+        """
+        return ShareBatches(self, self._most(max_records), timeout_ms)
+
+    def _most(self, max_records: int | None) -> int:
+        return self._settings.max_poll_records if max_records is None else positive(max_records, "max_records")
+
+    async def _take(self, most: int, deadline_ms: float) -> list[ShareRecord]:
+        polls = self._polls
+        await asyncio.sleep(0)  # so that a loop of calls that never wait does not block other tasks and the fetcher
+        polls.arrivals.begin_poll(implicit=self._implicit)
+        if polls.held.unsent_sessions:
+            polls.fetcher.acknowledged()
+        while True:
+            polls.poll()
+            found = polls.arrivals.take(most, polls.now())
+            if found or not await polls.wait(deadline_ms):
+                return found
+
+    # ---- acknowledgements --------------------------------------------------------------------------------------
+
+    def acknowledge(self, record: ShareRecord, type: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
+        """Say what becomes of a record. It is sent soon, with others; `commit` sends it now and waits.
+
+        Raises RecordNotHeldError for a record that is not this consumer's any more: it is delivered again.
+        """
+        polls = self._polls
+        polls.check_started()
+        kind = AcknowledgeType(type)
+        polls.held.acknowledge(record.delivery, record.offset, kind, self._clock.monotonic_ms())
+        if kind is AcknowledgeType.RENEW:
+            polls.fetcher.pump()
+        else:
+            polls.fetcher.acknowledged()
+
+    async def commit(self) -> None:
+        """Send all acknowledgements and wait for the answers; in implicit mode accept what was returned before.
+
+        Raises RecordNotHeldError and others if some were not taken, since the last call: these come again.
+        """
+        self._polls.check_started()
+        if self._implicit:
+            self._polls.arrivals.begin_poll(implicit=True)
+        await self._polls.commit()
+
+    def taken_by_transaction(self) -> TakenRecords:
+        """For `tx.acknowledge`, which adds records to it. Raises IllegalStateError in implicit mode."""
+        self._polls.check_started()
+        if self._implicit:
+            raise IllegalStateError(
+                'tx.acknowledge needs acknowledgement="explicit": in implicit mode asking for more accepts a record '
+                "whose transaction failed before it, so its work would be lost",
+                hint='leave out acknowledgement="implicit"',
+            )
+        return TakenRecords(self._polls)
+
+
+class ShareBatches:
+    """`async for records in consumer.batches()`; it may be iterated again, also after an error."""
+
+    def __init__(self, consumer: ShareConsumer, most: int, timeout_ms: float | None) -> None:
+        self._consumer = consumer
+        self._most = most
+        self._timeout_ms = timeout_ms
+
+    def __aiter__(self) -> "ShareBatches":
+        return self
+
+    async def __anext__(self) -> list[ShareRecord]:
+        timeout_ms = NEVER_MS if self._timeout_ms is None else self._timeout_ms
+        found = await self._consumer.getmany(timeout_ms=timeout_ms, max_records=self._most)
+        if not found:
+            raise StopAsyncIteration
+        return found

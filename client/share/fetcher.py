@@ -1,0 +1,497 @@
+"""Fetches records of a share group and sends acknowledgements: one request at a time to each broker.
+
+The rules: records are fetched only while the application waits for some, as fetched ones are kept from all other
+consumers. Acknowledgements go with the next fetch, or alone after ACK_LINGER_MS, or at once with `flush`; what is not
+assigned any more is acknowledged alone. All requests to a broker go over one connection, since the session ends with
+it. A request without an answer, and an answer that there is no such session, end both: what was acquired in it is not
+ours any more, and others have it at once.
+Source: Kafka's ShareConsumeRequestManager; KIP-932, KIP-1222 (renewals).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.share_fetch import (
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
+from ..errors import (
+    BrokerUnreachableError,
+    FatalError,
+    KafkaError,
+    RecordNotHeldError,
+    UnsupportedVersionError,
+    code_of,
+    error_of,
+    is_retriable,
+)
+from ..net.cluster import Cluster
+from ..net.connection import Connection, broken
+from ..settings import ShareConsumerSettings
+from ..values import TopicPartition
+from .arrivals import Arrivals
+from .held import NEVER_MS, Acks, Held, Renewal, Session
+from .membership import Place, ShareMembership
+from .session import GONE, ShareSession
+
+log = logging.getLogger("fencepost.client")
+PURPOSE = "share"
+ACK_LINGER_MS = 100
+"""How long an acknowledgement waits for others, unless a fetch takes it along."""
+STRICT_SINCE = RENEW_SINCE = 2
+_EXACT = 1  # share_acquire_mode: never more than max_records
+_USUAL_LOCK_MS = 30_000
+
+_Answer = ShareFetchResponse | ShareAcknowledgeResponse
+
+
+class _Node:
+    """One broker."""
+
+    def __init__(self, node_id: int) -> None:
+        self.node_id = node_id
+        self.share = ShareSession()
+        self.connection: Connection | None = None
+        self.opening: asyncio.Task[None] | None = None
+        self.busy = False  # a request is in flight
+        self.fetching = False  # it is a fetch without acknowledgements
+        self.retry_at_ms = 0.0
+        self.attempt = 0
+
+    @property
+    def acknowledging(self) -> bool:
+        """Whether a request with acknowledgements is in flight."""
+        return self.busy and not self.fetching
+
+    @property
+    def session(self) -> Session:
+        return Session(self.node_id, self.share.stamp)
+
+
+class ShareFetcher:
+    """arrived is called when there is something to return, or an error to raise.
+
+    hungry_until_ms: until when the application waits for records; None: it does not.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: ShareConsumerSettings,
+        membership: ShareMembership,
+        held: Held,
+        arrivals: Arrivals,
+        arrived: Callable[[], None],
+    ) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._member = membership
+        self._held = held
+        self._arrivals = arrivals
+        self._arrived = arrived
+        self._clock = cluster.environment.clock
+        self._nodes: dict[int, _Node] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._flush_at_ms = NEVER_MS
+        self._failure: KafkaError | None = None
+        self._broken: FatalError | None = None
+        self._changed: asyncio.Future[None] | None = None
+        self._closed = False
+        self.hungry_until_ms: float | None = None
+        cluster.on_metadata.append(self._pump_now)
+
+    def check(self) -> None:
+        """Raise an error that is not of one record."""
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+        if self._broken is not None:
+            raise self._broken.with_traceback(None)
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether `check` raises."""
+        return self._failure is not None or self._broken is not None
+
+    # ---- what to send next -----------------------------------------------------------------------------------
+
+    def acknowledged(self) -> None:
+        """There are acknowledgements: send them soon."""
+        if self._flush_at_ms == NEVER_MS:
+            self._flush_at_ms = self._clock.monotonic_ms() + ACK_LINGER_MS
+            self._set_timer()
+
+    def pump(self) -> None:
+        """Send what is due to every broker without a request in flight."""
+        if self._closed or self._broken is not None:
+            return
+        now_ms = self._clock.monotonic_ms()
+        wanted = self._wanted()
+        renewals = self._held.renewals(now_ms)
+        for session, renewal in renewals.items():
+            if session.node_id not in self._nodes or not self._send_renewal(self._nodes[session.node_id], renewal):
+                self._held.put_off(renewal, now_ms)
+        for node_id in wanted:
+            if node_id not in self._nodes:
+                self._nodes[node_id] = _Node(node_id)
+        for node in self._nodes.values():
+            if not node.busy and node.retry_at_ms <= now_ms:
+                self._send_next(node, wanted.get(node.node_id, set()), now_ms)
+        if self._flush_at_ms <= now_ms and not self._held.unsent_sessions:
+            self._flush_at_ms = NEVER_MS
+        self._set_timer()
+
+    def _send_next(self, node: _Node, wanted: set[Place], now_ms: float) -> None:
+        is_fetch = self.hungry_until_ms is not None and self.hungry_until_ms > now_ms
+        is_fetch = is_fetch and not self._arrivals.has_some(now_ms)
+        is_fetch = is_fetch and bool(wanted or node.share.forgets(wanted))
+        unsent = self._held.has_unsent(node.session)
+        if not is_fetch and not (unsent and self._flush_at_ms <= now_ms):
+            return
+        connection = self._connection(node)
+        if connection is None:
+            return
+        unassigned = self._held.drain(node.session, but_not=wanted) if is_fetch else self._held.drain(node.session)
+        if unassigned:
+            self._send_acks(node, connection, unassigned)
+        elif is_fetch:
+            self._send_fetch(node, connection, wanted, now_ms)
+
+    def _wanted(self) -> dict[int, set[Place]]:
+        """The assigned partitions by their leaders, as far as those are known."""
+        metadata, found = self._cluster.metadata, dict[int, set[Place]]()
+        for place in self._member.assigned:
+            name = metadata.topic_name(place.topic_id)
+            leader = None if name is None else metadata.leader((name, place.partition))
+            if leader is None:
+                self._cluster.request_refresh()
+            else:
+                found.setdefault(leader, set()).add(place)
+        return found
+
+    def _connection(self, node: _Node) -> Connection | None:
+        """The node's connection; without one, begins to open it. A session ends with its connection."""
+        ready = self._cluster.ready(node.node_id, PURPOSE)
+        if ready is not node.connection:
+            self._lose(node)
+            node.connection = ready
+        if ready is None and node.opening is None:
+            node.opening = asyncio.get_running_loop().create_task(self._open(node))
+        return ready
+
+    async def _open(self, node: _Node) -> None:
+        try:
+            await self._cluster.node(node.node_id, PURPOSE)
+        except KafkaError as error:
+            self._back_off(node, error)
+        except Exception as error:
+            self._break(error)
+        finally:
+            node.opening = None
+        self._pump_now()
+
+    def _set_timer(self) -> None:
+        """Call pump when something is due. What is overdue waits for an answer, which calls it too."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        now_ms = self._clock.monotonic_ms()
+        moments = [node.retry_at_ms for node in self._nodes.values()] + [self._held.next_ms(), self._flush_at_ms]
+        due_ms = min((each for each in moments if each > now_ms), default=NEVER_MS)
+        if due_ms < NEVER_MS and not self._closed:
+            delay_s = max(1.0, due_ms - now_ms) / 1000
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._pump_now)
+
+    def _pump_now(self) -> None:
+        try:
+            self.pump()
+        except Exception as error:
+            self._break(error)
+
+    def _break(self, error: Exception) -> None:
+        """Nobody awaits the background tasks, so an error that ends one is raised at the next read."""
+        self._broken = self._broken or broken("fetching records of a share group failed", error)
+        self._notify()
+
+    def _notify(self) -> None:
+        changed, self._changed = self._changed, None
+        if changed is not None and not changed.done():
+            changed.set_result(None)
+        self._arrived()
+
+    # ---- requests --------------------------------------------------------------------------------------------
+
+    def _send_fetch(self, node: _Node, connection: Connection, wanted: set[Place], now_ms: float) -> None:
+        settings = self._settings
+        if settings.strict and not connection.knows(ShareFetchRequest, STRICT_SINCE):
+            missing = UnsupportedVersionError(
+                f"{connection.name} cannot give out exactly max_poll_records of a share group: ShareFetch 2 is missing",
+                hint="leave out strict",
+            )
+            self._fail(node, missing)
+            return
+        acks = self._held.drain(node.session, only=wanted) if node.share.is_open else {}
+        ask = node.share.ask(wanted, acks)
+        left_ms = NEVER_MS if self.hungry_until_ms is None else max(0.0, self.hungry_until_ms - now_ms)
+        request = ShareFetchRequest(
+            group_id=self._member.group_id,
+            member_id=self._member.member_id,
+            share_session_epoch=ask.epoch,
+            max_wait_ms=int(min(settings.fetch_max_wait_ms, left_ms)),
+            min_bytes=settings.fetch_min_bytes,
+            max_bytes=settings.fetch_max_bytes,
+            max_records=settings.max_poll_records,
+            batch_size=settings.max_poll_records,
+            share_acquire_mode=_EXACT if settings.strict else 0,
+            topics=ask.topics,
+            forgotten_topics_data=ask.forgotten,
+        )
+        node.fetching = not acks
+        self._send(node, connection, request, acks)
+
+    def _send_acks(self, node: _Node, connection: Connection, acks: Acks) -> None:
+        epoch, topics = node.share.acknowledge(acks)
+        request = ShareAcknowledgeRequest(
+            group_id=self._member.group_id, member_id=self._member.member_id, share_session_epoch=epoch, topics=topics
+        )
+        self._send(node, connection, request, acks)
+
+    def _send_renewal(self, node: _Node, renewal: Renewal) -> bool:
+        """Whether it could be sent."""
+        if node.busy or node.session not in {each.session for each, _, _ in renewal.deliveries}:
+            return False
+        connection = self._connection(node)
+        if connection is None or not node.share.is_open or not connection.knows(ShareAcknowledgeRequest, RENEW_SINCE):
+            return False
+        epoch, topics = node.share.acknowledge(renewal.acks)
+        request = ShareAcknowledgeRequest(
+            group_id=self._member.group_id,
+            member_id=self._member.member_id,
+            share_session_epoch=epoch,
+            is_renew_ack=True,
+            topics=topics,
+        )
+        self._send(node, connection, request, renewal.acks, renewal)
+        return True
+
+    def _send(
+        self,
+        node: _Node,
+        connection: Connection,
+        request: ShareFetchRequest | ShareAcknowledgeRequest,
+        acks: Acks,
+        renewal: Renewal | None = None,
+    ) -> None:
+        node.busy = True
+        timeout_ms = self._settings.request_timeout_ms + self._settings.fetch_max_wait_ms
+        future = connection.send(request, connection.version_of(type(request)), timeout_ms=timeout_ms)
+        future.add_done_callback(lambda done: self._take_answer(node, acks, renewal, done))
+
+    # ---- answers ---------------------------------------------------------------------------------------------
+
+    def _take_answer(self, node: _Node, acks: Acks, renewal: Renewal | None, future: "asyncio.Future[_Answer]") -> None:
+        node.busy = node.fetching = False
+        try:
+            if future.cancelled():
+                return
+            self._handle_answer(node, acks, renewal, future)
+            self.pump()
+        except Exception as error:
+            self._break(error)
+        self._notify()
+
+    def _handle_answer(
+        self, node: _Node, acks: Acks, renewal: Renewal | None, future: "asyncio.Future[_Answer]"
+    ) -> None:
+        failure = future.exception()
+        if failure is not None:
+            if not isinstance(failure, KafkaError):
+                raise failure
+            error: KafkaError = failure
+            self._refused(acks, renewal, error)
+            self._back_off(node, error)
+            return
+        response = future.result()
+        code = code_of(response.error_code)
+        if code is not ErrorCode.NONE:
+            error = error_of(code, f"share group {self._member.group_id}: {response.error_message or code.text}")
+            self._refused(acks, renewal, error)
+            self._lose(node)
+            if node.connection is not None:  # with which the broker ends the session, if it still has it
+                node.connection.close()
+            node.attempt += 1
+            if code not in GONE or node.attempt > 1:
+                self._fail(node, error)
+            return
+        node.share.answered()
+        node.attempt = 0
+        now_ms = self._clock.monotonic_ms()
+        if response.throttle_time_ms:
+            node.retry_at_ms = self._cluster.throttles.note(node.node_id, response.throttle_time_ms)
+        refused = self._check_acks(acks, renewal, response)
+        if renewal is not None:
+            self._held.renewed(renewal, refused, now_ms, response.acquisition_lock_timeout_ms)
+        if isinstance(response, ShareFetchResponse):
+            self._take_records(node, response, now_ms)
+
+    def _check_acks(self, acks: Acks, renewal: Renewal | None, response: _Answer) -> set[Place]:
+        """Note refused acknowledgements; those of partitions that are missing in the answer are, too."""
+        codes: dict[Place, tuple[int, str | None]] = {}
+        for topic in cast("Iterable[Any]", response.responses):
+            for one in topic.partitions:
+                place = Place(topic.topic_id, one.partition_index)
+                if isinstance(response, ShareFetchResponse):
+                    codes[place] = one.acknowledge_error_code, one.acknowledge_error_message
+                else:
+                    codes[place] = one.error_code, one.error_message
+        refused: set[Place] = set()
+        for place in acks:
+            number, text = codes.get(place, (int(ErrorCode.INVALID_RECORD_STATE), None))
+            if number:
+                refused.add(place)
+                code = code_of(number)
+                self._refused({place: acks[place]}, renewal, error_of(code, text or code.text))
+        return refused
+
+    def _refused(self, acks: Acks, renewal: Renewal | None, error: KafkaError) -> None:
+        """These were not carried out, as far as we know. An acknowledgement is never sent a second time."""
+        for place, ranges in acks.items():
+            count = sum(each.last_offset - each.first_offset + 1 for each in ranges)
+            name = self._cluster.metadata.topic_name(place.topic_id) or place.topic_id.hex()
+            where = f"{name}-{place.partition}"
+            if renewal is not None:
+                log.warning("share group %s: locks of %d records of %s were not renewed: %s",
+                            self._member.group_id, count, where, error)  # fmt: skip
+                continue
+            if all(set(each.acknowledge_types) <= {0, 2} for each in ranges):
+                continue  # gaps, and what was released: that is given back anyway
+            log.warning("share group %s: %d acknowledgements of %s were not taken: %s",
+                        self._member.group_id, count, where, error)  # fmt: skip
+            self._held.failures.append(
+                RecordNotHeldError(f"{where}: {count} acknowledgements were not taken: {error}", code=error.code)
+            )
+
+    def _take_records(self, node: _Node, response: ShareFetchResponse, now_ms: float) -> None:
+        lock_ms = response.acquisition_lock_timeout_ms or _USUAL_LOCK_MS
+        for topic in response.responses:
+            name = self._cluster.metadata.topic_name(topic.topic_id)
+            for one in topic.partitions:
+                code = code_of(one.error_code)
+                if code is not ErrorCode.NONE:
+                    self._partition_failed(node, name or topic.topic_id.hex(), code, one.error_message)
+                elif one.acquired_records and name is not None:
+                    ranges = [(each.first_offset, each.last_offset, each.delivery_count)
+                              for each in one.acquired_records]  # fmt: skip
+                    place = Place(topic.topic_id, one.partition_index)
+                    partition = TopicPartition(name, one.partition_index)
+                    self._arrivals.add(partition, place, node.session, ranges, one.records, now_ms, lock_ms)
+        if self._held.unsent_sessions:  # gaps, and what cannot be read
+            self.acknowledged()
+
+    def _partition_failed(self, node: _Node, topic: str, code: ErrorCode, text: str | None) -> None:
+        error = error_of(code, f"{topic}: {text or code.text}")
+        self._cluster.stale(code)
+        if not is_retriable(error):
+            self._failure = self._failure or error
+        log.info("share group %s: %s", self._member.group_id, error)
+        self._pause(node)
+
+    # ---- trouble ---------------------------------------------------------------------------------------------
+
+    def _back_off(self, node: _Node, error: KafkaError) -> None:
+        """A request got no answer, or the broker cannot be reached."""
+        self._lose(node)
+        self._cluster.request_refresh()
+        if not is_retriable(error):
+            self._failure = self._failure or error
+        log.info("share group %s: %s", self._member.group_id, error)
+        self._pause(node)
+        self._notify()
+
+    def _fail(self, node: _Node, error: KafkaError) -> None:
+        if not is_retriable(error):
+            self._failure = self._failure or error
+        log.info("share group %s: %s", self._member.group_id, error)
+        self._pause(node)
+        self._notify()
+
+    def _pause(self, node: _Node) -> None:
+        delay_ms = self._cluster.backoff.delay_ms(node.attempt, self._cluster.environment.rng.random())
+        node.attempt += 1
+        node.retry_at_ms = self._clock.monotonic_ms() + delay_ms
+
+    def _lose(self, node: _Node) -> None:
+        """The session is over: so is what was acquired in it."""
+        lost = self._held.end_session(node.session)
+        node.share.lost()
+        if lost:
+            error = BrokerUnreachableError(
+                f"{lost} acknowledgements were not sent: the session in which the records were acquired is over"
+            )
+            log.warning("share group %s: %s", self._member.group_id, error)
+            self._held.failures.append(error)
+
+    # ---- commit and close ------------------------------------------------------------------------------------
+
+    async def flush(self, timeout_ms: float) -> bool:
+        """Send all acknowledgements, and wait for the answers. Returns whether all of it was done in time."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while True:
+                    self._flush_at_ms = min(self._flush_at_ms, self._clock.monotonic_ms())
+                    self.pump()
+                    self.check()
+                    if not self._held.unsent_sessions and not any(node.acknowledging for node in self._nodes.values()):
+                        return True
+                    await self._next_change()
+        except TimeoutError:
+            return False
+
+    async def _next_change(self) -> None:
+        if self._changed is None:
+            self._changed = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self._changed)
+
+    async def close(self) -> None:
+        """Send the last acknowledgements, and end the sessions, which gives back everything else."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for node in self._nodes.values():
+            if node.opening is not None:
+                node.opening.cancel()
+        await asyncio.gather(*(self._close_session(node) for node in self._nodes.values()))
+
+    async def _close_session(self, node: _Node) -> None:
+        while node.acknowledging:
+            await self._next_change()
+        connection = self._cluster.ready(node.node_id, PURPOSE)
+        session, acks = node.session, self._held.drain(node.session)
+        if connection is None or connection is not node.connection or (node.busy and not acks):
+            return  # the end of the connection ends the session
+        while node.busy:
+            await self._next_change()
+        closing = node.share.close(acks)
+        self._held.end_session(session)
+        if closing is None:
+            return
+        epoch, topics = closing
+        request = ShareAcknowledgeRequest(
+            group_id=self._member.group_id, member_id=self._member.member_id, share_session_epoch=epoch, topics=topics
+        )
+        try:
+            version = connection.version_of(ShareAcknowledgeRequest)
+            response = await connection.send(request, version, timeout_ms=self._settings.request_timeout_ms)
+        except KafkaError as error:
+            self._refused(acks, None, error)
+            return
+        code = code_of(response.error_code)
+        if code is not ErrorCode.NONE:
+            self._refused(acks, None, error_of(code))
+        else:
+            self._check_acks(acks, None, response)

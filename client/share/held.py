@@ -1,0 +1,326 @@
+"""The records that one consumer of a share group has, and what became of each. Pure.
+
+The rules: a record is this consumer's from its delivery until it is acknowledged, its lock ends, or the session ends in
+which it was acquired, whichever comes first; if it is delivered once more, only the newest delivery counts. A record is
+in one state at a time, and what a transaction took is out of the consumer's own hands: it is renewed until it is sent,
+and then gone, whatever becomes of the transaction. Locks are renewed after two thirds of their time: of records that
+were fetched and not returned yet; of returned ones for `hold_ms` at most, so that a record that the application lost
+comes again; never of acknowledged ones, which are sent before that.
+"""
+
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from itertools import count
+from typing import NamedTuple
+
+from ...protocol.messages.share_fetch import AcknowledgementBatch
+from ..errors import IllegalStateError, KafkaError, RecordNotHeldError
+from ..values import AcknowledgeType, TopicPartition
+from .membership import Place
+
+GAP, RENEW = 0, int(AcknowledgeType.RENEW)
+NEVER_MS = float("inf")
+PUT_OFF_MS = 200
+Acks = dict[Place, list[AcknowledgementBatch]]
+
+_numbers = count()  # of all consumers, so that one does not take another's record for its own
+
+
+class Session(NamedTuple):
+    """The session in which records were acquired: of which broker, and which one."""
+
+    node_id: int
+    stamp: int
+
+
+class State(Enum):
+    FETCHED = auto()  # not returned to the application yet
+    RETURNED = auto()
+    ACKNOWLEDGED = auto()  # not sent yet
+    TAKEN = auto()  # by a transaction, which has not sent it yet
+
+
+class Entry:
+    """One record."""
+
+    __slots__ = ("deadline_ms", "deliveries", "returned_ms", "state", "type")
+
+    def __init__(self, deliveries: int, deadline_ms: float) -> None:
+        self.deliveries = deliveries
+        self.deadline_ms = deadline_ms
+        self.state = State.FETCHED
+        self.type = GAP
+        self.returned_ms = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class Delivery:
+    """What one answer brought of one partition."""
+
+    number: int
+    partition: TopicPartition
+    place: Place
+    session: Session
+    lock_ms: int
+    renew_at_ms: float
+    entries: dict[int, Entry] = field(default_factory=dict)
+
+
+class Renewal(NamedTuple):
+    """What is to be renewed over one session. deliveries: each with its offsets, and when it is looked at next."""
+
+    acks: Acks
+    deliveries: list[tuple[Delivery, list[int], float]]
+
+
+class Held:
+    """hold_ms: for how long a record is renewed after it was returned."""
+
+    def __init__(self, hold_ms: float) -> None:
+        self._hold_ms = hold_ms
+        self._deliveries: dict[int, Delivery] = {}
+        self._newest: dict[Place, dict[int, Delivery]] = {}  # by offset: the delivery that counts
+        self._unsent: dict[Session, dict[Place, set[int]]] = {}
+        self._returned: deque[tuple[Delivery, int]] = deque()  # since `accept_returned`
+        self.failures: list[KafkaError] = []  # of acknowledgements, since they were last asked for
+
+    # ---- arrivals --------------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        partition: TopicPartition,
+        place: Place,
+        session: Session,
+        ranges: Iterable[tuple[int, int, int]],
+        records: Collection[int],
+        now_ms: float,
+        lock_ms: int,
+    ) -> Delivery:
+        """Records were acquired. ranges: first, last, delivery count; records: the offsets where there is a record."""
+        found = Delivery(next(_numbers), partition, place, session, lock_ms, now_ms + lock_ms * 2 / 3)
+        newest = self._newest.setdefault(place, {})
+        for first, last, deliveries in ranges:
+            for offset in range(first, last + 1):
+                before = newest.get(offset)
+                if before is not None:
+                    self._remove(before, offset)
+                found.entries[offset] = Entry(deliveries, now_ms + lock_ms)
+        if found.entries:
+            self._deliveries[found.number] = found
+            newest = self._newest.setdefault(place, {})
+            newest.update(dict.fromkeys(found.entries, found))
+        for offset in [offset for offset in found.entries if offset not in records]:
+            self._acknowledge(found, offset, GAP)
+        return found
+
+    def may_give(self, delivery: Delivery, offset: int, now_ms: float) -> bool:
+        """Whether it is still this consumer's, and was not returned yet."""
+        entry = delivery.entries.get(offset)
+        return entry is not None and entry.state is State.FETCHED and entry.deadline_ms > now_ms
+
+    def give(self, delivery: Delivery, offset: int, now_ms: float) -> Entry | None:
+        """The record is returned to the application; None if it is not this consumer's any more."""
+        if not self.may_give(delivery, offset, now_ms):
+            return None
+        entry = delivery.entries[offset]
+        entry.state, entry.returned_ms = State.RETURNED, now_ms
+        self._returned.append((delivery, offset))
+        return entry
+
+    # ---- acknowledgements ------------------------------------------------------------------------------------
+
+    def find(self, number: int, offset: int, now_ms: float) -> tuple[Delivery, Entry]:
+        """The entry of a record that was returned. Raises RecordNotHeldError."""
+        delivery = self._deliveries.get(number)
+        entry = None if delivery is None else delivery.entries.get(offset)
+        if delivery is None or entry is None:
+            raise RecordNotHeldError(
+                f"the record at offset {offset} was acknowledged already, or is not this consumer's any more"
+            )
+        if entry.deadline_ms <= now_ms:
+            raise RecordNotHeldError(f"{delivery.partition}: the lock of the record at offset {offset} has ended")
+        return delivery, entry
+
+    def acknowledge(self, number: int, offset: int, kind: AcknowledgeType, now_ms: float) -> None:
+        """What became of a record. Until it is sent, it may be said anew. Raises RecordNotHeldError."""
+        delivery, entry = self.find(number, offset, now_ms)
+        if entry.state is State.TAKEN:
+            raise IllegalStateError(f"{delivery.partition}: a transaction acknowledges the record at offset {offset}")
+        if kind is not AcknowledgeType.RENEW:
+            self._acknowledge(delivery, offset, kind)
+            return
+        if entry.state is State.ACKNOWLEDGED:
+            self._unsent[delivery.session][delivery.place].discard(offset)
+        entry.state, entry.returned_ms, delivery.renew_at_ms = State.RETURNED, now_ms, now_ms
+
+    def _acknowledge(self, delivery: Delivery, offset: int, kind: int) -> None:
+        entry = delivery.entries[offset]
+        entry.state, entry.type = State.ACKNOWLEDGED, kind
+        self._unsent.setdefault(delivery.session, {}).setdefault(delivery.place, set()).add(offset)
+
+    def accept_returned(self) -> None:
+        """Accept all that was returned since the last call and has no acknowledgement yet."""
+        while self._returned:
+            delivery, offset = self._returned.popleft()
+            entry = delivery.entries.get(offset)
+            if entry is not None and entry.state is State.RETURNED:
+                self._acknowledge(delivery, offset, AcknowledgeType.ACCEPT)
+
+    def release(self, delivery: Delivery, offsets: Iterable[int]) -> None:
+        """Give these back, which were not returned."""
+        for offset in offsets:
+            self._acknowledge(delivery, offset, AcknowledgeType.RELEASE)
+
+    def release_returned(self, delivery: Delivery, offset: int) -> None:
+        """Give this one back, unless there is an acknowledgement for it."""
+        entry = delivery.entries.get(offset)
+        if entry is not None and entry.state is State.RETURNED:
+            self._acknowledge(delivery, offset, AcknowledgeType.RELEASE)
+
+    def forget_returned(self) -> None:
+        """Nothing is acknowledged implicitly."""
+        self._returned.clear()
+
+    def release_unread(self) -> None:
+        """Give back what was fetched and not returned."""
+        for delivery in self._deliveries.values():
+            for offset, entry in delivery.entries.items():
+                if entry.state is State.FETCHED:
+                    self._acknowledge(delivery, offset, AcknowledgeType.RELEASE)
+
+    # ---- transactions ----------------------------------------------------------------------------------------
+
+    def take(self, number: int, offset: int, now_ms: float) -> Delivery:
+        """A transaction acknowledges it, and nothing else does any more. Raises RecordNotHeldError."""
+        delivery, entry = self.find(number, offset, now_ms)
+        if entry.state is not State.RETURNED:
+            raise IllegalStateError(f"{delivery.partition}: the record at offset {offset} is acknowledged already")
+        entry.state = State.TAKEN
+        return delivery
+
+    def untake(self, taken: Iterable[tuple[Delivery, int]]) -> None:
+        """The application has these again: the call that took them failed."""
+        for delivery, offset in taken:
+            delivery.entries[offset].state = State.RETURNED
+
+    def hand_over(self, taken: Sequence[tuple[Delivery, int]], now_ms: float) -> None:
+        """The transaction sends these now: they are the consumer's no more. Raises RecordNotHeldError, changes nothing
+        then, if one of them is lost already.
+        """
+        for delivery, offset in taken:
+            self.find(delivery.number, offset, now_ms)
+        for delivery, offset in taken:
+            self._remove(delivery, offset)
+
+    def put_back(self, taken: Iterable[tuple[Delivery, int]]) -> None:
+        """The transaction has not sent these and never will: deliver them again."""
+        for delivery, offset in taken:
+            entry = delivery.entries.get(offset)
+            if entry is not None and entry.state is State.TAKEN:
+                self._acknowledge(delivery, offset, AcknowledgeType.RELEASE)
+
+    # ---- what is sent ----------------------------------------------------------------------------------------
+
+    def has_unsent(self, session: Session) -> bool:
+        return any(self._unsent.get(session, {}).values())
+
+    @property
+    def unsent_sessions(self) -> list[Session]:
+        return [session for session in self._unsent if self.has_unsent(session)]
+
+    def drain(
+        self, session: Session, *, only: Collection[Place] | None = None, but_not: Collection[Place] = ()
+    ) -> Acks:
+        """The acknowledgements to be sent over this session now, each once. only, but_not: of which partitions."""
+        found: Acks = {}
+        unsent = self._unsent.get(session, {})
+        for place in [each for each in unsent if (only is None or each in only) and each not in but_not]:
+            newest, kinds = self._newest.get(place, {}), list[tuple[int, int]]()
+            for offset in sorted(unsent.pop(place)):
+                delivery = newest[offset]
+                kinds.append((offset, delivery.entries[offset].type))
+                self._remove(delivery, offset)
+            if kinds:
+                found[place] = in_ranges(kinds)
+        if not unsent:
+            self._unsent.pop(session, None)
+        return found
+
+    def end_session(self, session: Session) -> int:
+        """The broker has given back what was acquired in it. Returns how many acknowledgements were not sent."""
+        lost = sum(len(offsets) for offsets in self._unsent.pop(session, {}).values())
+        for delivery in [each for each in self._deliveries.values() if each.session == session]:
+            for offset in list(delivery.entries):
+                self._remove(delivery, offset)
+        return lost
+
+    def _remove(self, delivery: Delivery, offset: int) -> None:
+        entry = delivery.entries.pop(offset)
+        if not delivery.entries:
+            self._deliveries.pop(delivery.number, None)
+        newest = self._newest.get(delivery.place)
+        if newest is not None and newest.get(offset) is delivery:
+            del newest[offset]
+            if not newest:
+                del self._newest[delivery.place]
+        if entry.state is State.ACKNOWLEDGED:
+            self._unsent.get(delivery.session, {}).get(delivery.place, set()).discard(offset)
+
+    # ---- renewals --------------------------------------------------------------------------------------------
+
+    def next_ms(self) -> float:
+        """When something is to be renewed next."""
+        return min((each.renew_at_ms for each in self._deliveries.values()), default=NEVER_MS)
+
+    def renewals(self, now_ms: float) -> dict[Session, Renewal]:
+        """What is to be renewed now, and is not asked for again until `renewed`. Drops records whose lock has ended."""
+        found: dict[Session, Renewal] = {}
+        kinds: dict[tuple[Session, Place], list[tuple[int, int]]] = {}
+        for delivery in [each for each in self._deliveries.values() if each.renew_at_ms <= now_ms]:
+            offsets = [offset for offset, entry in delivery.entries.items() if self._is_renewed(entry, now_ms)]
+            for offset in [at for at, entry in delivery.entries.items() if entry.deadline_ms <= now_ms]:
+                self._remove(delivery, offset)
+            delivery.renew_at_ms = max((each.deadline_ms for each in delivery.entries.values()), default=NEVER_MS)
+            if offsets:
+                found.setdefault(delivery.session, Renewal({}, [])).deliveries.append(
+                    (delivery, offsets, delivery.renew_at_ms)
+                )
+                kinds.setdefault((delivery.session, delivery.place), []).extend((at, RENEW) for at in offsets)
+        for (session, place), each in kinds.items():
+            found[session].acks[place] = in_ranges(sorted(each))
+        return found
+
+    def put_off(self, renewal: Renewal, now_ms: float) -> None:
+        """It could not be sent now: ask for it a little later."""
+        for delivery, _, _ in renewal.deliveries:
+            delivery.renew_at_ms = now_ms + PUT_OFF_MS
+
+    def _is_renewed(self, entry: Entry, now_ms: float) -> bool:
+        if entry.deadline_ms <= now_ms or entry.state is State.ACKNOWLEDGED:
+            return False
+        return entry.state is not State.RETURNED or now_ms < entry.returned_ms + self._hold_ms
+
+    def renewed(self, renewal: Renewal, refused: Collection[Place], now_ms: float, lock_ms: int) -> None:
+        """The answer to a renewal. refused: these keep the time that they have, and are not tried again."""
+        for delivery, offsets, looked_at_ms in renewal.deliveries:
+            if delivery.place in refused:
+                continue
+            delivery.lock_ms = lock_ms or delivery.lock_ms
+            if delivery.renew_at_ms == looked_at_ms:  # else the application wants it renewed once more
+                delivery.renew_at_ms = now_ms + delivery.lock_ms * 2 / 3
+            for offset in offsets:
+                if offset in delivery.entries:
+                    delivery.entries[offset].deadline_ms = now_ms + delivery.lock_ms
+
+
+def in_ranges(kinds: Sequence[tuple[int, int]]) -> list[AcknowledgementBatch]:
+    """Ranges of neighbours of one type, from (offset, type) in the order of offsets."""
+    found: list[AcknowledgementBatch] = []
+    for offset, kind in kinds:
+        if found and found[-1].last_offset == offset - 1 and found[-1].acknowledge_types == [kind]:
+            found[-1].last_offset = offset
+        else:
+            found.append(AcknowledgementBatch(first_offset=offset, last_offset=offset, acknowledge_types=[kind]))
+    return found

@@ -1,0 +1,236 @@
+"""The work of a share consumer between two reads: be a member, wait for records, send what became of them.
+
+The rule: nothing here, and no background task, refers to the ShareConsumer object, so that an abandoned one is
+collected; its finalizer then closes these parts.
+"""
+
+import asyncio
+import base64
+import contextlib
+import logging
+from collections.abc import Collection
+
+from ...protocol.messages.share_groups import ShareGroupHeartbeatRequest
+from ..errors import ClosedError, IllegalStateError, KafkaError, RequestTimedOutError, UnsupportedVersionError
+from ..group.heartbeat import HeartbeatTask
+from ..net.cluster import Cluster
+from ..net.coordinators import CoordinatorKind
+from ..net.environment import Environment
+from ..settings import ShareConsumerSettings
+from ..unclosed import Parts
+from .arrivals import Arrivals, Times
+from .fetcher import ShareFetcher
+from .held import Held
+from .membership import ShareMembership
+from .offset_reset import set_offset_reset
+
+log = logging.getLogger("fencepost.client")
+CLOSING_MS = 5_000
+_LONGEST_WAIT_MS = 60_000.0
+
+
+class SharePolls(Parts):
+    """The parts of one share consumer."""
+
+    def __init__(self, settings: ShareConsumerSettings, environment: Environment) -> None:
+        self.settings = settings
+        self._clock = environment.clock
+        self._environment = environment
+        self.cluster = Cluster(settings, environment)
+        super().__init__(self.cluster.affinity)
+        self.cluster.on_broken = self._wake
+        member_id = base64.urlsafe_b64encode(environment.rng.bytes(16)).rstrip(b"=").decode()
+        self.member = ShareMembership(settings.group_id, member_id, settings.client_rack or None)
+        self.held = Held(settings.max_poll_interval_ms)
+        self.arrivals = Arrivals(settings, self.held)
+        self.fetcher = ShareFetcher(self.cluster, settings, self.member, self.held, self.arrivals, self._wake)
+        self._target: tuple[CoordinatorKind, str] = ("group", settings.group_id)
+        self._heartbeats = HeartbeatTask(
+            self.cluster, settings, self.member, environment, self._news, self._leave_after_missed_poll
+        )
+        self._failure: BaseException | None = None
+        self._waiting: list[tuple[asyncio.Future[None], float]] = []
+        self._started = self._closed = False
+        self._is_done = False
+
+    # ---- life ------------------------------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is started and not closed."""
+        return self._started and not self._closed
+
+    def now(self) -> Times:
+        return Times(self._clock.monotonic_ms(), int(self._clock.now_ms()))
+
+    async def start(self) -> None:
+        """Connect, and see whether the broker has share groups. Raises UnsupportedVersionError and others."""
+        self.check_open()
+        await self.cluster.start()
+        connection = await self.cluster.coordinator(*self._target)
+        if not connection.knows(ShareGroupHeartbeatRequest, 1):
+            raise UnsupportedVersionError(
+                f"{connection.name} has no share groups (KIP-932)",
+                hint="use fencepost, or Apache Kafka 4.2 or newer with the feature share.version",
+            )
+        if self.settings.auto_offset_reset is not None:
+            await set_offset_reset(self.cluster, self.settings)
+        self.begin()
+        self._started = True
+
+    def subscribe(self, topics: Collection[str]) -> None:
+        self.member.subscribe(topics)
+        self.cluster.watch_topics(topics)
+        if self._started and self.member.hurries:
+            self._heartbeats.hurry()
+
+    def check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the share consumer is closed")
+
+    def check_started(self) -> None:
+        if not self.is_open:
+            self.check_open()
+            raise IllegalStateError(
+                "the share consumer is not started", hint="async with ShareConsumer(...) as consumer: …"
+            )
+        self.cluster.affinity.check()
+
+    async def close(self, timeout_ms: float = CLOSING_MS, *, is_done: bool = True) -> None:
+        """Acknowledge, close the session, leave. Idempotent.
+
+        is_done: whether the application has worked on everything that was returned to it.
+        """
+        if self._closed:
+            return
+        self._closed, self._is_done = True, is_done
+        if self.cluster.affinity.is_elsewhere:  # its tasks cannot be awaited in this loop
+            await self.end_from_other_loop(timeout_ms)
+            return
+        await self.end(timeout_ms)
+
+    async def finish(self, timeout_ms: float) -> None:
+        """What is acknowledged is sent, all else given back. Without a close() before, nobody knows what was done."""
+        self._closed = True
+        self._wake()
+        if not self._started:
+            return
+        self._heartbeats.stop()
+        request = self.member.leave()
+        try:
+            self.arrivals.begin_poll(implicit=self._is_done and self.settings.acknowledgement == "implicit")
+            await self.fetcher.close()
+        finally:
+            await self._send_leave(request, timeout_ms)
+
+    async def _send_leave(self, request: ShareGroupHeartbeatRequest | None, timeout_ms: float) -> None:
+        """Send it once. If it does not arrive, the session timeout removes the member."""
+        if request is not None:
+            with contextlib.suppress(KafkaError):
+                await self.cluster.ask(self._target, request, timeout_ms=timeout_ms)
+
+    async def release(self) -> None:
+        """Close all connections."""
+        self._heartbeats.stop()
+        await self.cluster.close()
+
+    def abandon(self) -> None:
+        """Log what others will read again, because the loop has ended without a close()."""
+        log.warning(
+            "share group %s: the consumer was never closed: what it has is delivered again", self.settings.group_id
+        )
+
+    # ---- polls -----------------------------------------------------------------------------------------------
+
+    def poll(self) -> None:
+        """Do what may only be done between two reads. Raises errors of background tasks."""
+        self.check_started()
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+        self._heartbeats.check()
+        self.cluster.check()
+        self.fetcher.check()
+        self._heartbeats.times.was_polled = True
+        if not self.member.in_generation:
+            if not self.member.topics:
+                raise IllegalStateError("the share consumer has no topics", hint="pass topics=, or call subscribe()")
+            self.member.join()
+            self._heartbeats.start()
+            self._heartbeats.hurry()
+
+    async def wait(self, deadline_ms: float) -> bool:
+        """Wait until there is something to return or to raise. Returns False after the deadline.
+
+        Without time to wait, records are asked for, and a later call has them.
+        """
+        now_ms = self._clock.monotonic_ms()
+        if deadline_ms <= now_ms:
+            if not self._waiting:
+                self.fetcher.hungry_until_ms = now_ms + 1
+                self.fetcher.pump()
+                self._set_hunger()
+            return False
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        waiting = future, deadline_ms
+        self._waiting.append(waiting)
+        self._set_hunger()
+        timer = loop.call_later(min(deadline_ms - now_ms, _LONGEST_WAIT_MS) / 1000, _set_done, future)
+        times = self._heartbeats.times
+        times.poll_begins(now_ms)
+        try:
+            self.fetcher.pump()
+            await future
+        finally:
+            timer.cancel()
+            times.poll_ends(self._clock.monotonic_ms())
+            if waiting in self._waiting:
+                self._waiting.remove(waiting)
+            self._set_hunger()
+        return True
+
+    def _set_hunger(self) -> None:
+        self.fetcher.hungry_until_ms = max((deadline for _, deadline in self._waiting), default=None)
+
+    def _wake(self) -> None:
+        """Wake those who wait, if there is something for them."""
+        is_over = self._closed or self._failure is not None or self.fetcher.is_failed
+        if is_over or self.arrivals.has_some(self._clock.monotonic_ms()) or not self.member.in_generation:
+            for future, _ in self._waiting:
+                _set_done(future)
+
+    def _news(self, failure: BaseException | None) -> None:
+        """After a heartbeat."""
+        if failure is not None:
+            self._failure = failure
+        self.member.has_news = False
+        self._wake()
+        self.fetcher.pump()
+
+    async def _leave_after_missed_poll(self) -> None:
+        log.warning(
+            "share group %s: no poll within max_poll_interval_ms=%d: leaving, and giving back what was not returned",
+            self.settings.group_id,
+            self.settings.max_poll_interval_ms,
+        )
+        request = self.member.leave()
+        self.held.release_unread()
+        self.fetcher.acknowledged()
+        await self._send_leave(request, CLOSING_MS)
+
+    async def commit(self) -> None:
+        """Send all acknowledgements and wait for the answers. Raises the first failure since the last call."""
+        self.check_started()
+        if not await self.fetcher.flush(self.settings.default_api_timeout_ms):
+            raise RequestTimedOutError(
+                f"acknowledgements were not answered within {self.settings.default_api_timeout_ms} ms"
+            )
+        failures, self.held.failures = self.held.failures, []
+        if failures:
+            raise failures[0]
+
+
+def _set_done(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,110 @@
+"""A share session with one broker: its epochs, and what has to be said in the next request. Pure.
+
+The rules: epoch 0 opens the session, each request counts it up by one, -1 ends it; one request is in flight at a time.
+A request names only partitions that are new in the session, that leave it, or whose records are acknowledged; one that
+opens the session names all, and cannot acknowledge anything. What went wrong on the way to the broker or back leaves
+the epoch unknown, so the session is opened anew, which ends the old one: the broker then gives back what was acquired
+in it. `stamp` counts sessions, so that records of an old one are told from those of the present one.
+Source: Kafka's ShareSessionHandler; KIP-932.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.share_fetch import AcknowledgementBatch, ShareAcknowledgeRequest, ShareFetchRequest
+from .membership import Place
+
+OPENING, CLOSING = 0, -1
+_LAST_EPOCH = 2**31 - 1
+GONE = (ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESSION_EPOCH)
+"""The codes of a whole answer after which the session is opened anew."""
+
+Acks = Mapping[Place, Sequence[AcknowledgementBatch]]
+
+
+class Ask(NamedTuple):
+    """What a ShareFetch says of its session."""
+
+    epoch: int
+    topics: list[ShareFetchRequest.Topic]
+    forgotten: list[ShareFetchRequest.ForgottenTopic]
+
+
+class ShareSession:
+    """One session. stamp: which one of this broker's; partitions: what the broker knows to be in it."""
+
+    def __init__(self) -> None:
+        self.stamp = 0
+        self.epoch = OPENING
+        self.partitions: frozenset[Place] = frozenset()
+        self._sending: frozenset[Place] | None = None  # in the session if the request in flight succeeds
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the broker has it, so that records can be acknowledged."""
+        return self.epoch != OPENING
+
+    def forgets(self, wanted: Iterable[Place]) -> bool:
+        """Whether a fetch of these would take partitions out of the session."""
+        return not self.partitions <= frozenset(wanted)
+
+    def ask(self, wanted: Iterable[Place], acks: Acks) -> Ask:
+        """For a ShareFetch of these partitions. acks: of partitions among them; none before the session is open."""
+        wanted = frozenset(wanted)
+        assert self.is_open or not acks
+        assert acks.keys() <= wanted
+        named = sorted(wanted - self.partitions | acks.keys())
+        topics: dict[bytes, list[ShareFetchRequest.Topic.Partition]] = {}
+        for place in named:
+            one = ShareFetchRequest.Topic.Partition(
+                partition_index=place.partition, acknowledgement_batches=list(acks.get(place, ()))
+            )
+            topics.setdefault(place.topic_id, []).append(one)
+        forgotten: dict[bytes, list[int]] = {}
+        for place in sorted(self.partitions - wanted):
+            forgotten.setdefault(place.topic_id, []).append(place.partition)
+        self._sending = wanted
+        return Ask(
+            self.epoch,
+            [ShareFetchRequest.Topic(topic_id=topic_id, partitions=found) for topic_id, found in topics.items()],
+            [
+                ShareFetchRequest.ForgottenTopic(topic_id=topic_id, partitions=found)
+                for topic_id, found in forgotten.items()
+            ],
+        )
+
+    def acknowledge(self, acks: Acks) -> tuple[int, list[ShareAcknowledgeRequest.Topic]]:
+        """For a ShareAcknowledge: epoch and topics."""
+        assert self.is_open
+        self._sending = self.partitions
+        return self.epoch, ack_topics(acks)
+
+    def close(self, acks: Acks) -> tuple[int, list[ShareAcknowledgeRequest.Topic]] | None:
+        """For the last ShareAcknowledge, which also gives back what is not acknowledged; None without a session."""
+        if not self.is_open:
+            return None
+        self.lost()
+        return CLOSING, ack_topics(acks)
+
+    def answered(self) -> None:
+        """The request in flight succeeded as a whole."""
+        assert self._sending is not None
+        self.partitions, self._sending = self._sending, None
+        self.epoch = 1 if self.epoch == _LAST_EPOCH else self.epoch + 1
+
+    def lost(self) -> None:
+        """The broker has no such session, or another epoch, or it is not known which: the next request opens one."""
+        self.epoch, self.partitions, self._sending = OPENING, frozenset(), None
+        self.stamp += 1
+
+
+def ack_topics(acks: Acks) -> list[ShareAcknowledgeRequest.Topic]:
+    """The topics of a ShareAcknowledge."""
+    topics: dict[bytes, list[ShareAcknowledgeRequest.Topic.Partition]] = {}
+    for place in sorted(acks):
+        one = ShareAcknowledgeRequest.Topic.Partition(
+            partition_index=place.partition, acknowledgement_batches=list(acks[place])
+        )
+        topics.setdefault(place.topic_id, []).append(one)
+    return [ShareAcknowledgeRequest.Topic(topic_id=topic_id, partitions=found) for topic_id, found in topics.items()]

@@ -1,0 +1,72 @@
+"""The records of one consumer that one transaction acknowledges, until they are sent or the transaction ends.
+
+The rules: they are renewed until they are sent. Sent records are the consumer's no more, whatever comes: if the
+transaction is committed, they are acknowledged for good; if not, the broker delivers them again. Records that were not
+sent are given back by the consumer when the transaction ends; of those whose request was refused the lock ends.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...protocol.messages.share_fetch import AcknowledgementBatch
+from ..values import AcknowledgeType, ShareRecord
+from .held import Delivery, in_ranges
+from .membership import Place
+
+if TYPE_CHECKING:
+    from .polls import SharePolls
+
+MOST = 100
+"""So many are sent at once, the others with the commit."""
+TYPES = (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT)
+"""What a transaction can say: a record that is to be delivered again needs no transaction."""
+
+
+class TakenRecords:
+    def __init__(self, polls: "SharePolls") -> None:
+        self._polls = polls
+        self._taken: list[tuple[Delivery, int]] = []
+        self._types: list[int] = []
+
+    @property
+    def group_id(self) -> str:
+        return self._polls.member.group_id
+
+    @property
+    def member_id(self) -> str:
+        return self._polls.member.member_id
+
+    @property
+    def are_many(self) -> bool:
+        return len(self._taken) >= MOST
+
+    def add(self, records: Sequence[ShareRecord], type: AcknowledgeType) -> None:
+        """Raises RecordNotHeldError, IllegalStateError; then none of them is taken."""
+        if type not in TYPES:
+            raise ValueError(f"a transaction can ACCEPT or REJECT a record, not {AcknowledgeType(type).name} it")
+        held, now_ms = self._polls.held, self._polls.now().now_ms
+        new: list[tuple[Delivery, int]] = []
+        try:
+            for record in records:
+                new.append((held.take(record.delivery, record.offset, now_ms), record.offset))
+        except BaseException:
+            held.untake(new)
+            raise
+        self._taken += new
+        self._types += [int(type)] * len(new)
+
+    def hand_over(self) -> list[tuple[bytes, int, list[AcknowledgementBatch]]]:
+        """For the request that is sent now. Raises RecordNotHeldError if one of them is lost meanwhile."""
+        self._polls.held.hand_over(self._taken, self._polls.now().now_ms)
+        kinds: dict[Place, list[tuple[int, int]]] = {}
+        for (delivery, offset), kind in zip(self._taken, self._types, strict=True):
+            kinds.setdefault(delivery.place, []).append((offset, kind))
+        self._taken, self._types = [], []
+        return [(at.topic_id, at.partition, in_ranges(sorted(kinds[at]))) for at in sorted(kinds)]
+
+    def give_back(self) -> None:
+        """The transaction has ended: what was not sent never will be."""
+        taken, self._taken, self._types = self._taken, [], []
+        self._polls.held.put_back(taken)
+        if taken and self._polls.is_open:
+            self._polls.fetcher.acknowledged()

@@ -1,0 +1,113 @@
+"""What is written into a transaction besides records: offsets, and acknowledgements of a share group's records.
+
+The rules: one call at a time, with all its retries; the end of the transaction waits for it (`lock`). Offsets may be
+sent again without a response. Acknowledgements never: a broker takes each of them once, so a request that may have
+arrived and has no response leaves only the abort, which undoes it wherever it is. After a refusal nothing was done, so
+that one that says "not now" is followed by another attempt. Sources: Kafka's TransactionManager; KIP-447, KIP-1289.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from ..errors import KafkaError, is_retriable
+from ..net.coordinators import CoordinatorKind
+from ..net.retry import Deadline
+from ..values import ConsumerGroupMetadata
+from .answers import Verdict, of_acknowledgement, refused, worst
+from .machine import ClientTransaction
+from .requests import Codes, TransactionRequests, maybe_done
+from .sources import FromShareGroup, Offsets
+from .table import OPEN
+from .tries import Tries
+
+
+class Writes:
+    """explain: finds out why the producer was fenced, if it was, before its error is raised."""
+
+    def __init__(
+        self,
+        machine: ClientTransaction,
+        requests: TransactionRequests,
+        tries: Tries,
+        explain: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._machine = machine
+        self._requests = requests
+        self._tries = tries
+        self._explain = explain
+        self.lock = asyncio.Lock()
+
+    async def send_offsets(self, offsets: Offsets, group: ConsumerGroupMetadata) -> None:
+        """Raises the transaction's error."""
+        machine, group_id = self._machine, group.group_id
+        target: tuple[CoordinatorKind, str] = ("group", group_id)
+        deadline = self._tries.deadline()
+        check = partial(self._requests.check_offsets, group_id)
+        await self.retry(check, target, deadline, "finding the group's coordinator")
+        machine.attempts_offsets()
+        if machine.version < 2 and group_id not in machine.groups:
+            ask = partial(self._requests.add_offsets, group_id)
+            await self.retry(ask, self._requests.target, deadline, "AddOffsetsToTxn")
+            machine.groups.add(group_id)
+        ask = partial(self._requests.commit_offsets, offsets, group)
+        await self.retry(ask, target, deadline, f"offsets of group {group_id!r}")
+
+    async def retry(
+        self,
+        ask: Callable[[], Awaitable[Codes]],
+        target: tuple[CoordinatorKind, str],
+        deadline: Deadline,
+        what: str,
+    ) -> None:
+        """Call `ask` until it succeeds. If it cannot, fails the transaction and raises its error."""
+        machine, attempt = self._machine, 0
+        while machine.state in OPEN:
+            code = 0
+            try:
+                codes = await ask()
+                verdict, code = worst(codes.values())
+                if verdict is Verdict.DONE:
+                    return
+                error = refused(codes, code)
+            except KafkaError as raised:
+                verdict, error = (Verdict.AGAIN if is_retriable(raised) else Verdict.ABORT), raised
+            self._requests.stale(code, target)
+            if verdict is not Verdict.AGAIN:
+                machine.refused_write(verdict, error)
+            elif not await self._tries.pause(attempt, deadline, error, code, what):
+                machine.refused_write(Verdict.ABORT, self._tries.late(what, error))
+            attempt += 1
+        await self._explain()
+        raise machine.failure()
+
+    async def acknowledge(self, taken: FromShareGroup) -> None:
+        """Raises the transaction's error; RecordNotHeldError, without having sent anything."""
+        machine, group_id = self._machine, taken.group_id
+        target: tuple[CoordinatorKind, str] = ("group", group_id)
+        what = f"acknowledging records of share group {group_id!r}"
+        deadline = self._tries.deadline()
+        await self.retry(partial(self._requests.check_acknowledging, group_id), target, deadline, what)
+        acks = taken.hand_over()
+        if not acks:
+            return
+        machine.attempts_offsets()
+        attempt = 0
+        while machine.state in OPEN:
+            code = 0
+            try:
+                code, refusal = await self._requests.acknowledge(group_id, taken.member_id, acks)
+                verdict = of_acknowledgement(code)
+                if verdict is Verdict.DONE:
+                    return
+            except KafkaError as raised:
+                is_unsent = is_retriable(raised) and not maybe_done(raised)
+                verdict, refusal = (Verdict.AGAIN if is_unsent else Verdict.ABORT), raised
+            self._requests.stale(code, target)
+            if verdict is not Verdict.AGAIN:
+                machine.refused_write(verdict, refusal)
+            elif not await self._tries.pause(attempt, deadline, refusal, code, what):
+                machine.refused_write(Verdict.ABORT, self._tries.late(what, refusal))
+            attempt += 1
+        await self._explain()
+        raise machine.failure()

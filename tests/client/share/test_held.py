@@ -1,0 +1,298 @@
+"""The records that a consumer of a share group has, against a model: a dict of offsets and what became of each."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from fencepost.client.errors import IllegalStateError, RecordNotHeldError
+from fencepost.client.share.held import NEVER_MS, Acks, Delivery, Held, Session, in_ranges
+from fencepost.client.share.membership import Place
+from fencepost.client.values import AcknowledgeType, TopicPartition
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
+PLACE, TP = Place(b"t" * 16, 0), TopicPartition("orders", 0)
+SESSION = Session(0, 0)
+LOCK_MS, HOLD_MS = 30_000, 300_000
+
+
+def add(held: Held, first: int, last: int, now_ms: float = 0, session: Session = SESSION, **more: Any) -> Delivery:
+    records = more.pop("records", range(first, last + 1))
+    return held.add(TP, PLACE, session, [(first, last, 1)], records, now_ms, LOCK_MS)
+
+
+def given_out(held: Held, first: int, last: int, now_ms: float = 0) -> Delivery:
+    delivery = add(held, first, last, now_ms)
+    for offset in range(first, last + 1):
+        assert held.give(delivery, offset, now_ms) is not None
+    return delivery
+
+
+def listed(acks: Acks) -> list[tuple[int, int, list[int]]]:
+    return [(one.first_offset, one.last_offset, list(one.acknowledge_types)) for one in acks.get(PLACE, [])]
+
+
+def test_acknowledgements_are_sent_as_ranges_of_one_type_and_each_once() -> None:
+    held = Held(HOLD_MS)
+    number = given_out(held, 0, 5).number
+    for offset, kind in [(4, ACCEPT), (0, ACCEPT), (1, ACCEPT), (2, REJECT), (5, RELEASE)]:
+        held.acknowledge(number, offset, kind, 1)
+    assert listed(held.drain(SESSION)) == [(0, 1, [1]), (2, 2, [3]), (4, 4, [1]), (5, 5, [2])]
+    assert held.drain(SESSION) == {}
+    with pytest.raises(RecordNotHeldError, match="offset 0 was acknowledged already"):
+        held.acknowledge(number, 0, RELEASE, 1)
+
+
+def test_until_it_is_sent_another_acknowledgement_takes_the_place_of_the_first() -> None:
+    held = Held(HOLD_MS)
+    number = given_out(held, 0, 1).number
+    held.acknowledge(number, 0, ACCEPT, 1)
+    held.acknowledge(number, 0, REJECT, 1)
+    held.acknowledge(number, 1, ACCEPT, 1)
+    held.acknowledge(number, 1, RENEW, 1)
+    assert listed(held.drain(SESSION)) == [(0, 0, [3])]
+
+
+def test_offsets_without_a_record_are_reported_as_gaps_at_once() -> None:
+    held = Held(HOLD_MS)
+    add(held, 0, 5, records={1, 2, 5})
+    assert listed(held.drain(SESSION)) == [(0, 0, [0]), (3, 4, [0])]
+
+
+def test_a_record_whose_lock_has_ended_can_neither_be_returned_nor_acknowledged() -> None:
+    held = Held(HOLD_MS)
+    delivery = add(held, 0, 1)
+    held.give(delivery, 0, 0)
+    assert held.give(delivery, 1, LOCK_MS) is None
+    with pytest.raises(RecordNotHeldError, match="lock of the record at offset 0 has ended"):
+        held.acknowledge(delivery.number, 0, ACCEPT, LOCK_MS)
+    with pytest.raises(RecordNotHeldError):
+        held.take(delivery.number, 0, LOCK_MS)
+
+
+def test_of_a_record_that_came_again_only_the_newest_delivery_counts() -> None:
+    held = Held(HOLD_MS)
+    old = given_out(held, 0, 1)
+    held.acknowledge(old.number, 1, ACCEPT, 1)
+    new = given_out(held, 0, 1, now_ms=10)
+    with pytest.raises(RecordNotHeldError):
+        held.acknowledge(old.number, 0, ACCEPT, 11)
+    assert held.drain(SESSION) == {}
+    held.acknowledge(new.number, 0, ACCEPT, 11)
+    assert listed(held.drain(SESSION)) == [(0, 0, [1])]
+
+
+def test_the_end_of_a_session_ends_what_was_acquired_in_it_and_nothing_else() -> None:
+    held = Held(HOLD_MS)
+    old, new = given_out(held, 0, 1), add(held, 5, 6, session=Session(0, 1))
+    held.acknowledge(old.number, 0, ACCEPT, 1)
+    assert held.end_session(SESSION) == 1
+    with pytest.raises(RecordNotHeldError):
+        held.acknowledge(old.number, 1, ACCEPT, 1)
+    assert held.give(new, 5, 1) is not None
+
+
+def test_what_a_transaction_took_is_acknowledged_by_nothing_else() -> None:
+    held = Held(HOLD_MS)
+    delivery = given_out(held, 0, 2)
+    held.take(delivery.number, 0, 1)
+    held.accept_returned()
+    assert listed(held.drain(SESSION)) == [(1, 2, [1])]
+    for forbidden in (
+        lambda: held.acknowledge(delivery.number, 0, ACCEPT, 1),
+        lambda: held.take(delivery.number, 0, 1),
+    ):
+        with pytest.raises(IllegalStateError):
+            forbidden()
+    held.hand_over([(delivery, 0)], 1)
+    assert (held.drain(SESSION), held.next_ms()) == ({}, NEVER_MS)
+
+
+def test_what_a_transaction_took_and_did_not_send_is_released() -> None:
+    held = Held(HOLD_MS)
+    delivery = given_out(held, 0, 2)
+    for offset in (0, 1):
+        held.take(delivery.number, offset, 1)
+    held.hand_over([(delivery, 0)], 1)
+    held.put_back([(delivery, 0), (delivery, 1)])
+    assert listed(held.drain(SESSION)) == [(1, 1, [2])]
+
+
+def test_nothing_is_handed_over_if_one_of_the_records_is_lost_meanwhile() -> None:
+    held = Held(HOLD_MS)
+    delivery, other = given_out(held, 0, 0), given_out(held, 5, 5, now_ms=20_000)
+    held.take(delivery.number, 0, 20_000)
+    held.take(other.number, 5, 20_000)
+    with pytest.raises(RecordNotHeldError):
+        held.hand_over([(other, 5), (delivery, 0)], LOCK_MS)
+    held.put_back([(other, 5)])
+    assert listed(held.drain(SESSION)) == [(5, 5, [2])]
+
+
+def test_locks_are_renewed_after_two_thirds_of_their_time() -> None:
+    held = Held(HOLD_MS)
+    delivery = add(held, 0, 3)
+    for offset in range(3):
+        held.give(delivery, offset, 0)
+    held.acknowledge(delivery.number, 0, ACCEPT, 0)
+    held.take(delivery.number, 1, 0)
+    assert held.next_ms() == 20_000
+    assert not held.renewals(19_999)
+    renewal = held.renewals(20_000)[SESSION]
+    assert listed(renewal.acks) == [(1, 3, [4])]  # taken, returned, not returned yet; the acknowledged one is sent
+    assert not held.renewals(20_000)
+    held.renewed(renewal, (), 20_100, LOCK_MS)
+    assert held.next_ms() == 40_100
+    held.acknowledge(delivery.number, 2, ACCEPT, 50_099)
+    with pytest.raises(RecordNotHeldError):
+        held.acknowledge(delivery.number, 2, ACCEPT, 50_100)
+
+
+def test_a_returned_record_is_renewed_for_so_long_and_no_longer() -> None:
+    held = Held(hold_ms=25_000)
+    delivery = add(held, 0, 1)
+    held.give(delivery, 0, 0)
+    held.renewed(held.renewals(20_000)[SESSION], (), 20_000, LOCK_MS)
+    assert listed(held.renewals(40_000)[SESSION].acks) == [(1, 1, [4])]
+    held.acknowledge(delivery.number, 0, RENEW, 41_000)
+    assert held.next_ms() == 41_000
+    assert listed(held.renewals(41_000)[SESSION].acks) == [(0, 1, [4])]
+
+
+def test_what_a_refused_renewal_was_for_is_kept_until_its_lock_ends() -> None:
+    held = Held(HOLD_MS)
+    delivery = given_out(held, 0, 0)
+    held.renewed(held.renewals(20_000)[SESSION], {PLACE}, 20_000, LOCK_MS)
+    assert (held.renewals(29_999), held.next_ms()) == ({}, LOCK_MS)
+    held.find(delivery.number, 0, 29_999)
+    held.renewals(30_000)
+    assert held.next_ms() == NEVER_MS
+
+
+def test_what_was_fetched_and_not_returned_can_be_given_back() -> None:
+    held = Held(HOLD_MS)
+    delivery = add(held, 0, 3)
+    held.give(delivery, 1, 0)
+    held.release_unread()
+    assert listed(held.drain(SESSION)) == [(0, 0, [2]), (2, 3, [2])]
+
+
+@given(st.dictionaries(st.integers(0, 30), st.integers(0, 4)))
+def test_ranges_say_the_same_as_the_list(kinds: dict[int, int]) -> None:
+    ranges = in_ranges(sorted(kinds.items()))
+    said = {at: one.acknowledge_types[0] for one in ranges for at in range(one.first_offset, one.last_offset + 1)}
+    assert said == kinds
+    assert all(
+        a.last_offset + 1 < b.first_offset or a.acknowledge_types != b.acknowledge_types for a, b in pairwise(ranges)
+    )
+
+
+class AgainstADict(RuleBasedStateMachine):
+    """Random calls beside a dict: offset → (delivery, deadline, what became of it)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = Held(HOLD_MS)
+        self.now_ms = 0.0
+        self.session = SESSION
+        self.model: dict[int, list[Any]] = {}
+        self.old: list[tuple[Delivery, int]] = []
+
+    @rule(first=st.integers(0, 12), count=st.integers(1, 5), missing=st.sets(st.integers(0, 16), max_size=2))
+    def acquire(self, first: int, count: int, missing: set[int]) -> None:
+        offsets = range(first, first + count)
+        before = [(entry[0], at) for at, entry in self.model.items() if at in offsets]
+        delivery = add(self.held, first, offsets[-1], self.now_ms, self.session, records=set(offsets) - missing)
+        self.old += before
+        for offset in offsets:
+            self.model[offset] = [delivery, self.now_ms + LOCK_MS, 0 if offset in missing else "fetched"]
+
+    @rule(offset=st.integers(0, 16))
+    def give(self, offset: int) -> None:
+        entry = self.model.get(offset)
+        if entry is not None:
+            found = self.held.give(entry[0], offset, self.now_ms)
+            assert (found is not None) == (entry[2] == "fetched" and self.now_ms < entry[1])
+            if found is not None:
+                entry[2] = "returned"
+
+    @rule(offset=st.integers(0, 16), kind=st.sampled_from([ACCEPT, RELEASE, REJECT]))
+    def acknowledge(self, offset: int, kind: AcknowledgeType) -> None:
+        entry = self.model.get(offset)
+        if entry is None or entry[2] == "fetched":
+            return  # the application has no such record
+        try:
+            self.held.acknowledge(entry[0].number, offset, kind, self.now_ms)
+        except IllegalStateError:
+            assert entry[2] == "taken" or self.now_ms >= entry[1]
+        else:
+            assert entry[2] != "taken"
+            assert self.now_ms < entry[1]
+            entry[2] = int(kind)
+
+    @rule(offset=st.integers(0, 16))
+    def take(self, offset: int) -> None:
+        entry = self.model.get(offset)
+        if entry is not None and entry[2] == "returned" and self.now_ms < entry[1]:
+            self.held.take(entry[0].number, offset, self.now_ms)
+            entry[2] = "taken"
+
+    @rule(committed=st.booleans())
+    def end_transaction(self, committed: bool) -> None:
+        taken = [(entry[0], at) for at, entry in self.model.items() if entry[2] == "taken"]
+        late = any(self.now_ms >= self.model[at][1] for _, at in taken)
+        if committed and not late:
+            self.held.hand_over(taken, self.now_ms)
+            for _, at in taken:
+                del self.model[at]
+        else:
+            self.held.put_back(taken)
+            for _, at in taken:
+                self.model[at][2] = int(RELEASE)
+
+    @rule()
+    def send(self) -> None:
+        sent = {}
+        for one in self.held.drain(self.session).get(PLACE, []):
+            sent.update(dict.fromkeys(range(one.first_offset, one.last_offset + 1), one.acknowledge_types[0]))
+        assert sent == {at: entry[2] for at, entry in self.model.items() if isinstance(entry[2], int)}
+        for at in sent:
+            del self.model[at]
+
+    @rule(ms=st.sampled_from([1, 5_000, 20_000, 31_000]), answered=st.booleans())
+    def wait(self, ms: int, answered: bool) -> None:
+        self.now_ms += ms
+        renewals = self.held.renewals(self.now_ms)
+        for renewal in renewals.values():
+            named = {at for one in renewal.acks[PLACE] for at in range(one.first_offset, one.last_offset + 1)}
+            for at in named:
+                assert self.model[at][2] in ("fetched", "returned", "taken")
+                assert self.now_ms < self.model[at][1]
+                if answered:
+                    self.model[at][1] = self.now_ms + LOCK_MS
+            if answered:
+                self.held.renewed(renewal, (), self.now_ms, LOCK_MS)
+
+    @precondition(lambda self: self.model)
+    @rule()
+    def end_session(self) -> None:
+        lost = self.held.end_session(self.session)
+        assert lost == sum(isinstance(entry[2], int) for entry in self.model.values()) or self.some_late()
+        self.old += [(entry[0], at) for at, entry in self.model.items()]
+        self.model.clear()
+        self.session = self.session._replace(stamp=self.session.stamp + 1)
+
+    def some_late(self) -> bool:
+        return any(self.now_ms >= entry[1] for entry in self.model.values())
+
+    @invariant()
+    def nothing_of_an_old_delivery_is_held(self) -> None:
+        for delivery, offset in self.old:
+            with pytest.raises(RecordNotHeldError):
+                self.held.find(delivery.number, offset, self.now_ms)
+
+
+AgainstADict.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+test_any_order_of_calls_does_what_a_dict_of_offsets_does = AgainstADict.TestCase

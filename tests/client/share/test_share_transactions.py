@@ -1,0 +1,248 @@
+"""`tx.acknowledge`, against a real broker in virtual time: a record is done with exactly if its transaction commits."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from fencepost.client.errors import (
+    AbortableTransactionError,
+    IllegalStateError,
+    KafkaError,
+    RecordNotHeldError,
+    UnsupportedVersionError,
+)
+from reading import make, write
+from share_members import ACCEPT, REJECT, RELEASE, left, seen, sharer
+from txn_world import TxnWorld, within
+
+NAME = "TxnShareAcknowledge"
+
+
+async def bill(world: TxnWorld, producer: Any, consumer: Any, record: Any) -> None:
+    async with producer.transaction() as tx:
+        await tx.send("bills", b"bill " + record.value, partition=0)
+        await tx.acknowledge(consumer, record)
+
+
+async def bills(world: TxnWorld) -> list[bytes]:
+    return await world.values("bills")
+
+
+def test_each_record_is_acknowledged_with_its_own_transaction() -> None:
+    async def main(world: TxnWorld) -> None:
+        await write(world, b"0", b"1", b"2")
+        producer = await world.producer()
+        async with sharer(world) as consumer:
+            async for record in consumer:
+                await bill(world, producer, consumer, record)
+                if record.value == b"2":
+                    break
+            assert await consumer.getmany(timeout_ms=500) == []
+        assert await bills(world) == [b"bill 0", b"bill 1", b"bill 2"]
+        assert await left(world) == []
+
+    within(main)
+
+
+def test_after_an_abort_the_records_come_again_whether_they_were_sent_or_not() -> None:
+    async def main(world: TxnWorld) -> None:
+        await write(world, *[b"%d" % n for n in range(150)])
+        producer = await world.producer()
+        async with sharer(world) as consumer:
+            records = await consumer.getmany(timeout_ms=5_000)
+            with pytest.raises(ZeroDivisionError):  # noqa: PT012
+                async with producer.transaction() as tx:
+                    await tx.acknowledge(consumer, *records[:100])  # these are sent at once
+                    await tx.acknowledge(consumer, *records[100:])
+                    raise ZeroDivisionError
+            again: list[Any] = []
+            while len(again) < 150:
+                again += await consumer.getmany(timeout_ms=5_000)
+            assert sorted(seen(again)) == sorted((b"%d" % n, 2) for n in range(150))
+            for record in again:
+                await bill(world, producer, consumer, record)
+        assert len(await bills(world)) == 150
+        assert await left(world) == []
+
+    within(main)
+
+
+def test_a_record_is_rejected_with_the_transaction_beside_others_of_its_batch() -> None:
+    async def main(world: TxnWorld) -> None:
+        await write(world, *[b"%d" % n for n in range(5)])
+        producer = await world.producer()
+        async with sharer(world) as consumer:
+            records = await consumer.getmany(timeout_ms=5_000)
+            async with producer.transaction() as tx:
+                await tx.acknowledge(consumer, *records[:2])
+                await tx.acknowledge(consumer, records[2], type=REJECT)
+                await tx.acknowledge(consumer, records[4])
+                await tx.send("bills", b"all", partition=0)
+            consumer.acknowledge(records[3], RELEASE)
+        assert await left(world) == [(b"3", 2)]
+
+    within(main)
+
+
+@pytest.mark.parametrize("when", ["before_write", "after_write"])
+def test_an_acknowledgement_without_an_answer_aborts_and_the_record_comes_again(when: Any) -> None:
+    async def main(world: TxnWorld) -> None:
+        await write(world, b"0")
+        producer = await world.producer()
+        async with sharer(world) as consumer:
+            world.faults.disconnect(NAME, when=when).once()
+            record = await consumer.getone()
+            with pytest.raises(AbortableTransactionError):
+                await bill(world, producer, consumer, record)
+            again = await consumer.getone(timeout_ms=60_000)
+            assert seen([again]) == [(b"0", 2)]
+            await bill(world, producer, consumer, again)
+        assert await bills(world) == [b"bill 0"]
+        assert await left(world) == []
+
+    within(main)
+
+
+def test_a_refused_acknowledgement_aborts_and_one_that_says_not_now_is_sent_again() -> None:
+    async def main(world: TxnWorld) -> None:
+        await write(world, b"0")
+        producer = await world.producer()
+        async with sharer(world) as consumer:
+            world.faults.error(NAME, "COORDINATOR_NOT_AVAILABLE").once()
+            await bill(world, producer, consumer, await consumer.getone())
+            world.faults.error(NAME, "INVALID_RECORD_STATE").once()
+            await write(world, b"1")
+            record = await consumer.getone()
+            with pytest.raises(AbortableTransactionError, match="acknowledging records of share group 'g'"):
+                await bill(world, producer, consumer, record)
+            again = await consumer.getone(timeout_ms=60_000)
+            await bill(world, producer, consumer, again)
+        assert await bills(world) == [b"bill 0", b"bill 1"]
+
+    within(main)
+
+
+def test_a_record_that_came_again_is_not_acknowledged_by_an_old_delivery() -> None:
+    async def main(world: TxnWorld) -> None:
+        await write(world, b"0")
+        producer = await world.producer()
+        async with sharer(world) as consumer:
+            old = await consumer.getone()
+            for connection in world.world.net.connections:
+                connection.cut()
+            new = await consumer.getone()
+            with pytest.raises(RecordNotHeldError):
+                await bill(world, producer, consumer, old)
+            await bill(world, producer, consumer, new)
+        assert await bills(world) == [b"bill 0"]
+
+    within(main)
+
+
+def test_a_lock_that_ends_before_the_commit_aborts_it() -> None:
+    async def main(world: TxnWorld) -> None:
+        await write(world, b"0")
+        producer = await world.producer(transaction_timeout_ms=300_000)
+        async with sharer(world) as consumer:
+            record = await consumer.getone()
+            with pytest.raises(RecordNotHeldError):  # noqa: PT012
+                async with producer.transaction() as tx:
+                    await tx.send("bills", b"never", partition=0)
+                    await tx.acknowledge(consumer, record)
+                    world.faults.error("ShareAcknowledge", "SHARE_SESSION_NOT_FOUND").once()  # the renewal
+                    await asyncio.sleep(61)
+            await bill(world, producer, consumer, await consumer.getone())
+        assert await bills(world) == [b"bill 0"]
+
+    within(main)
+
+
+def test_a_slow_transaction_keeps_its_records_until_they_are_sent() -> None:
+    async def main(world: TxnWorld) -> None:
+        await write(world, b"0")
+        producer = await world.producer(transaction_timeout_ms=300_000)
+        async with sharer(world) as consumer, sharer(world) as other:
+            record = await consumer.getone()
+            async with producer.transaction() as tx:
+                await tx.acknowledge(consumer, record)
+                assert await other.getmany(timeout_ms=100_000) == []
+                await tx.send("bills", b"slow", partition=0)
+            assert await other.getmany(timeout_ms=40_000) == []
+        assert await bills(world) == [b"slow"]
+
+    within(main)
+
+
+def test_a_pending_record_is_nobodys_until_the_broker_aborts_its_dead_producer() -> None:
+    async def main(world: TxnWorld) -> None:
+        await write(world, b"0")
+        dead, producer = await world.producer("dead"), await world.producer("alive")
+        async with sharer(world) as consumer:
+            tx = dead.transaction()
+            await tx.__aenter__()
+            record = await consumer.getone()
+            await tx.acknowledge(consumer, record)
+            await dead._driver.acknowledge(tx._taken[consumer])
+            assert await consumer.getmany(timeout_ms=40_000) == []
+            world.force_abort("dead")
+            again = await consumer.getone(timeout_ms=5_000)
+            assert seen([again]) == [(b"0", 2)]
+            await bill(world, producer, consumer, again)
+            with pytest.raises(KafkaError):
+                await tx.__aexit__(None, None, None)
+        assert await left(world) == []
+
+    within(main)
+
+
+def test_what_a_transaction_has_taken_is_not_acknowledged_by_another_way() -> None:
+    async def main(world: TxnWorld) -> None:
+        await write(world, b"0", b"1")
+        producer = await world.producer()
+        async with sharer(world) as consumer:
+            one, other = await consumer.getmany(timeout_ms=5_000)
+            async with producer.transaction() as tx:
+                await tx.acknowledge(consumer, one)
+                with pytest.raises(IllegalStateError, match="offset 0 is acknowledged already"):
+                    await tx.acknowledge(consumer, other, one)
+                with pytest.raises(IllegalStateError, match="a transaction acknowledges"):
+                    consumer.acknowledge(one, RELEASE)
+                with pytest.raises(ValueError, match="can ACCEPT or REJECT a record, not RELEASE it"):
+                    await tx.acknowledge(consumer, other, type=RELEASE)
+                await tx.acknowledge(consumer, other, type=ACCEPT)
+            with pytest.raises(IllegalStateError, match="can be sent only within a transaction"):
+                await tx.acknowledge(consumer, one)
+        assert await left(world) == []
+
+    within(main)
+
+
+def test_in_implicit_mode_a_transaction_acknowledges_nothing() -> None:
+    async def main(world: TxnWorld) -> None:
+        await write(world, b"0")
+        producer = await world.producer()
+        async with sharer(world, acknowledgement="implicit") as consumer:
+            record = await consumer.getone()
+            with pytest.raises(IllegalStateError, match='needs acknowledgement="explicit"'):
+                await bill(world, producer, consumer, record)
+
+    within(main)
+
+
+def test_another_broker_is_told_by_name_before_anything_is_acknowledged() -> None:
+    async def main(world: TxnWorld) -> None:
+        await make(world)
+        await write(world, b"0")
+        producer = await world.producer()
+        async with sharer(world) as consumer:
+            record = await consumer.getone()
+            connection = await producer._cluster.coordinator("group", "g")
+            connection._versions = {
+                kind: each for kind, each in connection._versions.items() if NAME not in kind.__name__
+            }
+            with pytest.raises(UnsupportedVersionError, match="cannot acknowledge records of a share group inside"):
+                await bill(world, producer, consumer, record)
+        assert await bills(world) == []
+        assert await left(world) == [(b"0", 2)]
+
+    within(main)
