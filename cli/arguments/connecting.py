@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ...client.consumer.consumer import Consumer
     from ...client.producer.producer import Producer
     from ...client.settings import ConnectionSettings
+    from ...client.share.consumer import ShareConsumer
     from ...client.values import TopicPartition
 
 T = TypeVar("T")
@@ -76,6 +77,11 @@ class Target:
         from ...client.consumer.consumer import Consumer
 
         return Consumer.from_config(self.config(**more))
+
+    def share_consumer(self, **more: Any) -> "ShareConsumer":
+        from ...client.share.consumer import ShareConsumer
+
+        return ShareConsumer.from_config(self.config(**more))
 
     def ask(self, work: "Callable[[Admin], Coroutine[Any, Any, T]]") -> T:
         """Run `work` with an Admin, within --timeout."""

@@ -4,8 +4,6 @@ The rule: records are printed before their offsets are committed. Without a grou
 """
 
 import errno
-import select
-import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +16,11 @@ from ..arguments.ranges import COUNT
 from ..output.failures import WRONG_USAGE, Failure
 from ..output.record_text import FORMATS, BadFormat, as_facts, form_of
 from ..output.tables import now_ms
-from ..output.writing import as_json, flush, is_terminal, show_bytes
+from ..output.writing import as_json, flush, is_terminal, nobody_reads, show_bytes
 
 if TYPE_CHECKING:
     from ...client.consumer.consumer import Consumer
-    from ...client.values import Record, TopicPartition
+    from ...client.values import Record, ShareRecord, TopicPartition
 
 PROTOCOLS = ("classic", "consumer")
 ISOLATIONS = ("read_committed", "read_uncommitted")
@@ -30,7 +28,7 @@ FROM_START: Places = {None: Place(START)}
 POLL_MS = 200
 MOST_PER_POLL = 500
 JOINING_MS = 3_600_000  # joining may take long; Ctrl-C ends it
-Write = Callable[["Record"], bytes]
+Write = Callable[["Record | ShareRecord"], bytes]
 
 
 @click.command(
@@ -46,6 +44,7 @@ Write = Callable[["Record"], bytes]
     default=None,
     help="With -g: consumer lets the broker assign partitions (KIP-848).  [default: classic]",
 )
+@click.option("--share", is_flag=True, help="With -g: as one of a share group, which accepts the printed records.")
 @click.option("--from", "place", type=PLACE, default=None, metavar="PLACE", help="[default: start]")
 @click.option("-n", "--number", "limit", type=COUNT, default=None, help="Stop after N records.")
 @click.option("-e", "--exit", "until_end", is_flag=True, help="Stop at the current end of the topic.")
@@ -59,6 +58,7 @@ def consume(
     where: str,
     group_id: str | None,
     group_protocol: str | None,
+    share: bool,
     place: Places | None,
     limit: int | None,
     until_end: bool,
@@ -78,6 +78,16 @@ def consume(
     write = _writer(to, form)
     if group_protocol is not None and group_id is None:
         raise Failure("--group-protocol is for members of a group", "add -g GROUP, or leave it out", WRONG_USAGE)
+    if share:
+        group_id = _check_share(group_id, group_protocol, place, where, explain or show_control)
+        from .shared import sharing
+
+        name = partition_of(where)[0]
+        reset = None if place is None else "latest" if place[None].kind == END else "earliest"
+        printed = to.run(lambda: sharing(to, name, group_id, reset, limit, until_end, write))
+        if printed < (limit or 0):
+            to.output.remark(f"{count_text(printed, 'record')}: there are no more")
+        return
     if explain or show_control:
         if group_id is not None:
             raise Failure("--explain and --show-control cannot be used with a group", "leave out -g", WRONG_USAGE)
@@ -118,6 +128,31 @@ def _check_group(place: Places | None, where: str) -> None:
             "give the topic alone, or leave out -g",
             WRONG_USAGE,
         )
+
+
+def _check_share(
+    group_id: str | None, group_protocol: str | None, place: Places | None, where: str, explain: bool
+) -> str:
+    """The group. Raises Failure for what does not go together."""
+    if group_id is None:
+        raise Failure("--share is for share groups", "add -g GROUP, or leave it out", WRONG_USAGE)
+    if group_protocol is not None or explain:
+        raise Failure(
+            "--share cannot be used with --group-protocol, --explain and --show-control", "leave them out", WRONG_USAGE
+        )
+    if place is not None and (set(place) != {None} or place[None].kind not in (START, END)):
+        raise Failure(
+            "a share group starts where it stands: --from must be start or end, for a group that has not begun",
+            "use fencepost share-group reset to move a group",
+            WRONG_USAGE,
+        )
+    if partition_of(where)[1] is not None:
+        raise Failure(
+            "with a group, a partition cannot be chosen: the group assigns partitions",
+            "give the topic alone",
+            WRONG_USAGE,
+        )
+    return group_id
 
 
 async def _consuming(
@@ -169,21 +204,9 @@ async def _printing(
                 await consumer.commit()
         elif ends is not None and await _all_read(consumer, ends):
             break
-        elif _nobody_reads():
+        elif nobody_reads():
             raise BrokenPipeError(errno.EPIPE, "nobody reads the output")
     return printed
-
-
-def _nobody_reads() -> bool:
-    """Whether the reader of our pipe has closed it. Without this check only the next write would fail."""
-    if not hasattr(select, "poll"):
-        return False
-    try:
-        poller = select.poll()
-        poller.register(sys.stdout.fileno(), 0)
-    except (OSError, ValueError):  # standard output has no descriptor
-        return False
-    return any(event & select.POLLERR for _, event in poller.poll(0))
 
 
 def _write_records(records: "Sequence[Record]", write: Write) -> None:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .writing import visible
 
 if TYPE_CHECKING:
-    from ...client.values import Record
+    from ...client.values import Record, ShareRecord
 
-Form = Callable[["Record"], bytes]
+Form = Callable[["Record | ShareRecord"], bytes]
 _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 _PARTS: dict[str, Form] = {
     "t": lambda record: record.topic.encode(),
@@ -63,8 +63,9 @@ def _visible_bytes(content: bytes) -> bytes:
     return visible(content.decode(errors="replace")).encode()
 
 
-def as_facts(record: "Record") -> dict[str, Any]:
-    """A record as a JSON object."""
+def as_facts(record: "Record | ShareRecord") -> dict[str, Any]:
+    """A record as a JSON object; of a share group, with its delivery count."""
+    delivered = getattr(record, "delivery_count", None)
     return {
         "topic": record.topic,
         "partition": record.partition,
@@ -73,6 +74,7 @@ def as_facts(record: "Record") -> dict[str, Any]:
         **_text("key", record.key),
         **_text("value", record.value),
         "headers": [{"name": name, **_text("value", value)} for name, value in record.headers],
+        **({} if delivered is None else {"delivery_count": delivered}),
     }
 
 

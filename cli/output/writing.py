@@ -7,6 +7,7 @@ line, and no name can begin another. In JSON they are escaped, which programs re
 
 import json
 import logging
+import select
 import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -109,3 +110,15 @@ def log_to_standard_error() -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter())
     logging.basicConfig(handlers=[handler], level=logging.INFO)
+
+
+def nobody_reads() -> bool:
+    """Whether the reader of our pipe has closed it. Without this check only the next write would fail."""
+    if not hasattr(select, "poll"):
+        return False
+    try:
+        poller = select.poll()
+        poller.register(sys.stdout.fileno(), 0)
+    except (OSError, ValueError):  # standard output has no descriptor
+        return False
+    return any(event & select.POLLERR for _, event in poller.poll(0))

@@ -1,0 +1,43 @@
+"""`fencepost consume --share`: prints what a share group gives to one of its consumers, and accepts it.
+
+The rule: a record is accepted after it is printed. With -e the command ends when nothing has come for IDLE_MS, since
+what is left may be another consumer's for now.
+"""
+
+import errno
+
+from ..arguments.connecting import Target
+from ..output.record_text import Form
+from ..output.writing import flush, nobody_reads, show_bytes
+
+POLL_MS = 200
+IDLE_MS = 2_000
+MOST_PER_POLL = 500
+
+
+async def sharing(
+    to: Target, topic: str, group_id: str, reset: str | None, limit: int | None, until_end: bool, write: Form
+) -> int:
+    """Print records. reset: where a group begins that has no setting of its own. Returns how many."""
+    printed, idle_ms = 0, 0
+    most = MOST_PER_POLL if limit is None else min(MOST_PER_POLL, limit)
+    async with to.share_consumer(
+        group_id=group_id, auto_offset_reset=reset, max_poll_records=most, strict=limit is not None
+    ) as consumer:
+        consumer.subscribe([topic])
+        while limit is None or printed < limit:
+            wanted = most if limit is None else min(most, limit - printed)
+            found = await consumer.getmany(timeout_ms=POLL_MS, max_records=wanted)
+            show_bytes(b"".join(map(write, found)))
+            printed += len(found)
+            if found:
+                flush()
+                for record in found:
+                    consumer.acknowledge(record)
+                await consumer.commit()
+            elif nobody_reads():
+                raise BrokenPipeError(errno.EPIPE, "nobody reads the output")
+            idle_ms = 0 if found else idle_ms + POLL_MS
+            if until_end and idle_ms >= IDLE_MS:
+                break
+    return printed

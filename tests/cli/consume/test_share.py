@@ -1,0 +1,37 @@
+"""`fencepost consume --share`: a worker of a share group at a terminal."""
+
+from collections.abc import Iterator
+
+import pytest
+from served_broker import ServedBroker
+from terminal import Terminal
+
+
+@pytest.fixture(scope="module")
+def terminal() -> Iterator[Terminal]:
+    with ServedBroker() as broker:
+        yield Terminal(broker)
+
+
+def test_records_are_printed_accepted_and_not_delivered_again(terminal: Terminal) -> None:
+    terminal.run("topic create work")
+    terminal.plain("work", "a", "b", "c")
+    (first,) = terminal.objects("consume work --share -g packing --from start -n 1")
+    assert (first["value"], first["offset"], first["delivery_count"]) == ("a", 0, 1)
+    assert terminal.run("consume work --share -g packing -e") == "b\nc\n"
+    assert terminal.run("consume work --share -g packing -e") == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ("consume work --share", "--share is for share groups"),
+        ("consume work --share -g g --explain", "--share cannot be used with"),
+        ("consume work --share -g g --group-protocol consumer", "--share cannot be used with"),
+        ("consume work --share -g g --from 5", "a share group starts where it stands"),
+        ("consume work:0 --share -g g", "a partition cannot be chosen"),
+    ],
+)
+def test_what_does_not_go_together_with_a_share_group_is_told(terminal: Terminal, line: str, cause: str) -> None:
+    code, told, _ = terminal.refused(line)
+    assert (code, cause in told) == (2, True)
