@@ -15,6 +15,7 @@ from simulation import (  # noqa: F401 (each adds its own)
     sdk_loss_mutants,
     sdk_mutants,
     security_mutants,
+    share_fetch_mutants,
     share_group_mutants,
     shown_mutants,
     spark_mutants,

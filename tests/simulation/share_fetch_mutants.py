@@ -1,0 +1,64 @@
+"""The bank of bugs in fetching from share groups: what is whose, for how long, and what is nobody's."""
+
+from contextlib import ExitStack
+from typing import Any
+
+from fencepost.broker.requests.aborted_filter import AbortedRanges
+from fencepost.broker.requests.share import answers, fetching
+from fencepost.broker.requests.share.fetching import ShareFetching
+from fencepost.broker.requests.throttling import Throttling
+from fencepost.broker.share.sessions import ShareSessions
+from simulation.planting import _replaced, around, breaks, killed_by, replaced
+
+FETCH, SESSIONS = "tests/broker/handlers/test_share_fetch.py", "tests/broker/share/test_sessions.py"
+
+
+@killed_by(FETCH)
+@breaks("guarantees.md: which ends with the connection that opened it and with no other")
+def what_was_acquired_outlives_its_connection(stack: ExitStack) -> None:
+    def wrapper(of_connection: Any) -> Any:
+        return lambda self, connection: of_connection(self, connection)[:0]
+
+    around(stack, ShareSessions.of_connection, wrapper)
+
+
+@killed_by(SESSIONS)
+@breaks("guarantees.md: which ends with the connection that opened it and with no other")
+def any_connection_ends_the_session_of_a_member(stack: ExitStack) -> None:
+    def wrapper(of_connection: Any) -> Any:
+        return lambda self, connection: list(self)
+
+    around(stack, ShareSessions.of_connection, wrapper)
+
+
+@killed_by(FETCH)
+@breaks("guarantees.md: Markers are given to nobody")
+def markers_are_given_out(stack: ExitStack) -> None:
+    replaced(stack, answers.is_data, lambda batch: True)
+    _replaced(stack, fetching, "is_data", lambda batch: True)
+
+
+@killed_by(FETCH)
+@breaks("guarantees.md: neither are records of aborted transactions")
+def aborted_records_are_given_out(stack: ExitStack) -> None:
+    replaced(stack, AbortedRanges.hold, lambda self, header: False)
+
+
+@killed_by(FETCH)
+@breaks("guarantees.md: the last time alone")
+def a_second_look_gives_more_of_what_failed_often(stack: ExitStack) -> None:
+    def acquire_of(self: Any, read: Any) -> Any:
+        buffers: list[Any] = []
+        acquired: list[Any] = []
+        while not self._is_full() and self._acquire_next(read):
+            buffers, acquired = buffers + read.buffers, acquired + read.acquired
+            yield 1
+        read.buffers, read.acquired = buffers, acquired
+
+    replaced(stack, ShareFetching._acquire_of, acquire_of)
+
+
+@killed_by(FETCH)
+@breaks("guarantees.md: A member over its quota acquires nothing")
+def a_member_over_its_quota_acquires_records(stack: ExitStack) -> None:
+    replaced(stack, Throttling.is_over_already, lambda self, meter: False)
