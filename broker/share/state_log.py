@@ -32,6 +32,7 @@ log = logging.getLogger("fencepost.broker")
 LEAST_BYTES = 16 << 10  # of updates, before a share partition is written whole again
 TIMES_ITS_SIZE = 4
 COLD_BYTES = 1 << 20  # so far the last snapshot of a share partition may lie behind the end of its log
+COLD_AT_ONCE = 50  # share partitions, in one unit: the others the next time
 BATCH_BYTES = 512 << 10
 PRUNE_EVERY_S = 300.0
 PRUNE_AFTER_BYTES = 4 << 20  # logged in one partition of the topic, if that is sooner
@@ -448,8 +449,9 @@ class ShareStateLog:
         try:
             owner = self.topic.log(home)
             written = self._pruned_at[home] = self._logged_bytes.get(home, 0)
-            if cold := [key for key in keys if written - self.known[key].snapshot_at > COLD_BYTES]:
-                self.write_snapshots(cold)
+            behind = sorted((self.known[key].snapshot_at, key) for key in keys)
+            if cold := [key for snapshot_at, key in behind if written - snapshot_at > COLD_BYTES]:
+                self.write_snapshots(cold[:COLD_AT_ONCE])
         except KafkaError as error:
             log.info("%s-%s is not pruned now: %s", SHARE_STATE_TOPIC, home, error.text)
             return

@@ -324,6 +324,23 @@ def test_what_was_not_written_whole_for_long_holds_up_no_pruning(monkeypatch: py
         assert state_partitions(world)[home].log.start_offset == 11
 
 
+def test_many_share_partitions_are_written_whole_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fencepost.broker.share.state_log.COLD_BYTES", 200)
+    monkeypatch.setattr("fencepost.broker.share.state_log.COLD_AT_ONCE", 2)
+    with SimulatedBroker(settings()) as world:
+        for number in range(12):
+            one_partition(world, group=f"g{number}")
+        state_log = world.broker.share_partitions.state_log
+        for _ in range(6):
+            for home, of_home in state_log._by_home().items():
+                world.wait(1)
+                unit = world.broker.store.last_unit
+                state_log.prune(home, of_home)
+                assert world.broker.store.last_unit <= unit + 2
+        assert all(part.log.start_offset for part in state_partitions(world))
+        assert replayed(world) == view(state_log)
+
+
 def test_where_much_is_logged_pruning_does_not_wait_for_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fencepost.broker.share.state_log.PRUNE_AFTER_BYTES", 1_000)
     with SimulatedBroker(settings(share_coordinator_snapshot_update_records_per_snapshot=5)) as world:
