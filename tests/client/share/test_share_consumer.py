@@ -154,6 +154,7 @@ def test_implicit_mode_accepts_what_was_returned_when_it_is_asked_for_more() -> 
     within(main)
 
 
+@pytest.mark.requirement("S-119")
 def test_implicit_mode_does_not_accept_what_was_worked_on_when_a_block_failed() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0", b"1")

@@ -28,6 +28,7 @@ async def bills(world: TxnWorld) -> list[bytes]:
     return await world.values("bills")
 
 
+@pytest.mark.requirement("S-121")
 def test_each_record_is_acknowledged_with_its_own_transaction() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0", b"1", b"2")
@@ -44,6 +45,7 @@ def test_each_record_is_acknowledged_with_its_own_transaction() -> None:
     within(main)
 
 
+@pytest.mark.requirement("S-123")
 def test_after_an_abort_the_records_come_again_whether_they_were_sent_or_not() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, *[b"%d" % n for n in range(150)])
@@ -173,6 +175,7 @@ def test_a_slow_transaction_keeps_its_records_until_they_are_sent() -> None:
     within(main)
 
 
+@pytest.mark.requirement("S-130")
 def test_a_pending_record_is_nobodys_until_the_broker_aborts_its_dead_producer() -> None:
     async def main(world: TxnWorld) -> None:
         await write(world, b"0")

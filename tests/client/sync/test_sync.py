@@ -440,3 +440,21 @@ def test_a_blocking_share_consumer_gives_acknowledges_and_releases(broker, topic
     with sync.ShareConsumer.from_config(config, topics=[topic]) as consumer:
         assert [(each.value, each.delivery_count) for each in consumer.getmany(timeout_ms=5_000)] == [(b"2", 2)]
         assert consumer.getmany(timeout_ms=100) == []
+
+
+def test_a_blocking_transaction_acknowledges_what_a_share_consumer_gave(broker, topic, producer):
+    bills = broker.create_topic(f"{topic}-bills")
+    with sync.Producer(broker.bootstrap_servers) as orders:
+        orders.send_and_wait(topic, b"42")
+    group = {"topics": [topic], "group_id": topic, "auto_offset_reset": "earliest"}
+    with sync.ShareConsumer(broker.bootstrap_servers, **group) as consumer:
+        with pytest.raises(ZeroDivisionError), producer.transaction() as tx:  # noqa: PT012
+            tx.acknowledge(consumer, next(consumer))
+            raise ZeroDivisionError
+        record = consumer.getone(timeout_ms=5_000)
+        with producer.transaction() as tx:
+            tx.send(bills, record.value)
+            tx.acknowledge(consumer, record)
+    with sync.ShareConsumer(broker.bootstrap_servers, **group) as consumer:
+        assert consumer.getmany(timeout_ms=300) == []
+    assert values(broker, bills) == [b"42"]
