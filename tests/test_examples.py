@@ -63,7 +63,7 @@ class Running:
         assert b"Traceback" not in given, given.decode()
 
 
-@pytest.mark.parametrize("name", ["exactly_once.py", "exactly_once_confluent.py"])
+@pytest.mark.parametrize("name", ["exactly_once.py", "exactly_once_confluent.py", "work_queue.py"])
 def test_each_order_has_one_invoice_though_the_process_is_killed(name, broker):
     wanted = Counter()
     for turn in range(3):
