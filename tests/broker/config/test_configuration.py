@@ -98,7 +98,7 @@ def test_a_name_that_asks_for_protection_is_refused_while_there_is_none(name: st
         broker_settings({name: text}, {}, {})
 
 
-def test_the_authorizer_is_kafkas_by_name_and_no_other() -> None:
+def test_the_only_accepted_authorizer_class_is_kafkas_standard_authorizer() -> None:
     file = tomllib.loads(
         '"authorizer.class.name" = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"\n'
         'super.users = "User:admin;User:CN=a,O=b"\nallow.everyone.if.no.acl.found = true'
@@ -123,7 +123,7 @@ def test_a_wrong_value_is_refused_with_its_name() -> None:
         broker_settings({"listeners": "::1:9092"}, {}, {})
 
 
-def test_a_listeners_own_settings_come_from_every_source() -> None:
+def test_settings_of_one_listener_are_read_from_file_environment_and_flags() -> None:
     settings, warnings = broker_settings(
         {"listener.name.sasl_plaintext.sasl.enabled.mechanisms": "PLAIN"},
         {"FENCEPOST_LISTENER_NAME_SASL_PLAINTEXT_CONNECTIONS_MAX_REAUTH_MS": "5000"},
@@ -135,12 +135,12 @@ def test_a_listeners_own_settings_come_from_every_source() -> None:
 
 
 @pytest.mark.parametrize("file", ['"log.dirs" = "/a,/b"', '"log.dirs" = ["/a", "/b"]'])
-def test_several_data_directories_are_refused_and_not_made_into_one_with_a_comma(file: str) -> None:
+def test_log_dirs_with_several_directories_is_refused(file: str) -> None:
     with pytest.raises(InvalidOption, match=r"log\.dirs \(broker\.toml\) names 2 directories, and a broker has one"):
         broker_settings({}, {}, tomllib.loads(file), "broker.toml")
 
 
-def test_one_data_directory_may_be_in_a_list_and_alone_may_contain_a_comma() -> None:
+def test_log_dirs_accepts_a_list_of_one_and_log_dir_accepts_a_comma_in_a_path() -> None:
     assert broker_settings({}, {}, {"log.dirs": ["/a"]})[0].log_dir == "/a"
     assert broker_settings({"log.dir": "/a,b"}, {}, {})[0].log_dir == "/a,b"
 
@@ -153,7 +153,7 @@ def test_an_impossible_value_of_an_ignored_setting_is_refused(name: str, value: 
     assert broker_settings({}, {}, {name: 1})[1] == [f"names that only Kafka needs are ignored: {name}"]
 
 
-def test_every_default_of_kafka_is_within_its_bounds() -> None:
+def test_kafkas_defaults_are_within_the_bounds_of_their_settings() -> None:
     for name, default in DEFAULTS.items():
         if default is not None:
             UNOBEYED[name].parse(default)

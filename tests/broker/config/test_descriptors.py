@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("descriptors", [LEAST_DESCRIPTORS, 256, 1024, 4096, 65536, 1 << 20])
-def test_shares_never_exceed_the_whole_and_leave_room_for_those_who_are_refused(descriptors):
+def test_descriptor_shares_stay_below_the_limit_and_leave_some_for_refusals(descriptors):
     found = shares(descriptors, 1024, 10_000)
     assert LEAST_OPEN_FILES <= found.open_files <= 1024
     assert found.connections >= 64
@@ -57,7 +57,7 @@ def refused_somebody(process: BrokerProcess) -> bool:
     return any("as many as its open files allow" in line for line in process.lines)
 
 
-def test_more_clients_than_descriptors_keep_nobody_from_producing(small_process):
+def test_producing_goes_on_when_more_clients_connect_than_there_are_descriptors(small_process):
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 600
     with contextlib.ExitStack() as crowd, WireClient("127.0.0.1", small_process.port) as client:
         client.call(create("t", 20))
@@ -83,7 +83,7 @@ def test_more_clients_than_descriptors_keep_nobody_from_producing(small_process)
     assert "Traceback" not in said
 
 
-def test_a_limit_that_cannot_work_is_reported(tmp_path):
+def test_a_descriptor_limit_that_is_too_low_is_reported_at_the_start(tmp_path):
     limit = (100, 100)
     found = subprocess.run(
         [sys.executable, "-m", "fencepost", "serve", "--data-dir", str(tmp_path / "d"), "--listen", "127.0.0.1:0"],

@@ -83,7 +83,7 @@ def test_an_invalid_group_config_is_refused_with_kafkas_error_text(configs: dict
     assert str(refused.value) == refusal
 
 
-def test_settings_of_groups_that_are_not_served_are_unknown_and_why_is_shown() -> None:
+def test_settings_of_unserved_group_protocols_are_refused_and_the_error_says_why() -> None:
     name = "streams.session.timeout.ms"
     with pytest.raises(InvalidOption, match=rf"Unknown group config name: {name} \(there are no streams groups here\)"):
         check({name: "1"}, BROKER)
@@ -116,7 +116,7 @@ def test_settings_of_groups_that_are_not_served_are_unknown_and_why_is_shown() -
         ("", None),
     ],
 )
-def test_a_duration_is_read_as_java_reads_it_and_is_not_negative(text: str, ms: int | None) -> None:
+def test_a_reset_duration_is_parsed_like_javas_and_must_not_be_negative(text: str, ms: int | None) -> None:
     reset = {"share.auto.offset.reset": f"by_duration:{text}"}
     if ms is None:
         with pytest.raises(InvalidOption):
@@ -145,7 +145,7 @@ def test_a_group_obeys_its_own_share_settings_within_the_brokers_bounds() -> Non
     )
 
 
-def test_a_setting_without_one_of_the_brokers_has_its_default_as_its_synonym() -> None:
+def test_a_group_setting_without_a_broker_setting_has_its_default_as_synonym() -> None:
     reset = "share.auto.offset.reset"
     assert synonyms(reset, {reset: "earliest"}, BROKER) == [
         (reset, "earliest", Source.GROUP),
@@ -162,21 +162,21 @@ def test_a_session_has_to_be_longer_than_the_heartbeat_interval() -> None:
         assert str(refused.value) == f"{SESSION} must be greater than {HEARTBEAT}"
 
 
-def test_the_bounds_of_a_value_are_good_values() -> None:
+def test_values_equal_to_a_bound_are_accepted() -> None:
     for name in (row.name for row in BOUNDED):
         kind, _, of = name.partition(".")
         for bound in ("min", "max"):
             check({name: text_of(BROKER_OPTIONS[f"group.{kind}.{bound}.{of}"].default)}, BROKER)
 
 
-def test_a_group_obeys_its_own_values_and_of_the_rest_the_brokers() -> None:
+def test_a_group_uses_its_own_values_and_the_brokers_for_the_others() -> None:
     broker = BrokerSettings(group_consumer_session_timeout_ms=46_000)
     obeyed = GroupConfigs.of({HEARTBEAT: " 6000 "}, broker)
     assert obeyed == GroupConfigs(consumer_heartbeat_interval_ms=6_000, consumer_session_timeout_ms=46_000)
     assert GroupConfigs.of({}, BROKER) == GroupConfigs()
 
 
-def test_where_the_bounds_have_changed_a_group_obeys_the_nearest_value() -> None:
+def test_a_group_value_outside_changed_bounds_is_replaced_by_the_nearest_bound() -> None:
     narrow = BrokerSettings(
         group_consumer_min_session_timeout_ms=46_000,
         group_consumer_session_timeout_ms=47_000,
@@ -201,7 +201,7 @@ def test_the_synonyms_of_a_setting_end_with_the_brokers() -> None:
     assert [source for _, _, source in synonyms(HEARTBEAT, {}, broker)] == [Source.DEFAULT]
 
 
-def test_the_defaults_are_the_brokers() -> None:
+def test_group_configs_default_to_the_brokers_settings() -> None:
     assert [name for name, row in OPTIONS.items() if row not in BOUNDED] == [
         "share.auto.offset.reset",
         "share.isolation.level",

@@ -69,13 +69,13 @@ def test_the_hint_of_a_broken_bound_shows_both_values() -> None:
     )
 
 
-def test_a_default_may_be_its_bound() -> None:
+def test_a_group_default_equal_to_its_bound_is_accepted() -> None:
     settings = of(session_timeout=10, min_session_timeout=10, heartbeat_interval=9, min_heartbeat_interval=9)
     assert (settings.group_consumer_session_timeout_ms, settings.group_consumer_heartbeat_interval_ms) == (10, 9)
     assert of(session_timeout=60_000, heartbeat_interval=15_000, assignment_interval=15_000)
 
 
-def test_a_change_while_the_broker_runs_keeps_to_the_bounds_too() -> None:
+def test_a_dynamic_change_of_a_group_setting_outside_its_bounds_is_refused() -> None:
     settings = of(max_assignment_interval=2_000)
     name = "group.consumer.assignment.interval.ms"
     changed = settings.with_layer(Source.DYNAMIC_DEFAULT_BROKER, {name: "2000"})

@@ -52,7 +52,7 @@ def test_a_listener_has_the_name_and_protocol_before_its_address() -> None:
 MAP = "PLAINTEXT:PLAINTEXT,Inside:sasl_plaintext,SASL_PLAINTEXT:SASL_PLAINTEXT"
 
 
-def test_addresses_without_names_have_the_protocol_that_is_set_for_them() -> None:
+def test_unnamed_listener_addresses_use_the_configured_security_protocol() -> None:
     assert [one.name for one in listeners("a:1", "a:2")] == ["PLAINTEXT", "PLAINTEXT"]
     found = listeners("a:1", "PLAINTEXT://a:2", "a:3", security_protocol="SASL_PLAINTEXT")
     assert [one.protocol for one in found] == ["SASL_PLAINTEXT", "PLAINTEXT", "SASL_PLAINTEXT"]
@@ -85,7 +85,7 @@ def test_a_setting_of_one_listener_is_not_that_of_another() -> None:
         ("y:11", [("y", 11), ("y", 11)]),
     ],
 )
-def test_clients_are_told_an_address_by_the_name_of_their_listener(
+def test_metadata_returns_the_advertised_address_of_the_clients_listener(
     advertised: str, reported: list[tuple[str, int] | None]
 ) -> None:
     found = listeners("a:1", "SASL_PLAINTEXT://a:2", advertised=advertised)
@@ -128,14 +128,14 @@ def test_clients_are_told_an_address_by_the_name_of_their_listener(
         ),
     ],
 )
-def test_listeners_that_do_not_fit_are_refused_with_a_hint(texts: dict[str, str], reason: str, hint: str) -> None:
+def test_contradictory_listener_settings_are_refused_with_a_hint(texts: dict[str, str], reason: str, hint: str) -> None:
     with pytest.raises(InvalidOption) as refused:
         BrokerSettings.of({Source.STATIC_BROKER: texts})
     assert reason in str(refused.value)
     assert hint in refused.value.hint
 
 
-def test_a_login_over_tls_asks_for_a_certificate_only_where_that_was_set_for_it() -> None:
+def test_sasl_ssl_requests_a_client_certificate_only_where_client_auth_is_set() -> None:
     texts = {"listeners": "SSL://a:1,SASL_SSL://a:2", "ssl.keystore.location": "k", "ssl.truststore.location": "t"}
     texts["ssl.client.auth"] = "required"
     own = {"listener.name.sasl_ssl.ssl.client.auth": "requested"}
@@ -145,14 +145,14 @@ def test_a_login_over_tls_asks_for_a_certificate_only_where_that_was_set_for_it(
         assert all(one.asks_who_connects for one in found)
 
 
-def test_a_certificates_other_names_are_taken_for_one_listener_too() -> None:
+def test_alternative_names_of_tls_files_are_accepted_per_listener() -> None:
     texts = {"listeners": "SSL://a:1", "listener.name.ssl.ssl.certificate.location": "k"}
     (found,) = BrokerSettings.of({Source.STATIC_BROKER: texts}).served_listeners
     assert found.options.ssl_keystore_location == "k"
     assert not found.asks_who_connects
 
 
-def test_mechanisms_count_only_where_somebody_logs_in() -> None:
+def test_sasl_mechanisms_apply_only_to_sasl_listeners() -> None:
     assert listeners("a:1", sasl_enabled_mechanisms="GSSAPI")
 
 

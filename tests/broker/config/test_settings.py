@@ -100,7 +100,7 @@ def test_a_wrong_topic_value_is_refused_in_kafkas_words(name: str, text: str, re
         ("leader.replication.throttled.replicas", "*", ("*",)),
     ],
 )
-def test_a_topic_value_is_read_as_loosely_as_kafka_reads_it(name: str, text: str, value: object) -> None:
+def test_topic_values_are_parsed_as_leniently_as_in_kafka(name: str, text: str, value: object) -> None:
     settings = TopicSettings.of({name: text}, BrokerSettings())
     assert getattr(settings, TOPIC_OPTIONS[name].field_name) == value
 
@@ -117,7 +117,7 @@ def test_values_that_contradict_each_other_are_refused() -> None:
         BrokerSettings.of({Source.STATIC_BROKER: {"queued.max.request.bytes": "1000"}})
 
 
-def test_a_topics_setting_is_its_own_else_the_brokers_else_the_default() -> None:
+def test_a_topic_setting_falls_back_to_the_brokers_and_then_to_the_default() -> None:
     broker = BrokerSettings.of({Source.STATIC_BROKER: {"log.retention.ms": "7", "log.segment.bytes": "2000000"}})
     settings = TopicSettings.of({"retention.ms": "8"}, broker)
     assert (settings.retention_ms, settings.segment_bytes, settings.index_interval_bytes) == (8, 2_000_000, 4096)
@@ -159,7 +159,7 @@ def test_every_default_is_a_value_that_would_be_accepted() -> None:
             assert BROKER_OPTIONS[row.broker].default == row.default, row.name
 
 
-def test_the_page_of_settings_is_equal_to_the_tables() -> None:
+def test_the_documentation_page_of_settings_is_generated_from_the_tables() -> None:
     page = (ROOT / "docs" / "settings.md").read_text()
     assert page == settings_page.page(), (
         "write it again: python -m fencepost.broker.config.settings_page > docs/settings.md"

@@ -28,13 +28,13 @@ from fencepost.broker.config.settings import BrokerSettings, Source
         ({"assignors": "range"}, "String must be one of: simple"),
     ],
 )
-def test_what_contradicts_itself_or_is_too_much_is_refused(given: dict[str, str], refusal: str) -> None:
+def test_contradictory_or_too_large_share_settings_are_refused(given: dict[str, str], refusal: str) -> None:
     with pytest.raises(InvalidOption) as refused:
         BrokerSettings.of({Source.STATIC_BROKER: {f"group.share.{name}": text for name, text in given.items()}})
     assert refusal in str(refused.value)
 
 
-def test_a_group_may_be_given_as_much_as_the_hard_bounds_allow() -> None:
+def test_share_settings_up_to_the_hard_bounds_are_accepted() -> None:
     wide = {
         "max.record.lock.duration.ms": "3600000",
         "record.lock.duration.ms": "3600000",

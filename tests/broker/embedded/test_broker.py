@@ -89,7 +89,7 @@ async def test_an_embedded_broker_in_async_code_does_not_block_the_callers_loop(
     assert not broker.running
 
 
-def test_several_run_in_one_process_and_know_nothing_of_each_other(broker):
+def test_several_embedded_brokers_in_one_process_are_independent(broker):
     with Broker() as other:
         make(broker)
         with connect(other) as client:
@@ -97,7 +97,7 @@ def test_several_run_in_one_process_and_know_nothing_of_each_other(broker):
         assert other.port != broker.port
 
 
-def test_its_temporary_directory_is_gone_afterwards():
+def test_an_embedded_brokers_temporary_directory_is_removed_at_its_end():
     with Broker() as broker:
         directory = broker.inside(lambda inner: inner.settings.log_dir)
         assert os.path.isdir(directory)
@@ -105,7 +105,7 @@ def test_its_temporary_directory_is_gone_afterwards():
 
 
 @pytest.mark.parametrize("ending", ["pass", "raise KeyboardInterrupt", "sys.exit(3)", "os.kill(os.getpid(), 2)"])
-def test_its_temporary_directory_is_gone_when_the_process_ends_without_request(ending):
+def test_an_embedded_brokers_temporary_directory_is_removed_at_process_exit(ending):
     script = f"""
         import os, sys
         from fencepost.broker.embedded.broker import Broker
@@ -136,7 +136,7 @@ def test_a_forked_child_leaves_the_broker_and_its_directory_alone(broker):
     assert done.stdout.strip() == "True True", done.stderr
 
 
-def test_a_data_directory_outlives_it(tmp_path):
+def test_a_data_directory_that_was_given_is_kept_after_the_embedded_broker_ends(tmp_path):
     with Broker(data_dir=tmp_path / "data") as broker:
         make(broker)
         write(broker)
@@ -144,7 +144,7 @@ def test_a_data_directory_outlives_it(tmp_path):
         assert end_of(broker) == 1
 
 
-def test_settings_are_kafkas_names_in_snake_case():
+def test_embedded_settings_are_kafkas_names_in_snake_case():
     with Broker(num_partitions=3, log_retention_hours=2, auto_create_topics_enable=True) as broker:
         with connect(broker) as client:
             client.call(MetadataRequest(topics=[MetadataRequest.Topic(name="made")], allow_auto_topic_creation=True))
@@ -157,7 +157,7 @@ def test_a_misspelt_setting_is_refused_with_the_nearest_name():
         Broker(num_partition=3)
 
 
-def test_a_value_that_cannot_be_is_refused_before_anything_begins():
+def test_an_invalid_setting_is_refused_before_an_embedded_broker_starts():
     with pytest.raises(InvalidOption, match=r"num\.partitions"):
         Broker(num_partitions=0)
 
@@ -237,7 +237,7 @@ def halted_by_a_failed_sync(broker):
     wait_until(lambda: not broker.running)
 
 
-def test_a_failed_sync_stops_it_and_the_block_raises():
+def test_a_failed_sync_stops_the_embedded_broker_and_the_with_block_raises():
     def block():
         with Broker() as broker:
             halted_by_a_failed_sync(broker)
@@ -258,7 +258,7 @@ async def test_a_failed_sync_raises_from_an_async_block_instead_of_a_clients_err
     assert isinstance(raised.value.__context__, Closed)
 
 
-def test_an_interruption_is_not_covered_by_a_halt():
+def test_a_keyboard_interrupt_is_raised_although_the_broker_has_halted():
     def block():
         with Broker() as broker:
             halted_by_a_failed_sync(broker)
@@ -268,7 +268,7 @@ def test_an_interruption_is_not_covered_by_a_halt():
         block()
 
 
-def test_a_halted_broker_can_be_restarted_which_is_a_recovery(broker):
+def test_restarting_a_halted_embedded_broker_recovers_its_data(broker):
     make(broker)
     write(broker)
     broker.disk.fail_sync()
@@ -292,7 +292,7 @@ def test_a_paused_broker_keeps_connections_and_answers_when_resumed(broker):
         assert client.receive().brokers
 
 
-def test_a_paused_broker_can_be_killed_and_does_nothing_that_came_meanwhile(broker):
+def test_a_killed_paused_broker_does_not_run_requests_that_arrived_while_paused(broker):
     make(broker)
     with connect(broker) as client:
         broker.pause()
@@ -303,19 +303,19 @@ def test_a_paused_broker_can_be_killed_and_does_nothing_that_came_meanwhile(brok
     assert end_of(broker) == 0
 
 
-def test_a_paused_broker_can_be_stopped():
+def test_an_embedded_broker_can_be_stopped_while_paused():
     with Broker() as broker:
         broker.pause()
     assert not broker.running
 
 
-def test_looking_inside_a_paused_broker_is_an_error_and_no_hang(broker):
+def test_inspecting_a_paused_embedded_broker_raises_instead_of_hanging(broker):
     broker.pause()
     with pytest.raises(RuntimeError, match="paused"):
         broker.inside(lambda inner: inner.cluster_id)
 
 
-def test_a_port_that_is_taken_is_an_error_and_leaves_nothing(broker):
+def test_an_embedded_broker_on_a_used_port_raises_and_leaves_nothing_open(broker):
     other = Broker(port=broker.port)
     with pytest.raises(OSError, match="Address already in use"):
         other.start()
@@ -345,7 +345,7 @@ def state_of(client, name):
     return found.transaction_state
 
 
-def test_time_moved_ahead_aborts_transactions_at_once(broker):
+def test_advancing_the_embedded_brokers_time_aborts_late_transactions_at_once(broker):
     make(broker)
     with connect(broker) as client:
         begin_transaction(client, "slow", 60_000)
@@ -355,7 +355,7 @@ def test_time_moved_ahead_aborts_transactions_at_once(broker):
         assert state_of(client, "slow") == "CompleteAbort"
 
 
-def test_time_moved_ahead_ends_fetches_that_wait(broker):
+def test_advancing_the_embedded_brokers_time_ends_waiting_fetches(broker):
     make(broker)
     with connect(broker) as client:
         client.send(fetch("t", 0, max_wait_ms=1_000_000), 11)
@@ -364,7 +364,7 @@ def test_time_moved_ahead_ends_fetches_that_wait(broker):
         assert bytes_of(fetched(client.receive())) == b""
 
 
-def test_time_moved_ahead_expires_records_and_not_those_of_later_topics(broker):
+def test_advancing_time_expires_old_records_but_not_those_of_later_topics(broker):
     make(broker, retention_ms=3_600_000)
     write(broker)
     broker.advance(3_700)
@@ -377,7 +377,7 @@ def test_time_moved_ahead_expires_records_and_not_those_of_later_topics(broker):
         assert client.call(list_offsets("later", -2)).topics[0].partitions[0].offset == 0
 
 
-def test_time_may_be_moved_while_it_is_paused_or_killed(broker):
+def test_time_can_be_advanced_while_an_embedded_broker_is_paused_or_killed(broker):
     make(broker)
     with connect(broker) as client:
         begin_transaction(client, "slow", 60_000)
@@ -394,7 +394,7 @@ def test_time_may_be_moved_while_it_is_paused_or_killed(broker):
         broker.advance(-1)
 
 
-def test_its_error_is_one_of_the_public_names_and_has_a_hint():
+def test_the_embedded_brokers_error_is_public_and_has_a_hint():
     import fencepost
 
     assert fencepost.BrokerHaltedError is BrokerHaltedError
@@ -459,7 +459,7 @@ def values_of(broker):
     return found
 
 
-def test_time_moved_ahead_ends_the_sessions_of_silent_members(broker):
+def test_advancing_the_embedded_brokers_time_ends_sessions_of_silent_members(broker):
     with connect(broker) as client:
         client.ask = client.call
         alone(client, session_timeout_ms=30_000)
@@ -469,7 +469,7 @@ def test_time_moved_ahead_ends_the_sessions_of_silent_members(broker):
         assert group_state(client) == "Empty"
 
 
-def test_lives_leave_no_descriptors_and_no_threads():
+def test_starting_and_stopping_embedded_brokers_leaks_no_descriptors_or_threads():
     def held():
         return len(os.listdir("/dev/fd")), {thread.name for thread in threading.enumerate()}
 

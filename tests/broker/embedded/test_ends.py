@@ -72,7 +72,7 @@ def stand_at(inner, count, standing):
 
 @pytest.mark.parametrize("count", [1, IDLE_BEFORE_TIME_MOVES + 1])
 @pytest.mark.parametrize("end", [Broker.stop, Broker.kill])
-def test_time_that_is_moved_while_it_ends_has_moved_once_and_nobody_waits_for_ever(end, count):
+def test_advancing_time_while_the_broker_ends_works_once_and_does_not_hang(end, count):
     with Broker() as broker:
         standing = threading.Event()
         broker.inside(lambda inner: stand_at(inner, count, standing))
@@ -84,7 +84,7 @@ def test_time_that_is_moved_while_it_ends_has_moved_once_and_nobody_waits_for_ev
         assert 600_000 <= broker.clock.monotonic_ms() - before < 1_200_000
 
 
-def test_time_that_is_moved_while_a_sync_fails_has_moved_once():
+def test_advancing_time_while_a_sync_fails_works_exactly_once():
     broker = Broker().start()
     with WireClient(broker.host, broker.port) as client:
         client.call(create("t"))
@@ -112,7 +112,7 @@ def test_a_moved_directory_halts_the_broker_with_a_hint(tmp_path):
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.EROFS])
-def test_lock_and_descriptors_are_let_go_where_the_file_system_is_gone(tmp_path, monkeypatch, error):
+def test_the_lock_and_descriptors_are_released_when_the_file_system_is_gone(tmp_path, monkeypatch, error):
     with Broker(data_dir=tmp_path):
         pass  # the process's first loop opens a pipe that stays
     before = len(os.listdir("/proc/self/fd"))
@@ -152,7 +152,7 @@ def test_a_broker_that_has_just_ended_is_not_paused(just_ended):
     assert not just_ended.paused
 
 
-def test_an_exception_in_the_function_given_to_inside_is_raised():
+def test_an_exception_in_a_function_passed_to_inside_reaches_the_caller():
     with Broker() as broker, pytest.raises(ZeroDivisionError):
         broker.inside(lambda inner: 1 / 0)
 
@@ -207,7 +207,7 @@ async def test_a_start_that_fails_while_cancelled_causes_no_asyncio_warning(tmp_
     assert [record.message for record in caplog.records if record.name == "asyncio"] == []
 
 
-async def test_an_exit_that_is_cancelled_ends_it_all_the_same():
+async def test_cancelling_the_exit_of_an_async_block_still_stops_the_broker():
     leave, leaving = asyncio.Event(), asyncio.Event()
     broker, before = Broker(), lives()
 
@@ -253,7 +253,7 @@ def held():
     broker.stop()
 
 
-def test_a_second_stop_waits_for_the_first(held):
+def test_a_concurrent_second_stop_waits_for_the_first(held):
     broker, directory, ending, go_on = held
     first = begin(broker.stop)
     assert ending.wait(WITHIN_S)
@@ -267,7 +267,7 @@ def test_a_second_stop_waits_for_the_first(held):
     assert not there(directory)
 
 
-async def test_a_block_may_end_while_another_thread_stops_it(held):
+async def test_a_with_block_can_end_while_another_thread_stops_the_broker(held):
     broker, directory, ending, go_on = held
     stopping = asyncio.ensure_future(asyncio.to_thread(broker.stop))
     await asyncio.to_thread(ending.wait, WITHIN_S)
@@ -281,7 +281,7 @@ async def test_a_block_may_end_while_another_thread_stops_it(held):
     assert not there(directory)
 
 
-def test_stops_at_once_from_many_threads_raise_nothing():
+def test_simultaneous_stops_from_many_threads_raise_nothing():
     for _ in range(5):
         broker = Broker().start()
         for stopping in [begin(broker.stop) for _ in range(4)]:
@@ -305,7 +305,7 @@ def hold_the_start(monkeypatch):
     return starting, go_on
 
 
-def test_a_second_start_is_refused_and_leaves_the_first_as_it_is(monkeypatch):
+def test_a_second_start_is_refused_and_does_not_disturb_the_running_broker(monkeypatch):
     starting, go_on = hold_the_start(monkeypatch)
     broker, before = Broker(), lives()
     first = begin(broker.start)
@@ -325,7 +325,7 @@ def test_a_second_start_is_refused_and_leaves_the_first_as_it_is(monkeypatch):
 
 
 @pytest.mark.parametrize("step", ["start", "stop"])
-def test_a_kill_ends_a_broker_that_waits_for_its_journal(monkeypatch, tmp_path, step):
+def test_kill_ends_an_embedded_broker_that_waits_for_its_journal(monkeypatch, tmp_path, step):
     broker = Broker(tmp_path)
     if step == "stop":
         broker.start()

@@ -60,7 +60,7 @@ def test_a_kill_resets_connections_and_frees_the_port_while_a_forked_child_lives
     assert run(script) == ["ended", "True", "True"]
 
 
-def test_the_directory_is_free_when_the_parent_is_gone_and_its_child_is_not(tmp_path) -> None:
+def test_a_data_directory_is_unlocked_when_the_parent_died_and_a_forked_child_lives(tmp_path) -> None:
     script = f"""
         at, to = os.pipe()
         parent = os.fork()

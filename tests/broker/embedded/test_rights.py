@@ -30,7 +30,7 @@ def test_a_super_user_may_do_everything(broker):
     assert send(broker, "root", "other").offset == 0
 
 
-def test_nobody_is_served_without_a_login_or_with_another_password(broker):
+def test_clients_without_a_login_or_with_a_wrong_password_are_not_served(broker):
     with pytest.raises(AuthenticationError):
         send(broker, "alice", **{"sasl.password": "wrong"})
     plain = broker.client_config() | {"default.api.timeout.ms": 1_000, "socket.connection.setup.timeout.ms": 1_000}
@@ -43,7 +43,7 @@ def test_every_mechanism_with_a_password_lets_the_user_in(broker):
         send(broker, "alice", **{"sasl.mechanism": mechanism})
 
 
-def test_a_removed_rule_does_not_hold_any_more_and_may_be_added_again(broker):
+def test_a_removed_acl_no_longer_applies_and_can_be_added_again(broker):
     send(broker, "alice")
     broker.remove_acls(ORDERS)
     with pytest.raises(AuthorizationError):
@@ -52,7 +52,7 @@ def test_a_removed_rule_does_not_hold_any_more_and_may_be_added_again(broker):
     send(broker, "alice")
 
 
-def test_rules_that_were_changed_outlive_a_power_cut(broker):
+def test_changed_acls_survive_a_power_cut(broker):
     send(broker, "alice")
     broker.remove_acls(ORDERS)
     broker.kill()
@@ -61,7 +61,7 @@ def test_rules_that_were_changed_outlive_a_power_cut(broker):
         send(broker, "alice")
 
 
-def test_users_come_and_go(broker):
+def test_users_can_be_added_and_removed_while_an_embedded_broker_runs(broker):
     broker.add_acls([AclBinding("bob", "write", "topic", "orders")])
     with pytest.raises(ValueError, match="no user 'bob'"):
         broker.client_config("bob")
@@ -75,7 +75,7 @@ def test_users_come_and_go(broker):
         send(broker, "bob")
 
 
-def test_restored_rights_are_those_of_the_beginning(broker):
+def test_restoring_rights_brings_back_the_initial_users_and_acls(broker):
     send(broker, "alice")
     broker.remove_acls(ORDERS)
     broker.remove_user("alice")
@@ -91,14 +91,14 @@ def test_restored_rights_are_those_of_the_beginning(broker):
     assert broker.inside(lambda inner: len(inner.security_log.state.authorizer)) == len(ORDERS)
 
 
-def test_without_rules_everybody_who_logs_in_may_do_everything():
+def test_without_acls_every_authenticated_user_may_do_everything():
     with Broker(users={"alice": "secret"}) as broker:
         send(broker, "alice", "any")
         with pytest.raises(ValueError, match="no access control lists"):
             broker.add_acls(ORDERS)
 
 
-def test_a_kept_directory_keeps_changed_users(tmp_path):
+def test_changed_users_are_still_there_when_a_data_directory_is_used_again(tmp_path):
     with Broker(tmp_path / "data", users={"alice": "secret"}, acls=ORDERS) as broker:
         send(broker, "alice")
         broker.add_user("bob", "x")
@@ -116,10 +116,10 @@ def test_a_kept_directory_keeps_changed_users(tmp_path):
         ({"acls": [AclBinding("alice", "write", "topic", "")]}, "empty resource name"),
     ],
 )
-def test_invalid_users_and_rules_are_refused_before_the_start(given, text):
+def test_invalid_users_and_acls_are_refused_before_an_embedded_broker_starts(given, text):
     with pytest.raises(ValueError, match=text):
         Broker(**given)
 
 
-def test_a_broker_does_not_show_its_passwords(broker):
+def test_the_repr_of_an_embedded_broker_shows_no_password(broker):
     assert "secret" not in repr(broker) + repr(broker._rights)

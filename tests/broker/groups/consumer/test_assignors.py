@@ -86,7 +86,7 @@ def test_uniform_ignores_owned_partitions_that_a_member_cannot_have():
     assert uniform(subscribers, topics) == {"a": {TOPICS[0]: frozenset({0})}, "b": {TOPICS[0]: frozenset({1})}}
 
 
-def test_range_gives_runs_and_the_same_of_each_topic():
+def test_the_range_assignor_gives_each_member_the_same_range_of_each_topic():
     topics = {TOPICS[0]: TopicShape(5), TOPICS[1]: TopicShape(5)}
     assigned = ranges([Subscriber(name, frozenset(TOPICS[:2])) for name in "ba"], topics)
     assert assigned == {
@@ -95,7 +95,7 @@ def test_range_gives_runs_and_the_same_of_each_topic():
     }
 
 
-def test_range_begins_with_static_members_by_their_instance_ids():
+def test_the_range_assignor_orders_static_members_by_instance_id_first():
     topics, subscribed = {TOPICS[0]: TopicShape(3)}, frozenset(TOPICS[:1])
     subscribers = [
         Subscriber("a", subscribed),
@@ -107,14 +107,14 @@ def test_range_begins_with_static_members_by_their_instance_ids():
 
 
 @pytest.mark.parametrize("name", ASSIGNORS)
-def test_no_step_of_a_large_group_is_long(name):
+def test_assigning_a_large_group_takes_many_short_steps(name):
     topics = {b"%016d" % number: TopicShape(10) for number in range(100)}
     subscribers = [Subscriber(f"m{number}", frozenset(topics)) for number in range(300)]
     assert max(ASSIGNORS[name](subscribers, topics)) <= 10_000
 
 
 @pytest.mark.slow
-def test_a_thousand_members_and_partitions_take_little_work():
+def test_assigning_a_thousand_partitions_to_a_thousand_members_takes_few_steps():
     topics, subscribed = {TOPICS[0]: TopicShape(1000)}, frozenset(TOPICS[:1])
     one = uniform([Subscriber("m0", subscribed)], topics)
     subscribers = [Subscriber(f"m{number}", subscribed, one.get(f"m{number}", {})) for number in range(1000)]

@@ -81,7 +81,7 @@ def test_a_classic_member_is_told_to_rejoin_when_its_target_partition_is_free(dr
     assert len(old.owned) == 2
 
 
-def test_the_last_session_counts_that_a_classic_member_asked_for(driver):
+def test_a_classic_members_session_timeout_is_the_one_of_its_last_join(driver):
     old, new = mixed(driver)
     for _ in range(2):
         driver.wait(SESSION_MS - 1_000)
@@ -94,7 +94,7 @@ def test_the_last_session_counts_that_a_classic_member_asked_for(driver):
     assert driver.member_ids == {new.member_id}
 
 
-def test_a_classic_member_that_heartbeats_and_does_not_join_is_removed(driver):
+def test_a_classic_member_that_does_not_rejoin_in_time_is_removed(driver):
     old, new = mixed(driver)
     new.topics = ("t", "u")
     new.beat()
@@ -105,7 +105,7 @@ def test_a_classic_member_that_heartbeats_and_does_not_join_is_removed(driver):
     assert driver.member_ids == {new.member_id}
 
 
-def test_a_classic_member_that_joins_and_does_not_ask_for_its_assignment_is_removed(driver):
+def test_a_classic_member_that_does_not_sync_in_time_is_removed(driver):
     new = driver.join()
     old = driver.classic_member()
     old.step()
@@ -119,7 +119,7 @@ def test_a_classic_member_that_joins_and_does_not_ask_for_its_assignment_is_remo
     assert driver.member_ids == {new.member_id}
 
 
-def test_a_member_id_that_comes_back_in_the_newer_protocol_is_of_that(driver):
+def test_a_classic_member_id_that_heartbeats_becomes_a_consumer_protocol_member(driver):
     old, new = mixed(driver)
     driver.heartbeat(Caller(old.member_id, None, old.generation))
     driver.beat(old.member_id, 0, rebalance_timeout_ms=REBALANCE_MS, topics=("t",), owned={})
@@ -130,20 +130,20 @@ def test_a_member_id_that_comes_back_in_the_newer_protocol_is_of_that(driver):
     assert len(driver.member_ids) == 2
 
 
-def test_a_generation_other_than_the_members_own_is_refused(driver):
+def test_a_classic_members_request_with_a_wrong_generation_is_refused(driver):
     old, _ = mixed(driver)
     for generation in (old.generation - 1, old.generation + 1):
         assert driver.heartbeat(Caller(old.member_id, None, generation)) is ErrorCode.ILLEGAL_GENERATION
 
 
-def test_classic_members_have_a_protocol_in_common(driver):
+def test_a_classic_member_without_a_protocol_in_common_is_refused(driver):
     mixed(driver, "range")
     other = driver.classic_member(COOPERATIVE)
     other.step()
     assert (other.errors, driver.group.classic_members) == ([ErrorCode.INCONSISTENT_GROUP_PROTOCOL], 1)
 
 
-def test_all_that_a_classic_member_reported_is_kept_over_a_restart(driver):
+def test_everything_a_classic_member_reported_survives_a_restart(driver):
     old, new = mixed(driver)
     before = {change[:2]: change.value for change in driver.group.changes()}
     driver.restart()
@@ -173,7 +173,7 @@ def test_a_join_that_cannot_be_logged_changes_nothing(driver):
 # ---- upgrade -------------------------------------------------------------------------------------------------
 
 
-def test_the_partitions_of_a_classic_group_stay_with_their_readers(driver):
+def test_upgrading_a_classic_group_moves_no_partition(driver):
     one, two = driver.classic_member(), driver.classic_member()
     settle(one, two)
     had = {one.member_id: one.owned, two.member_id: two.owned}
@@ -207,7 +207,7 @@ def test_partitions_a_cooperative_member_still_reads_are_not_reassigned(driver):
 
 
 @pytest.mark.parametrize("policy", [Policy.DISABLED, Policy.DOWNGRADE])
-def test_where_upgrades_are_off_a_classic_group_takes_nobody_of_the_newer_protocol(driver, policy):
+def test_with_upgrades_off_a_classic_group_refuses_consumer_protocol_members(driver, policy):
     driver.policy = policy
     old = driver.classic_member()
     old.settle()
@@ -217,7 +217,7 @@ def test_where_upgrades_are_off_a_classic_group_takes_nobody_of_the_newer_protoc
     assert (old.errors, len(old.owned)) == ([], 4)
 
 
-def test_a_classic_group_larger_than_a_consumer_group_may_be_stays_one(driver):
+def test_a_classic_group_above_the_consumer_group_size_limit_is_not_upgraded(driver):
     driver.rules = driver.rules._replace(max_size=1)
     settle(driver.classic_member(), driver.classic_member())
     assert driver.join().errors == [ErrorCode.GROUP_ID_NOT_FOUND]
@@ -237,7 +237,7 @@ def test_a_classic_member_waiting_in_a_rebalance_is_told_to_rejoin(driver):
     assert sorted(map(len, (one.owned, two.owned, new.owned))) == [1, 1, 2]
 
 
-def test_a_static_member_that_changes_its_protocol_in_a_rebalance_gets_its_part(driver):
+def test_a_static_member_that_upgrades_during_a_rebalance_is_assigned_partitions(driver):
     one = driver.classic_member()
     one.settle()
     waiting = driver.classic_member(instance_id="i")
@@ -247,7 +247,7 @@ def test_a_static_member_that_changes_its_protocol_in_a_rebalance_gets_its_part(
     assert (len(one.owned), len(new.owned)) == (2, 2)
 
 
-def test_an_upgrade_that_cannot_be_kept_has_changed_nothing(driver):
+def test_an_upgrade_that_cannot_be_logged_changes_nothing(driver):
     old = driver.classic_member()
     old.settle()
     driver.refuse = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -262,7 +262,7 @@ def test_an_upgrade_that_cannot_be_kept_has_changed_nothing(driver):
 
 
 @pytest.mark.parametrize("way", ["leaves", "is silent", "is removed by an admin"])
-def test_the_last_member_of_the_newer_protocol_takes_the_group_back(driver, way):
+def test_a_group_is_downgraded_when_its_last_consumer_protocol_member_leaves(driver, way):
     old, new = mixed(driver)
     if way == "leaves":
         new.leave()
@@ -280,7 +280,7 @@ def test_the_last_member_of_the_newer_protocol_takes_the_group_back(driver, way)
 
 
 @pytest.mark.parametrize("policy", [Policy.UPGRADE, Policy.DISABLED])
-def test_where_downgrades_are_off_classic_members_go_on_in_the_consumer_group(driver, policy):
+def test_with_downgrades_off_classic_members_stay_in_the_consumer_group(driver, policy):
     old, new = mixed(driver)
     driver.policy = policy
     new.leave()
@@ -290,7 +290,7 @@ def test_where_downgrades_are_off_classic_members_go_on_in_the_consumer_group(dr
     assert old.owned == places(0, 1, 2, 3)
 
 
-def test_a_classic_group_may_be_too_large_for_a_way_back(driver):
+def test_a_group_too_large_for_a_classic_group_is_not_downgraded(driver):
     one, new = mixed(driver)
     two = driver.classic_member()
     settle(one, two, new)
@@ -301,7 +301,7 @@ def test_a_classic_group_may_be_too_large_for_a_way_back(driver):
     assert one.owned | two.owned == places(0, 1, 2, 3)
 
 
-def test_a_static_member_changes_its_protocol_and_keeps_its_partitions(driver):
+def test_a_static_member_that_upgrades_keeps_its_partitions(driver):
     old = driver.classic_member(instance_id="i")
     old.settle()
     new = driver.join(instance_id="i")
@@ -315,7 +315,7 @@ def test_a_static_member_changes_its_protocol_and_keeps_its_partitions(driver):
     assert (again.generation, again.owned) == (new.epoch, places(0, 1, 2, 3))
 
 
-def test_a_downgrade_that_cannot_be_kept_has_changed_nothing(driver):
+def test_a_downgrade_that_cannot_be_logged_changes_nothing(driver):
     old, new = mixed(driver)
     before = {change[:2]: change.value for change in driver.group.changes()}
     driver.refuse = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -326,7 +326,7 @@ def test_a_downgrade_that_cannot_be_kept_has_changed_nothing(driver):
     assert driver.may_commit(old.member_id, old.generation, old.owned)
 
 
-def test_nothing_of_the_consumer_group_is_left_in_the_log_after_a_downgrade(driver):
+def test_a_downgrade_removes_all_consumer_group_records_from_the_log(driver):
     old, new = mixed(driver)
     new.leave()
     kept = [key for key, value in dict(driver.log).items() if value is not None]

@@ -54,7 +54,7 @@ def beat(broker, member, epoch, group="g"):
     )
 
 
-def test_members_hear_of_another_heartbeat_interval_with_their_next_heartbeat(broker):
+def test_a_changed_heartbeat_interval_is_in_each_members_next_heartbeat_answer(broker):
     assert beat(broker, "a", 0).heartbeat_interval_ms == 5_000
     assert alter(broker, {HEARTBEAT: "6000"}) == 0
     assert beat(broker, "a", 2).heartbeat_interval_ms == 6_000
@@ -63,7 +63,7 @@ def test_members_hear_of_another_heartbeat_interval_with_their_next_heartbeat(br
     assert beat(broker, "a", 2).heartbeat_interval_ms == 5_000
 
 
-def test_a_longer_session_counts_from_the_next_heartbeat_of_each_member(broker):
+def test_a_longer_session_timeout_applies_from_each_members_next_heartbeat(broker):
     beat(broker, "a", 0)
     beat(broker, "b", 0, "another")
     assert alter(broker, {SESSION: "60000"}) == 0
@@ -79,7 +79,7 @@ def test_a_longer_session_counts_from_the_next_heartbeat_of_each_member(broker):
 
 
 @pytest.mark.parametrize("orderly", [True, False], ids=["orderly", "power cut"])
-def test_a_restart_forgets_no_settings_of_a_group(broker, orderly):
+def test_group_configs_survive_a_restart(broker, orderly):
     alter(broker, {HEARTBEAT: "6000", SESSION: "50000"})
     alter(broker, {HEARTBEAT: "7000"}, "never was a group")
     alter(broker, {HEARTBEAT: "7000"}, "taken back")
@@ -91,7 +91,7 @@ def test_a_restart_forgets_no_settings_of_a_group(broker, orderly):
         assert beat(again, "a", 0).heartbeat_interval_ms == 6_000
 
 
-def test_a_group_that_is_deleted_and_made_again_has_its_settings(broker):
+def test_a_group_config_outlives_the_deletion_of_its_group(broker):
     alter(broker, {HEARTBEAT: "6000"})
     beat(broker, "a", 0)
     beat(broker, "a", -1)
@@ -100,7 +100,7 @@ def test_a_group_that_is_deleted_and_made_again_has_its_settings(broker):
     assert beat(broker, "a", 0).heartbeat_interval_ms == 6_000
 
 
-def test_a_trial_and_a_refused_change_leave_a_group_as_it_was(broker):
+def test_validate_only_and_refused_config_changes_leave_a_group_unchanged(broker):
     alter(broker, {HEARTBEAT: "6000"})
     assert alter(broker, {HEARTBEAT: "7000"}, validate_only=True) == 0
     assert alter(broker, {HEARTBEAT: "7000", SESSION: "1"}) == INVALID_CONFIG
@@ -109,7 +109,7 @@ def test_a_trial_and_a_refused_change_leave_a_group_as_it_was(broker):
     assert listed(broker) == ["g"]
 
 
-def test_a_group_that_was_given_more_than_the_bounds_obeys_them_and_a_line_warns(broker, caplog):
+def test_a_group_config_beyond_the_bounds_is_limited_to_them_and_logged(broker, caplog):
     alter(broker, {HEARTBEAT: "14000", SESSION: "60000"})
     narrow = replace(broker.settings, group_consumer_max_heartbeat_interval_ms=10_000, layers={})
     with broker.again(narrow) as again:
@@ -119,7 +119,7 @@ def test_a_group_that_was_given_more_than_the_bounds_obeys_them_and_a_line_warns
     assert warnings == ["group g was given consumer.heartbeat.interval.ms=14000, and obeys 10000, the broker's bound"]
 
 
-def test_settings_that_an_earlier_version_took_are_kept_and_not_obeyed(broker):
+def test_group_settings_stored_by_an_earlier_version_are_kept_but_ignored(broker):
     kept = {HEARTBEAT: "soon", "consumer.no.more": "1", SESSION: "50000"}
     broker.broker.topics.commit([group_configs_changed("g", kept)], [])
     assert given(broker) == {HEARTBEAT: "soon", SESSION: "50000"}
@@ -127,7 +127,7 @@ def test_settings_that_an_earlier_version_took_are_kept_and_not_obeyed(broker):
     assert broker.broker.consumer_groups.rules("g").session_timeout_ms == 50_000
 
 
-def test_settings_of_groups_have_a_limit_of_memory():
+def test_the_memory_for_group_configs_is_limited():
     with begin(group_metadata_max_bytes=1 << 20) as broker:
         name = "g" * 30_000
         codes = [alter(broker, {HEARTBEAT: "6000"}, f"{name}{number}") for number in range(12)]

@@ -68,7 +68,7 @@ def test_a_restart_changes_no_epoch_and_moves_no_partition(broker, orderly):
         assert described(again) == before
 
 
-def test_a_snapshot_has_the_groups(broker):
+def test_a_snapshot_restores_consumer_groups(broker):
     settled(broker, "a", "b")
     before = described(broker)
     broker.loop.run_until_complete(broker.broker.coordinator_snapshots.take())
@@ -78,7 +78,7 @@ def test_a_snapshot_has_the_groups(broker):
         assert described(again, "later").members[0].member_id == "c"
 
 
-def test_a_member_that_is_not_heard_of_is_removed_on_time(broker):
+def test_a_consumer_group_member_is_removed_when_its_session_times_out(broker):
     settled(broker, "a")
     broker.wait(44)
     assert len(described(broker).members) == 1
@@ -87,7 +87,7 @@ def test_a_member_that_is_not_heard_of_is_removed_on_time(broker):
     assert beat(broker, "a", 2).error_code == UNKNOWN
 
 
-def test_an_empty_group_without_offsets_is_forgotten_and_one_with_them_stays():
+def test_an_empty_group_is_forgotten_once_it_has_no_committed_offsets():
     with begin(offsets_retention_check_interval_ms=1000) as broker:
         broker.ask(create("t", 1))
         for group in ("bare", "kept"):
@@ -102,7 +102,7 @@ def test_an_empty_group_without_offsets_is_forgotten_and_one_with_them_stays():
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_offsets_are_kept_from_when_nobody_is_in_the_group_any_more(restarts):
+def test_the_retention_of_offsets_begins_when_the_last_member_leaves(restarts):
     with begin(offsets_retention_check_interval_ms=1000, offsets_retention_minutes=1) as broker:
         broker.ask(create("t", 1))
         settled(broker, "a")
@@ -120,7 +120,7 @@ def test_offsets_are_kept_from_when_nobody_is_in_the_group_any_more(restarts):
             assert listed(again) == []
 
 
-def test_a_deleted_group_is_gone_after_a_restart_too(broker):
+def test_a_deleted_consumer_group_stays_deleted_after_a_restart(broker):
     settled(broker, "a")
     beat(broker, "a", -1)
     assert broker.ask(DeleteGroupsRequest(groups_names=["g"])).results[0].error_code == 0
@@ -129,7 +129,7 @@ def test_a_deleted_group_is_gone_after_a_restart_too(broker):
         assert listed(again) == []
 
 
-def test_a_classic_group_that_cannot_be_read_is_converted_once_it_is_empty(broker):
+def test_a_classic_group_with_unknown_metadata_is_converted_once_it_is_empty(broker):
     member, _ = alone(broker, "g")
     assert beat(broker, "a", 0).error_code == NOT_FOUND
     broker.ask(leaving("g", member))
@@ -139,14 +139,14 @@ def test_a_classic_group_that_cannot_be_read_is_converted_once_it_is_empty(broke
         assert described(again).members[0].member_id == "a"
 
 
-def test_a_group_that_is_not_there_is_named_as_apache_kafka_names_it(broker):
+def test_the_error_for_an_unknown_group_has_kafkas_text(broker):
     """Its kind is known to who sends a heartbeat, alone."""
     assert beat(broker, "m", 3, "nosuch").error_message == "Consumer group nosuch not found."
     assert beat(broker, "m", -1, "nosuch").error_message == "Group nosuch not found."
     assert described(broker, "nosuch").error_message == "Group nosuch not found."
 
 
-def test_nobody_new_joins_where_groups_have_all_the_memory_they_may_have():
+def test_joins_are_refused_when_groups_use_all_their_memory():
     with begin(group_metadata_max_bytes=1 << 20) as broker:
         broker.ask(create("t", 1))
         topics = [f"{number:0200}" for number in range(300)]
@@ -155,7 +155,7 @@ def test_nobody_new_joins_where_groups_have_all_the_memory_they_may_have():
         assert beat(broker, "m0", described(broker).members[0].member_epoch).error_code == 0
 
 
-def test_topics_that_do_not_exist_make_no_later_step_long(broker):
+def test_subscribing_to_missing_topics_does_not_make_later_steps_long(broker):
     """Of a member that joins, or is told of a new topic, in a group whose other members name thousands of them."""
     for number in range(3):
         beat(broker, f"m{number}", 0, topics=[f"nosuch-{number}-{each}" for each in range(6_000)])
@@ -166,7 +166,7 @@ def test_topics_that_do_not_exist_make_no_later_step_long(broker):
     assert lines_run(lambda: groups.heartbeat("g", Heartbeat("a", epoch))) < 1_000
 
 
-def test_a_topic_with_several_entries_is_owned_as_all_of_them_say(broker):
+def test_repeated_entries_of_an_owned_topic_are_combined(broker):
     made = ConsumerGroupHeartbeatRequest.TopicPartitions
     first = beat(broker, "a", 0)
     newcomer = beat(broker, "b", 0)
@@ -180,7 +180,7 @@ def test_a_topic_with_several_entries_is_owned_as_all_of_them_say(broker):
     assert set(given.partitions) == given_up
 
 
-def test_a_pattern_is_looked_up_in_slices_and_then_assigned(broker):
+def test_a_regex_subscription_is_resolved_in_slices_and_then_assigned(broker):
     for number in range(30):
         broker.ask(create(f"x{number}", 1))
     fields = {"rebalance_timeout_ms": 60_000, "subscribed_topic_regex": "x.*", "topic_partitions": []}
@@ -190,7 +190,7 @@ def test_a_pattern_is_looked_up_in_slices_and_then_assigned(broker):
     assert len(answer.assignment.topic_partitions) == 30
 
 
-def test_many_patterns_are_looked_up_and_kept_in_portions(broker, monkeypatch):
+def test_many_regex_subscriptions_are_resolved_and_logged_in_portions(broker, monkeypatch):
     monkeypatch.setattr(coordinator, "NAMES_AT_ONCE", 3)
     portions = []
     resolved = machine.ConsumerGroup.set_resolved_topics
@@ -218,7 +218,7 @@ def test_many_patterns_are_looked_up_and_kept_in_portions(broker, monkeypatch):
     assert group.regexes_due(broker.broker.clock.monotonic_ms()) == []
 
 
-def test_members_that_join_during_an_assignment_start_no_second_one(broker, monkeypatch):
+def test_members_that_join_while_an_assignment_is_computed_start_no_second_one(broker, monkeypatch):
     """What is due is begun in a later turn; until then each heartbeat finds it due."""
     monkeypatch.setattr(machine, "ASSIGNED_AT_ONCE", 3)
     begun = []
@@ -235,7 +235,7 @@ def test_members_that_join_during_an_assignment_start_no_second_one(broker, monk
     assert described(broker).assignment_epoch == described(broker).group_epoch
 
 
-def test_an_assignment_that_ends_after_its_group_was_deleted_leaves_nothing(broker, monkeypatch):
+def test_an_assignment_computed_for_a_deleted_group_is_discarded(broker, monkeypatch):
     monkeypatch.setattr(machine, "ASSIGNED_AT_ONCE", 3)
     groups = broker.broker.consumer_groups
     for name in ("a", "b"):
@@ -250,7 +250,7 @@ def test_an_assignment_that_ends_after_its_group_was_deleted_leaves_nothing(brok
         assert listed(again) == []
 
 
-def test_news_of_a_large_group_waits_until_short_requests_are_answered(broker, monkeypatch):
+def test_assigning_a_large_group_does_not_delay_short_requests(broker, monkeypatch):
     monkeypatch.setattr(consumer_groups, "MEMBERS_OF_A_LARGE_GROUP", 1)
     settled(broker, "a", "b")
     member, other = SimulatedClient(broker), SimulatedClient(broker)
@@ -262,7 +262,7 @@ def test_news_of_a_large_group_waits_until_short_requests_are_answered(broker, m
     assert len(described(broker).members) == 3
 
 
-def test_a_join_that_names_many_topics_waits_until_short_requests_are_answered(broker, monkeypatch):
+def test_a_join_with_many_topics_does_not_delay_short_requests(broker, monkeypatch):
     monkeypatch.setattr(consumer_groups, "MANY_TOPICS", 3)
     monkeypatch.setattr(consumer_groups, "TOPICS_OF_A_STEP", 2)
     beat(broker, "a", 0)

@@ -38,13 +38,13 @@ def driver():
 # ---- epochs and assignments ----------------------------------------------------------------------------------
 
 
-def test_the_first_member_gets_everything_with_its_first_heartbeat(driver):
+def test_the_first_heartbeat_of_the_first_member_returns_all_partitions(driver):
     one = driver.join()
     assert (one.epoch, one.owned) == (2, places(0, 1, 2, 3))
     assert driver.group.state is GroupState.STABLE
 
 
-def test_a_partition_changes_its_owner_only_once_it_was_given_up(driver):
+def test_a_partition_moves_only_after_its_owner_revoked_it(driver):
     one = driver.join()
     two = driver.join()
     assert (two.epoch, two.owned, driver.group.state) == (3, frozenset(), GroupState.RECONCILING)
@@ -62,14 +62,14 @@ def test_a_partition_changes_its_owner_only_once_it_was_given_up(driver):
     assert driver.group.state is GroupState.STABLE
 
 
-def test_a_heartbeat_without_news_is_answered_without_an_assignment(driver):
+def test_a_heartbeat_without_changes_returns_no_assignment(driver):
     one = driver.join()
     answer = driver.beat(one.member_id, one.epoch)
     assert (answer.epoch, answer.assigned) == (2, None)
     assert len(driver.log) == 5
 
 
-def test_partitions_that_a_topic_gets_are_assigned_without_anybody_else_moving(driver):
+def test_added_partitions_are_assigned_without_moving_others(driver):
     one, two = driver.join(), driver.join()
     settle(one, two)
     before = one.owned, two.owned
@@ -79,7 +79,7 @@ def test_partitions_that_a_topic_gets_are_assigned_without_anybody_else_moving(d
     assert one.owned | two.owned == places(*range(6))
 
 
-def test_a_topic_that_is_made_later_is_assigned_and_one_that_is_deleted_is_given_up(driver):
+def test_new_topics_are_assigned_and_deleted_topics_are_revoked(driver):
     one = driver.join(topics=["t", "later"])
     driver.topics.set("later", 1)
     settle(one)
@@ -92,7 +92,7 @@ def test_a_topic_that_is_made_later_is_assigned_and_one_that_is_deleted_is_given
     assert places(0, topic=topic_id("t", 1)) <= one.owned
 
 
-def test_a_member_that_subscribes_to_other_topics_gives_the_old_ones_up_first(driver):
+def test_a_member_that_changes_its_topics_first_revokes_the_old_partitions(driver):
     one = driver.join()
     one.topics = ("u",)
     one.beat()
@@ -101,7 +101,7 @@ def test_a_member_that_subscribes_to_other_topics_gives_the_old_ones_up_first(dr
     assert one.owned == places(0, 1, topic=topic_id("u"))
 
 
-def test_the_assignment_waits_for_its_interval_and_members_go_on_with_the_last():
+def test_members_keep_their_assignment_until_the_assignment_interval_has_passed():
     driver = ConsumerGroupDriver(Rules(assignment_interval_ms=1_000), t=2)
     one = driver.join()
     two = driver.join()
@@ -113,7 +113,7 @@ def test_the_assignment_waits_for_its_interval_and_members_go_on_with_the_last()
     assert (len(one.owned), len(two.owned), two.epoch) == (1, 1, 3)
 
 
-def test_most_members_decide_which_assignor_is_used(driver):
+def test_the_assignor_named_by_most_members_is_used(driver):
     one = driver.join(topics=["t", "u"], assignor="range")
     two = driver.join(topics=["t", "u"], assignor="range")
     settle(one, two)
@@ -124,7 +124,7 @@ def test_most_members_decide_which_assignor_is_used(driver):
     ]
 
 
-def test_a_large_group_goes_on_with_its_last_assignment_until_the_next_is_worked_out():
+def test_a_large_group_keeps_its_assignment_until_the_next_is_computed():
     driver = ConsumerGroupDriver(AT_ONCE, t=ASSIGNED_AT_ONCE)
     one, two = driver.join(), driver.join()
     assert (one.epoch, len(one.owned), two.epoch) == (2, ASSIGNED_AT_ONCE, 2)
@@ -135,7 +135,7 @@ def test_a_large_group_goes_on_with_its_last_assignment_until_the_next_is_worked
     assert (len(one.owned), len(two.owned), one.epoch) == (ASSIGNED_AT_ONCE // 2, ASSIGNED_AT_ONCE // 2, 3)
 
 
-def test_a_successor_that_comes_while_an_assignment_is_worked_out_gets_its_share():
+def test_a_static_member_replaced_during_an_assignment_gets_its_partitions():
     driver = ConsumerGroupDriver(AT_ONCE, t=ASSIGNED_AT_ONCE)
     one = driver.join(instance_id="i")
     driver.join()
@@ -155,7 +155,7 @@ def test_a_successor_that_comes_while_an_assignment_is_worked_out_gets_its_share
 # ---- who is refused ------------------------------------------------------------------------------------------
 
 
-def test_a_member_with_a_wrong_epoch_is_fenced_and_one_that_lost_an_answer_is_not(driver):
+def test_a_wrong_member_epoch_is_fenced_but_a_retry_after_a_lost_answer_is_not(driver):
     one = driver.join()
     two = driver.join()
     assert code_of(driver.beat, one.member_id, one.epoch + 1) is FENCED
@@ -170,7 +170,7 @@ def test_a_member_with_a_wrong_epoch_is_fenced_and_one_that_lost_an_answer_is_no
     assert code_of(driver.beat, one.member_id, 2) is FENCED
 
 
-def test_the_last_epoch_is_accepted_only_while_the_member_owns_its_assignment(driver):
+def test_the_previous_epoch_is_accepted_only_from_a_member_with_its_own_partitions(driver):
     one = driver.join()
     driver.join()
     one.beat()
@@ -191,7 +191,7 @@ def _leaving(member_id, instance_id=None):
     return Heartbeat(member_id, -1, instance_id=instance_id)
 
 
-def test_a_full_group_takes_nobody_in_and_keeps_who_is_there():
+def test_a_full_group_refuses_new_members_and_serves_its_own():
     driver = ConsumerGroupDriver(Rules(max_size=1), t=1)
     one = driver.join()
     two = driver.join()
@@ -216,7 +216,7 @@ def test_a_change_that_the_log_refuses_leaves_the_group_unchanged(driver):
 # ---- static members ------------------------------------------------------------------------------------------
 
 
-def test_a_static_member_that_comes_back_gets_its_partitions_and_nobody_moves(driver):
+def test_a_returning_static_member_gets_its_partitions_back_and_nobody_moves(driver):
     one, two = driver.join(instance_id="i"), driver.join()
     settle(one, two)
     had, epoch = one.owned, driver.group.epoch
@@ -228,7 +228,7 @@ def test_a_static_member_that_comes_back_gets_its_partitions_and_nobody_moves(dr
     assert one.member_id not in driver.group.subscriptions
 
 
-def test_an_instance_id_that_is_in_use_is_not_released(driver):
+def test_joining_with_the_instance_id_of_a_live_member_is_refused(driver):
     one = driver.join(instance_id="i")
     other = driver.join("other", instance_id="i")
     assert other.errors == [ErrorCode.UNRELEASED_INSTANCE_ID]
@@ -253,7 +253,7 @@ def test_a_static_member_whose_join_was_not_answered_joins_again(driver):
     assert driver.group.static == {"i": two.member_id}
 
 
-def test_a_static_member_that_left_for_a_while_may_come_back_with_its_member_id(driver):
+def test_a_static_member_that_left_temporarily_may_return_with_its_member_id(driver):
     one = driver.join(instance_id="i")
     had, epoch = one.owned, driver.group.epoch
     one.leave(LEAVES_FOR_A_WHILE)
@@ -261,7 +261,7 @@ def test_a_static_member_that_left_for_a_while_may_come_back_with_its_member_id(
     assert (one.owned, one.epoch, one.errors, driver.group.epoch) == (had, epoch.epoch, [], epoch)
 
 
-def test_a_static_member_that_is_away_has_nothing_to_give_up_in_time(driver):
+def test_an_absent_static_member_is_not_removed_for_not_revoking_in_time(driver):
     fields = {"instance_id": "i", "rebalance_timeout_ms": 10_000, "topics": ("t",)}
     first = driver.beat("a", 0, owned={}, **fields)
     driver.join()
@@ -272,7 +272,7 @@ def test_a_static_member_that_is_away_has_nothing_to_give_up_in_time(driver):
     assert "a" in driver.group.subscriptions
 
 
-def test_an_assignment_that_was_not_kept_does_not_begin_the_interval():
+def test_an_assignment_that_could_not_be_logged_does_not_start_the_interval():
     driver = ConsumerGroupDriver(Rules(assignment_interval_ms=1_000), t=4)
     one = driver.join()
     driver.wait(1_000)
@@ -287,7 +287,7 @@ def test_an_assignment_that_was_not_kept_does_not_begin_the_interval():
 # ---- time ----------------------------------------------------------------------------------------------------
 
 
-def test_a_member_that_is_not_heard_of_loses_its_partitions_to_others(driver):
+def test_partitions_of_a_member_whose_session_timed_out_go_to_others(driver):
     one, two = driver.join(), driver.join()
     settle(one, two)
     driver.wait(30_000)
@@ -335,7 +335,7 @@ def resolve(driver, **topics):
     return due
 
 
-def test_a_regular_expression_is_looked_up_and_then_assigned(driver):
+def test_topics_of_a_regex_subscription_are_assigned_after_it_is_resolved(driver):
     one = driver.join(topics=None, regex="x")
     assert (one.epoch, one.owned) == (1, frozenset())
     assert resolve(driver, x=["t"]) == ["x"]
@@ -364,7 +364,7 @@ def test_new_partitions_of_a_matched_topic_are_assigned_despite_unknown_names(dr
     assert one.owned == places(0, 1, 2, 3, 4)
 
 
-def test_a_wrong_regular_expression_is_refused_and_one_nobody_uses_is_forgotten(driver):
+def test_an_invalid_regex_is_refused_and_an_unused_one_is_forgotten(driver):
     one = driver.join(topics=None, regex="(")
     assert (one.errors, driver.log) == ([ErrorCode.INVALID_REGULAR_EXPRESSION], [])
     one.fields["regex"] = "x"
@@ -408,7 +408,7 @@ def test_an_older_epoch_may_commit_only_partitions_assigned_up_to_it(driver):
     assert code_of(group.check_commit, "", "i", -1, [], version=None) is UNKNOWN
 
 
-def test_partitions_that_are_to_be_given_up_may_still_be_committed(driver):
+def test_offsets_of_partitions_being_revoked_can_still_be_committed(driver):
     one = driver.join()
     driver.join()
     one.beat()

@@ -72,7 +72,7 @@ WAYS = pytest.mark.parametrize("how", ["orderly", "power cut"])
 
 
 @WAYS
-def test_a_restart_in_mid_upgrade_changes_no_epoch_and_moves_no_partition(broker, how):
+def test_a_restart_during_an_upgrade_changes_no_epoch_and_moves_no_partition(broker, how):
     old = classic_group(broker)
     assert beat(broker, "new", 0).member_epoch == 2
     before = described(broker)
@@ -118,7 +118,7 @@ def test_a_snapshot_during_migration_keeps_classic_members_protocols(broker):
         assert rejoined(after, old) == (2, {0, 1})
 
 
-def test_offsets_stay_with_the_group_whatever_it_becomes(broker):
+def test_committed_offsets_are_kept_when_a_group_is_upgraded_or_downgraded(broker):
     old = classic_group(broker)
     assert commit(broker, "g", "t", {0: 5}, member_id=old, generation_id_or_member_epoch=1) == [NONE]
     beat(broker, "new", 0)
@@ -130,7 +130,7 @@ def test_offsets_stay_with_the_group_whatever_it_becomes(broker):
         assert fetch(after, "g") == {("t", 0): 5}
 
 
-def test_the_way_back_by_timeout_needs_no_request(broker):
+def test_a_session_timeout_alone_downgrades_a_group(broker):
     old = classic_group(broker, session_timeout_ms=100_000)
     beat(broker, "new", 0)
     rejoined(broker, old, session_timeout_ms=100_000)
@@ -139,7 +139,7 @@ def test_the_way_back_by_timeout_needs_no_request(broker):
     assert broker.ask(beating("g", old, 2)).error_code == REBALANCING
 
 
-def test_an_empty_classic_groups_end_and_the_first_newer_member_are_one_unit(broker):
+def test_converting_an_empty_classic_group_is_logged_in_one_unit_with_the_join(broker):
     old = classic_group(broker)
     broker.ask(leaving("g", old))
     before = broker.broker.store.journal.last_unit
@@ -149,7 +149,7 @@ def test_an_empty_classic_groups_end_and_the_first_newer_member_are_one_unit(bro
         assert (type_of(after), [each.member_id for each in described(after).members]) == (CONSUMER, ["new"])
 
 
-def test_a_large_join_finds_no_room_in_a_consumer_group_either():
+def test_a_classic_join_that_exceeds_the_group_memory_is_refused_in_consumer_groups():
     with begin(group_metadata_max_bytes=1 << 20) as broker:
         broker.ask(create("t", 4))
         beat(broker, "new", 0)
@@ -170,7 +170,7 @@ def test_a_group_too_large_for_one_record_stays_a_consumer_group():
         assert broker.ask(beating("g", "m0", 3)).error_code in (NONE, REBALANCING)
 
 
-def test_classic_members_get_the_partitions_of_the_last_newer_member():
+def test_classic_members_get_the_partitions_of_the_last_member_that_downgraded():
     with begin(group_consumer_assignment_interval_ms=0, group_consumer_migration_policy="upgrade") as broker:
         broker.ask(create("t", 4))
         old = classic_group(broker)
@@ -186,7 +186,7 @@ def test_classic_members_get_the_partitions_of_the_last_newer_member():
 # ---- answers to members that joined before the conversion ----------------------------------------------------
 
 
-def test_no_member_is_given_epoch_0_by_a_group_that_has_no_generation_yet():
+def test_a_conversion_never_gives_a_member_epoch_0():
     with begin(group_initial_rebalance_delay_ms=3_000) as broker:
         first = SimulatedClient(broker)
         nowhere = {"range": encode_subscription(Subscription(("nowhere",)))}
@@ -212,14 +212,14 @@ def two_preferences(broker):
     return both, joined, one.receive()
 
 
-def test_a_member_names_the_protocol_that_it_was_given_before_the_conversion(broker):
+def test_a_member_may_sync_with_the_protocol_it_had_before_the_conversion(broker):
     client, joined, _ = two_preferences(broker)
     assert beat(broker, "new", 0).error_code == NONE
     synced = client.ask(syncing("g", joined.member_id, joined.generation_id))
     assert synced.error_code == REBALANCING
 
 
-def test_the_member_that_takes_a_group_back_is_given_its_protocol(broker):
+def test_the_classic_member_that_triggers_the_downgrade_gets_its_protocol(broker):
     static = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["t"], "topic_partitions": []}
     request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="new", member_epoch=0, instance_id="i", **static)
     assert broker.ask(request).error_code == NONE

@@ -11,7 +11,7 @@ def goal(*partitions: int, free: bool) -> Goal:
     return Goal(2, {TOPIC: frozenset(partitions)}, [TOPIC], lambda topic_id, partition: free)
 
 
-def test_a_partition_that_is_the_members_again_before_it_gave_it_up_needs_no_release():
+def test_a_partition_reassigned_to_its_owner_needs_no_revocation():
     """It is in the member's own record, so it is not free; nobody else can have it either."""
     before = Current(1, 1, MemberState.UNREVOKED, {}, {TOPIC: {0: 1}})
     after = reconcile(before, goal(0, free=False), {}, other_subscription=False)
@@ -19,7 +19,7 @@ def test_a_partition_that_is_the_members_again_before_it_gave_it_up_needs_no_rel
 
 
 @pytest.mark.parametrize("free", [False, True])
-def test_a_partition_another_member_still_has_is_waited_for_in_the_new_epoch(free: bool):
+def test_a_member_waits_in_the_new_epoch_for_a_partition_another_still_owns(free: bool):
     before = Current(1, 1, MemberState.STABLE, {TOPIC: {0: 1}})
     after = reconcile(before, goal(0, 1, free=free), None, other_subscription=False)
     state = MemberState.STABLE if free else MemberState.UNRELEASED

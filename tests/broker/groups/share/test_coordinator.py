@@ -67,7 +67,7 @@ def test_a_restart_changes_no_epoch_and_moves_no_partition(broker, orderly):
         assert beat(again, "m-2", 3).error_code == 0
 
 
-def test_a_snapshot_has_the_groups(broker):
+def test_a_snapshot_restores_share_groups(broker):
     beat(broker, "m-1", 0)
     before, begins = described(broker), starts(broker)
     broker.loop.run_until_complete(broker.broker.coordinator_snapshots.take())
@@ -77,7 +77,7 @@ def test_a_snapshot_has_the_groups(broker):
         assert described(again, "later").members[0].member_id == "m-1"
 
 
-def test_a_member_that_is_not_heard_of_is_removed_on_time(broker):
+def test_a_share_group_member_is_removed_when_its_session_times_out(broker):
     beat(broker, "m-1", 0)
     broker.wait(44)
     assert len(described(broker).members) == 1
