@@ -123,7 +123,7 @@ def test_a_wrong_value_is_refused_with_its_name() -> None:
         broker_settings({"listeners": "::1:9092"}, {}, {})
 
 
-def test_settings_of_one_listener_are_read_from_file_environment_and_flags() -> None:
+def test_settings_with_a_listener_prefix_are_read_from_flags_and_environment() -> None:
     settings, warnings = broker_settings(
         {"listener.name.sasl_plaintext.sasl.enabled.mechanisms": "PLAIN"},
         {"FENCEPOST_LISTENER_NAME_SASL_PLAINTEXT_CONNECTIONS_MAX_REAUTH_MS": "5000"},
@@ -153,7 +153,7 @@ def test_an_impossible_value_of_an_ignored_setting_is_refused(name: str, value: 
     assert broker_settings({}, {}, {name: 1})[1] == [f"names that only Kafka needs are ignored: {name}"]
 
 
-def test_kafkas_defaults_are_within_the_bounds_of_their_settings() -> None:
+def test_settings_without_effect_accept_kafkas_default_values() -> None:
     for name, default in DEFAULTS.items():
         if default is not None:
             UNOBEYED[name].parse(default)

@@ -37,11 +37,11 @@ def test_a_subscription_is_read_as_clients_write_it():
 
 
 @pytest.mark.parametrize(("version", "owned"), [(0, {}), (1, {"t": [0, 2], "u": [1]}), (2, {"t": [0, 2], "u": [1]})])
-def test_older_subscriptions_have_less_in_them(version, owned):
+def test_subscriptions_of_older_versions_decode_without_newer_fields(version, owned):
     assert read_subscription(older(version)) == Subscribed(("t",), owned, None)
 
 
-def test_an_assignment_goes_to_a_client_and_back_in_the_version_of_its_subscription():
+def test_an_assignment_is_encoded_in_the_version_of_the_members_subscription():
     for version in (0, 1, 3, 9):
         written = assignment_for(version.to_bytes(2, "big"), {"t": [2, 0], "u": [1]})
         assert written[:2] == min(version, 3).to_bytes(2, "big")
@@ -61,7 +61,7 @@ def test_a_subscription_that_ends_too_early_is_refused(cut):
 
 
 @pytest.mark.parametrize("bytes_", [b"\xff\xff", b"\0\3" + b"\x7f" * 4, b"\0\3\0\0\0\1\0\1\xff", b"x"])
-def test_odd_bytes_are_refused_before_anything_is_made_of_them(bytes_):
+def test_malformed_subscription_bytes_are_refused_without_large_allocations(bytes_):
     for read in (read_subscription, read_assignment):
         with pytest.raises(UnreadableMetadata):
             read(bytes_)

@@ -45,7 +45,7 @@ def test_a_member_with_the_longest_name_gets_an_id_that_the_protocol_can_carry(b
 # ---- groups that nobody is in --------------------------------------------------------------------------------
 
 
-def test_forgetting_empty_groups_goes_on_after_a_full_disk_and_past_a_bug_in_one(monkeypatch):
+def test_forgetting_empty_groups_continues_after_a_full_disk_and_after_a_bug(monkeypatch):
     with begin(offsets_retention_check_interval_ms=1000) as broker:
         groups, real = broker.broker.groups, broker.broker.groups.offsets_expired
         member, _ = alone(broker)
@@ -72,7 +72,7 @@ def test_forgetting_empty_groups_goes_on_after_a_full_disk_and_past_a_bug_in_one
         assert {type(each) for each in broker.broker.metrics.failures} == {ZeroDivisionError}
 
 
-def test_a_group_whose_time_brings_out_a_bug_holds_up_nobody_and_is_tried_again(broker):
+def test_a_bug_in_the_timer_of_one_group_delays_no_other_and_is_retried(broker):
     """Its alarm rang again and again, in the past, and nothing else was ever served."""
     bad, good = SimulatedClient(broker), SimulatedClient(broker)
     alone(bad, "bad", session_timeout_ms=6_000)
@@ -90,7 +90,7 @@ def test_a_group_whose_time_brings_out_a_bug_holds_up_nobody_and_is_tried_again(
     assert broker.broker.halted is None
 
 
-def test_an_alarm_that_is_set_into_the_past_lets_others_be_served(broker):
+def test_a_group_timer_set_in_the_past_does_not_block_other_requests(broker):
     """A wrong time is a bug as well, and raises nothing."""
     alone(broker, "bad")
     group = broker.broker.groups.groups["bad"]
@@ -126,7 +126,7 @@ def test_a_client_that_goes_while_it_waits_to_join_stays_until_its_session_ends(
     assert broker.ask(joining("g", member)).members[0].member_id == member
 
 
-def test_a_session_ends_by_the_clock_that_nobody_can_set(broker):
+def test_sessions_are_timed_by_the_monotonic_clock(broker):
     member, generation = alone(broker)
     for hours in (48, -96):
         broker.broker.clock.jump_wall(hours * 3_600_000)
@@ -138,7 +138,7 @@ def test_a_session_ends_by_the_clock_that_nobody_can_set(broker):
     assert state_of(broker) == "Empty"
 
 
-def test_the_first_of_a_group_waits_three_seconds_for_others_by_default():
+def test_a_first_join_waits_three_seconds_for_others_by_default():
     with SimulatedBroker() as broker:
         assert broker.settings.group_initial_rebalance_delay_ms == 3_000
         began = broker.loop.time()
@@ -158,7 +158,7 @@ def test_kafka_8653_before_version_1_a_member_has_its_session_to_come_back(broke
     assert newcomer.receive().generation_id == 2
 
 
-def test_kafka_8715_two_that_come_in_the_same_moment_have_ids_of_their_own(broker):
+def test_kafka_8715_members_that_join_at_the_same_moment_get_different_ids(broker):
     ids = {broker.ask(joining("g")).member_id for _ in range(50)}
     assert len(ids) == 50
     assert all(each.startswith("test-") for each in ids)
@@ -198,7 +198,7 @@ def test_an_assignment_is_sent_when_it_is_durable_and_not_before():
 
 
 @pytest.mark.parametrize("leave", ["again", "after_power_cut"])
-def test_a_group_goes_on_after_a_restart_where_it_was(leave):
+def test_a_classic_group_continues_its_generation_after_a_restart(leave):
     with begin() as before:
         member, generation = alone(before)
         static, _ = alone(before, "s", instance_id="i")
@@ -216,7 +216,7 @@ def test_a_group_goes_on_after_a_restart_where_it_was(leave):
         assert state_of(after) == "Empty"
 
 
-def test_members_that_nobody_hears_of_after_a_restart_are_given_up():
+def test_members_silent_after_a_restart_are_removed_when_their_sessions_end():
     with begin() as before:
         alone(before)
         after = before.after_power_cut()
@@ -227,7 +227,7 @@ def test_members_that_nobody_hears_of_after_a_restart_are_given_up():
         assert state_of(after) == "Empty"
 
 
-def test_members_that_only_joined_are_forgotten_by_a_restart():
+def test_a_restart_forgets_members_of_an_unfinished_join():
     with begin() as before:
         member, generation = alone(before)
         again = before.ask(joining("g", member))
@@ -248,7 +248,7 @@ def test_a_deleted_group_stays_deleted():
         assert listed(after) == []
 
 
-def test_groups_that_nobody_is_in_and_that_have_no_offsets_are_forgotten_in_time():
+def test_empty_groups_without_offsets_are_forgotten_after_the_retention_time():
     with begin(offsets_retention_check_interval_ms=60_000) as before:
         alone(before, "stays", session_timeout_ms=1_800_000)
         for number in range(3):
@@ -265,7 +265,7 @@ def test_groups_that_nobody_is_in_and_that_have_no_offsets_are_forgotten_in_time
 # ---- bounds --------------------------------------------------------------------------------------------------
 
 
-def test_groups_that_nobody_ever_entered_leave_nothing(broker):
+def test_a_group_that_never_had_a_member_is_not_kept(broker):
     for number in range(100):
         assert broker.ask(joining(f"g{number}")).error_code == MEMBER_ID_REQUIRED
         broker.ask(joining(f"h{number}", protocols={}))
@@ -283,7 +283,7 @@ def test_groups_that_do_not_fit_in_one_answer_get_a_retriable_error(broker):
     assert {(each.group_id, each.error_code, len(each.members)) for each in found[len(described) :]} == {("g", 15, 0)}
 
 
-def test_a_broker_that_ends_does_not_wait_for_those_who_wait_for_others(broker):
+def test_stopping_the_broker_does_not_wait_for_pending_joins(broker):
     member, _ = alone(broker)
     other = SimulatedClient(broker)
     other.send(joining("g", other.ask(joining("g")).member_id))
@@ -297,7 +297,7 @@ def test_a_member_whose_metadata_is_larger_than_a_record_is_refused(broker):
     assert broker.ask(joining("g", protocols={"range": bytes(2 << 20)})).error_code == TOO_MANY
 
 
-def test_an_assignment_larger_than_a_record_is_sent_to_nobody(broker):
+def test_an_assignment_larger_than_a_record_is_refused_and_sent_to_no_member(broker):
     joined = broker.ask(joining("g", broker.ask(joining("g")).member_id))
     answer = broker.ask(syncing("g", joined.member_id, 1, {joined.member_id: bytes(2 << 20)}))
     assert answer.error_code == -1
@@ -305,7 +305,7 @@ def test_an_assignment_larger_than_a_record_is_sent_to_nobody(broker):
     assert broker.ask(joining("g", joined.member_id)).generation_id == 2
 
 
-def test_on_a_full_disk_nobody_is_assigned_anything_and_heartbeats_go_on(broker):
+def test_on_a_full_disk_no_assignment_is_made_and_heartbeats_succeed(broker):
     member, generation = alone(broker)
     joined = broker.ask(joining("h", broker.ask(joining("h")).member_id))
     broker.broker.store.space_exhausted = True
@@ -319,7 +319,7 @@ def test_on_a_full_disk_nobody_is_assigned_anything_and_heartbeats_go_on(broker)
 
 
 @pytest.mark.requirement("S-56")
-def test_the_log_of_a_coordinator_comes_into_being_with_the_first_who_looks_for_it(broker):
+def test_the_first_find_coordinator_creates_the_offsets_topic(broker):
     topics = broker.broker.topics.by_name
     assert not topics
     assert broker.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])).coordinators[0].error_code == 0
@@ -340,7 +340,7 @@ def test_find_coordinator_fails_while_the_offsets_topic_cannot_be_created(broker
 # ---- a log that is offline -----------------------------------------------------------------------------------
 
 
-def test_groups_in_an_offline_log_are_not_reported_as_missing(broker):
+def test_listing_groups_fails_while_their_log_is_offline(broker):
     """Whoever was told so took a group for deleted that is there again when its log is."""
     broker.ask(FindCoordinatorRequest(key="g"), 3)
     topic = broker.broker.group_offsets.topic
@@ -352,7 +352,7 @@ def test_groups_in_an_offline_log_are_not_reported_as_missing(broker):
     assert commit(broker, "g", "t", {0: 1}, generation_id_or_member_epoch=5, member_id="m") == [NOT_AVAILABLE]
 
 
-def test_members_of_a_group_whose_log_is_offline_try_again_until_it_is_back(broker):
+def test_classic_members_get_a_retriable_error_while_the_groups_log_is_offline(broker):
     """Told that nobody knows them, they began anew under another id, and nothing was left of the generation."""
     member, generation = alone(broker)
     topic = broker.broker.group_offsets.topic
@@ -376,7 +376,7 @@ def test_members_of_a_group_whose_log_is_offline_try_again_until_it_is_back(brok
     assert broker.ask(beating("g", member, generation)).error_code == 0
 
 
-def test_newer_members_of_a_group_whose_log_is_offline_try_again_until_it_is_back(broker):
+def test_consumer_members_get_a_retriable_error_while_the_groups_log_is_offline(broker):
     """Told that there is no such group they gave up everything; and nobody joins one that nothing is known of."""
     broker.broker.topics.create("t", 1)
     joins = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["t"], "topic_partitions": []}
@@ -401,7 +401,7 @@ def test_newer_members_of_a_group_whose_log_is_offline_try_again_until_it_is_bac
     assert broker.ask(requests[1]).error_code == 0
 
 
-def test_memory_for_members_given_an_id_that_never_come_back_is_bounded_and_freed():
+def test_memory_for_member_ids_whose_clients_never_rejoin_is_bounded_and_freed():
     """Each new group's first join is held for half an hour, if it asks for such a session."""
     with begin(group_metadata_max_bytes=1 << 20) as broker:
         asked = [joining(f"{number}{'g' * 30_000}", session_timeout_ms=1_800_000) for number in range(60)]

@@ -29,7 +29,7 @@ def test_metadata_of_members_is_bounded_over_all_groups_and_freed_when_they_leav
         assert broker.broker.groups.memory.size_bytes < 20_000
 
 
-def test_long_names_of_groups_clients_and_instances_count(broker):
+def test_group_client_and_instance_ids_count_towards_the_group_memory(broker):
     """Version 3 lets a member in at once: 3,000 joins with names of 30 KB held 190 MB, and 3,000 bytes were counted."""
     memory = broker.broker.groups.memory
     before = 0
@@ -43,7 +43,7 @@ def test_long_names_of_groups_clients_and_instances_count(broker):
 
 
 @pytest.mark.parametrize("name", ["x", "é", "中", "😀"])
-def test_names_count_as_many_bytes_as_their_characters_take_at_most(broker, name):
+def test_names_are_counted_at_the_most_bytes_their_characters_can_take(broker, name):
     alone(broker, name * 5_000)
     assert broker.broker.groups.memory.size_bytes >= 5_000 * (1 if name == "x" else 4)
 
@@ -79,7 +79,7 @@ def test_at_the_limit_members_rejoin_and_sync_and_only_new_ones_are_refused():
         assert broker.ask(beating("honest", member, joined.generation_id)).error_code == 0
 
 
-def test_at_the_limit_groups_that_nobody_is_in_make_room_and_keep_their_offsets():
+def test_at_the_memory_limit_empty_groups_are_dropped_but_their_offsets_kept():
     with begin(group_metadata_max_bytes=1 << 20, offsets_retention_check_interval_ms=10**9) as broker:
         broker.ask(create("t"))
         kept, generation = alone(broker, "kept")
@@ -101,14 +101,14 @@ def test_at_the_limit_groups_that_nobody_is_in_make_room_and_keep_their_offsets(
         again.stop()
 
 
-def test_members_that_are_silent_make_room_when_their_sessions_end():
+def test_expired_sessions_free_group_memory():
     with begin(group_metadata_max_bytes=1 << 20) as broker:
         fill(broker)
         broker.wait(11)
         assert len(fill(broker)) > 20
 
 
-def test_assignments_count_and_at_twice_the_limit_no_more_are_taken():
+def test_assignments_count_and_are_refused_at_twice_the_memory_limit():
     with begin(group_metadata_max_bytes=1 << 20) as broker:
         codes = []
         for number in range(10):

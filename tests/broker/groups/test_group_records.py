@@ -21,21 +21,21 @@ MEMBER = KeptMember(ID, "inst-1", "rec", "/127.0.0.1", 60_000, 10_000, b"sub", b
 GROUP = KeptGroup("consumer", 1, "range", ID, (MEMBER,), 1_795_235_555_999)
 
 
-def test_records_are_kafkas_to_the_byte() -> None:
+def test_group_records_have_the_same_bytes_as_kafkas() -> None:
     assert group_records.key("groups-record-probe-a1").hex() == KEY
     assert group_records.value(GROUP).hex() == STABLE
     assert group_records.value(KeptGroup("consumer", 2, None, None, (), 1_795_235_556_003)).hex() == EMPTY
     assert group_records.value(KeptGroup("", 0, None, None, (), 1_795_235_555_998)).hex() == NEW
 
 
-def test_kafkas_records_are_read() -> None:
+def test_group_records_written_by_kafka_are_decoded() -> None:
     assert group_records.read_key(bytes.fromhex(KEY)) == "groups-record-probe-a1"
     assert group_records.read_value(bytes.fromhex(STABLE)) == GROUP
     assert group_records.read_value(bytes.fromhex(EMPTY)).generation == 2
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_older_versions_are_read(version: int) -> None:
+def test_group_records_of_older_versions_are_decoded(version: int) -> None:
     text = lambda t: len(t).to_bytes(2, "big") + t.encode()  # noqa: E731
     value = version.to_bytes(2, "big") + text("consumer") + (7).to_bytes(4, "big") + text("range") + text("m")
     value += (5).to_bytes(8, "big") if version >= 2 else b""
@@ -49,7 +49,7 @@ def test_older_versions_are_read(version: int) -> None:
     )
 
 
-def test_a_group_that_was_a_consumer_group_keeps_that_all_have_to_join() -> None:
+def test_the_must_rebalance_flag_of_a_downgraded_group_is_in_its_record() -> None:
     group = GROUP._replace(must_rebalance=True)
     value = group_records.value(group)
     assert value[:2] == b"\0\4"
@@ -57,7 +57,7 @@ def test_a_group_that_was_a_consumer_group_keeps_that_all_have_to_join() -> None
     assert group_records.read_value(value[:-4] + b"\0") == GROUP  # without the tag
 
 
-def test_an_empty_group_keeps_the_age_of_the_store() -> None:
+def test_the_record_of_an_empty_group_says_at_which_store_age_it_became_empty() -> None:
     group = KeptGroup("consumer", 9, None, None, (), 1_700_000_000_000, 123_456_789)
     value = group_records.value(group)
     assert value[:2] == b"\0\4"
@@ -110,7 +110,7 @@ def test_a_length_with_an_invalid_varint_is_refused(length: bytes) -> None:
 
 
 @given(st.binary(max_size=80))
-def test_any_bytes_are_read_or_refused(value: bytes) -> None:
+def test_arbitrary_bytes_decode_as_a_record_or_are_refused(value: bytes) -> None:
     for read in (group_records.read_value, group_records.read_key):
         try:
             read(value)

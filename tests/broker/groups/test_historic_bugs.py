@@ -28,7 +28,7 @@ def test_kafka_7824_a_newcomer_that_tries_again_and_again_does_not_fill_the_grou
     assert driver.group.state is State.STABLE
 
 
-def test_kafka_9232_a_new_member_is_held_to_its_session_once_its_generation_began() -> None:
+def test_kafka_9232_a_new_member_that_falls_silent_is_removed_after_its_session() -> None:
     driver = GroupDriver()
     (first,) = driver.stable()
     second = driver.join(must_know_id=False)
@@ -40,7 +40,7 @@ def test_kafka_9232_a_new_member_is_held_to_its_session_once_its_generation_bega
     assert ids[1] not in driver.group.members
 
 
-def test_kafka_9801_a_static_member_back_while_the_leader_assigns_gets_assigned() -> None:
+def test_kafka_9801_a_static_member_that_rejoins_during_a_sync_gets_its_assignment() -> None:
     driver = GroupDriver()
     first, second = driver.stable(2, static=True)
     driver.join(first, "i0")

@@ -35,7 +35,7 @@ def test_members_that_come_in_the_initial_delay_extend_it_to_the_rebalance_timeo
     assert sum(answer.got is not None and answer.got.generation == 1 for answer in answers) >= 5
 
 
-def test_a_delay_that_nobody_extends_ends_at_the_next_look() -> None:
+def test_the_initial_delay_ends_at_the_next_check_if_no_member_joined() -> None:
     driver = GroupDriver(initial_delay_ms=DELAY_MS)
     driver.member()
     driver.wait(1_000)
@@ -46,7 +46,7 @@ def test_a_delay_that_nobody_extends_ends_at_the_next_look() -> None:
     assert second.error is ErrorCode.NONE
 
 
-def test_a_later_rebalance_does_not_wait_once_all_are_there() -> None:
+def test_a_later_rebalance_ends_as_soon_as_all_members_rejoined() -> None:
     driver = GroupDriver(initial_delay_ms=DELAY_MS)
     (first,) = driver.stable()
     _, second = driver.member()
@@ -54,7 +54,7 @@ def test_a_later_rebalance_does_not_wait_once_all_are_there() -> None:
     assert (answer.got.generation, second.got.generation) == (2, 2)
 
 
-def test_the_protocol_most_voted_for_by_all_is_chosen_and_the_eldest_breaks_a_tie() -> None:
+def test_the_common_protocol_with_most_votes_wins_and_the_oldest_member_breaks_ties() -> None:
     driver = GroupDriver(initial_delay_ms=DELAY_MS)
     preferences = [("range", "sticky"), ("sticky", "range"), ("sticky", "other", "range"), ("range", "sticky")]
     answers = [driver.member(protocols=tuple((name, b"") for name in names))[1] for names in preferences]
@@ -65,7 +65,7 @@ def test_the_protocol_most_voted_for_by_all_is_chosen_and_the_eldest_breaks_a_ti
     assert all(not answer.got.roster for answer in answers[1:])
 
 
-def test_a_protocol_that_only_the_leavers_did_not_know_can_be_chosen() -> None:
+def test_a_protocol_unknown_only_to_departed_members_can_be_chosen() -> None:
     driver = GroupDriver()
     (first,) = driver.stable(protocols=(("range", b""), ("sticky", b"")))
     second, _ = driver.member(protocols=(("range", b""),))
@@ -87,7 +87,7 @@ def test_a_newcomer_that_does_not_come_back_is_forgotten_after_its_session() -> 
     assert not driver.group.pending
 
 
-def test_a_group_takes_as_many_members_as_it_may() -> None:
+def test_a_group_accepts_members_up_to_its_maximum_size() -> None:
     driver = GroupDriver(max_size=2)
     ids = driver.stable(2)
     refused = driver.join(must_know_id=False)
@@ -97,7 +97,7 @@ def test_a_group_takes_as_many_members_as_it_may() -> None:
     assert driver.join(ids[1]).error is ErrorCode.NONE
 
 
-def test_of_a_group_made_smaller_the_last_to_come_back_are_refused() -> None:
+def test_lowering_the_group_size_limit_refuses_the_last_members_to_rejoin() -> None:
     driver = GroupDriver()
     ids = driver.stable(3)
     driver.rules = driver.rules._replace(max_size=2)
@@ -111,7 +111,7 @@ def test_of_a_group_made_smaller_the_last_to_come_back_are_refused() -> None:
     ]
 
 
-def test_a_client_that_cannot_join_twice_is_a_member_at_once() -> None:
+def test_a_client_of_a_version_without_member_id_required_is_a_member_at_once() -> None:
     """Before version 4 of JoinGroup no client knows MEMBER_ID_REQUIRED (KIP-394)."""
     driver = GroupDriver()
     answer = driver.join(must_know_id=False)
@@ -131,7 +131,7 @@ def test_only_a_limited_number_of_pending_members_get_ids(most: int) -> None:
     assert driver.join().error is ErrorCode.MEMBER_ID_REQUIRED
 
 
-def test_a_join_sent_again_over_another_connection_is_answered_there_the_first_ends() -> None:
+def test_a_join_retried_on_another_connection_is_answered_there_only() -> None:
     driver = GroupDriver(initial_delay_ms=DELAY_MS)
     member_id, first = driver.member()
     second = driver.join(member_id)
@@ -140,7 +140,7 @@ def test_a_join_sent_again_over_another_connection_is_answered_there_the_first_e
     assert second.error is ErrorCode.NONE
 
 
-def test_a_sync_sent_again_over_another_connection_is_answered_there() -> None:
+def test_a_sync_retried_on_another_connection_is_answered_there() -> None:
     driver = GroupDriver()
     ids = driver.stable(2)
     driver.join(ids[0])
@@ -185,7 +185,7 @@ def test_commits_and_syncs_of_another_generation_are_refused(off: int) -> None:
         assert reported is ErrorCode.ILLEGAL_GENERATION
 
 
-def test_a_sync_names_the_protocol_of_the_generation_or_none() -> None:
+def test_a_sync_with_a_protocol_other_than_the_generations_is_refused() -> None:
     driver = GroupDriver()
     (member_id,) = driver.stable()
     for fields in (
@@ -204,7 +204,7 @@ def test_a_sync_names_the_protocol_of_the_generation_or_none() -> None:
 
 
 @pytest.mark.parametrize("changed", [b"a", b"z"])
-def test_a_member_that_joins_with_another_subscription_has_everybody_join_again(changed: bytes) -> None:
+def test_a_join_with_a_changed_subscription_starts_a_rebalance(changed: bytes) -> None:
     driver = GroupDriver()
     _, follower = driver.stable(2, protocols=(("range", b"m"),))
     assert driver.join(follower, protocols=(("range", b"m"),)).got.generation == 1, "unchanged: told again"
@@ -212,7 +212,7 @@ def test_a_member_that_joins_with_another_subscription_has_everybody_join_again(
     assert driver.group.state is State.PREPARING_REBALANCE
 
 
-def test_commits_without_a_member_need_an_empty_group_or_a_transaction() -> None:
+def test_a_commit_without_a_member_id_needs_an_empty_group_or_a_transaction() -> None:
     """Clients that manage their partitions themselves, while nobody is in the group; old ones in transactions."""
     driver = GroupDriver()
     assert driver.commit("", -1) is ErrorCode.NONE
@@ -237,7 +237,7 @@ def test_a_member_waiting_for_its_join_answer_needs_no_heartbeats() -> None:
     assert (answer.error, list(driver.group.members)) == (ErrorCode.NONE, [first])
 
 
-def test_a_group_whose_members_all_died_becomes_empty_and_that_is_kept() -> None:
+def test_a_group_whose_members_all_timed_out_is_logged_as_empty() -> None:
     driver = GroupDriver()
     driver.stable(3)
     driver.wait(SESSION_MS + REBALANCE_MS)
@@ -245,7 +245,7 @@ def test_a_group_whose_members_all_died_becomes_empty_and_that_is_kept() -> None
     assert driver.logged[-1].generation == driver.group.generation
 
 
-def test_static_members_keep_their_place_until_their_session_ends() -> None:
+def test_a_static_member_keeps_its_assignment_until_its_session_ends() -> None:
     driver = GroupDriver()
     first, second = driver.stable(2, static=True, rebalance_timeout_ms=2_000)
     answer = driver.join(first, "i0", rebalance_timeout_ms=2_000)
@@ -255,7 +255,7 @@ def test_static_members_keep_their_place_until_their_session_ends() -> None:
     assert second not in driver.group.members
 
 
-def test_while_no_static_member_is_back_nobody_leads_and_the_rebalance_waits_on() -> None:
+def test_a_rebalance_waits_while_no_static_member_has_rejoined() -> None:
     driver = GroupDriver()
     first, second = driver.stable(2, static=True, rebalance_timeout_ms=2_000)
     driver.leave(Leaving("", "i0"))
@@ -266,7 +266,7 @@ def test_while_no_static_member_is_back_nobody_leads_and_the_rebalance_waits_on(
     assert first not in driver.group.members
 
 
-def test_one_static_member_back_late_waits_no_longer_than_it_would_have() -> None:
+def test_a_late_static_member_does_not_extend_the_rebalance_timeout() -> None:
     driver = GroupDriver()
     _, second, third = driver.stable(3, static=True, rebalance_timeout_ms=2_000)
     driver.leave(Leaving("", "i0"))
@@ -277,7 +277,7 @@ def test_one_static_member_back_late_waits_no_longer_than_it_would_have() -> Non
     assert [each.member_id for each in answer.got.roster] == [second, third]
 
 
-def test_a_static_member_that_waits_for_its_assignment_is_fenced_by_its_successor() -> None:
+def test_a_static_member_waiting_for_sync_is_fenced_by_its_replacement() -> None:
     driver = GroupDriver()
     first, second = driver.stable(2, static=True)
     driver.join(first, "i0")
@@ -287,7 +287,7 @@ def test_a_static_member_that_waits_for_its_assignment_is_fenced_by_its_successo
     assert waits.error is ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_a_static_member_back_unassigned_has_as_long_to_sync_as_its_predecessor() -> None:
+def test_a_static_member_that_rejoins_before_its_sync_has_the_remaining_sync_time() -> None:
     driver = GroupDriver()
     first, second = driver.stable(2, static=True)
     driver.join(first, "i0")
@@ -301,7 +301,7 @@ def test_a_static_member_back_unassigned_has_as_long_to_sync_as_its_predecessor(
     assert (driver.group.state, list(driver.group.members)) == (State.PREPARING_REBALANCE, [first])
 
 
-def test_a_member_the_leader_leaves_out_gets_an_empty_assignment() -> None:
+def test_a_member_missing_from_the_leaders_assignment_gets_an_empty_one() -> None:
     driver = GroupDriver()
     first, second = driver.stable(2)
     driver.join(first)
@@ -312,7 +312,7 @@ def test_a_member_the_leader_leaves_out_gets_an_empty_assignment() -> None:
     assert driver.sync(second).got.assignment == b""
 
 
-def test_a_static_member_whose_return_changes_the_vote_has_everybody_join_again() -> None:
+def test_a_returning_static_member_that_changes_the_protocol_starts_a_rebalance() -> None:
     driver = GroupDriver()
     driver.stable(static=True, protocols=(("range", b""), ("sticky", b"")))
     answer = driver.join("", "i0", protocols=(("sticky", b""), ("range", b"")))
@@ -322,7 +322,7 @@ def test_a_static_member_whose_return_changes_the_vote_has_everybody_join_again(
 # ---- nobody is left waiting ----------------------------------------------------------------------------------
 
 
-def test_two_with_one_instance_id_never_both_stay() -> None:
+def test_of_two_members_with_the_same_instance_id_only_the_later_stays() -> None:
     driver = GroupDriver(initial_delay_ms=3_000)
     first, second = driver.join("", "i"), driver.join("", "i")
     assert first.error is ErrorCode.FENCED_INSTANCE_ID
@@ -331,7 +331,7 @@ def test_two_with_one_instance_id_never_both_stay() -> None:
     assert len(driver.group.members) == 1
 
 
-def test_a_session_that_ends_before_the_leader_assigned_does_not_take_the_member_out() -> None:
+def test_a_session_timeout_before_the_sync_does_not_remove_the_member() -> None:
     driver = GroupDriver()
     first, second = driver.stable(2, session_timeout_ms=6_000)
     driver.join(first, session_timeout_ms=6_000)
@@ -346,7 +346,7 @@ def test_a_session_that_ends_before_the_leader_assigned_does_not_take_the_member
     assert driver.heartbeat(second) is ErrorCode.NONE
 
 
-def test_a_leader_that_leaves_while_others_wait_for_it_leaves_nobody_waiting() -> None:
+def test_when_the_leader_leaves_waiting_members_are_told_to_rejoin() -> None:
     driver = GroupDriver()
     first, second = driver.stable(2)
     driver.join(first)
@@ -370,7 +370,7 @@ def test_a_member_removed_while_it_waits_gets_unknown_member_id() -> None:
 # ---- the log -------------------------------------------------------------------------------------------------
 
 
-def test_assignments_that_cannot_be_kept_are_sent_to_nobody() -> None:
+def test_an_assignment_that_cannot_be_logged_is_sent_to_no_member() -> None:
     driver = GroupDriver()
     first, second = driver.stable(2)
     driver.join(first)
@@ -385,7 +385,7 @@ def test_assignments_that_cannot_be_kept_are_sent_to_nobody() -> None:
     assert driver.join(second).error is ErrorCode.NONE
 
 
-def test_a_static_member_whose_return_is_not_kept_is_refused_and_the_old_one_stays() -> None:
+def test_a_returning_static_member_that_cannot_be_logged_is_refused_the_old_stays() -> None:
     driver = GroupDriver()
     (member_id,) = driver.stable(static=True)
     driver.log_fails = NO_ROOM
@@ -394,7 +394,7 @@ def test_a_static_member_whose_return_is_not_kept_is_refused_and_the_old_one_sta
     assert driver.group.leader == member_id
 
 
-def test_a_restart_finds_the_last_generation_and_its_assignments() -> None:
+def test_a_restart_restores_the_last_generation_and_its_assignments() -> None:
     driver = GroupDriver()
     first, second = driver.stable(2)
     driver.now_ms += 3_600_000  # the broker was away for an hour
@@ -406,14 +406,14 @@ def test_a_restart_finds_the_last_generation_and_its_assignments() -> None:
         assert driver.commit(member_id) is ErrorCode.NONE
 
 
-def test_a_restored_group_writes_the_same_record_again() -> None:
+def test_a_restored_group_is_written_as_the_same_record() -> None:
     driver = GroupDriver()
     driver.stable(3, static=True)
     driver.restarted()
     assert driver.group.to_keep() == driver.logged[-1]
 
 
-def test_members_that_did_not_survive_a_restart_are_given_up_after_a_session() -> None:
+def test_restored_members_that_stay_silent_are_removed_after_a_session() -> None:
     driver = GroupDriver()
     driver.stable(2)
     driver.restarted()
@@ -431,15 +431,13 @@ def test_members_that_did_not_survive_a_restart_are_given_up_after_a_session() -
         ("connect", b"\0\3\0\0\0\1\0\5topic", None),
     ],
 )
-def test_of_the_metadata_of_members_only_topics_are_read(
-    protocol_type: str, subscription: bytes, topics: object
-) -> None:
+def test_only_topics_are_read_from_member_metadata(protocol_type: str, subscription: bytes, topics: object) -> None:
     driver = GroupDriver()
     driver.stable(protocol_type=protocol_type, protocols=(("range", subscription),))
     assert driver.group.subscribed_topics == topics
 
 
-def test_generations_are_numbered_up_to_the_largest_int_and_begin_again_at_one() -> None:
+def test_after_the_largest_generation_comes_generation_1() -> None:
     driver = GroupDriver()
     (member_id,) = driver.stable()
     for before, after in ((29, 30), (2**31 - 2, 2**31 - 1), (2**31 - 1, 1)):
@@ -451,7 +449,7 @@ def test_generations_are_numbered_up_to_the_largest_int_and_begin_again_at_one()
 
 @pytest.mark.parametrize("next_id", [0, 800])  # ids that come before and after the others'
 @pytest.mark.parametrize("leads", [False, True])
-def test_a_static_member_that_returns_leads_only_if_it_led(next_id: int, leads: bool) -> None:
+def test_a_returning_static_member_is_leader_only_if_it_was_before(next_id: int, leads: bool) -> None:
     driver = GroupDriver()
     driver.ids = 500
     led, _ = driver.stable(2, static=True)

@@ -39,7 +39,7 @@ def end_offsets(world: SimulatedBroker) -> list[int]:
 
 
 @pytest.mark.requirement("S-05", "S-09")
-def test_exactly_the_committed_offsets_are_there_after_a_power_cut() -> None:
+def test_a_power_cut_keeps_exactly_the_committed_offsets() -> None:
     world = SimulatedBroker()
     world.broker.topics.create("t", 3)
     assert commit(world, "g", "t", {0: 5, 2: 7}) == [0, 0]
@@ -64,7 +64,7 @@ def test_kafka_15784_a_commit_is_one_unit_and_memory_never_differs_from_the_log(
 
 @pytest.mark.parametrize("tv", [1, 2])
 @pytest.mark.requirement("S-84", "S-85", "S-82", "C-7")
-def test_offsets_of_a_transaction_show_when_it_commits_also_over_a_power_cut(tv: int) -> None:
+def test_offsets_of_a_transaction_become_visible_at_commit_and_survive_a_power_cut(tv: int) -> None:
     world = SimulatedBroker()
     world.broker.topics.create("t", 2)
     commit(world, "g", "t", {0: 1})
@@ -95,7 +95,7 @@ def test_offsets_of_an_aborted_transaction_leave_the_committed_ones_unchanged(tv
         assert fetch(world, "g", {"t": [0]}, stable=True) == {("t", 0): 1}
 
 
-def test_a_topic_takes_its_offsets_with_it_and_one_made_again_has_none() -> None:
+def test_deleting_a_topic_deletes_its_offsets_and_a_recreated_one_has_none() -> None:
     world = SimulatedBroker(kept_for(10_000))
     world.broker.topics.create("t", 1)
     world.broker.topics.create("u", 1)
@@ -114,7 +114,7 @@ def test_a_topic_takes_its_offsets_with_it_and_one_made_again_has_none() -> None
         assert fetch(later, "g") == {("t", 0): 1, ("u", 0): 6}
 
 
-def test_offsets_committed_in_a_transaction_for_a_topic_that_then_went_are_nobodys() -> None:
+def test_offsets_committed_in_a_transaction_for_a_deleted_topic_are_dropped() -> None:
     with SimulatedBroker() as world:
         world.broker.topics.create("t", 1)
         producer = Producer(world, "x")
@@ -126,7 +126,7 @@ def test_offsets_committed_in_a_transaction_for_a_topic_that_then_went_are_nobod
 
 
 @pytest.mark.slow
-def test_offsets_go_when_their_time_is_over_and_not_a_check_before() -> None:
+def test_offsets_expire_at_their_retention_time_and_not_one_check_earlier() -> None:
     with SimulatedBroker(kept_for(60)) as world:
         world.broker.topics.create("t", 2)
         commit(world, "g", "t", {0: 5})
@@ -163,7 +163,7 @@ def test_a_restart_and_a_snapshot_restore_each_committed_offset_exactly() -> Non
         assert sorted(taken.rows(), key=repr) == sorted(rows, key=repr)
 
 
-def test_the_time_is_in_minutes_to_the_millisecond() -> None:
+def test_offset_retention_minutes_count_to_the_millisecond() -> None:
     with SimulatedBroker(kept_for(60)) as world:
         world.broker.topics.create("t", 1)
         offsets = world.broker.group_offsets
@@ -178,7 +178,7 @@ def test_the_time_is_in_minutes_to_the_millisecond() -> None:
 
 
 @pytest.mark.parametrize("producer_id", [-1, 0, 1, 2**40])
-def test_the_batch_of_a_commit_is_a_transactions_if_a_producer_makes_it(
+def test_offsets_of_a_transactional_producer_are_written_in_a_transactional_batch(
     monkeypatch: pytest.MonkeyPatch, producer_id: int
 ) -> None:
     with SimulatedBroker() as world:
@@ -197,7 +197,7 @@ def test_the_batch_of_a_commit_is_a_transactions_if_a_producer_makes_it(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("jump_ms", [400 * DAY_MS, -400 * DAY_MS])
-def test_no_jump_of_the_wall_clock_makes_offsets_go_sooner_or_stay_longer(jump_ms: int) -> None:
+def test_wall_clock_jumps_do_not_change_when_offsets_expire(jump_ms: int) -> None:
     with SimulatedBroker(kept_for(60)) as world:
         world.broker.topics.create("t", 1)
         commit(world, "g", "t", {0: 5})
@@ -221,7 +221,7 @@ def test_the_time_until_offsets_expire_goes_on_over_a_restart() -> None:
 
 
 @pytest.mark.parametrize("committed", [False, True])
-def test_kafka_19163_no_offset_of_a_group_goes_while_a_transaction_of_it_is_open(committed: bool) -> None:
+def test_kafka_19163_offsets_do_not_expire_while_the_group_has_an_open_transaction(committed: bool) -> None:
     """KAFKA-19163: a group was forgotten with the offsets of a transaction that was still open."""
     settings = kept_for(1)
     with SimulatedBroker(settings) as world:
@@ -239,7 +239,7 @@ def test_kafka_19163_no_offset_of_a_group_goes_while_a_transaction_of_it_is_open
         assert fetch(world, "g") == ({("t", 0): 6} if committed else {})
 
 
-def test_an_offset_with_a_time_to_live_of_its_own_goes_by_that() -> None:
+def test_an_offset_with_its_own_retention_expires_by_that() -> None:
     with SimulatedBroker(kept_for(60)) as world:
         world.broker.topics.create("t", 1)
         part = OffsetCommitRequest.Topic.Partition(partition_index=0, committed_offset=5)
@@ -252,7 +252,7 @@ def test_an_offset_with_a_time_to_live_of_its_own_goes_by_that() -> None:
 
 
 @pytest.mark.slow
-def test_very_many_offsets_are_forgotten_some_at_a_time() -> None:
+def test_very_many_offsets_expire_in_portions() -> None:
     with SimulatedBroker(kept_for(1)) as world:
         world.broker.topics.create("t", 2_500)
         commit(world, "g", "t", dict.fromkeys(range(2_500), 5))
@@ -262,7 +262,7 @@ def test_very_many_offsets_are_forgotten_some_at_a_time() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 9, 10, 11, 20, 21])
-def test_expiry_asks_to_be_repeated_only_after_it_removed_a_full_portion(
+def test_offset_expiry_is_repeated_only_after_it_removed_a_full_portion(
     monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     monkeypatch.setattr(offset_log, "FEW_OFFSETS", 10)
@@ -277,7 +277,7 @@ def test_expiry_asks_to_be_repeated_only_after_it_removed_a_full_portion(
         assert not world.broker.group_offsets.state.of_group("g")
 
 
-def test_an_offset_that_another_broker_wrote_without_the_id_of_its_topic_counts() -> None:
+def test_an_offset_record_without_a_topic_id_is_loaded() -> None:
     with SimulatedBroker() as world:
         world.broker.topics.create("t", 1)
         commit(world, "g", "t", {0: 5})
@@ -290,7 +290,7 @@ def test_an_offset_that_another_broker_wrote_without_the_id_of_its_topic_counts(
             assert (offsets.fetch("g", ("t", 0)) is not None) is counts
 
 
-def test_deleted_offsets_stay_deleted_and_pending_ones_go_with_them() -> None:
+def test_deleted_offsets_stay_deleted_with_their_pending_ones() -> None:
     world = SimulatedBroker()
     world.broker.topics.create("t", 2)
     commit(world, "g", "t", {0: 1, 1: 2})
@@ -317,7 +317,7 @@ def test_a_commit_that_no_record_can_hold_is_refused_and_changes_nothing() -> No
         assert fetch(world, "g") == {}
 
 
-def test_a_long_name_of_a_group_costs_no_memory_for_each_of_its_partitions() -> None:
+def test_a_long_group_id_is_not_stored_once_per_partition() -> None:
     """Each record has the name in it: what 400 KB ask for would be 600 MB before anybody looked at its size."""
     name, many = "g" * 30_000, dict.fromkeys(range(9_000), 1)
     with SimulatedBroker() as world:
@@ -330,7 +330,7 @@ def test_a_long_name_of_a_group_costs_no_memory_for_each_of_its_partitions() -> 
         assert fetch(world, name) == {}
 
 
-def test_many_offsets_under_a_long_name_are_forgotten_in_batches_of_a_bounded_size() -> None:
+def test_expiring_offsets_of_a_long_group_id_writes_batches_of_bounded_size() -> None:
     name = "g" * 30_000
     with SimulatedBroker(kept_for(60)) as world:
         world.broker.topics.create("t", 300)
@@ -413,7 +413,7 @@ def test_kafka_13636_the_groups_state_and_topics_decide_which_offsets_expire(
 
 
 @pytest.mark.slow
-def test_of_a_group_that_became_empty_offsets_are_kept_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_groups_offsets_are_retained_from_when_it_became_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     with SimulatedBroker(kept_for(60)) as world:
         world.broker.topics.create("t", 1)
         commit(world, "g", "t", {0: 5})
@@ -428,7 +428,7 @@ def test_of_a_group_that_became_empty_offsets_are_kept_from_then_on(monkeypatch:
         assert fetch(world, "g") == {}
 
 
-def test_an_offline_partition_of_the_log_does_not_keep_the_others_from_being_served() -> None:
+def test_an_offline_offsets_partition_does_not_stop_the_other_ones() -> None:
     settings = BrokerSettings(log_dir="/d", offsets_topic_num_partitions=2)
     world = SimulatedBroker(settings)
     world.broker.topics.create("t", 1)
@@ -450,7 +450,7 @@ def test_an_offline_partition_of_the_log_does_not_keep_the_others_from_being_ser
         assert commit(later, "b", "t", {0: 6}) == [0]
 
 
-def test_a_bug_in_forgetting_the_offsets_of_one_group_is_kept_to_it(monkeypatch):
+def test_a_bug_while_one_groups_offsets_expire_does_not_affect_other_groups(monkeypatch):
     settings = BrokerSettings(offsets_retention_minutes=1, offsets_retention_check_interval_ms=1_000)
     with SimulatedBroker(settings) as broker:
         broker.broker.topics.create("t", 1)
@@ -467,7 +467,7 @@ def test_a_bug_in_forgetting_the_offsets_of_one_group_is_kept_to_it(monkeypatch)
         assert not offsets.knows("bad")
 
 
-def test_an_offset_that_is_only_pending_is_deleted_too() -> None:
+def test_offset_delete_removes_an_offset_that_is_only_pending() -> None:
     """Nothing was committed before, so only the open transaction knows it."""
     world = SimulatedBroker()
     world.broker.topics.create("t", 2)

@@ -160,7 +160,7 @@ def played(script: list[tuple[Any, ...]]) -> tuple[Log, Offsets]:
 @given(actions)
 @settings(max_examples=300)
 @pytest.mark.requirement("S-84", "S-85")
-def test_however_commits_transactions_and_deletions_interleave_the_latest_wins(script: Any) -> None:
+def test_the_latest_commit_wins_in_any_order_of_commits_transactions_and_deletes(script: Any) -> None:
     log, state = played(script)
     committed, pending = told_by_the_whole_log(log)
     found = {
@@ -181,7 +181,7 @@ def test_however_commits_transactions_and_deletions_interleave_the_latest_wins(s
 
 @given(actions)
 @settings(max_examples=200)
-def test_a_replay_gives_the_state_of_who_was_there_all_the_time(script: Any) -> None:
+def test_replaying_the_offset_log_gives_the_same_state_as_live(script: Any) -> None:
     log, state = played(script)
     assert pictured(replayed(log.batches)) == pictured(state)
 
@@ -194,7 +194,7 @@ def test_a_compacted_offset_log_replays_to_the_same_state_with_open_transactions
 
 
 @pytest.mark.requirement("S-84", "S-85")
-def test_an_offset_of_a_transaction_counts_from_its_commit_and_never_after_an_abort() -> None:
+def test_a_transactional_offset_applies_from_its_commit_and_never_after_an_abort() -> None:
     log, state = Log(), Offsets()
     state.apply_batch(LOG, batch := log.commit([PLACES[0]], 1), records(batch))
     for kind, expected in ((Marker.ABORT, 1), (Marker.COMMIT, 7)):
@@ -210,7 +210,7 @@ def test_an_offset_of_a_transaction_counts_from_its_commit_and_never_after_an_ab
         assert not state.is_pending(PLACES[0])
 
 
-def test_kafka_17507_a_marker_decides_for_its_producer_and_its_partition_alone() -> None:
+def test_kafka_17507_a_marker_decides_only_its_own_producer_and_partition() -> None:
     """KAFKA-17507: the offsets of the wrong transaction were made to count."""
     state = Offsets()
     committed = Committed(5, -1, "", 0, 0, position=0)
@@ -225,7 +225,7 @@ def test_kafka_17507_a_marker_decides_for_its_producer_and_its_partition_alone()
 
 
 @pytest.mark.parametrize("last", [Marker.ABORT, None])
-def test_a_replay_over_a_later_state_commits_nothing_of_the_next_transaction(last: Marker | None) -> None:
+def test_replaying_over_a_later_state_commits_no_part_of_the_next_transaction(last: Marker | None) -> None:
     """A snapshot that is taken in slices may know offsets that stand behind a marker which the replay then meets."""
     log = Log()
     log.commit([PLACES[0]], 3, producer_id=5)
@@ -244,7 +244,7 @@ def test_a_replay_over_a_later_state_commits_nothing_of_the_next_transaction(las
 
 
 @pytest.mark.parametrize("kind", Marker)
-def test_the_commit_of_a_transaction_does_not_take_back_a_later_plain_commit(kind: Marker) -> None:
+def test_a_transaction_commit_does_not_undo_a_later_plain_offset_commit(kind: Marker) -> None:
     log, state = Log(), Offsets()
     for batch in (log.commit([PLACES[0]], 3, producer_id=5), log.commit([PLACES[0]], 9), log.end_transaction(5, kind)):
         state.apply_batch(LOG, batch, records(batch))
@@ -253,7 +253,7 @@ def test_the_commit_of_a_transaction_does_not_take_back_a_later_plain_commit(kin
     assert found.offset == 9
 
 
-def test_offsets_are_kept_for_their_time_from_when_the_group_was_last_used() -> None:
+def test_offsets_are_retained_from_the_last_use_of_their_group() -> None:
     committed = Committed(5, -1, "", 10**15, age_ms=1_000)
     assert not is_expired(committed, None, 1_499, 500)
     assert is_expired(committed, None, 1_500, 500)
@@ -261,13 +261,13 @@ def test_offsets_are_kept_for_their_time_from_when_the_group_was_last_used() -> 
     assert is_expired(committed, 1_300, 1_800, 500)
 
 
-def test_a_time_to_live_of_its_own_counts_from_the_commit() -> None:
+def test_an_offsets_own_retention_counts_from_its_commit() -> None:
     committed = Committed(5, -1, "", 0, age_ms=1_000, retention_ms=100)
     assert not is_expired(committed, 5_000, 1_099, 10**9)
     assert is_expired(committed, None, 1_100, 10**9)
 
 
-def test_an_offset_of_unknown_age_stays_until_its_group_has_been_idle_long_enough() -> None:
+def test_an_offset_of_unknown_age_expires_once_its_group_was_idle_for_the_retention() -> None:
     committed = Committed(5, -1, "", 0, UNKNOWN_AGE)
     assert not is_expired(committed, None, 10**15, 500)
     assert not is_expired(committed._replace(retention_ms=1), None, 10**15, 500)

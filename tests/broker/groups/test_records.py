@@ -27,7 +27,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 offsets = st.integers(-(2**63), 2**63 - 1)
 
 
-def test_a_record_of_apache_kafka_is_read_as_it_was_meant() -> None:
+def test_offset_records_written_by_kafka_are_decoded() -> None:
     """Read from __consumer_offsets of 4.3.1."""
     assert read_offset_key(KAFKAS_KEY) == Place("offs-raw-g", "offs-raw", 0)
     expected = Committed(5, -1, "meta\0", 0x1A1FC458F1A, UNKNOWN_AGE, TOPIC_ID, NO_LIMIT, 9)
@@ -42,21 +42,21 @@ def test_offsets_are_written_in_the_same_bytes_as_by_kafka() -> None:
 
 
 @given(texts, texts, st.integers(0, 2**31 - 1))
-def test_a_key_names_its_kind(group: str, topic: str, partition: int) -> None:
+def test_record_keys_of_the_offsets_topic_decode_by_their_version(group: str, topic: str, partition: int) -> None:
     key = offset_key(Place(group, topic, partition))
     assert key_kind(key) == 1
     assert read_offset_key(key) == Place(group, topic, partition)
 
 
 @given(offsets, st.integers(-1, 2**31 - 1), texts, offsets, st.integers(-1, 2**62), st.integers(-1, 2**62))
-def test_a_value_has_all_that_is_known(
+def test_an_offset_value_encodes_every_field(
     offset: int, epoch: int, metadata: str, commit_ms: int, age_ms: int, retention_ms: int
 ) -> None:
     committed = Committed(offset, epoch, metadata, commit_ms, age_ms, TOPIC_ID, retention_ms, 7)
     assert read_offset_value(offset_value(committed), 7) == committed
 
 
-def test_tags_that_nobody_here_knows_are_skipped() -> None:
+def test_unknown_tagged_fields_of_offset_records_are_skipped() -> None:
     committed = Committed(5, 3, "m", 1_000, 2_000, TOPIC_ID, 3_000)
     value = offset_value(committed)
     count_at = 2 + 8 + 4 + 2 + 8
@@ -89,23 +89,23 @@ def test_a_topic_id_of_another_size_is_refused(size: int) -> None:
         ("0003 0000000000000005 00000007 0001 6d 0000000000000064", Committed(5, 7, "m", 100, UNKNOWN_AGE)),
     ],
 )
-def test_the_older_versions_are_read(value: str, expected: Committed) -> None:
+def test_offset_records_of_older_versions_are_decoded(value: str, expected: Committed) -> None:
     assert read_offset_value(bytes.fromhex(value)) == expected
     assert read_offset_value(offset_value(expected)) == expected
 
 
 @pytest.mark.parametrize("value", [b"", b"\x00", KAFKAS_VALUE[:-1], KAFKAS_VALUE[:12], b"\xff\xff" + KAFKAS_VALUE[2:]])
-def test_a_value_that_is_cut_short_or_of_no_version_is_refused(value: bytes) -> None:
+def test_a_truncated_offset_value_or_one_of_an_unknown_version_is_refused(value: bytes) -> None:
     with pytest.raises(UnreadableRecord):
         read_offset_value(value)
 
 
 @pytest.mark.parametrize("key", [b"\x00\x01", KAFKAS_KEY[:-1], KAFKAS_KEY[:8], b"\x00\x01\x00\x05ab"])
-def test_a_key_that_is_cut_short_is_refused(key: bytes) -> None:
+def test_a_truncated_offsets_topic_key_is_refused(key: bytes) -> None:
     with pytest.raises(UnreadableRecord):
         read_offset_key(key)
 
 
-def test_a_key_without_a_kind_is_refused() -> None:
+def test_an_offsets_topic_key_of_an_unknown_version_is_refused() -> None:
     with pytest.raises(UnreadableRecord):
         key_kind(b"\x00")

@@ -224,7 +224,7 @@ def test_every_event_in_every_state_has_one_answer(
     assert (happens(driver), driver.group.state) == expected
 
 
-def test_the_table_is_whole() -> None:
+def test_the_table_of_group_states_covers_every_state_and_event() -> None:
     assert set(TABLE) == set(Event)
     assert all(len(row) == len(State) for row in TABLE.values())
     assert {step for row in TABLE.values() for step in row if isinstance(step, Step)} == set(Step)
@@ -232,7 +232,7 @@ def test_the_table_is_whole() -> None:
 
 
 @pytest.mark.parametrize("state", State)
-def test_time_that_is_over_means_something_in_two_states_only(state: State) -> None:
+def test_a_timeout_changes_only_two_of_the_group_states(state: State) -> None:
     driver = group_in(state)
     driver.wait(0)
     for ms in range(0, REBALANCE_MS + 2_000, 1_000):  # the members that still answer stay alive meanwhile
@@ -245,7 +245,7 @@ def test_time_that_is_over_means_something_in_two_states_only(state: State) -> N
 
 
 @pytest.mark.parametrize("state", State)
-def test_a_group_goes_only_where_the_table_of_states_allows(state: State) -> None:
+def test_a_group_changes_state_only_as_its_table_allows(state: State) -> None:
     driver = group_in(state)
     for other in set(State) - MAY_FOLLOW[state]:
         with pytest.raises(AssertionError):

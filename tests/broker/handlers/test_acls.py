@@ -27,7 +27,7 @@ def deleted(broker: SimulatedBroker, *filters: dict[str, object]) -> list[tuple[
     return [(each.error_code, len(each.matching_acls)) for each in broker.ask(deleting(*filters)).filter_results]
 
 
-def test_rules_are_made_described_and_removed() -> None:
+def test_acls_can_be_created_described_and_deleted() -> None:
     with SimulatedBroker(guarded()) as broker:
         assert created(broker, ALLOW, DENY, OTHER) == [OK] * 3
         assert described(broker) == [ALLOW, OTHER, DENY]
@@ -37,14 +37,14 @@ def test_rules_are_made_described_and_removed() -> None:
         assert not broker.broker.metrics.failures
 
 
-def test_without_an_authorizer_every_item_is_refused() -> None:
+def test_without_an_authorizer_acl_requests_are_refused_item_by_item() -> None:
     with SimulatedBroker() as broker:
         assert created(broker, ALLOW, DENY) == [DISABLED] * 2
         assert deleted(broker, {}, {}) == [(DISABLED, 0)] * 2
         assert broker.ask(describing()).error_code == DISABLED
 
 
-def test_describe_on_the_cluster_lets_read_acls_and_alter_lets_change_them() -> None:
+def test_describing_acls_needs_cluster_describe_and_changing_them_cluster_alter() -> None:
     with SimulatedBroker(guarded()) as broker:
         created(broker, ALLOW, "allow User:ANONYMOUS DESCRIBE CLUSTER = kafka-cluster")
         with broker.again(guarded(super_users="User:admin")) as reading:
@@ -60,7 +60,7 @@ def test_describe_on_the_cluster_lets_read_acls_and_alter_lets_change_them() -> 
         assert created(open_, OTHER) == [FORBIDDEN], "there is a rule now, and it is not for everybody"
 
 
-def test_a_change_is_in_force_for_the_next_request_of_the_same_connection() -> None:
+def test_an_acl_change_applies_to_the_next_request_of_the_same_connection() -> None:
     with SimulatedBroker(guarded(super_users="", allow_everyone_if_no_acl_found=True)) as broker:
         client = SimulatedClient(broker)
         denying = creating("deny User:ANONYMOUS ALTER CLUSTER = kafka-cluster")
@@ -78,7 +78,7 @@ def test_an_invalid_rule_is_refused_and_the_others_are_created() -> None:
         assert described(broker) == sorted([ALLOW, OTHER, fitting])
 
 
-def test_rules_beyond_max_acls_are_refused() -> None:
+def test_create_acls_beyond_max_acls_is_refused() -> None:
     with SimulatedBroker(guarded(max_acls=2)) as broker:
         assert created(broker, ALLOW, ALLOW, DENY, OTHER, ALLOW) == [OK, OK, OK, POLICY, OK]
         assert created(broker, OTHER, DENY) == [POLICY, OK]
@@ -86,7 +86,7 @@ def test_rules_beyond_max_acls_are_refused() -> None:
         assert created(broker, OTHER) == [OK]
 
 
-def test_a_request_that_changes_too_much_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_acl_request_with_too_many_changes_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acls, "MOST_CHANGES", 4)
     with SimulatedBroker(guarded()) as broker:
         assert created(broker, *many(5)) == [POLICY] * 5
@@ -100,7 +100,7 @@ def test_a_request_that_changes_too_much_changes_nothing(monkeypatch: pytest.Mon
         assert deleted(broker, {}) == [(OK, 4)]
 
 
-def test_filters_that_would_look_at_too_many_rules_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_delete_acls_with_filters_that_scan_too_many_acls_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each filter that names neither a principal nor a resource looks at all rules."""
     monkeypatch.setattr(acls, "MOST_LOOKED_AT", 20)
     with SimulatedBroker(guarded()) as broker:
@@ -119,7 +119,7 @@ def test_filters_that_would_look_at_too_many_rules_change_nothing(monkeypatch: p
 
 
 @pytest.mark.slow
-def test_many_rules_are_changed_in_turns_with_other_requests() -> None:
+def test_large_acl_changes_are_made_in_turns_with_other_requests() -> None:
     with SimulatedBroker(guarded()) as broker:
         rules = many(2_000)
         store = broker.broker.store
@@ -138,7 +138,7 @@ def test_many_rules_are_changed_in_turns_with_other_requests() -> None:
             assert described(again) == []
 
 
-def test_a_rule_that_somebody_else_has_removed_meanwhile_is_removed_once() -> None:
+def test_an_acl_deleted_by_a_concurrent_request_is_reported_deleted_only_once() -> None:
     with SimulatedBroker(guarded()) as broker:
         created(broker, *many(300))
         clients = [SimulatedClient(broker) for _ in range(2)]
@@ -151,7 +151,7 @@ def test_a_rule_that_somebody_else_has_removed_meanwhile_is_removed_once() -> No
             assert described(restarted) == []
 
 
-def test_changes_of_rules_are_logged_with_the_user_and_address(caplog: pytest.LogCaptureFixture) -> None:
+def test_acl_changes_are_logged_with_user_and_address(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO), SimulatedBroker(guarded()) as broker:
         created(broker, ALLOW, DENY)
         deleted(broker, {"principal_filter": "User:alice"})

@@ -30,7 +30,7 @@ def make(broker: SimulatedBroker, **partitions: int) -> dict[str, bytes]:
 # ---- ApiVersions ---------------------------------------------------------------------------------------------
 
 
-def test_the_apis_that_are_served_are_listed_and_produce_from_version_0(broker: SimulatedBroker) -> None:
+def test_api_versions_lists_the_served_apis_and_produce_from_version_0(broker: SimulatedBroker) -> None:
     response = broker.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"))
     listed = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
     assert listed[0] == (0, 13)  # an old librdkafka takes 3 for "no codecs but zstd"
@@ -39,7 +39,7 @@ def test_the_apis_that_are_served_are_listed_and_produce_from_version_0(broker: 
     assert {0, 1, 2, 3, 10, 18, 19, 20, 21, 22, 23, 32, 33, 35, 37, 44, 60, 61, 75} <= set(listed)
 
 
-def test_features_list_only_complete_features(broker: SimulatedBroker) -> None:
+def test_api_versions_lists_only_features_that_are_complete(broker: SimulatedBroker) -> None:
     response = broker.ask(ApiVersionsRequest())
     complete = complete_features({key: handler.api for key, handler in HANDLERS.items()})
     assert [feature.name for feature in response.supported_features] == [feature.name for feature in complete]
@@ -49,13 +49,13 @@ def test_features_list_only_complete_features(broker: SimulatedBroker) -> None:
     assert response.finalized_features_epoch >= 0  # below, clients take nothing for finalized
 
 
-def test_before_version_4_no_feature_is_supported_from_0_on_and_all_are_finalized(broker: SimulatedBroker) -> None:
+def test_api_versions_below_4_lists_no_feature_with_minimum_version_0(broker: SimulatedBroker) -> None:
     new, old = broker.ask(ApiVersionsRequest(), 4), broker.ask(ApiVersionsRequest(), 3)
     assert old.supported_features == [feature for feature in new.supported_features if feature.min_version > 0]
     assert old.finalized_features == new.finalized_features
 
 
-def test_our_own_apis_are_not_listed_among_kafkas(broker: SimulatedBroker) -> None:
+def test_fenceposts_own_apis_are_not_listed_in_api_versions(broker: SimulatedBroker) -> None:
     assert all(api.api_key < OWN_APIS_FROM for api in broker.ask(ApiVersionsRequest()).api_keys)
 
 
@@ -80,14 +80,14 @@ def metadata(broker: SimulatedBroker, *asked: Asked, version: int = 13, create: 
     return [(topic.error_code, topic.name, topic.topic_id, len(topic.partitions)) for topic in topics]
 
 
-def test_topics_are_found_by_name_and_by_id(broker: SimulatedBroker) -> None:
+def test_metadata_finds_topics_by_name_and_by_id(broker: SimulatedBroker) -> None:
     ids = make(broker, a=2, b=1)
     assert metadata(broker, Asked(name="b"), Asked(name="a")) == [(0, "b", ids["b"], 1), (0, "a", ids["a"], 2)]
     assert metadata(broker, Asked(topic_id=ids["a"], name=None)) == [(0, "a", ids["a"], 2)]
     assert metadata(broker, Asked(name="a"), Asked(name="a")) == [(0, "a", ids["a"], 2)]
 
 
-def test_each_topic_that_is_not_there_is_answered_by_itself(broker: SimulatedBroker) -> None:
+def test_metadata_gives_each_unknown_topic_its_own_error(broker: SimulatedBroker) -> None:
     ids = make(broker, a=1)
     assert metadata(
         broker,
@@ -109,14 +109,14 @@ def test_each_topic_that_is_not_there_is_answered_by_itself(broker: SimulatedBro
     assert metadata(broker, Asked(topic_id=SOME_ID, name="a")) == [(100, None, SOME_ID, 0)]
 
 
-def test_an_empty_list_means_all_in_version_0_and_none_later(broker: SimulatedBroker) -> None:
+def test_an_empty_topic_list_means_all_topics_in_metadata_v0_and_none_later(broker: SimulatedBroker) -> None:
     make(broker, a=1, b=1)
     assert len(metadata(broker, version=0)) == 2
     assert metadata(broker, version=1) == []
     assert len(broker.ask(MetadataRequest(topics=None), 1).topics) == 2
 
 
-def test_a_topic_is_made_when_it_is_asked_for_and_that_is_allowed(broker: SimulatedBroker) -> None:
+def test_metadata_creates_a_missing_topic_if_auto_creation_is_allowed(broker: SimulatedBroker) -> None:
     assert [answer[:2] for answer in metadata(broker, Asked(name="a"))] == [(3, "a")]
     first, then = (metadata(broker, Asked(name="a"), create=True) for _ in range(2))
     assert [(code, name, partitions) for code, name, _, partitions in first] == [(3, "a", 0)]
@@ -126,7 +126,7 @@ def test_a_topic_is_made_when_it_is_asked_for_and_that_is_allowed(broker: Simula
 
 
 @pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state", "__fencepost_ledger"])
-def test_a_coordinators_topic_that_is_asked_for_is_made_as_its_coordinator_makes_it(name: str) -> None:
+def test_metadata_creates_an_internal_topic_with_the_coordinators_settings(name: str) -> None:
     """With one partition it would have had to serve for good."""
     request = MetadataRequest(topics=[MetadataRequest.Topic(name=name)], allow_auto_topic_creation=True)
     with SimulatedBroker(BrokerSettings(num_partitions=3)) as asked, SimulatedBroker() as ensured:
@@ -139,13 +139,13 @@ def test_a_coordinators_topic_that_is_asked_for_is_made_as_its_coordinator_makes
         assert (made.configs, made.internal) == (expected.configs, True)
 
 
-def test_no_topic_is_made_where_that_is_off() -> None:
+def test_metadata_creates_no_topic_with_auto_creation_off() -> None:
     with SimulatedBroker(BrokerSettings(auto_create_topics_enable=False)) as broker:
         assert [answer[:2] for answer in metadata(broker, Asked(name="a"), create=True)] == [(3, "a")]
         assert metadata(broker, version=0) == []
 
 
-def test_allowed_operations_are_in_the_answer_of_those_who_ask(broker: SimulatedBroker) -> None:
+def test_metadata_returns_authorized_operations_only_on_request(broker: SimulatedBroker) -> None:
     make(broker, a=1)
     silent = broker.ask(MetadataRequest(topics=None), 9)
     asked = MetadataRequest(
@@ -157,7 +157,7 @@ def test_allowed_operations_are_in_the_answer_of_those_who_ask(broker: Simulated
 
 
 @pytest.mark.parametrize("version", range(14))
-def test_every_version_of_metadata_is_answered(broker: SimulatedBroker, version: int) -> None:
+def test_metadata_is_answered_in_every_version(broker: SimulatedBroker, version: int) -> None:
     make(broker, a=1)
     response = broker.ask(MetadataRequest(topics=[Asked(name="a")]), version)
     assert [(each.node_id, each.host, each.port) for each in response.brokers] == [(1, "127.0.0.1", 9092)]
@@ -165,7 +165,7 @@ def test_every_version_of_metadata_is_answered(broker: SimulatedBroker, version:
     assert (partition.leader_id, partition.replica_nodes, partition.isr_nodes) == (1, [1], [1])
 
 
-def test_a_partition_that_is_offline_is_listed_without_a_leader(broker: SimulatedBroker) -> None:
+def test_metadata_lists_an_offline_partition_without_a_leader(broker: SimulatedBroker) -> None:
     make(broker, a=2)
     broker.broker.topics.by_name["a"].partitions[1].log.offline = "bad bytes"
     first, second = broker.ask(MetadataRequest(topics=None)).topics[0].partitions
@@ -173,7 +173,7 @@ def test_a_partition_that_is_offline_is_listed_without_a_leader(broker: Simulate
     assert (second.error_code, second.leader_id, second.offline_replicas) == (5, -1, [1])
 
 
-def test_the_cluster_keeps_its_id() -> None:
+def test_the_cluster_id_survives_a_restart() -> None:
     with SimulatedBroker() as broker:
         first = broker.ask(MetadataRequest(topics=[])).cluster_id
         with broker.after_power_cut() as again:
@@ -184,7 +184,7 @@ def test_the_cluster_keeps_its_id() -> None:
 # ---- DescribeCluster -----------------------------------------------------------------------------------------
 
 
-def test_the_cluster_is_one_broker(broker: SimulatedBroker) -> None:
+def test_describe_cluster_lists_one_broker(broker: SimulatedBroker) -> None:
     response = broker.ask(DescribeClusterRequest(include_cluster_authorized_operations=True))
     assert (response.error_code, response.controller_id, response.cluster_authorized_operations) == (0, 1, 8096)
     assert [(each.broker_id, each.host, each.port, each.is_fenced) for each in response.brokers] == [
@@ -253,7 +253,7 @@ A, B, C = (0, "a", [0, 1, 2]), (0, "b", [0, 1, 2]), (0, "c", [0, 1, 2])
         ([], 3, ("aa", 0), ([B], ("c", 0))),
     ],
 )
-def test_partitions_come_in_pages(
+def test_describe_topic_partitions_returns_pages(
     broker: SimulatedBroker,
     names: list[str],
     limit: int,
@@ -264,7 +264,7 @@ def test_partitions_come_in_pages(
     assert pages(broker, names, limit, cursor) == expected
 
 
-def test_following_the_cursor_gives_every_partition_once(broker: SimulatedBroker) -> None:
+def test_following_the_cursor_of_describe_topic_partitions_gives_each_partition_once(broker: SimulatedBroker) -> None:
     make(broker, a=7, b=1, c=4)
     seen, cursor = [], None
     for _ in range(20):
@@ -278,7 +278,7 @@ def test_following_the_cursor_gives_every_partition_once(broker: SimulatedBroker
 # ---- DescribeLogDirs -----------------------------------------------------------------------------------------
 
 
-def test_the_data_directory_is_described_with_sizes_of_requested_partitions(broker: SimulatedBroker) -> None:
+def test_describe_log_dirs_returns_the_sizes_of_the_requested_partitions(broker: SimulatedBroker) -> None:
     make(broker, a=2, b=1)
     Topic = DescribeLogDirsRequest.Topic
     asked = [Topic(topic="a", partitions=[1, 7]), Topic(topic="nope", partitions=[0]), Topic(topic="b", partitions=[])]

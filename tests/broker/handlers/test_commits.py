@@ -48,7 +48,7 @@ def on_its_way(broker, request, version):
     return client
 
 
-def test_an_offset_is_not_answered_before_its_commit_is_durable(slowly):
+def test_offset_fetch_returns_no_offset_before_its_commit_is_durable(slowly):
     first, reader = on_its_way(slowly, committing(5), 9), on_its_way(slowly, ONE, 9)
     assert reader.quiet(SYNC_S * 0.7)
     assert first.quiet(0)
@@ -56,14 +56,14 @@ def test_an_offset_is_not_answered_before_its_commit_is_durable(slowly):
     assert first.receive().topics[0].partitions[0].error_code == 0
 
 
-def test_a_commit_sent_again_is_not_answered_before_the_first_is_durable(slowly):
+def test_a_retried_offset_commit_is_not_answered_before_the_first_is_durable(slowly):
     first, again = on_its_way(slowly, committing(5), 9), on_its_way(slowly, committing(5), 9)
     assert again.quiet(SYNC_S * 0.7)
     assert first.quiet(0)
     assert [client.receive().topics[0].partitions[0].error_code for client in (first, again)] == [0, 0]
 
 
-def test_an_offset_that_a_power_cut_took_back_was_answered_to_nobody(slowly):
+def test_offset_fetch_never_returned_an_offset_that_a_power_cut_takes_back(slowly):
     first, reader = on_its_way(slowly, committing(5), 9), on_its_way(slowly, ONE, 9)
     assert first.quiet(0)
     assert reader.quiet(0)
@@ -72,7 +72,7 @@ def test_an_offset_that_a_power_cut_took_back_was_answered_to_nobody(slowly):
 
 
 @pytest.mark.requirement("S-85")
-def test_a_stable_offset_is_not_answered_before_its_transactions_end_is_durable(slowly):
+def test_offset_fetch_with_require_stable_waits_until_the_commit_is_durable(slowly):
     producer = Producer(slowly, "x")
     assert producer.send_offsets("g", "t", {0: 7}) == [0]
     ending = on_its_way(slowly, EndTxnRequest(**producer.who, committed=True), 4)
@@ -82,7 +82,7 @@ def test_a_stable_offset_is_not_answered_before_its_transactions_end_is_durable(
     assert reported(reader.receive()) == [7]
 
 
-def test_where_the_log_of_a_group_is_offline_clients_are_told_to_come_again():
+def test_offset_requests_get_a_retriable_error_while_the_groups_log_is_offline():
     with SimulatedBroker(BrokerSettings(offsets_topic_num_partitions=1)) as broker:
         broker.ask(create("t"))
         commit(broker, "g", "t", {0: 1})
@@ -98,7 +98,7 @@ def test_where_the_log_of_a_group_is_offline_clients_are_told_to_come_again():
         assert broker.ask(OffsetDeleteRequest(group_id="g", topics=[asked]), 0).error_code == gone
 
 
-def test_thousands_of_offsets_go_in_one_commit_and_come_in_one_answer():
+def test_one_commit_and_one_fetch_can_carry_thousands_of_offsets():
     with SimulatedBroker() as broker:
         broker.ask(create("t", 5_000))
         expected = {index: index + 1 for index in range(5_000)}

@@ -61,7 +61,7 @@ def write(broker, value, *, commit, count=1, name="x"):
 
 
 @pytest.mark.parametrize("where", EVERYWHERE)
-def test_batches_of_aborted_transactions_are_left_out(client, broker, where):
+def test_broker_side_read_committed_omits_batches_of_aborted_transactions(client, broker, where):
     client.ask(produce("t", batch(value=b"a")), 9)
     write(broker, b"b", commit=True)
     write(broker, b"c", commit=False, count=3)
@@ -75,7 +75,7 @@ def test_batches_of_aborted_transactions_are_left_out(client, broker, where):
 
 
 @pytest.mark.parametrize("where", EVERYWHERE)
-def test_interleaved_transactions_are_told_apart(client, broker, where):
+def test_of_interleaved_transactions_only_the_aborted_ones_are_omitted(client, broker, where):
     kept, dropped = begun(broker, name="kept"), begun(broker, name="dropped")
     for number in range(4):
         kept.write("t", b"k%d" % number)
@@ -88,7 +88,7 @@ def test_interleaved_transactions_are_told_apart(client, broker, where):
     assert shown(read(client)) == ["k0", "k1", "k2", "k3", "marker", "marker", "again", "marker"]
 
 
-def test_nothing_of_an_open_transaction_is_shown_and_the_end_is_before_it(client, broker):
+def test_records_of_an_open_transaction_are_hidden_and_the_end_offset_is_before_it(client, broker):
     client.ask(produce("t", batch(value=b"a")), 9)
     txn = begun(broker)
     txn.write("t", b"b")
@@ -104,7 +104,7 @@ def test_nothing_of_an_open_transaction_is_shown_and_the_end_is_before_it(client
 
 @pytest.mark.parametrize("where", EVERYWHERE)
 @pytest.mark.parametrize("most_bytes", [1, 1 << 20])
-def test_a_position_moves_over_an_aborted_transaction_of_any_length(client, broker, where, most_bytes, monkeypatch):
+def test_a_fetch_moves_past_an_aborted_transaction_of_any_length(client, broker, where, most_bytes, monkeypatch):
     monkeypatch.setattr(running_fetch, "READ_ON_BYTES", 200)  # so that it takes many reads
     write(broker, b"x" * 50, commit=False, count=20)
     lie(broker, where)
@@ -114,7 +114,7 @@ def test_a_position_moves_over_an_aborted_transaction_of_any_length(client, brok
     assert shown(read(client, 21)) == []
 
 
-def test_what_comes_behind_an_aborted_transaction_keeps_to_the_limit(client, broker):
+def test_records_after_an_aborted_transaction_respect_the_byte_limit(client, broker):
     write(broker, b"x" * 500, commit=False, count=5)
     for number in range(5):
         client.ask(produce("t", batch(value=b"%d" % number * 100)), 9)
@@ -123,7 +123,7 @@ def test_what_comes_behind_an_aborted_transaction_keeps_to_the_limit(client, bro
     assert 78 < sizes[1] <= 400 < sizes[2]
 
 
-def test_a_partition_behind_the_limit_brings_nothing_and_is_read_next_time(client, broker):
+def test_a_partition_beyond_the_byte_limit_is_read_in_the_next_fetch(client, broker):
     for partition in (0, 1):
         txn = begun(broker, name=f"x{partition}")
         txn.write("t", b"lost", partition)
@@ -135,27 +135,27 @@ def test_a_partition_behind_the_limit_brings_nothing_and_is_read_next_time(clien
     assert [shown(part) for part in topic.partitions] == [["v" * 300], []]
 
 
-def test_a_reader_that_leaves_aborted_batches_out_himself_is_served_as_ever(client, broker):
+def test_a_client_with_read_committed_gets_aborted_batches_with_the_aborted_list(client, broker):
     write(broker, b"a", commit=False)
     part = read(client, committed=True)
     assert shown(part) == ["a", "marker"]
     assert len(part.aborted_transactions) == 1
 
 
-def test_the_end_that_is_shown_is_the_same_to_every_reader(client, broker):
+def test_all_readers_of_a_committed_only_topic_see_the_same_end_offset(client, broker):
     txn = begun(broker)
     txn.write("t", b"a")
     parts = [read(client, committed=committed) for committed in (False, True)]
     assert [(part.high_watermark, part.last_stable_offset) for part in parts] == [(0, 0), (0, 0)]
 
 
-def test_where_nothing_was_aborted_no_worker_is_asked(client, broker, monkeypatch):
+def test_a_fetch_without_aborted_transactions_needs_no_worker_thread(client, broker, monkeypatch):
     write(broker, b"a", commit=True)
     monkeypatch.setattr(broker.broker.read_executor, "submit", lambda *_, **__: pytest.fail("a job"))
     assert shown(read(client)) == ["a", "marker"]
 
 
-def test_a_waiting_reader_is_answered_when_a_transaction_ends(client, broker):
+def test_a_waiting_committed_only_fetch_is_answered_when_a_transaction_ends(client, broker):
     txn = begun(broker)
     txn.write("t", b"a" * 500)
     client.send(fetch("t", 0, max_wait_ms=60_000, min_bytes=300), NAMED)
@@ -164,7 +164,7 @@ def test_a_waiting_reader_is_answered_when_a_transaction_ends(client, broker):
     assert shown(fetched(client.receive())) == ["a" * 500, "marker"]
 
 
-def test_a_session_tells_when_the_end_that_it_shows_moves(client, broker):
+def test_a_fetch_session_reports_when_the_visible_end_offset_moves(client, broker):
     txn = begun(broker)
     txn.write("t", b"a")
     opened = client.ask(fetch("t", epoch=0), NAMED)
@@ -178,7 +178,7 @@ def test_a_session_tells_when_the_end_that_it_shows_moves(client, broker):
 # Offsets.
 
 
-def test_the_latest_offset_is_the_last_stable_one_and_times_are_looked_up_below_it(client, broker):
+def test_list_offsets_of_a_committed_only_topic_stays_below_the_last_stable_offset(client, broker):
     txn = begun(broker)
     txn.write("t", b"a")
 
@@ -193,7 +193,7 @@ def test_the_latest_offset_is_the_last_stable_one_and_times_are_looked_up_below_
 # The setting.
 
 
-def test_the_default_shows_everything(client, broker):
+def test_by_default_uncommitted_records_are_visible_to_read_uncommitted(client, broker):
     broker.ask(create("u"))
     txn = begun(broker)
     txn.write("u", b"a")
@@ -201,7 +201,7 @@ def test_the_default_shows_everything(client, broker):
     assert (shown(part), part.high_watermark, part.last_stable_offset) == (["a"], 1, 0)
 
 
-def test_the_broker_has_a_default_for_all_topics_which_a_topic_may_override(broker):
+def test_the_brokers_default_isolation_can_be_overridden_per_topic(broker):
     client = SimulatedClient(broker)
     for name, more in (("t", {}), ("u", {"fencepost_isolation_level_min": "read_uncommitted"})):
         broker.ask(create(name, **more))
@@ -214,7 +214,7 @@ def test_the_broker_has_a_default_for_all_topics_which_a_topic_may_override(brok
 # All there is, for tools.
 
 
-def test_who_may_alter_the_topic_may_ask_for_all_there_is(client, broker, monkeypatch):
+def test_a_user_with_alter_on_the_topic_may_read_uncommitted_records(client, broker, monkeypatch):
     txn = begun(broker)
     txn.write("t", b"a")
     request, asked = fetch("t"), list_offsets("t", -1)
@@ -224,7 +224,7 @@ def test_who_may_alter_the_topic_may_ask_for_all_there_is(client, broker, monkey
     assert client.ask(asked, 11).topics[0].partitions[0].offset == 1
 
 
-def test_who_may_only_read_is_not_shown_more():
+def test_a_user_with_only_read_sees_committed_records():
     with SimulatedBroker(guarded(super_users="User:root", fencepost_isolation_level_min="read_committed")) as broker:
         world = Guarded(broker)
         world.have("allow User:alice READ TOPIC = t", "allow User:bob READ TOPIC = t", "allow User:bob ALTER TOPIC = t")
@@ -243,7 +243,7 @@ def test_who_may_only_read_is_not_shown_more():
 # Parts of files.
 
 
-def test_a_part_of_a_file_with_an_aborted_batch_is_read_and_let_go_of(client, broker, monkeypatch):
+def test_a_file_part_with_an_aborted_batch_is_read_and_released(client, broker, monkeypatch):
     leave_small_parts(monkeypatch)
     for number in range(8):
         client.ask(produce("t", batch(value=b"%d" % number * 50)), 9)

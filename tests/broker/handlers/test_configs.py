@@ -25,7 +25,7 @@ def topic(broker: SimulatedBroker) -> SimulatedBroker:
 # ---- describing ----------------------------------------------------------------------------------------------
 
 
-def test_a_setting_is_described_with_type_words_and_all_that_it_falls_back_to(topic: SimulatedBroker) -> None:
+def test_describe_configs_returns_type_documentation_and_synonyms(topic: SimulatedBroker) -> None:
     change(topic, TOPIC, "a", ("max.message.bytes", SET, "9000"))
     (config,) = describe(
         topic, TOPIC, "a", ["max.message.bytes"], include_synonyms=True, include_documentation=True
@@ -38,14 +38,14 @@ def test_a_setting_is_described_with_type_words_and_all_that_it_falls_back_to(to
     assert config.documentation
 
 
-def test_only_the_settings_asked_for_are_described_and_unknown_ones_left_out(topic: SimulatedBroker) -> None:
+def test_describe_configs_returns_only_requested_settings_and_omits_unknown_ones(topic: SimulatedBroker) -> None:
     found = describe(topic, TOPIC, "a", ["segment.ms", "nope", "retention.ms"]).configs
     assert [config.name for config in found] == ["retention.ms", "segment.ms"]
     assert [config.documentation for config in found] == [None, None]
     assert len(describe(topic, TOPIC, "a", []).configs) == len(describe(topic, TOPIC, "a").configs) > 30
 
 
-def test_the_brokers_settings_say_which_can_be_changed_while_it_runs(broker: SimulatedBroker) -> None:
+def test_describe_configs_marks_which_broker_settings_are_read_only(broker: SimulatedBroker) -> None:
     found = {config.name: config for config in describe(broker, BROKER, "1").configs}
     assert found["num.partitions"].read_only
     assert not found["message.max.bytes"].read_only
@@ -53,7 +53,7 @@ def test_the_brokers_settings_say_which_can_be_changed_while_it_runs(broker: Sim
     assert describe(broker, BROKER, "").configs == []
 
 
-def test_a_setting_from_flag_or_file_is_described_as_such() -> None:
+def test_describe_configs_gives_flags_and_file_as_the_source_of_a_setting() -> None:
     with SimulatedBroker(BrokerSettings(num_partitions=3)) as broker:
         (config,) = describe(broker, BROKER, "1", ["num.partitions"]).configs
         assert (config.value, config.config_source) == ("3", 4)
@@ -70,7 +70,7 @@ def test_a_setting_from_flag_or_file_is_described_as_such() -> None:
         (99, "1", 42, None),
     ],
 )
-def test_a_resource_that_is_not_there_is_answered_by_itself(
+def test_describe_configs_gives_each_unknown_resource_its_own_error(
     topic: SimulatedBroker, kind: int, name: str, code: int, text: str | None
 ) -> None:
     good = DescribeConfigsRequest.Resource(resource_type=TOPIC, resource_name="a")
@@ -93,7 +93,7 @@ def test_every_version_of_describe_configs_is_answered(topic: SimulatedBroker, v
 # ---- changing topics -----------------------------------------------------------------------------------------
 
 
-def test_alter_configs_replaces_everything_there_was(topic: SimulatedBroker) -> None:
+def test_alter_configs_replaces_all_earlier_settings(topic: SimulatedBroker) -> None:
     assert alter(topic, TOPIC, "a", {"retention.ms": "5", "cleanup.policy": "compact"}) == OK
     assert overrides(topic) == {"retention.ms": "5", "cleanup.policy": "compact"}
     assert alter(topic, TOPIC, "a", {"segment.ms": "50000"}) == OK
@@ -102,7 +102,7 @@ def test_alter_configs_replaces_everything_there_was(topic: SimulatedBroker) -> 
     assert overrides(topic) == {}
 
 
-def test_incremental_changes_leave_the_other_settings_alone(topic: SimulatedBroker) -> None:
+def test_incremental_alter_configs_keeps_the_other_settings(topic: SimulatedBroker) -> None:
     steps: list[tuple[tuple[str, int, str | None], dict[str, str]]] = [
         (("retention.ms", SET, "5"), {"retention.ms": "5"}),
         (("segment.ms", SET, "55555"), {"retention.ms": "5", "segment.ms": "55555"}),
@@ -166,7 +166,7 @@ def test_incremental_changes_leave_the_other_settings_alone(topic: SimulatedBrok
     ],
 )
 @pytest.mark.parametrize("validate_only", [True, False])
-def test_a_change_that_cannot_be_is_refused_in_kafkas_words(
+def test_an_invalid_config_change_is_refused_with_kafkas_text(
     topic: SimulatedBroker,
     kind: int,
     name: str,
@@ -181,12 +181,12 @@ def test_a_change_that_cannot_be_is_refused_in_kafkas_words(
     assert overrides(topic) == {}
 
 
-def test_an_unknown_operation_is_refused(topic: SimulatedBroker) -> None:
+def test_incremental_alter_configs_refuses_an_unknown_operation(topic: SimulatedBroker) -> None:
     # Kafka answers UNKNOWN_SERVER_ERROR here.
     assert change(topic, TOPIC, "a", ("cleanup.policy", 9, "compact"))[0] == 42
 
 
-def test_a_resource_is_changed_whole_or_not_at_all(topic: SimulatedBroker) -> None:
+def test_one_invalid_setting_leaves_the_whole_resource_unchanged(topic: SimulatedBroker) -> None:
     code, _ = change(topic, TOPIC, "a", ("retention.ms", SET, "5"), ("segment.ms", SET, "0"))
     assert code == 40
     assert overrides(topic) == {}
@@ -202,13 +202,13 @@ def test_a_setting_or_a_resource_named_twice_is_refused(topic: SimulatedBroker) 
     ] * 2
 
 
-def test_a_change_that_is_only_validated_changes_nothing(topic: SimulatedBroker) -> None:
+def test_alter_configs_with_validate_only_changes_nothing(topic: SimulatedBroker) -> None:
     assert alter(topic, TOPIC, "a", {"retention.ms": "77"}, validate_only=True) == OK
     assert change(topic, TOPIC, "a", ("retention.ms", SET, "77"), validate_only=True) == OK
     assert overrides(topic) == {}
 
 
-def test_changes_survive_a_power_cut(topic: SimulatedBroker) -> None:
+def test_changed_configs_survive_a_power_cut(topic: SimulatedBroker) -> None:
     assert change(topic, TOPIC, "a", ("retention.ms", SET, "5")) == OK
     assert change(topic, BROKER, "", ("message.max.bytes", SET, "2000")) == OK
     with topic.after_power_cut() as again:
@@ -219,7 +219,7 @@ def test_changes_survive_a_power_cut(topic: SimulatedBroker) -> None:
 # ---- changing the broker -------------------------------------------------------------------------------------
 
 
-def test_a_brokers_setting_changes_at_run_time_for_topics_that_do_not_override_it(topic: SimulatedBroker) -> None:
+def test_a_dynamic_broker_setting_applies_to_topics_that_do_not_override_it(topic: SimulatedBroker) -> None:
     topic.ask(CreateTopicsRequest(topics=[CreateTopicsRequest.Topic(name="b")]))
     change(topic, TOPIC, "b", ("max.message.bytes", SET, "7000"))
     assert change(topic, BROKER, "", ("message.max.bytes", SET, "5000")) == OK
@@ -291,7 +291,9 @@ def test_a_nonnumeric_broker_id_is_refused_and_other_resources_are_described(top
 
 
 @pytest.mark.parametrize("spelling", ["01", "+1", "001", "\N{ARABIC-INDIC DIGIT ONE}"])
-def test_the_id_of_the_broker_has_one_spelling(broker: SimulatedBroker, spelling: str) -> None:
+def test_alter_configs_accepts_only_the_canonical_spelling_of_the_broker_id(
+    broker: SimulatedBroker, spelling: str
+) -> None:
     """By another, settings were kept that nothing obeyed, with a bound of their own for each."""
     entry = "message.max.bytes", SET, "5000"
     refused = (42, f"Unexpected broker id, expected 1, but received {spelling}")
@@ -323,7 +325,7 @@ def test_settings_stored_for_another_broker_id_are_shown_and_can_be_removed(brok
 
 @pytest.mark.parametrize("of", ["", "1"], ids=["all brokers", "this broker"])
 @pytest.mark.parametrize("validate_only", [True, False])
-def test_a_setting_of_the_broker_that_nobody_knows_is_refused_with_the_nearest(
+def test_an_unknown_broker_setting_is_refused_with_the_nearest_name(
     broker: SimulatedBroker, of: str, validate_only: bool
 ) -> None:
     refused = (42, "Unknown broker config name: mesage.max.bytes (did you mean message.max.bytes?)")
@@ -344,7 +346,7 @@ def test_a_setting_of_the_broker_that_nobody_knows_is_refused_with_the_nearest(
         ("num.partition", "num.partitions"),
     ],
 )
-def test_the_nearest_name_is_looked_for_among_all_that_are_taken(
+def test_the_suggested_setting_name_comes_from_all_accepted_names(
     broker: SimulatedBroker, name: str, meant: str
 ) -> None:
     refused = (42, f"Unknown broker config name: {name} (did you mean {meant}?)")
@@ -355,14 +357,16 @@ def test_the_nearest_name_is_looked_for_among_all_that_are_taken(
     "name",
     ["listener.name.internal.ssl.keystore.password", "ssl.keystore.password", "sasl.jaas.config", "log.dirs"],
 )
-def test_no_password_and_no_other_spelling_is_kept_in_the_catalogue(broker: SimulatedBroker, name: str) -> None:
+def test_the_catalogue_stores_no_password_and_no_other_spelling_of_a_setting(
+    broker: SimulatedBroker, name: str
+) -> None:
     refused = (42, f"Cannot update these configs dynamically: [{name}]")
     assert change(broker, BROKER, "1", (name, SET, "a secret")) == refused
     assert alter(broker, BROKER, "1", {name: "a secret"}) == refused
     assert broker.broker.topics.broker_configs("1") == {}
 
 
-def test_nothing_that_can_be_set_over_the_wire_is_a_secret() -> None:
+def test_no_dynamic_setting_is_a_secret() -> None:
     assert not [row.name for row in BROKER_OPTIONS.values() if row.dynamic and row.is_secret]
 
 
@@ -445,7 +449,7 @@ LOGGER, METRICS = 8, 16
         ),
     ],
 )
-def test_loggers_and_client_metrics_are_told_to_be_none(
+def test_describe_configs_of_loggers_and_client_metrics_is_refused(
     broker: SimulatedBroker, kind: int, name: str, described: tuple[int, str], altered: tuple[int, str]
 ) -> None:
     found = describe(broker, kind, name)

@@ -56,7 +56,7 @@ def parts(name, *asked, max_bytes=1 << 20):
 
 
 @pytest.mark.parametrize("version", range(4, 18))
-def test_every_version_gives_whole_batches_from_the_one_that_holds_the_offset(client, version):
+def test_every_fetch_version_returns_whole_batches_from_the_one_with_the_offset(client, version):
     fill(client)
     named = {"topic": "t"} if version <= NAMED else {"topic_id": topic_id(client)}
     part = fetched(client.ask(fetch(offset=4, **named), version))
@@ -66,7 +66,7 @@ def test_every_version_gives_whole_batches_from_the_one_that_holds_the_offset(cl
     assert part.preferred_read_replica == -1
 
 
-def test_the_first_batch_comes_whole_however_small_the_limits(client):
+def test_the_first_batch_is_returned_whole_even_above_the_byte_limits(client):
     fill(client)
     for small in ({"partition_max_bytes": 1}, {"partition_max_bytes": 0}, {"max_bytes": 0}, {"max_bytes": -1}):
         assert offsets(fetched(client.ask(fetch("t", 3, **small), NAMED))) == [(3, 5)]
@@ -84,7 +84,7 @@ def test_a_fetch_without_records_returns_empty_bytes_and_not_null(client):
     assert fetched(client.ask(fetch("t"), NAMED)).records is not None
 
 
-def test_outside_of_the_log_the_offset_is_out_of_range(client):
+def test_a_fetch_outside_the_log_gets_offset_out_of_range(client):
     fill(client, 2)
     client.ask(
         DeleteRecordsRequest(
@@ -101,7 +101,7 @@ def test_outside_of_the_log_the_offset_is_out_of_range(client):
     assert {offset: code(client.ask(fetch("t", offset), NAMED)) for offset in asked} == asked
 
 
-def test_max_bytes_of_the_broker_bounds_the_answer():
+def test_fetch_max_bytes_of_the_broker_bounds_the_answer():
     with SimulatedBroker(BrokerSettings(fetch_max_bytes=1024)) as broker:
         broker.ask(create("t"))
         client = SimulatedClient(broker)
@@ -109,13 +109,13 @@ def test_max_bytes_of_the_broker_bounds_the_answer():
         assert len(bytes_of(fetched(client.ask(fetch("t"), NAMED)))) <= 1024
 
 
-def test_no_answer_is_so_large_that_making_it_holds_up_the_others(client):
+def test_a_large_fetch_answer_is_made_without_delaying_other_requests(client):
     fill(client, 12, value=bytes(300_000))
     part = fetched(client.ask(fetch("t", partition_max_bytes=50 << 20), NAMED))
     assert len(bytes_of(part)) <= 8 << 20
 
 
-def test_a_reader_that_is_behind_does_not_wait_for_more_at_the_end_of_a_segment(client):
+def test_a_fetch_does_not_wait_at_the_end_of_a_segment_that_is_not_the_last(client):
     client.ask(create("rolled", segment_bytes=1 << 20))
     fill(client, 10, "rolled", value=bytes(100_000))
     client.broker.wait(30)  # flushed by now, into several segments
@@ -133,7 +133,7 @@ def test_one_answer_holds_flushed_and_unflushed_batches(client):
     assert [last for _, last in offsets(part)] == list(range(2, 30, 3))
 
 
-def test_topics_are_known_by_their_ids_from_13_on(client):
+def test_fetch_identifies_topics_by_id_from_version_13(client):
     fill(client)
     known = client.ask(fetch(topic_id=topic_id(client)), 13)
     assert known.responses[0].topic_id == topic_id(client)
@@ -144,7 +144,7 @@ def test_topics_are_known_by_their_ids_from_13_on(client):
     assert code(beyond) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_topic_made_again_has_another_id(client):
+def test_a_fetch_with_the_id_of_a_deleted_topic_is_refused_after_its_recreation(client):
     old = topic_id(client)
     client.ask(DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name="t")], timeout_ms=1000))
     client.ask(create("t"))
@@ -152,14 +152,14 @@ def test_a_topic_made_again_has_another_id(client):
     assert code(client.ask(fetch(topic_id=topic_id(client)), 13)) == OK
 
 
-def test_an_unknown_name_is_unknown_and_others_are_read_all_the_same(client):
+def test_a_fetch_of_an_unknown_topic_gets_an_error_and_others_are_read(client):
     fill(client, 1)
     response = client.ask(fetch(topics=[parts("none", (0, 0)), parts("t", (0, 0))]), NAMED)
     found = {topic.topic: topic.partitions[0].error_code for topic in response.responses}
     assert found == {"none": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "t": OK}
 
 
-def test_the_reader_s_leader_epoch_must_be_the_brokers(client):
+def test_a_fetch_with_a_wrong_leader_epoch_is_refused(client):
     assert code(client.ask(fetch("t", leader_epoch=0), NAMED)) == OK
     assert code(client.ask(fetch("t", leader_epoch=1), NAMED)) == ErrorCode.UNKNOWN_LEADER_EPOCH
     client.broker.broker.topics.by_name["t"].partitions[0].leader_epoch = 3
@@ -187,13 +187,13 @@ def test_without_aborts_read_committed_gets_an_empty_list_and_others_null(client
     assert fetched(client.ask(fetch("t"), NAMED)).aborted_transactions is None
 
 
-def test_an_isolation_level_that_does_not_exist_is_refused(client):
+def test_fetch_refuses_an_unknown_isolation_level(client):
     request = fetch("t")
     request.isolation_level = 2
     assert client.ask(request, NAMED).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_a_damaged_partition_answers_with_an_error_that_old_clients_retry(client):
+def test_a_fetch_of_a_damaged_partition_gets_an_error_that_old_clients_retry(client):
     client.broker.broker.topics.by_name["t"].partitions[0].log.offline = "a test"
     assert code(client.ask(fetch("t"), 5)) == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert code(client.ask(fetch("t"), 6)) == ErrorCode.KAFKA_STORAGE_ERROR
@@ -212,7 +212,7 @@ def test_flushed_records_are_read_from_segments_warm_and_cold_alike(client):
     assert client.broker.broker.metrics.cold_reads == reads + 1
 
 
-def test_cold_reads_of_several_partitions_are_one_answer(client):
+def test_cold_reads_of_several_partitions_go_in_one_answer(client):
     for partition in range(3):
         fill(client, 5, partition=partition)
     client.broker.wait(30)
@@ -232,7 +232,7 @@ def test_cold_reads_of_several_partitions_are_one_answer(client):
 
 
 @pytest.mark.requirement("S-11")
-def test_no_reader_sees_a_record_that_is_not_durable(client):
+def test_a_fetch_never_returns_a_record_that_is_not_durable(client):
     fill(client, 1)
     reader = SimulatedClient(client.broker, "reader")
     executor, held = client.broker.broker.rounds._executor, []
@@ -276,14 +276,14 @@ def test_a_waiting_fetch_is_answered_when_records_are_durable(client):
     assert client.broker.loop.time() - before < 0.1
 
 
-def test_a_waiting_fetch_is_not_woken_by_other_partitions(client):
+def test_records_in_other_partitions_do_not_wake_a_waiting_fetch(client):
     reader = SimulatedClient(client.broker, "reader")
     reader.send(fetch("t", max_wait_ms=60_000), NAMED)
     fill(client, 1, partition=1)
     assert reader.quiet(1)
 
 
-def test_a_waiting_fetch_waits_for_as_many_bytes_as_it_asked_for(client):
+def test_a_waiting_fetch_waits_until_min_bytes_are_there(client):
     reader = SimulatedClient(client.broker, "reader")
     reader.send(fetch("t", max_wait_ms=60_000, min_bytes=250), NAMED)
     fill(client, 2)
@@ -292,21 +292,21 @@ def test_a_waiting_fetch_waits_for_as_many_bytes_as_it_asked_for(client):
     assert len(offsets(fetched(reader.receive()))) == 3
 
 
-def test_more_bytes_than_may_come_are_not_waited_for_in_vain(client):
+def test_a_fetch_whose_min_bytes_exceed_max_bytes_is_answered_with_max_bytes(client):
     fill(client, 5)
     assert timed(client, fetch("t", max_wait_ms=5000, min_bytes=1 << 30, max_bytes=200))[1] >= 5
     fill(client, 1)
     assert timed(client, fetch("t", max_wait_ms=5000, min_bytes=1 << 30, max_bytes=1))[1] < 0.1
 
 
-def test_an_error_does_not_wait_but_a_missing_partition_does_not_end_the_wait(client):
+def test_a_partition_error_ends_a_fetchs_wait_but_an_unknown_partition_does_not(client):
     assert timed(client, fetch("t", 99, max_wait_ms=5000))[1] < 0.1
     assert timed(client, fetch("none", max_wait_ms=5000))[1] < 0.1
     both = fetch(max_wait_ms=500, topics=[parts("none", (0, 0)), parts("t", (0, 0))])
     assert timed(client, both)[1] >= 0.5
 
 
-def test_a_partition_that_does_not_exist_does_not_end_a_wait_for_more_bytes(client):
+def test_an_unknown_partition_does_not_end_a_fetchs_wait_for_min_bytes(client):
     reader = SimulatedClient(client.broker, "reader")
     both = [parts("none", (0, 0)), parts("t", (0, 0))]
     reader.send(fetch(max_wait_ms=60_000, min_bytes=150, topics=both), NAMED)
@@ -318,7 +318,7 @@ def test_a_partition_that_does_not_exist_does_not_end_a_wait_for_more_bytes(clie
     assert found["none"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_bug_in_one_waiting_fetch_is_its_own_and_the_others_are_answered(client, monkeypatch):
+def test_a_bug_in_one_waiting_fetch_does_not_affect_others(client, monkeypatch):
     readers = [SimulatedClient(client.broker, f"reader {n}") for n in range(3)]
     for reader in readers:
         reader.send(fetch("t", max_wait_ms=60_000), NAMED)
@@ -339,7 +339,7 @@ def test_a_bug_in_one_waiting_fetch_is_its_own_and_the_others_are_answered(clien
     client.broker.broker.metrics.failures.clear()
 
 
-def test_a_fetch_that_waits_hears_of_the_deletion_of_its_topic(client):
+def test_a_waiting_fetch_is_answered_when_its_topic_is_deleted(client):
     reader = SimulatedClient(client.broker, "reader")
     reader.send(fetch("t", max_wait_ms=60_000), NAMED)
     assert reader.quiet(0.1)
@@ -347,7 +347,7 @@ def test_a_fetch_that_waits_hears_of_the_deletion_of_its_topic(client):
     assert code(reader.receive()) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_waiting_fetch_holds_back_the_replies_behind_it_and_nobody_elses(client):
+def test_a_waiting_fetch_delays_only_later_replies_of_its_own_connection(client):
     client.send(fetch("t", max_wait_ms=2000), NAMED)
     client.send(produce("t", batch(), partition=1), 9)
     assert client.quiet(1)
@@ -357,7 +357,7 @@ def test_a_waiting_fetch_holds_back_the_replies_behind_it_and_nobody_elses(clien
     assert client.receive().responses[0].partition_responses[0].error_code == OK
 
 
-def test_a_client_that_goes_away_is_waited_for_no_more(client):
+def test_a_waiting_fetch_is_dropped_when_its_client_disconnects(client):
     reader = SimulatedClient(client.broker, "reader")
     reader.send(fetch("t", max_wait_ms=60_000), NAMED)
     assert reader.quiet(0.1)
@@ -382,7 +382,7 @@ def named(response):
     return {(topic.topic, part.partition_index) for topic in response.responses for part in topic.partitions}
 
 
-def test_a_session_names_only_changed_partitions(client):
+def test_an_incremental_fetch_returns_only_changed_partitions(client):
     session_id = session(client, parts("t", (0, 0), (1, 0), (2, 0)))
     assert session_id > 0
     assert named(client.ask(incremental(session_id, 1), NAMED)) == set()
@@ -391,7 +391,7 @@ def test_a_session_names_only_changed_partitions(client):
     assert named(client.ask(incremental(session_id, 3, parts("t", (2, 3))), NAMED)) == set()
 
 
-def test_a_session_gets_the_error_of_a_partition_that_goes_offline(client):
+def test_a_fetch_session_reports_a_partition_that_goes_offline(client):
     """Its reader has read everything, so there would be nothing else to say, for ever."""
     fill(client, 1)
     session_id = session(client, parts("t", (0, 3), (1, 0)))
@@ -403,21 +403,21 @@ def test_a_session_gets_the_error_of_a_partition_that_goes_offline(client):
         assert fetched(answer).error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_a_session_continues_from_the_offsets_of_the_last_request(client):
+def test_a_fetch_session_continues_from_the_offsets_of_the_last_request(client):
     fill(client, 3)
     session_id = session(client, parts("t", (0, 0)))
     response = client.ask(incremental(session_id, 1, parts("t", (0, 6))), NAMED)
     assert offsets(fetched(response)) == [(6, 8)]
 
 
-def test_forgotten_partitions_are_read_no_more(client):
+def test_partitions_removed_from_a_fetch_session_are_not_read(client):
     session_id = session(client, parts("t", (0, 0), (1, 0)))
     fill(client, 1, partition=1)
     gone = [Forgotten(topic="t", partitions=[1])]
     assert named(client.ask(incremental(session_id, 1, forget=gone), NAMED)) == set()
 
 
-def test_unknown_sessions_wrong_epochs_and_a_switch_to_ids_have_their_errors(client):
+def test_unknown_fetch_sessions_and_wrong_epochs_get_their_own_errors(client):
     session_id = session(client, parts("t", (0, 0)))
     assert client.ask(incremental(session_id + 1, 1), NAMED).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert client.ask(incremental(session_id, 5), NAMED).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
@@ -426,13 +426,13 @@ def test_unknown_sessions_wrong_epochs_and_a_switch_to_ids_have_their_errors(cli
     assert client.ask(incremental(session_id, 1), NAMED).error_code == OK
 
 
-def test_without_room_a_fetch_is_answered_without_a_session():
+def test_a_fetch_is_answered_without_a_session_when_the_session_cache_is_full():
     with SimulatedBroker(BrokerSettings(max_incremental_fetch_session_cache_slots=0)) as broker:
         broker.ask(create("t"))
         assert session(SimulatedClient(broker), parts("t", (0, 0))) == 0
 
 
-def test_an_incremental_fetch_with_nothing_new_waits_and_is_woken(client):
+def test_an_incremental_fetch_without_news_waits_until_records_arrive(client):
     session_id = session(client, parts("t", (0, 0), (1, 0)))
     reader = SimulatedClient(client.broker, "reader")
     reader.send(incremental(session_id, 1, wait=60_000), NAMED)

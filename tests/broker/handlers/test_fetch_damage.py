@@ -43,7 +43,7 @@ def damage(client, number):
 
 @pytest.mark.parametrize("offset", [0, 30, 31])
 @pytest.mark.parametrize("loaded", [True, False])
-def test_a_flipped_bit_is_a_storage_error_and_the_partition_says_where(client, caplog, offset, loaded):
+def test_a_flipped_bit_in_a_record_gives_a_storage_error_and_its_position(client, caplog, offset, loaded):
     path, position = damage(client, 10)
     log = log_of(client)
     if not loaded:
@@ -59,7 +59,7 @@ def test_a_flipped_bit_is_a_storage_error_and_the_partition_says_where(client, c
     assert produced.responses[0].partition_responses[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_other_partitions_are_served_in_the_same_answer(client):
+def test_a_damaged_partition_does_not_affect_others_in_the_same_fetch(client):
     damage(client, 0)
     request = fetch("t")
     request.topics[0].partitions.append(fetch("t", partition=1).topics[0].partitions[0])

@@ -68,7 +68,7 @@ def let_go_of(found):
 
 
 @pytest.mark.parametrize("version", range(4, NAMED + 1))
-def test_the_answer_is_the_same_in_every_version(client, found, version):
+def test_a_fetch_from_file_parts_gives_the_same_answer_in_every_version(client, found, version):
     file = files_of(client)
     log = client.broker.broker.topics.by_name["t"].partitions[0].log
     with file.use(f"{log.directory}/{log.segments[0].stem}.log") as segment:
@@ -78,7 +78,7 @@ def test_the_answer_is_the_same_in_every_version(client, found, version):
     assert let_go_of(found) == [True]
 
 
-def test_parts_of_two_partitions_go_in_one_answer(client, found):
+def test_file_parts_of_two_partitions_go_in_one_fetch_answer(client, found):
     (topic,) = client.ask(both(), NAMED).responses
     first, second = (bytes_of(part) for part in topic.partitions)
     assert [batch.last_offset for batch in walk(memoryview(first))][-1] == 59
@@ -104,14 +104,14 @@ def test_a_woken_fetch_that_goes_on_waiting_releases_its_buffers(client, found):
     assert let_go_of(found) == [True, True]
 
 
-def test_a_client_that_goes_while_its_fetch_waits_leaves_nothing(client, found):
+def test_a_client_that_disconnects_during_its_fetch_leaves_no_open_file_part(client, found):
     client.send(fetch("t", max_wait_ms=60_000, min_bytes=1 << 20), NAMED)
     client.close()
     client.broker.wait(1)
     assert let_go_of(found) == [True]
 
 
-def test_a_client_that_goes_with_one_fetch_read_and_another_ready_leaves_nothing(client, found, monkeypatch):
+def test_a_disconnect_with_one_fetch_read_and_another_ready_releases_both(client, found, monkeypatch):
     broker = client.broker.broker
     read = []
     monkeypatch.setattr(broker.read_executor, "submit", lambda run, done, **_: read.append((run, done)))
@@ -128,7 +128,7 @@ def test_a_client_that_goes_with_one_fetch_read_and_another_ready_leaves_nothing
     assert let_go_of(found) == [True, True]
 
 
-def test_a_cold_partition_is_read_in_a_worker_beside_a_part(client, found):
+def test_a_worker_reads_a_cold_partition_while_another_is_sent_from_a_file_part(client, found):
     broker = client.broker
     disk = broker.broker.store.disk
     disk.is_cold = lambda path: "t-1" in path
@@ -141,7 +141,7 @@ def test_a_cold_partition_is_read_in_a_worker_beside_a_part(client, found):
     disk.is_cold = lambda path: False
 
 
-def test_a_session_gets_each_part_once(client, found):
+def test_a_fetch_session_returns_each_file_part_once(client, found):
     opened = client.ask(both(epoch=0), NAMED)
     assert [len(bytes_of(part)) > 1_000 for part in opened.responses[0].partitions] == [True, True]
     moved = [Part(partition=index, fetch_offset=60, partition_max_bytes=1 << 20) for index in range(2)]
@@ -156,7 +156,7 @@ def test_read_committed_lists_aborted_transactions(client, found):
     assert len(found) == 1
 
 
-def test_a_part_that_cannot_be_read_costs_the_connection_and_the_log(client, found):
+def test_an_unreadable_file_part_closes_the_connection_and_takes_the_log_offline(client, found):
     broker = client.broker
     disk = broker.broker.store.disk
     struck = disk.fail(lambda one: "t-0" in one.path and type(one).__name__ == "Read", times=1)
@@ -168,7 +168,7 @@ def test_a_part_that_cannot_be_read_costs_the_connection_and_the_log(client, fou
     assert fetched(broker.ask(fetch("t", partition=1), NAMED)).error_code == ErrorCode.NONE
 
 
-def test_an_answer_lost_in_an_exception_lets_go_in_the_end(client, found, monkeypatch):
+def test_a_fetch_answer_lost_in_an_exception_releases_its_file_parts(client, found, monkeypatch):
     def broken(*_):
         raise RuntimeError("a bug")
 
@@ -185,7 +185,7 @@ def test_an_answer_lost_in_an_exception_lets_go_in_the_end(client, found, monkey
         pass
 
 
-def test_a_part_is_let_go_of_where_its_aborted_transactions_cannot_be_read(client, found):
+def test_a_file_part_is_released_when_its_aborted_transactions_are_unreadable(client, found):
     """The part lies in the first segment, the aborted transaction in the second, whose index has left memory."""
     broker = client.broker
     broker.ask(create("long", segment_bytes=1 << 20))

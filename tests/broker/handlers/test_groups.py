@@ -11,18 +11,20 @@ NOBODY = (-1, "", -1)
 @pytest.mark.requirement("S-56")
 @pytest.mark.parametrize("version", range(1, 4))
 @pytest.mark.parametrize("kind", [0, 1])
-def test_this_broker_coordinates_everything(broker: SimulatedBroker, version: int, kind: int) -> None:
+def test_find_coordinator_returns_this_broker_for_groups_and_transactions(
+    broker: SimulatedBroker, version: int, kind: int
+) -> None:
     found = broker.ask(FindCoordinatorRequest(key="x", key_type=kind), version)
     assert (found.error_code, found.node_id, found.host, found.port) == (0, *HERE)
 
 
-def test_version_0_knows_groups_only(broker: SimulatedBroker) -> None:
+def test_find_coordinator_v0_finds_only_group_coordinators(broker: SimulatedBroker) -> None:
     found = broker.ask(FindCoordinatorRequest(key="x"), 0)
     assert (found.error_code, found.node_id, found.host, found.port) == (0, *HERE)
 
 
 @pytest.mark.parametrize("version", range(4, 7))
-def test_a_list_of_keys_is_answered_one_for_one(broker: SimulatedBroker, version: int) -> None:
+def test_find_coordinator_answers_each_key_of_a_list(broker: SimulatedBroker, version: int) -> None:
     keys = ["g1", "g2", "g1", ""]
     found = broker.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=keys), version).coordinators
     assert [(each.key, each.error_code, each.node_id, each.host, each.port) for each in found] == [
@@ -32,7 +34,7 @@ def test_a_list_of_keys_is_answered_one_for_one(broker: SimulatedBroker, version
 
 
 @pytest.mark.parametrize("kind", [2, 3, -1])
-def test_share_groups_and_unknown_kinds_are_refused(broker: SimulatedBroker, kind: int) -> None:
+def test_find_coordinator_refuses_share_groups_and_unknown_key_types(broker: SimulatedBroker, kind: int) -> None:
     old = broker.ask(FindCoordinatorRequest(key="x", key_type=kind), 2)
     assert (old.error_code, old.node_id, old.host, old.port) == (42, *NOBODY)
     new = broker.ask(FindCoordinatorRequest(key_type=kind, coordinator_keys=["x", "y"]), 6).coordinators

@@ -170,7 +170,7 @@ def test_a_group_too_large_for_one_record_stays_a_consumer_group():
         assert broker.ask(beating("g", "m0", 3)).error_code in (NONE, REBALANCING)
 
 
-def test_classic_members_get_the_partitions_of_the_last_member_that_downgraded():
+def test_classic_members_get_the_partitions_of_a_consumer_member_that_left():
     with begin(group_consumer_assignment_interval_ms=0, group_consumer_migration_policy="upgrade") as broker:
         broker.ask(create("t", 4))
         old = classic_group(broker)
@@ -212,7 +212,7 @@ def two_preferences(broker):
     return both, joined, one.receive()
 
 
-def test_a_member_may_sync_with_the_protocol_it_had_before_the_conversion(broker):
+def test_a_sync_with_the_protocol_before_a_conversion_is_told_to_rejoin(broker):
     client, joined, _ = two_preferences(broker)
     assert beat(broker, "new", 0).error_code == NONE
     synced = client.ask(syncing("g", joined.member_id, joined.generation_id))

@@ -80,7 +80,7 @@ def test_a_record_without_its_last_byte_is_refused(kind, value):
 
 
 @given(kind=kinds, value=st.binary(max_size=60))
-def test_any_bytes_are_read_or_refused(kind, value):
+def test_arbitrary_bytes_decode_as_a_record_or_are_refused(kind, value):
     key = records.key("g", kind, "m")
     try:
         group, change = records.read(key, value)
@@ -89,7 +89,7 @@ def test_any_bytes_are_read_or_refused(kind, value):
     assert (group, change.kind) == ("g", kind)
 
 
-def test_partitions_without_epochs_of_their_own_have_the_members():
+def test_assigned_partitions_without_epochs_get_the_members_epoch():
     """Kafka before 4.3 wrote none."""
     value = bytes.fromhex("0000 00000005 00000004 00 02" + "aa" * 16 + "02 00000003 00 01 00")
     _, change = records.read(records.key("g", Kind.CURRENT, "m"), value)

@@ -113,7 +113,7 @@ def world() -> Iterator[World]:
 
 
 @pytest.mark.parametrize("first", ["alice", "bob"])
-def test_a_pattern_means_for_each_member_the_topics_it_may_read(world: World, first: str) -> None:
+def test_a_regex_subscription_matches_only_topics_that_the_member_may_read(world: World, first: str) -> None:
     """Whoever asked first, and so had its topics looked up."""
     world.have(f"allow User:alice READ TOPIC = {SECRET}")
     alice, bob = Member(world, "alice", **PATTERN), Member(world, "bob", **PATTERN)
@@ -129,7 +129,7 @@ def test_a_member_with_describe_but_not_read_is_not_assigned_the_topic(world: Wo
     assert (alice.owned[SECRET], set(bob.owned)) == (ALL, {OPEN})
 
 
-def test_a_topic_nobody_may_read_is_assigned_to_members_that_may_describe_it(world: World) -> None:
+def test_a_topic_that_no_member_may_read_is_assigned_to_those_with_describe(world: World) -> None:
     """So that its fetch tells it."""
     world.have(f"allow User:bob DESCRIBE TOPIC = {SECRET}")
     alice, bob = Member(world, "alice", **PATTERN), Member(world, "bob", **PATTERN)
@@ -137,7 +137,7 @@ def test_a_topic_nobody_may_read_is_assigned_to_members_that_may_describe_it(wor
     assert (bob.owned[SECRET], set(alice.owned)) == (ALL, {OPEN})
 
 
-def test_a_right_that_comes_brings_its_partitions_and_one_that_goes_takes_them(world: World) -> None:
+def test_granting_a_right_assigns_partitions_and_revoking_it_removes_them(world: World) -> None:
     alice, bob = Member(world, "alice", **PATTERN), Member(world, "bob", **PATTERN)
     world.settle(alice, bob)
     assert {*alice.owned, *bob.owned} == {OPEN}
@@ -149,7 +149,7 @@ def test_a_right_that_comes_brings_its_partitions_and_one_that_goes_takes_them(w
     assert (bob.owned[SECRET], set(alice.owned)) == (ALL, {OPEN})
 
 
-def test_changed_rights_count_although_the_first_assignment_could_not_be_kept(world: World) -> None:
+def test_changed_rights_apply_even_if_the_first_assignment_could_not_be_logged(world: World) -> None:
     world.have(f"allow User:alice DESCRIBE TOPIC = {SECRET}", f"allow User:bob READ TOPIC = {SECRET}")
     alice, bob = Member(world, "alice", **NAMES), Member(world, "bob", **NAMES)
     world.settle(alice, bob)
@@ -169,7 +169,7 @@ def test_changed_rights_count_although_the_first_assignment_could_not_be_kept(wo
     assert (alice.owned[SECRET], set(bob.owned)) == (ALL, {OPEN})
 
 
-def test_a_regex_that_nobody_subscribes_to_any_more_is_not_kept_to_be_looked_up(world: World) -> None:
+def test_a_regex_without_subscribers_is_forgotten(world: World) -> None:
     alice = Member(world, "alice", **PATTERN)
     world.settle(alice)
     group = world.broker.broker.consumer_groups.groups["g"]
@@ -189,7 +189,7 @@ def test_a_member_denied_describe_loses_the_topic_it_subscribes_to_by_name(world
     assert (alice.owned[SECRET], set(bob.owned)) == (ALL, {OPEN})
 
 
-def test_a_member_that_loses_its_right_is_not_given_partitions_it_waited_for(world: World) -> None:
+def test_a_member_that_lost_its_right_does_not_get_a_partition_it_waited_for(world: World) -> None:
     """The assignment that has them was made before."""
     world.have(f"allow User:alice READ TOPIC = {SECRET}", f"allow User:bob READ TOPIC = {SECRET}")
     alice, bob = Member(world, "alice", **NAMES), Member(world, "bob", **NAMES)
@@ -203,7 +203,7 @@ def test_a_member_that_loses_its_right_is_not_given_partitions_it_waited_for(wor
     assert (alice.owned[SECRET], set(bob.owned)) == (ALL, {OPEN})
 
 
-def test_a_classic_member_that_lost_a_right_is_not_told_to_join_for_it(world: World) -> None:
+def test_a_classic_member_that_lost_a_right_is_not_asked_to_rejoin(world: World) -> None:
     world.have(f"allow User:alice READ TOPIC = {SECRET}", f"allow User:bob READ TOPIC = {SECRET}")
     alice, bob = Member(world, "alice", **NAMES), ClassicMember(world, "bob", OPEN, SECRET)
     world.settle(alice)
@@ -216,7 +216,7 @@ def test_a_classic_member_that_lost_a_right_is_not_told_to_join_for_it(world: Wo
     assert (alice.owned[SECRET], set(bob.owned)) == (ALL, {OPEN})
 
 
-def test_rules_that_change_nothing_for_a_group_make_no_epoch(world: World) -> None:
+def test_acl_changes_that_do_not_affect_a_group_create_no_epoch(world: World) -> None:
     world.have(f"allow User:alice READ TOPIC = {SECRET}")
     alice, bob = Member(world, "alice", **PATTERN), Member(world, "bob", **PATTERN)
     world.settle(alice, bob)
@@ -267,7 +267,7 @@ def test_after_a_restart_each_member_keeps_its_readable_partitions(world: World)
         assert (alice.owned, bob.owned) == ({SECRET: ALL}, {OPEN: ALL})
 
 
-def test_a_classic_member_that_only_beats_after_a_restart_keeps_nothing_forbidden(world: World) -> None:
+def test_a_classic_member_that_heartbeats_after_a_restart_loses_forbidden_topics(world: World) -> None:
     """Its heartbeats say whose it is, as its join did before."""
     world.have(f"allow User:alice READ TOPIC = {SECRET}", f"allow User:bob READ TOPIC = {SECRET}")
     alice, bob = Member(world, "alice", **NAMES), ClassicMember(world, "bob", OPEN, SECRET)
@@ -284,7 +284,7 @@ def test_a_classic_member_that_only_beats_after_a_restart_keeps_nothing_forbidde
 
 
 @pytest.mark.parametrize("goes", ["it leaves", "it is silent"])
-def test_the_user_of_a_member_is_forgotten_when_it_leaves(world: World, goes: str) -> None:
+def test_a_groups_record_of_who_a_member_is_ends_when_the_member_leaves(world: World, goes: str) -> None:
     alice, bob = Member(world, "alice", **PATTERN), Member(world, "bob", **PATTERN)
     world.settle(alice, bob)
     users = world.broker.broker.consumer_groups.groups["g"].users
@@ -298,7 +298,7 @@ def test_the_user_of_a_member_is_forgotten_when_it_leaves(world: World, goes: st
     assert set(users) == {alice.member_id}
 
 
-def test_by_a_pattern_nobody_learns_whether_there_is_a_topic_that_it_may_not_know_of(world: World) -> None:
+def test_a_regex_does_not_reveal_whether_a_forbidden_topic_exists(world: World) -> None:
     """What it matches would make an epoch."""
     world.have("deny User:bob READ TOPIC = open")
     epochs = []

@@ -32,7 +32,7 @@ def loads(assigned):
 
 
 @given(members=members, sizes=sizes)
-def test_every_partition_is_read_by_somebody_and_only_by_those_who_subscribe(members, sizes):
+def test_share_partitions_are_assigned_only_to_subscribers_and_each_to_at_least_one(members, sizes):
     assigned = assign([Subscriber(name, topics) for name, topics in members.items()], sizes)
     wanted = {topic for topics in members.values() for topic in topics if topic in sizes}
     assert readers(assigned).keys() == {(topic, each) for topic in wanted for each in range(sizes[topic])}
@@ -57,13 +57,13 @@ def test_members_of_one_subscription_share_as_few_partitions_as_possible(count, 
 
 
 @given(members=members, sizes=sizes)
-def test_nobody_moves_where_nothing_has_changed(members, sizes):
+def test_an_unchanged_share_group_keeps_its_assignment(members, sizes):
     assigned = assign([Subscriber(name, topics) for name, topics in members.items()], sizes)
     again = [Subscriber(name, topics, assigned[name]) for name, topics in members.items()]
     assert assign(again, sizes) == assigned
 
 
-def test_as_many_members_as_partitions_share_none():
+def test_a_share_group_with_one_member_per_partition_shares_no_partition():
     assert loads(assign(of("abc"), {ONE: 3})) == [1, 1, 1]
     assert loads(assign(of("ab"), {ONE: 3})) == [1, 2]
 
@@ -73,21 +73,21 @@ def test_more_members_than_partitions_share_them_evenly():
     assert (loads(assigned), sorted(readers(assigned).values())) == ([1, 1, 1, 1, 2], [3, 3])
 
 
-def test_a_member_that_joins_takes_only_what_balance_needs():
+def test_a_joining_share_member_takes_only_as_many_partitions_as_balance_needs():
     first = assign(of("bc"), {ONE: 4})
     second = assign(of("abc", has=first), {ONE: 4})
     assert all(second[name][ONE] <= first[name][ONE] for name in "bc")
     assert loads(second) == [1, 1, 2]
 
 
-def test_what_a_member_that_left_had_goes_to_the_others_and_they_keep_theirs():
+def test_partitions_of_a_departed_share_member_go_to_others_who_keep_their_own():
     first = assign(of("abc"), {ONE: 6})
     second = assign(of("ac", has=first), {ONE: 6})
     assert all(first[name][ONE] <= second[name][ONE] for name in "ac")
     assert loads(second) == [3, 3]
 
 
-def test_only_partitions_that_may_be_assigned_are():
+def test_the_share_assignor_assigns_only_assignable_partitions():
     shapes = {ONE: TopicShape(3), TWO: TopicShape(1)}
     steps = simple_steps(of("a", (ONE, TWO)), shapes, {ONE: frozenset({0, 2}), TWO: frozenset()})
     assert run_steps(steps) == {"a": {ONE: frozenset({0, 2})}}

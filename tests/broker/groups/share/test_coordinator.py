@@ -38,7 +38,7 @@ def write(broker, count, partition=0):
 # ---- one group -----------------------------------------------------------------------------------------------
 
 
-def test_a_member_joins_and_has_its_assignment_in_the_first_answer(broker):
+def test_the_first_share_heartbeat_returns_the_assignment(broker):
     answer = beat(broker, "m-1", 0)
     assert (answer.error_code, answer.member_epoch, answer.heartbeat_interval_ms) == (0, 2, 5000)
     assert assigned(answer) == [0, 1]
@@ -46,7 +46,7 @@ def test_a_member_joins_and_has_its_assignment_in_the_first_answer(broker):
     assert (again.member_epoch, again.assignment) == (2, None)
 
 
-def test_a_description_shows_members_and_what_they_read(broker):
+def test_describing_a_share_group_returns_members_and_their_assignments(broker):
     beat(broker, "m-1", 0)
     found = described(broker)
     member = found.members[0]
@@ -86,7 +86,7 @@ def test_a_share_group_member_is_removed_when_its_session_times_out(broker):
     assert beat(broker, "m-1", 2).error_code == UNKNOWN
 
 
-def test_an_empty_group_is_never_forgotten():
+def test_an_empty_share_group_is_never_forgotten():
     with begin(offsets_retention_check_interval_ms=1000, offsets_retention_minutes=1) as broker:
         broker.ask(create("t", 1))
         beat(broker, "m-1", 0)
@@ -95,7 +95,7 @@ def test_an_empty_group_is_never_forgotten():
         assert listed(broker) == ["g"]
 
 
-def test_a_group_that_could_not_be_kept_is_not_there(broker, monkeypatch):
+def test_a_share_group_that_could_not_be_logged_does_not_exist(broker, monkeypatch):
     monkeypatch.setattr(broker.broker.store, "admits", lambda *args, **kwargs: False)
     assert beat(broker, "m-1", 0).error_code == NOT_AVAILABLE
     monkeypatch.undo()
@@ -103,7 +103,7 @@ def test_a_group_that_could_not_be_kept_is_not_there(broker, monkeypatch):
     assert beat(broker, "m-1", 0).error_code == 0
 
 
-def test_who_would_take_more_memory_than_groups_may_have_does_not_join():
+def test_a_share_join_that_exceeds_the_group_memory_is_refused():
     with begin(group_metadata_max_bytes=1 << 20) as broker:
         broker.ask(create("t", 100))
         answers = [beat(broker, "m-1", 0, f"g-{number}").error_code for number in range(12)]
@@ -115,7 +115,7 @@ def test_who_would_take_more_memory_than_groups_may_have_does_not_join():
         assert beat(broker, "m-1", 0, "another").error_code == 0
 
 
-def test_groups_take_no_more_memory_by_resets_either():
+def test_share_offset_resets_cannot_exceed_the_group_memory():
     with begin(group_metadata_max_bytes=1 << 20) as broker:
         broker.ask(create("t", 100))
         share_groups, place = broker.broker.share_groups, (broker.broker.topics.by_name["t"].id, 0)
@@ -131,7 +131,7 @@ def test_groups_take_no_more_memory_by_resets_either():
         share_groups.alter("another", {(broker.broker.topics.by_name["t"].id, 0): 0})
 
 
-def test_a_large_group_is_assigned_between_other_requests(broker, monkeypatch):
+def test_assigning_a_large_share_group_does_not_delay_other_requests(broker, monkeypatch):
     monkeypatch.setattr(machine, "ASSIGNED_AT_ONCE", 3)
     beat(broker, "m-1", 0)
     beat(broker, "m-2", 0)
@@ -139,7 +139,7 @@ def test_a_large_group_is_assigned_between_other_requests(broker, monkeypatch):
     assert sorted(assigned(beat(broker, name, 0))[0] for name in ("m-1", "m-2")) == [0, 1]
 
 
-def test_a_member_may_subscribe_to_very_many_topics(broker):
+def test_a_share_member_may_subscribe_to_thousands_of_topics(broker):
     answer = beat(broker, "m-1", 0, topics=[*(f"none-{number}" for number in range(3_000)), "t"])
     assert (answer.error_code, assigned(answer)) == (0, [0, 1])
     assert len(share_group(broker).members["m-1"].topics) == 3_001
@@ -148,13 +148,13 @@ def test_a_member_may_subscribe_to_very_many_topics(broker):
 # ---- where it begins -----------------------------------------------------------------------------------------
 
 
-def test_a_group_begins_at_the_end_of_the_log_unless_it_is_set_otherwise(broker):
+def test_a_share_group_begins_at_the_log_end_by_default(broker):
     write(broker, 3)
     beat(broker, "m-1", 0)
     assert starts(broker) == {0: 3, 1: 0}
 
 
-def test_what_a_group_begins_with_survives_a_crash_before_anything_is_read(broker):
+def test_the_start_offset_of_a_share_group_survives_a_crash_before_the_first_read(broker):
     """With Kafka a group that begins at the end is asked again after a restart, and misses what came meanwhile."""
     write(broker, 3)
     beat(broker, "m-1", 0)
@@ -163,14 +163,14 @@ def test_what_a_group_begins_with_survives_a_crash_before_anything_is_read(broke
         assert starts(again) == {0: 3, 1: 0}
 
 
-def test_a_group_may_begin_at_the_beginning_of_the_log(broker):
+def test_a_share_group_begins_at_the_first_record_with_auto_offset_reset_earliest(broker):
     write(broker, 3)
     reset(broker, "earliest")
     beat(broker, "m-1", 0)
     assert starts(broker) == {0: 0, 1: 0}
 
 
-def test_a_group_may_begin_with_the_records_of_the_last_time(broker):
+def test_a_share_group_with_reset_by_duration_begins_with_records_of_that_period(broker):
     write(broker, 3)
     broker.wait(100)
     write(broker, 2)
@@ -180,7 +180,7 @@ def test_a_group_may_begin_with_the_records_of_the_last_time(broker):
     assert (answer.error_code, assigned(answer), starts(broker)) == (0, [0, 1], {0: 3, 1: 0})
 
 
-def test_a_group_begins_at_the_end_where_nothing_is_as_new(broker):
+def test_a_share_group_with_reset_by_duration_begins_at_the_end_if_all_is_older(broker):
     write(broker, 3)
     broker.wait(100)
     reset(broker, "by_duration:PT50S")
@@ -188,7 +188,7 @@ def test_a_group_begins_at_the_end_where_nothing_is_as_new(broker):
     assert starts(broker) == {0: 3, 1: 0}
 
 
-def test_a_partition_that_a_topic_gets_later_is_read_from_its_first_record(broker):
+def test_a_share_group_reads_an_added_partition_from_its_first_record(broker):
     beat(broker, "m-1", 0)
     assert broker.ask(grow("t", 3)).results[0].error_code == 0
     write(broker, 4, partition=2)
@@ -197,7 +197,7 @@ def test_a_partition_that_a_topic_gets_later_is_read_from_its_first_record(broke
     assert starts(broker) == {0: 0, 1: 0, 2: 0}
 
 
-def test_a_reset_of_one_partition_lets_the_others_begin_as_the_group_is_set(broker):
+def test_resetting_one_share_partition_leaves_the_default_start_of_the_others(broker):
     """They would begin at their first record, if they counted as new partitions of a topic that the group knows."""
     write(broker, 3)
     write(broker, 3, partition=1)
@@ -206,7 +206,7 @@ def test_a_reset_of_one_partition_lets_the_others_begin_as_the_group_is_set(brok
     assert starts(broker) == {0: 1, 1: 3}
 
 
-def test_a_group_begins_later_with_a_partition_that_is_offline(broker):
+def test_a_share_group_initializes_an_offline_partition_once_it_is_back(broker):
     log = broker.broker.topics.by_name["t"].partitions[1].log
     log.offline = "for a while"
     assert assigned(beat(broker, "m-1", 0)) == [0]
@@ -220,7 +220,7 @@ def test_a_group_begins_later_with_a_partition_that_is_offline(broker):
 
 
 @pytest.mark.parametrize("crashes", [False, True])
-def test_a_topic_that_is_deleted_leaves_the_group(broker, crashes):
+def test_a_deleted_topic_is_removed_from_the_share_group(broker, crashes):
     beat(broker, "m-1", 0)
     assert broker.ask(delete_topic("t")).responses[0].error_code == 0
     broker = broker.after_power_cut() if crashes else broker
@@ -231,7 +231,7 @@ def test_a_topic_that_is_deleted_leaves_the_group(broker, crashes):
 
 
 @pytest.mark.parametrize("crashes", [False, True])
-def test_a_group_that_is_deleted_leaves_nothing(broker, crashes):
+def test_deleting_a_share_group_leaves_no_records(broker, crashes):
     beat(broker, "m-1", 0)
     delete = DeleteGroupsRequest(groups_names=["g"])
     assert broker.ask(delete).results[0].error_code == NOT_EMPTY
@@ -247,7 +247,7 @@ def test_a_group_that_is_deleted_leaves_nothing(broker, crashes):
 # ---- beside groups of other kinds ----------------------------------------------------------------------------
 
 
-def test_a_share_group_is_listed_as_one(broker):
+def test_list_groups_returns_a_share_group_with_type_share(broker):
     beat(broker, "m-1", 0)
     found = broker.ask(ListGroupsRequest(types_filter=["share"])).groups
     assert [(each.group_id, each.protocol_type, each.group_state, each.group_type) for each in found] == [
@@ -276,7 +276,7 @@ def test_members_and_requests_of_other_kinds_are_refused_by_a_share_group(broker
     assert listed(broker) == ["g"]
 
 
-def test_a_share_group_is_never_made_of_a_group_of_another_kind(broker):
+def test_a_share_heartbeat_does_not_convert_a_group_of_another_type(broker):
     alone(broker, "classic")
     assert commit(broker, "offsets", "t", {0: 1}) == [0]
     for group in ("classic", "offsets"):
@@ -286,7 +286,7 @@ def test_a_share_group_is_never_made_of_a_group_of_another_kind(broker):
         assert described(broker, group).error_message == f"Group {group} is not a share group."
 
 
-def test_an_empty_share_group_refuses_other_members_too(broker):
+def test_an_empty_share_group_refuses_classic_and_consumer_members(broker):
     beat(broker, "m-1", 0)
     beat(broker, "m-1", -1)
     assert broker.ask(joining("g")).error_code == INCONSISTENT

@@ -39,56 +39,56 @@ def driver():
 # ---- joining, and what is assigned ---------------------------------------------------------------------------
 
 
-def test_the_first_answer_carries_the_assignment_and_all_of_it_is_one_unit(driver):
+def test_a_first_share_heartbeat_is_logged_in_one_unit_with_its_assignment(driver):
     one = driver.join("m-1", "t", "u")
     assert (one.epoch, one.owned) == (2, places(0, 1) | places(0, topic=U))
     assert (driver.group.state, driver.share_partitions) == ("Stable", one.owned)
     assert sorted(kinds(driver)) == sorted(Kind)
 
 
-def test_a_member_that_joins_at_once_after_another_is_assigned_without_waiting(driver):
+def test_two_share_members_that_join_in_succession_are_assigned_without_waiting(driver):
     one, two = driver.join("m-1"), driver.join("m-2")
     assert (two.epoch, len(two.owned)) == (3, 1)
     one.beat()
     assert (one.epoch, one.owned | two.owned, one.owned & two.owned) == (3, places(0, 1), frozenset())
 
 
-def test_more_members_than_partitions_share_them(driver):
+def test_a_share_partition_may_be_assigned_to_several_members(driver):
     members = [driver.join(f"m-{number}", "u") for number in range(3)]
     for each in members:
         each.beat()
     assert [each.owned for each in members] == [places(0, topic=U)] * 3
 
 
-def test_a_heartbeat_without_news_writes_nothing_and_has_no_assignment(driver):
+def test_an_unchanged_share_heartbeat_logs_nothing_and_returns_no_assignment(driver):
     one = driver.join("m-1")
     before = list(driver.log)
     answer = driver.beat("m-1", one.epoch)
     assert (answer.epoch, answer.assigned, driver.log) == (one.epoch, None, before)
 
 
-def test_whoever_names_its_topics_again_is_told_its_assignment_again(driver):
+def test_a_share_heartbeat_that_repeats_the_topics_returns_the_assignment_again(driver):
     one = driver.join("m-1")
     answer = driver.beat("m-1", one.epoch, ["t"])
     assert (answer.epoch, answer.assigned) == (one.epoch, {T: frozenset({0, 1})})
     assert driver.beat("m-1", 0, ["t"]).assigned == {T: frozenset({0, 1})}
 
 
-def test_a_member_that_subscribes_to_something_else_has_that_with_the_answer():
+def test_a_changed_share_subscription_is_assigned_in_the_same_answer():
     driver = ShareGroupDriver(Rules(assignment_interval_ms=0), t=2, u=1)
     one = driver.join("m-1")
     answer = driver.beat("m-1", one.epoch, ["u"])
     assert (answer.epoch, answer.assigned) == (3, {U: frozenset({0})})
 
 
-def test_within_the_interval_a_member_waits_for_what_it_subscribes_to_now(driver):
+def test_a_changed_share_subscription_waits_for_the_assignment_interval(driver):
     one = driver.join("m-1")
     assert driver.beat("m-1", one.epoch, ["u"]).assigned == {}
     driver.wait(1_000)
     assert driver.beat("m-1", one.epoch).assigned == {U: frozenset({0})}
 
 
-def test_what_a_member_that_left_had_goes_to_the_others_after_the_interval(driver):
+def test_partitions_of_a_departed_share_member_are_reassigned_after_the_interval(driver):
     one, two = driver.join("m-1"), driver.join("m-2")
     two.leave()
     driver.wait(1_000)
@@ -96,7 +96,7 @@ def test_what_a_member_that_left_had_goes_to_the_others_after_the_interval(drive
     assert (one.epoch, one.owned) == (4, places(0, 1))
 
 
-def test_a_topic_that_is_made_later_is_begun_and_assigned(driver):
+def test_a_topic_created_later_is_initialized_and_assigned(driver):
     one = driver.join("m-1", "t", "later")
     driver.wait(1_000)
     driver.topics.set("later", 1)
@@ -105,7 +105,7 @@ def test_a_topic_that_is_made_later_is_begun_and_assigned(driver):
     assert (one.owned, later <= driver.share_partitions, driver.grown) == (places(0, 1) | later, True, set())
 
 
-def test_a_new_partition_of_a_known_topic_is_known_as_such(driver):
+def test_an_added_partition_of_a_known_topic_is_initialized_as_added(driver):
     one = driver.join("m-1")
     driver.wait(1_000)
     driver.topics.set("t", 4)
@@ -113,7 +113,7 @@ def test_a_new_partition_of_a_known_topic_is_known_as_such(driver):
     assert (one.owned, driver.grown) == (places(0, 1, 2, 3), set(places(2, 3)))
 
 
-def test_a_deleted_topic_is_read_no_more_and_its_successor_begun_anew(driver):
+def test_a_recreated_topic_is_initialized_again_and_its_predecessor_dropped(driver):
     one = driver.join("m-1")
     driver.wait(1_000)
     driver.topics.set("t", None)
@@ -128,7 +128,7 @@ def test_a_deleted_topic_is_read_no_more_and_its_successor_begun_anew(driver):
 # ---- share partitions ----------------------------------------------------------------------------------------
 
 
-def test_a_partition_that_cannot_be_begun_now_is_begun_later(driver):
+def test_a_share_partition_that_cannot_be_initialized_now_is_initialized_later(driver):
     driver.offline = set(places(1))
     one = driver.join("m-1")
     assert (one.owned, driver.group.shared.initializing[T].partitions) == (places(0), {1})
@@ -141,7 +141,7 @@ def test_a_partition_that_cannot_be_begun_now_is_begun_later(driver):
     assert (one.owned, driver.grown, driver.group.shared.initializing) == (places(0, 1), set(), {})
 
 
-def test_very_many_partitions_are_begun_bit_by_bit_and_none_counts_as_new():
+def test_many_share_partitions_are_initialized_in_portions_none_as_added():
     driver = ShareGroupDriver(t=INITIALIZED_AT_ONCE + 5)
     one = driver.join("m-1")
     assert len(one.owned) == INITIALIZED_AT_ONCE
@@ -150,19 +150,19 @@ def test_very_many_partitions_are_begun_bit_by_bit_and_none_counts_as_new():
     assert (len(one.owned), driver.grown) == (INITIALIZED_AT_ONCE + 5, set())
 
 
-def test_what_kafka_had_begun_is_begun_anew_and_not_as_new_partitions(driver):
+def test_share_partitions_left_uninitialized_do_not_count_as_added(driver):
     driver.offline = set(places(1))
     driver.join("m-1")
     driver.offline = set()
     assert [each for each in driver.group.missing() if each.is_new] == []
 
 
-def test_nobody_reads_a_partition_of_which_there_is_no_share_partition(driver):
+def test_a_partition_without_share_state_is_not_assigned(driver):
     driver.offline = set(places(0, 1))
     assert driver.join("m-1").owned == frozenset()
 
 
-def test_a_group_that_could_not_be_kept_is_as_before_and_nothing_is_begun(driver):
+def test_a_share_join_that_cannot_be_logged_changes_and_initializes_nothing(driver):
     driver.refuse = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     assert code_of(driver.beat, "m-1", 0, ["t"]) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert (list(driver.group.changes()), driver.share_partitions, driver.group.size_bytes) == ([], frozenset(), 0)
@@ -170,7 +170,7 @@ def test_a_group_that_could_not_be_kept_is_as_before_and_nothing_is_begun(driver
     assert driver.join("m-1").owned == places(0, 1)
 
 
-def test_one_partition_that_is_reset_makes_no_new_ones_of_the_others(driver):
+def test_resetting_one_share_partition_does_not_mark_others_as_added(driver):
     driver.group.begin_anew([(T, 1)], driver.states((T, 1)))
     assert driver.group.shared.initializing[T].partitions == {0}
     driver.restart()
@@ -179,7 +179,7 @@ def test_one_partition_that_is_reset_makes_no_new_ones_of_the_others(driver):
     assert driver.grown == set(places(2))
 
 
-def test_a_reset_of_all_partitions_leaves_nothing_to_be_begun(driver):
+def test_after_resetting_all_share_partitions_none_is_left_to_initialize(driver):
     driver.join("m-1").leave()
     driver.group.begin_anew(places(0, 1), driver.states(*places(0, 1)))
     assert (driver.group.shared.initializing, driver.group.epoch.epoch) == ({}, 4)
@@ -191,7 +191,7 @@ def test_a_reset_of_all_partitions_leaves_nothing_to_be_begun(driver):
 # ---- epochs --------------------------------------------------------------------------------------------------
 
 
-def test_an_epoch_is_good_until_the_next_answer_has_arrived(driver):
+def test_the_previous_member_epoch_is_accepted_until_the_new_one_was_used(driver):
     one, _ = driver.join("m-1"), driver.join("m-2")
     one.beat(lost=True)
     assert (one.epoch, driver.group.current("m-1").epoch) == (2, 3)
@@ -199,7 +199,7 @@ def test_an_epoch_is_good_until_the_next_answer_has_arrived(driver):
     assert (one.epoch, len(one.owned), one.errors) == (3, 1, [])
 
 
-def test_other_epochs_are_fenced_with_kafkas_words(driver):
+def test_a_wrong_share_member_epoch_is_fenced_with_kafkas_text(driver):
     one = driver.join("m-1")
     assert refusal(driver.beat, "m-1", one.epoch + 1) == (
         FENCED,
@@ -213,7 +213,7 @@ def test_other_epochs_are_fenced_with_kafkas_words(driver):
     )
 
 
-def test_who_is_no_member_is_told_so(driver):
+def test_a_share_heartbeat_of_an_unknown_member_gets_unknown_member_id(driver):
     driver.join("m-1")
     assert refusal(driver.beat, "m-2", 1) == (UNKNOWN, "Member m-2 is not a member of group g.")
     gone = driver.join("m-3")
@@ -221,7 +221,7 @@ def test_who_is_no_member_is_told_so(driver):
     assert code_of(gone.leave) is UNKNOWN
 
 
-def test_a_full_group_takes_nobody_else_and_serves_its_members():
+def test_a_full_share_group_refuses_new_members_and_serves_its_own():
     driver = ShareGroupDriver(Rules(max_size=2), t=1)
     one, _ = driver.join("m-1"), driver.join("m-2")
     assert refusal(driver.beat, "m-3", 0, ["t"]) == (
@@ -235,7 +235,7 @@ def test_a_full_group_takes_nobody_else_and_serves_its_members():
 # ---- time, restarts, the end ---------------------------------------------------------------------------------
 
 
-def test_who_is_not_heard_of_is_removed_and_who_is_stays(driver):
+def test_a_silent_share_member_is_removed_and_one_that_heartbeats_stays(driver):
     one, two = driver.join("m-1"), driver.join("m-2")
     driver.wait(44_000)
     one.beat()
@@ -245,7 +245,7 @@ def test_who_is_not_heard_of_is_removed_and_who_is_stays(driver):
     assert (one.owned, two.beat(), two.errors) == (places(0, 1), None, [UNKNOWN])
 
 
-def test_a_removal_that_cannot_be_kept_is_tried_again(driver):
+def test_a_member_removal_that_cannot_be_logged_is_retried(driver):
     driver.join("m-1")
     driver.refuse = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     assert code_of(driver.wait, 45_000) is ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -254,7 +254,7 @@ def test_a_removal_that_cannot_be_kept_is_tried_again(driver):
     assert (driver.group.state, driver.group.wake_ms) == ("Empty", NEVER)
 
 
-def test_after_a_restart_nobody_moves_and_everybody_has_a_whole_session(driver):
+def test_a_restart_keeps_share_assignments_and_restarts_sessions(driver):
     one, two = driver.join("m-1"), driver.join("m-2")
     one.beat()
     driver.wait(44_000)
@@ -265,14 +265,14 @@ def test_after_a_restart_nobody_moves_and_everybody_has_a_whole_session(driver):
     assert (one.errors + two.errors, one.owned | two.owned, one.epoch) == ([], places(0, 1), 3)
 
 
-def test_an_empty_group_keeps_its_share_partitions_and_assigns_at_once(driver):
+def test_an_empty_share_group_keeps_share_partitions_and_assigns_a_joiner_at_once(driver):
     driver.join("m-1").leave()
     assert (driver.group.state, driver.group.epoch.epoch, driver.group.target_epoch.epoch) == ("Empty", 3, 2)
     assert driver.group.is_initialized(T, 1)
     assert driver.join("m-2").owned == places(0, 1)
 
 
-def test_a_deleted_group_leaves_no_record_and_one_with_members_stays(driver):
+def test_deleting_a_share_group_removes_its_records_and_one_with_members_is_kept(driver):
     one = driver.join("m-1")
     assert code_of(driver.group.tombstones) is ErrorCode.NON_EMPTY_GROUP
     one.leave()
@@ -284,7 +284,7 @@ def test_a_deleted_group_leaves_no_record_and_one_with_members_stays(driver):
 # ---- large groups, and rights --------------------------------------------------------------------------------
 
 
-def test_a_large_group_is_assigned_beside_the_heartbeats():
+def test_a_large_share_group_is_assigned_in_the_background_of_heartbeats():
     driver = ShareGroupDriver(Rules(max_size=1_000), t=1, u=ASSIGNED_AT_ONCE)
     first = driver.join("m-1")
     assert len(first.owned) == 1
@@ -311,7 +311,7 @@ class Only(NoRules):
         return topic in self.readable
 
 
-def test_a_member_is_given_no_topic_that_it_may_not_know_of_any_more():
+def test_a_share_member_loses_topics_that_it_may_no_longer_describe():
     rights = Only({"t", "u"}, {"t", "u"})
     driver = ShareGroupDriver(rights=rights, t=1, u=1)
     one = driver.join("m-1", "t", "u", user=Session(ANONYMOUS, "127.0.0.1"))

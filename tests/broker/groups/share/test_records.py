@@ -45,7 +45,7 @@ def test_records_of_kafka_are_read_and_written_again_byte_for_byte():
     assert {change.kind for _, change in changes if change.value is None} == set(VALUES)
 
 
-def test_what_kafka_had_begun_to_initialize_and_to_delete_is_found():
+def test_initializing_and_deleting_topics_of_kafkas_records_are_decoded():
     found = [change.value for _, change in (records.read(*row) for row in ROWS)]
     listed = [value for value in found if isinstance(value, SharePartitions)]
     assert [any(getattr(each, which) for each in listed) for which in SharePartitions._fields] == [True, True, True]
@@ -69,7 +69,7 @@ def test_a_record_that_is_cut_short_is_refused(data, kind, cut):
 
 
 @given(kind=kinds, value=st.binary(max_size=60))
-def test_any_bytes_are_read_or_refused(kind, value):
+def test_arbitrary_bytes_decode_as_a_record_or_are_refused(kind, value):
     try:
         group, change = records.read(records.key("g", kind, "m"), value)
     except UnreadableRecord:

@@ -34,7 +34,7 @@ def workload(broker):
 
 
 @pytest.mark.parametrize("snapshots", [(), (4, 9)], ids=["no snapshots", "snapshots"])
-def test_a_power_cut_leaves_groups_and_their_share_partitions_as_they_were(snapshots):
+def test_share_groups_and_their_partitions_survive_a_power_cut(snapshots):
     with begin() as broker:
         for number, _ in enumerate(workload(broker)):
             if number in snapshots:

@@ -71,7 +71,7 @@ def describe(world: World, user: str) -> Any:
     return world.as_user(user, lambda: world.client.ask(ShareGroupDescribeRequest(group_ids=["g"]))).groups[0]
 
 
-def test_who_may_not_read_a_topic_is_given_none_of_it_where_another_may(world):
+def test_a_share_member_without_read_gets_no_partitions_if_another_may_read(world):
     assert (world.beat("alice"), world.beat("bob")) == (ErrorCode.NONE, ErrorCode.NONE)
     world.settle()
     assert {(SECRET, 0), (SECRET, 1)} <= world.reads["alice"]
@@ -79,13 +79,13 @@ def test_who_may_not_read_a_topic_is_given_none_of_it_where_another_may(world):
     assert world.reads["alice"] | world.reads["bob"] == BOTH
 
 
-def test_a_topic_that_nobody_may_read_is_given_to_who_may_know_of_it(world):
+def test_a_topic_no_share_member_may_read_is_assigned_to_those_with_describe(world):
     """Its fetch tells what is missing."""
     assert world.beat("bob") is ErrorCode.NONE
     assert world.reads["bob"] == BOTH
 
 
-def test_who_may_not_know_of_a_topic_cannot_name_it_and_a_description_hides_it(world):
+def test_a_topic_without_describe_cannot_be_subscribed_and_is_hidden_in_answers(world):
     world.beat("alice")
     world.may("bob")
     assert world.beat("bob") is ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -93,7 +93,7 @@ def test_who_may_not_know_of_a_topic_cannot_name_it_and_a_description_hides_it(w
     assert ErrorCode(describe(world, "alice").error_code) is ErrorCode.NONE
 
 
-def test_rights_that_change_count_with_the_next_heartbeats(world):
+def test_changed_rights_apply_with_the_next_share_heartbeats(world):
     world.beat("alice")
     world.beat("bob")
     world.settle()
